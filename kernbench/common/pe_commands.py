@@ -1,0 +1,123 @@
+"""The data commands that PE_CPU issues (ADR-0020 D4, D5): one served command is one op record.
+
+Addresses are physical: pe_mmu has translated before a command is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kernbench.common.messages import MsgBase, Region
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DmaReadCmd(MsgBase):
+    """HBM (or another PE's memory) into this PE's TCM scratch."""
+
+    data_op: ClassVar[bool] = True
+    src: Region
+    dst: Region
+    handle_id: str
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Reads src, writes dst."""
+        return (self.src,), (self.dst,)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DmaWriteCmd(MsgBase):
+    """``src`` to HBM at ``dst_addr``; dst has the shape and dtype of src."""
+
+    data_op: ClassVar[bool] = True
+    src: Region
+    dst_addr: int
+    handle_id: str
+
+    @property
+    def dst(self) -> Region:
+        """Where it goes: in HBM, with the shape and dtype of src."""
+        return replace(self.src, space="hbm", addr=self.dst_addr)
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Reads src, writes dst."""
+        return (self.src,), (self.dst,)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class GemmCmd(MsgBase):
+    """out[m, n] = a[m, k] @ b[k, n] (+ acc), accumulated in ``dtype_acc`` and rounded once.
+
+    Shapes of ``a`` and ``b`` are as stored: (k, m) and (n, k) where the transpose flag is set.
+    """
+
+    data_op: ClassVar[bool] = True
+    a: Region
+    b: Region
+    out: Region
+    m: int
+    k: int
+    n: int
+    acc: Region | None = None
+    dtype_acc: str = "f32"
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Reads a, b and acc, writes out."""
+        return (self.a, self.b) + ((self.acc,) if self.acc else ()), (self.out,)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class MathCmd(MsgBase):
+    """out = op(inputs, scalars) with numpy broadcasting; scalars stand at ``scalar_positions``."""
+
+    data_op: ClassVar[bool] = True
+    op: str
+    inputs: tuple[Region, ...]
+    out: Region
+    axis: int | None = None
+    keepdims: bool = False
+    scalars: tuple[float, ...] = ()
+    scalar_positions: tuple[int, ...] = ()
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Reads the inputs, writes out."""
+        return self.inputs, (self.out,)
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """One step on the output of a composite gemm: ``op(acc, operand | scalar)``.
+
+    ``scope`` is "output_tile" (once, on the finished sum) or "k_tile" (on every partial product before it is
+    added). ``operand`` broadcasts against the whole (m, n) output.
+    """
+
+    op: str
+    scope: str = "output_tile"
+    operand: Region | None = None
+    scalar: float | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CompositeCmd(MsgBase):
+    """A tiled pipeline over whole operands; ``out`` lies in HBM. op "gemm": out = epilogue(a @ b)."""
+
+    data_op: ClassVar[bool] = True
+    op: str
+    a: Region
+    b: Region
+    out: Region
+    m: int
+    k: int
+    n: int
+    tile: tuple[int, int, int]
+    epilogue: tuple[Epilogue, ...] = ()
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Reads both operands and those of the epilogue, writes out."""
+        operands = tuple(step.operand for step in self.epilogue if step.operand is not None)
+        return (self.a, self.b, *operands), (self.out,)

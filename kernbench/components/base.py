@@ -1,0 +1,154 @@
+"""What every component is: a node, a few slots of service, and the hooks that record it (ADR-0020 D2).
+
+A model overrides ``run`` and nothing else; logging is in the hooks around it. Knows no trace and no screen.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import simpy
+
+from kernbench.common.messages import MsgBase, Transaction
+from kernbench.errors import KernbenchError
+from kernbench.policy.routing.router import AddressResolver, PathRouter
+from kernbench.topology.graph import Node, TopologyGraph
+
+if TYPE_CHECKING:
+    from kernbench.components.builtin.pe_mmu import PageTable
+    from kernbench.components.network import Network
+    from kernbench.sim_engine.event_log import Recorder
+    from kernbench.sim_engine.memory_store import MemoryStore
+    from kernbench.sim_engine.op_log import OpLogger
+    from kernbench.sim_engine.pending import PendingRanges
+    from kernbench.triton_emu.sites import CallSites
+
+Process: TypeAlias = Generator[Any, Any, None]
+
+
+@dataclass(frozen=True)
+class Sim:
+    """All that a component gets to know of the world."""
+
+    env: simpy.Environment
+    graph: TopologyGraph
+    router: PathRouter
+    resolver: AddressResolver
+    store: MemoryStore
+    op_logger: OpLogger | None
+    events: Recorder | None
+    pending: PendingRanges
+    pages: PageTable
+    components: Mapping[str, ComponentBase]
+    network: Network
+    sites: CallSites
+    commands: Iterator[int]
+
+    def component(self, node_id: str) -> ComponentBase:
+        """The component at a node."""
+        return self.components[node_id]
+
+    def transfer(self, txn: Transaction) -> Process:
+        """Carry a transaction along its path, hop by hop; ends when its last byte has landed."""
+        return self.network.transfer(txn)
+
+
+class _Slots:
+    """The service slots of one channel, and who queues for them, first come first served."""
+
+    __slots__ = ("free", "queue")
+
+    def __init__(self, first: int, count: int) -> None:
+        self.free = list(range(first, first + count))
+        self.queue: deque[simpy.Event] = deque()
+
+
+class ComponentBase:
+    """One component: serves up to ``slots`` messages a channel at once; more queue FIFO.
+
+    ``channels`` are independent pools of slots (a read and a write channel); ``overhead_ns`` is what a passing
+    header pays here; ``queue_reason`` is the wait reason of a message that queues.
+    """
+
+    slots: int = 1
+    channels: ClassVar[int] = 1
+    overhead_ns: float = 0.0
+    queue_reason: ClassVar[str] = "engine"
+
+    def __init__(self, node: Node, sim: Sim) -> None:
+        self.node = node
+        self.sim = sim
+        self.overhead_ns = node.overhead_ns
+        self._op_logger = sim.op_logger
+        self._pools: list[_Slots] = []
+
+    def channel(self, msg: MsgBase) -> int:
+        """The channel that serves ``msg``."""
+        return 0
+
+    def run(self, env: simpy.Environment, msg: Any) -> Process:
+        """Pay the service time of ``msg``: the one method that a model overrides."""
+        raise KernbenchError(f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}")
+        yield
+
+    def _forward_txn(self, env: simpy.Environment, msg: MsgBase) -> Process:
+        """Queue for a slot, serve, record; never overridden."""
+        if not self._pools:
+            self._pools = [_Slots(c * self.slots, self.slots) for c in range(self.channels)]
+        pool = self._pools[self.channel(msg)]
+        if pool.free:
+            slot = heapq.heappop(pool.free)
+        else:
+            turn = env.event()
+            pool.queue.append(turn)
+            t_queue = env.now
+            slot, holder = yield turn
+            msg.wait(self.node.id, self.queue_reason, t_queue, env.now, holder)
+        msg.slot = slot
+        msg.t_start = env.now
+        self._on_process_start(env, msg)
+        yield from self.run(env, msg)
+        self._on_process_end(env, msg)
+        if pool.queue:
+            pool.queue.popleft().succeed((slot, msg))
+        else:
+            heapq.heappush(pool.free, slot)
+
+    def _on_process_start(self, env: simpy.Environment, msg: MsgBase) -> None:
+        if msg.started is not None:
+            msg.started.succeed()
+            msg.started = None
+        if self._op_logger is not None and getattr(msg, "data_op", False):
+            self._op_logger.record_start(env.now, self.node.id, msg)
+
+    def _on_process_end(self, env: simpy.Environment, msg: MsgBase) -> None:
+        if getattr(msg, "data_op", False):
+            if env.now <= msg.t_start:
+                raise KernbenchError(
+                    f"{self.node.id}: service of {type(msg).__name__} took no time at t={env.now} ns; "
+                    "a data op must take more than 0 ns, or Phase 2 could replay it out of order"
+                )
+            if self._op_logger is not None:
+                self._op_logger.record_end(env.now, self.node.id, msg)
+
+    def sibling(self, engine: str) -> ComponentBase:
+        """The component of that name in the same PE (or the same cube, or IO chiplet)."""
+        node = self.node
+        return self.sim.component(self.sim.graph.at(node.sip, node.cube, node.pe, engine))
+
+
+class MemoryEndpoint(ComponentBase):
+    """A component whose bytes a transaction can end at or start from."""
+
+    def burst(
+        self, now: float, addr: int, nbytes: int, owner: MsgBase
+    ) -> tuple[float, float, float]:
+        """Reserve the memory for one burst: (start, access latency, service time), all in ns.
+
+        The burst occupies it from start for the service time; its data are there after the access latency.
+        """
+        raise KernbenchError(f"{self.node.id} ({self.node.type}) models no bursts")

@@ -1,0 +1,67 @@
+"""The CPU of a PE: runs the kernel of a launch (through KernelRunner; it knows no greenlet) from its start time on."""
+
+from __future__ import annotations
+
+import simpy
+
+from kernbench.common.messages import NO_CMD, LaunchMsg
+from kernbench.common.phys_addr import PhysAddr
+from kernbench.components.base import ComponentBase, Process
+from kernbench.components.builtin.pe_mmu import PeMmu
+from kernbench.components.builtin.pe_scheduler import PeScheduler
+from kernbench.errors import KernelError
+from kernbench.triton_emu.calls import KernelContext
+from kernbench.triton_emu.kernel_runner import KernelRunner
+
+
+class PeCpu(ComponentBase):
+    """One kernel at a time."""
+
+    def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
+        """Wait for the launch's start, run the kernel and all that it issued to the end."""
+        late = env.now - msg.target_start_ns
+        if late < 0:
+            yield env.timeout(-late)
+        elif late > 0 and self.sim.events is not None:
+            text = f"launch {msg.launch} reached {self.node.id} {late:g} ns after its start time"
+            self.sim.events.text(env.now, NO_CMD, "warning", text)
+        msg.t_start = env.now
+        msg.t_first_start = min(msg.t_first_start, env.now)
+        yield from self._execute_kernel(env, msg)
+        msg.remaining -= 1
+        if msg.remaining == 0:
+            msg.done.succeed()
+
+    def _execute_kernel(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
+        ctx = self._context(env, msg)
+        yield from KernelRunner(ctx).run(env, msg.kernel, msg.args, ctx.store)
+
+    def _context(self, env: simpy.Environment, msg: LaunchMsg) -> KernelContext:
+        sim, node = self.sim, self.node
+        mmu, scheduler = self.sibling("pe_mmu"), self.sibling("pe_scheduler")
+        if not isinstance(mmu, PeMmu) or not isinstance(scheduler, PeScheduler):
+            raise KernelError(
+                f"{node.id}: impl of pe_mmu and pe_scheduler must subclass the built-in ones"
+            )
+        pe = sim.graph.spec.pe
+        scratch = PhysAddr.pe_tcm_addr(node.sip, node.cube, node.pe, 0).encode()
+        return KernelContext(
+            env=env,
+            pe=node.id,
+            place=(node.sip, node.cube, node.pe),
+            programs=msg.programs,
+            launch=msg.launch,
+            kernel=msg.name,
+            issue_ns=pe.cpu.issue_cycles / pe.clock_ghz,
+            cycle_ns=1 / pe.clock_ghz,
+            scratch_addr=scratch,
+            scratch_bytes=int(pe.tcm.size_kib * 1024),
+            default_tile=(pe.tile.m, pe.tile.k, pe.tile.n),
+            store=sim.store,
+            pending=sim.pending,
+            events=sim.events,
+            sites=sim.sites,
+            commands=sim.commands,
+            dispatch=scheduler.dispatch,
+            translate=mmu.translate,
+        )

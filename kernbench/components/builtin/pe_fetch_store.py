@@ -1,0 +1,33 @@
+"""FETCH and STORE of tiles: TCM to the array and back, at the bandwidth of the TCM's two channels."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import simpy
+
+from kernbench.common.messages import MsgBase, StageType, TileToken
+from kernbench.components.base import ComponentBase, Process
+from kernbench.components.builtin.pe_tcm import PeTcm
+
+_FETCH, _STORE = 0, 1
+
+
+class PeFetchStore(ComponentBase):
+    """One fetch and one store at a time."""
+
+    channels: ClassVar[int] = 2
+
+    def channel(self, msg: MsgBase) -> int:
+        """Fetches and stores do not wait for each other."""
+        assert isinstance(msg, TileToken)
+        return _FETCH if msg.stage.stage_type is StageType.FETCH else _STORE
+
+    def run(self, env: simpy.Environment, msg: TileToken) -> Process:
+        """Bytes / bandwidth of the channel, behind whoever has it."""
+        tcm = self.sibling("pe_tcm")
+        assert isinstance(tcm, PeTcm)
+        wire = tcm.read_channel if self.channel(msg) == _FETCH else tcm.write_channel
+        nbytes = msg.stage.params["nbytes"]
+        start = wire.enter(env.now, nbytes)
+        yield env.timeout(start + nbytes / wire.bytes_per_ns - env.now)

@@ -1,0 +1,49 @@
+"""The GEMM array of a PE: weight-stationary, R x C MACs."""
+
+from __future__ import annotations
+
+import simpy
+
+from kernbench.common.messages import MsgBase, TileToken
+from kernbench.common.pe_commands import GemmCmd
+from kernbench.components.base import ComponentBase, Process, Sim
+from kernbench.topology.graph import Node
+
+
+def cold_cycles(m: int, k: int, n: int, rows: int, cols: int) -> int:
+    """Cycles of a GEMM that finds the array empty (SCALE-Sim, weight stationary).
+
+    Each of the ceil(k/R) * ceil(n/C) folds loads its weights (R), and streams m rows through (R + C + m - 2).
+    """
+    return -(-k // rows) * -(-n // cols) * (2 * rows + cols + m - 2)
+
+
+def streaming_cycles(m: int, k: int, n: int, rows: int, cols: int) -> int:
+    """Cycles of a tile behind another of its composite: the next weights load while rows stream."""
+    return -(-k // rows) * -(-n // cols) * max(m, rows)
+
+
+class PeGemm(ComponentBase):
+    """Serves dots and the GEMM stage of tiles, one at a time.
+
+    A tile streams when the array ended the tile before it, of the same composite, in the same instant; a gap
+    drains the array, and the next tile is cold.
+    """
+
+    def __init__(self, node: Node, sim: Sim) -> None:
+        super().__init__(node, sim)
+        self._last: MsgBase | None = None
+        self._idle_since = -1.0
+
+    def run(self, env: simpy.Environment, msg: GemmCmd | TileToken) -> Process:
+        """Pay the cycles of one GEMM."""
+        if isinstance(msg, TileToken):
+            m, k, n = msg.stage.params["extent"]
+            owner = msg.composite
+        else:
+            m, k, n, owner = msg.m, msg.k, msg.n, msg
+        streaming = owner is self._last and env.now == self._idle_since
+        gemm = self.sim.graph.spec.pe.gemm
+        cycles = (streaming_cycles if streaming else cold_cycles)(m, k, n, gemm.rows, gemm.cols)
+        yield env.timeout(cycles / self.sim.graph.spec.pe.clock_ghz)
+        self._last, self._idle_since = owner, env.now

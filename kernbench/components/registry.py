@@ -1,0 +1,56 @@
+"""Node type and ``impl:`` to class: ``COMPONENTS`` holds ours, ``package.module:Class`` names a user's."""
+
+from __future__ import annotations
+
+import importlib
+
+from kernbench.components.base import ComponentBase
+from kernbench.components.builtin.hbm_ctrl import HbmCtrl
+from kernbench.components.builtin.io_cpu import IoCpu
+from kernbench.components.builtin.m_cpu import MCpu
+from kernbench.components.builtin.pcie_ep import PcieEp
+from kernbench.components.builtin.pe_cpu import PeCpu
+from kernbench.components.builtin.pe_dma import PeDma
+from kernbench.components.builtin.pe_fetch_store import PeFetchStore
+from kernbench.components.builtin.pe_gemm import PeGemm
+from kernbench.components.builtin.pe_math import PeMath
+from kernbench.components.builtin.pe_mmu import PeMmu
+from kernbench.components.builtin.pe_scheduler import PeScheduler
+from kernbench.components.builtin.pe_tcm import PeTcm
+from kernbench.components.builtin.sram import Sram
+from kernbench.components.builtin.transit import Transit
+from kernbench.errors import UsageError
+
+COMPONENTS: dict[str, type[ComponentBase]] = {
+    "hbm_ctrl": HbmCtrl,
+    "io_cpu": IoCpu,
+    "m_cpu": MCpu,
+    "pcie_ep": PcieEp,
+    "pe_cpu": PeCpu,
+    "pe_dma": PeDma,
+    "pe_fetch_store": PeFetchStore,
+    "pe_gemm": PeGemm,
+    "pe_math": PeMath,
+    "pe_mmu": PeMmu,
+    "pe_scheduler": PeScheduler,
+    "pe_tcm": PeTcm,
+    "sram": Sram,
+    "transit": Transit,
+}
+
+
+def component_class(impl: str) -> type[ComponentBase]:
+    """The class of an ``impl:``; UsageError lists the valid names or says what could not be imported."""
+    if ":" not in impl:
+        if impl not in COMPONENTS:
+            known = ", ".join(COMPONENTS)
+            raise UsageError(f"unknown impl {impl!r}; valid: {known}, or package.module:Class")
+        return COMPONENTS[impl]
+    module, _, name = impl.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"impl {impl!r} cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, ComponentBase)):
+        raise UsageError(f"impl {impl!r} is no subclass of ComponentBase")
+    return found

@@ -1,0 +1,63 @@
+"""The one tree of errors; every message carries the values and says what to do.
+
+KernbenchError
+├── UsageError          an unknown bench, --set key, command or registry entry; a size out of range
+├── TopologyError       a topology file: path, line and field, with the valid names
+├── RoutingError        no such node, no path, an address that maps to no node
+├── AddressError        a field of a physical address, or a virtual address, out of range
+├── MemoryStoreError    (also ValueError) bytes never written, size mismatch, non-contiguous array
+├── KernelError         what a kernel raised, with PE, kernel and line
+│   ├── PendingDataError    data of a compute result asked for in Phase 1
+│   └── TcmOverflowError    scratch does not fit the TCM of a PE
+├── DeadlockError       nothing can go on: who waits on whom
+├── TraceFormatError    a trace file: offset and frame
+└── VerificationError   data differ from their reference, or cannot be compared with it
+"""
+
+
+class KernbenchError(Exception):
+    """Root of all errors that kernbench raises on purpose."""
+
+
+class UsageError(KernbenchError):
+    """A name or value that the user gave is not one of the valid ones, which the message lists."""
+
+
+class TopologyError(KernbenchError):
+    """A topology file or spec is wrong; carries file, line and the path of the field."""
+
+
+class RoutingError(KernbenchError):
+    """A node is not in the topology, or no path leads to it."""
+
+
+class AddressError(KernbenchError):
+    """An address, or a field of one, is out of range."""
+
+
+class MemoryStoreError(KernbenchError, ValueError):
+    """A read or write that the memory store cannot serve; a ValueError too (ADR-0052 D6.3)."""
+
+
+class KernelError(KernbenchError):
+    """A kernel raised, or asked for something impossible; names PE, kernel and line."""
+
+
+class PendingDataError(KernelError):
+    """Data of a compute result was asked for in Phase 1 (ADR-0020 D3)."""
+
+
+class TcmOverflowError(KernelError):
+    """A scratch allocation does not fit in the TCM of a PE."""
+
+
+class DeadlockError(KernbenchError):
+    """The event queue ran dry while something still waits."""
+
+
+class TraceFormatError(KernbenchError):
+    """A trace file is not one, or is damaged; names the offset and the frame."""
+
+
+class VerificationError(KernbenchError):
+    """Data cannot be compared with their reference."""

@@ -1,0 +1,7 @@
+"""The host's side: benches, tensors, launches."""
+
+from kernbench.runtime_api.placement import DPPolicy
+from kernbench.runtime_api.run import RunResult, run_bench
+from kernbench.runtime_api.torch import Tensor, Torch
+
+__all__ = ["DPPolicy", "RunResult", "Tensor", "Torch", "run_bench"]

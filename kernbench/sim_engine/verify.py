@@ -1,0 +1,217 @@
+"""Comparing data with their reference (ADR-0020 D11). Knows no op and no executor."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernbench.common.dtypes import Tolerance, is_float, name_of
+from kernbench.errors import MemoryStoreError, VerificationError
+from kernbench.sim_engine.memory_store import Array, MemoryStore
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expectation:
+    """What ``dtype`` bytes at (space, addr) must hold once the first ``after`` ops have run.
+
+    ``array`` has the shard's shape; ``origin`` is where that lies in the whole ``tensor``.
+    """
+
+    space: str
+    addr: int
+    array: Array
+    dtype: str
+    tolerance: Tolerance
+    after: int
+    tensor: str = ""
+    shard: int = 0
+    origin: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRow:
+    """One comparison. ``nans`` and ``infs`` are counts of (actual, expected).
+
+    The maxima are over elements finite on both sides; ``max_rel`` over references other than 0,
+    ``max_ulp`` in steps of the actual's float dtype (0 for integers). ``note`` says why there was
+    nothing to compare.
+    """
+
+    name: str
+    tensor: str
+    dtype: str
+    elements: int
+    tolerance: Tolerance
+    ok: bool = False
+    mismatches: int = 0
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    max_ulp: int = 0
+    nans: tuple[int, int] = (0, 0)
+    infs: tuple[int, int] = (0, 0)
+    first_bad: tuple[int, ...] | None = None
+    note: str = ""
+
+
+def ulp_distance(a: Array, b: Array) -> Array:
+    """How many values of their float dtype two arrays are apart; +0 and -0 are one."""
+    bits = np.dtype(f"u{a.dtype.itemsize}")
+    sign = bits.type(1 << (8 * bits.itemsize - 1))
+    ua, ub = a.view(bits), b.view(bits)
+    ma, mb = (ua & ~sign).astype(np.uint64), (ub & ~sign).astype(np.uint64)
+    apart = np.maximum(ma, mb) - np.minimum(ma, mb)
+    return np.asarray(np.where((ua ^ ub) & sign, ma + mb, apart))
+
+
+def _distance(actual: Array, expected: Array) -> Array:
+    """|actual - expected| in f64; of integers of one dtype taken exactly first."""
+    if actual.dtype == expected.dtype and actual.dtype.kind in "iu":
+        high, low = np.maximum(actual, expected), np.minimum(actual, expected)
+        return (high.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64)
+    return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+
+
+def compare(
+    actual: Array,
+    expected: Array,
+    tolerance: Tolerance,
+    name: str = "",
+    tensor: str = "",
+    origin: tuple[int, ...] = (),
+) -> VerifyRow:
+    """How ``actual`` differs from ``expected``: same shape, any dtypes; compared by value in f64.
+
+    An element is good if |a - r| <= atol + rtol * |r|, or if both are NaN or the same infinity.
+    ``first_bad`` is relative to ``origin``. VerificationError if the shapes differ.
+    """
+    if actual.shape != expected.shape:
+        raise VerificationError(
+            f"{name or 'actual'}: shape {actual.shape} cannot be compared with a reference of "
+            f"shape {expected.shape}; give a reference of the tensor's own shape"
+        )
+    dtype, shape = name_of(actual.dtype), actual.shape
+    actual, expected = actual.reshape(-1), expected.reshape(-1)
+    with np.errstate(all="ignore"):
+        a, r = actual.astype(np.float64), expected.astype(np.float64)
+        apart, size = _distance(actual, expected), np.abs(r)
+        finite = np.isfinite(a) & np.isfinite(r)
+        same = (a == r) | (np.isnan(a) & np.isnan(r))
+        bad = ~np.where(finite, apart <= tolerance.atol + tolerance.rtol * size, same)
+        relative = (apart / size)[finite & (r != 0)]
+        steps = np.zeros(1, np.uint64)
+        if is_float(dtype):
+            nearest = expected.astype(actual.dtype)
+            steps = ulp_distance(actual, nearest)[finite & np.isfinite(nearest)]
+    first: tuple[int, ...] | None = None
+    if bad.any():
+        first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), shape))
+        if len(origin) == len(first):
+            first = tuple(o + i for o, i in zip(origin, first, strict=True))
+    return VerifyRow(
+        name,
+        tensor or name,
+        dtype,
+        elements=actual.size,
+        tolerance=tolerance,
+        ok=first is None,
+        mismatches=int(np.count_nonzero(bad)),
+        max_abs=float(np.max(apart[finite], initial=0.0)),
+        max_rel=float(np.max(relative, initial=0.0)),
+        max_ulp=int(np.max(steps, initial=0)),
+        nans=(int(np.isnan(a).sum()), int(np.isnan(r).sum())),
+        infs=(int(np.isinf(a).sum()), int(np.isinf(r).sum())),
+        first_bad=first,
+    )
+
+
+def missing(name: str, expected: Expectation, note: str) -> VerifyRow:
+    """The row of an expectation that has nothing to be compared with; never ok."""
+    size = expected.array.size
+    return VerifyRow(
+        name, expected.tensor or name, expected.dtype, size, expected.tolerance, note=note
+    )
+
+
+def judge(name: str, expected: Expectation, store: MemoryStore) -> VerifyRow:
+    """The row of one expectation against ``store``; bytes never written make it not ok."""
+    e = expected
+    try:
+        actual = store.view(e.space, e.addr, e.array.shape, e.dtype)
+    except MemoryStoreError as error:
+        return missing(name, e, str(error))
+    return compare(actual, e.array, e.tolerance, name, e.tensor, e.origin)
+
+
+def _merged(tensor: str, rows: list[VerifyRow]) -> VerifyRow:
+    return replace(
+        rows[0],
+        name=tensor,
+        ok=all(row.ok for row in rows),
+        elements=sum(row.elements for row in rows),
+        mismatches=sum(row.mismatches for row in rows),
+        max_abs=max(row.max_abs for row in rows),
+        max_rel=max(row.max_rel for row in rows),
+        max_ulp=max(row.max_ulp for row in rows),
+        nans=(sum(row.nans[0] for row in rows), sum(row.nans[1] for row in rows)),
+        infs=(sum(row.infs[0] for row in rows), sum(row.infs[1] for row in rows)),
+        first_bad=min((r.first_bad for r in rows if r.first_bad is not None), default=None),
+        note=next((f"{row.name}: {row.note}" for row in rows if row.note), ""),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The verdict: one row an expectation, in the order in which they were given."""
+
+    rows: tuple[VerifyRow, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every row is."""
+        return all(row.ok for row in self.rows)
+
+    def by_tensor(self) -> tuple[VerifyRow, ...]:
+        """One row a tensor: sums and maxima over its shards and copies, the lowest bad index."""
+        groups: dict[str, list[VerifyRow]] = {}
+        for row in self.rows:
+            groups.setdefault(row.tensor, []).append(row)
+        return tuple(_merged(tensor, rows) for tensor, rows in groups.items())
+
+    def as_text(self) -> str:
+        """A table of ``by_tensor`` with its notes below, at most 100 columns wide."""
+        rows = self.by_tensor()
+        table = [_HEADER, *(_cells(row) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        widths[0] = max(min(widths[0], _WIDTH - sum(widths[1:]) - len(widths) + 1), 8)
+        lines = []
+        for name, dtype, *rest in table:
+            clipped = name if len(name) <= widths[0] else name[: widths[0] - 1] + "…"
+            cells = [clipped.ljust(widths[0]), dtype.ljust(widths[1])]
+            cells += [cell.rjust(width) for cell, width in zip(rest, widths[2:], strict=True)]
+            lines.append(" ".join(cells)[:_WIDTH].rstrip())
+        for row in rows:
+            if row.note:
+                lines += textwrap.wrap(row.note, _WIDTH, subsequent_indent="  ")
+        return "\n".join(lines)
+
+
+_HEADER = ("tensor", "dtype", "elements", "ok?", "bad", "abs", "rel", "ulp", "nan", "inf", "first")
+
+
+def _cells(row: VerifyRow) -> tuple[str, ...]:
+    return (
+        row.tensor,
+        row.dtype,
+        str(row.elements),
+        "ok" if row.ok else "FAIL",
+        str(row.mismatches),
+        f"{row.max_abs:.1e}",
+        f"{row.max_rel:.1e}",
+        str(row.max_ulp) if row.max_ulp < 10**6 else f"{row.max_ulp:.0e}",
+        *(f"{actual}/{reference}" for actual, reference in (row.nans, row.infs)),
+        "" if row.first_bad is None else ",".join(map(str, row.first_bad)),
+    )

@@ -1,0 +1,345 @@
+"""From a spec to the graph, in six stages, each a function of what it is given.
+
+1 ``load_spec``  2 ``cube_mesh``  3 ``cubes``  4 ``chiplet_links``  5 ``system``  6 ``freeze``.
+Owns places on the machine, link kinds and routing weights; the names are ``router.py``'s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernbench.errors import TopologyError
+from kernbench.policy.routing import router as name
+from kernbench.topology.cube_mesh import SIDES, CubeMesh, Place, cube_mesh
+from kernbench.topology.graph import NOWHERE, Edge, Node, TopologyGraph
+from kernbench.topology.spec import TopologySpec, check_spec, load_spec
+
+PE_ENGINES = (
+    "pe_cpu",
+    "pe_scheduler",
+    "pe_mmu",
+    "pe_dma",
+    "pe_tcm",
+    "pe_ipcq",
+    "pe_fetch_store",
+    "pe_gemm",
+    "pe_math",
+)
+_PE_LINKS = (  # in both directions
+    ("pe_scheduler", "pe_dma"),
+    ("pe_scheduler", "pe_fetch_store"),
+    ("pe_scheduler", "pe_gemm"),
+    ("pe_scheduler", "pe_math"),
+    ("pe_scheduler", "pe_ipcq"),
+    ("pe_mmu", "pe_dma"),
+    ("pe_tcm", "pe_dma"),
+    ("pe_tcm", "pe_fetch_store"),
+    ("pe_fetch_store", "pe_gemm"),
+    ("pe_fetch_store", "pe_math"),
+    ("pe_ipcq", "pe_dma"),
+)
+_PE_LINK_MM = 0.1
+_IO_DEPTH_MM = 4.0  # of the IO chiplet, north of the cubes
+_SIP_GAP_MM = 20.0
+_BUS_MM = 0.001  # routing weight inside a UCIe port and an IO chiplet's fan-out
+_COMMAND = ("command", "command")
+_IO_INTERNAL = ("io_internal", "io_internal")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some nodes by id, and some edges."""
+
+    nodes: Mapping[str, Node]
+    edges: tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Routing weights in mm of the links that must not look short.
+
+    ``span`` bounds every way through a cube's mesh: Manhattan, a detour round the HBM, the ends.
+    A UCIe port is a bus of almost no length; at ``port`` each for getting on and off, it costs more
+    than any way through the mesh, so data use it only to change cubes. ``io`` keeps data between
+    cubes out of the IO chiplet. A command edge of a pe_cpu costs ``span``, all edges of an io_cpu
+    ``reach``, more than any data path in a SIP: no data are drawn through a CPU.
+    """
+
+    span: float
+    port: float
+    io: float
+    reach: float
+
+
+def load_topology(path: Path | str | None = None, cache_dir: Path | None = None) -> TopologyGraph:
+    """The machine of a YAML file, None: the shipped one; TopologyError has file, line and field."""
+    spec = TopologySpec() if path is None else load_spec(Path(path))
+    return build_topology(spec, cache_dir)
+
+
+def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> TopologyGraph:
+    """The machine of ``spec``; ``cache_dir`` holds the cube layout (None: the user's cache)."""
+    check_spec(spec)
+    mesh = cube_mesh(spec.cube, cache_dir)
+    tiles = cubes(spec, mesh)
+    links = chiplet_links(spec, tiles)
+    return freeze(spec, (tiles, links, system(spec, links)))
+
+
+def cubes(spec: TopologySpec, mesh: CubeMesh) -> Part:
+    """Stage 3: all cubes of all SIPs, each with its PEs, not yet joined to each other."""
+    make, weights = _Maker(spec), _weights(spec)
+    for sip in range(spec.system.sips.count):
+        for cube in range(spec.sip.cube_mesh.w * spec.sip.cube_mesh.h):
+            _cube(make, weights, mesh, sip, cube)
+    return make.part()
+
+
+def chiplet_links(spec: TopologySpec, tiles: Part) -> Part:
+    """Stage 4: IO chiplets, their links to the top row of cubes, and UCIe between cubes."""
+    make, weights, grid = _Maker(spec), _weights(spec), spec.sip.cube_mesh
+    bandwidth = spec.cube.ucie.bw_gbs * spec.cube.ucie.connections_per_side
+    for sip in range(spec.system.sips.count):
+        for cube in range(grid.w * grid.h):
+            for near, far, other, there in (
+                ("E", "W", cube + 1, (cube + 1) % grid.w > 0),
+                ("S", "N", cube + grid.w, cube + grid.w < grid.w * grid.h),
+            ):
+                if there:
+                    a = tiles.nodes[name.ucie_node(sip, cube, near)]
+                    b = tiles.nodes[name.ucie_node(sip, other, far)]
+                    make.link(a, b, ("ucie_mesh", "ucie_mesh"), bandwidth, weights.port)
+        for io in range(spec.sip.io.count):
+            _io_chiplet(make, weights, tiles, sip, io)
+    return make.part()
+
+
+def system(spec: TopologySpec, links: Part) -> Part:
+    """Stage 5: the switch, and PCIe from it to every end point."""
+    make = _Maker(spec)
+    ends = [node for node in links.nodes.values() if node.type == "pcie_ep"]
+    place = (NOWHERE, NOWHERE, NOWHERE)
+    x = sum(end.x_mm for end in ends) / len(ends)
+    switch = make.node(name.switch_node(0), "switch", place, "switch0", x, -_IO_DEPTH_MM)
+    for end in ends:
+        make.link(end, switch, ("pcie", "pcie"), spec.system.pcie_bw_gbs)
+    return make.part()
+
+
+def freeze(spec: TopologySpec, parts: Iterable[Part]) -> TopologyGraph:
+    """Stage 6: the graph of all parts; TopologyError if it is not sound.
+
+    Sound: no name twice, positive bandwidths, every node reachable from every pcie_ep.
+    """
+    nodes: dict[str, Node] = {}
+    edges: list[Edge] = []
+    for part in parts:
+        twice = nodes.keys() & part.nodes.keys()
+        if twice:
+            raise TopologyError(f"two nodes have the name {min(twice)}; names must be unique")
+        nodes.update(part.nodes)
+        edges.extend(part.edges)
+    for edge in edges:
+        if edge.bandwidth_gbs <= 0:
+            found = f"{edge.bandwidth_gbs} GB/s"
+            raise TopologyError(f"link {edge.src} -> {edge.dst} has {found}; it must be above 0")
+        if edge.src not in nodes or edge.dst not in nodes:
+            raise TopologyError(f"link {edge.src} -> {edge.dst} ends at a node that does not exist")
+    ends = sorted(node.id for node in nodes.values() if node.type == "pcie_ep")
+    if not ends:
+        raise TopologyError("the machine has no pcie_ep, so nothing in it can be reached")
+    # All nodes from the first end point, and it from all others: then all from every one.
+    lost = nodes.keys() - _reachable(ends[0], ((e.src, e.dst) for e in edges))
+    if lost:
+        raise TopologyError(f"no path leads from {ends[0]} to {min(lost)} ({len(lost)} such nodes)")
+    cut_off = set(ends) - _reachable(ends[0], ((e.dst, e.src) for e in edges))
+    if cut_off:
+        raise TopologyError(f"no path leads from {min(cut_off)} to {ends[0]}")
+    return TopologyGraph(nodes, tuple(edges), spec)
+
+
+def _reachable(start: str, pairs: Iterable[tuple[str, str]]) -> set[str]:
+    following: defaultdict[str, list[str]] = defaultdict(list)
+    for src, dst in pairs:
+        following[src].append(dst)
+    found, frontier = {start}, [start]
+    while frontier:
+        fresh = [node for node in following[frontier.pop()] if node not in found]
+        found.update(fresh)
+        frontier.extend(fresh)
+    return found
+
+
+def _weights(spec: TopologySpec) -> _Weights:
+    mesh, zone, size, grid = (
+        spec.cube.mesh,
+        spec.cube.hbm_zone,
+        spec.cube.size_mm,
+        spec.sip.cube_mesh,
+    )
+    hops = mesh.rows + mesh.cols + 2 * max(zone.rows, zone.cols)
+    span = hops * max(size.w / mesh.cols, size.h / mesh.rows)
+    crossing = 3 * span  # of a cube: three edges of weight ``port``, the mesh, and some to spare
+    return _Weights(span, span / 2, grid.w * crossing, (grid.w + grid.h + 2) * crossing)
+
+
+class _Maker:
+    """Gathers the nodes and edges of one stage."""
+
+    def __init__(self, spec: TopologySpec) -> None:
+        io, cube = spec.sip.io, spec.cube
+        self.spec = spec
+        self._overheads = {
+            "router": cube.router.overhead_ns,
+            "ucie": cube.ucie.overhead_ns,
+            "m_cpu": cube.m_cpu.overhead_ns,
+            "io_noc": io.noc_overhead_ns,
+            "io_cpu": io.cpu_overhead_ns,
+            "pcie_ep": io.pcie_ep_overhead_ns,
+            "switch": spec.system.switch_overhead_ns,
+        }
+        self._nodes: dict[str, Node] = {}
+        self._edges: list[Edge] = []
+
+    def node(
+        self, id_: str, type_: str, place: tuple[int, int, int], engine: str, x: float, y: float
+    ) -> Node:
+        """Add a node at ``place`` (sip, cube, pe)."""
+        overhead = self._overheads.get(type_, 0.0)
+        impl: str = getattr(self.spec.components, type_).impl
+        node = Node(id_, type_, *place, engine, round(x, 6), round(y, 6), overhead, impl)
+        self._nodes[id_] = node
+        return node
+
+    def edge(
+        self, src: Node, dst: Node, kind: str, distance: float, bw: float, weight: float
+    ) -> None:
+        """Add one edge; a weight of 0 means the distance."""
+        self._edges.append(Edge(src.id, dst.id, kind, distance, weight, bw))
+
+    def link(
+        self, a: Node, b: Node, kinds: tuple[str, str], bandwidth: float, weight: float = 0.0
+    ) -> None:
+        """Add the edges a -> b and b -> a, as long as the Manhattan distance between the two."""
+        distance = round(abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm), 6)
+        self.edge(a, b, kinds[0], distance, bandwidth, weight)
+        self.edge(b, a, kinds[1], distance, bandwidth, weight)
+
+    def part(self) -> Part:
+        """What was added."""
+        return Part(self._nodes, tuple(self._edges))
+
+
+def _cube(make: _Maker, weights: _Weights, mesh: CubeMesh, sip: int, cube: int) -> None:
+    """Routers, UCIe ports, memories, M_CPU and PEs of one cube."""
+    spec, prefix = make.spec.cube, name.cube_prefix(sip, cube)
+    x0, y0 = _cube_corner(make.spec, sip, cube)
+
+    def add(id_: str, type_: str, at: Place, pe: int = NOWHERE) -> Node:
+        # An HBM slice is told by its pe; all else by its name within the cube.
+        engine = type_ if pe != NOWHERE else id_.removeprefix(f"{prefix}.")
+        return make.node(id_, type_, (sip, cube, pe), engine, x0 + at.x_mm, y0 + at.y_mm)
+
+    routers = {
+        (at.row, at.col): add(name.router_node(sip, cube, at.row, at.col), "router", at)
+        for at in mesh.routers
+    }
+    for (row, col), router in routers.items():
+        for beside in ((row, col + 1), (row + 1, col)):
+            if beside in routers:
+                kinds = ("router_mesh", "router_mesh")
+                make.link(router, routers[beside], kinds, spec.router.link_bw_gbs)
+
+    def attach(node: Node, at: Place, short: str, bandwidth: float, weight: float = 0.0) -> None:
+        kinds = (f"{short}_to_router", f"router_to_{short}")
+        make.link(node, routers[at.row, at.col], kinds, bandwidth, weight)
+
+    m_cpu = add(name.cube_node(sip, cube, "m_cpu"), "m_cpu", mesh.m_cpu)
+    attach(m_cpu, mesh.m_cpu, "mcpu", spec.m_cpu.to_router_bw_gbs)
+    sram = add(name.cube_node(sip, cube, "sram"), "sram", mesh.sram)
+    attach(sram, mesh.sram, "sram", spec.sram.to_router_bw_gbs)
+    for pe, (home, slice_at) in enumerate(zip(mesh.pes, mesh.hbm, strict=True)):
+        hbm = add(name.hbm_node(sip, cube, pe), "hbm_ctrl", slice_at, pe)
+        attach(hbm, slice_at, "hbm", spec.hbm.to_router_bw_gbs)
+        engines = _pe(make, weights, (sip, cube, pe), x0 + home.x_mm, y0 + home.y_mm)
+        attach(engines["pe_dma"], home, "pe", make.spec.pe.dma.to_router_bw_gbs)
+        bandwidth = spec.m_cpu.to_router_bw_gbs
+        make.link(m_cpu, engines["pe_cpu"], _COMMAND, bandwidth, weights.span)
+    width, height = spec.size_mm.w, spec.size_mm.h
+    middles = {"N": (width / 2, 0.0), "S": (width / 2, height), "E": (width, height / 2)}
+    for side, places in zip(SIDES, mesh.connections, strict=True):
+        x, y = middles.get(side, (0.0, height / 2))
+        port = add(name.ucie_node(sip, cube, side), "ucie", Place(x, y, NOWHERE, NOWHERE))
+        for k, at in enumerate(places):
+            conn = add(name.ucie_conn_node(sip, cube, side, k), "ucie_conn", at)
+            attach(conn, at, "ucie_conn", spec.ucie.bw_gbs, weights.port)
+            make.link(conn, port, ("ucie_internal", "ucie_internal"), spec.ucie.bw_gbs, _BUS_MM)
+
+
+def _pe(
+    make: _Maker, weights: _Weights, place: tuple[int, int, int], x: float, y: float
+) -> dict[str, Node]:
+    """The engines of one PE, by name, on a 3 x 3 grid around its place, and their links."""
+    tcm, kind = make.spec.pe.tcm, "pe_internal"
+    engines = {
+        engine: make.node(
+            name.pe_node(*place, engine),
+            engine,
+            place,
+            engine,
+            x + (i % 3 - 1) * _PE_LINK_MM,
+            y + (i // 3 - 1) * _PE_LINK_MM,
+        )
+        for i, engine in enumerate(PE_ENGINES)
+    }
+    for a, b in _PE_LINKS:
+        into = tcm.write_bw_gbs if a == "pe_tcm" else tcm.read_bw_gbs
+        make.edge(engines[a], engines[b], kind, _PE_LINK_MM, tcm.read_bw_gbs, 0.0)
+        make.edge(engines[b], engines[a], kind, _PE_LINK_MM, into, 0.0)
+    # As heavy as pe_cpu's command edge, or what it answers to m_cpu would go by pe_dma.
+    cpu, scheduler = engines["pe_cpu"], engines["pe_scheduler"]
+    make.edge(cpu, scheduler, kind, _PE_LINK_MM, tcm.read_bw_gbs, weights.span)
+    return engines
+
+
+def _io_chiplet(make: _Maker, weights: _Weights, tiles: Part, sip: int, io: int) -> None:
+    """One IO chiplet north of its share of the top row of cubes."""
+    spec, prefix, io_id = make.spec, name.sip_prefix(sip), f"io{io}"
+    columns = [
+        c
+        for c in range(spec.sip.cube_mesh.w)
+        if c * spec.sip.io.count // spec.sip.cube_mesh.w == io
+    ]
+    ports = [tiles.nodes[name.ucie_node(sip, column, "N")] for column in columns]
+    x = sum(port.x_mm for port in ports) / len(ports)
+
+    def add(id_: str, type_: str, at_x: float, at_y: float) -> Node:
+        engine = id_.removeprefix(f"{prefix}.")
+        return make.node(id_, type_, (sip, NOWHERE, NOWHERE), engine, at_x, at_y)
+
+    noc = add(name.io_node(sip, io_id, "io_noc"), "io_noc", x, _IO_DEPTH_MM / 2)
+    end = add(name.io_node(sip, io_id, "pcie_ep"), "pcie_ep", x, 0.5)
+    cpu = add(name.io_node(sip, io_id, "io_cpu"), "io_cpu", x + 2, _IO_DEPTH_MM / 2)
+    make.link(end, noc, _IO_INTERNAL, spec.sip.io.noc_bw_gbs)
+    make.link(end, cpu, _IO_INTERNAL, spec.sip.io.noc_bw_gbs, weights.reach)
+    make.link(cpu, noc, _IO_INTERNAL, spec.sip.io.noc_bw_gbs, weights.reach)
+    for cube in range(spec.sip.cube_mesh.w * spec.sip.cube_mesh.h):
+        m_cpu = tiles.nodes[name.cube_node(sip, cube, "m_cpu")]
+        make.link(cpu, m_cpu, _COMMAND, spec.cube.m_cpu.to_router_bw_gbs, weights.reach)
+    for column, port in zip(columns, ports, strict=True):
+        id_ = name.io_conn_node(sip, io_id, column)
+        conn = add(id_, "ucie_conn", port.x_mm, _IO_DEPTH_MM)
+        bandwidth = spec.cube.ucie.bw_gbs
+        make.link(noc, conn, ("noc_to_ucie_conn", "ucie_conn_to_noc"), bandwidth, _BUS_MM)
+        make.link(conn, port, ("io_to_cube", "cube_to_io"), bandwidth, weights.io)
+
+
+def _cube_corner(spec: TopologySpec, sip: int, cube: int) -> tuple[float, float]:
+    """The north-west corner of a cube: SIPs side by side, cube id = row x w + col."""
+    size, link, grid = spec.cube.size_mm, spec.cube.ucie.link_mm, spec.sip.cube_mesh
+    row, col = divmod(cube, grid.w)
+    sip_width = grid.w * (size.w + link) - link + _SIP_GAP_MM
+    return sip * sip_width + col * (size.w + link), _IO_DEPTH_MM + link + row * (size.h + link)

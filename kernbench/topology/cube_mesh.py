@@ -1,0 +1,163 @@
+"""The layout of one cube: which router each unit is attached to, and where it lies.
+
+Owns the router grid and the cache of its last layout. Knows no names and no other cube. Row 0 is
+the north edge, column 0 the west; places are mm from the north-west corner of the cube.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import platformdirs
+
+from kernbench.topology.spec import CubeSpec
+
+SIDES = ("N", "S", "E", "W")
+_CACHE_FILE = "cube_mesh.yaml"  # written as JSON, which is YAML and ten times as fast to read
+_LAYOUT_VERSION = 1  # of the rules below: a layout by other rules is not reused
+
+
+class Place(NamedTuple):
+    """Where a unit lies, and the row and column of the router that it is attached to."""
+
+    x_mm: float
+    y_mm: float
+    row: int
+    col: int
+
+
+@dataclass(frozen=True, slots=True)
+class CubeMesh:
+    """A place for every unit: ``pes[p]`` and ``hbm[p]`` share a router.
+
+    ``connections`` holds those of each UCIe side in the order of SIDES, from west or north.
+    """
+
+    routers: tuple[Place, ...]
+    pes: tuple[Place, ...]
+    hbm: tuple[Place, ...]
+    m_cpu: Place
+    sram: Place
+    connections: tuple[tuple[Place, ...], ...]
+
+
+def source_hash(cube: CubeSpec) -> str:
+    """SHA-256 over the five fields that a layout depends on."""
+    layout = (cube.pe_layout, cube.pes)
+    connections = cube.ucie.connections_per_side
+    source = (cube.size_mm, cube.mesh, cube.hbm_zone, layout, connections)
+    return hashlib.sha256(repr(source).encode()).hexdigest()
+
+
+def cube_mesh(cube: CubeSpec, cache_dir: Path | None = None) -> CubeMesh:
+    """The layout of ``cube``: the cached one if its ``source_hash`` matches, else a new one.
+
+    ``cache_dir`` None is the user's cache directory. A cache that fails is no error.
+    """
+    file = (cache_dir or platformdirs.user_cache_path("kernbench")) / _CACHE_FILE
+    key = source_hash(cube)
+    mesh = _read(file, key)
+    if mesh is None:
+        mesh = lay_out(cube)
+        _write(file, key, mesh)
+    return mesh
+
+
+def lay_out(cube: CubeSpec) -> CubeMesh:
+    """Routers on the grid minus the HBM zone; PEs by corner; the rest at the nearest router."""
+    width, height = cube.size_mm.w, cube.size_mm.h
+    dx, dy = width / cube.mesh.cols, height / cube.mesh.rows
+    zone, count = cube.hbm_zone, cube.ucie.connections_per_side
+    routers = tuple(
+        Place(_mm((col + 0.5) * dx), _mm((row + 0.5) * dy), row, col)
+        for row in range(cube.mesh.rows)
+        for col in range(cube.mesh.cols)
+        if not (0 <= row - zone.row < zone.rows and 0 <= col - zone.col < zone.cols)
+    )
+
+    def nearest(x: float, y: float) -> Place:
+        router = min(routers, key=lambda r: (_mm(abs(r.x_mm - x) + abs(r.y_mm - y)), r.row, r.col))
+        return Place(_mm(x), _mm(y), router.row, router.col)
+
+    homes = _by_corner(routers, cube)
+    spread = [(k + 0.5) / count for k in range(count)]
+    sides: dict[str, Callable[[float], Place]] = {
+        "N": lambda at: nearest(at * width, 0),
+        "S": lambda at: nearest(at * width, height),
+        "E": lambda at: nearest(width, at * height),
+        "W": lambda at: nearest(0, at * height),
+    }
+    return CubeMesh(
+        routers=routers,
+        pes=tuple(r._replace(x_mm=_mm(r.x_mm - 0.3 * dx)) for r in homes),
+        hbm=tuple(r._replace(x_mm=_mm(r.x_mm + 0.3 * dx)) for r in homes),
+        m_cpu=nearest(0.25 * width, 0.5 * height),
+        sram=nearest(0.75 * width, 0.5 * height),
+        connections=tuple(tuple(map(sides[side], spread)) for side in SIDES),
+    )
+
+
+def _by_corner(routers: tuple[Place, ...], cube: CubeSpec) -> list[Place]:
+    """The router of each PE: a quarter of the PEs to each corner (NW NE SW SE), outer rows first.
+
+    A corner fills from its second column on: the PEs of the north half are then nearer to each
+    other than to any of the south half, and the first column is left to the E and W connections.
+    """
+    rows, cols = cube.mesh.rows, cube.mesh.cols
+    free, homes = list(routers), []
+    for pe in range(cube.pes):
+        south, east = divmod(pe * 4 // cube.pes, 2)
+
+        def rank(router: Place, south: int = south, east: int = east) -> tuple[int, ...]:
+            row = rows - 1 - router.row if south else router.row
+            col = cols - 1 - router.col if east else router.col
+            return (2 * row >= rows, 2 * col >= cols, row, col == 0, col)
+
+        homes.append(min(free, key=rank))
+        free.remove(homes[-1])
+    return homes
+
+
+def _mm(value: float) -> float:
+    return round(value, 6)
+
+
+def _checksum(layout: object) -> str:
+    return hashlib.sha256(f"{_LAYOUT_VERSION} {json.dumps(layout)}".encode()).hexdigest()
+
+
+def _read(file: Path, key: str) -> CubeMesh | None:
+    """The layout in ``file``, or None if there is none of this ``key``, whole and by our rules."""
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        layout = held["layout"]
+        if held["source_hash"] != key or held["checksum"] != _checksum(layout):
+            return None
+        return CubeMesh(
+            m_cpu=Place(*layout["m_cpu"]),
+            sram=Place(*layout["sram"]),
+            connections=tuple(tuple(Place(*p) for p in side) for side in layout["connections"]),
+            **{name: tuple(Place(*p) for p in layout[name]) for name in ("routers", "pes", "hbm")},
+        )
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _write(file: Path, key: str, mesh: CubeMesh) -> None:
+    layout = asdict(mesh)
+    held = {"source_hash": key, "checksum": _checksum(layout), "layout": layout}
+    fresh = file.with_suffix(f".{os.getpid()}.tmp")
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fresh.write_text(json.dumps(held), encoding="utf-8")
+            os.replace(fresh, file)
+        finally:
+            fresh.unlink(missing_ok=True)

@@ -1,0 +1,455 @@
+"""The machine as fields: frozen, with a default each, checked before anything is built from them.
+
+Owns what ``topology.yaml`` may say. The defaults equal the shipped
+``configs/topology.yaml``, whose comments give units and sources. A unit in a name holds: ns, mm,
+ghz, gbs (10^9 bytes a second), bytes, kib, mib, gb (2^30 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import yaml
+
+from kernbench.common.phys_addr import MAX_CUBES, MAX_DIES, MAX_PES, MAX_SIPS
+from kernbench.errors import TopologyError
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Valid numbers: ``low`` (not itself if ``above``) to ``high``; never NaN or infinity."""
+
+    low: float
+    high: float = 1e15
+    above: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high and not (self.above and value == self.low)
+
+    def __str__(self) -> str:
+        return f"{'above' if self.above else 'from'} {self.low:g} to {self.high:g}"
+
+
+Positive = Annotated[float, _Range(0, above=True)]
+NonNegative = Annotated[float, _Range(0)]
+Count = Annotated[int, _Range(1, 2**31)]
+Whole = Annotated[int, _Range(0, 2**31)]
+GridSize = Annotated[int, _Range(1, 32)]
+SipTopology = Annotated[str, ("ring_1d", "torus_2d", "mesh_2d_no_wrap")]
+
+
+@dataclass(frozen=True, slots=True)
+class SipsSpec:
+    """How many SIPs there are, and the topology that collectives between them assume."""
+
+    count: Annotated[int, _Range(1, MAX_SIPS)] = 2
+    topology: SipTopology = "ring_1d"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSpec:
+    """What joins the SIPs."""
+
+    sips: SipsSpec = SipsSpec()
+    ns_per_mm: NonNegative = 0.01
+    pcie_bw_gbs: Positive = 63.0
+    switch_overhead_ns: NonNegative = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class CubeMeshSpec:
+    """Cubes of a SIP, ``w`` across and ``h`` down."""
+
+    w: Annotated[int, _Range(1, MAX_CUBES)] = 4
+    h: Annotated[int, _Range(1, MAX_CUBES)] = 4
+
+
+@dataclass(frozen=True, slots=True)
+class IoSpec:
+    """IO chiplets of a SIP; several share the top row of cubes."""
+
+    count: Annotated[int, _Range(1, MAX_DIES - MAX_CUBES)] = 1
+    noc_bw_gbs: Positive = 256.0
+    noc_overhead_ns: NonNegative = 2.0
+    cpu_overhead_ns: NonNegative = 10.0
+    pcie_ep_overhead_ns: NonNegative = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class SipSpec:
+    """One SIP."""
+
+    cube_mesh: CubeMeshSpec = CubeMeshSpec()
+    io: IoSpec = IoSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSpec:
+    """A rectangle in mm."""
+
+    w: Positive = 12.0
+    h: Positive = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSpec:
+    """The router grid of a cube."""
+
+    rows: GridSize = 6
+    cols: GridSize = 6
+
+
+@dataclass(frozen=True, slots=True)
+class HbmZoneSpec:
+    """The rectangle of the router grid that the HBM stack takes; 0 rows or columns: none."""
+
+    row: Whole = 2
+    col: Whole = 2
+    rows: Whole = 2
+    cols: Whole = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSpec:
+    """A router and the links of the mesh."""
+
+    link_bw_gbs: Positive = 256.0
+    overhead_ns: NonNegative = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class UcieSpec:
+    """UCIe ports of a cube: bandwidth a connection, overhead a port."""
+
+    connections_per_side: Annotated[int, _Range(1, 32)] = 4
+    bw_gbs: Positive = 128.0
+    overhead_ns: NonNegative = 8.0
+    link_mm: NonNegative = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMapSpec:
+    """HBM of a cube, in one slice a PE; at most the HBM half of a cube's address window."""
+
+    hbm_total_gb: Annotated[int, _Range(1, 2048)] = 48
+    slices_per_cube: Annotated[int, _Range(1, MAX_PES)] = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HbmSpec:
+    """The controller of one HBM slice."""
+
+    channels: Annotated[int, _Range(1, 4096)] = 8
+    channel_bw_gbs: Positive = 32.0
+    interleave_bytes: Count = 256
+    access_ns: NonNegative = 30.0
+    to_router_bw_gbs: Positive = 256.0
+
+
+@dataclass(frozen=True, slots=True)
+class SramSpec:
+    """SRAM of a cube; its size fits the 34 offset bits of an address."""
+
+    size_mib: Annotated[int, _Range(1, 2**14)] = 32
+    access_ns: NonNegative = 10.0
+    to_router_bw_gbs: Positive = 128.0
+
+
+@dataclass(frozen=True, slots=True)
+class MCpuSpec:
+    """M_CPU of a cube."""
+
+    overhead_ns: NonNegative = 10.0
+    to_router_bw_gbs: Positive = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class CubeSpec:
+    """One cube: PEs, HBM, SRAM, M_CPU and UCIe ports around a router mesh."""
+
+    pes: Annotated[int, _Range(1, MAX_PES)] = 8
+    size_mm: SizeSpec = SizeSpec()
+    mesh: MeshSpec = MeshSpec()
+    hbm_zone: HbmZoneSpec = HbmZoneSpec()
+    pe_layout: Annotated[str, ("corners",)] = "corners"
+    router: RouterSpec = RouterSpec()
+    ucie: UcieSpec = UcieSpec()
+    memory_map: MemoryMapSpec = MemoryMapSpec()
+    hbm: HbmSpec = HbmSpec()
+    sram: SramSpec = SramSpec()
+    m_cpu: MCpuSpec = MCpuSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class PeCpuSpec:
+    """PE_CPU: cycles to issue a command."""
+
+    issue_cycles: Whole = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GemmSpec:
+    """Weight-stationary MAC array."""
+
+    rows: Count = 64
+    cols: Count = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MathSpec:
+    """Vector unit."""
+
+    lanes: Count = 64
+    latency_cycles: Whole = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TcmSpec:
+    """Tightly coupled memory of a PE; its size fits the 34 offset bits of an address."""
+
+    size_kib: Annotated[int, _Range(1, 2**24)] = 2048
+    read_bw_gbs: Positive = 512.0
+    write_bw_gbs: Positive = 512.0
+
+
+@dataclass(frozen=True, slots=True)
+class DmaSpec:
+    """PE_DMA: commands in flight a channel, set-up and bursts."""
+
+    outstanding: Count = 8
+    setup_ns: NonNegative = 20.0
+    burst_bytes: Count = 4096
+    to_router_bw_gbs: Positive = 256.0
+
+
+@dataclass(frozen=True, slots=True)
+class TileSpec:
+    """Default tile of a composite, and how many may be in flight."""
+
+    m: Count = 64
+    k: Count = 64
+    n: Count = 64
+    window: Count = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PeSpec:
+    """One PE."""
+
+    clock_ghz: Positive = 1.0
+    cpu: PeCpuSpec = PeCpuSpec()
+    gemm: GemmSpec = GemmSpec()
+    math: MathSpec = MathSpec()
+    tcm: TcmSpec = TcmSpec()
+    dma: DmaSpec = DmaSpec()
+    tile: TileSpec = TileSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentSpec:
+    """Which class models a node type: a registry name, or ``package.module:Class``."""
+
+    impl: str
+
+
+_TRANSIT = ComponentSpec("transit")
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentsSpec:
+    """The component of every node type."""
+
+    pe_cpu: ComponentSpec = ComponentSpec("pe_cpu")
+    pe_scheduler: ComponentSpec = ComponentSpec("pe_scheduler")
+    pe_dma: ComponentSpec = ComponentSpec("pe_dma")
+    pe_fetch_store: ComponentSpec = ComponentSpec("pe_fetch_store")
+    pe_gemm: ComponentSpec = ComponentSpec("pe_gemm")
+    pe_math: ComponentSpec = ComponentSpec("pe_math")
+    pe_mmu: ComponentSpec = ComponentSpec("pe_mmu")
+    pe_tcm: ComponentSpec = ComponentSpec("pe_tcm")
+    pe_ipcq: ComponentSpec = ComponentSpec("transit")
+    hbm_ctrl: ComponentSpec = ComponentSpec("hbm_ctrl")
+    sram: ComponentSpec = ComponentSpec("sram")
+    m_cpu: ComponentSpec = ComponentSpec("m_cpu")
+    io_cpu: ComponentSpec = ComponentSpec("io_cpu")
+    pcie_ep: ComponentSpec = ComponentSpec("pcie_ep")
+    router: ComponentSpec = _TRANSIT
+    ucie: ComponentSpec = _TRANSIT
+    ucie_conn: ComponentSpec = _TRANSIT
+    io_noc: ComponentSpec = _TRANSIT
+    switch: ComponentSpec = _TRANSIT
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpec:
+    """The whole machine; ``TopologySpec()`` is the shipped one."""
+
+    system: SystemSpec = SystemSpec()
+    sip: SipSpec = SipSpec()
+    cube: CubeSpec = CubeSpec()
+    pe: PeSpec = PeSpec()
+    components: ComponentsSpec = ComponentsSpec()
+
+
+def check_spec(spec: TopologySpec, where: Callable[[str], str] = str) -> None:
+    """TopologyError for the first field that is of a wrong type, out of range or does not fit.
+
+    ``where`` turns the path of a field into what the message starts with (file and line).
+    """
+    for path, value, hint in _leaves(spec, ""):
+        problem = _problem(value, hint)
+        if problem:
+            raise TopologyError(f"{where(path)}: {problem}, not {value!r}")
+    for path, fits, problem in _geometry(spec):
+        if not fits:
+            raise TopologyError(f"{where(path)}: {problem}")
+
+
+def _leaves(spec: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
+    for name, hint in _hints(spec.__class__).items():
+        value = getattr(spec, name)
+        if is_dataclass(hint) and isinstance(value, hint):  # type: ignore[arg-type]
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value, hint
+
+
+def _problem(value: Any, hint: Any) -> str:
+    """What is wrong with the value of a field of type ``hint``; empty if nothing is."""
+    if is_dataclass(hint):
+        return f"must have the fields {_names(hint)}"
+    base, rule = get_args(hint) or (hint, ())
+    if base is str:
+        if rule:
+            return "" if value in rule else f"must be one of {', '.join(rule)}"
+        return "" if isinstance(value, str) and value.strip() else "must be a name"
+    right = isinstance(value, int | float if base is float else int) and not isinstance(value, bool)
+    kind = "number" if base is float else "whole number"
+    return "" if right and value in rule else f"must be a {kind} {rule}"
+
+
+def _geometry(spec: TopologySpec) -> Iterator[tuple[str, bool, str]]:
+    """What fields must hold between them: (field, does it hold, what is wrong if not)."""
+    cubes, cube, io = spec.sip.cube_mesh, spec.cube, spec.sip.io
+    mesh, zone, slices = cube.mesh, cube.hbm_zone, cube.memory_map.slices_per_cube
+    yield (
+        "sip.cube_mesh",
+        cubes.w * cubes.h <= MAX_CUBES,
+        f"{cubes.w} x {cubes.h} cubes; a SIP has at most {MAX_CUBES}",
+    )
+    yield (
+        "sip.io.count",
+        io.count <= cubes.w,
+        f"{io.count} IO chiplets need as many cubes in the top row; sip.cube_mesh.w is {cubes.w}",
+    )
+    yield (
+        "cube.hbm_zone",
+        zone.row + zone.rows <= mesh.rows and zone.col + zone.cols <= mesh.cols,
+        f"rows {zone.row} to {zone.row + zone.rows - 1} and columns {zone.col} to "
+        f"{zone.col + zone.cols - 1} are not all inside the mesh of {mesh.rows} x {mesh.cols}",
+    )
+    across = zone.rows > 0 and zone.cols == mesh.cols and 0 < zone.row < mesh.rows - zone.rows
+    down = zone.cols > 0 and zone.rows == mesh.rows and 0 < zone.col < mesh.cols - zone.cols
+    yield "cube.hbm_zone", not (across or down), "cuts the router mesh in two; make it smaller"
+    routers = mesh.rows * mesh.cols - zone.rows * zone.cols
+    yield (
+        "cube.pes",
+        cube.pes <= routers,
+        f"{cube.pes} PEs need a router each; the mesh without the HBM zone has {routers}",
+    )
+    yield (
+        "cube.memory_map.slices_per_cube",
+        slices == cube.pes,
+        f"{slices} HBM slices for {cube.pes} PEs (cube.pes); there is one slice a PE",
+    )
+
+
+def load_spec(path: Path) -> TopologySpec:
+    """The spec in a YAML file, defaults for what it lacks; TopologyError with file and line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise TopologyError(f"{path}: cannot read the topology: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise TopologyError(f"{path}: not a UTF-8 text file: {error.reason}") from None
+    except RecursionError:
+        raise TopologyError(f"{path}: nested too deeply; a topology has 4 levels") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or getattr(error, "reason", "cannot be parsed")
+        raise TopologyError(f"{path}:{line}: not valid YAML: {problem}") from None
+    if root is None:
+        raise TopologyError(f"{path}:1: the file is empty; fields: {_names(TopologySpec)}")
+    reader = _Reader(path)
+    spec: TopologySpec = reader.section(TopologySpec, root, "")
+    check_spec(spec, reader.where)
+    return spec
+
+
+class _Reader:
+    """Turns YAML nodes into sections and remembers the line of every field it met."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lines = {"": 1}
+
+    def where(self, path: str) -> str:
+        """File, line and path of a field; one that the file leaves out has its parent's line."""
+        parent = path
+        while parent not in self._lines:
+            parent = parent.rpartition(".")[0]
+        return f"{self._file}:{self._lines[parent]}: {path}"
+
+    def section(self, cls: type, node: yaml.Node, path: str) -> Any:
+        """An instance of ``cls`` from a mapping node."""
+        self._lines.setdefault(path, node.start_mark.line + 1)
+        if not isinstance(node, yaml.MappingNode):
+            place = self.where(path or "the file")
+            raise TopologyError(f"{place}: must be a mapping with fields of: {_names(cls)}")
+        values: dict[str, Any] = {}
+        for key, value in node.value:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
+            below = f"{path}.{name}".lstrip(".")
+            if name in values:
+                first = self._lines[below]
+                self._lines[below] = key.start_mark.line + 1
+                raise TopologyError(f"{self.where(below)}: given twice; first on line {first}")
+            self._lines[below] = key.start_mark.line + 1
+            hint = _hints(cls).get(name)
+            if hint is None:
+                raise TopologyError(f"{self.where(below)}: unknown field; valid: {_names(cls)}")
+            read = self.section if is_dataclass(hint) else self._scalar
+            values[name] = read(hint, value, below)
+        for field in fields(cls):
+            if field.default is MISSING and field.name not in values:
+                raise TopologyError(f"{self.where(path)}: the field {field.name} is missing")
+        return cls(**values)
+
+    def _scalar(self, hint: Any, node: yaml.Node, path: str) -> Any:
+        if not isinstance(node, yaml.ScalarNode):
+            raise TopologyError(f"{self.where(path)}: must be one value, not a list or mapping")
+        try:
+            value = yaml.SafeLoader("").construct_object(node)
+            if (get_args(hint) or (hint,))[0] is not float or isinstance(value, bool):
+                return value
+            # YAML 1.1 takes 1e3 for a string
+            plain = isinstance(value, int) or (isinstance(value, str) and node.style is None)
+            return float(value) if plain else value
+        except (ValueError, IndexError, OverflowError, yaml.YAMLError):
+            return node.value  # not what it claims to be: check_spec says what it should be
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(cls)}
+
+
+def _names(cls: Any) -> str:
+    return ", ".join(_hints(cls))

@@ -1,0 +1,146 @@
+"""Joins kernel greenlets to SimPy (ADR-0020 D3): a tl call switches here, time passes, the kernel goes on.
+
+Moves real memory data where a load or store does; makes no log record: the hooks of the components do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import greenlet
+
+from kernbench.common.messages import NO_CMD, MsgBase, Region
+from kernbench.errors import KernelError
+from kernbench.sim_engine.event_log import Site
+from kernbench.triton_emu.calls import Call, KernelContext, Store
+from kernbench.triton_emu.tl_context import TLContext
+
+
+class KernelRunner:
+    """Runs one kernel on one PE."""
+
+    def __init__(self, ctx: KernelContext) -> None:
+        self.ctx = ctx
+        self._unstarted: list[MsgBase] = []
+        self._calls: list[Call] = []
+        self._resumed_by: MsgBase | None = None
+
+    def run(
+        self, env: Any, kernel_fn: Callable[..., None], args: tuple[Any, ...], store: Store
+    ) -> Generator[Any, Any, None]:
+        """Run to the end of the kernel and of all that it issued; KernelError wraps what it raises."""
+        tl = TLContext(self.ctx, store)
+        child = greenlet.greenlet(lambda: kernel_fn(*args, tl=tl))
+        call: Call | None = self._resume(child, None)
+        while call is not None:
+            t_issue = env.now
+            yield env.timeout(self.ctx.issue_ns)
+            yield from self._serve(env, call)
+            self._record(call, t_issue)
+            call = self._resume(child, call.error)
+        end = Call("exit", next(self.ctx.commands), self._exit_site(kernel_fn))
+        t_end = env.now
+        for call in self._calls:
+            yield from self._await(call)
+            end.waits_for = call
+        self._record(end, t_end)
+
+    def _resume(self, child: greenlet.greenlet, error: Exception | None) -> Call | None:
+        try:
+            call: Call | None = child.switch() if error is None else child.throw(error)
+        except Exception as raised:
+            raise self._kernel_error(raised) from raised
+        return call
+
+    def _serve(self, env: Any, call: Call) -> Generator[Any, Any, None]:
+        for msg in call.messages:
+            msg.cmd, msg.resumed_by = call.cmd, self._resumed_by
+            yield from self._in_program_order(env, msg)
+            try:
+                if call.on_issue is not None:
+                    call.on_issue(msg)
+            except Exception as error:
+                call.error = error
+                return
+            process = self.ctx.dispatch(msg)
+            process.callbacks.append(lambda _, msg=msg: self._done(call, msg))
+            call.processes.append(process)
+        if call.messages:
+            self._calls = [c for c in self._calls if not all(p.processed for p in c.processes)]
+            self._calls.append(call)
+        awaited = call.waits_for or (call if call.blocking else None)
+        if awaited is not None:
+            yield from self._await(awaited)
+            call.error = awaited.error
+
+    def _await(self, call: Call) -> Generator[Any, Any, None]:
+        for process in call.processes:
+            yield process
+        if call.last is not None:
+            self._resumed_by = call.last
+
+    def _done(self, call: Call, msg: MsgBase) -> None:
+        call.last = msg
+        if call.on_done is not None and call.error is None:
+            try:
+                call.on_done(msg)
+            except Exception as error:
+                call.error = error
+
+    def _in_program_order(self, env: Any, msg: MsgBase) -> Generator[Any, Any, None]:
+        """Hold ``msg`` until every earlier op whose bytes conflict has started, a cycle ago at least.
+
+        So Phase 2, which replays by t_start, sees program order (simulator.md section 5).
+        """
+        cycle = self.ctx.cycle_ns
+        self._unstarted = [
+            m for m in self._unstarted if m.t_start < 0 or m.t_start + cycle > env.now
+        ]
+        for earlier in self._unstarted:
+            if _conflict(earlier, msg):
+                t0 = env.now
+                if earlier.t_start < 0:
+                    earlier.started = earlier.started or env.event()
+                    yield earlier.started
+                if earlier.t_start + cycle > env.now:
+                    yield env.timeout(earlier.t_start + cycle - env.now)
+                msg.wait(self.ctx.pe, "operand", t0, env.now, earlier)
+        self._unstarted.append(msg)
+
+    def _record(self, call: Call, t_issue: float) -> None:
+        events, ctx = self.ctx.events, self.ctx
+        if events is None:
+            return
+        awaits = NO_CMD
+        if call.waits_for is not None:
+            awaits = call.waits_for.cmd
+        elif call.blocking and call.messages:
+            awaits = call.cmd
+        events.command(
+            call.cmd, ctx.pe, ctx.launch, call.name, call.site, awaits, t_issue, ctx.env.now
+        )
+
+    def _exit_site(self, kernel_fn: Callable[..., None]) -> Site:
+        code = kernel_fn.__code__
+        lines = [line for _, _, line in code.co_lines() if line is not None]
+        return Site(self.ctx.sites.file_of(code), max(lines), code.co_name)
+
+    def _kernel_error(self, raised: Exception) -> KernelError:
+        site = self.ctx.sites.of(raised.__traceback__)
+        where = f"{self.ctx.pe}: kernel {self.ctx.kernel} at {site.file}:{site.line}"
+        kind = type(raised) if isinstance(raised, KernelError) else KernelError
+        name = "" if isinstance(raised, KernelError) else f"{type(raised).__name__}: "
+        return kind(f"{where}: {name}{raised}")
+
+
+def _conflict(earlier: MsgBase, later: MsgBase) -> bool:
+    """Whether one of the two writes bytes that the other touches."""
+    reads, writes = later.regions()
+    before_reads, before_writes = earlier.regions()
+    touched = any(_overlap(w, r) for w in before_writes for r in (*reads, *writes))
+    return touched or any(_overlap(w, r) for w in writes for r in before_reads)
+
+
+def _overlap(a: Region, b: Region) -> bool:
+    return a.space == b.space and a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes

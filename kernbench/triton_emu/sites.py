@@ -1,0 +1,71 @@
+"""Which line of user code made a call: the innermost frame outside the simulator.
+
+Benches and collective algorithms count as user code wherever they live. A file is shown relative to the package or
+to the working directory, so that equal runs show equal names.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType, TracebackType
+
+from kernbench.sim_engine.event_log import Recorder, Site
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_USER_ROOMS = ("benches", "ccl")
+
+
+def shown_name(path: str) -> str | None:
+    """The name of a file in sites; None for a file of the simulator itself."""
+    if path.startswith(_PACKAGE + os.sep):
+        inside = os.path.relpath(path, _PACKAGE)
+        if inside.split(os.sep)[0] not in _USER_ROOMS:
+            return None
+        return "/".join(["kernbench", *inside.split(os.sep)])
+    if "greenlet" in path or path.startswith("<frozen"):
+        return None
+    inside = os.path.relpath(path) if os.path.isabs(path) else path
+    return path if inside.startswith("..") else inside.replace(os.sep, "/")
+
+
+class CallSites:
+    """Finds sites, and tells the recorder the text of each file before its first one."""
+
+    def __init__(self, events: Recorder | None) -> None:
+        self._events = events
+        self._shown: dict[str, str | None] = {}
+
+    def here(self) -> Site:
+        """The site of the call that is being made."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            shown = self._name(frame.f_code)
+            if shown is not None:
+                return Site(shown, frame.f_lineno, frame.f_code.co_name)
+            frame = frame.f_back
+        return Site("?", 0, "?")
+
+    def of(self, traceback: TracebackType | None) -> Site:
+        """The site that an exception passed through innermost."""
+        site = Site("?", 0, "?")
+        while traceback is not None:
+            shown = self._name(traceback.tb_frame.f_code)
+            if shown is not None:
+                site = Site(shown, traceback.tb_lineno, traceback.tb_frame.f_code.co_name)
+            traceback = traceback.tb_next
+        return site
+
+    def file_of(self, code: CodeType) -> str:
+        """The shown name of the file of a function."""
+        return self._name(code) or code.co_filename
+
+    def _name(self, code: CodeType) -> str | None:
+        path = code.co_filename
+        if path not in self._shown:
+            shown = self._shown[path] = shown_name(path)
+            if shown is not None and self._events is not None:
+                text = "".join(linecache.getlines(path))
+                self._events.source(shown, code.co_name, text)
+        return self._shown[path]

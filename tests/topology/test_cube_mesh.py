@@ -1,0 +1,155 @@
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from kernbench.topology.cube_mesh import SIDES, cube_mesh, lay_out, source_hash
+from kernbench.topology.spec import (
+    CubeSpec,
+    HbmZoneSpec,
+    MemoryMapSpec,
+    MeshSpec,
+    RouterSpec,
+    SizeSpec,
+    UcieSpec,
+)
+
+CUBE = CubeSpec()
+
+
+def where(places):
+    return [(place.row, place.col) for place in places]
+
+
+def test_routers_fill_the_grid_but_for_the_hbm_zone():
+    grid = {(row, col) for row in range(6) for col in range(6)}
+    zone = {(2, 2), (2, 3), (3, 2), (3, 3)}
+    assert set(where(lay_out(CUBE).routers)) == grid - zone
+
+
+def test_pes_lie_two_to_a_corner_each_on_a_router_of_its_own():
+    homes = where(lay_out(CUBE).pes)
+    assert homes == [(0, 1), (0, 2), (0, 4), (0, 3), (5, 1), (5, 2), (5, 4), (5, 3)]
+
+
+def test_the_hbm_slice_of_a_pe_is_at_its_router():
+    mesh = lay_out(CUBE)
+    assert where(mesh.hbm) == where(mesh.pes)
+
+
+def test_memories_and_m_cpu_are_at_the_nearest_router():
+    mesh = lay_out(CUBE)
+    for unit in (mesh.m_cpu, mesh.sram):
+        lengths = {
+            (r.row, r.col): abs(r.x_mm - unit.x_mm) + abs(r.y_mm - unit.y_mm) for r in mesh.routers
+        }
+        assert lengths[unit.row, unit.col] == min(lengths.values())
+
+
+def test_connections_spread_over_their_border():
+    sides = dict(zip(SIDES, map(where, lay_out(CUBE).connections), strict=True))
+    assert sides["N"] == [(0, 0), (0, 2), (0, 3), (0, 5)]
+    assert sides["S"] == [(5, 0), (5, 2), (5, 3), (5, 5)]
+    assert sides["E"] == [(0, 5), (2, 5), (3, 5), (5, 5)]
+    assert sides["W"] == [(0, 0), (2, 0), (3, 0), (5, 0)]
+
+
+@pytest.mark.parametrize("pes", range(1, 17))
+def test_any_number_of_pes_gets_different_routers(pes):
+    cube = replace(CUBE, pes=pes, mesh=MeshSpec(4, 5), hbm_zone=HbmZoneSpec(1, 1, 2, 2))
+    homes = where(lay_out(cube).pes)
+    assert len(set(homes)) == pes
+    assert set(homes) <= set(where(lay_out(cube).routers))
+
+
+def test_units_find_a_router_where_the_zone_reaches_the_border():
+    mesh = lay_out(replace(CUBE, hbm_zone=HbmZoneSpec(0, 1, 5, 5)))
+    units = [*mesh.pes, mesh.m_cpu, mesh.sram, *(p for side in mesh.connections for p in side)]
+    assert set(where(units)) <= set(where(mesh.routers))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(CUBE, size_mm=SizeSpec(12, 13)),
+        replace(CUBE, mesh=MeshSpec(6, 7)),
+        replace(CUBE, hbm_zone=HbmZoneSpec(2, 2, 1, 2)),
+        replace(CUBE, pes=4, memory_map=MemoryMapSpec(48, 4)),
+        replace(CUBE, ucie=UcieSpec(connections_per_side=3)),
+    ],
+)
+def test_the_source_hash_changes_with_every_field_of_the_layout(changed):
+    assert source_hash(changed) != source_hash(CUBE)
+
+
+def test_the_source_hash_ignores_what_the_layout_does_not_depend_on():
+    changed = replace(CUBE, router=RouterSpec(1, 1), ucie=UcieSpec(bw_gbs=1, link_mm=9))
+    assert source_hash(changed) == source_hash(CUBE)
+
+
+def test_the_cache_holds_what_was_laid_out(tmp_path):
+    first = cube_mesh(CUBE, tmp_path / "new" / "dir")
+    file = tmp_path / "new" / "dir" / "cube_mesh.yaml"
+    assert yaml.safe_load(file.read_text())["source_hash"] == source_hash(CUBE)
+    assert list(file.parent.iterdir()) == [file]
+    assert cube_mesh(CUBE, file.parent) == first == lay_out(CUBE)
+
+
+def test_a_matching_cache_is_read_and_not_written(tmp_path, monkeypatch):
+    cube_mesh(CUBE, tmp_path)
+    monkeypatch.setattr("kernbench.topology.cube_mesh.lay_out", None)
+    monkeypatch.setattr("kernbench.topology.cube_mesh._write", None)
+    assert cube_mesh(CUBE, tmp_path).m_cpu.col == 1
+
+
+def test_the_cache_of_another_cube_is_replaced(tmp_path):
+    other = replace(CUBE, mesh=MeshSpec(7, 7))
+    cube_mesh(CUBE, tmp_path)
+    assert cube_mesh(other, tmp_path) == lay_out(other)
+    held = yaml.safe_load((tmp_path / "cube_mesh.yaml").read_text())
+    assert held["source_hash"] == source_hash(other)
+
+
+def edited(text, change):
+    held = yaml.safe_load(text)
+    change(held)
+    return json.dumps(held)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: "[1, 2",
+        lambda text: "\x00",
+        lambda text: "[" * 200000,
+        lambda text: text[: len(text) // 2],
+        lambda text: "just text",
+        lambda text: edited(text, lambda held: held.pop("layout")),
+        lambda text: edited(text, lambda held: held.update(layout=3)),
+        lambda text: edited(text, lambda held: held["layout"]["pes"].reverse()),
+    ],
+)
+def test_a_damaged_cache_is_laid_out_again(tmp_path, damage):
+    file = tmp_path / "cube_mesh.yaml"
+    cube_mesh(CUBE, tmp_path)
+    file.write_text(damage(file.read_text()))
+    assert cube_mesh(CUBE, tmp_path) == lay_out(CUBE)
+    assert cube_mesh(CUBE, tmp_path) == lay_out(CUBE)
+    assert yaml.safe_load(file.read_text())["source_hash"] == source_hash(CUBE)
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    assert cube_mesh(CUBE, blocked) == lay_out(CUBE)
+    (tmp_path / "cube_mesh.yaml").mkdir()
+    assert cube_mesh(CUBE, tmp_path) == lay_out(CUBE)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_without_a_directory_the_users_cache_is_used(tmp_path, monkeypatch):
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda app: tmp_path / app)
+    cube_mesh(CUBE)
+    assert (tmp_path / "kernbench" / "cube_mesh.yaml").exists()
