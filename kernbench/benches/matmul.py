@@ -1,7 +1,7 @@
 """C = A @ B, sharded: A by cube rows, B by PE columns, C by both; one composite GEMM a PE.
 
-Exercises the tiled pipeline (DMA_READ, FETCH, GEMM, STORE, DMA_WRITE), sharding and replication. In its trace look at
-how long the tiles' DMA_READs wait beside how long the array works.
+Exercises the tiled pipeline (DMA_READ, FETCH, GEMM, STORE, DMA_WRITE), sharding and replication.
+In its trace look at how long the tiles' DMA_READs wait beside how long the array works.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def run(
     tile: int = 64,
     pes: int | None = None,
 ) -> None:
-    """Sizes in elements; ``pes`` is how many PEs take part: 1 to 8 of one cube, or whole cubes (None: all)."""
+    """Sizes in elements; ``pes`` is how many PEs take part: 1 to 8 of one cube, or whole cubes
+    (None: all).
+    """
     at_least_one(m=m, k=k, n=n, tile=tile, pes=pes)
     if not is_float(dtype):
         raise UsageError(f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64")

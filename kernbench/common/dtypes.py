@@ -15,7 +15,9 @@ from kernbench.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a value may be from its reference: ``|a - r| <= atol + rtol * |r|``; 0, 0 is exact."""
+    """How far a value may be from its reference: ``|a - r| <= atol + rtol * |r|``; 0, 0 is
+    exact.
+    """
 
     rtol: float = 0.0
     atol: float = 0.0

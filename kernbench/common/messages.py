@@ -1,7 +1,9 @@
-"""What components hand each other: the base message, transfers of bytes, launches, host copies, tiles.
+"""What components hand each other: the base message, transfers of bytes, launches, host copies,
+tiles.
 
-A message whose ``data_op`` is true is one op of the op log (ADR-0020 D4): exactly the component that serves it has
-it recorded. What merely crosses the network is a ``Transaction``, which is never logged as an op.
+A message whose ``data_op`` is true is one op of the op log (ADR-0020 D4): exactly the component
+that serves it has it recorded. What merely crosses the network is a ``Transaction``, which is
+never logged as an op.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ WAIT_REASONS = (
     "barrier",
 )
 
-# (path of node ids, t0, nbytes, bursts, start at each hop of the first burst and, if several, of the last)
+# (path of node ids, t0, nbytes, bursts, start at each hop of the first burst and, if several, of
+# the last)
 Transfer: TypeAlias = tuple[tuple[str, ...], float, int, int, list[float]]
 # (node, reason, t0, t1, row of the op whose end ended it or -1), t1 > t0
 Wait: TypeAlias = tuple[str, str, float, float, int]
@@ -39,9 +42,9 @@ OpenWait: TypeAlias = "tuple[str, str, float, float, MsgBase | None]"
 class MsgBase:
     """One message; ``cmd`` is the number of the call that caused it, ``row`` that of its record.
 
-    ``waits`` and ``transfers`` gather until the record ends. ``resumed_by`` is the op that last let the kernel
-    which issued this one go on. ``t_start`` is when its (present) service started, -1 before; ``started`` is a
-    SimPy event, where somebody listens for that.
+    ``waits`` and ``transfers`` gather until the record ends. ``resumed_by`` is the op that last
+    let the kernel which issued this one go on. ``t_start`` is when its (present) service started,
+    -1 before; ``started`` is a SimPy event, where somebody listens for that.
     """
 
     data_op: ClassVar[bool] = False
@@ -77,10 +80,11 @@ class Region:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Transaction(MsgBase):
-    """``nbytes`` carried along ``path`` in bursts of at most ``burst_bytes`` (0: one piece) for ``owner``.
+    """``nbytes`` carried along ``path`` in bursts of at most ``burst_bytes`` (0: one piece) for
+    ``owner``.
 
-    ``src_addr`` is set when path[0] is a memory that must be read first, ``dst_addr`` when path[-1] is one that
-    must be written.
+    ``src_addr`` is set when path[0] is a memory that must be read first, ``dst_addr`` when
+    path[-1] is one that must be written.
     """
 
     path: tuple[str, ...]
@@ -95,8 +99,8 @@ class Transaction(MsgBase):
 class LaunchMsg(MsgBase):
     """One launch on its way from the host to PE_CPUs, all of which start at ``target_start_ns``.
 
-    ``pes`` are (sip, cube, pe), ``programs`` how many of each axis (PE, cube, SIP) take part. ``remaining`` counts
-    those that have not ended; ``done`` is a SimPy event.
+    ``pes`` are (sip, cube, pe), ``programs`` how many of each axis (PE, cube, SIP) take part.
+    ``remaining`` counts those that have not ended; ``done`` is a SimPy event.
     """
 
     launch: int

@@ -90,8 +90,8 @@ class MathCmd(MsgBase):
 class Epilogue:
     """One step on the output of a composite gemm: ``op(acc, operand | scalar)``.
 
-    ``scope`` is "output_tile" (once, on the finished sum) or "k_tile" (on every partial product before it is
-    added). ``operand`` broadcasts against the whole (m, n) output.
+    ``scope`` is "output_tile" (once, on the finished sum) or "k_tile" (on every partial product
+    before it is added). ``operand`` broadcasts against the whole (m, n) output.
     """
 
     op: str
@@ -102,7 +102,9 @@ class Epilogue:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CompositeCmd(MsgBase):
-    """A tiled pipeline over whole operands; ``out`` lies in HBM. op "gemm": out = epilogue(a @ b)."""
+    """A tiled pipeline over whole operands; ``out`` lies in HBM. op "gemm": out = epilogue(a @
+    b).
+    """
 
     data_op: ClassVar[bool] = True
     op: str

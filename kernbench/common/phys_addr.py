@@ -1,8 +1,9 @@
 """Physical addresses: 51 bits, one integer for every byte of the machine.
 
-Layout (simulator.md section 2), from the top: ``sip`` bits 50..47, ``die`` bits 46..42 (0..15 are cubes, 16..20
-IO chiplets), local offset bits 41..0. Bit 41 clear is HBM; set, a resource of the cube: unit type in bits 40..38, PE
-in bits 37..34, byte offset in bits 33..0. Virtual addresses start at ``VA_BASE``, above every physical one.
+Layout (simulator.md section 2), from the top: ``sip`` bits 50..47, ``die`` bits 46..42 (0..15 are
+cubes, 16..20 IO chiplets), local offset bits 41..0. Bit 41 clear is HBM; set, a resource of the
+cube: unit type in bits 40..38, PE in bits 37..34, byte offset in bits 33..0. Virtual addresses
+start at ``VA_BASE``, above every physical one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def _check(field: str, value: int, limit: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PhysAddr:
-    """One decoded physical address; ``kind`` is "hbm" (see ``hbm_offset``) or "pe_resource" (the rest).
+    """One decoded physical address; ``kind`` is "hbm" (see ``hbm_offset``) or "pe_resource" (the
+    rest).
 
     A die of 16 or above is an IO chiplet; its addresses have kind "io" and hold only ``offset``.
     """

@@ -1,6 +1,8 @@
-"""What every component is: a node, a few slots of service, and the hooks that record it (ADR-0020 D2).
+"""What every component is: a node, a few slots of service, and the hooks that record it (ADR-0020
+D2).
 
-A model overrides ``run`` and nothing else; logging is in the hooks around it. Knows no trace and no screen.
+A model overrides ``run`` and nothing else; logging is in the hooks around it. Knows no trace and
+no screen.
 """
 
 from __future__ import annotations
@@ -70,8 +72,8 @@ class _Slots:
 class ComponentBase:
     """One component: serves up to ``slots`` messages a channel at once; more queue FIFO.
 
-    ``channels`` are independent pools of slots (a read and a write channel); ``overhead_ns`` is what a passing
-    header pays here; ``queue_reason`` is the wait reason of a message that queues.
+    ``channels`` are independent pools of slots (a read and a write channel); ``overhead_ns`` is
+    what a passing header pays here; ``queue_reason`` is the wait reason of a message that queues.
     """
 
     slots: int = 1
@@ -129,7 +131,8 @@ class ComponentBase:
         if getattr(msg, "data_op", False):
             if env.now <= msg.t_start:
                 raise KernbenchError(
-                    f"{self.node.id}: service of {type(msg).__name__} took no time at t={env.now} ns; "
+                    f"{self.node.id}: service of {type(msg).__name__} took no time at "
+                    f"t={env.now} ns; "
                     "a data op must take more than 0 ns, or Phase 2 could replay it out of order"
                 )
             if self._op_logger is not None:
@@ -149,6 +152,7 @@ class MemoryEndpoint(ComponentBase):
     ) -> tuple[float, float, float]:
         """Reserve the memory for one burst: (start, access latency, service time), all in ns.
 
-        The burst occupies it from start for the service time; its data are there after the access latency.
+        The burst occupies it from start for the service time; its data are there after the access
+        latency.
         """
         raise KernbenchError(f"{self.node.id} ({self.node.type}) models no bursts")

@@ -1,13 +1,15 @@
 """Time on the wires: hop-by-hop virtual cut-through (simulator.md section 5).
 
-At each hop the header takes the link when it is free, the next header may follow when the bytes have passed; the
-tail's serialisation is paid once, at the slowest link, where the transaction ends. Bursts of one transaction leave
-one after the other, so streams interleave. One SimPy event a hop and burst; no process.
+At each hop the header takes the link when it is free, the next header may follow when the bytes
+have passed; the tail's serialisation is paid once, at the slowest link, where the transaction
+ends. Bursts of one transaction leave one after the other, so streams interleave. One SimPy event a
+hop and burst; no process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import simpy
@@ -38,7 +40,9 @@ class Wire:
 
 
 class Route:
-    """A path made ready for time: its wires, and after each the ns until the next node has the header."""
+    """A path made ready for time: its wires, and after each the ns until the next node has the
+    header.
+    """
 
     __slots__ = ("delays", "nodes", "slowest", "wires")
 
@@ -49,7 +53,9 @@ class Route:
         self.slowest = min((w.bytes_per_ns for w in wires), default=float("inf"))
 
     def zero_load(self, nbytes: int) -> float:
-        """Latency in ns of ``nbytes`` on the empty machine: overheads, wires, bytes / bottleneck."""
+        """Latency in ns of ``nbytes`` on the empty machine: overheads, wires, bytes /
+        bottleneck.
+        """
         return sum(self.delays) + nbytes / self.slowest
 
 
@@ -78,7 +84,7 @@ class Network:
         route = self._routes.get(path)
         if route is None:
             wires, delays = [], []
-            for ends in zip(path, path[1:], strict=False):
+            for ends in pairwise(path):
                 wire = self._wires.get(ends)
                 if wire is None:
                     raise RoutingError(f"no link from {ends[0]} to {ends[1]} on the path {path}")
@@ -104,8 +110,20 @@ class Network:
 class _Stream:
     """One transaction under way: emits its bursts and counts them as they land."""
 
-    __slots__ = ("bursts", "done", "emitted", "env", "first", "landed", "last", "route", "txn")
-    __slots__ += ("memory_in", "memory_out", "size")
+    __slots__ = (
+        "bursts",
+        "done",
+        "emitted",
+        "env",
+        "first",
+        "landed",
+        "last",
+        "memory_in",
+        "memory_out",
+        "route",
+        "size",
+        "txn",
+    )
 
     def __init__(self, network: Network, txn: Transaction) -> None:
         self.env = network.env

@@ -12,11 +12,12 @@ POLICIES = ("replicate", "row_wise", "column_wise")
 
 @dataclass(frozen=True, slots=True)
 class DPPolicy:
-    """How a tensor is laid over the machine: ``cube`` over cubes (of all SIPs, sip-major), ``pe`` over a cube's PEs.
+    """How a tensor is laid over the machine: ``cube`` over cubes (of all SIPs, sip-major), ``pe``
+    over a cube's PEs.
 
-    Each is "replicate", "row_wise" (axis 0) or "column_wise" (the last axis); ``num_cubes`` and ``num_pes`` take
-    the first so many, None all. A size that does not divide is split by ceiling: the last shard is shorter, or
-    empty, and a PE without a shard stays idle.
+    Each is "replicate", "row_wise" (axis 0) or "column_wise" (the last axis); ``num_cubes`` and
+    ``num_pes`` take the first so many, None all. A size that does not divide is split by ceiling:
+    the last shard is shorter, or empty, and a PE without a shard stays idle.
     """
 
     cube: str = "replicate"
@@ -44,7 +45,8 @@ def place_shards(
 ) -> list[Placed]:
     """The non-empty shards of a tensor in virtual-address order: by cube, then by PE.
 
-    ``cubes`` are those of a SIP, ``pes`` those of a cube. UsageError if the policy asks for more than there are.
+    ``cubes`` are those of a SIP, ``pes`` those of a cube. UsageError if the policy asks for more
+    than there are.
     """
     used_cubes = _count("num_cubes", dp.num_cubes, sips * cubes)
     used_pes = _count("num_pes", dp.num_pes, pes)

@@ -1,6 +1,7 @@
 """The table of benches, and how a name or a file path becomes one.
 
-A bench is a function ``run(torch, **params)``; its keyword parameters with their defaults are the keys of ``--set``.
+A bench is a function ``run(torch, **params)``; its keyword parameters with their defaults are the
+keys of ``--set``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ BENCHES: dict[str, Bench] = {}
 
 
 def bench(*, name: str, description: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register ``run(torch, **params)`` under ``name``; a parameter of default None takes an int."""
+    """Register ``run(torch, **params)`` under ``name``; a parameter of default None takes an
+    int.
+    """
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
         _, *params = inspect.signature(run).parameters.values()
@@ -45,7 +48,9 @@ def bench(*, name: str, description: str) -> Callable[[Callable[..., None]], Cal
 
 
 def find_bench(name_or_path: str) -> Bench:
-    """A shipped bench by name, or the one that a ``.py`` file registers; UsageError lists the names."""
+    """A shipped bench by name, or the one that a ``.py`` file registers; UsageError lists the
+    names.
+    """
     shipped = importlib.import_module("kernbench.benches")
     if not name_or_path.endswith(".py"):
         if name_or_path not in shipped.SHIPPED:

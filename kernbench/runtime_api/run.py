@@ -23,7 +23,8 @@ from kernbench.trace.writer import TraceWriter
 class RunResult:
     """What a run left: simulated end in ns, the op log by t_start, memory, and the verdict.
 
-    ``store`` is Phase 2's memory at the end if it ran (``report`` is then its verdict), else Phase 1's.
+    ``store`` is Phase 2's memory at the end if it ran (``report`` is then its verdict), else Phase
+    1's.
     """
 
     end_ns: float
@@ -49,10 +50,11 @@ def run_bench(
     verify: bool = True,
     seed: int = 0,
 ) -> RunResult:
-    """Simulate a bench; ``trace`` names the file to record to, ``verify`` runs Phase 2 and compares.
+    """Simulate a bench; ``trace`` names the file to record to, ``verify`` runs Phase 2 and
+    compares.
 
-    Raises what the topology, the bench or a kernel raises; a trace is then complete up to there, unless nothing
-    had been simulated yet: then nothing is left.
+    Raises what the topology, the bench or a kernel raises; a trace is then complete up to there,
+    unless nothing had been simulated yet: then nothing is left.
     """
     if ccl is not None:
         raise UsageError(f"ccl={str(ccl)!r}: this version has no collectives to configure")

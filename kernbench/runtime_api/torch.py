@@ -1,6 +1,7 @@
 """The host's side of a bench: tensors on the machine, launches, expected results, barriers.
 
-``tensor.numpy()`` and ``expect`` are barriers: they drain the simulation, and Phase 2 runs up to then.
+``tensor.numpy()`` and ``expect`` are barriers: they drain the simulation, and Phase 2 runs up to
+then.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class TensorPtr(int):
     itemsize: int
 
     def __new__(cls, value: int, dtype: str) -> TensorPtr:
+        """A pointer to elements of ``dtype`` at virtual address ``value``."""
         pointer = super().__new__(cls, value)
         pointer.dtype = dtype
         pointer.itemsize = itemsize(dtype)
@@ -45,7 +47,9 @@ class TensorPtr(int):
 
 
 class Tensor:
-    """A tensor on the machine; ``shards`` are its copies, replicas of a shard one after the other."""
+    """A tensor on the machine; ``shards`` are its copies, replicas of a shard one after the
+    other.
+    """
 
     def __init__(
         self, torch: Torch, name: str, shape: tuple[int, ...], dtype: str, shards: list[Shard]
@@ -62,7 +66,9 @@ class Tensor:
         return TensorPtr(self.shards[0].va, self.dtype)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The data now: drains the simulation and runs Phase 2 up to here; the first copy of a replica."""
+        """The data now: drains the simulation and runs Phase 2 up to here; the first copy of a
+        replica.
+        """
         return self._torch._fetch(self)
 
     def __repr__(self) -> str:
@@ -130,7 +136,8 @@ class Torch:
     def launch(self, name: str, kernel: Callable[..., None], *args: Any) -> None:
         """Run ``kernel(*args, tl=…)`` on every PE that holds a shard of each tensor argument.
 
-        Tensors reach the kernel as virtual addresses, scalars as they are. Starts when all before it has ended.
+        Tensors reach the kernel as virtual addresses, scalars as they are. Starts when all before
+        it has ended.
         """
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
         if not tensors:
@@ -153,7 +160,8 @@ class Torch:
         rtol: float | None = None,
         atol: float | None = None,
     ) -> None:
-        """State what ``tensor`` holds now; all its copies are judged against ``reference`` rounded to its dtype.
+        """State what ``tensor`` holds now; all its copies are judged against ``reference`` rounded
+        to its dtype.
 
         Tolerances default to ADR-0020 D11's for the dtype.
         """
@@ -235,8 +243,8 @@ class Torch:
         used = self._hbm_used.get(place, 0)
         if used + nbytes > slice_bytes:
             raise UsageError(
-                f"tensor {name!r}: {nbytes} bytes do not fit the HBM slice of sip {sip} cube {cube} pe {pe}: "
-                f"{slice_bytes - used} of {slice_bytes} bytes are left"
+                f"tensor {name!r}: {nbytes} bytes do not fit the HBM slice of sip {sip} cube "
+                f"{cube} pe {pe}: {slice_bytes - used} of {slice_bytes} bytes are left"
             )
         self._hbm_used[place] = used + -(-nbytes // _LINE) * _LINE
         return PhysAddr.pe_hbm_addr(sip, cube, pe, used, int(slice_bytes)).encode()

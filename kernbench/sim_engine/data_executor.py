@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import chain, repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import np_dtype
 from kernbench.errors import KernbenchError, UsageError, VerificationError
 from kernbench.sim_engine import verify
-from kernbench.sim_engine.accesses import regions
+from kernbench.sim_engine.accesses import Regions, regions
 from kernbench.sim_engine.memory_store import Array, MemoryStore, reinterpret
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp, Step, apply, gemm, numpy_op, rounded
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
@@ -66,21 +67,16 @@ _COMPUTE = {"memory": _memory, "gemm": _gemm, "math": _math}
 
 
 def _snapshots(record: OpRecord) -> list[Array | None]:
-    """The Phase 1 value of each operand, None where there is none (simulator.md section 7)."""
-    given = record.params.get("input_snapshots")
-    if given:
-        return list(given)
-    reads, _ = regions(record)
-    return [record.params.get("snapshot")] * max(len(reads), 1)
+    """Phase 1 values of the first operands, None where there is none (simulator.md section 7)."""
+    return record.params.get("input_snapshots") or [record.params.get("snapshot")]
 
 
-def _compute(record: OpRecord, store: MemoryStore, ops: Ops, wide: bool) -> Array | None:
-    """The output, not yet rounded; None for an op that writes nothing."""
-    reads, write = regions(record)
-    if write is None:
-        return None
+def _compute(record: OpRecord, touched: Regions, store: MemoryStore, ops: Ops, wide: bool) -> Array:
+    """The output of an op that writes, not yet rounded."""
+    reads, write = touched
+    assert write is not None
     snapshots = _snapshots(record)
-    if record.op_kind == "memory" and not reads:  # host_write: all that it has is the snapshot
+    if not reads and record.op_kind == "memory":  # host_write: all that it has is the snapshot
         reads = (write,)
         if snapshots[0] is None:
             raise VerificationError("the op holds no data; record the run again with data")
@@ -88,7 +84,7 @@ def _compute(record: OpRecord, store: MemoryStore, ops: Ops, wide: bool) -> Arra
         store.view(r.space, r.addr, r.shape, r.dtype)
         if snapshot is None
         else reinterpret(np.ascontiguousarray(snapshot), r.shape, np_dtype(r.dtype))
-        for r, snapshot in zip(reads, snapshots[: len(reads)], strict=True)
+        for r, snapshot in zip(reads, chain(snapshots, repeat(None)), strict=False)
     ]
     result = _COMPUTE[record.op_kind](record.params, operands, ops, wide)
     return result.reshape(write.shape)
@@ -99,8 +95,9 @@ def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
 
     Nothing happens for an op that writes nothing (host_read, kinds that are not executed).
     """
-    result, out = _compute(record, store, ops, False), regions(record).write
-    if result is not None and out is not None:
+    touched = regions(record)
+    if (out := touched.write) is not None:
+        result = _compute(record, touched, store, ops, False)
         store.patch(out.space, out.addr, rounded(result, out.dtype))
 
 
@@ -109,10 +106,10 @@ def oracle(record: OpRecord, store: MemoryStore) -> Array:
 
     Integers are exact up to 2^53. UsageError for an op that writes nothing.
     """
-    result = _compute(record, store, NUMPY_OPS, True)
-    if result is None:
+    touched = regions(record)
+    if touched.write is None:
         raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
-    return result.astype(np.float64)
+    return _compute(record, touched, store, NUMPY_OPS, True).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +129,11 @@ def snapshot_errors(record: OpRecord, store: MemoryStore) -> list[tuple[int, flo
 
     Bytes that ``store`` never saw differ from nothing.
     """
-    found = []
-    for which, (r, snapshot) in enumerate(
-        zip(regions(record).reads, _snapshots(record), strict=False)
-    ):
+    found: list[tuple[int, float]] = []
+    snapshots = _snapshots(record)
+    if all(snapshot is None for snapshot in snapshots):
+        return found
+    for which, (r, snapshot) in enumerate(zip(regions(record).reads, snapshots, strict=False)):
         if snapshot is None:
             continue
         try:

@@ -1,7 +1,8 @@
-"""Phase 1: builds the components of a graph, owns the SimPy environment, and runs what the host asks for.
+"""Phase 1: builds the components of a graph, owns the SimPy environment, and runs what the host
+asks for.
 
-Host actions (writes, launches, reads) of the one host stream start in order, each when the one before has ended.
-Knows no torch: ``run`` takes a callable that is given the engine.
+Host actions (writes, launches, reads) of the one host stream start in order, each when the one
+before has ended. Knows no torch: ``run`` takes a callable that is given the engine.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ Place = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TimingResult:
-    """What Phase 1 measured: ``busy_ns`` is the time in which a component served at least one op."""
+    """What Phase 1 measured: ``busy_ns`` is the time in which a component served at least one
+    op.
+    """
 
     end_ns: float
     ops_by_kind: dict[str, int]
@@ -56,7 +59,9 @@ class _Numbers(Iterator[int]):
 
 
 class GraphEngine:
-    """The simulator of one machine; ``op_logger=None`` turns the op log off, ``recorder`` is told all."""
+    """The simulator of one machine; ``op_logger=None`` turns the op log off, ``recorder`` is told
+    all.
+    """
 
     def __init__(
         self, graph: TopologyGraph, *, op_logger: Any = _DEFAULT, recorder: Recorder | None = None
@@ -123,7 +128,9 @@ class GraphEngine:
             raise DeadlockError(f"nothing can go on at t={self.env.now:g} ns; still waiting: {who}")
 
     def host_write(self, writes: Sequence[tuple[Place, HostWriteCmd]], site: Site) -> None:
-        """Write shards from host memory, all at once; visible in the store when the action starts."""
+        """Write shards from host memory, all at once; visible in the store when the action
+        starts.
+        """
 
         def action(cmd: int) -> Generator[Any, Any, None]:
             for _, msg in writes:
@@ -149,7 +156,9 @@ class GraphEngine:
         pes: Sequence[Place],
         site: Site,
     ) -> None:
-        """Run ``kernel`` on ``pes``; all start together when the message has reached the farthest."""
+        """Run ``kernel`` on ``pes``; all start together when the message has reached the
+        farthest.
+        """
         launch = self._launches
         self._launches += 1
         programs = tuple(len({place[axis] for place in pes}) for axis in (2, 1, 0))
@@ -185,7 +194,9 @@ class GraphEngine:
         self._submit(f"launch {name}", site, action, [place[0] for place in pes])
 
     def get_timing_result(self) -> TimingResult:
-        """Simulated end time, ops by kind, busy time by component; the latter two need the op log."""
+        """Simulated end time, ops by kind, busy time by component; the latter two need the op
+        log.
+        """
         kinds = Counter(record.op_kind for record in self.op_log)
         spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for record in self.op_log:

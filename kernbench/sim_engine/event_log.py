@@ -1,4 +1,5 @@
-"""What the simulator tells whoever records it: the ``Recorder`` protocol (architecture.md, Interfaces 3).
+"""What the simulator tells whoever records it: the ``Recorder`` protocol (architecture.md,
+Interfaces 3).
 
 Paths come from transactions, never from the router, so this module asks no helper of ADR-0051.
 """
@@ -8,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.dtypes import Tolerance
@@ -30,8 +30,9 @@ class Site(NamedTuple):
 class Shard:
     """One row of the ``alloc`` frame: a shard, a replica or a scratch handle (Interfaces 6).
 
-    ``origin`` and ``shape`` are in elements of the whole tensor; at most 3 axes are kept. ``owner`` is the node
-    id of the memory's PE (its pe_cpu), ``va`` 0 where it has none, ``cmd`` the call from which it is valid.
+    ``origin`` and ``shape`` are in elements of the whole tensor; at most 3 axes are kept.
+    ``owner`` is the node id of the memory's PE (its pe_cpu), ``va`` 0 where it has none, ``cmd``
+    the call from which it is valid.
     """
 
     tensor: str
@@ -63,8 +64,8 @@ class Recorder(Protocol):
     ) -> None:
         """One tl call of the kernel on ``pe`` (a pe_cpu; a pcie_ep and launch -1 for host calls).
 
-        Made when the kernel goes on; a PE's commands of one launch cover its life without gaps. ``awaits`` is
-        the cmd it waited for (its own for a blocking call) or NO_CMD.
+        Made when the kernel goes on; a PE's commands of one launch cover its life without gaps.
+        ``awaits`` is the cmd it waited for (its own for a blocking call) or NO_CMD.
         """
 
     def op(
@@ -76,7 +77,9 @@ class Recorder(Protocol):
         waits: list[Wait],
         transfers: list[Transfer],
     ) -> None:
-        """One finished op; ``row`` counts from 0 in completion order, ``dependency_ids`` are rows."""
+        """One finished op; ``row`` counts from 0 in completion order, ``dependency_ids`` are
+        rows.
+        """
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
         """A transaction that belongs to no op: launch, credit."""
@@ -101,7 +104,9 @@ class Recorder(Protocol):
         """The reference of one shard, to be judged when the first ``after`` ops have run."""
 
     def text(self, t: float, cmd: int, level: str, message: str) -> None:
-        """device_print, assert, late launch, memory warning; level: print, assert, warning, error."""
+        """device_print, assert, late launch, memory warning; level: print, assert, warning,
+        error.
+        """
 
     def source(self, file: str, kernel: str, text: str) -> None:
         """The text of a file that sites refer to, once, before the first command that does."""

@@ -220,5 +220,8 @@ def gemm(
 
 def rounded(result: Array, dtype: str) -> Array:
     """``result`` as a contiguous array of our ``dtype``: the one rounding of an op."""
+    wanted = np_dtype(dtype)
+    if result.dtype == wanted and result.flags.c_contiguous:
+        return result
     with np.errstate(all="ignore"):
-        return result.astype(np_dtype(dtype), order="C", copy=False)
+        return result.astype(wanted, order="C")

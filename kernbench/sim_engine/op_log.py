@@ -1,7 +1,7 @@
 """The op log (ADR-0052): ``OpRecord``, ``OpLogger`` and the one canonical order.
 
-Owns what a record holds and when it is made. Knows commands by their type; knows no component and no clock: times
-come with the calls.
+Owns what a record holds and when it is made. Knows commands by their type; knows no component and
+no clock: times come with the calls.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ def canonical_order(
 ) -> npt.NDArray[np.intp]:
     """Row numbers in the one order of executor, reader, cursor and panes.
 
-    Stable by t_start, then memory < gemm < math < unknown (ADR-0052 A4), then row (completion order).
+    Stable by t_start, then memory < gemm < math < unknown (ADR-0052 A4), then row (completion
+    order).
     """
     return np.lexsort((kind_rank, t_start))
 
 
 def canonical_records(records: Sequence[OpRecord]) -> list[OpRecord]:
-    """``records``, given in completion or t_start order, in canonical order; ids are not renumbered."""
+    """``records``, given in completion or t_start order, in canonical order; ids are not
+    renumbered.
+    """
     t = np.fromiter((r.t_start for r in records), np.float64, len(records))
     kinds = np.fromiter((KIND_RANK.get(r.op_kind, 3) for r in records), np.uint8, len(records))
     return [records[i] for i in canonical_order(t, kinds)]
@@ -73,8 +76,9 @@ class ReadableStore(Protocol):
 class OpLogger:
     """Makes a record of every data op from the hooks of the component base (ADR-0052 D2-D5).
 
-    ``sink`` is told each record as it ends; with ``keep=False`` it is the only one who is. ``is_pending`` says
-    whether bytes of the store are still to come (simulator.md section 7): those give no snapshot.
+    ``sink`` is told each record as it ends; with ``keep=False`` it is the only one who is.
+    ``is_pending`` says whether bytes of the store are still to come (simulator.md section 7):
+    those give no snapshot.
     """
 
     def __init__(
@@ -114,7 +118,9 @@ class OpLogger:
                 record.dependency_ids = [moved[d] for d in record.dependency_ids]
 
     def record_start(self, t: float, component_id: str, msg: Any) -> None:
-        """Service of ``msg`` starts; a tile's stage is read now, as it moves on before the end (D5)."""
+        """Service of ``msg`` starts; a tile's stage is read now, as it moves on before the end
+        (D5).
+        """
         snap: dict[str, Any] = {}
         if isinstance(msg, TileToken):
             stage = msg.stage
@@ -214,7 +220,9 @@ class OpLogger:
 
 
 def _extract_op_info(msg: Any) -> tuple[str, str, dict[str, Any]]:
-    """(op_kind, op_name, params) of a message, per ADR-0052 D3; an unknown type is kind "unknown"."""
+    """(op_kind, op_name, params) of a message, per ADR-0052 D3; an unknown type is kind
+    "unknown".
+    """
     for kind in type(msg).__mro__:
         extract = _EXTRACT.get(kind)
         if extract is not None:

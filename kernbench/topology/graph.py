@@ -1,4 +1,5 @@
-"""The machine as an immutable graph: nodes with a place, edges with a kind, and the spec they came from.
+"""The machine as an immutable graph: nodes with a place, edges with a kind, and the spec they came
+from.
 
 Owns the frozen result of the builder. Knows nothing of time, routes or components.
 """
@@ -38,7 +39,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One directed link: bandwidth in GB/s (bytes a ns); a routing weight of 0 means the distance."""
+    """One directed link: bandwidth in GB/s (bytes a ns); a routing weight of 0 means the
+    distance.
+    """
 
     src: str
     dst: str

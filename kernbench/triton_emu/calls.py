@@ -1,4 +1,6 @@
-"""What passes between a kernel and its runner: the services a PE_CPU lends, and one tl call on its way."""
+"""What passes between a kernel and its runner: the services a PE_CPU lends, and one tl call on its
+way.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ class KernelContext:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One tl call on its way: its commands, what to do as each is issued and lands, whom it waits for."""
+    """One tl call on its way: its commands, what to do as each is issued and lands, whom it waits
+    for.
+    """
 
     name: str
     cmd: int

@@ -19,9 +19,11 @@ Scalar = int | float
 
 
 class TensorHandle:
-    """A contiguous tensor of known place, shape and dtype; its data only if they are ready in Phase 1.
+    """A contiguous tensor of known place, shape and dtype; its data only if they are ready in
+    Phase 1.
 
-    ``call`` is the tl call that fills it (None for a ref), ``why`` says what a pending one waits for.
+    ``call`` is the tl call that fills it (None for a ref), ``why`` says what a pending one waits
+    for.
     """
 
     __slots__ = ("awaited", "call", "data_or_none", "id", "region", "site", "tl", "why")
@@ -74,14 +76,14 @@ class TensorHandle:
         """The data, read-only; PendingDataError says what they wait for and what to do."""
         if self.data_or_none is not None and not self.awaited:
             raise PendingDataError(
-                f"{self.id} (made at {self.site.file}:{self.site.line}) was loaded with wait=False and is "
-                "not awaited yet; call tl.wait(handle) before looking at its data"
+                f"{self.id} (made at {self.site.file}:{self.site.line}) was loaded with wait=False "
+                "and is not awaited yet; call tl.wait(handle) before looking at its data"
             )
         if self.data_or_none is None:
             raise PendingDataError(
                 f"the data of {self.id} (made at {self.site.file}:{self.site.line}) are pending: "
-                f"{self.why or 'a compute result'}; Phase 1 has no values of compute results. Use it as an "
-                "operand, or read it with tensor.numpy() between launches"
+                f"{self.why or 'a compute result'}; Phase 1 has no values of compute results. Use "
+                "it as an operand, or read it with tensor.numpy() between launches"
             )
         return self.data_or_none
 

@@ -1,6 +1,8 @@
-"""Joins kernel greenlets to SimPy (ADR-0020 D3): a tl call switches here, time passes, the kernel goes on.
+"""Joins kernel greenlets to SimPy (ADR-0020 D3): a tl call switches here, time passes, the kernel
+goes on.
 
-Moves real memory data where a load or store does; makes no log record: the hooks of the components do.
+Moves real memory data where a load or store does; makes no log record: the hooks of the components
+do.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class KernelRunner:
     def run(
         self, env: Any, kernel_fn: Callable[..., None], args: tuple[Any, ...], store: Store
     ) -> Generator[Any, Any, None]:
-        """Run to the end of the kernel and of all that it issued; KernelError wraps what it raises."""
+        """Run to the end of the kernel and of all that it issued; KernelError wraps what it
+        raises.
+        """
         tl = TLContext(self.ctx, store)
         child = greenlet.greenlet(lambda: kernel_fn(*args, tl=tl))
         call: Call | None = self._resume(child, None)
@@ -75,7 +79,7 @@ class KernelRunner:
             call.error = awaited.error
 
     def _await(self, call: Call) -> Generator[Any, Any, None]:
-        for process in call.processes:
+        for process in call.processes:  # noqa: UP028 (SimPy sends values; a list takes none)
             yield process
         if call.last is not None:
             self._resumed_by = call.last
@@ -89,7 +93,8 @@ class KernelRunner:
                 call.error = error
 
     def _in_program_order(self, env: Any, msg: MsgBase) -> Generator[Any, Any, None]:
-        """Hold ``msg`` until every earlier op whose bytes conflict has started, a cycle ago at least.
+        """Hold ``msg`` until every earlier op whose bytes conflict has started, a cycle ago at
+        least.
 
         So Phase 2, which replays by t_start, sees program order (simulator.md section 5).
         """

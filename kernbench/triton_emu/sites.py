@@ -1,7 +1,7 @@
 """Which line of user code made a call: the innermost frame outside the simulator.
 
-Benches and collective algorithms count as user code wherever they live. A file is shown relative to the package or
-to the working directory, so that equal runs show equal names.
+Benches and collective algorithms count as user code wherever they live. A file is shown relative
+to the package or to the working directory, so that equal runs show equal names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""``tl``: what a kernel calls. Makes commands with physical addresses and hands them to the KernelRunner.
+"""``tl``: what a kernel calls. Makes commands with physical addresses and hands them to the
+KernelRunner.
 
-Axis 0 is the PE in its cube, 1 the cube in its SIP, 2 the SIP. A call that takes time switches to the runner's
-greenlet; the kernel stays a plain function.
+Axis 0 is the PE in its cube, 1 the cube in its SIP, 2 the SIP. A call that takes time switches to
+the runner's greenlet; the kernel stays a plain function.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class TLContext:
     def load(
         self, ptr: int, shape: Sequence[int], dtype: str = "f16", wait: bool = True
     ) -> TensorHandle:
-        """DMA of a tensor at virtual ``ptr`` into scratch; ready once awaited, pending where its bytes are.
+        """DMA of a tensor at virtual ``ptr`` into scratch; ready once awaited, pending where its
+        bytes are.
 
         ``wait=True`` reads the memory when the DMA has ended, ``wait=False`` when it is issued.
         """
@@ -112,7 +114,9 @@ class TLContext:
         return handle
 
     def store(self, ptr: int, handle: TensorHandle, wait: bool = True) -> None:
-        """DMA of a handle to virtual ``ptr``; a ready payload is visible at issue, a pending one in Phase 2."""
+        """DMA of a handle to virtual ``ptr``; a ready payload is visible at issue, a pending one
+        in Phase 2.
+        """
         self._need_handle(handle, "store")
         call = self._new_call("store", blocking=wait)
         whole = handle.region
@@ -142,7 +146,9 @@ class TLContext:
         acc: TensorHandle | None = None,
         out_dtype: str | None = None,
     ) -> TensorHandle:
-        """a[m, k] @ b[k, n] (+ acc) of operands in scratch; accumulates in f32, the result is pending."""
+        """a[m, k] @ b[k, n] (+ acc) of operands in scratch; accumulates in f32, the result is
+        pending.
+        """
         m, k, n = self._gemm_shape(a, b)
         for name, operand in (("a", a), ("b", b)):
             if operand.space != "tcm":
@@ -185,8 +191,8 @@ class TLContext:
     ) -> CompletionHandle:
         """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``; ``tile`` is (m, k, n).
 
-        ``epilogue`` holds steps "relu", ("scale", number), ("dequant", number), ("bias", handle), each with an
-        optional last item "output_tile" or "k_tile".
+        ``epilogue`` holds steps "relu", ("scale", number), ("dequant", number), ("bias", handle),
+        each with an optional last item "output_tile" or "k_tile".
         """
         if op != "gemm":
             raise KernelError(f"composite: unknown op {op!r}; valid: 'gemm'")
@@ -205,7 +211,8 @@ class TLContext:
         for operand in message.regions()[0]:
             if operand.space == "hbm" and _overlaps(operand, out):
                 raise KernelError(
-                    f"composite: the output at {out.addr:#x} overlaps an operand at {operand.addr:#x}; "
+                    f"composite: the output at {out.addr:#x} overlaps an operand at "
+                    f"{operand.addr:#x}; "
                     "tiles would read what earlier ones wrote: use another tensor for the output"
                 )
         call.messages.append(message)
@@ -214,7 +221,9 @@ class TLContext:
         return handle
 
     def wait(self, handle: TensorHandle) -> None:
-        """Wait until the call that fills ``handle`` has ended; makes a load usable, no compute result ready."""
+        """Wait until the call that fills ``handle`` has ended; makes a load usable, no compute
+        result ready.
+        """
         self._need_handle(handle, "wait")
         call = self._new_call("wait")
         call.waits_for = handle.call
@@ -308,7 +317,8 @@ class TLContext:
             self._ctx.events.text(self._ctx.env.now, call.cmd, "print", text)
         self._switch(call)
 
-    # -- from here on: how calls are made ----------------------------------------------------------------------
+    # -- from here on: how calls are made
+    # ----------------------------------------------------------------------
 
     def _new_call(self, name: str, blocking: bool = True) -> Call:
         cmd = next(self._ctx.commands)
@@ -362,7 +372,8 @@ class TLContext:
         for piece in pieces:
             if piece.nbytes % size or piece.addr % size:
                 raise AddressError(
-                    f"{what} of {whole.dtype}{list(whole.shape)} at {ptr:#x}: the shard at {piece.addr:#x} "
+                    f"{what} of {whole.dtype}{list(whole.shape)} at {ptr:#x}: the shard at "
+                    f"{piece.addr:#x} "
                     f"is not aligned to its {size}-byte elements"
                 )
         return pieces
@@ -373,8 +384,8 @@ class TLContext:
         if len(pieces) != 1:
             spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p in pieces)
             raise AddressError(
-                f"{what} of {dtype}{list(shape)} at {ptr:#x} covers {len(pieces)} shards ({spans}); it must lie "
-                "in one: use the shard's own size, or tl.load"
+                f"{what} of {dtype}{list(shape)} at {ptr:#x} covers {len(pieces)} shards "
+                f"({spans}); it must lie in one: use the shard's own size, or tl.load"
             )
         return Region("hbm", pieces[0].addr, shape, dtype, region.nbytes)
 
@@ -420,7 +431,9 @@ def _part(whole: Region, space: str, addr: int, nbytes: int) -> Region:
 
 
 def _accumulator(dtype: str) -> str:
-    """What a gemm of ``dtype`` accumulates in: f32, f64 of f64, i64 of 8-byte and u4 ints, else i32."""
+    """What a gemm of ``dtype`` accumulates in: f32, f64 of f64, i64 of 8-byte and u4 ints, else
+    i32.
+    """
     if dtype == "f64" or is_float(dtype):
         return "f64" if dtype == "f64" else "f32"
     return "i64" if itemsize(dtype) == 8 or dtype == "u32" else "i32"

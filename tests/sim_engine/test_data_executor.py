@@ -399,7 +399,7 @@ def test_later_records_can_be_appended_and_depend_on_earlier_ones():
 
 def test_records_that_start_before_earlier_ones_cannot_be_appended():
     executor = DataExecutor([host_write(0, [1], t=5)])
-    with pytest.raises(VerificationError, match=r"start by 5.0 ns"):
+    with pytest.raises(VerificationError, match=r"start by 5 ns"):
         executor.extend([host_write(0, [1], t=4)])
     assert executor.step() is not None
     assert executor.step() is None
@@ -513,10 +513,8 @@ def make(number, kind, t, a, b, out):
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.lists(OP, max_size=14), st.permutations(range(14)), st.integers(0, 14), st.integers(0, 14)
-)
-def test_random_logs_run_as_by_a_plain_interpreter(ops, shuffled, stop, split):
+@given(st.lists(OP, max_size=14), st.permutations(range(14)), st.integers(0, 14))
+def test_random_logs_run_as_by_a_plain_interpreter(ops, shuffled, stop):
     made = [make(i, kind, t, a, b, out) for i, (kind, t, a, b, out, _) in enumerate(ops)]
     rank = [r for r in shuffled if r < len(ops)]  # any order without a circle
     for i, (record, _) in enumerate(made):

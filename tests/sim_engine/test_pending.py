@@ -56,3 +56,12 @@ def test_ranges_behave_as_a_dict_of_bytes(steps, addr, nbytes):
             pending.clear("hbm", low, count)
     expected = next((model[i] for i in range(addr, addr + nbytes) if i in model), None)
     assert pending.find("hbm", addr, nbytes) == expected
+
+
+def test_all_ranges_are_listed_by_space_and_address():
+    pending = PendingRanges()
+    pending.mark("tcm", 8, 4, "dot")
+    pending.mark("hbm", 32, 4, "exp")
+    pending.mark("hbm", 0, 8, "sum")
+    pending.clear("hbm", 2, 2)
+    assert pending.ranges() == [("hbm", 0, 2), ("hbm", 4, 4), ("hbm", 32, 4), ("tcm", 8, 4)]

@@ -1,4 +1,6 @@
-"""HBM controller of one PE's slice: pseudo-channels that address bits pick, each with its own ``avail`` time."""
+"""HBM controller of one PE's slice: pseudo-channels that address bits pick, each with its own
+``avail`` time.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class HbmCtrl(MemoryEndpoint):
     def burst(
         self, now: float, addr: int, nbytes: int, owner: MsgBase
     ) -> tuple[float, float, float]:
-        """A burst takes each channel that it covers for its bytes there; it is whole with the last."""
+        """A burst takes each channel that it covers for its bytes there; it is whole with the
+        last.
+        """
         hbm = self.hbm
         start, service = now, 0.0
         blocker: MsgBase | None = None

@@ -1,4 +1,6 @@
-"""The CPU of a PE: runs the kernel of a launch (through KernelRunner; it knows no greenlet) from its start time on."""
+"""The CPU of a PE: runs the kernel of a launch (through KernelRunner; it knows no greenlet) from
+its start time on.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The DMA engine of a PE: a read and a write channel, each with a number of outstanding commands.
 
-Service is the whole transfer: it ends when the last byte has landed. A read is a 32-byte request along the path,
-the access, and data back on the reversed path.
+Service is the whole transfer: it ends when the last byte has landed. A read is a 32-byte request
+along the path, the access, and data back on the reversed path.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class PeDma(ComponentBase):
         return _READ if isinstance(msg, DmaReadCmd) else _WRITE
 
     def run(self, env: simpy.Environment, msg: MsgBase) -> Process:
-        """Set-up, then every transfer of the command; several reads of one command go side by side."""
+        """Set-up, then every transfer of the command; several reads of one command go side by
+        side.
+        """
         yield env.timeout(self._dma.setup_ns)
         if isinstance(msg, TileToken):
             params = msg.stage.params

@@ -1,4 +1,6 @@
-"""FETCH and STORE of tiles: TCM to the array and back, at the bandwidth of the TCM's two channels."""
+"""FETCH and STORE of tiles: TCM to the array and back, at the bandwidth of the TCM's two
+channels.
+"""
 
 from __future__ import annotations
 

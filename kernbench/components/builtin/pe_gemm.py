@@ -13,7 +13,8 @@ from kernbench.topology.graph import Node
 def cold_cycles(m: int, k: int, n: int, rows: int, cols: int) -> int:
     """Cycles of a GEMM that finds the array empty (SCALE-Sim, weight stationary).
 
-    Each of the ceil(k/R) * ceil(n/C) folds loads its weights (R), and streams m rows through (R + C + m - 2).
+    Each of the ceil(k/R) * ceil(n/C) folds loads its weights (R), and streams m rows through (R +
+    C + m - 2).
     """
     return -(-k // rows) * -(-n // cols) * (2 * rows + cols + m - 2)
 
@@ -26,8 +27,8 @@ def streaming_cycles(m: int, k: int, n: int, rows: int, cols: int) -> int:
 class PeGemm(ComponentBase):
     """Serves dots and the GEMM stage of tiles, one at a time.
 
-    A tile streams when the array ended the tile before it, of the same composite, in the same instant; a gap
-    drains the array, and the next tile is cold.
+    A tile streams when the array ended the tile before it, of the same composite, in the same
+    instant; a gap drains the array, and the next tile is cold.
     """
 
     def __init__(self, node: Node, sim: Sim) -> None:

@@ -1,7 +1,7 @@
 """Virtual to physical: one page table for the machine, and the view of it that each PE has.
 
-A tensor's contiguous virtual range is mapped in sub-ranges, one a shard; a replicated shard has several copies, of
-which a PE sees its own, else the nearest.
+A tensor's contiguous virtual range is mapped in sub-ranges, one a shard; a replicated shard has
+several copies, of which a PE sees its own, else the nearest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Place = tuple[int, int, int]  # sip, cube, pe
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mapping:
-    """``nbytes`` at virtual ``va``; ``copies`` are (place, physical address), ``name`` the tensor's."""
+    """``nbytes`` at virtual ``va``; ``copies`` are (place, physical address), ``name`` the
+    tensor's.
+    """
 
     va: int
     nbytes: int

@@ -1,4 +1,6 @@
-"""The scheduler of a PE: simple commands go to their engine, composites are cut into tiles that route themselves."""
+"""The scheduler of a PE: simple commands go to their engine, composites are cut into tiles that
+route themselves.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ class PeScheduler(ComponentBase):
             yield from self.sim.component(stage.node)._forward_txn(env, token)
 
     def _tiles(self, msg: CompositeCmd) -> Iterator[TileToken]:
-        """The tiles of a composite in order m, n, k; the plan of each is made when it is its turn."""
+        """The tiles of a composite in order m, n, k; the plan of each is made when it is its
+        turn.
+        """
         tile_m, tile_k, tile_n = msg.tile
         for i, m0 in enumerate(range(0, msg.m, tile_m)):
             for j, n0 in enumerate(range(0, msg.n, tile_n)):
@@ -154,7 +158,9 @@ def _block(region: Region, row: int, col: int, rows: int, cols: int) -> _Block:
 
 
 def _operand_block(step: Epilogue, m0: int, n0: int, m: int, n: int) -> _Block:
-    """The part of an epilogue operand that a tile needs: along the axes that it does not broadcast."""
+    """The part of an epilogue operand that a tile needs: along the axes that it does not
+    broadcast.
+    """
     operand = step.operand
     assert operand is not None
     rows, cols = ((1, 1, *operand.shape)[-2], (1, *operand.shape)[-1])

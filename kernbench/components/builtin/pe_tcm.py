@@ -1,6 +1,8 @@
-"""TCM of a PE: scratch memory with a read and a write channel for its engines, and bursts from the network.
+"""TCM of a PE: scratch memory with a read and a write channel for its engines, and bursts from the
+network.
 
-The DMA has a port of its own, whose bandwidth is that of its link; FETCH and STORE share the two channels.
+The DMA has a port of its own, whose bandwidth is that of its link; FETCH and STORE share the two
+channels.
 """
 
 from __future__ import annotations

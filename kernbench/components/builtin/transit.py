@@ -1,4 +1,5 @@
-"""Routers, UCIe ports and connections, the IO NoC, the switch: a passing header pays ``overhead_ns``, no more.
+"""Routers, UCIe ports and connections, the IO NoC, the switch: a passing header pays
+``overhead_ns``, no more.
 
 A header in flight is a number in the network; no message is ever served here.
 """
