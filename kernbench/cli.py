@@ -114,13 +114,14 @@ def trace(
 ) -> None:
     """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace FILE."""
     from kernbench.replay import ReplaySession
-    from kernbench.replay.commands import as_json_text, as_text, run_command
+    from kernbench.replay.commands import as_data, run_command
+    from kernbench.replay.text import as_text
     from kernbench.trace import Trace
 
     session = ReplaySession(Trace.open(file))
     session.goto(len(session) - 1 if op is None else op)
     answer = run_command(session, " ".join([name, *args]))
-    click.echo(as_json_text(answer) if as_json else as_text(answer, width))
+    click.echo(json.dumps(as_data(answer)) if as_json else as_text(answer, width))
 
 
 def _pair(text: str) -> tuple[str, str]:

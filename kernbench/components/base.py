@@ -74,8 +74,10 @@ class ComponentBase:
 
     ``channels`` are independent pools of slots (a read and a write channel); ``overhead_ns`` is
     what a passing header pays here; ``queue_reason`` is the wait reason of a message that queues.
+    ``serves`` are the types of message that ``run`` takes; others are refused.
     """
 
+    serves: ClassVar[tuple[type[MsgBase], ...]] = (MsgBase,)
     slots: int = 1
     channels: ClassVar[int] = 1
     overhead_ns: float = 0.0
@@ -94,11 +96,13 @@ class ComponentBase:
 
     def run(self, env: simpy.Environment, msg: Any) -> Process:
         """Pay the service time of ``msg``: the one method that a model overrides."""
-        raise KernbenchError(f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}")
+        raise self._refusal(msg)
         yield
 
     def _forward_txn(self, env: simpy.Environment, msg: MsgBase) -> Process:
         """Queue for a slot, serve, record; never overridden."""
+        if not isinstance(msg, self.serves):
+            raise self._refusal(msg)
         if not self._pools:
             self._pools = [_Slots(c * self.slots, self.slots) for c in range(self.channels)]
         pool = self._pools[self.channel(msg)]
@@ -137,6 +141,12 @@ class ComponentBase:
                 )
             if self._op_logger is not None:
                 self._op_logger.record_end(env.now, self.node.id, msg)
+
+    def _refusal(self, msg: MsgBase) -> KernbenchError:
+        valid = ", ".join(t.__name__ for t in self.serves if t is not MsgBase) or "nothing"
+        return KernbenchError(
+            f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}; it serves {valid}"
+        )
 
     def sibling(self, engine: str) -> ComponentBase:
         """The component of that name in the same PE (or the same cube, or IO chiplet)."""

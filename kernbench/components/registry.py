@@ -53,8 +53,9 @@ def component_class(impl: str) -> type[ComponentBase]:
     module, _, name = impl.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"impl {impl!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever a user's module raises
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"impl {impl!r} cannot be imported: {why}") from error
     if not (isinstance(found, type) and issubclass(found, ComponentBase)):
         raise UsageError(f"impl {impl!r} is no subclass of ComponentBase")
     return found

@@ -1,0 +1,5 @@
+"""The debugger without a screen: pure Python and numpy, no Textual."""
+
+from kernbench.replay.session import ReplaySession
+
+__all__ = ["ReplaySession"]

@@ -70,9 +70,12 @@ def find_bench(name_or_path: str) -> Bench:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
+        added = [b for key, b in BENCHES.items() if before.get(key) is not b]
     except Exception as error:
         raise UsageError(f"bench file {name_or_path!r}: {type(error).__name__}: {error}") from error
-    added = [b for key, b in BENCHES.items() if before.get(key) is not b]
+    finally:  # its bench must not shadow a shipped one of the same name in a later run
+        BENCHES.clear()
+        BENCHES.update(before)
     if len(added) != 1:
         names = ", ".join(b.name for b in added) or "none"
         raise UsageError(
@@ -89,7 +92,12 @@ def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
             valid = ", ".join(params) or "none"
             raise UsageError(f"bench {entry.name!r} has no parameter {key!r}; valid: {valid}")
         kind = int if params[key] is None else type(params[key])
-        params[key] = _parse(key, value, kind) if isinstance(value, str) else value
+        valid = {float: (int, float)}.get(kind, (kind, type(params[key])))
+        if isinstance(value, str) and kind is not str:
+            value = _parse(key, value, kind)
+        elif not isinstance(value, valid):
+            raise UsageError(f"{key}={value!r}: must be {kind.__name__}")
+        params[key] = value
     return params
 
 

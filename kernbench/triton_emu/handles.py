@@ -74,7 +74,7 @@ class TensorHandle:
     @property
     def data(self) -> npt.NDArray[Any]:
         """The data, read-only; PendingDataError says what they wait for and what to do."""
-        if self.data_or_none is not None and not self.awaited:
+        if not self.awaited and not self.why:
             raise PendingDataError(
                 f"{self.id} (made at {self.site.file}:{self.site.line}) was loaded with wait=False "
                 "and is not awaited yet; call tl.wait(handle) before looking at its data"

@@ -58,6 +58,9 @@ class KernelRunner:
         return call
 
     def _serve(self, env: Any, call: Call) -> Generator[Any, Any, None]:
+        if call.messages:
+            self._calls = [c for c in self._calls if not all(p.processed for p in c.processes)]
+            self._calls.append(call)
         for msg in call.messages:
             msg.cmd, msg.resumed_by = call.cmd, self._resumed_by
             yield from self._in_program_order(env, msg)
@@ -67,12 +70,10 @@ class KernelRunner:
             except Exception as error:
                 call.error = error
                 return
+            self._unstarted.append(msg)
             process = self.ctx.dispatch(msg)
             process.callbacks.append(lambda _, msg=msg: self._done(call, msg))
             call.processes.append(process)
-        if call.messages:
-            self._calls = [c for c in self._calls if not all(p.processed for p in c.processes)]
-            self._calls.append(call)
         awaited = call.waits_for or (call if call.blocking else None)
         if awaited is not None:
             yield from self._await(awaited)
@@ -86,6 +87,7 @@ class KernelRunner:
 
     def _done(self, call: Call, msg: MsgBase) -> None:
         call.last = msg
+        msg.resumed_by = None  # recorded by now; a chain of them would keep every message alive
         if call.on_done is not None and call.error is None:
             try:
                 call.on_done(msg)
@@ -111,7 +113,6 @@ class KernelRunner:
                 if earlier.t_start + cycle > env.now:
                     yield env.timeout(earlier.t_start + cycle - env.now)
                 msg.wait(self.ctx.pe, "operand", t0, env.now, earlier)
-        self._unstarted.append(msg)
 
     def _record(self, call: Call, t_issue: float) -> None:
         events, ctx = self.ctx.events, self.ctx

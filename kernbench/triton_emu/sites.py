@@ -9,12 +9,14 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import sysconfig
 from types import CodeType, FrameType, TracebackType
 
 from kernbench.sim_engine.event_log import Recorder, Site
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _USER_ROOMS = ("benches", "ccl")
+_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 
 
 def shown_name(path: str) -> str | None:
@@ -24,7 +26,7 @@ def shown_name(path: str) -> str | None:
         if inside.split(os.sep)[0] not in _USER_ROOMS:
             return None
         return "/".join(["kernbench", *inside.split(os.sep)])
-    if "greenlet" in path or path.startswith("<frozen"):
+    if path.startswith("<frozen"):
         return None
     inside = os.path.relpath(path) if os.path.isabs(path) else path
     return path if inside.startswith("..") else inside.replace(os.sep, "/")
@@ -48,12 +50,13 @@ class CallSites:
         return Site("?", 0, "?")
 
     def of(self, traceback: TracebackType | None) -> Site:
-        """The site that an exception passed through innermost."""
+        """The site that an exception passed through innermost, not counting libraries."""
         site = Site("?", 0, "?")
         while traceback is not None:
-            shown = self._name(traceback.tb_frame.f_code)
+            code = traceback.tb_frame.f_code
+            shown = None if code.co_filename.startswith(_LIBRARIES) else self._name(code)
             if shown is not None:
-                site = Site(shown, traceback.tb_lineno, traceback.tb_frame.f_code.co_name)
+                site = Site(shown, traceback.tb_lineno, code.co_name)
             traceback = traceback.tb_next
         return site
 

@@ -79,6 +79,7 @@ class TLContext:
             dst = _part(whole, "tcm", whole.addr + piece.offset, piece.nbytes)
             messages.append(DmaReadCmd(src=src, dst=dst, handle_id=handle.id))
         early: dict[int, Any] = {}
+        landed: list[MsgBase] = []
 
         def issue(msg: MsgBase) -> None:
             assert isinstance(msg, DmaReadCmd)
@@ -89,12 +90,13 @@ class TLContext:
         def land(msg: MsgBase) -> None:
             assert isinstance(msg, DmaReadCmd)
             data = self._read(msg.src, handle) if wait else early.pop(id(msg))
+            landed.append(msg)
             if data is None:
                 self._mark(msg.dst, handle.why)
                 return
             self._store.patch("tcm", msg.dst.addr, data)
             self._ctx.pending.clear("tcm", msg.dst.addr, msg.dst.nbytes)
-            if msg is messages[-1] and not handle.why:
+            if len(landed) == len(messages) and not handle.why:  # pieces land in any order
                 handle.data_or_none = self._store.view("tcm", whole.addr, whole.shape, whole.dtype)
 
         call.on_issue, call.on_done = issue, land
@@ -127,12 +129,11 @@ class TLContext:
         def issue(msg: MsgBase) -> None:
             assert isinstance(msg, DmaWriteCmd)
             src = msg.src
-            if handle.data_or_none is None:
-                self._mark(msg.dst, f"the store of {handle.id} ({handle.why})")
+            why = self._ctx.pending.find(src.space, src.addr, src.nbytes)
+            if why is not None:
+                self._mark(msg.dst, f"the store of {handle.id} ({why})")
                 return
-            first = (src.addr - whole.addr) // itemsize(src.dtype)
-            flat = np.ascontiguousarray(handle.data_or_none).reshape(-1)
-            data = flat[first : first + src.nbytes // itemsize(src.dtype)].reshape(src.shape)
+            data = self._store.view(src.space, src.addr, src.shape, src.dtype)
             self._store.patch("hbm", msg.dst_addr, data)
             self._ctx.pending.clear("hbm", msg.dst_addr, src.nbytes)
 
@@ -159,10 +160,13 @@ class TLContext:
         dtype = out_dtype or a.dtype
         if acc is None:
             out = self._allocate(call, (m, n), dtype)
-        elif acc.shape != (m, n) or acc.space != "tcm":
-            raise KernelError(f"dot: acc {acc!r} must lie in scratch with shape {(m, n)}")
+        elif acc.shape != (m, n) or acc.space != "tcm" or out_dtype not in (None, acc.dtype):
+            raise KernelError(
+                f"dot: acc {acc!r} must lie in scratch with shape {(m, n)}, and out_dtype="
+                f"{out_dtype} be None or its dtype"
+            )
         else:
-            out = self._handle_on(call, acc.region)
+            out, acc.data_or_none, acc.call = acc, None, call
         call.messages.append(
             GemmCmd(
                 a=a.region,
@@ -204,7 +208,7 @@ class TLContext:
             raise KernelError(f"composite: tile {tile} must be (m, k, n), each at least 1")
         call = self._new_call("composite", blocking=wait)
         out = self._one_piece(out_ptr, (m, n), out_dtype or a.dtype, "composite output")
-        steps = tuple(_epilogue(step) for step in epilogue)
+        steps = tuple(_epilogue(step, (m, n)) for step in epilogue)
         message = CompositeCmd(
             op=op, a=a.region, b=b.region, out=out, m=m, k=k, n=n, tile=tile, epilogue=steps
         )
@@ -439,7 +443,7 @@ def _accumulator(dtype: str) -> str:
     return "i64" if itemsize(dtype) == 8 or dtype == "u32" else "i32"
 
 
-def _epilogue(step: Any) -> Epilogue:
+def _epilogue(step: Any, shape: tuple[int, int]) -> Epilogue:
     name, *rest = (step,) if isinstance(step, str) else tuple(step)
     scope = rest.pop() if rest and isinstance(rest[-1], str) else "output_tile"
     if name not in EPILOGUES or scope not in ("output_tile", "k_tile") or len(rest) > 1:
@@ -450,6 +454,10 @@ def _epilogue(step: Any) -> Epilogue:
     if (name == "relu") != (argument is None):
         raise KernelError(f"epilogue step {step!r}: relu takes no argument, every other step one")
     if isinstance(argument, TensorHandle):
+        # each axis is the output's, or 1 and broadcast
+        rows, cols = (1, 1, *argument.shape)[-2:]
+        if len(argument.shape) > 2 or rows not in (1, shape[0]) or cols not in (1, shape[1]):
+            raise KernelError(f"epilogue {name}: {argument!r} does not broadcast to {shape}")
         return Epilogue(name, scope, operand=argument.region)
     return Epilogue(name, scope, scalar=None if argument is None else float(argument))
 

@@ -25,18 +25,17 @@ class HbmCtrl(MemoryEndpoint):
         last.
         """
         hbm = self.hbm
-        start, service = now, 0.0
+        start = end = now
         blocker: MsgBase | None = None
         for channel, share in self._shares(addr, nbytes):
             begin = max(now, self._avail[channel])
             if begin > start:
                 start, blocker = begin, self._holder[channel]
-            taken = share / hbm.channel_bw_gbs
-            self._avail[channel] = begin + taken
+            self._avail[channel] = begin + share / hbm.channel_bw_gbs
             self._holder[channel] = owner
-            service = max(service, taken)
+            end = max(end, self._avail[channel])
         owner.wait(self.node.id, "hbm_channel", now, start, blocker)
-        return start, hbm.access_ns, service
+        return start, hbm.access_ns, end - start
 
     def _shares(self, addr: int, nbytes: int) -> list[tuple[int, int]]:
         """(channel, bytes) of a burst, one row a channel it covers."""

@@ -12,6 +12,8 @@ from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 class IoCpu(ComponentBase):
     """Fans out; its own time is the overhead that the launch's header has paid."""
 
+    serves = (LaunchMsg,)
+
     def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
         """Send to all cubes at once; the launch does not wait here for them."""
         for cube in sorted({cube for sip, cube, _ in msg.pes if sip == self.node.sip}):

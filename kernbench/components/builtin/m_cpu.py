@@ -12,6 +12,8 @@ from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 class MCpu(ComponentBase):
     """Fans out; its own time is the overhead that the launch's header has paid."""
 
+    serves = (LaunchMsg,)
+
     def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
         """Send to all PEs at once; the launch does not wait here for them."""
         here = (self.node.sip, self.node.cube)

@@ -18,6 +18,8 @@ LAUNCH_BYTES = 64
 class PcieEp(ComponentBase):
     """One host command at a time; each pays the end point's overhead first."""
 
+    serves = (LaunchMsg, HostWriteCmd, HostReadCmd)
+
     def run(self, env: simpy.Environment, msg: MsgBase) -> Process:
         """Carry host data to or from a memory, or a launch to the io_cpu."""
         yield env.timeout(self.overhead_ns)

@@ -19,6 +19,8 @@ from kernbench.triton_emu.kernel_runner import KernelRunner
 class PeCpu(ComponentBase):
     """One kernel at a time."""
 
+    serves = (LaunchMsg,)
+
     def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
         """Wait for the launch's start, run the kernel and all that it issued to the end."""
         late = env.now - msg.target_start_ns

@@ -23,6 +23,7 @@ _READ, _WRITE = 0, 1
 class PeDma(ComponentBase):
     """Serves loads, stores and the DMA stages of tiles."""
 
+    serves = (DmaReadCmd, DmaWriteCmd, TileToken)
     channels: ClassVar[int] = 2
     queue_reason: ClassVar[str] = "dma_slot"
 

@@ -11,6 +11,7 @@ import simpy
 from kernbench.common.messages import MsgBase, StageType, TileToken
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_tcm import PeTcm
+from kernbench.errors import KernbenchError
 
 _FETCH, _STORE = 0, 1
 
@@ -18,6 +19,7 @@ _FETCH, _STORE = 0, 1
 class PeFetchStore(ComponentBase):
     """One fetch and one store at a time."""
 
+    serves = (TileToken,)
     channels: ClassVar[int] = 2
 
     def channel(self, msg: MsgBase) -> int:
@@ -28,7 +30,8 @@ class PeFetchStore(ComponentBase):
     def run(self, env: simpy.Environment, msg: TileToken) -> Process:
         """Bytes / bandwidth of the channel, behind whoever has it."""
         tcm = self.sibling("pe_tcm")
-        assert isinstance(tcm, PeTcm)
+        if not isinstance(tcm, PeTcm):
+            raise KernbenchError(f"{tcm.node.id}: impl of pe_tcm must subclass the built-in one")
         wire = tcm.read_channel if self.channel(msg) == _FETCH else tcm.write_channel
         nbytes = msg.stage.params["nbytes"]
         start = wire.enter(env.now, nbytes)

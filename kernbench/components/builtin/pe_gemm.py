@@ -31,6 +31,8 @@ class PeGemm(ComponentBase):
     instant; a gap drains the array, and the next tile is cold.
     """
 
+    serves = (GemmCmd, TileToken)
+
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
         self._last: MsgBase | None = None

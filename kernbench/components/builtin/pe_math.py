@@ -15,6 +15,8 @@ from kernbench.sim_engine.numpy_ops import cost_cycles
 class PeMath(ComponentBase):
     """Serves MathCmds and the MATH stage of tiles, one at a time."""
 
+    serves = (MathCmd, TileToken)
+
     def run(self, env: simpy.Environment, msg: MathCmd | TileToken) -> Process:
         """ceil(elements / lanes) * cost(op) + latency, summed over the steps of a tile's epilogue.
 

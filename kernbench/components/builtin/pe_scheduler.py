@@ -35,6 +35,8 @@ _ENGINE: dict[type[MsgBase], str] = {
 class PeScheduler(ComponentBase):
     """Serves one composite at a time; what it merely hands on does not queue behind one."""
 
+    serves = (CompositeCmd,)
+
     def dispatch(self, msg: MsgBase) -> simpy.Process:
         """Start serving a command; the process ends when the command has."""
         engine = _ENGINE.get(type(msg))
@@ -51,46 +53,45 @@ class PeScheduler(ComponentBase):
     def run(self, env: simpy.Environment, msg: CompositeCmd) -> Process:
         """Feed the tiles in order, at most a window of them in flight, until the last has ended."""
         window = self.sim.graph.spec.pe.tile.window
-        flying: deque[tuple[TileToken, simpy.Process]] = deque()
+        flying: deque[tuple[_Tile, simpy.Process]] = deque()
         fed: simpy.Event | None = None
-        before: TileToken | None = None
-        for token in self._tiles(msg):
+        for tile in self._tiles(msg):
             if len(flying) == window:
                 oldest, process = flying.popleft()
                 t0 = env.now
                 yield process
-                token.wait(self.node.id, "window", t0, env.now, oldest)
+                tile[0].wait(self.node.id, "window", t0, env.now, oldest[-1])
             behind, fed = fed, env.event()
-            flying.append((token, env.process(self._flow(env, token, before, behind, fed))))
-            before = token
+            flying.append((tile, env.process(self._flow(env, tile, behind, fed))))
         for _, process in flying:
             yield process
 
     def _flow(
-        self,
-        env: simpy.Environment,
-        token: TileToken,
-        before: TileToken | None,
-        behind: simpy.Event | None,
-        fed: simpy.Event,
+        self, env: simpy.Environment, tile: _Tile, behind: simpy.Event | None, fed: simpy.Event
     ) -> Process:
         """Take a tile through its plan; it enters FETCH behind the tile before it.
 
         So tiles reach the array in program order, and the accumulator of a K loop can stay there.
+        ``behind`` and ``fed`` carry the op whose end let the tiles go on.
         """
-        for index, stage in enumerate(token.stages):
-            token.stage_idx = index
+        cause: MsgBase | None = None
+        for token in tile:
+            stage = token.stage
             if stage.stage_type is StageType.FETCH:
                 if behind is not None:
                     t0 = env.now
-                    yield behind
-                    token.wait(stage.node, "operand", t0, env.now, before)
-                fed.succeed()
+                    opened_by = yield behind
+                    token.wait(stage.node, "operand", t0, env.now, opened_by)
+                    cause = opened_by if env.now > t0 else cause
+                fed.succeed(cause)
             yield from self.sim.component(stage.node)._forward_txn(env, token)
+            cause = token
 
-    def _tiles(self, msg: CompositeCmd) -> Iterator[TileToken]:
+    def _tiles(self, msg: CompositeCmd) -> Iterator[_Tile]:
         """The tiles of a composite in order m, n, k; the plan of each is made when it is its
         turn.
+
+        A tile has a token for each stage, so that the row of a token is that of one record.
         """
         tile_m, tile_k, tile_n = msg.tile
         for i, m0 in enumerate(range(0, msg.m, tile_m)):
@@ -102,13 +103,18 @@ class PeScheduler(ComponentBase):
                         min(tile_k, msg.k - k0),
                         min(tile_n, msg.n - n0),
                     )
-                    yield TileToken(
-                        cmd=msg.cmd,
-                        resumed_by=msg.resumed_by,
-                        composite=msg,
-                        index=(i, p, j),
-                        stages=self._plan(msg, origin, extent),
-                    )
+                    stages = self._plan(msg, origin, extent)
+                    yield [
+                        TileToken(
+                            cmd=msg.cmd,
+                            resumed_by=msg.resumed_by,
+                            composite=msg,
+                            index=(i, p, j),
+                            stages=stages,
+                            stage_idx=s,
+                        )
+                        for s in range(len(stages))
+                    ]
 
     def _plan(
         self, msg: CompositeCmd, origin: tuple[int, int, int], extent: tuple[int, int, int]
@@ -147,6 +153,7 @@ class PeScheduler(ComponentBase):
         )
 
 
+_Tile = list[TileToken]  # one token a stage
 _Block = tuple[str, int, int]  # space, address, bytes
 
 

@@ -1,0 +1,321 @@
+"""``ReplaySession``: one cursor over the op log in canonical order, and every question about that
+place.
+
+"At op i" means that ops 0..i have run; -1 is before the first. Everything is a function of (trace,
+cursor, focus).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.errors import UsageError
+from kernbench.replay.diff import Diffs, OpDiff, Outputs
+from kernbench.replay.history import History
+from kernbench.replay.memory import Memories, Memory, TensorView
+from kernbench.replay.routes import Route, Routes
+from kernbench.replay.tiles import Tiles, tiles_of
+from kernbench.replay.timeline import Timeline, Timelines
+from kernbench.sim_engine.op_log import OpRecord
+from kernbench.trace import Trace
+
+FOCUS_LEVELS = ("component", "pe", "cube", "sip", "machine")
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One line of the op log."""
+
+    op: int
+    t_start: float
+    t_end: float
+    component: str
+    name: str
+    kind: str
+    letter: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpDetails:
+    """Everything recorded about one op; ``waits`` are (node, reason, t0, t1, op that ended it or
+    -1).
+    """
+
+    row: OpRow
+    cmd: int
+    call: str
+    launch: int
+    slot: int
+    site: str
+    params: dict[str, Any]
+    dependencies: tuple[int, ...]
+    waits: tuple[tuple[str, str, float, float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The kernel line that caused an op, and the file around it; ``line`` counts from 1, 0 if
+    unknown.
+    """
+
+    op: int
+    file: str
+    line: int
+    function: str
+    text: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What a trace holds."""
+
+    bench: str
+    arguments: dict[str, Any]
+    ops: int
+    by_name: dict[str, int]
+    end_ns: float
+    complete: bool
+    damaged: int
+    error: str
+    nodes: int
+    launches: int
+    tensors: tuple[str, ...]
+    verified: bool | None
+
+
+class ReplaySession:
+    """The debugger without a screen."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.cursor = -1
+        self.level = 0
+        self.history = History(trace)
+        self.timelines = Timelines(trace)
+        self.memories = Memories(trace, self.history)
+        self._routes = Routes(trace)
+        self._diffs = Diffs(trace, self.history)
+        self._tiles: tuple[int, Tiles] | None = None
+
+    def __len__(self) -> int:
+        return len(self.trace.ops)
+
+    # -- where we are --
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.float64]:
+        """``t_start`` of every op in canonical order, ns."""
+        starts: npt.NDArray[np.float64] = self.trace.op_columns.t_start[self.trace.order]
+        return starts
+
+    @cached_property
+    def components(self) -> npt.NDArray[np.integer[Any]]:
+        """The node index of every op in canonical order."""
+        found: npt.NDArray[np.integer[Any]] = self.trace.op_columns.component[self.trace.order]
+        return found
+
+    @property
+    def op(self) -> OpRecord | None:
+        """The record under the cursor; None before the first."""
+        return self.trace.ops[self.cursor] if self.cursor >= 0 else None
+
+    @property
+    def time(self) -> float:
+        """The time cursor: when the op under the cursor started, ns; 0 before the first."""
+        return float(self.starts[self.cursor]) if self.cursor >= 0 else 0.0
+
+    @property
+    def component(self) -> int | None:
+        """The node index of the op under the cursor."""
+        return int(self.components[self.cursor]) if self.cursor >= 0 else None
+
+    def in_flight(self) -> list[int]:
+        """Ops in service at the time cursor, in canonical order."""
+        if self.cursor < 0:
+            return []
+        t, columns, order = self.time, self.trace.op_columns, self.trace.order
+        high = int(np.searchsorted(self.starts, t, side="right"))
+        return np.flatnonzero(columns.t_end[order[:high]] > t).tolist()
+
+    # -- moving --
+
+    def goto(self, op: int) -> int:
+        """Put the cursor on an op; UsageError if there is no such op."""
+        if not -1 <= op < len(self):
+            raise UsageError(
+                f"no op {op}; this trace has ops 0 to {len(self) - 1}, -1 is before the first"
+            )
+        self.cursor = op
+        return op
+
+    def goto_time(self, t: float) -> int:
+        """To the last op that has started by ``t`` ns."""
+        return self.goto(int(np.searchsorted(self.starts, t, side="right")) - 1)
+
+    def step(self, n: int = 1) -> int:
+        """Move by ``n`` ops, at most to the ends."""
+        return self.goto(min(max(self.cursor + n, -1), len(self) - 1))
+
+    def to_start(self) -> int:
+        """Before the first op."""
+        return self.goto(-1)
+
+    def to_end(self) -> int:
+        """To the last op."""
+        return self.goto(len(self) - 1)
+
+    def step_component(self, n: int = 1) -> int:
+        """Move by ``n`` ops within the focus; stays where there is no further one."""
+        if self.cursor < 0:
+            return self.step(1) if n > 0 and len(self) else self.cursor
+        mine = np.flatnonzero(self._in_focus)
+        at = int(np.searchsorted(mine, self.cursor)) + n
+        return self.goto(int(mine[min(max(at, 0), len(mine) - 1)]))
+
+    def widen(self, by: int = 1) -> str:
+        """Widen (or with -1 narrow) the focus: component, pe, cube, sip, machine."""
+        self.level = min(max(self.level + by, 0), len(FOCUS_LEVELS) - 1)
+        return FOCUS_LEVELS[self.level]
+
+    @property
+    def _in_focus(self) -> npt.NDArray[np.bool_]:
+        """Which ops lie in the focus, around the component of the cursor."""
+        assert self.component is not None
+        if self.level == 0:
+            same: npt.NDArray[np.bool_] = self.components == self.component
+            return same
+        nodes, here = self.trace.nodes, self.component
+        mask = np.ones(len(self), np.bool_)
+        for level, column in ((1, nodes.pe), (2, nodes.cube), (3, nodes.sip)):
+            if self.level <= level:
+                mask &= column[self.components] == column[here]
+        return mask
+
+    # -- questions --
+
+    def row(self, op: int) -> OpRow:
+        """One line of the op log."""
+        record = self.trace.ops[op]
+        at = int(self.trace.order[op])
+        return OpRow(
+            op,
+            record.t_start,
+            record.t_end,
+            record.component_id,
+            record.op_name,
+            record.op_kind,
+            self.timelines.letter(at),
+            int(self.trace.op_columns.nbytes[at]),
+        )
+
+    def rows(self, first: int, count: int) -> list[OpRow]:
+        """Lines ``first`` to ``first + count`` of the op log, as far as there are any."""
+        return [self.row(i) for i in range(max(first, 0), min(first + count, len(self)))]
+
+    def details(self, op: int) -> OpDetails:
+        """Everything recorded about an op."""
+        at = int(self.trace.order[op])
+        columns, record = self.trace.op_columns, self.trace.ops[op]
+        cmd = int(columns.cmd[at])
+        command = self.trace.command(cmd)
+        position = self.trace.position
+        waits = tuple(
+            (node, why, t0, t1, int(position[holder]) if holder >= 0 else -1)
+            for node, why, t0, t1, holder in self.trace.waits_of(at)
+        )
+        site = f"{command.site.file}:{command.site.line}" if command is not None else "?"
+        return OpDetails(
+            self.row(op),
+            cmd,
+            command.call if command is not None else "?",
+            command.launch if command is not None else -1,
+            int(columns.slot[at]),
+            site,
+            record.params,
+            tuple(record.dependency_ids),
+            waits,
+        )
+
+    def source(self, op: int) -> Source:
+        """The kernel line that issued an op."""
+        command = self.trace.command(int(self.trace.op_columns.cmd[self.trace.order[op]]))
+        if command is None:
+            return Source(op, "?", 0, "?", ())
+        site = command.site
+        text = self.trace.sources.get(site.file)
+        lines = tuple(text.text.splitlines()) if text is not None else ()
+        return Source(op, site.file, site.line, site.function, lines)
+
+    def memory(self, op: int | None = None) -> Memory:
+        """The allocations that hold something at an op (default: the cursor)."""
+        return self.memories.at(self.cursor if op is None else op)
+
+    def tensor(self, name: str, op: int | None = None) -> TensorView:
+        """The numbers of a tensor at an op (default: the cursor)."""
+        return self.memories.tensor(self.cursor if op is None else op, name)
+
+    def route(self, op: int | None = None) -> Route:
+        """The hops of an op's transactions."""
+        return self._routes.of(self._some(op))
+
+    def tiles(self, op: int | None = None) -> Tiles:
+        """The tiles of the composite that an op belongs to."""
+        at = self.cursor if op is None else op
+        if self._tiles is None or self._tiles[0] != at:
+            self._tiles = (at, tiles_of(self.trace, at))
+        return self._tiles[1]
+
+    def diff(self, op: int | None = None) -> OpDiff:
+        """What an op wrote, beside its float64 oracle."""
+        return self._diffs.of(self._some(op))
+
+    def outputs(self, op: int | None = None) -> Outputs:
+        """The expected tensors, against memory at an op (default: the cursor)."""
+        return self._diffs.outputs(self.cursor if op is None else op)
+
+    def timeline(self, components: list[int], t0: float, t1: float, columns: int) -> Timeline:
+        """Busy cells of ``components`` (node indices) over [t0, t1) ns."""
+        return self.timelines.draw(
+            components, t0, t1, columns, self.time if self.cursor >= 0 else None
+        )
+
+    def launch_window(self) -> tuple[float, float]:
+        """From the first launch's start to the last one's end, ns; the whole run if nothing was
+        launched.
+        """
+        launches = self.trace.launches
+        if not launches:
+            return 0.0, max(self.trace.end_ns, 1.0)
+        return min(x.t_start for x in launches), max(x.t_end for x in launches)
+
+    def info(self) -> Info:
+        """What the trace holds."""
+        trace = self.trace
+        names, counts = np.unique(trace.op_columns.name, return_counts=True)
+        report = trace.verify_report
+        return Info(
+            str(trace.header.get("bench", "?")),
+            dict(trace.header.get("arguments", {})),
+            len(self),
+            {trace.strings[n]: int(c) for n, c in zip(names.tolist(), counts, strict=True)},
+            trace.end_ns,
+            trace.complete,
+            len(trace.damaged),
+            str((trace.end or {}).get("error") or ""),
+            len(trace.node_ids),
+            len(trace.launches),
+            tuple(dict.fromkeys(s.tensor for s in trace.allocs if s.va)),
+            None if report is None else bool(report.get("ok")),
+        )
+
+    def _some(self, op: int | None) -> int:
+        at = self.cursor if op is None else op
+        if at < 0:
+            raise UsageError("the cursor is before the first op; step forward or goto an op first")
+        return at

@@ -1,0 +1,190 @@
+"""Zero-load time of a transfer: set-up + overheads and wires + bytes / bottleneck + access.
+
+The sums are made here from the shipped numbers; only the path comes from the router.
+"""
+
+from itertools import pairwise
+
+import pytest
+
+from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
+from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
+from kernbench.common.phys_addr import PhysAddr
+from kernbench.policy.routing.router import AddressResolver, PathRouter
+from kernbench.sim_engine.engine import GraphEngine
+
+OVERHEAD = {"router": 2, "ucie": 8, "io_noc": 2, "pcie_ep": 150, "switch": 100}
+SETUP, ACCESS, CHANNELS, CHANNEL_BW, INTERLEAVE, BURST, NS_PER_MM = 20, 30, 8, 32, 256, 4096, 0.01
+SLICE = 48 * 2**30 // 8
+PLACES = {
+    "own slice": (0, 0, 0),
+    "other slice of the cube": (0, 0, 7),
+    "other cube": (0, 1, 3),
+    "other SIP": (1, 1, 5),
+}
+SIZES = [2, 64, 256, 4096, 4096 + 300, 8 * 4096, 50_000]
+
+
+def hbm(place, offset=0):
+    return PhysAddr.pe_hbm_addr(*place, offset, SLICE).encode()
+
+
+def region(space, addr, nbytes):
+    return Region(space, addr, (nbytes,), "u8", nbytes)
+
+
+def path_of(graph, addr, source=(0, 0, 0)):
+    target = AddressResolver(graph).resolve(PhysAddr.decode(addr))
+    return PathRouter(graph).route("pe", graph.at(*source, "pe_dma"), target)
+
+
+def header(graph, path):
+    """ns until a header that left path[0] is at path[-1]."""
+    types = [graph.nodes[node].type for node in path[1:]]
+    wires = sum(graph.edge_by_ends[ends].distance_mm for ends in pairwise(path)) * NS_PER_MM
+    return sum(OVERHEAD.get(type_, 0) for type_ in types) + wires
+
+
+def bottleneck(graph, path):
+    return min(graph.edge_by_ends[ends].bandwidth_gbs for ends in pairwise(path))
+
+
+def channel_ns(nbytes):
+    """ns that the busiest channel works on a burst that begins at an interleave boundary."""
+    shares = [0] * CHANNELS
+    for byte in range(0, nbytes, INTERLEAVE):
+        shares[byte // INTERLEAVE % CHANNELS] += min(INTERLEAVE, nbytes - byte)
+    return max(shares) / CHANNEL_BW
+
+
+def data_ns(graph, path, nbytes):
+    """Serialisation: the links' bottleneck, or the memory channels where they take longer.
+
+    The last burst is timed on its own: a short one may leave channels unused.
+    """
+    *whole, last = [min(BURST, nbytes - at) for at in range(0, nbytes, BURST)]
+    slowest = bottleneck(graph, path)
+    return sum(max(n / slowest, channel_ns(n)) for n in whole) + max(
+        last / slowest, channel_ns(last)
+    )
+
+
+def serve(graph, *commands):
+    """Records of commands, (place, command) each, all given to their pe_dma at once."""
+    engine = GraphEngine(graph)
+    for place, command in commands:
+        dma = engine.sim.component(graph.at(*place, "pe_dma"))
+        engine.env.process(dma._forward_txn(engine.env, command))
+    engine.env.run()
+    return engine.op_log
+
+
+def read(addr, nbytes):
+    return DmaReadCmd(src=region("hbm", addr, nbytes), dst=region("tcm", 0, nbytes), handle_id="h")
+
+
+def write(addr, nbytes):
+    return DmaWriteCmd(src=region("tcm", 0, nbytes), dst_addr=addr, handle_id="h")
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+@pytest.mark.parametrize("where", PLACES)
+def test_a_lone_read_takes_request_access_and_data(small, where, nbytes):
+    addr = hbm(PLACES[where])
+    there = path_of(small, addr)
+    back = there[::-1]
+    request = header(small, there) + 32 / bottleneck(small, there)
+    data = header(small, back) + data_ns(small, back, nbytes)
+    (record,) = serve(small, ((0, 0, 0), read(addr, nbytes)))
+    assert record.t_end - record.t_start == pytest.approx(SETUP + request + ACCESS + data)
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+@pytest.mark.parametrize("where", PLACES)
+def test_a_lone_write_is_counted_to_its_landing(small, where, nbytes):
+    addr = hbm(PLACES[where])
+    path = path_of(small, addr)
+    expected = SETUP + header(small, path) + ACCESS + data_ns(small, path, nbytes)
+    (record,) = serve(small, ((0, 0, 0), write(addr, nbytes)))
+    assert record.t_end - record.t_start == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("nbytes", [2, 4096, 100_000])
+def test_a_host_write_is_one_piece_from_the_end_point(small, nbytes):
+    engine, addr = GraphEngine(small), hbm((0, 1, 2))
+    end_point = AddressResolver(small).find_pcie_ep(0)
+    target = AddressResolver(small).resolve(PhysAddr.decode(addr))
+    path = PathRouter(small).route("memory", end_point, target)
+    command = HostWriteCmd(dst=region("hbm", addr, nbytes), data=None)
+    engine.env.process(engine.sim.component(end_point)._forward_txn(engine.env, command))
+    engine.env.run()
+    (record,) = engine.op_log
+    piece = max(nbytes / bottleneck(small, path), channel_ns(nbytes))
+    expected = OVERHEAD["pcie_ep"] + header(small, path) + ACCESS + piece
+    assert record.t_end - record.t_start == pytest.approx(expected)
+
+
+def test_a_host_read_asks_and_is_answered(small):
+    engine, addr, nbytes = GraphEngine(small), hbm((0, 1, 2)), 10_000
+    end_point = AddressResolver(small).find_pcie_ep(0)
+    target = AddressResolver(small).resolve(PhysAddr.decode(addr))
+    there = PathRouter(small).route("memory", end_point, target)
+    command = HostReadCmd(src=region("hbm", addr, nbytes))
+    engine.env.process(engine.sim.component(end_point)._forward_txn(engine.env, command))
+    engine.env.run()
+    (record,) = engine.op_log
+    back = there[::-1]
+    piece = max(nbytes / bottleneck(small, back), channel_ns(nbytes))
+    request = header(small, there) + 32 / bottleneck(small, there)
+    # the end point is where the data land: their header pays its overhead once more
+    expected = OVERHEAD["pcie_ep"] + request + ACCESS + header(small, back) + piece
+    assert record.t_end - record.t_start == pytest.approx(expected)
+
+
+def test_a_store_from_hbm_reads_and_then_writes(small):
+    src, dst, nbytes = hbm((0, 0, 0)), hbm((0, 0, 5)), 4096
+    copy = DmaWriteCmd(src=region("hbm", src, nbytes), dst_addr=dst, handle_id="h")
+    (record,) = serve(small, ((0, 0, 0), copy))
+    (first,) = serve(small, ((0, 0, 0), read(src, nbytes)))
+    (second,) = serve(small, ((0, 0, 0), write(dst, nbytes)))
+    expected = first.t_end + second.t_end - SETUP
+    assert record.t_end == pytest.approx(expected)
+
+
+def test_reads_on_disjoint_paths_do_not_disturb_each_other(small):
+    alone = [serve(small, (p, read(hbm(p), 8192)))[0].t_end for p in ((0, 0, 0), (0, 0, 7))]
+    both = serve(small, *((p, read(hbm(p), 8192)) for p in ((0, 0, 0), (0, 0, 7))))
+    assert sorted(r.t_end for r in both) == sorted(alone)
+
+
+def test_readers_of_one_slice_share_it_fairly_and_lose_no_bandwidth(small):
+    nbytes, readers = 16 * BURST, [(0, 0, pe) for pe in range(4)]
+    slice_addr = hbm((0, 0, 0))
+    log = serve(small, *((p, read(slice_addr + i * nbytes, nbytes)) for i, p in enumerate(readers)))
+    ends = [r.t_end for r in log]
+    alone = serve(small, (readers[-1], read(slice_addr, BURST)))[0].t_end
+    total = 4 * nbytes / (CHANNELS * CHANNEL_BW)
+    burst_ns = BURST / (CHANNELS * CHANNEL_BW)
+    assert max(ends) == pytest.approx(total + alone, abs=4 * burst_ns)
+    assert max(ends) - min(ends) < 4 * burst_ns
+
+
+def test_the_ninth_outstanding_read_waits_for_a_slot(small, events):
+    engine = GraphEngine(small, recorder=events)
+    dma = engine.sim.component(small.at(0, 0, 0, "pe_dma"))
+    for i in range(9):
+        command = read(hbm((0, 0, 0), i * 64), 64)
+        engine.env.process(dma._forward_txn(engine.env, command))
+    engine.env.run()
+    rows = {row: (record, waits) for row, record, _, _, waits, _ in events.of("op")}
+    assert len({slot for _, _, _, slot, _, _ in events.of("op")}) == 8
+    (late,) = (r for r in rows.values() if r[0].t_start > 0)
+    ((_, reason, t0, t1, holder),) = [w for w in late[1] if w[1] == "dma_slot"]
+    assert (t0, t1) == (0, late[0].t_start)
+    assert rows[holder][0].t_end == t1
+
+
+def test_a_write_does_not_wait_for_the_slots_of_reads(small):
+    many = [((0, 0, 0), read(hbm((0, 0, 0), i * 64), 64)) for i in range(8)]
+    log = serve(small, *many, ((0, 0, 0), write(hbm((0, 0, 1)), 64)))
+    assert [r.t_start for r in log] == [0] * 9

@@ -1,0 +1,70 @@
+"""Machines, a recorder that is a list, and a way to run a few lines of bench on them."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from kernbench.runtime_api.torch import Torch
+from kernbench.sim_engine.data_executor import DataExecutor
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology import TopologySpec, build_topology
+from kernbench.topology.spec import CubeMeshSpec, SipSpec
+
+
+class Events(list):
+    """A Recorder: one (kind, arguments) an event."""
+
+    def __getattr__(self, kind):
+        if kind.startswith("_"):
+            raise AttributeError(kind)
+        return lambda *args: self.append((kind, args))
+
+    def of(self, kind):
+        return [args for k, args in self if k == kind]
+
+
+@pytest.fixture(scope="session")
+def layout_cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("layout")
+
+
+@pytest.fixture(scope="session")
+def shipped(layout_cache):
+    """The default machine: 2 SIPs of 16 cubes of 8 PEs."""
+    return build_topology(TopologySpec(), layout_cache)
+
+
+@pytest.fixture(scope="session")
+def small(layout_cache):
+    """As the default machine, but 2 SIPs of 2 cubes."""
+    spec = TopologySpec(sip=replace(SipSpec(), cube_mesh=CubeMeshSpec(w=2, h=1)))
+    return build_topology(spec, layout_cache)
+
+
+@pytest.fixture(scope="session")
+def simulate(small):
+    """simulate(bench, graph=small, recorder=None, …) -> engine, torch, events of a whole run."""
+
+    def simulate(bench, graph=small, recorder=None, **options):
+        engine = GraphEngine(graph, recorder=recorder, **options)
+        torch = Torch(engine)
+        engine.run(lambda _: bench(torch))
+        return SimpleNamespace(engine=engine, torch=torch, events=recorder, log=engine.op_log)
+
+    return simulate
+
+
+@pytest.fixture(scope="session")
+def phase2():
+    """phase2(run) -> the verdict on all that its bench expects."""
+
+    def phase2(run):
+        return DataExecutor(run.log).verify(run.torch.expectations)
+
+    return phase2
+
+
+@pytest.fixture
+def events():
+    return Events()

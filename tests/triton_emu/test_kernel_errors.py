@@ -1,0 +1,302 @@
+"""What a kernel must not do, and what it is told: PE, kernel, line, the values, the remedy."""
+
+import inspect
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kernbench.errors import AddressError, KernelError, PendingDataError, TcmOverflowError
+from kernbench.runtime_api import DPPolicy
+
+
+def line_of(function, text):
+    """The line of a function's source on which ``text`` stands."""
+    lines, first = inspect.getsourcelines(function)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+@pytest.fixture
+def fails(simulate):
+    """fails(kernel, error): launches kernel(x_ptr, out_ptr) and gives the message of its error."""
+
+    def fails(kernel, error=KernelError, bench=None):
+        def launch(torch):
+            x, out = torch.tensor(np.ones((8, 8), np.float32)), torch.empty((8, 8), "f32")
+            torch.launch("my launch", kernel, x, out)
+
+        with pytest.raises(error) as raised:
+            simulate(bench or launch)
+        assert type(raised.value) is error
+        return SimpleNamespace(text=str(raised.value), kernel=kernel)
+
+    return fails
+
+
+ACCESSES = {
+    "index": lambda h: h[0],
+    "truth": lambda h: bool(h),
+    "float": lambda h: float(h),
+    "int": lambda h: int(h),
+    "array": lambda h: np.asarray(h),
+    "data": lambda h: h.data,
+}
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+def test_a_compute_result_has_no_data_in_phase_1(fails, access):
+    def kernel(x_ptr, out_ptr, tl):
+        x = tl.load(x_ptr, (8, 8), "f32")
+        y = tl.exp(x)  # made
+        ACCESSES[access](y)
+
+    told = fails(kernel, PendingDataError)
+    assert f"test_kernel_errors.py:{line_of(kernel, '# made')}" in told.text
+    assert "exp" in told.text
+    assert "tensor.numpy()" in told.text
+
+
+def test_waiting_for_a_composite_does_not_make_it_ready(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        x = tl.ref(x_ptr, (8, 8), "f32")
+        done = tl.composite(a=x, b=x, out_ptr=out_ptr)
+        tl.wait(done)
+        done[0, 0]
+
+    assert "composite at" in fails(kernel, PendingDataError).text
+
+
+def test_bytes_that_a_compute_result_will_fill_are_pending_too(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.store(out_ptr, tl.load(x_ptr, (8, 8), "f32") + 1)
+        tl.load(out_ptr, (8, 8), "f32")[0, 0]
+
+    told = fails(kernel, PendingDataError)
+    assert "the store of" in told.text
+    assert "tensor.numpy()" in told.text
+
+
+def test_one_pending_byte_makes_the_whole_load_pending(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        one = tl.sum(tl.load(x_ptr, (8, 8), "f32"))
+        tl.store(x_ptr + 4 * 63, one)
+        tl.load(x_ptr, (8, 8), "f32")[0, 0]
+
+    fails(kernel, PendingDataError)
+
+
+def test_a_ready_store_over_pending_bytes_makes_them_ready(simulate):
+    def kernel(x_ptr, out_ptr, tl):
+        x = tl.load(x_ptr, (8, 8), "f32")
+        tl.store(out_ptr, x + 1)
+        tl.store(out_ptr, x)
+        assert tl.load(out_ptr, (8, 8), "f32")[0, 0] == 1
+
+    def bench(torch):
+        x, out = torch.tensor(np.ones((8, 8), np.float32)), torch.empty((8, 8), "f32")
+        torch.launch("k", kernel, x, out)
+
+    assert simulate(bench).log
+
+
+def test_a_load_not_awaited_is_unusable_and_says_to_wait(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        x = tl.load(x_ptr, (8, 8), "f32", wait=False)  # made
+        x[0, 0]
+
+    told = fails(kernel, PendingDataError)
+    assert f":{line_of(kernel, '# made')}" in told.text
+    assert "tl.wait(handle)" in told.text
+
+
+def test_a_load_that_has_landed_but_is_not_awaited_is_unusable_too(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        x = tl.load(x_ptr, (8, 8), "f32", wait=False)
+        tl.load(x_ptr, (8, 8), "f32")
+        x[0, 0]
+
+    assert "tl.wait(handle)" in fails(kernel, PendingDataError).text
+
+
+def test_scratch_that_overflows_tells_the_sizes(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.load(x_ptr, (8, 8), "f32")
+        tl.load(x_ptr, (1024, 1024), "f16")
+
+    told = fails(kernel, TcmOverflowError)
+    assert f"{2 * 2**20} bytes" in told.text
+    assert f"{2 * 2**20 - 256} of {2 * 2**20} are left" in told.text
+
+
+def test_what_a_kernel_raises_is_told_with_pe_kernel_and_line(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.load(x_ptr, (8, 8), "f32")
+        raise ZeroDivisionError("mine")
+
+    told = fails(kernel)
+    line = line_of(kernel, "raise")
+    assert "sip0.cube0.pe0.pe_cpu" in told.text
+    assert "kernel my launch at tests/triton_emu/test_kernel_errors.py" in told.text
+    assert f".py:{line}: ZeroDivisionError: mine" in told.text
+
+
+def test_an_error_in_a_library_is_told_at_the_kernels_own_line(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        np.concatenate([])  # numpy raises
+        np.broadcast_shapes((2,), (3,))
+
+    assert f":{line_of(kernel, '# numpy raises')}: ValueError" in fails(kernel).text
+
+    def deeper(x_ptr, out_ptr, tl):
+        np.stack([])  # raised by Python code of numpy
+
+    assert f":{line_of(deeper, '# raised')}: ValueError" in fails(deeper).text
+
+
+def test_an_unmapped_address_names_the_nearest_tensor(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.load(x_ptr + 4 * 60, (8, 8), "f32")  # past the end
+
+    told = fails(kernel)
+    assert f":{line_of(kernel, '# past')}: AddressError" in told.text
+    assert "is in no tensor" in told.text
+    assert "nearest: t0 [" in told.text
+
+
+def test_a_physical_address_is_no_virtual_one(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.load(4096, (8, 8), "f32")
+
+    assert "not a virtual address" in fails(kernel).text
+
+
+def test_memory_never_written_is_told_so(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.load(out_ptr, (8, 8), "f32")  # of torch.empty
+
+    told = fails(kernel)
+    assert f":{line_of(kernel, '# of')}: MemoryStoreError" in told.text
+    assert "never written" in told.text
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_kernel_may_catch_an_error_and_go_on(simulate, wait):
+    went_on = []
+
+    def kernel(x_ptr, out_ptr, tl):
+        with pytest.raises(ValueError, match="never written"):
+            tl.load(out_ptr, (8, 8), "f32", wait=wait)
+        tl.store(out_ptr, tl.load(x_ptr, (8, 8), "f32"))
+        went_on.append(tl.load(out_ptr, (8, 8), "f32")[0, 0])
+
+    def bench(torch):
+        x, out = torch.tensor(np.ones((8, 8), np.float32)), torch.empty((8, 8), "f32")
+        torch.launch("k", kernel, x, out)
+
+    simulate(bench)
+    assert went_on == [1]
+
+
+def two_shards(torch, kernel):
+    dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
+    x, out = torch.tensor(np.ones((8, 8), np.float32), dp=dp), torch.empty((8, 8), "f32", dp)
+    torch.launch("k", kernel, x, out)
+
+
+def test_a_ref_across_shards_names_them(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.ref(x_ptr, (8, 8), "f32")
+
+    told = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
+    assert "AddressError: ref of f32[8, 8]" in told.text
+    assert "covers 2 shards (128 bytes at" in told.text
+
+
+def test_an_element_cut_by_a_shard_is_refused(fails):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.load(x_ptr + 2, (63,), "f32")
+
+    told = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
+    assert "is not aligned to its 4-byte elements" in told.text
+
+
+WRONG = {
+    "output over an operand": (
+        lambda tl, x, o: tl.composite(a=tl.ref(x, (4, 4), "f32"), b=tl.ref(x, (4, 4), "f32"),
+                                      out_ptr=x + 32, out_dtype="f32"),
+        "overlaps an operand",
+    ),
+    "unknown op": (lambda tl, x, o: tl.composite("conv"), "unknown op 'conv'; valid: 'gemm'"),
+    "no operands": (lambda tl, x, o: tl.composite(out_ptr=o), "operands a and b are needed"),
+    "shapes of a gemm": (
+        lambda tl, x, o: tl.dot(tl.load(x, (4, 8), "f32"), tl.load(x, (4, 8), "f32")),
+        r"gemm of (4, 8) and (4, 8): needs (m, k) and (k, n)",
+    ),
+    "dtypes of a gemm": (
+        lambda tl, x, o: tl.dot(tl.load(x, (4, 4), "f32"), tl.load(x, (4, 4), "f16")),
+        "both operands need the same dtype",
+    ),
+    "dot in HBM": (
+        lambda tl, x, o: tl.dot(tl.ref(x, (4, 4), "f32"), tl.load(x, (4, 4), "f32")),
+        "operand a <h1 f32[4, 4] in hbm, ready> is not in scratch; tl.load it first",
+    ),
+    "math in HBM": (lambda tl, x, o: tl.exp(tl.ref(x, (4, 4), "f32")), "tl.load it first"),
+    "math on scalars": (lambda tl, x, o: tl.add(1, 2), "at least one operand must be a handle"),
+    "shapes that do not broadcast": (
+        lambda tl, x, o: tl.load(x, (4, 4), "f32") + tl.load(x, (3,), "f32"),
+        "add of [(4, 4), (3,)]",
+    ),
+    "an axis too many": (lambda tl, x, o: tl.sum(tl.load(x, (4,), "f32"), axis=1), "axis=1"),
+    "an extent of 0": (lambda tl, x, o: tl.load(x, (0, 4), "f32"), "has an extent below 1"),
+    "an unknown dtype": (lambda tl, x, o: tl.load(x, (4,), "f12"), "unknown dtype 'f12'; valid:"),
+    "an axis of programs": (lambda tl, x, o: tl.program_id(3), "axis 3: valid are 0 (PE)"),
+    "storing a number": (lambda tl, x, o: tl.store(o, 3.0), "store: 3.0 is no handle"),
+    "an accumulator of another shape": (
+        lambda tl, x, o: tl.dot(*2 * [tl.load(x, (4, 4), "f32")], acc=tl.load(x, (4,), "f32")),
+        "must lie in scratch with shape (4, 4)",
+    ),
+    "an accumulator of another dtype": (
+        lambda tl, x, o: tl.dot(*3 * [tl.load(x, (4, 4), "f32")], out_dtype="f16"),
+        "out_dtype=f16",
+    ),
+    "an unknown epilogue": (
+        lambda tl, x, o: tl.composite(*["gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, ["gelu"]]),
+        "epilogue step 'gelu': valid are ('bias', 'relu', 'scale', 'dequant')",
+    ),
+    "a scale by nothing": (
+        lambda tl, x, o: tl.composite(*["gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, ["scale"]]),
+        "relu takes no argument, every other step one",
+    ),
+    "a bias that does not broadcast": (
+        lambda tl, x, o: tl.composite(
+            *["gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, [("bias", tl.load(x, (3,), "f32"))]]
+        ),
+        "epilogue bias: <h3 f32[3] in tcm, ready> does not broadcast to (4, 4)",
+    ),
+    "a tile of nothing": (
+        lambda tl, x, o: tl.composite("gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, tile=(0, 4, 4)),
+        "tile (0, 4, 4) must be (m, k, n), each at least 1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_call_is_a_kernel_error_that_says_what_is_valid(fails, name):
+    call, message = WRONG[name]
+
+    def kernel(x_ptr, out_ptr, tl):
+        call(tl, x_ptr, out_ptr)
+
+    assert message in fails(kernel).text
+
+
+def test_the_error_tree_keeps_its_causes(simulate):
+    def kernel(x_ptr, out_ptr, tl):
+        tl.load(1 << 53, (1,))
+
+    def bench(torch):
+        torch.launch("k", kernel, torch.zeros((1,)), torch.zeros((1,)))
+
+    with pytest.raises(KernelError) as raised:
+        simulate(bench)
+    assert isinstance(raised.value.__cause__, AddressError)
