@@ -43,6 +43,18 @@ def small(layout_cache):
 
 
 @pytest.fixture(scope="session")
+def one_cube(layout_cache):
+    """As the default machine, but 1 SIP of 1 cube: quickest to make."""
+    spec = TopologySpec()
+    spec = replace(
+        spec,
+        sip=replace(spec.sip, cube_mesh=CubeMeshSpec(w=1, h=1)),
+        system=replace(spec.system, sips=replace(spec.system.sips, count=1)),
+    )
+    return build_topology(spec, layout_cache)
+
+
+@pytest.fixture(scope="session")
 def simulate(small):
     """simulate(bench, graph=small, recorder=None, …) -> engine, torch, events of a whole run."""
 

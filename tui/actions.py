@@ -1,20 +1,19 @@
-"""THE table of actions: bindings, footer, help and palette are made from it.
-
-An action either runs a command line of ``kernbench.replay.commands`` or, where it only moves
-pixels, calls the method ``do_METHOD`` of the debugger screen.
-"""
+"""THE table of actions: bindings, footer, help and palette are made from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that a key does; ``footer`` is its word in the footer, shared by a pair of keys."""
+    """What keys do: run a command line of ``kernbench.replay.commands`` or, where it only moves
+    pixels, ``_do_METHOD(*args)`` of the debugger screen. ``footer`` is its word there, shared by a
+    pair of keys.
+    """
 
     id: str
     keys: tuple[str, ...]
@@ -22,10 +21,13 @@ class Action:
     group: str
     command_line: str = ""
     method: str = ""
+    args: tuple[float, ...] = ()
     footer: str = ""
 
 
-_PANES = ("Timeline", "Ops", "Tiles", "Memory", "Route", "Diff")
+def _view(id: str, keys: str, title: str, method: str, *args: float, footer: str = "") -> Action:
+    return Action(id, tuple(keys.split()), title, "View", "", method, args, footer)
+
 
 ACTIONS: tuple[Action, ...] = (
     Action("step", ("s",), "one op forward", "Move", "step 1", footer="step"),
@@ -34,69 +36,54 @@ ACTIONS: tuple[Action, ...] = (
     Action("previous", ("N",), "previous op within the focus", "Move", "next -1", footer="next"),
     Action("first", ("g",), "first op", "Move", method="first"),
     Action("last", ("G",), "last op", "Move", "goto end"),
-    Action("widen", ("u",), "widen the focus: component, PE, cube, SIP, machine", "Move", method="widen"),
-    Action("narrow", ("d",), "narrow the focus", "Move", method="narrow"),
-    Action("command", (":",), "command line", "Ask", method="command", footer="command"),
+    Action("widen", ("u",), "widen the focus: PE, cube, SIP, machine", "Move", "", "focus", (1,)),
+    Action("narrow", ("d",), "narrow the focus", "Move", "", "focus", (-1,)),
+    Action("command", (":",), "command line", "Ask", method="command", footer="cmd"),
     Action("help", ("?", "f1"), "help", "Ask", method="help", footer="help"),
     Action("palette", ("ctrl+p",), "palette of actions and commands", "Ask", method="palette"),
     *(
-        Action(f"pane_{i}", (str(i),), f"pane {i}: {title}", "Panes", method=f"pane_{i}")
-        for i, title in enumerate(_PANES, 1)
+        Action(f"pane_{i}", (str(i),), f"pane {i}: {title}", "Panes", "", "activate", (i,))
+        for i, title in enumerate(("Timeline", "Ops", "Tiles", "Memory", "Route", "Diff"), 1)
     ),
-    Action("next_pane", ("tab",), "next pane", "Panes", method="next_pane", footer="pane"),
-    Action("previous_pane", ("shift+tab",), "previous pane", "Panes", method="previous_pane"),
-    Action("next_tab", ("]",), "next tab of the strip", "Panes", method="next_tab"),
-    Action("previous_tab", ("[",), "previous tab of the strip", "Panes", method="previous_tab"),
-    Action("maximise", ("z",), "maximise the active pane, or back", "Panes", method="maximise", footer="max"),
-    Action("row_down", ("j", "down"), "row down", "Rows", method="row_down"),
-    Action("row_up", ("k", "up"), "row up", "Rows", method="row_up"),
-    Action("page_down", ("pagedown",), "page down", "Rows", method="page_down"),
-    Action("page_up", ("pageup",), "page up", "Rows", method="page_up"),
-    Action("top", ("home",), "first row", "Rows", method="top"),
-    Action("bottom", ("end",), "last row", "Rows", method="bottom"),
-    Action("enter", ("enter",), "go to the row: its op, or its numbers", "Rows", method="enter", footer="go"),
-    Action("left", ("h", "left"), "pan left: time, or columns of numbers", "View", method="left"),
-    Action("right", ("l", "right"), "pan right", "View", method="right"),
-    Action("zoom_in", ("+",), "zoom the timeline in", "View", method="zoom_in", footer="zoom"),
-    Action("zoom_out", ("-",), "zoom the timeline out", "View", method="zoom_out", footer="zoom"),
-    Action("fit", ("0",), "fit the timeline to its launches", "View", method="fit"),
+    Action("next_pane", ("tab",), "next pane", "Panes", "", "cycle", (1,), "pane"),
+    Action("previous_pane", ("shift+tab",), "previous pane", "Panes", "", "cycle", (-1,)),
+    Action("next_tab", ("]",), "next tab of the strip", "Panes", "", "cycle_tab", (1,)),
+    Action("previous_tab", ("[",), "previous tab of the strip", "Panes", "", "cycle_tab", (-1,)),
+    Action(
+        "maximise", ("z",), "maximise the pane, or back", "Panes", method="maximise", footer="max"
+    ),
+    _view("row_down", "j down", "row down", "rows", 1),
+    _view("row_up", "k up", "row up", "rows", -1),
+    _view("page_down", "pagedown", "page down (Memory: its numbers)", "pages", 1),
+    _view("page_up", "pageup", "page up", "pages", -1),
+    _view("top", "home", "first row", "rows", -(10**9)),
+    _view("bottom", "end", "last row", "rows", 10**9),
+    _view("enter", "enter", "go to the row: its op, or its numbers", "enter", footer="go"),
+    _view("left", "h left", "pan left: time, or columns of numbers", "pan", -1),
+    _view("right", "l right", "pan right", "pan", 1),
+    _view("zoom_in", "+", "zoom the timeline in", "zoom", 0.5, footer="zoom"),
+    _view("zoom_out", "-", "zoom the timeline out", "zoom", 2.0, footer="zoom"),
+    _view("fit", "0", "fit the timeline to its launches", "fit"),
     Action("redraw", ("ctrl+l",), "redraw the screen", "Program", method="redraw"),
     Action("back", ("escape",), "back: message, maximised pane", "Program", method="back"),
     Action("quit", ("q",), "quit", "Program", method="quit", footer="quit"),
 )
 BY_ID = {action.id: action for action in ACTIONS}
 
-_SHOWN = {
-    "pagedown": "PgDn", "pageup": "PgUp", "home": "Home", "end": "End", "enter": "Enter", "tab": "Tab",
-    "shift+tab": "shift+Tab", "escape": "Esc", "f1": "F1", "ctrl+p": "ctrl+P", "ctrl+l": "ctrl+L",
-}  # fmt: skip
+_SHOWN = {"pagedown": "PgDn", "pageup": "PgUp", "shift+tab": "shift+Tab", "escape": "Esc"}
 
 
 def shown(key: str) -> str:
     """A key as people write it."""
-    return _SHOWN.get(key, key)
+    return _SHOWN.get(key) or (key if len(key) == 1 or "+" in key else key.capitalize())
 
 
-def bindings() -> list[Binding | tuple[str, str] | tuple[str, str, str]]:
+def bindings() -> list[BindingType]:
     """A binding an action."""
-    return [
-        Binding(",".join(action.keys), f"act('{action.id}')", action.title, show=False)
-        for action in ACTIONS
-    ]
+    return [Binding(",".join(a.keys), f"act('{a.id}')", a.title, show=False) for a in ACTIONS]
 
 
 def footer_items() -> list[tuple[str, str]]:
     """(keys, word) in the order of the table; neighbours of one word share an entry."""
-    marked = (action for action in ACTIONS if action.footer)
-    return [
-        ("/".join(shown(action.keys[0]) for action in group), word)
-        for word, group in groupby(marked, key=lambda action: action.footer)
-    ]
-
-
-def help_rows() -> list[tuple[str, str, str]]:
-    """(group, keys, title) of every action, in the order of the table."""
-    return [
-        (action.group, " ".join(shown(key) for key in action.keys), action.title)
-        for action in ACTIONS
-    ]
+    pairs = groupby((a for a in ACTIONS if a.footer), key=lambda action: action.footer)
+    return [("/".join(shown(action.keys[0]) for action in group), word) for word, group in pairs]

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from textual.message import Message
 
 
+@dataclass
 class RunCommand(Message):
     """The user asked for a command line: typed, clicked or entered on a row."""
 
-    def __init__(self, line: str) -> None:
-        super().__init__()
-        self.line = line
+    line: str
 
 
-class Dismissed(Message):
-    """The command line was left without running anything."""
-
-
+@dataclass
 class Hint(Message):
-    """A line for the user: candidates of a completion."""
+    """A line for the user, as candidates of a completion; empty: nothing is to be said."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
+    text: str
 
 
+@dataclass
 class Activate(Message):
     """A pane was clicked, or its tab: make it the active one."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
+    number: int

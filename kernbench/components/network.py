@@ -217,7 +217,8 @@ class _Burst:
 
 
 def _after(env: simpy.Environment, at: float, callback: Any) -> None:
-    env.timeout(max(0.0, at - env.now)).callbacks.append(callback)
+    delay = at - env.now
+    env.timeout(delay if delay > 0.0 else 0.0).callbacks.append(callback)
 
 
 def _memory(component: ComponentBase) -> MemoryEndpoint:

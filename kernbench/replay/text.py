@@ -238,7 +238,8 @@ def _(a: OpDiff, width: int) -> list[str]:
     r = a.row
     lines.append(
         f"{'ok' if r.ok else 'DIFFERS'}: {r.mismatches:,} of {r.elements:,} beyond "
-        f"rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}; max abs {r.max_abs:.2e} rel {r.max_rel:.2e} ulp {r.max_ulp}"
+        f"rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}; "
+        f"max abs {r.max_abs:.2e} rel {r.max_rel:.2e} ulp {r.max_ulp}"
         + (f"; first at {list(r.first_bad)}" if r.first_bad else "")
     )
     for title, grid in (("expected", a.expected), ("actual", a.actual), ("error", a.error)):

@@ -28,6 +28,7 @@ Columns = dict[str, npt.NDArray[Any]]
 _HEAD_WINDOW, _MAX_HEAD = 1 << 12, 1 << 22
 _MAX_ITEMS = 1 << 14  # of one array or map in a head
 _MAX_RESYNCS = 64
+_ENTRIES_A_BYTE = 1100  # of a table, at zlib's best
 _INFLATE_FREE, _INFLATE_RATIO = 1 << 26, 64  # bytes that all deflated bodies together may grow to
 _FRAME_START = re.compile(
     rb"\x93(?:" + b"|".join(bytes([0xA0 | len(tag)]) + tag.encode() for tag in TAGS) + rb")"
@@ -78,12 +79,11 @@ class FrameFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise self._refuse("it is no regular file")
+            about = path.stat()
+            if not stat.S_ISREG(about.st_mode) or not about.st_size:
+                what = "a directory" if stat.S_ISDIR(about.st_mode) else "empty, or no regular file"
+                raise self._refuse(f"it is {what}")
             with path.open("rb") as file:
-                self.size = path.stat().st_size
-                if not self.size:
-                    raise self._refuse("it is empty")
                 self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise self._refuse(getattr(error, "strerror", None) or str(error)) from None
@@ -250,6 +250,8 @@ def read_columns(
             raise TraceFormatError(f"column {name} is not of {length} {column.load}")
         if view.dtype.itemsize > wanted.itemsize:
             raise TraceFormatError(f"column {name} is wider than {column.load}")
+        if view.dtype.kind == "f" and tag != "edges" and not np.isfinite(view).all():
+            raise TraceFormatError(f"column {name} holds a time or place that is not finite")
         if column.limit and length and int(view.max()) >= limit(column.limit):
             raise TraceFormatError(f"column {name} holds {int(view.max())}: no such {column.limit}")
         found[name] = view
@@ -257,7 +259,7 @@ def read_columns(
 
 
 def join_columns(tag: str, parts: Sequence[Columns]) -> Columns:
-    """The columns of all frames of a log; a list column ``NAME`` is cut up by ``NAME_ptr`` (n + 1)."""
+    """The columns of all frames of a log; ``NAME_ptr`` (n + 1) cuts up a list column ``NAME``."""
     joined: Columns = {}
     for name, column in LOGS[tag].items():
         empty = [] if parts else [np.empty(0, column.load)]
@@ -269,61 +271,80 @@ def join_columns(tag: str, parts: Sequence[Columns]) -> Columns:
     return joined
 
 
-class Strings(Sequence[str]):
-    """The intern table; a frame is decoded when one of its strings is asked for.
+class Numbered(Sequence[T]):
+    """A table that grows by frames (``first``, ``n``), each decoded when it is first looked into.
 
-    A string whose frame is damaged, or an index that has none, reads as "?index".
+    An entry whose frame is damaged reads as ``missing(index)``; ``get`` gives that for any index.
     """
 
-    def __init__(self, file: FrameFile) -> None:
-        self._file = file
+    def __init__(
+        self,
+        file: FrameFile,
+        tag: str,
+        decode: Callable[[Frame], list[T]],
+        missing: Callable[[int], T],
+    ) -> None:
+        self._file, self._decode, self._missing = file, decode, missing
         self._frames: list[Frame] = []
         self._firsts: list[int] = []
-        self._decoded: dict[int, list[str]] = {}
+        self._decoded: dict[int, list[T]] = {}
         self._length = 0
-        for frame in file.by_tag.get("strings", ()):
-            first, n = frame.head.get("first"), frame.head.get("n")
-            if isinstance(first, int) and isinstance(n, int) and n >= 0 and first >= self._length:
-                self._frames.append(frame)
-                self._firsts.append(first)
-                self._length = first + n
-            else:
-                file.mark(frame, "its strings overlap those before")
+        for frame in file.by_tag.get(tag, ()):
+            first, n = frame.head.get("first"), frame.head.get("n", -1)
+            try:
+                gap = whole(whole(first) - self._length, file.size)
+                self._length += gap + whole(n, _ENTRIES_A_BYTE * frame.size)
+            except TraceFormatError as error:
+                file.mark(frame, error)
+                continue
+            self._frames.append(frame)
+            self._firsts.append(self._length - n)
 
     def __len__(self) -> int:
         return self._length
 
     @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(min(self._length, 1 << 32)))]
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.get(range(len(self))[index])
+
+    def get(self, index: int) -> T:
+        """The entry, or what stands for it."""
         at = bisect_right(self._firsts, index) - 1
-        texts = self._frame(at) if at >= 0 else []
+        entries = self._entries(at) if at >= 0 else []
         offset = index - self._firsts[at] if at >= 0 else 0
-        return texts[offset] if offset < len(texts) else f"?{index}"
+        return entries[offset] if offset < len(entries) else self._missing(index)
 
-    def _frame(self, at: int) -> list[str]:
-        texts = self._decoded.get(at)
-        if texts is None:
-            texts = self._decoded[at] = self._file.read(self._frames[at], self._decode) or []
-        return texts
+    def _entries(self, at: int) -> list[T]:
+        entries = self._decoded.get(at)
+        if entries is None:
+            entries = self._file.read(self._frames[at], self._checked) or []
+            self._decoded[at] = entries
+        return entries
 
-    def _decode(self, frame: Frame) -> list[str]:
-        texts = msgpack.unpackb(self._file.inflate(frame))
-        if not isinstance(texts, list) or len(texts) != frame.head["n"]:
-            raise TraceFormatError("its strings are not as many as its head claims")
-        if not all(isinstance(text, str) for text in texts):
-            raise TraceFormatError("it holds something that is no string")
-        return texts
+    def _checked(self, frame: Frame) -> list[T]:
+        entries = self._decode(frame)
+        if len(entries) != frame.head["n"]:
+            raise TraceFormatError(f"it holds {len(entries)} entries, not those of its head")
+        return entries
 
-    def known(self) -> list[str]:
-        """All strings of the table up to the first that is lost."""
-        texts: list[str] = []
+    def known(self) -> list[T]:
+        """All entries up to the first that is lost."""
+        entries: list[T] = []
         for at, first in enumerate(self._firsts):
-            if first != len(texts):
+            if first != len(entries):
                 break
-            texts += self._frame(at)
-        return texts
+            entries += self._entries(at)
+        return entries
+
+
+def read_strings(file: FrameFile, frame: Frame) -> list[str]:
+    """The strings of a ``strings`` frame."""
+    texts = msgpack.unpackb(file.inflate(frame))
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise TraceFormatError("it holds something that is no string")
+    return texts

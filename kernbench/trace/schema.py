@@ -1,4 +1,4 @@
-"""The vocabulary of a trace file: tags, column tables, params schemas, and how a frame is packed.
+"""The vocabulary of a trace file: tags, the columns of every log, and how a frame is packed.
 
 Owns what writer and reader must agree on, and nothing that only one of them does.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
@@ -55,109 +55,51 @@ class Column(NamedTuple):
 
     store: str
     load: str
-    limit: str = ""
-    many: bool = False
+    limit: str
+    many: bool
 
 
-_CMD, _TIME = Column("u4", "u4"), Column("f8", "f8")
-_ROW, _COUNT = Column("u4", "u4"), Column("n", "u4")
-_STRING, _NODE = Column("n", "u4", "string"), Column("n", "u4", "node")
+def _log(text: str) -> dict[str, Column]:
+    """Columns from "NAME STORE[/LOAD][<LIMIT]" lines or commas; NAME* is a ``many`` column."""
+    columns = {}
+    for item in text.split(","):
+        name, what = item.split()
+        width, _, limit = what.partition("<")
+        store, _, load = width.partition("/")
+        columns[name.rstrip("*")] = Column(store, load or store, limit, name.endswith("*"))
+    return columns
+
 
 LOGS: dict[str, dict[str, Column]] = {
-    "nodes": {
-        "type": _STRING,
-        "engine": _STRING,
-        "sip": Column("i2", "i4"),
-        "cube": Column("i2", "i4"),
-        "pe": Column("i2", "i4"),
-        "x_mm": _TIME,
-        "y_mm": _TIME,
-        "overhead_ns": _TIME,
-    },
-    "edges": {
-        "src": _NODE,
-        "dst": _NODE,
-        "kind": _STRING,
-        "distance_mm": _TIME,
-        "routing_weight_mm": _TIME,
-        "bandwidth_gbs": _TIME,
-    },
-    "tensors": {
-        "dtype": Column("u1", "u1", "dtype"),
-        "shape": Column("n", "u8", many=True),
-        "offset": Column("u4", "u8"),
-        "sha": Column("u8", "u8", many=True),
-    },
-    "paths": {"node": Column("n", "u4", "node", many=True)},
-    "alloc": {
-        "tensor": Column("u4", "u4", "string"),
-        "dtype": Column("u1", "u1", "dtype"),
-        "space": Column("u1", "u4"),
-        "addr": Column("u8", "u8"),
-        "va": Column("u8", "u8"),
-        "nbytes": Column("u8", "u8"),
-        "owner": Column("u4", "u4", "string"),
-        "origin0": _ROW,
-        "origin1": _ROW,
-        "origin2": _ROW,
-        "shape0": _ROW,
-        "shape1": _ROW,
-        "shape2": _ROW,
-        "rank": Column("u1", "u1"),
-        "cmd": _CMD,
-        "index": _COUNT,
-    },
-    "commands": {
-        "cmd": _CMD,
-        "pe": _NODE,
-        "launch": Column("i4", "i4"),
-        "call": _STRING,
-        "file": _STRING,
-        "line": _COUNT,
-        "function": _STRING,
-        "awaits": _CMD,
-        "t_issue": _TIME,
-        "t_resume": _TIME,
-    },
-    "ops": {
-        "t_start": _TIME,
-        "t_end": _TIME,
-        "component": Column("u4", "u4", "node"),
-        "name": Column("u2", "u4", "string"),
-        "slot": Column("u1", "u4"),
-        "cmd": _CMD,
-        "nbytes": Column("u8", "u8"),
-        "schema": Column("u2", "u4"),
-        "param": _ROW,
-        "dep": Column("u4", "u4", many=True),
-    },
-    "transfers": {
-        "cmd": _CMD,
-        "row": _ROW,
-        "path": Column("u4", "u4", "path"),
-        "t0": _TIME,
-        "nbytes": Column("n", "u8"),
-        "bursts": _COUNT,
-        "start": Column("f8", "f8", many=True),
-    },
-    "waits": {
-        "cmd": _CMD,
-        "row": _ROW,
-        "node": _NODE,
-        "reason": Column("u1", "u1", "reason"),
-        "t0": _TIME,
-        "t1": _TIME,
-        "holder": _ROW,
-    },
-    "launches": {
-        "launch": Column("i4", "i4"),
-        "kernel": _STRING,
-        "t_issue": _TIME,
-        "t_start": _TIME,
-        "t_end": _TIME,
-        "pe": Column("n", "u4", "node", many=True),
-    },
-    "text": {"t": _TIME, "cmd": _CMD, "level": _STRING, "message": _STRING},
+    "nodes": _log(
+        "type n/u4<string, engine n/u4<string, sip i2/i4, cube i2/i4, pe i2/i4,"
+        "x_mm f8, y_mm f8, overhead_ns f8"
+    ),
+    "edges": _log(
+        "src n/u4<node, dst n/u4<node, kind n/u4<string,"
+        "distance_mm f8, routing_weight_mm f8, bandwidth_gbs f8"
+    ),
+    "tensors": _log("dtype u1<dtype, shape* n/u8, offset u4/u8, sha* u8"),
+    "paths": _log("node* n/u4<node"),
+    "alloc": _log(
+        "tensor u4<string, dtype u1<dtype, space u1/u4, addr u8, va u8, nbytes u8, owner u4<string,"
+        "origin0 u4, origin1 u4, origin2 u4, shape0 u4, shape1 u4, shape2 u4, cmd u4, rank u1,"
+        "index n/u4"
+    ),
+    "commands": _log(
+        "cmd u4, pe n/u4<node, launch i4, call n/u4<string, file n/u4<string, line n/u4,"
+        "function n/u4<string, awaits u4, t_issue f8, t_resume f8"
+    ),
+    "ops": _log(
+        "t_start f8, t_end f8, component u4<node, name u2/u4<string, slot u1/u4, cmd u4, nbytes u8,"
+        "schema u2/u4, param u4, dep* u4"
+    ),
+    "transfers": _log("cmd u4, row u4, path u4<path, t0 f8, nbytes n/u8, bursts n/u4, start* f8"),
+    "waits": _log("cmd u4, row u4, node n/u4<node, reason u1<reason, t0 f8, t1 f8, holder u4"),
+    "launches": _log(
+        "launch i4, kernel n/u4<string, t_issue f8, t_start f8, t_end f8, pe* n/u4<node"
+    ),
+    "text": _log("t f8, cmd u4, level n/u4<string, message n/u4<string"),
 }
 
 # -- columns and frames ------------------------------------------------------------
@@ -249,64 +191,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         return str(value)
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
-
-
-# -- params ------------------------------------------------------------
-
-# What a value is made of: a leaf's letter, or a container's bracket and its items. i int, I int of
-# over 64 bits (as text), f float, b bool, s str, t tensor, n None; anything else is kept as its repr.
-Tree: TypeAlias = "str | tuple[str, tuple[Tree, ...]]"
-_KINDS: dict[type, str] = {
-    bool: "b",
-    np.bool_: "b",
-    int: "i",
-    np.integer: "i",
-    float: "f",
-    np.floating: "f",
-    str: "s",
-    type(None): "n",
-    np.ndarray: "t",
-    tuple: "(",
-    list: "[",
-}
-_CLOSE = {"(": ")", "[": "]"}
-LEAF_DTYPES = {"i": "ui", "I": "u", "f": "f", "b": "u", "s": "u", "t": "u"}  # what may store each
-_DEPTH = 16
-
-
-def tree_of(value: Any) -> Tree:
-    """The structure of a value of ``params``."""
-    kind = next((_KINDS[c] for c in type(value).__mro__ if c in _KINDS), "r")
-    return (kind, tuple(tree_of(item) for item in value)) if kind in _CLOSE else kind
-
-
-def tree_text(tree: Tree) -> str:
-    """``tree`` as in a head: "[(ii)(ii)]" is a list of two pairs of ints."""
-    if isinstance(tree, str):
-        return "s" if tree == "r" else tree
-    return tree[0] + "".join(map(tree_text, tree[1])) + _CLOSE[tree[0]]
-
-
-def parse_tree(text: str) -> Tree:
-    """The inverse of ``tree_text``; ValueError if it is none, or nested more than 16 deep."""
-    stack: list[tuple[str, list[Tree]]] = [("", [])]
-    for letter in text:
-        if letter in _CLOSE and len(stack) <= _DEPTH:
-            stack.append((letter, []))
-        elif letter == "n" or letter in LEAF_DTYPES:
-            stack[-1][1].append(letter)
-        elif len(stack) > 1 and letter == _CLOSE[stack[-1][0]]:
-            kind, items = stack.pop()
-            stack[-1][1].append((kind, tuple(items)))
-        else:
-            raise ValueError(f"params field {text[:40]!r} is no structure")
-    if len(stack) != 1 or len(stack[0][1]) != 1:
-        raise ValueError(f"params field {text[:40]!r} is not one structure")
-    return stack[0][1][0]
-
-
-def leaves_of(name: str, tree: Tree) -> list[tuple[str, str]]:
-    """(path, letter) of every stored leaf: "shape.0" is the first extent of "shape"."""
-    if isinstance(tree, str):
-        return [] if tree == "n" else [(name, tree)]
-    return [leaf for i, t in enumerate(tree[1]) for leaf in leaves_of(f"{name}.{i}", t)]

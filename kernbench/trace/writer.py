@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,17 @@ from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.topology.graph import TopologyGraph
+from kernbench.trace.params import ParamsEncoder
 from kernbench.trace.schema import (
-    CODES,
     DTYPE_NAMES,
     LOGS,
     MAGIC,
     NONE,
     VERSION,
     Body,
-    Tree,
-    code_of,
     pack_frame,
     pack_strings,
     plain,
-    tree_of,
-    tree_text,
 )
 
 CHUNK_ROWS = 8192
@@ -76,25 +72,6 @@ class _Numbers(dict[Any, int]):
         return number
 
 
-class _Group:
-    """The ops of one structure of params that wait for the next flush."""
-
-    __slots__ = ("fields", "kind", "name", "number", "rows", "tensors")
-
-    def __init__(self, number: int, record: OpRecord) -> None:
-        self.number, self.name, self.kind = number, record.op_name, record.op_kind
-        self.fields = {name: tree_of(value) for name, value in record.params.items()}
-        self.tensors = any("t" in tree_text(tree) for tree in self.fields.values())
-        self.rows: list[dict[str, Any]] = []
-
-
-def _signature(values: Iterable[Any]) -> Any:
-    """Equal for values of one structure: the types, and those inside lists and tuples."""
-    types = tuple(map(type, values))
-    inner = [_signature(v) for v in values if isinstance(v, (tuple, list))]
-    return (types, *inner) if inner else types
-
-
 def _nbytes(params: dict[str, Any]) -> int:
     """Bytes that an op moves, or of its output; 0 where its params do not say."""
     for name in ("nbytes", "out_nbytes"):
@@ -110,7 +87,7 @@ class TraceWriter:
     """Records a run to ``path``; until ``end`` or ``close`` the file is ``path.partial``.
 
     A write error stops the recording, not the run: ``error`` then says what happened (None: all is
-    well), and what was written stays readable. UsageError if the file cannot be made.
+    well), and what was written stays readable. KernbenchError if the file cannot be made.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -120,7 +97,7 @@ class TraceWriter:
         try:
             self._file = open(self._partial, "wb", buffering=0)  # noqa: SIM115
         except OSError as error:
-            raise UsageError(
+            raise KernbenchError(
                 f"cannot write trace {self.path}: {error.strerror}; name a file in a directory "
                 "that exists and may be written"
             ) from None
@@ -136,8 +113,7 @@ class TraceWriter:
         self._spaces: dict[str, int] = {}
         self._rows: dict[str, list[tuple[Any, ...]]] = {tag: [] for tag in _BUFFERED}
         self._expects: list[dict[str, Any]] = []
-        self._groups: dict[Any, _Group] = {}
-        self._schemas: dict[tuple[Any, ...], int] = {}
+        self._params = ParamsEncoder(self._values, self._tensor)
         self._digests: dict[Any, int] = {}
         self._tensors: list[tuple[int, tuple[int, ...], bytes, bytes]] = []
         self._tensor_count = self._tensor_bytes = 0
@@ -246,15 +222,10 @@ class TraceWriter:
         """A row of ``ops``, with its waits and transfers."""
         if self.error is not None:
             return
-        params, number = record.params, self._strings
-        key = (record.op_name, record.op_kind, tuple(params), _signature(params.values()))
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = _Group(len(self._groups), record)
-        times = (record.t_start, record.t_end, number[record.component_id], number[record.op_name])
-        place = (group.number, len(group.rows), record.dependency_ids)
-        self._rows["ops"].append((*times, slot, cmd, _nbytes(params), *place))
-        group.rows.append(self._frozen(params) if group.tensors else params)
+        number = self._strings
+        what = (record.t_start, record.t_end, number[record.component_id], number[record.op_name])
+        params = (_nbytes(record.params), *self._params.add(record))
+        self._rows["ops"].append((*what, slot, cmd, *params, record.dependency_ids))
         for node, reason, t0, t1, holder in waits:
             code = _REASONS.get(reason)
             if code is None:
@@ -294,7 +265,7 @@ class TraceWriter:
         box = (*origin, *(0,) * (3 - len(origin)), *shape, *(0,) * (3 - len(shape)))
         what = (self._values[shard.tensor], _DTYPES[shard.dtype], space)
         where = (shard.addr, shard.va, shard.nbytes, self._strings[shard.owner])
-        self._rows["alloc"].append((*what, *where, *box, len(shape), shard.cmd, shard.index))
+        self._rows["alloc"].append((*what, *where, *box, shard.cmd, len(shape), shard.index))
         self._passed(self._now)
 
     def expect(
@@ -329,16 +300,6 @@ class TraceWriter:
         self._write_deflated("source", head, raw)
 
     # -- what rows hold ------------------------------------------------------------
-
-    def _frozen(self, value: Any) -> Any:
-        """``value`` with the numbers of its arrays in their place, as they are now."""
-        if isinstance(value, np.ndarray):
-            return self._tensor(value)
-        if isinstance(value, dict):
-            return {key: self._frozen(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._frozen(item) for item in value]
-        return value
 
     def _tensor(self, array: npt.NDArray[Any]) -> int:
         try:
@@ -378,15 +339,12 @@ class TraceWriter:
         self._flushed_at = self._now
         rows, self._rows = self._rows, {tag: [] for tag in _BUFFERED}
         expects, self._expects = self._expects, []
-        groups = [group for group in self._groups.values() if group.rows]
-        buffered = [(group, group.rows) for group in groups]
-        for group in groups:
-            group.rows = []
         if self.error is not None:
             self._texts.entries, self._new_paths.entries, self._tensors = [], [], []
             self._values.clear()
+            self._params.clear()
             return
-        frames = [self._log_frame(tag, rows[tag], buffered) for tag in _BUFFERED if rows[tag]]
+        frames = [self._log_frame(tag, rows[tag]) for tag in _BUFFERED if rows[tag]]
         frames += [("expect", head, b"") for head in expects]
         fresh, self._new_paths.entries = self._new_paths.entries, []
         if fresh:
@@ -401,69 +359,19 @@ class TraceWriter:
         if len(self._values) > REMEMBERED:
             self._values.clear()
 
-    def _log_frame(
-        self, tag: str, rows: list[Any], buffered: list[tuple[_Group, list[dict[str, Any]]]]
-    ) -> tuple[str, dict[str, Any], bytes]:
+    def _log_frame(self, tag: str, rows: list[Any]) -> tuple[str, dict[str, Any], bytes]:
         columns: list[Any] = list(zip(*rows, strict=True))
         extra: dict[str, Any] = {}
         body = Body()
         if tag == "ops":
-            known = len(self._schemas)
-            ids = np.zeros(len(self._groups), np.int64)
-            blocks = []
-            for group, params in buffered:
-                ids[group.number], block = self._params(group, params, body)
-                blocks.append(block)
-            columns[7] = ids[list(columns[7])]
-            fresh = list(self._schemas)[known:]
-            extra = {"first": self._counts[tag], "params": blocks, "schemas": fresh}
-            extra["first_schema"] = known
+            schemas, extra = self._params.flush(body)
+            columns[7] = schemas[list(columns[7])]
+            extra["first"] = self._counts[tag]
         elif tag == "alloc":
             extra = {"spaces": list(self._spaces)}
         head = body.add_log(tag, columns) | extra
         self._counts[tag] += len(rows)
         return tag, head, body.bytes()
-
-    def _params(
-        self, group: _Group, rows: list[dict[str, Any]], body: Body
-    ) -> tuple[int, tuple[Any, ...]]:
-        """Append one structured array of params; its schema, and its row in the head."""
-        stored: list[npt.NDArray[Any]] = []
-        fields = tuple(
-            (name, tree_text(self._leaves(tree, [row[name] for row in rows], stored)))
-            for name, tree in group.fields.items()
-        )
-        codes = [
-            "f8" if a.dtype.kind == "f" else code_of(int(a.min()), int(a.max())) for a in stored
-        ]
-        dtype = [(f"f{i}", CODES[code]) for i, code in enumerate(codes)]
-        block = np.empty(len(rows) if dtype else 0, dtype or "u1")
-        for (name, _), column in zip(dtype, stored, strict=True):
-            block[name] = column
-        key = (group.kind, group.name, fields)
-        schema = self._schemas.setdefault(key, len(self._schemas))
-        return schema, (schema, len(rows), body.add(block), "".join(codes))
-
-    def _leaves(self, tree: Tree, values: list[Any], stored: list[npt.NDArray[Any]]) -> Tree:
-        """Append a column for each leaf; the tree as stored (integers of over 64 bits are text)."""
-        if isinstance(tree, tuple):
-            kind, items = tree
-            inner = [self._leaves(t, [v[i] for v in values], stored) for i, t in enumerate(items)]
-            return kind, tuple(inner)
-        if tree == "n":
-            return tree
-        if tree == "f":
-            stored.append(np.array(values, np.float64))
-            return tree
-        if tree in "sr":
-            number = self._values
-            values = [number[v if tree == "s" else repr(v)] for v in values]
-        try:
-            stored.append(np.array(values, np.int64))
-        except OverflowError:
-            stored.append(np.array([self._values[str(v)] for v in values], np.int64))
-            return "I"
-        return tree
 
     # -- frames ------------------------------------------------------------
 

@@ -179,7 +179,7 @@ def test_the_ninth_outstanding_read_waits_for_a_slot(small, events):
     rows = {row: (record, waits) for row, record, _, _, waits, _ in events.of("op")}
     assert len({slot for _, _, _, slot, _, _ in events.of("op")}) == 8
     (late,) = (r for r in rows.values() if r[0].t_start > 0)
-    ((_, reason, t0, t1, holder),) = [w for w in late[1] if w[1] == "dma_slot"]
+    ((_, _, t0, t1, holder),) = [w for w in late[1] if w[1] == "dma_slot"]
     assert (t0, t1) == (0, late[0].t_start)
     assert rows[holder][0].t_end == t1
 

@@ -1,6 +1,7 @@
 """Cycles of the GEMM array (simulator.md section 5), on the default 64 x 64 array at 1 GHz."""
 
 from dataclasses import replace
+from itertools import pairwise
 from math import ceil
 
 import pytest
@@ -90,7 +91,7 @@ def test_only_the_first_of_tiles_in_a_row_is_cold(simulate):
     tiles = composite_tiles(simulate, 128, 192, 64)
     times = [r.t_end - r.t_start for r in tiles]
     assert times == pytest.approx([cold(64, 64, 64)] + 5 * [streaming(64, 64, 64)])
-    assert all(b.t_start == a.t_end for a, b in zip(tiles, tiles[1:], strict=False))
+    assert all(b.t_start == a.t_end for a, b in pairwise(tiles))
 
 
 def test_partial_tiles_pay_their_own_extent(simulate):

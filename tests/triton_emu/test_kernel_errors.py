@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernbench.errors import AddressError, KernelError, PendingDataError, TcmOverflowError
+from kernbench.errors import KernelError, PendingDataError, TcmOverflowError
 from kernbench.runtime_api import DPPolicy
 
 
@@ -271,7 +271,7 @@ WRONG = {
         lambda tl, x, o: tl.composite(
             *["gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, [("bias", tl.load(x, (3,), "f32"))]]
         ),
-        "epilogue bias: <h3 f32[3] in tcm, ready> does not broadcast to (4, 4)",
+        "epilogue bias: <h2 f32[3] in tcm, ready> does not broadcast to (4, 4)",
     ),
     "a tile of nothing": (
         lambda tl, x, o: tl.composite("gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, tile=(0, 4, 4)),
@@ -288,15 +288,3 @@ def test_a_wrong_call_is_a_kernel_error_that_says_what_is_valid(fails, name):
         call(tl, x_ptr, out_ptr)
 
     assert message in fails(kernel).text
-
-
-def test_the_error_tree_keeps_its_causes(simulate):
-    def kernel(x_ptr, out_ptr, tl):
-        tl.load(1 << 53, (1,))
-
-    def bench(torch):
-        torch.launch("k", kernel, torch.zeros((1,)), torch.zeros((1,)))
-
-    with pytest.raises(KernelError) as raised:
-        simulate(bench)
-    assert isinstance(raised.value.__cause__, AddressError)

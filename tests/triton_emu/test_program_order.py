@@ -1,5 +1,7 @@
 """Ops of one PE whose bytes conflict start in program order, at least a cycle apart."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -75,9 +77,7 @@ def test_stores_to_the_same_bytes_start_a_cycle_apart_in_order(records):
     writes = [r for r in records(kernel) if r.op_name == "dma_write"]
     ids = [r.params["handle_id"] for r in writes]
     assert ids == [ids[0], ids[1]] * 2
-    assert all(
-        b.t_start - a.t_start >= CYCLE - 1e-6 for a, b in zip(writes, writes[1:], strict=False)
-    )
+    assert all(b.t_start - a.t_start >= CYCLE - 1e-6 for a, b in pairwise(writes))
 
 
 def test_a_composite_whose_operand_is_still_to_be_stored_starts_after_it(records):
@@ -112,7 +112,7 @@ def test_data_follow_program_order_whatever_the_queues_do(simulate, phase2):
             tl.store(z_ptr, x, wait=False)
         tl.store(z_ptr, y * 3, wait=False)
         z = tl.ref(z_ptr, (8, 8), "f32")
-        tl.store(x_ptr, z, wait=False)
+        tl.store(x_ptr, z)
         tl.store(z_ptr, x, wait=False)
 
     def bench(torch):

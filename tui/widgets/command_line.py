@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from os.path import commonprefix
+import os.path
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from kernbench.replay.commands import COMMANDS
-from tui.messages import Dismissed, Hint, RunCommand
+from tui.messages import Hint, RunCommand
 
 
 class CommandLine(Input):
-    """Hidden until asked for; ``words`` gives what may follow a command name."""
+    """Hidden until asked for; ``words`` has what may follow a command name."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
@@ -23,22 +22,22 @@ class CommandLine(Input):
         Binding("down", "recall(1)", show=False),
     ]
 
-    def __init__(self, words: Callable[[str], list[str]]) -> None:
-        super().__init__(id="command", placeholder="command: goto 40, t 3.2us, memory c, help …", compact=True)
+    def __init__(self, words: dict[str, list[str]]) -> None:
+        example = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
+        super().__init__(id="command", placeholder=example, compact=True)
         self._words = words
         self._past: list[str] = []
         self._at = 0
 
     def open(self) -> None:
         """Show it, empty and focused."""
-        self.value, self._at = "", len(self._past)
-        self.display = True
+        self.value, self._at, self.display = "", len(self._past), True
         self.focus()
 
     def action_leave(self) -> None:
         """Esc: nothing is run."""
         self.display = False
-        self.post_message(Dismissed())
+        self.post_message(Hint(""))
 
     def action_recall(self, by: int) -> None:
         """An older or newer line."""
@@ -47,24 +46,24 @@ class CommandLine(Input):
         self.cursor_position = len(self.value)
 
     def action_complete(self) -> None:
-        """Complete the word at the end as far as it is certain; hint at what is open."""
+        """Complete the last word as far as it is certain; hint at what is open."""
         head, space, word = self.value.rpartition(" ")
-        known = self._words(head.split()[0]) if space and head.split() else [c.name for c in COMMANDS]
+        known = self._words.get(head, []) if space else [c.name for c in COMMANDS]
         found = sorted(name for name in known if name.startswith(word))
         if found:
-            common = commonprefix(found)
+            common = os.path.commonprefix(found)  # noqa: RUF071  of words, not of paths
             self.value = f"{head}{space}{common}" + (" " if len(found) == 1 else "")
             self.cursor_position = len(self.value)
         if len(found) != 1:
-            self.post_message(Hint("  ".join(found) or f"nothing begins with {word!r}"))
+            self.post_message(Hint("  ".join(found) or f"nothing known begins with {word!r}"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter: run it, remember it."""
         event.stop()
-        self.display = False
         line = event.value.strip().removeprefix(":").strip()
         if not line:
-            self.post_message(Dismissed())
+            self.action_leave()
             return
+        self.display = False
         self._past.append(line)
         self.post_message(RunCommand(line))

@@ -4,100 +4,78 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.replay import ReplaySession
 from kernbench.replay.diff import OpDiff, OutputRow
-from tui.widgets.draw import Glyphs, Line, clamp_origin, clip, column_numbers, flat2, number_cells
-from tui.widgets.pane import Pane
+from tui.widgets.draw import Array, Line, clip, column_numbers, flat2, number_cells, window
+from tui.widgets.pane import BEFORE, Pane
+
+_VERDICT = {True: ("ok", "flight"), False: ("DIFFERS!", "bad")}
 
 
 class DiffPane(Pane):
     """Scrolls the three grids together; opens at the first mismatch."""
 
-    number, title, picks = 6, "Diff", False
-
-    def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
-        super().__init__(session, glyphs)
-        self._column = 0
-        self._moved = False
-
-    def follow(self) -> None:
-        """Back to the first mismatch."""
-        self._moved, self._column = False, 0
-        super().follow()
-
-    def scroll_rows(self, by: int) -> None:
-        """Rows of the grids."""
-        self._moved = True
-        super().scroll_rows(by)
-
-    def pan(self, by: int) -> bool:
-        """Columns of the grids, two at a time."""
-        self._moved, self._column = True, max(self._column + 2 * by, 0)
-        self.repaint()
-        return True
+    number, title, picks, columns_a_step = 6, "Diff", False, 2
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Outputs, the verdict on this op, grids."""
         session = self.session
         outputs = session.outputs().rows
-        lines: list[Line] = [[(f" {'output':<16} {'state':<12} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>8}", "dim")]]
+        head = f" {'output':<16} {'state':<12} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>8}"
+        lines: list[Line] = [[(head, "dim")]]
         lines += [self._output(row) for row in outputs[: max(height // 3, 1)]]
         if not outputs:
             lines = [[(" the bench states no expected outputs", "dim")]]
         if session.cursor < 0:
-            return [*lines, [(" before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]]
+            return [*lines, BEFORE]
         diff = session.diff()
-        head = f" op {diff.op} {diff.name.removeprefix('TileToken/')}"
+        name = f" op {diff.op} {diff.name.removeprefix('TileToken/')} "
         if diff.note:
-            lines.append([(head, "bold"), (f": {diff.note}", "dim")])
-        if diff.row is None or diff.expected is None:
-            return lines
+            lines.append([(name, "bold"), (diff.note, "dim")])
+            name = " "
         r = diff.row
-        verdict, style = ("ok", "ok") if r.ok else ("DIFFERS!", "bad")
-        lines.append([
-            (head + " " if not diff.note else " ", "bold"),
-            (verdict, style),
-            (f" {r.mismatches:,} of {r.elements:,} bad, abs {r.max_abs:.1e} ulp {r.max_ulp}", "title"),
-            (f"  rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}", "dim"),
-        ])  # fmt: skip
-        return [*lines, *self._grids(diff, width, height - len(lines))]
+        if r is None or diff.expected is None or diff.actual is None or diff.error is None:
+            return lines
+        counts = f" {r.mismatches:,} of {r.elements:,} bad, abs {r.max_abs:.1e} ulp {r.max_ulp}"
+        limits = f"  rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}"
+        lines.append([(name, "bold"), _VERDICT[r.ok], (counts, "title"), (limits, "dim")])
+        self._seek(diff)
+        grids = [flat2(x) for x in (diff.expected, diff.actual, diff.error)]
+        return [*lines, *self._grids(grids, diff, width, max(height - len(lines) - 2, 1))]
 
     def _output(self, out: OutputRow) -> Line:
         r = out.row
-        state, style = ("ok", "ok") if r.ok else ("DIFFERS!", "bad")
-        if not out.due:
-            state, style = f"due op {out.after - 1}", "dim"
-        name = clip(r.tensor, 16, self.glyphs.more)
+        state, style = _VERDICT[r.ok] if out.due else (f"due op {out.after - 1}", "dim")
+        name = clip(r.tensor, 16, self.glyphs)
         numbers = f" {r.mismatches:>9,} {r.elements:>9,} {r.max_abs:>9.1e} {r.max_ulp:>8,}"
-        return [(f" {name:<16} ", ""), (f"{state:<12}", style), (numbers, "" if out.due else "dim")]
+        return [(f" {name} ", ""), (f"{state:<12}", style), (numbers, "" if out.due else "dim")]
 
-    def _grids(self, diff: OpDiff, width: int, height: int) -> list[Line]:
-        assert diff.expected is not None and diff.actual is not None and diff.error is not None
-        grids = [flat2(x) for x in (diff.expected, diff.actual, diff.error)]
-        shape = grids[0].shape
-        columns = min(max((width - 6) // 3 // 10, 1), shape[1])
-        rows = max(height - 2, 1)
-        first_bad = diff.row.first_bad if diff.row else None
-        if not self._moved and first_bad and len(diff.origin) == diff.expected.ndim:
-            bad = np.subtract(first_bad, diff.origin)
-            flat = int(np.ravel_multi_index(tuple(bad), diff.expected.shape)) if len(bad) else 0
-            self.top, self._column = divmod(flat, shape[1])
-        _, self._column = clamp_origin((self.top, self._column), shape, rows, columns)
+    def _seek(self, diff: OpDiff) -> None:
+        if not self.seek or diff.expected is None or diff.row is None:
+            return
+        self.top = self.column = 0
+        if diff.row.first_bad:
+            bad = np.subtract(diff.row.first_bad, diff.origin)
+            flat = int(np.ravel_multi_index(tuple(bad), diff.expected.shape))
+            self.top, self.column = divmod(flat, diff.expected.shape[-1])
+
+    def _grids(self, grids: list[Array], diff: OpDiff, width: int, rows: int) -> list[Line]:
+        assert diff.row is not None
+        shape, limit = grids[0].shape, diff.row.tolerance
+        columns = min(max((width - 6) // 30, 1), shape[1])
         first = self.first_row(shape[0], rows)
-        at_row, at_column = diff.origin[-2:] if len(diff.origin) == 2 else (0, 0)
-        tolerance = diff.row.tolerance if diff.row else None
-        size = columns * 10
-        names = "".join(f"{name:<{size}}" for name in ("expected", "actual", "error"))
-        lines: list[Line] = [[("       ", ""), (names, "title")]]
-        lines.append([("      ", ""), *(column_numbers(self._column, columns, at_column) * 3)])
-        part = slice(self._column, self._column + columns)
+        _, self.column = window((first, self.column), shape, (rows, columns))
+        row0, column0 = diff.origin if len(diff.origin) == 2 else (0, 0)
+        names = "".join(
+            f"{name:>9}".ljust(columns * 10) for name in ("expected", "actual", "error")
+        )
+        lines: list[Line] = [[("      ", ""), (names, "title")]]
+        lines.append([("      ", ""), *(column_numbers(column0 + self.column, columns) * 3)])
+        part = slice(self.column, self.column + columns)
         for r in range(first, min(first + rows, shape[0])):
-            line: Line = [(f"{at_row + r:>5} ", "label")]
-            expected, error = grids[0][r, part].astype(np.float64), grids[2][r, part]
-            bad_cells = np.zeros(len(error), np.bool_)
-            if tolerance is not None:
-                bad_cells = ~(np.abs(error) <= tolerance.atol + tolerance.rtol * np.abs(expected))
+            wanted, error = grids[0][r, part].astype(np.float64), grids[2][r, part]
+            good = np.abs(error) <= limit.atol + limit.rtol * np.abs(wanted)
+            line: Line = [(f"{row0 + r:>5} ", "title")]
             for grid in grids:
-                line += number_cells(grid[r, part], None, bad_cells, ("!", "bad"))
+                line += number_cells(grid[r, part], None, ~good, ("!", "bad"))
             lines.append(line)
         return lines

@@ -1,14 +1,12 @@
-"""Lines of text runs and how they become strips: styles, glyphs, clipping, number grids.
+"""Lines of text runs and how they become strips: styles, glyphs, clipping, grids of numbers.
 
-Colours are blue, orange and their neighbours of the Okabe-Ito palette; a letter or glyph always
-says the same, so the screen reads without them.
+Colours are those of the Okabe-Ito palette; a letter or glyph always says the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,69 +18,50 @@ from kernbench.replay.text import number_text
 
 Run = tuple[str, str]  # text, name of a style
 Line = list[Run]
+Array = npt.NDArray[Any]
 
-
-def _style(color: str | None = None, on: str | None = None, **flags: bool) -> Style:
-    return Style(color=color, bgcolor=on, **flags)
-
-
-_CLASS_COLOURS = {
-    "G": ("#000000", "#e69f00"),
-    "M": ("#000000", "#f0e442"),
-    "R": ("#ffffff", "#0072b2"),
-    "W": ("#000000", "#56b4e9"),
-    "F": ("#000000", "#cc79a7"),
-    "S": ("#000000", "#00b894"),
-    "H": ("#000000", "#a0a0a0"),
-    "C": ("#ffffff", "#9a5b00"),
-    "?": ("#ffffff", "#606060"),
-}
-
+_INK = {"R": "#ffffff", "C": "#ffffff", "?": "#ffffff"}
+_PALETTE = "#e69f00 #f0e442 #0072b2 #56b4e9 #cc79a7 #00b894 #a0a0a0 #9a5b00 #606060"
+_CLASSES = dict(zip("GMRWFSHC?", _PALETTE.split(), strict=True))
+_BLUE, _AMBER, _BLACK = "#56b4e9", "#ffb000", "#000000"
 STYLES = {
     "": Style.null(),
-    "dim": _style("#8a94a0"),
-    "rule": _style("#5f6b78"),
-    "title": _style("#9fb4c8"),
-    "active": _style("#000000", "#56b4e9", bold=True),
-    "label": _style("#9fb4c8"),
-    "here": _style(bold=True, reverse=True),
-    "pick": _style(underline=True, bold=True),
-    "flight": _style("#56b4e9", bold=True),
-    "cursor": _style("#ffb000", bold=True),
-    "changed": _style("#ffb000", bold=True),
-    "bad": _style("#000000", "#ffb000", bold=True),
-    "ok": _style("#56b4e9"),
-    "wait": _style("#ffb000"),
-    "bold": _style(bold=True),
-    **{letter: _style(fg, bg) for letter, (fg, bg) in _CLASS_COLOURS.items()},
-    **{letter.lower(): _style(bg) for letter, (_, bg) in _CLASS_COLOURS.items() if letter != "?"},
-    **{f"{letter}|": _style(fg, bg, reverse=True) for letter, (fg, bg) in _CLASS_COLOURS.items()},
+    "dim": Style(color="#8a94a0"),
+    "rule": Style(color="#5f6b78"),
+    "title": Style(color="#9fb4c8"),
+    "active": Style(color=_BLACK, bgcolor=_BLUE, bold=True),
+    "here": Style(bold=True, reverse=True),
+    "pick": Style(bold=True, underline=True),
+    "flight": Style(color=_BLUE),
+    "mark": Style(color=_AMBER, bold=True),
+    "bad": Style(color=_BLACK, bgcolor=_AMBER, bold=True),
+    "bold": Style(bold=True),
 }
+for _letter, _on in _CLASSES.items():  # full, less than half, under the cursor
+    _full = Style(color=_INK.get(_letter, _BLACK), bgcolor=_on)
+    STYLES |= {_letter.lower(): Style(color=_on), _letter: _full}
+    STYLES[f"{_letter}|"] = _full + Style(reverse=True, bold=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(NamedTuple):
     """The characters beyond letters, in one of two alphabets."""
 
     rule: str
     bar: str
     thick: str
-    dot: str
     arrow: str
     more: str
 
 
-UNICODE = Glyphs("─", "│", "━", "·", "→", "…")
-ASCII = Glyphs("-", "|", "=", ".", "->", "~")
+UNICODE = Glyphs("─", "│", "━", "→", "…")
+ASCII = Glyphs("-", "|", "=", "->", "~")
 
 
 def strip(line: Line, width: int) -> Strip:
     """A line as one strip of exactly ``width`` cells, runs of one style merged."""
-    segments = [
-        Segment("".join(text for text, _ in runs), STYLES[style])
-        for style, runs in groupby(line, key=lambda run: run[1])
-    ]
-    return Strip(segments).simplify().adjust_cell_length(width)
+    merged = groupby((run for run in line if run[0]), key=lambda run: run[1])
+    segments = [Segment("".join(t for t, _ in runs), STYLES[style]) for style, runs in merged]
+    return Strip(segments).adjust_cell_length(width)
 
 
 def length(line: Line) -> int:
@@ -90,59 +69,38 @@ def length(line: Line) -> int:
     return sum(len(text) for text, _ in line)
 
 
-def cells(chars: str, styles: list[str]) -> Line:
-    """One character and one style a cell, as runs."""
-    line: Line = []
-    at = 0
-    for style, group in groupby(styles):
-        size = sum(1 for _ in group)
-        line.append((chars[at : at + size], style))
-        at += size
-    return line
-
-
-def clip(text: str, width: int, more: str) -> str:
-    """``text`` in at most ``width`` cells, its end replaced by ``more`` if it is longer."""
-    return text if len(text) <= width else text[: max(width - 1, 0)] + more[:width]
+def clip(text: str, width: int, glyphs: Glyphs) -> str:
+    """``text`` in exactly ``width`` cells; a longer one ends in an ellipsis."""
+    return text.ljust(width) if len(text) <= width else text[: max(width - 1, 0)] + glyphs.more
 
 
 def rule(left: Line, right: str, width: int, glyphs: Glyphs) -> Line:
-    """A title bar: ``left``, a rule, ``right``."""
-    room = width - length(left) - len(right) - 2
-    if room < 0:
-        right, room = "", max(width - length(left), 0)
-    tail = f" {right} " if right else ""
-    return [*left, (glyphs.rule * room, "rule"), (tail, "dim")]
+    """A title bar: ``left``, a rule, ``right`` if there is room for it."""
+    tail = f" {right} " if right and len(right) + 2 <= width - length(left) else ""
+    return [*left, (glyphs.rule * (width - length(left) - len(tail)), "rule"), (tail, "dim")]
 
 
-def fit(values: Any, width: int) -> int:
-    """How many numbers of nine cells fit beside a row label of six."""
-    return max((width - 6) // 10, 1) if values.ndim else 1
-
-
-def flat2(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def flat2(values: Array) -> Array:
     """A tensor as rows of its last axis."""
     return values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
 
 
-def clamp_origin(at: tuple[int, int], shape: tuple[int, ...], rows: int, columns: int) -> tuple[int, int]:
-    """The nearest origin to ``at`` from which a window of rows x columns shows no emptiness."""
-    r, c = (max(min(x, n - w), 0) for x, n, w in zip(at, shape, (rows, columns), strict=True))
-    return r, c
+def column_numbers(first: int, count: int) -> Line:
+    """The head of ``count`` columns of a grid."""
+    return [("".join(f"{c:>9} " for c in range(first, first + count)), "title")]
 
 
-def column_numbers(first: int, count: int, origin: int = 0) -> Line:
-    """The head of a grid: numbers of its columns."""
-    return [("".join(f"{origin + c:>9} " for c in range(first, first + count)), "label")]
-
-
-def number_cells(
-    row: npt.NDArray[Any], known: npt.NDArray[np.bool_] | None, marked: npt.NDArray[np.bool_], mark: Run
-) -> Line:
-    """One row of numbers in ten cells each: '-' where not ``known``, ``mark`` behind ``marked``."""
+def number_cells(row: Array, known: Array | None, marked: Array, mark: Run) -> Line:
+    """Numbers in ten cells each: '-' where not ``known``, the glyph of ``mark`` where ``marked``."""
     line: Line = []
     for i, value in enumerate(row):
         text = "-" if known is not None and not known[i] else number_text(value)
         glyph, style = mark if marked[i] else (" ", "")
         line.append((f"{text:>9}{glyph}", style))
     return line
+
+
+def window(at: tuple[int, int], shape: tuple[int, ...], room: tuple[int, int]) -> list[int]:
+    """The origin nearest to ``at`` of a window of ``room`` (rows, columns) within ``shape``."""
+    origin: list[int] = np.maximum(np.minimum(at, np.subtract(shape, room)), 0).tolist()
+    return origin

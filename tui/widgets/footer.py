@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from tui.actions import footer_items
-from tui.widgets.draw import Line
 from tui.widgets.status import LineWidget
 
 
 class KeyFooter(LineWidget):
-    """Keys and their words, as many as fit; made once."""
+    """Keys and their words, as many as fit."""
 
     def __init__(self) -> None:
         super().__init__("footer")
-
-    def on_mount(self) -> None:
-        """Show the items."""
-        line: Line = [(" ", "")]
-        for keys, word in footer_items():
-            line += [(keys, "bold"), (f" {word}  ", "dim")]
-        self.show(line)
+        pairs = [((f" {keys}", "bold"), (f" {word} ", "dim")) for keys, word in footer_items()]
+        self.line = [run for pair in pairs for run in pair]

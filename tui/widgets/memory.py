@@ -7,96 +7,85 @@ import numpy as np
 from kernbench.replay import ReplaySession
 from kernbench.replay.memory import MemoryEntry, TensorView
 from kernbench.replay.text import number_text
-from tui.widgets.draw import Glyphs, Line, clamp_origin, clip, column_numbers, fit, flat2, number_cells
+from tui.widgets.draw import Glyphs, Line, clip, column_numbers, flat2, number_cells, window
 from tui.widgets.pane import Pane
 
 
 class MemoryPane(Pane):
     """Shows the tensor that the op writes, else reads; Enter on an allocation keeps that one."""
 
-    number, title, header = 4, "Memory", 1
+    number, title, header, columns_a_step = 4, "Memory", 1, 4
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
         self.kept: str | None = None
-        self._origin = (0, 0)
-        self._panned = False
-        self._entries: tuple[MemoryEntry, ...] = ()
-
-    def follow(self) -> None:
-        """Back to the changed part."""
-        self._panned = False
-        super().follow()
+        self._row, self._page = 0, 1
+        self._names: list[str] = []
 
     def enter(self) -> str | None:
         """Keep showing the picked allocation's tensor; again on the same lets go."""
-        if self.at is not None and self.at < len(self._entries):
-            name = self._entries[self.at].tensor
-            self.kept = None if name == self.kept else name
-            self._panned = False
+        if self.at is not None and self._names:
+            name = self._names[self.at]
+            self.kept, self.seek = None if name == self.kept else name, True
             self.repaint()
         return None
 
-    def pan(self, by: int) -> bool:
-        """Columns of numbers, four at a time."""
-        self._panned = True
-        self._origin = (self._origin[0], max(self._origin[1] + 4 * by, 0))
+    def scroll_page(self, by: int) -> None:
+        """Rows of numbers."""
+        self._row = max(self._row + by * self._page, 0)
         self.repaint()
-        return True
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Allocations above, numbers below."""
         session = self.session
-        memory = session.memory()
-        self._entries = memory.entries
+        entries = session.memory().entries
+        self._names = [entry.tensor for entry in entries]
         name = self.kept or session.memories.shown(session.cursor)
-        if not memory.entries and name is None:
-            return [[("nothing is written yet: ", "dim"), ("s", "bold"), (" steps on", "dim")]]
-        share = max(min(len(memory.entries), height // 3), 1) if name else height - 1
-        first = self.first_row(len(memory.entries), share, 0 if memory.entries else None)
-        wide = max((len(_name(e)) for e in memory.entries[first : first + share]), default=6)
-        wide = min(wide, max(width - 58, 12))
-        head = f"  {'allocation':<{wide}} {'space':<5} {'addr':>14} {'dtype':<5} {'shape':<11} written"
-        lines: list[Line] = [[(head, "dim")]]
-        for i, entry in enumerate(memory.entries[first : first + share], first):
-            lines.append([self._entry(entry, i, wide)])
+        if not entries and name is None:
+            return [[(" nothing is written yet: ", "dim"), ("s", "bold"), (" steps on", "dim")]]
+        share = max(min(len(entries), height // 3), 1) if name else height - 1
+        first = self.first_row(len(entries), share, 0 if entries else None)
+        shown = entries[first : first + share]
+        wide = min(max((len(_name(e)) for e in shown), default=6), max(width - 60, 12))
+        head = f"{'allocation':<{wide}} {'space':<5} {'addr':>14} {'type':<5} {'shape':<11} written"
+        lines: list[Line] = [[(f"  {head}", "dim")]]
+        for i, entry in enumerate(shown, first):
+            style = "pick" if i == self.pick else "flight" if entry.touched else ""
+            lines.append([("> " if entry.touched else "  ", ""), (self._entry(entry, wide), style)])
         if name is not None:
             lines += self._numbers(session.tensor(name), width, height - len(lines))
         return lines
 
-    def _entry(self, entry: MemoryEntry, i: int, wide: int) -> tuple[str, str]:
-        age = "never" if entry.writer is None else f"op {entry.writer} ({self.session.cursor - entry.writer} ago)"
-        mark = ">" if entry.touched else " "
-        style = "pick" if i == self.pick else "flight" if entry.touched else ""
-        name = clip(_name(entry), wide, self.glyphs.more)
+    def _entry(self, entry: MemoryEntry, wide: int) -> str:
+        ago = self.session.cursor - (entry.writer or 0)
+        written = "never" if entry.writer is None else f"op {entry.writer} ({ago} ago)"
         shape = "x".join(map(str, entry.shape))
-        text = f"{mark} {name:<{wide}} {entry.space:<5} {entry.addr:>#14x} {entry.dtype:<5} {shape:<11} {age}"
-        return text, style
+        place = f"{clip(_name(entry), wide, self.glyphs)} {entry.space:<5} {entry.addr:>#14x}"
+        return f"{place} {entry.dtype:<5} {shape:<11} {written}"
 
     def _numbers(self, view: TensorView, width: int, height: int) -> list[Line]:
         values, written, changed = flat2(view.values), flat2(view.written), flat2(view.changed)
-        rows, columns = max(height - 2, 1), fit(view.values, width)
-        if not self._panned:
-            where = np.argwhere(changed)
-            self._origin = (int(where[:, 0].min()), int(where[:, 1].min())) if len(where) else (0, 0)
-        self._origin = r0, c0 = clamp_origin(self._origin, values.shape, rows, columns)
-        count = int(changed.sum())
-        facts = f"{view.dtype}{list(view.values.shape)} min {number_text(view.minimum)} max {number_text(view.maximum)}"
-        facts += f" mean {number_text(view.mean)} NaN {view.nans}"
-        unwritten = view.written.size - int(view.written.sum())
-        facts += f"  {unwritten} never written" if unwritten else ""
-        lines: list[Line] = [[
-            (f" {view.name}{' (kept)' if self.kept else ''} ", "bold"),
-            (facts, "title"),
-            (f"  {count} changed*" if count else "", "changed"),
-        ]]  # fmt: skip
-        lines.append([("      ", ""), *column_numbers(c0, min(columns, values.shape[1] - c0))])
-        for r in range(r0, min(r0 + rows, values.shape[0])):
-            part = slice(c0, c0 + columns)
-            row = number_cells(values[r, part], written[r, part], changed[r, part], ("*", "changed"))
-            lines.append([(f"{r:>5} ", "label"), *row])
+        rows, columns = max(height - 2, 1), min(max((width - 6) // 10, 1), values.shape[1])
+        self._page = max(rows - 1, 1)
+        where = np.argwhere(changed)
+        if self.seek:
+            self._row, self.column = where.min(axis=0).tolist() if len(where) else (0, 0)
+        self._row, self.column = window((self._row, self.column), values.shape, (rows, columns))
+        low, high, mean = map(number_text, (view.minimum, view.maximum, view.mean))
+        shape = "x".join(map(str, view.values.shape))
+        facts = f" {view.dtype} {shape} min {low} max {high} mean {mean} NaN {view.nans}"
+        missing = view.written.size - int(view.written.sum())
+        facts += f"  {missing} never written" if missing else ""
+        name = f" {view.name}{' (kept)' if self.kept else ''}"
+        note = f"  {len(where)} changed*" if len(where) else ""
+        lines: list[Line] = [[(name, "bold"), (facts, "title"), (note, "mark")]]
+        lines.append([("      ", ""), *column_numbers(self.column, columns)])
+        part = slice(self.column, self.column + columns)
+        for r in range(self._row, min(self._row + rows, values.shape[0])):
+            row = number_cells(values[r, part], written[r, part], changed[r, part], ("*", "mark"))
+            lines.append([(f"{r:>5} ", "title"), *row])
         return lines
 
 
 def _name(entry: MemoryEntry) -> str:
-    return f"{entry.tensor}.{entry.shard}" if "@" not in entry.tensor else entry.tensor
+    return entry.tensor if "@" in entry.tensor else f"{entry.tensor}.{entry.shard}"

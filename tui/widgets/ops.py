@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import textwrap
 
+from kernbench.replay import ReplaySession
 from kernbench.replay.session import OpRow
 from kernbench.replay.text import as_text, time_text
-from tui.widgets.draw import Line, clip
-from tui.widgets.pane import Pane
+from tui.widgets.draw import Glyphs, Line, clip
+from tui.widgets.pane import BEFORE, Pane
 
 
 class OpsPane(Pane):
@@ -15,63 +16,71 @@ class OpsPane(Pane):
 
     number, title, header = 2, "Ops", 1
 
+    def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
+        super().__init__(session, glyphs)
+        cubes = session.trace.nodes.cube[session.timelines.components]
+        self._cubes = len({int(cube) for cube in cubes} - {-1}) > 1
+
     def enter(self) -> str | None:
         """Go to the picked op."""
-        return None if self.at is None or not self.total else f"goto {self.at}"
+        return None if self.at is None else f"goto {self.at}"
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The list above the details, or beside them where that is wide enough."""
-        if width >= 76:
-            left = min(width // 2, 60)
-            rows, details = self._list(left, height), self._details(width - left - 2, height)
-            rows += [[(" " * left, "")]] * (len(details) - len(rows))
-            details += [[]] * (len(rows) - len(details))
-            bar = (f"{self.glyphs.bar} ", "rule")
-            return [[*row, bar, *detail] for row, detail in zip(rows, details, strict=True)]
-        share = height - min(max(height * 2 // 5, 4), 18) if height > 8 else height
-        return [*self._list(width, share), *self._details(width, height - share)]
+        if width < 76:
+            share = height - min(height * 9 // 20, 22) if height > 8 else height
+            return [*self._list(width, share), *self._details(width, height - share)]
+        left, bar = min(max(width // 2, 46), 60), (f"{self.glyphs.bar} ", "rule")
+        rows, details = self._list(left, height), self._details(width - left - 2, height)
+        rows += [[(" " * left, "")]] * (height - len(rows))
+        details += [[]] * (height - len(details))
+        return [[*row, bar, *detail] for row, detail in zip(rows, details, strict=True)]
 
     def _list(self, width: int, height: int) -> list[Line]:
-        session = self.session
-        room = max(height - 1, 1)
-        first = self.first_row(len(session), room, max(session.cursor, 0) if len(session) else None)
-        flying = set(session.in_flight())
-        digits = len(str(len(session)))
-        head = f"  {'op':>{digits}} {'start':>9} {'for':>8}   name"
-        lines: list[Line] = [[(head[:width].ljust(width), "dim")]]
-        lines += [self._row(row, digits, width, row.op in flying) for row in session.rows(first, room)]
-        if not len(session):
-            lines.append([("the op log is empty".ljust(width), "dim")])
-        return lines
+        session, room = self.session, max(height - 1, 1)
+        here = max(session.cursor, 0) if len(session) else None
+        first = self.first_row(len(session), room, here)
+        flying, digits = set(session.in_flight()), len(str(len(session)))
+        takes = f" {'takes':>8}" * (width >= 42)
+        head = f"  {'op':>{digits}} {'start':>9}{takes}   name" if len(session) else " no ops"
+        rows = session.rows(first, room)
+        lines = [self._row(row, digits, width, row.op in flying) for row in rows]
+        return [[(clip(head, width, self.glyphs), "dim")], *lines]
 
     def _row(self, row: OpRow, digits: int, width: int, flying: bool) -> Line:
-        session = self.session
-        here = row.op == session.cursor
-        mark = ">" if here else "*" if flying else " "
+        here, nodes = row.op == self.session.cursor, self.session.trace.nodes
         style = "pick" if row.op == self.pick else "here" if here else "flight" if flying else ""
-        head = f"{mark} {row.op:>{digits}} {time_text(row.t_start):>9} {time_text(row.t_end - row.t_start):>8} "
-        nodes, c = session.trace.nodes, int(session.components[row.op])
-        place = f"pe{int(nodes.pe[c])} " if nodes.pe[c] >= 0 else ""
-        if len(set(session.trace.nodes.cube[session.timelines.components].tolist()) - {-1}) > 1:
-            place = f"c{int(nodes.cube[c])}." + place if nodes.cube[c] >= 0 else place
-        tail = clip(f" {place}{row.name.removeprefix('TileToken/')}", width - len(head) - 1, self.glyphs.more)
-        letter = style if here else row.letter
-        return [(head, style), (row.letter, letter), (tail.ljust(width - len(head) - 1), style)]
+        head = f"{'>' if here else '*' if flying else ' '} {row.op:>{digits}}"
+        head += f" {time_text(row.t_start):>9} "
+        head += f"{time_text(row.t_end - row.t_start):>8} " * (width >= 42)
+        node = int(self.session.components[row.op])
+        cube, pe = int(nodes.cube[node]), int(nodes.pe[node])
+        place = f"c{cube}." * (self._cubes and cube >= 0) + f"pe{pe} " * (pe >= 0)
+        text = f" {place}{row.name.removeprefix('TileToken/')}"
+        tail = clip(text, max(width - len(head) - 1, 0), self.glyphs)
+        return [(head, style), (row.letter, style if here else row.letter), (tail, style)]
 
     def _details(self, width: int, height: int) -> list[Line]:
-        session = self.session
-        if height <= 0:
-            return []
-        if session.cursor < 0:
-            return [[("before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]]
-        lines: list[Line] = []
-        text = as_text(session.details(session.cursor), 400).splitlines()
-        source = as_text(session.source(session.cursor), 400).splitlines()
-        facts = [line for line in text if not line.startswith("  ")]
-        for line in [*facts, *source, *(line for line in text if line.startswith("  "))]:
-            style = "wait" if line.startswith("waited") else "bold" if line.startswith(("op", ">")) else ""
-            wrapped = textwrap.wrap(line, max(width, 8), subsequent_indent="    ", drop_whitespace=False)
-            lines += [[(part, style)] for part in wrapped]
+        session, lines = self.session, list[Line]()
+        if session.cursor < 0 or height <= 0:
+            return [BEFORE][:height]
+        facts = session.details(session.cursor)
+        source = session.source(session.cursor)
+        text = source.text[source.line - 1].strip() if 0 < source.line <= len(source.text) else ""
+        rows = [(f"{facts.row.name} ({facts.row.kind}) in lane {facts.slot}", "bold")]
+        rows.append((f"{facts.row.t_start:.3f} to {facts.row.t_end:.3f} ns", ""))
+        rows += [(f"#{facts.cmd} {facts.call}, {facts.site}", ""), (f"> {text}", "bold")]
+        for node, reason, t0, t1, holder in facts.waits:
+            until = f", until op {holder}" if holder >= 0 else ""
+            rows.append((f"waited {t1 - t0:.2f} ns: {reason} at {node}{until}", "mark"))
+        if facts.dependencies:
+            rows.append((f"after op {', '.join(map(str, facts.dependencies))}", ""))
+        rows += [(line, "") for line in as_text(source, 400).splitlines()]
+        details = as_text(facts, 400).splitlines()
+        rows += [(line[2:], "dim") for line in details if line.startswith("  ")]
+        for row, style in rows:
+            parts = textwrap.wrap(row, max(width, 8), subsequent_indent="  ")
+            lines += [[(part, style)] for part in parts]
         if len(lines) > height:
-            lines[height - 1 :] = [[(f"{self.glyphs.more} :op shows all", "dim")]]
+            lines[height - 1 :] = [[(f"{self.glyphs.more} :op and :source show all", "dim")]]
         return lines

@@ -17,25 +17,29 @@ from kernbench.replay import ReplaySession
 from tui.messages import Activate, RunCommand
 from tui.widgets.draw import STYLES, Glyphs, Line, rule, strip
 
+BEFORE: Line = [(" before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]
+
 
 class Pane(Widget):
     """Base of the panes: a subclass gives ``draw`` and, where rows can be entered, ``enter``."""
 
     DEFAULT_CSS = "Pane { position: absolute; }"
     ALLOW_SELECT = False
-    number = 0
-    title = ""
+    number, title = 0, ""
     picks = True  # rows are picked one by one; else the text just scrolls
+    header = 0  # lines above the first row
+    columns_a_step = 0  # of numbers, that h and l move by
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(id=f"pane-{self.number}")
-        self.session, self.glyphs = session, glyphs
-        self.subtitle = ""
+        self.session, self.glyphs, self.subtitle = session, glyphs, ""
         self.active, self.titled, self.gap = False, True, 0
-        self.top, self.total, self.room = 0, 0, 1
-        self.pick: int | None = None
+        self.top, self.total, self.room, self.column = 0, 0, 1, 0
+        self.pick: int | None = None  # the row that the user picked; None: as the cursor has it
+        self.at: int | None = None  # that row, or the cursor's
+        self.seek = True  # the next drawing goes to what the cursor changed
         self._strips: list[Strip] = []
-        self._drawn: tuple[int, int, int, bool, bool] | None = None
+        self._drawn: tuple[object, ...] | None = None
 
     # -- for subclasses
 
@@ -49,28 +53,25 @@ class Pane(Widget):
 
     def pan(self, by: int) -> bool:
         """Move sideways by ``by`` steps; False if this pane does not."""
-        return False
+        self.column = max(self.column + self.columns_a_step * by, 0)
+        self.repaint()
+        return bool(self.columns_a_step)
 
     def first_row(self, total: int, room: int, at: int | None = None) -> int:
-        """The first row to show of ``total`` in ``room``, so that the picked one, or ``at``, is seen."""
+        """The first of ``total`` rows to show in ``room`` so that the picked one or ``at`` is."""
         self.total, self.room = total, max(room, 1)
-        if self.pick is not None:
-            self.pick = min(self.pick, max(total - 1, 0))
-            at = self.pick
-        if at is not None:
+        self.at = at if self.pick is None else min(self.pick, max(total - 1, 0))
+        if self.at is not None:
             margin = min(2, (self.room - 1) // 2)
-            self.top = min(max(self.top, at + margin - self.room + 1), max(at - margin, 0))
+            self.top = min(max(self.top, self.at + margin - self.room + 1), self.at - margin)
         self.top = max(min(self.top, total - self.room), 0)
-        self.at = at
         return self.top
-
-    at: int | None = None
 
     # -- for the screen
 
     def follow(self) -> None:
         """The cursor moved: forget the pick, show what is there now."""
-        self.pick = None
+        self.pick, self.seek = None, True
         if not self.picks:
             self.top = 0
         self.repaint()
@@ -79,16 +80,22 @@ class Pane(Widget):
         """Move the picked row, or the text, by ``by`` rows."""
         if self.picks:
             self.pick = min(max((self.at or 0) + by, 0), max(self.total - 1, 0))
-        else:
-            self.top = max(min(self.top + by, self.total - self.room), 0)
+        self.top += 0 if self.picks else max(min(by, self.total), -self.total)
         self.repaint()
 
-    def place(self, region: Region, titled: bool, active: bool) -> None:
-        """Stand at ``region`` of the body; a pane that is not at the left edge draws a bar there."""
-        self.display = True
-        self.styles.offset = (region.x, region.y)
-        self.styles.width, self.styles.height = region.width, region.height
-        self.titled, self.active, self.gap = titled, active, 2 if region.x else 0
+    def scroll_page(self, by: int) -> None:
+        """The same by what the pane shows."""
+        self.scroll_rows(by * max(self.room - 1, 1))
+
+    def place(self, region: Region | None, titled: bool, active: bool) -> None:
+        """Stand at ``region`` of the body, or nowhere; away from the left edge a bar is drawn."""
+        self.display = region is not None
+        if region is not None:
+            self.styles.offset = (region.x, region.y)
+            self.styles.width, self.styles.height = region.width, region.height
+            self.titled, self.active, self.gap = titled, active, 2 if region.x else 0
+            if self.size == region.size:  # else the new size draws
+                self.repaint()
 
     def repaint(self) -> None:
         """Draw anew and refresh the lines that differ from those on screen."""
@@ -96,57 +103,51 @@ class Pane(Widget):
         if not self.display or not self.size:
             return
         self._build()
-        new, width = self._strips, self.size.width
-        changed = [y for y, line in enumerate(new) if y >= len(old) or line != old[y]]
+        pairs = enumerate(zip(self._strips, old, strict=False))
+        changed = [Region(0, y, self.size.width, 1) for y, (new, line) in pairs if new != line]
         if changed:
-            self.refresh(*(Region(0, y, width, 1) for y in changed))
+            self.refresh(*changed)
 
     # -- Textual
 
     def render_line(self, y: int) -> Strip:
         """One line of the pane, built with all the others if anything changed."""
-        if self._drawn != (*self.size, self.gap, self.titled, self.active):
+        if self._drawn != (self.size, self.gap, self.titled, self.active):
             self._build()
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
+        return self._strips[y]
 
     def _build(self) -> None:
         width, height = self.size.width - self.gap, self.size.height
         try:
             lines = self.draw(width, max(height - self.titled, 0))
         except KernbenchError as error:
-            lines = [[(str(error), "wait")]]
+            lines = [[(f" {error}", "mark")]]
+        self.seek = False
         if self.titled:
-            lines.insert(0, self._title(width))
+            name = (
+                f"[{self.number} {self.title}]" if self.active else f" {self.number} {self.title} "
+            )
+            left = [(self.glyphs.rule, "rule"), (name, "active" if self.active else "title")]
+            lines.insert(0, rule(left, self.subtitle, width, self.glyphs))
         lines += [[]] * (height - len(lines))
         bar = [Segment(self.glyphs.bar + " ", STYLES["rule"])] if self.gap else []
-        self._strips = [
-            Strip([*bar, *strip(line, width)], width + self.gap) for line in lines[:height]
-        ]
-        self._drawn = (*self.size, self.gap, self.titled, self.active)
-
-    def _title(self, width: int) -> Line:
-        text, style = f" {self.number} {self.title} ", "title"
-        if self.active:
-            text, style = f"[{self.number} {self.title}]", "active"
-        return rule([(self.glyphs.rule, "rule"), (text, style)], self.subtitle, width, self.glyphs)
+        self._strips = [Strip([*bar, *strip(line, width)]) for line in lines[:height]]
+        self._drawn = (self.size, self.gap, self.titled, self.active)
 
     def on_click(self, event: events.Click) -> None:
-        """Activate the pane; a click on a row of a list picks it."""
+        """Activate the pane; a click on a row of a list enters it."""
         self.post_message(Activate(self.number))
-        row = self.top + event.y - self.titled - self.header
-        if self.picks and 0 <= row - self.top < self.room and row < self.total:
-            self.pick = row
+        row = event.y - self.titled - self.header
+        if self.picks and 0 <= row < min(self.room, self.total - self.top):
+            self.at = self.pick = self.top + row
             line = self.enter()
             if line is not None:
                 self.post_message(RunCommand(line))
-            self.repaint()
 
-    header = 0  # lines above the first row
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+    def on_mouse_scroll_down(self) -> None:
         """Three rows down."""
         self.scroll_rows(3)
 
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+    def on_mouse_scroll_up(self) -> None:
         """Three rows up."""
         self.scroll_rows(-3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernbench.replay.routes import Leg
 from tui.widgets.draw import Line
-from tui.widgets.pane import Pane
+from tui.widgets.pane import BEFORE, Pane
 
 
 class RoutePane(Pane):
@@ -14,36 +14,33 @@ class RoutePane(Pane):
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The path, then its hops; times of hops count from the start of the transaction."""
-        session = self.session
-        if session.cursor < 0:
-            return [[("before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]]
-        route = session.route()
-        if not route.legs:
-            return [[(f"op {route.op} {route.name}: ", ""), (route.note, "dim")]]
+        if self.session.cursor < 0:
+            return [BEFORE]
+        route = self.session.route()
         lines: list[Line] = []
+        if not route.legs:
+            lines.append([(f" op {route.op} {route.name}: ", ""), (route.note, "dim")])
         for i, leg in enumerate(route.legs, 1):
             lines += self._leg(leg, f"{i}/{len(route.legs)} " if len(route.legs) > 1 else "", width)
         first = self.first_row(len(lines), height)
+        self.subtitle = f"{max(len(lines) - first - height, 0)} lines below" * (len(lines) > height)
         return lines[first : first + height]
 
     def _leg(self, leg: Leg, count: str, width: int) -> list[Line]:
-        arrow, ends = self.glyphs.arrow, (leg.hops[0].node, leg.hops[-1].node)
-        total = leg.hops[-1].arrive - leg.t0
+        last, hops = leg.hops[-1], len(leg.hops) - 1
+        size = f" {leg.nbytes:,} B in {leg.bursts} burst(s), {hops} hops from t={leg.t0:,.2f} ns"
         lines: list[Line] = [
-            [(f"{count}{ends[0]} {arrow} {ends[1]}", "bold")],
-            [(f"{leg.nbytes:,} B in {leg.bursts} burst(s), {len(leg.hops) - 1} hops from t={leg.t0:,.2f} ns", "title")],
+            [(f" {count}{leg.hops[0].node} {self.glyphs.arrow} {last.node}", "bold")],
+            [(size, "title")],
+            [(f"{'arrive':>9} {'wait':>7}  {'leave':>9} {'mm':>5} {'link':<19} node", "dim")],
         ]
-        lines.append([(f"{'arrive':>10} {'wait':>9} {'leave':>10} {'mm':>6}  {'link':<9} node", "dim")])
         for hop in leg.hops:
             waited = hop.wait > 1e-9
-            wait = f"{hop.wait:>8.2f}!" if waited else f"{hop.wait:>8.2f} "
-            lines.append([
-                (f"{hop.arrive - leg.t0:>+10.2f} ", ""),
-                (wait, "wait" if waited else "dim"),
-                (f" {hop.leave - leg.t0:>+10.2f} {hop.distance_mm:>6.2f}  ", ""),
-                (f"{hop.edge_kind[:9]:<9} ", "flight"),
-                (hop.node[-max(width - 50, 8) :], ""),
-            ])  # fmt: skip
-        parts = f"{leg.transit_ns:.2f} wires and nodes + {leg.wait_ns:.2f} waiting = {total:.2f} ns to the last node"
-        lines.append([(parts, "title")])
-        return lines
+            line: Line = [(f"{hop.arrive - leg.t0:>+9.2f} ", "")]
+            line.append((f"{hop.wait:>7.2f}{'!' if waited else ' '} ", "mark" if waited else "dim"))
+            line.append((f"{hop.leave - leg.t0:>+9.2f} {hop.distance_mm:>5.2f} ", ""))
+            line.append((f"{hop.edge_kind[:19]:<19} ", "flight"))
+            lines.append([*line, (hop.node[-max(width - 55, 8) :], "")])
+        parts = f" {leg.transit_ns:.2f} on the way + {leg.wait_ns:.2f} waiting"
+        total = f" = {last.arrive - leg.t0:.2f} ns to the last node"
+        return [*lines, [(parts + total, "title")]]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from rich.segment import Segment
 from textual.strip import Strip
 from textual.widget import Widget
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.session import FOCUS_LEVELS
 from kernbench.replay.text import time_text
-from tui.widgets.draw import STYLES, Line, length, strip
+from tui.widgets.draw import Line, length, strip
 
-_VERDICTS = {None: ("verify not run", "dim"), True: ("verify ok", "ok"), False: ("verify FAILED", "bad")}
+_VERDICTS = {
+    None: ("verify not run ", "dim"),
+    True: ("verify ok ", "flight"),
+    False: ("verify FAILED ", "bad"),
+}
 
 
 class LineWidget(Widget):
@@ -24,15 +27,15 @@ class LineWidget(Widget):
         super().__init__(id=id)
         self.line: Line = []
 
-    def show(self, line: Line) -> None:
-        """Put ``line`` on screen."""
+    def put(self, line: Line) -> None:
+        """Show ``line``."""
         if line != self.line:
             self.line = line
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """The line, cut or filled up."""
-        return strip(self.line, self.size.width) if y == 0 else Strip([Segment("", STYLES[""])])
+        return strip(self.line, self.size.width)
 
 
 class Status(LineWidget):
@@ -40,22 +43,23 @@ class Status(LineWidget):
 
     def __init__(self, session: ReplaySession, name: str) -> None:
         super().__init__("status")
-        self._session, self._file = session, name
         info = session.info()
-        self._verdict = _VERDICTS[info.verified]
-        self._state = "" if info.complete else "cut off"
+        self._session, self._file, self._verdict = session, name, _VERDICTS[info.verified]
+        self._state = "" if info.complete else "file cut off"
         self._state = f"{info.damaged} damaged frames" if info.damaged else self._state
 
-    def update(self, width: int, note: str = "") -> None:
-        """Tell where the cursor is; ``note`` is about the layout."""
+    def tell(self, width: int, note: str) -> None:
+        """Say where the cursor is; ``note`` is about the layout."""
         session = self._session
-        left: Line = [("kernbench ", "bold"), (self._file, "")]
-        left.append((f"  op {session.cursor:,}/{len(session) - 1:,}", "bold"))
-        left.append((f"  t={time_text(session.time)}" if session.cursor >= 0 else "  before the first op", ""))
-        left.append((f"  {len(session.in_flight())} in flight" if session.cursor >= 0 else "", "flight"))
-        right: Line = [(note or self._state, "wait"), ("  ", ""), self._verdict]
-        gap = width - length(left) - length(right)
-        self.show([*left, (" " * max(gap, 2), ""), *right])
+        line: Line = [(" kernbench ", "bold"), (self._file, "")]
+        if session.cursor >= 0:
+            line.append((f"  op {session.cursor:,}/{len(session) - 1:,}", "bold"))
+            line.append((f"  t={time_text(session.time)}", ""))
+            line.append((f"  {len(session.in_flight())} in flight", "flight"))
+        else:
+            line.append((f"  before the first of {len(session):,} ops", "bold"))
+        right: Line = [(note or self._state, "mark"), ("  ", ""), self._verdict]
+        self.put([*line, (" " * max(width - length(line) - length(right), 2), ""), *right])
 
 
 class Crumbs(LineWidget):
@@ -65,25 +69,24 @@ class Crumbs(LineWidget):
         super().__init__("crumbs")
         self._session = session
 
-    def update(self) -> None:
-        """Tell the place of the cursor's op."""
+    def tell(self) -> None:
+        """Say where the cursor's op ran."""
         session = self._session
         op, component = session.op, session.component
         if op is None or component is None:
-            self.show([(" s steps to the first op, : takes commands, ? helps", "dim")])
+            self.put([(" s steps to the first op, : takes commands, ? helps", "dim")])
             return
-        trace, level = session.trace, FOCUS_LEVELS[session.level]
-        nodes = trace.nodes
-        places = [("machine", "machine")] if level == "machine" else []
-        for name, column in (("sip", nodes.sip), ("cube", nodes.cube), ("pe", nodes.pe)):
-            if column[component] >= 0:
-                places.append((name, f"{name}{int(column[component])}"))
-        places.append(("component", trace.strings[int(nodes.engine[component])]))
-        line: Line = [(" ", "")]
-        for i, (name, text) in enumerate(places):
-            line.append((" > " if i else "", "dim"))
+        nodes, level = session.trace.nodes, FOCUS_LEVELS[session.level]
+        engine = nodes.engine[component]
+        numbers = [int(column[component]) for column in (nodes.sip, nodes.cube, nodes.pe)]
+        levels = zip(("sip", "cube", "pe"), numbers, strict=True)
+        places = [(name, f"{name}{n}") for name, n in levels if n >= 0] + [("component", engine)]
+        if level == "machine":
+            places.insert(0, (level, level))
+        line: Line = []
+        for name, text in places:
+            line.append((" > " if line else " ", "dim"))
             line.append((f"[{text}]", "active") if name == level else (text, ""))
         tile = op.params.get("tile_index")
-        line.append((f" > tile {','.join(map(str, tile))}" if tile is not None else "", ""))
-        line.append((f"  {op.op_name}", "bold"))
-        self.show(line)
+        line.append(("" if tile is None else f" > tile {','.join(map(str, tile))}", ""))
+        self.put([*line, (f"   {op.op_name}", "bold")])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from textual import events
+from textual.geometry import Region
 
 from tui.messages import Activate
-from tui.widgets.draw import Glyphs, Line, rule
+from tui.widgets.draw import Glyphs, Line, length, rule
 from tui.widgets.status import LineWidget
 
 
@@ -19,20 +20,20 @@ class Tabs(LineWidget):
         self._glyphs = glyphs
         self._ends: list[tuple[int, int]] = []
 
-    def update(self, panes: list[tuple[int, str]], shown: int, active: bool, bar: bool, width: int) -> None:
-        """Draw the names of ``panes`` (number, title), ``shown`` in brackets."""
-        line: Line = [((self._glyphs.bar if bar else "") + self._glyphs.rule, "rule")]
-        self._ends, at = [], 1 + bar
+    def place(self, at: Region, panes: list[tuple[int, str]], shown: int, active: bool) -> None:
+        """Stand at ``at`` with the names of ``panes`` (number, title), ``shown`` in brackets."""
+        self.styles.offset, self.styles.width = (at.x, at.y), at.width
+        line: Line = [((self._glyphs.bar if at.x else "") + self._glyphs.rule, "rule")]
+        self._ends = []
         for number, title in panes:
-            text = f"[{number} {title}]" if number == shown else f" {number} {title} "
-            line.append((text, ("active" if active else "bold") if number == shown else "title"))
-            at += len(text)
-            self._ends.append((at, number))
-        self.show(rule(line, "", width, self._glyphs))
+            here = number == shown
+            text = f"[{number} {title}]" if here else f" {number} {title} "
+            line.append((text, ("active" if active else "bold") if here else "title"))
+            self._ends.append((length(line), number))
+        self.put(rule(line, "", at.width, self._glyphs))
 
     def on_click(self, event: events.Click) -> None:
         """Activate the pane whose name was hit."""
-        for end, number in self._ends:
-            if event.x < end:
-                self.post_message(Activate(number))
-                return
+        hit = next((number for end, number in self._ends if event.x < end), None)
+        if hit is not None:
+            self.post_message(Activate(hit))

@@ -1,0 +1,300 @@
+"""``params`` of ops as columns and back: one structured array a chunk and schema.
+
+A schema is op kind, op name and fields of fixed structure; another rank, arity or type is another
+schema. Decoding gives back the dict that went in: tuples as tuples, None as None, ints as ints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.errors import TraceFormatError
+from kernbench.sim_engine.op_log import KIND_RANK, OpRecord
+from kernbench.trace.frames import Frame, FrameFile, whole
+from kernbench.trace.schema import CODES, Body, code_of
+
+# What a value is made of: a leaf's letter, or a container's bracket and its items.
+# i int of up to 64 bits, f float, b bool, s str, t tensor, n None, r the repr of anything else.
+Tree: TypeAlias = "str | tuple[str, tuple[Tree, ...]]"
+_KINDS: dict[type, str] = {
+    bool: "b",
+    np.bool_: "b",
+    int: "i",
+    np.integer: "i",
+    float: "f",
+    np.floating: "f",
+    str: "s",
+    type(None): "n",
+    np.ndarray: "t",
+    tuple: "(",
+    list: "[",
+}
+_STORED = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}  # numpy kinds
+_DEPTH = 16
+
+
+def tree_of(value: Any) -> Tree:
+    """The structure of a value of ``params``."""
+    kind = next((_KINDS[c] for c in type(value).__mro__ if c in _KINDS), "r")
+    return (kind, tuple(tree_of(item) for item in value)) if kind in "([" else kind
+
+
+def checked_tree(tree: Any, depth: int = 0) -> Tree:
+    """A structure as it stands in a head; TraceFormatError if it is none, or over 16 deep."""
+    if isinstance(tree, str) and (tree == "n" or tree in _STORED):
+        return tree
+    kind, items = tree
+    if kind not in ("(", "[") or depth == _DEPTH:
+        raise TraceFormatError(f"{tree!r:.40} is no structure of params")
+    return kind, tuple(checked_tree(item, depth + 1) for item in items)
+
+
+def _leaves_of(name: str, tree: Tree) -> list[tuple[str, str]]:
+    """(path, letter) of every stored leaf."""
+    if isinstance(tree, str):
+        return [] if tree == "n" else [(name, tree)]
+    return [leaf for i, t in enumerate(tree[1]) for leaf in _leaves_of(f"{name}.{i}", t)]
+
+
+# -- writing ------------------------------------------------------------
+
+
+class _Group:
+    """The ops of one structure that wait for the next flush."""
+
+    __slots__ = ("fields", "kind", "name", "number", "rows", "tensors")
+
+    def __init__(self, number: int, record: OpRecord) -> None:
+        self.number, self.name, self.kind = number, record.op_name, record.op_kind
+        self.fields = {name: tree_of(value) for name, value in record.params.items()}
+        self.tensors = "'t'" in str(self.fields.values())
+        self.rows: list[dict[str, Any]] = []
+
+
+def _signature(values: Iterable[Any]) -> Any:
+    """Equal for values of one structure: the types, and those inside lists and tuples."""
+    types = tuple(map(type, values))
+    inner = [_signature(v) for v in values if isinstance(v, (tuple, list))]
+    return (types, *inner) if inner else types
+
+
+class ParamsEncoder:
+    """Gathers params by structure; ``strings`` numbers texts, ``tensor`` stores an array."""
+
+    def __init__(
+        self, strings: Mapping[str, int], tensor: Callable[[npt.NDArray[Any]], int]
+    ) -> None:
+        self._strings, self._tensor = strings, tensor
+        self._groups: dict[Any, _Group] = {}
+        self._schemas: dict[tuple[Any, ...], int] = {}
+
+    def add(self, record: OpRecord) -> tuple[int, int]:
+        """Keep the params of an op until ``flush``: (group, place in it)."""
+        params = record.params
+        key = (record.op_name, record.op_kind, tuple(params), _signature(params.values()))
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(len(self._groups), record)
+        group.rows.append(self._frozen(params) if group.tensors else params)
+        return group.number, len(group.rows) - 1
+
+    def _frozen(self, value: Any) -> Any:
+        """``value`` with the numbers of its arrays in their place, as they are now."""
+        if isinstance(value, np.ndarray):
+            return self._tensor(value)
+        if isinstance(value, dict):
+            return {key: self._frozen(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._frozen(item) for item in value]
+        return value
+
+    def clear(self) -> None:
+        """Forget what was added since the last flush."""
+        for group in self._groups.values():
+            group.rows = []
+
+    def flush(self, body: Body) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+        """Append what was added to ``body``: the schema of each group, and the head's entries."""
+        known = len(self._schemas)
+        ids = np.zeros(len(self._groups), np.int64)
+        blocks = []
+        for group in self._groups.values():
+            if group.rows:
+                blocks.append(self._block(group, body))
+                ids[group.number] = blocks[-1][0]
+        self.clear()
+        fresh = list(self._schemas)[known:]
+        return ids, {"params": blocks, "first_schema": known, "schemas": fresh}
+
+    def _block(self, group: _Group, body: Body) -> tuple[int, int, int, str]:
+        rows, stored = group.rows, list[npt.NDArray[Any]]()
+        fields = tuple(
+            (name, self._columns(tree, [row[name] for row in rows], stored))
+            for name, tree in group.fields.items()
+        )
+        codes = "".join(
+            "f8" if a.dtype.kind == "f" else code_of(int(a.min()), int(a.max())) for a in stored
+        )
+        block = np.empty(len(rows) if stored else 0, _structure(codes))
+        for i, column in enumerate(stored):
+            block[f"f{i}"] = column
+        key = (group.kind, group.name, fields)
+        schema = self._schemas.setdefault(key, len(self._schemas))
+        return schema, len(rows), body.add(block), codes
+
+    def _columns(self, tree: Tree, values: list[Any], stored: list[npt.NDArray[Any]]) -> Tree:
+        """Append a column for each leaf; the tree as stored (an int of over 64 bits is text)."""
+        if isinstance(tree, tuple):
+            kind, items = tree
+            inner = [self._columns(t, [v[i] for v in values], stored) for i, t in enumerate(items)]
+            return kind, tuple(inner)
+        if tree == "n":
+            return tree
+        if tree in "sr":
+            values = [self._strings[v if tree == "s" else repr(v)] for v in values]
+        try:
+            stored.append(np.array(values, np.float64 if tree == "f" else np.int64))
+        except OverflowError:
+            return self._columns("r", values, stored)
+        return tree
+
+
+# -- reading ------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _structure(codes: str) -> np.dtype[Any]:
+    """The structured dtype of "u1u8f8": fields f0, f1, f2; KeyError if there is no such code."""
+    pairs = [codes[i : i + 2] for i in range(0, len(codes), 2)]
+    return np.dtype([(f"f{i}", CODES[code]) for i, code in enumerate(pairs)] or "u1")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What the params of some ops look like; ``leaves`` are (path, letter) of each stored number.
+
+    The path of the first extent of "shape" is "shape.0"; s and r are strings' indices, t tensors'.
+    """
+
+    kind: str
+    name: str
+    fields: tuple[tuple[str, Tree], ...]
+    leaves: tuple[tuple[str, str], ...]
+
+
+def _schema(kind: Any, name: Any, fields: Any) -> Schema:
+    trees = tuple((field, checked_tree(tree)) for field, tree in fields)
+    if not all(isinstance(text, str) for text in (kind, name, *(field for field, _ in trees))):
+        raise TraceFormatError("a name in a params schema is no string")
+    leaves = tuple(leaf for field, tree in trees for leaf in _leaves_of(field, tree))
+    return Schema(kind, name, trees, leaves)
+
+
+def read_schemas(file: FrameFile) -> list[Schema | None]:
+    """All params schemas of a file, from heads alone; None where the head that had one is lost."""
+    schemas: list[Schema | None] = []
+    for frame in file.by_tag.get("ops", ()):
+        try:
+            first = whole(frame.head["first_schema"], file.size)
+            fresh = [_schema(*row) for row in frame.head["schemas"]]
+            if first < len(schemas):
+                raise TraceFormatError("its params schemas overlap those before")
+        except (TraceFormatError, ValueError, TypeError, LookupError) as error:
+            file.mark(frame, error)
+            continue
+        if fresh:
+            schemas += [None] * (first - len(schemas))
+            schemas += fresh
+    return schemas
+
+
+def kind_ranks(schemas: Sequence[Schema | None]) -> npt.NDArray[np.uint8]:
+    """The rank of the op kind of each schema."""
+    ranks = [3 if s is None else KIND_RANK.get(s.kind, 3) for s in schemas]
+    return np.array(ranks, np.uint8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParamBlock:
+    """The params of ops of one schema: one structured row each, of the op in ``rows`` beside it."""
+
+    schema: Schema
+    values: npt.NDArray[Any]
+    rows: npt.NDArray[np.int64]
+
+    def column(self, path: str) -> npt.NDArray[Any] | None:
+        """The column of a leaf; None if the schema has none."""
+        for i, (name, _) in enumerate(self.schema.leaves):
+            if name == path:
+                return self.values[f"f{i}"]
+        return None
+
+
+Blocks: TypeAlias = "dict[int, tuple[Schema, npt.NDArray[Any]]]"
+
+
+def read_blocks(
+    frame: Frame,
+    body: memoryview,
+    schemas: Sequence[Schema | None],
+    schema: npt.NDArray[Any],
+    param: npt.NDArray[Any],
+) -> Blocks:
+    """The structured arrays of an ops frame by schema, if its columns refer to nothing else."""
+    counts = np.zeros(len(schemas), np.int64)
+    blocks: Blocks = {}
+    for number, n, offset, codes in frame.head["params"]:
+        known = schemas[whole(number)]
+        counts[number] = whole(n, frame.head["n"])
+        if known is None:
+            continue
+        dtype, letters = _structure(codes), [letter for _, letter in known.leaves]
+        kinds = codes[::2]
+        if len(kinds) != len(letters) or len(codes) != 2 * len(kinds):
+            raise TraceFormatError(f"params of {known.name!r:.40} do not fit their schema")
+        if any(kind not in _STORED[x] for kind, x in zip(kinds, letters, strict=True)):
+            raise TraceFormatError(f"params of {known.name!r:.40} are of the wrong type")
+        length = n if codes else 0
+        if whole(offset) + length * dtype.itemsize > len(body):
+            raise TraceFormatError(f"params of {known.name!r:.40} lie outside the body")
+        blocks[number] = known, np.ndarray((length,), dtype, body, offset)
+    if len(schema) and (int(schema.max()) >= len(schemas) or (param >= counts[schema]).any()):
+        raise TraceFormatError("an op has params that are not there")
+    return blocks
+
+
+def decode(
+    blocks: Blocks,
+    number: int,
+    index: int,
+    string: Callable[[int], str],
+    tensor: Callable[[int], npt.NDArray[Any] | None],
+) -> dict[str, Any]:
+    """The params of one op; {} if their schema is lost."""
+    if number not in blocks:
+        return {}
+    schema, values = blocks[number]
+    leaves = iter(values[index].item() if schema.leaves else ())
+
+    def value(tree: Tree, leaves: Iterator[Any] = leaves) -> Any:
+        if isinstance(tree, tuple):
+            items = [value(t) for t in tree[1]]
+            return items if tree[0] == "[" else tuple(items)
+        if tree == "n":
+            return None
+        leaf = next(leaves)
+        if tree in "if":
+            return leaf
+        if tree == "b":
+            return bool(leaf)
+        if tree == "t":
+            return tensor(leaf)
+        return string(leaf)
+
+    return {name: value(tree) for name, tree in schema.fields}

@@ -1,0 +1,224 @@
+"""Timelines, tiles, routes, memory and diffs against what is computed here from records and inputs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from kernbench.errors import UsageError
+from kernbench.policy.routing.router import AddressResolver, PathRouter
+from kernbench.common.phys_addr import PhysAddr
+from kernbench.replay.timeline import CLASSES, op_class
+
+SIZES = {"m": 96, "k": 80, "n": 100, "tile": 32, "pes": 2}
+RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
+
+
+def inputs():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((SIZES["m"], SIZES["k"]))
+    b = rng.standard_normal((SIZES["k"], SIZES["n"])) / np.sqrt(SIZES["k"])
+    return a.astype(np.float16), b.astype(np.float16)
+
+
+def positions(session, name):
+    ops = session.trace.ops
+    return [i for i in range(len(ops)) if ops[i].op_name == name]
+
+
+# -- timeline --
+
+
+def brute_force(session, component, t0, t1, columns):
+    """Busy share of each cell by summing overlaps, one op at a time."""
+    edges = np.linspace(t0, t1, columns + 1)
+    shares = {letter: np.zeros(columns) for letter in CLASSES}
+    for record in session.trace.ops:
+        if record.component_id == component:
+            letter = op_class(record.op_name, RANK[record.op_kind])
+            for i in range(columns):
+                shared = min(record.t_end, edges[i + 1]) - max(record.t_start, edges[i])
+                shares[letter][i] += max(shared, 0.0) / (edges[i + 1] - edges[i])
+    return shares
+
+
+def test_busy_cells_are_the_summed_overlaps(session):
+    low, high = session.launch_window()
+    timeline = session.timeline(session.timelines.components.tolist(), low - 50, high + 50, 23)
+    for row in timeline.rows:
+        shares = brute_force(session, row.node, timeline.t0, timeline.t1, 23)
+        np.testing.assert_allclose(row.busy, sum(shares.values()), atol=1e-6)
+        for cell, letter in enumerate(row.classes):
+            most = max(x[cell] for x in shares.values())
+            assert letter == " " if most < 1e-9 else shares[letter][cell] == pytest.approx(most)
+
+
+def test_every_component_that_served_an_op_has_a_row(session):
+    nodes = {session.trace.node_ids[c] for c in session.timelines.components}
+    assert nodes == {record.component_id for record in session.trace.ops}
+
+
+def test_the_cursor_cell_holds_the_time_of_the_cursor(session):
+    low, high = session.launch_window()
+    session.goto_time((low + high) / 2)
+    timeline = session.timeline([], low, high, 40)
+    width = (high - low) / 40
+    assert low + timeline.cursor * width <= session.time < low + (timeline.cursor + 1) * width
+    assert session.timeline([], high, high + 1, 40).cursor is None
+
+
+# -- tiles --
+
+
+def test_a_composite_has_a_row_a_tile_with_its_stages_in_order(session):
+    composite = positions(session, "composite_gemm")[1]
+    tiles = session.tiles(composite)
+    columns = SIZES["n"] // 2
+    steps = [math.ceil(x / SIZES["tile"]) for x in (SIZES["m"], SIZES["k"], columns)]
+    assert tiles.composite == composite
+    assert {row.index for row in tiles.rows} == set(np.ndindex(*steps))
+    for row in tiles.rows:
+        stages = [span.stage for span in row.spans]
+        last = row.index[1] == steps[1] - 1
+        assert stages == ["DMA_READ", "FETCH", "GEMM"] + ["STORE", "DMA_WRITE"] * last
+        assert all(a.t1 <= b.t0 for a, b in zip(row.spans, row.spans[1:], strict=False))
+        for span in row.spans:
+            record = session.trace.ops[span.op]
+            assert (record.t_start, record.t_end) == (span.t0, span.t1)
+            assert record.op_name == f"TileToken/{span.stage}"
+        assert row.origin == tuple(i * SIZES["tile"] for i in row.index)
+
+
+def test_a_tile_op_marks_its_own_row(session):
+    for op in positions(session, "TileToken/GEMM")[:5]:
+        tiles = session.tiles(op)
+        assert any(span.op == op for span in tiles.rows[tiles.current].spans)
+
+
+def test_every_gap_of_a_tile_is_a_recorded_wait(session):
+    tiles = session.tiles(positions(session, "composite_gemm")[0])
+    gaps = 0
+    for row in tiles.rows:
+        for before, after in zip(row.spans, row.spans[1:], strict=False):
+            gap = after.t0 - before.t1
+            covered = sum(
+                w.t1 - w.t0 for w in row.waits if w.t0 >= before.t1 - 1e-9 and w.t1 <= after.t0 + 1e-9
+            )
+            assert covered == pytest.approx(gap, abs=1e-6)
+            gaps += gap > 1e-9
+    assert gaps > 0
+
+
+# -- route --
+
+
+def test_a_dma_read_goes_out_and_back_on_the_routers_path(session, shipped):
+    router, resolver = PathRouter(shipped), AddressResolver(shipped)
+    for op in positions(session, "TileToken/DMA_READ")[:4]:
+        record, route = session.trace.ops[op], session.route(op)
+        prefix = record.component_id.removesuffix(".pe_dma")
+        wanted = []
+        for addr in record.params["addrs"]:
+            wanted.append(router.find_path(prefix, resolver.resolve(PhysAddr.decode(addr))))
+        paths = sorted([hop.node for hop in leg.hops] for leg in route.legs)
+        assert paths == sorted([*wanted, *(path[::-1] for path in wanted)])
+        sizes = sorted(leg.nbytes for leg in route.legs)
+        assert sizes == sorted([32, 32, *record.params["sizes"]])
+
+
+def test_hop_times_follow_from_the_machine_and_sum_to_the_total(session, shipped):
+    edges = {(e.src, e.dst): e for e in shipped.edges}
+    ns_per_mm = shipped.spec.system.ns_per_mm
+    for op in [*positions(session, "TileToken/DMA_WRITE"), *positions(session, "host_write")]:
+        record, (leg,) = session.trace.ops[op], session.route(op).legs
+        total = 0.0
+        for here, there in zip(leg.hops, leg.hops[1:], strict=False):
+            edge = edges[here.node, there.node]
+            step = edge.distance_mm * ns_per_mm + shipped.nodes[there.node].overhead_ns
+            assert here.edge_kind == edge.kind
+            assert here.leave == pytest.approx(here.arrive + here.wait)
+            assert there.arrive == pytest.approx(here.leave + step)
+            total += step
+        assert leg.transit_ns == pytest.approx(total)
+        assert leg.hops[-1].arrive - leg.t0 == pytest.approx(leg.transit_ns + leg.wait_ns)
+        assert record.t_start <= leg.t0 < leg.hops[-1].arrive < record.t_end
+
+
+def test_an_op_without_transactions_says_why(session):
+    assert "its tiles do" in session.route(positions(session, "composite_gemm")[0]).note
+    assert "inside its component" in session.route(positions(session, "TileToken/GEMM")[0]).note
+
+
+# -- memory --
+
+
+def test_c_is_unwritten_then_filled_composite_by_composite(session):
+    a, b = inputs()
+    product = a.astype(np.float64) @ b.astype(np.float64)
+    half = SIZES["n"] // 2
+    first, second = positions(session, "composite_gemm")
+    assert not session.tensor("c", first - 1).written.any()
+    left = session.trace.ops[first].component_id.startswith("sip0.cube0.pe0")
+    view = session.tensor("c", first)
+    mine = slice(0, half) if left else slice(half, None)
+    assert view.written[:, mine].all()
+    assert view.changed[:, mine].all()
+    assert view.written.sum() == view.changed.sum() == SIZES["m"] * half
+    view = session.tensor("c", second)
+    assert view.written.all()
+    np.testing.assert_allclose(view.values.astype(np.float64), product, rtol=1e-3, atol=1e-3)
+    assert view.maximum == view.values.astype(np.float64).max()
+
+
+def test_memory_lists_what_holds_data_and_who_wrote_it(session):
+    first = positions(session, "composite_gemm")[0]
+    memory = session.memory(first)
+    written = [e for e in memory.entries if e.writer == first]
+    assert [e.tensor for e in written] == ["c"]
+    assert memory.entries[0].touched
+    names = {e.tensor for e in memory.entries}
+    assert names == {"a", "b", "c"}
+    assert session.memory(-1).entries == ()
+
+
+def test_an_unknown_tensor_is_refused_with_the_names(session):
+    with pytest.raises(UsageError, match=r"no tensor 'd'.*a, b, c"):
+        session.tensor("d")
+
+
+# -- diff --
+
+
+def test_the_diff_of_a_composite_is_against_float64(session):
+    a, b = inputs()
+    half = SIZES["n"] // 2
+    for op in positions(session, "composite_gemm"):
+        left = session.trace.ops[op].component_id.startswith("sip0.cube0.pe0")
+        part = b[:, :half] if left else b[:, half:]
+        exact = a.astype(np.float64) @ part.astype(np.float64)
+        diff = session.diff(op)
+        np.testing.assert_allclose(diff.expected, exact, rtol=1e-12)
+        np.testing.assert_array_equal(diff.error, diff.actual.astype(np.float64) - diff.expected)
+        assert diff.row.ok
+        assert diff.row.max_abs == np.abs(diff.error).max() > 0
+
+
+def test_the_diff_of_a_tile_is_its_block_of_the_composites(session):
+    op = positions(session, "TileToken/GEMM")[7]
+    params = session.trace.ops[op].params
+    (m0, _, n0), (m, _, n) = params["origin"], params["extent"]
+    diff = session.diff(op)
+    composite = session.tiles(op).composite
+    whole = session.diff(composite)
+    np.testing.assert_array_equal(diff.actual, whole.actual[m0 : m0 + m, n0 : n0 + n])
+    assert f"composite #{composite}" in diff.note
+    assert f"rows {m0}..{m0 + m - 1}, columns {n0}..{n0 + n - 1}" in diff.note
+
+
+def test_outputs_are_due_when_their_ops_have_run(session, recorded):
+    first, second = positions(session, "composite_gemm")
+    before, after = session.outputs(first), session.outputs(len(session) - 1)
+    assert (before.rows[0].due, before.rows[0].row.ok) == (False, False)
+    assert (after.rows[0].due, after.rows[0].row.ok) == (True, True)
+    assert after.rows[0].row.max_abs == recorded.report.by_tensor()[0].max_abs
+    assert second < len(session) - 1

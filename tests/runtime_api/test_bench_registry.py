@@ -1,0 +1,129 @@
+"""Benches by name and by path, and the parameters of ``--set``."""
+
+import pytest
+
+from kernbench.errors import UsageError
+from kernbench.runtime_api.registry import (
+    BENCHES,
+    Bench,
+    at_least_one,
+    bench,
+    bind_params,
+    find_bench,
+)
+
+ENTRY = Bench("b", "", print, {"m": 4, "f": 0.5, "flag": False, "dtype": "f16", "pes": None})
+
+GOOD = """
+from kernbench.runtime_api.registry import bench
+
+@bench(name="mine", description="of a file")
+def run(torch, m=3):
+    pass
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def file(text):
+        path = tmp_path / "my_bench.py"
+        path.write_text(text)
+        return str(path)
+
+    return file
+
+
+def test_a_shipped_bench_by_name():
+    assert find_bench("matmul").params["m"] == 256
+
+
+def test_an_unknown_name_lists_the_shipped_ones():
+    with pytest.raises(UsageError, match=r"unknown bench 'matmull'; valid: .*matmul.*\.py file"):
+        find_bench("matmull")
+
+
+def test_a_bench_of_a_file(file):
+    found = find_bench(file(GOOD))
+    assert (found.name, dict(found.params)) == ("mine", {"m": 3})
+
+
+def test_a_bench_of_a_file_does_not_stay_nor_shadow_a_shipped_one(file):
+    find_bench("matmul")
+    before = dict(BENCHES)
+    assert find_bench(file(GOOD.replace("mine", "matmul"))).description == "of a file"
+    assert before == BENCHES
+    assert find_bench("matmul").description != "of a file"
+
+
+def test_a_file_can_be_loaded_again(file):
+    path = file(GOOD)
+    assert find_bench(path).name == find_bench(path).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def run(torch:\n", "SyntaxError"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("x = 1\n", "must register one @bench, but registers: none"),
+        (GOOD + GOOD.replace("mine", "yours"), "but registers: mine, yours"),
+        (GOOD.replace("m=3", "m"), "every parameter after torch needs a default"),
+    ],
+)
+def test_a_file_that_is_no_bench_says_why(file, text, message):
+    with pytest.raises(UsageError, match=message):
+        find_bench(file(text))
+
+
+def test_a_path_that_is_no_file(tmp_path):
+    with pytest.raises(UsageError, match="is not a file"):
+        find_bench(str(tmp_path / "none.py"))
+
+
+def test_text_is_parsed_to_the_type_of_the_default():
+    given = {"m": "7", "f": "1e-3", "flag": "true", "dtype": "bf16", "pes": "2"}
+    assert bind_params(ENTRY, given) == {
+        "m": 7,
+        "f": 1e-3,
+        "flag": True,
+        "dtype": "bf16",
+        "pes": 2,
+    }
+
+
+def test_values_pass_and_defaults_stay():
+    assert bind_params(ENTRY, {"m": 9, "f": 2, "pes": None}) == dict(ENTRY.params) | {
+        "m": 9,
+        "f": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x": "1"}, "bench 'b' has no parameter 'x'; valid: m, f, flag, dtype, pes"),
+        ({"m": "big"}, "m=big: must be int"),
+        ({"m": "1.5"}, "m=1.5: must be int"),
+        ({"m": 1.5}, "m=1.5: must be int"),
+        ({"m": None}, "m=None: must be int"),
+        ({"f": "x"}, "f=x: must be float"),
+        ({"flag": "maybe"}, "flag=maybe: must be true or false"),
+        ({"dtype": 16}, "dtype=16: must be str"),
+        ({"pes": "all"}, "pes=all: must be int"),
+    ],
+)
+def test_a_wrong_setting_says_what_is_valid(given, message):
+    with pytest.raises(UsageError, match=message):
+        bind_params(ENTRY, given)
+
+
+def test_sizes_start_at_one():
+    at_least_one(m=1, pes=None)
+    with pytest.raises(UsageError, match="n=0: must be at least 1"):
+        at_least_one(m=1, n=0)
+
+
+def test_registering_needs_defaults():
+    with pytest.raises(UsageError, match="needs a default"):
+        bench(name="z", description="")(lambda torch, m: None)
+    assert "z" not in BENCHES

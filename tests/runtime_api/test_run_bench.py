@@ -1,0 +1,103 @@
+"""``run_bench``: one bench, verified and recorded; what is left when it fails."""
+
+import numpy as np
+import pytest
+
+from kernbench.errors import KernbenchError, KernelError, UsageError
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace
+
+SMALL = {"m": 8, "k": 8, "n": 8, "pes": 1}
+
+WRONG = """
+import numpy as np
+from kernbench.benches import bench
+
+def kernel(x_ptr, tl):
+    tl.load(x_ptr, (4,), "f32")
+    BODY
+
+@bench(name="wrong", description="")
+def run(torch):
+    x = torch.zeros((4,), "f32", name="x")
+    torch.launch("k", kernel, x)
+    torch.expect(x, np.full(4, EXPECTED))
+"""
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    def wrong(body="pass", expected="0.0"):
+        path = tmp_path / "wrong.py"
+        path.write_text(WRONG.replace("BODY", body).replace("EXPECTED", expected))
+        return str(path)
+
+    return wrong
+
+
+def test_a_bench_is_simulated_and_verified():
+    result = run_bench("matmul", params=SMALL)
+    assert result.ok
+    assert result.end_ns == result.timing.end_ns > 0
+    assert [row.name for row in result.report.rows] == ["c"]
+    assert result.trace_path is None
+    assert result.timing.ops_by_kind["gemm"] == 1
+
+
+def test_the_store_of_a_verified_run_holds_the_results():
+    result = run_bench("matmul", params=SMALL)
+    (gemm,) = (r for r in result.op_log if r.op_kind == "gemm")
+    c = result.store.view("hbm", gemm.params["out_addr"], (8, 8), "f16")
+    assert np.count_nonzero(c) > 0
+
+
+def test_without_verify_there_is_no_verdict():
+    result = run_bench("matmul", params=SMALL, verify=False)
+    assert result.report is None
+    assert result.ok
+
+
+def test_the_seed_makes_the_inputs():
+    def inputs(seed):
+        log = run_bench("matmul", params=SMALL, seed=seed, verify=False).op_log
+        return [r.params["snapshot"].tobytes() for r in log if r.op_name == "host_write"]
+
+    assert inputs(3) == inputs(3) != inputs(4)
+
+
+def test_a_wrong_result_is_not_ok(wrong):
+    result = run_bench(wrong(expected="1.0"))
+    assert not result.ok
+    assert result.report.rows[0].mismatches == 4
+
+
+def test_a_run_is_recorded(tmp_path):
+    path = tmp_path / "run.msgpack"
+    result = run_bench("matmul", params=SMALL, trace=path)
+    assert result.trace_path == path
+    assert len(Trace.open(path).ops) == len(result.op_log)
+
+
+def test_a_failing_kernel_leaves_a_trace_up_to_there(tmp_path, wrong):
+    path = tmp_path / "run.msgpack"
+    with pytest.raises(KernelError, match=r"kernel k at .*wrong\.py:7: .*mine"):
+        run_bench(wrong("raise ValueError('mine')"), trace=path)
+    names = [op.op_name for op in Trace.open(path).ops]
+    assert names == ["host_write", "dma_read"]
+
+
+def test_a_run_that_never_began_leaves_nothing(tmp_path):
+    path = tmp_path / "run.msgpack"
+    with pytest.raises(UsageError, match="m=0"):
+        run_bench("matmul", params=SMALL | {"m": 0}, trace=path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_that_cannot_be_written_is_a_clear_error(tmp_path):
+    with pytest.raises(KernbenchError, match=r"run\.msgpack"):
+        run_bench("matmul", params=SMALL, trace=tmp_path / "none" / "run.msgpack")
+
+
+def test_collectives_cannot_be_configured(tmp_path):
+    with pytest.raises(UsageError, match="no collectives"):
+        run_bench("matmul", ccl=tmp_path / "ccl.yaml")

@@ -1,0 +1,236 @@
+"""Tensors on the machine, launches, barriers and expectations."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from kernbench.common.phys_addr import VA_BASE
+from kernbench.errors import MemoryStoreError, UsageError, VerificationError
+from kernbench.runtime_api import DPPolicy
+from kernbench.runtime_api.torch import TensorPtr, Torch
+from kernbench.sim_engine.engine import GraphEngine
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+ROWS = DPPolicy(pe="row_wise", num_cubes=1)
+
+
+@pytest.fixture
+def torch(small):
+    return Torch(GraphEngine(small))
+
+
+def doubled(x_ptr, y_ptr, tl):
+    tl.store(y_ptr, tl.load(x_ptr, (8, 8), "f32") * 2)
+
+
+@pytest.mark.parametrize("dp", [None, DPPolicy(), ROWS, DPPolicy(cube="row_wise"),
+                                DPPolicy(cube="column_wise", pe="row_wise")])  # fmt: skip
+def test_what_was_written_is_read_back_whatever_the_policy(torch, dp):
+    assert np.array_equal(torch.tensor(X, dp=dp).numpy(), X)
+
+
+def test_data_are_copied_when_given(torch):
+    mine = X.copy()
+    tensor = torch.tensor(mine)
+    mine[:] = -1
+    assert np.array_equal(tensor.numpy(), X)
+
+
+def test_data_are_rounded_to_the_dtype(torch):
+    tensor = torch.tensor([1 / 3, 2 / 3], "f16")
+    assert (tensor.dtype, tensor.shape) == ("f16", (2,))
+    assert np.array_equal(tensor.numpy(), np.array([1 / 3, 2 / 3], np.float16))
+
+
+def test_full_zeros_and_a_scalar(torch):
+    assert np.array_equal(torch.full((2, 3), 7, "i32").numpy(), np.full((2, 3), 7, np.int32))
+    assert np.array_equal(torch.zeros((4,)).numpy(), np.zeros(4, np.float16))
+    assert torch.tensor(2.5).numpy() == 2.5
+
+
+def test_empty_is_memory_that_nothing_was_written_to(torch):
+    tensor = torch.empty((4,))
+    with pytest.raises(MemoryStoreError, match="never written"):
+        tensor.numpy()
+    assert torch.engine.op_log == []
+
+
+def test_shards_follow_each_other_in_virtual_memory(torch):
+    tensor = torch.tensor(X, dp=ROWS)
+    assert tensor.ptr == VA_BASE
+    assert [s.va - tensor.ptr for s in tensor.shards] == [i * 32 for i in range(8)]
+    assert [s.origin for s in tensor.shards] == [(i, 0) for i in range(8)]
+    assert [torch.engine.place_of(s.addr) for s in tensor.shards] == [(0, 0, i) for i in range(8)]
+
+
+def test_copies_of_a_replica_share_their_virtual_address(torch):
+    tensor = torch.tensor(X, dp=DPPolicy())
+    assert {s.va for s in tensor.shards} == {tensor.ptr}
+    assert len({s.addr for s in tensor.shards}) == 2 * 2 * 8
+
+
+def test_tensors_never_overlap_in_virtual_or_physical_memory(torch):
+    tensors = [torch.tensor(np.zeros(n, np.uint8)) for n in (1, 4096, 4097, 3)]
+    for key in ("va", "addr"):
+        spans = sorted((getattr(t.shards[0], key), t.shards[0].nbytes) for t in tensors)
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(spans))
+
+
+def test_a_pointer_keeps_its_dtype_when_moved():
+    moved = 8 + (TensorPtr(1000, "f16") + 4)
+    assert (moved, moved.dtype, moved.itemsize) == (1012, "f16", 2)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (-1, 2)])
+def test_an_extent_below_one_is_refused(torch, shape):
+    with pytest.raises(UsageError, match="has an extent below 1"):
+        torch.empty(shape)
+
+
+def test_a_slice_that_is_full_tells_what_is_left(torch):
+    gib = 2**30
+    torch.empty((5 * gib,), "u8")
+    with pytest.raises(UsageError, match=rf"slice of sip 0 cube 0 pe 0: {gib} of {6 * gib} bytes"):
+        torch.empty((2 * gib,), "u8", name="big")
+    assert torch.empty((gib,), "u8").shards[0].addr == 5 * gib
+
+
+def test_a_name_is_taken_once(torch):
+    torch.empty((1,), name="a")
+    with pytest.raises(UsageError, match="a tensor named 'a' exists"):
+        torch.empty((1,), name="a")
+
+
+def test_an_unknown_dtype_lists_the_valid_ones(torch):
+    with pytest.raises(UsageError, match="unknown dtype 'f12'; valid: f16"):
+        torch.empty((1,), "f12")
+
+
+def test_a_launch_runs_where_every_tensor_has_a_shard(simulate):
+    ran = []
+
+    def kernel(a_ptr, b_ptr, tl):
+        ran.append((tl.program_id(2), tl.program_id(1), tl.program_id(0)))
+
+    def bench(torch):
+        a = torch.zeros((3,), dp=DPPolicy(pe="row_wise"))  # 3 PEs of each of 4 cubes
+        b = torch.zeros((6,), dp=DPPolicy(cube="row_wise", num_cubes=3))
+        torch.launch("k", kernel, a, b)
+
+    simulate(bench)
+    assert sorted(ran) == [(s, c, p) for s, c in ((0, 0), (0, 1), (1, 0)) for p in range(3)]
+
+
+def test_a_launch_needs_a_tensor_and_a_common_pe(torch):
+    with pytest.raises(UsageError, match="'k': no tensor among its arguments"):
+        torch.launch("k", doubled, 3)
+    far = torch.zeros((4,), dp=DPPolicy(cube="row_wise", num_pes=1), name="far")
+    near = torch.zeros((8,), dp=DPPolicy(pe="row_wise", num_cubes=1), name="near")
+    torch.launch("k", lambda *args, tl: None, far, near)  # both have a shard on the first PE
+    other = Torch(GraphEngine(torch.engine.graph))
+    a, b = other.zeros((1,), name="a"), other.zeros((1,), name="b")
+    a.shards[:] = other.zeros((8,), dp=ROWS).shards[1:]
+    with pytest.raises(UsageError, match="no PE holds a shard of each of a, b; align"):
+        other.launch("k", doubled, a, b)
+
+
+def test_numpy_is_a_barrier_in_the_middle_of_a_run(simulate, phase2):
+    def bench(torch):
+        x, y, z = torch.tensor(X), torch.empty((8, 8), "f32"), torch.empty((8, 8), "f32")
+        torch.launch("k", doubled, x, y)
+        assert np.array_equal(y.numpy(), 2 * X)
+        torch.launch("k", doubled, y, z)
+        assert np.array_equal(z.numpy(), 4 * X)
+        assert np.array_equal(z.numpy(), 4 * X)
+        torch.expect(z, 4 * X)
+
+    run = simulate(bench)
+    assert phase2(run).ok
+    assert [r.op_name for r in run.log].count("host_read") == 3
+
+
+def test_numpy_of_a_replica_is_its_first_copy(simulate):
+    got = []
+
+    def kernel(x_ptr, tl):
+        tl.store(x_ptr, tl.load(x_ptr, (1,), "f32") + tl.program_id(0))
+
+    def bench(torch):
+        x = torch.zeros((1,), "f32", DPPolicy(num_cubes=1))
+        torch.launch("k", kernel, x)
+        got.append(x.numpy()[0])
+
+    simulate(bench)
+    assert got == [0]
+
+
+def test_expect_judges_every_copy_of_a_replica(simulate, phase2):
+    def kernel(x_ptr, tl):
+        tl.store(x_ptr, tl.load(x_ptr, (1,), "f32") + tl.program_id(0))
+
+    def bench(torch):
+        x = torch.zeros((1,), "f32", DPPolicy(num_cubes=1), name="x")
+        torch.launch("k", kernel, x)
+        torch.expect(x, [0.0])
+
+    report = phase2(simulate(bench))
+    assert [row.ok for row in report.rows] == [True] + 7 * [False]
+    (row,) = report.by_tensor()
+    assert (row.name, row.mismatches) == ("x", 7)
+
+
+def test_expect_is_judged_at_its_call_so_a_tensor_may_be_reused(simulate, phase2):
+    def bench(torch):
+        x, y = torch.tensor(X), torch.empty((8, 8), "f32")
+        torch.launch("k", doubled, x, y)
+        torch.expect(y, 2 * X, name="once")
+        torch.launch("k", doubled, y, y)
+        torch.expect(y, 4 * X, name="twice")
+
+    report = phase2(simulate(bench))
+    assert [(row.name, row.ok) for row in report.by_tensor()] == [("once", True), ("twice", True)]
+
+
+def test_expect_refuses_another_shape_and_a_name_that_is_taken(torch):
+    x = torch.tensor(X, name="x")
+    with pytest.raises(VerificationError, match=r"'x': the reference has shape \(8,\)"):
+        torch.expect(x, X[0])
+    torch.expect(x, X)
+    with pytest.raises(VerificationError, match="'x': the name is taken; give another"):
+        torch.expect(x, X)
+
+
+def test_expect_tells_the_recorder_each_shard(simulate, events):
+    def bench(torch):
+        torch.expect(torch.tensor(X, dp=ROWS, name="x"), X, rtol=0.5)
+
+    simulate(bench, recorder=events)
+    rows = events.of("expect")
+    assert [(name, shard.index) for name, shard, *_ in rows] == [("x", i) for i in range(8)]
+    assert all(np.array_equal(array, X[i : i + 1]) for i, (_, _, array, _, _) in enumerate(rows))
+    assert {tolerance.rtol for *_, tolerance, _ in rows} == {0.5}
+    assert {after for *_, after in rows} == {8}
+
+
+def test_numpy_without_an_op_log_says_so(small):
+    torch = Torch(GraphEngine(small, op_logger=None))
+    with pytest.raises(UsageError, match="needs the op log"):
+        torch.tensor(X).numpy()
+
+
+def test_a_host_write_over_a_pending_result_makes_it_ready(simulate):
+    seen = []
+
+    def kernel(x_ptr, y_ptr, tl):
+        seen.append(tl.load(y_ptr, (8, 8), "f32").ready)
+
+    def bench(torch):
+        x, y = torch.tensor(X), torch.empty((8, 8), "f32")
+        torch.launch("k", doubled, x, y)
+        torch.launch("k", kernel, x, y)
+        torch._write(y, X)
+        torch.launch("k", kernel, x, y)
+
+    simulate(bench)
+    assert seen == [False, True]

@@ -1,0 +1,127 @@
+"""params of ops: what went in comes out, type by type."""
+
+import math
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from recordings import assert_same, record_ops
+
+from kernbench.common.dtypes import DTYPES
+from kernbench.sim_engine.op_log import OpRecord
+from kernbench.trace import Trace, TraceWriter
+
+NUMBER = count()
+
+arrays = st.builds(
+    lambda dtype, shape, seed: (
+        np.random.default_rng(seed)
+        .integers(0, 2, (*shape, dtype.itemsize), np.uint8)
+        .view(dtype.numpy)
+        .reshape(shape)
+    ),
+    st.sampled_from(sorted(DTYPES.values(), key=lambda row: row.name)),
+    st.lists(st.integers(0, 3), max_size=3).map(tuple),
+    st.integers(0, 5),
+)
+leaves = st.one_of(
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.floats(),
+    st.booleans(),
+    st.none(),
+    st.text(max_size=5),
+    arrays,
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple),
+    max_leaves=8,
+)
+params = st.dictionaries(st.text(max_size=6), values, max_size=6)
+
+
+def recorded(path, dicts):
+    writer = TraceWriter(path)
+    for row, one in enumerate(dicts):
+        record = OpRecord(float(row), row + 1.0, "pe0.pe_dma", "memory", "dma_read", one)
+        writer.op(row, record, row, 0, [], [])
+    writer.close()
+    return Trace.open(path)
+
+
+@given(st.lists(params, min_size=1, max_size=6))
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+)
+def test_any_params_come_back_as_they_went_in(tmp_path, dicts):
+    trace = recorded(tmp_path / f"{next(NUMBER)}.msgpack", dicts)
+    assert trace.check() == []
+    for record, wanted in zip(trace.ops, dicts, strict=True):
+        assert_same(record.params, wanted)
+
+
+def test_every_kind_of_op_comes_back_as_it_was_logged(tmp_path):
+    writer = TraceWriter(tmp_path / "x.msgpack")
+    recording = record_ops(writer)
+    writer.close()
+    trace = Trace.open(tmp_path / "x.msgpack")
+    for row, wanted in enumerate(recording.records):
+        assert_same(trace.params(row), wanted.params)
+        got = trace.ops[trace.position[row]]
+        assert (got.op_kind, got.op_name) == (wanted.op_kind, wanted.op_name)
+        assert (got.component_id, got.t_start) == (wanted.component_id, wanted.t_start)
+
+
+def test_an_array_is_kept_as_it_was_when_the_op_ended(tmp_path):
+    array = np.zeros(4, np.float32)
+    writer = TraceWriter(tmp_path / "x.msgpack")
+    record = OpRecord(0.0, 1.0, "a", "memory", "dma_write", {"snapshot": array})
+    writer.op(0, record, 0, 0, [], [])
+    array[:] = 1
+    writer.close()
+    assert not Trace.open(tmp_path / "x.msgpack").params(0)["snapshot"].any()
+
+
+def test_numpy_scalars_come_back_as_python_numbers(tmp_path):
+    given = {"i": np.int32(3), "f": np.float32(0.5), "b": np.bool_(True)}
+    assert_same(recorded(tmp_path / "x.msgpack", [given]).params(0), {"i": 3, "f": 0.5, "b": True})
+
+
+def test_what_no_column_can_hold_comes_back_as_its_repr(tmp_path):
+    given = {"huge": 1 << 80, "map": {"a": 1}}
+    got = recorded(tmp_path / "x.msgpack", [given]).params(0)
+    assert got == {"huge": repr(1 << 80), "map": "{'a': 1}"}
+
+
+@pytest.mark.parametrize(
+    ("given", "nbytes"),
+    [
+        ({"nbytes": 7, "out_nbytes": 9}, 7),
+        ({"out_nbytes": 9, "shape_out": (2,), "dtype": "f32"}, 9),
+        ({"shape_out": (2, 3), "dtype_out": "f16"}, 12),
+        ({"shape_out": (2, 3), "dtype": "f32"}, 24),
+        ({"shape_out": (2, 3), "dtype": "f33"}, 0),
+        ({}, 0),
+    ],
+)
+def test_nbytes_is_what_the_op_moves_or_makes(tmp_path, given, nbytes):
+    assert recorded(tmp_path / "x.msgpack", [given]).op_columns.nbytes.tolist() == [nbytes]
+
+
+def test_params_are_columns_too(tmp_path):
+    dicts = [{"addr": i * 1000, "shape": (i, 2), "space": "hbm"} for i in range(5)]
+    trace = recorded(tmp_path / "x.msgpack", [*dicts, {"addr": -1}])
+    first, second = trace.param_blocks()
+    assert first.column("addr").tolist() == [0, 1000, 2000, 3000, 4000]
+    assert first.column("shape.0").tolist() == [0, 1, 2, 3, 4]
+    assert {trace.strings[i] for i in first.column("space").tolist()} == {"hbm"}
+    assert (first.rows.tolist(), second.rows.tolist()) == ([0, 1, 2, 3, 4], [5])
+    assert second.column("shape.0") is None
+
+
+def test_nan_and_minus_zero_survive(tmp_path):
+    got = recorded(tmp_path / "x.msgpack", [{"a": math.nan, "b": -0.0}]).params(0)
+    assert math.isnan(got["a"])
+    assert math.copysign(1, got["b"]) == -1

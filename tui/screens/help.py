@@ -1,0 +1,84 @@
+"""A screen of text that scrolls: answers of commands; and the help, made from the tables."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import COMMANDS
+from kernbench.replay.timeline import CLASSES
+from tui.actions import ACTIONS, shown
+from tui.widgets.draw import Glyphs, Line
+from tui.widgets.pane import Pane
+
+
+class TextPane(Pane):
+    """Lines that were made before, under a line of their own."""
+
+    picks = False
+
+    def __init__(
+        self, session: ReplaySession, glyphs: Glyphs, title: str, text: list[Line]
+    ) -> None:
+        super().__init__(session, glyphs)
+        self.title, self.titled, self._text = title, False, text
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        """The part in view."""
+        first = self.first_row(len(self._text), height - 1)
+        last = min(first + height - 1, len(self._text))
+        where = f"  lines {first + 1}-{last} of {len(self._text)}; j k PgDn scroll, Esc back"
+        return [[(f" {self.title} ", "active"), (where, "dim")], *self._text[first:last]]
+
+
+class TextScreen(Screen[None], inherit_bindings=False):
+    """One TextPane over the whole screen; q and Esc go back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,q,question_mark,f1,enter", "app.pop_screen", "back"),
+        ("j,down", "rows(1)", "row down"),
+        ("k,up", "rows(-1)", "row up"),
+        ("pagedown,space", "page(1)", "page down"),
+        ("pageup", "page(-1)", "page up"),
+        ("home,g", "rows(-1000000000)", "first row"),
+        ("end,G", "rows(1000000000)", "last row"),
+    ]
+
+    def __init__(
+        self, session: ReplaySession, glyphs: Glyphs, title: str, text: list[Line]
+    ) -> None:
+        super().__init__()
+        self.pane = TextPane(session, glyphs, title, text)
+
+    def compose(self) -> ComposeResult:
+        """The pane, as large as the screen."""
+        self.pane.styles.width = self.pane.styles.height = "100%"
+        yield self.pane
+
+    def action_rows(self, by: int) -> None:
+        """Scroll."""
+        self.pane.scroll_rows(by)
+
+    def action_page(self, by: int) -> None:
+        """Scroll by what is shown."""
+        self.pane.scroll_page(by)
+
+
+def help_lines() -> list[Line]:
+    """Keys by group, commands, letters."""
+    lines: list[Line] = []
+    for group, actions in groupby(ACTIONS, key=lambda action: action.group):
+        lines.append([(group, "title")])
+        for action in actions:
+            keys = " ".join(map(shown, action.keys))
+            lines.append([(f"  {keys:<16} ", "bold"), (action.title, "")])
+    lines += [[], [("Commands of the : line", "title")]]
+    lines += [[(f"  {f'{c.name} {c.args}':<26} ", "bold"), (c.help, "")] for c in COMMANDS]
+    lines += [[], [("Letters; a capital is busy for half of its cell or more", "title")]]
+    lines += [[("  ", ""), (letter, letter), (f"  {name}", "")] for letter, name in CLASSES.items()]
+    return lines

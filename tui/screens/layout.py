@@ -1,0 +1,60 @@
+"""Where the panes stand at each size of the screen: a pure function, the only one that knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.geometry import Region
+
+ALL = (1, 2, 3, 4, 5, 6)
+SMALLEST = (60, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Regions of the panes shown; ``tabs`` is the strip's line, ``tabbed`` the panes behind it."""
+
+    regions: dict[int, Region]
+    tabs: Region | None = None
+    tabbed: tuple[int, ...] = ()
+    note: str = ""
+
+
+def plan(
+    size: tuple[int, int], body: tuple[int, int], active: int, tab: int, maximised: bool
+) -> Plan:
+    """The plan for a screen ``size`` whose panes have ``body`` (columns, rows)."""
+    width, height = body
+    whole = Region(0, 0, width, height)
+    if size[0] < SMALLEST[0] or size[1] < SMALLEST[1]:
+        return Plan({active: whole}, note=f"small: wants {SMALLEST[0]}x{SMALLEST[1]}")
+    if maximised:
+        return Plan({active: whole}, note="z: all panes")
+    if size[0] >= 160 and size[1] >= 42:
+        return _grid(width, height)
+    if size[0] >= 110 and size[1] >= 30:
+        return _beside(width, height, tab if tab > 2 else 3)
+    top = height * 9 // 21
+    below = Region(0, top + 1, width, height - top - 1)
+    return Plan({1: Region(0, 0, width, top), tab: below}, Region(0, top, width, 1), ALL[1:])
+
+
+def _beside(width: int, height: int, tab: int) -> Plan:
+    left, top = 36, height // 2
+    right = width - left
+    regions = {
+        2: Region(0, 0, left, height),
+        1: Region(left, 0, right, top),
+        tab: Region(left, top + 1, right, height - top - 1),
+    }
+    return Plan(regions, Region(left, top, right, 1), ALL[2:])
+
+
+def _grid(width: int, height: int) -> Plan:
+    left, top = max(width * 11 // 50, 46), height * 2 // 5
+    half, low = (width - left) // 2, (height - top) // 2
+    x, rest, y = left + half, width - left - half, top + low
+    regions = {2: Region(0, 0, left, height), 1: Region(left, 0, width - left, top)}
+    regions |= {3: Region(left, top, half, low), 4: Region(x, top, rest, low)}
+    regions |= {5: Region(left, y, half, height - y), 6: Region(x, y, rest, height - y)}
+    return Plan(regions)
