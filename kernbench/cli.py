@@ -85,6 +85,11 @@ def run(
             click.echo(
                 result.report.as_text() if rows else "nothing to verify: the bench expects nothing"
             )
+        for found in result.findings:
+            click.echo(
+                f"finding: operand {found.which} of op {found.position} differs between Phase 1 "
+                f"and Phase 2 by up to {found.max_error:g}"
+            )
         if result.trace_path is not None:
             click.echo(f"trace: kernbench-tui {result.trace_path}")
     sys.exit(0 if result.ok else 1)

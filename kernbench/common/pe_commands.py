@@ -102,8 +102,9 @@ class Epilogue:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CompositeCmd(MsgBase):
-    """A tiled pipeline over whole operands; ``out`` lies in HBM. op "gemm": out = epilogue(a @
-    b).
+    """A tiled pipeline over whole operands; ``out`` lies in HBM. op "gemm": epilogue(a @ b).
+
+    ``tile`` is (m, n, k).
     """
 
     data_op: ClassVar[bool] = True
@@ -115,6 +116,7 @@ class CompositeCmd(MsgBase):
     k: int
     n: int
     tile: tuple[int, int, int]
+    dtype_acc: str = "f32"
     epilogue: tuple[Epilogue, ...] = ()
     transpose_a: bool = False
     transpose_b: bool = False

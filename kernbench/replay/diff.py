@@ -85,8 +85,8 @@ class Diffs:
         try:
             expected = oracle(record, self._history.before(op))
             actual = self._history.at(op).view(out.space, out.addr, out.shape, out.dtype)
-        except KernbenchError as error:
-            return OpDiff(op, record.op_name, out.space, out.addr, note=str(error))
+        except KernbenchError as why:
+            return OpDiff(op, record.op_name, out.space, out.addr, note=str(why))
         row = compare(actual, expected, dtype_row(out.dtype).tolerance, record.op_name)
         error = actual.astype(np.float64) - expected
         return OpDiff(
@@ -111,7 +111,7 @@ class Diffs:
         positions = sorted(trace.position[rows].tolist())
         whole = next(p for p in positions if trace.ops[p].op_name.startswith("composite_"))
         diff = self.of(whole)
-        (m0, _, n0), (m, _, n) = params["origin"], params["extent"]
+        (m0, n0, _), (m, n, _) = params["origin"], params["extent"]
         note = (
             f"written by composite #{whole}; this tile covers rows {m0}..{m0 + m - 1}, "
             f"columns {n0}..{n0 + n - 1}"

@@ -34,7 +34,7 @@ class TileWait:
 
 @dataclass(frozen=True, slots=True)
 class TileRow:
-    """One tile: index, origin and extent are (m, k, n)."""
+    """One tile: index, origin and extent are (m, n, k)."""
 
     index: tuple[int, int, int]
     origin: tuple[int, int, int]

@@ -92,10 +92,10 @@ def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
             valid = ", ".join(params) or "none"
             raise UsageError(f"bench {entry.name!r} has no parameter {key!r}; valid: {valid}")
         kind = int if params[key] is None else type(params[key])
-        valid = {float: (int, float)}.get(kind, (kind, type(params[key])))
+        fits = (int, float) if kind is float else (kind, type(params[key]))
         if isinstance(value, str) and kind is not str:
             value = _parse(key, value, kind)
-        elif not isinstance(value, valid):
+        elif not isinstance(value, fits):
             raise UsageError(f"{key}={value!r}: must be {kind.__name__}")
         params[key] = value
     return params

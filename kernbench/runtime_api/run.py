@@ -10,7 +10,7 @@ from typing import Any
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
-from kernbench.sim_engine.data_executor import DataExecutor
+from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding
 from kernbench.sim_engine.engine import GraphEngine, TimingResult
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
@@ -24,7 +24,7 @@ class RunResult:
     """What a run left: simulated end in ns, the op log by t_start, memory, and the verdict.
 
     ``store`` is Phase 2's memory at the end if it ran (``report`` is then its verdict), else Phase
-    1's.
+    1's. ``findings`` are Phase 1 snapshots that differ from Phase 2's own bytes.
     """
 
     end_ns: float
@@ -33,6 +33,7 @@ class RunResult:
     report: VerifyReport | None
     trace_path: Path | None
     timing: TimingResult
+    findings: tuple[SnapshotFinding, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -71,11 +72,12 @@ def run_bench(
             )
         engine.run(lambda _: entry.run(torch, **bound))
         report, store = None, engine.store
+        findings: tuple[SnapshotFinding, ...] = ()
         if verify:
             executor = DataExecutor(engine.op_log)
             report = executor.verify(torch.expectations)
             executor.run()
-            store = executor.store
+            store, findings = executor.store, tuple(executor.findings)
             if writer is not None:
                 writer.verify(report)
     except BaseException as error:
@@ -90,4 +92,4 @@ def run_bench(
             raise KernbenchError(f"the run has ended, but its trace is cut: {writer.error}")
     path = Path(trace) if trace is not None else None
     timing = engine.get_timing_result()
-    return RunResult(engine.env.now, engine.op_log, store, report, path, timing)
+    return RunResult(engine.env.now, engine.op_log, store, report, path, timing, findings)

@@ -49,7 +49,7 @@ def _gemm(p: Params, operands: list[Array], ops: Ops, wide: bool) -> Array:
         acc,
         p.get("dtype_acc", "f32"),
         steps,
-        p["tile"][1] if "tile" in p else 0,
+        p["tile"][2] if "tile" in p else 0,
         wide,
     )
 

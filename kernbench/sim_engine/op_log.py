@@ -125,10 +125,16 @@ class OpLogger:
         if isinstance(msg, TileToken):
             stage = msg.stage
             snap = {"stage_type": stage.stage_type.name, "stage_params": dict(stage.params)}
-        self._pending[id(msg)] = {"t_start": t, "component_id": component_id, "snap": snap}
+        source = msg.src if isinstance(msg, DmaWriteCmd) and msg.src.space == "hbm" else None
+        self._pending[id(msg)] = {
+            "t_start": t,
+            "component_id": component_id,
+            "snap": snap,
+            "source": self._look(source) if source is not None else None,
+        }
 
     def record_end(self, t: float, component_id: str, msg: Any) -> None:
-        """Service of ``msg`` has ended; KernbenchError if it never started or took no time."""
+        """Service of ``msg`` has ended; KernbenchError if it never started."""
         pending = self._pending.pop(id(msg), None)
         if pending is None:
             raise KernbenchError(f"{component_id}: record_end of {msg!r} without a record_start")
@@ -139,7 +145,7 @@ class OpLogger:
             for key, value in snap["stage_params"].items():
                 params.setdefault(key, value)
             name = f"{name}/{snap['stage_type']}"
-        self._add_snapshots(msg, params)
+        self._add_snapshots(msg, params, pending["source"])
         record = OpRecord(pending["t_start"], t, component_id, kind, name, params)
         self._append(record, msg)
 
@@ -162,7 +168,7 @@ class OpLogger:
     ) -> None:
         """A copy that no component serves (D3.6); without ``snapshot`` a fresh read is tried."""
         if snapshot is None:
-            snapshot = self._snapshot(src_space, src_addr, shape, dtype, nbytes)
+            snapshot = _copy(self._look(Region(src_space, src_addr, shape, dtype, nbytes)))
         params = {
             "src_space": src_space,
             "src_addr": src_addr,
@@ -196,27 +202,39 @@ class OpLogger:
             self._position.append(row)
             self._records.append(record)
 
-    def _add_snapshots(self, msg: Any, params: dict[str, Any]) -> None:
-        """D4: math inputs, and the HBM source of a dma_write; a TCM source deliberately not."""
+    def _add_snapshots(
+        self, msg: Any, params: dict[str, Any], source: npt.NDArray[Any] | str
+    ) -> None:
+        """D4: math inputs, and the HBM source of a dma_write; a TCM source deliberately not.
+
+        A source that was pending, or held other bytes, when the write started gives none: what lies
+        there now is a later store's.
+        """
         if isinstance(msg, MathCmd):
-            params["input_snapshots"] = [self._snapshot_of(region) for region in msg.inputs]
+            params["input_snapshots"] = [_copy(self._look(region)) for region in msg.inputs]
         elif isinstance(msg, DmaWriteCmd) and msg.src.space == "hbm":
-            params["snapshot"] = self._snapshot_of(msg.src)
+            now = _copy(self._look(msg.src))
+            if isinstance(source, str):
+                changed = source == "pending"
+            else:
+                changed = now is None or source.tobytes() != now.tobytes()
+            params["snapshot"] = None if changed else now
 
-    def _snapshot_of(self, region: Region) -> npt.NDArray[Any] | None:
-        return self._snapshot(region.space, region.addr, region.shape, region.dtype, region.nbytes)
-
-    def _snapshot(
-        self, space: str, addr: int, shape: tuple[int, ...], dtype: str, nbytes: int
-    ) -> npt.NDArray[Any] | None:
+    def _look(self, region: Region) -> npt.NDArray[Any] | str:
+        """The bytes of a region as a view, or why there is none: "pending", "unwritten"."""
+        place = (region.space, region.addr, region.nbytes)
+        if self._is_pending is not None and self._is_pending(*place):
+            return "pending"
         if self._memory_store is None:
-            return None
-        if self._is_pending is not None and self._is_pending(space, addr, nbytes):
-            return None
+            return "unwritten"
         try:
-            return self._memory_store.view(space, addr, shape, dtype).copy()
+            return self._memory_store.view(region.space, region.addr, region.shape, region.dtype)
         except (KernbenchError, ValueError):
-            return None
+            return "unwritten"
+
+
+def _copy(seen: npt.NDArray[Any] | str) -> npt.NDArray[Any] | None:
+    return None if isinstance(seen, str) else seen.copy()
 
 
 def _extract_op_info(msg: Any) -> tuple[str, str, dict[str, Any]]:
@@ -305,6 +323,7 @@ def _gemm_params(msg: GemmCmd | CompositeCmd) -> dict[str, Any]:
         "src_a_space": msg.a.space,
         "src_b_space": msg.b.space,
         "dst_space": msg.out.space,
+        "dtype_acc": msg.dtype_acc,
         "transpose_a": msg.transpose_a,
         "transpose_b": msg.transpose_b,
         "layout_a": "row_major",
@@ -315,7 +334,6 @@ def _gemm_params(msg: GemmCmd | CompositeCmd) -> dict[str, Any]:
 
 def _gemm(msg: GemmCmd) -> tuple[str, str, dict[str, Any]]:
     params = _gemm_params(msg)
-    params["dtype_acc"] = msg.dtype_acc
     if msg.acc is not None:
         params["src_acc_addr"] = msg.acc.addr
         params["src_acc_space"] = msg.acc.space
@@ -344,7 +362,6 @@ def _math(msg: MathCmd) -> tuple[str, str, dict[str, Any]]:
 def _composite(msg: CompositeCmd) -> tuple[str, str, dict[str, Any]]:
     params = {"op": msg.op, "out_addr": msg.out.addr, "out_nbytes": msg.out.nbytes}
     params |= _gemm_params(msg)
-    params["dtype_acc"] = "f32"
     params["tile"] = msg.tile
     steps = msg.epilogue
     operands = [s.operand for s in steps if s.operand is not None]

@@ -32,17 +32,18 @@ _KINDS: dict[type, str] = {
     str: "s",
     type(None): "n",
     np.ndarray: "t",
-    tuple: "(",
-    list: "[",
 }
+_CONTAINERS: dict[type, str] = {tuple: "(", list: "["}
 _STORED = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}  # numpy kinds
 _DEPTH = 16
 
 
 def tree_of(value: Any) -> Tree:
     """The structure of a value of ``params``."""
-    kind = next((_KINDS[c] for c in type(value).__mro__ if c in _KINDS), "r")
-    return (kind, tuple(tree_of(item) for item in value)) if kind in "([" else kind
+    container = _CONTAINERS.get(type(value))
+    if container is not None:
+        return container, tuple(tree_of(item) for item in value)
+    return next((_KINDS[c] for c in type(value).__mro__ if c in _KINDS), "r")
 
 
 def checked_tree(tree: Any, depth: int = 0) -> Tree:
@@ -80,8 +81,9 @@ class _Group:
 def _signature(values: Iterable[Any]) -> Any:
     """Equal for values of one structure: the types, and those inside lists and tuples."""
     types = tuple(map(type, values))
-    inner = [_signature(v) for v in values if isinstance(v, (tuple, list))]
-    return (types, *inner) if inner else types
+    if _CONTAINERS.keys().isdisjoint(types):
+        return types
+    return types, *[_signature(v) for v in values if type(v) in _CONTAINERS]
 
 
 class ParamsEncoder:
@@ -91,16 +93,24 @@ class ParamsEncoder:
         self, strings: Mapping[str, int], tensor: Callable[[npt.NDArray[Any]], int]
     ) -> None:
         self._strings, self._tensor = strings, tensor
-        self._groups: dict[Any, _Group] = {}
+        self._groups: list[_Group] = []
+        # by names and types, then by the types inside of those that are lists or tuples
+        self._known: dict[Any, tuple[list[str], dict[Any, _Group]]] = {}
         self._schemas: dict[tuple[Any, ...], int] = {}
 
     def add(self, record: OpRecord) -> tuple[int, int]:
         """Keep the params of an op until ``flush``: (group, place in it)."""
         params = record.params
-        key = (record.op_name, record.op_kind, tuple(params), _signature(params.values()))
-        group = self._groups.get(key)
+        key = (record.op_name, record.op_kind, *params, *map(type, params.values()))
+        known = self._known.get(key)
+        if known is None:
+            nested = [name for name, value in params.items() if type(value) in _CONTAINERS]
+            known = self._known[key] = nested, {}
+        inner = tuple([_signature(params[name]) for name in known[0]])
+        group = known[1].get(inner)
         if group is None:
-            group = self._groups[key] = _Group(len(self._groups), record)
+            group = known[1][inner] = _Group(len(self._groups), record)
+            self._groups.append(group)
         group.rows.append(self._frozen(params) if group.tensors else params)
         return group.number, len(group.rows) - 1
 
@@ -116,7 +126,7 @@ class ParamsEncoder:
 
     def clear(self) -> None:
         """Forget what was added since the last flush."""
-        for group in self._groups.values():
+        for group in self._groups:
             group.rows = []
 
     def flush(self, body: Body) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
@@ -124,7 +134,7 @@ class ParamsEncoder:
         known = len(self._schemas)
         ids = np.zeros(len(self._groups), np.int64)
         blocks = []
-        for group in self._groups.values():
+        for group in self._groups:
             if group.rows:
                 blocks.append(self._block(group, body))
                 ids[group.number] = blocks[-1][0]

@@ -8,7 +8,7 @@ the runner's greenlet; the kernel stays a plain function.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isnan, prod
 from typing import Any
 
 import greenlet
@@ -193,7 +193,7 @@ class TLContext:
         out_dtype: str | None = None,
         tile: tuple[int, int, int] | None = None,
     ) -> CompletionHandle:
-        """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``; ``tile`` is (m, k, n).
+        """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``; ``tile`` is (m, n, k).
 
         ``epilogue`` holds steps "relu", ("scale", number), ("dequant", number), ("bias", handle),
         each with an optional last item "output_tile" or "k_tile".
@@ -205,12 +205,21 @@ class TLContext:
         m, k, n = self._gemm_shape(a, b)
         tile = tile or self._ctx.default_tile
         if min(tile) < 1:
-            raise KernelError(f"composite: tile {tile} must be (m, k, n), each at least 1")
+            raise KernelError(f"composite: tile {tile} must be (m, n, k), each at least 1")
         call = self._new_call("composite", blocking=wait)
         out = self._one_piece(out_ptr, (m, n), out_dtype or a.dtype, "composite output")
         steps = tuple(_epilogue(step, (m, n)) for step in epilogue)
         message = CompositeCmd(
-            op=op, a=a.region, b=b.region, out=out, m=m, k=k, n=n, tile=tile, epilogue=steps
+            op=op,
+            a=a.region,
+            b=b.region,
+            out=out,
+            m=m,
+            k=k,
+            n=n,
+            tile=tile,
+            dtype_acc=_accumulator(a.dtype),
+            epilogue=steps,
         )
         for operand in message.regions()[0]:
             if operand.space == "hbm" and _overlaps(operand, out):
@@ -459,7 +468,10 @@ def _epilogue(step: Any, shape: tuple[int, int]) -> Epilogue:
         if len(argument.shape) > 2 or rows not in (1, shape[0]) or cols not in (1, shape[1]):
             raise KernelError(f"epilogue {name}: {argument!r} does not broadcast to {shape}")
         return Epilogue(name, scope, operand=argument.region)
-    return Epilogue(name, scope, scalar=None if argument is None else float(argument))
+    scalar = None if argument is None else float(argument)
+    if scalar is not None and isnan(scalar):
+        raise KernelError(f"epilogue {name}: its scalar is NaN; give a number")
+    return Epilogue(name, scope, scalar=scalar)
 
 
 def _overlaps(a: Region, b: Region) -> bool:

@@ -84,7 +84,7 @@ def test_tiles_prints_a_row_a_tile(shipped_session):
     shipped_session.goto_time(shipped_session.launch_window()[1])
     lines = as_text(run_command(shipped_session, "tiles")).splitlines()
     assert "4 tiles" in lines[0]
-    assert [line[1:12].strip() for line in lines[1:]] == ["0,0,0", "0,1,0", "1,0,0", "1,1,0"]
+    assert [line[1:12].strip() for line in lines[1:]] == ["0,0,0", "0,0,1", "1,0,0", "1,0,1"]
     for line in lines[1:]:
         assert {"R", "F", "G"} <= set(line.split("|")[1])
 

@@ -36,9 +36,7 @@ def test_any_walk_gives_the_memory_of_a_plain_execution(recorded):
 def test_the_writer_of_a_range_is_the_last_op_that_wrote_there(recorded):
     trace = Trace.open(recorded.trace_path)
     history = History(trace)
-    composite = next(
-        i for i in range(len(trace.ops)) if trace.ops[i].op_name == "composite_gemm"
-    )
+    composite = next(i for i in range(len(trace.ops)) if trace.ops[i].op_name == "composite_gemm")
     params = trace.ops[composite].params
     history.at(composite)
     assert history.writer("hbm", params["dst_addr"], 2) == composite

@@ -1,13 +1,13 @@
-"""Timelines, tiles, routes, memory and diffs against what is computed here from records and inputs."""
+"""Timelines, tiles, routes, memory and diffs against what is computed here from the records."""
 
 import math
 
 import numpy as np
 import pytest
 
+from kernbench.common.phys_addr import PhysAddr
 from kernbench.errors import UsageError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
-from kernbench.common.phys_addr import PhysAddr
 from kernbench.replay.timeline import CLASSES, op_class
 
 SIZES = {"m": 96, "k": 80, "n": 100, "tile": 32, "pes": 2}
@@ -74,12 +74,12 @@ def test_a_composite_has_a_row_a_tile_with_its_stages_in_order(session):
     composite = positions(session, "composite_gemm")[1]
     tiles = session.tiles(composite)
     columns = SIZES["n"] // 2
-    steps = [math.ceil(x / SIZES["tile"]) for x in (SIZES["m"], SIZES["k"], columns)]
+    steps = [math.ceil(x / SIZES["tile"]) for x in (SIZES["m"], columns, SIZES["k"])]
     assert tiles.composite == composite
     assert {row.index for row in tiles.rows} == set(np.ndindex(*steps))
     for row in tiles.rows:
         stages = [span.stage for span in row.spans]
-        last = row.index[1] == steps[1] - 1
+        last = row.index[2] == steps[2] - 1
         assert stages == ["DMA_READ", "FETCH", "GEMM"] + ["STORE", "DMA_WRITE"] * last
         assert all(a.t1 <= b.t0 for a, b in zip(row.spans, row.spans[1:], strict=False))
         for span in row.spans:
@@ -102,7 +102,9 @@ def test_every_gap_of_a_tile_is_a_recorded_wait(session):
         for before, after in zip(row.spans, row.spans[1:], strict=False):
             gap = after.t0 - before.t1
             covered = sum(
-                w.t1 - w.t0 for w in row.waits if w.t0 >= before.t1 - 1e-9 and w.t1 <= after.t0 + 1e-9
+                w.t1 - w.t0
+                for w in row.waits
+                if w.t0 >= before.t1 - 1e-9 and w.t1 <= after.t0 + 1e-9
             )
             assert covered == pytest.approx(gap, abs=1e-6)
             gaps += gap > 1e-9
@@ -206,7 +208,7 @@ def test_the_diff_of_a_composite_is_against_float64(session):
 def test_the_diff_of_a_tile_is_its_block_of_the_composites(session):
     op = positions(session, "TileToken/GEMM")[7]
     params = session.trace.ops[op].params
-    (m0, _, n0), (m, _, n) = params["origin"], params["extent"]
+    (m0, n0, _), (m, n, _) = params["origin"], params["extent"]
     diff = session.diff(op)
     composite = session.tiles(op).composite
     whole = session.diff(composite)

@@ -161,7 +161,7 @@ def test_a_gemm_record_of_adr_0052_alone_is_f32_and_not_transposed():
     assert values(store, 16, 1) == [11]
 
 
-def composite(epilogue, tile=(4, 2, 4)):
+def composite(epilogue, tile=(4, 4, 2)):
     places = [region("hbm", addr, (4, 4)) for addr in (0, 64, 128)]
     a, b, out = places
     return recorded(

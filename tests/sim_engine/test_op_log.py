@@ -353,3 +353,34 @@ def test_canonical_order_is_start_then_kind_then_insertion():
     kinds = ["math", "unknown", "gemm", "memory", "gemm"]
     records = [record(1, kind, str(i)) for i, kind in enumerate(kinds)] + [record(0, "math", "5")]
     assert [r.op_name for r in canonical_records(records)] == ["5", "3", "2", "4", "0", "1"]
+
+
+def stored_while_written(before, after):
+    """The snapshot of an HBM source that held ``before`` at the start and ``after`` at the end."""
+    store, pending = MemoryStore(), set()
+    logger = OpLogger(store, is_pending=lambda space, addr, nbytes: addr in pending)
+    src = Region("hbm", 0, (2,), "f32", 8)
+    msg = DmaWriteCmd(src=src, dst_addr=64, handle_id="h1")
+    for hook, state in ((logger.record_start, before), (logger.record_end, after)):
+        pending.clear()
+        if state == "pending":
+            pending.add(0)
+        elif state is not None:
+            store.write("hbm", 0, np.array(state, np.float32))
+        hook(1.0 if hook == logger.record_start else 2.0, "n", msg)
+    snapshot = logger.records[0].params["snapshot"]
+    return None if snapshot is None else snapshot.tolist()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "snapshot"),
+    [
+        ([1, 2], [1, 2], [1, 2]),
+        (None, [1, 2], [1, 2]),
+        ("pending", [1, 2], None),
+        ([1, 2], [3, 4], None),
+        ([1, 2], "pending", None),
+    ],
+)
+def test_a_store_of_hbm_bytes_that_change_under_it_has_no_snapshot(before, after, snapshot):
+    assert stored_while_written(before, after) == snapshot

@@ -275,7 +275,7 @@ WRONG = {
     ),
     "a tile of nothing": (
         lambda tl, x, o: tl.composite("gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, tile=(0, 4, 4)),
-        "tile (0, 4, 4) must be (m, k, n), each at least 1",
+        "tile (0, 4, 4) must be (m, n, k), each at least 1",
     ),
 }  # fmt: skip
 

@@ -162,7 +162,7 @@ def test_a_k_tile_step_runs_on_every_partial_product(result):
     def kernel(a_ptr, b_ptr, out_ptr, tl):
         a, b = tl.ref(a_ptr, A.shape, "f32"), tl.ref(b_ptr, B.shape, "f32")
         steps = [("relu", "k_tile"), ("scale", 2.0)]
-        tl.wait(tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=steps, tile=(64, 16, 64)))
+        tl.wait(tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=steps, tile=(64, 64, 16)))
 
     wide_a, wide_b = A.astype(np.float64), B.astype(np.float64)
     parts = [wide_a[:, k : k + 16] @ wide_b[k : k + 16] for k in range(0, 40, 16)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from textual import events
+from textwrap import wrap
+
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.screen import Screen
@@ -11,7 +13,11 @@ from textual.widgets import Static
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import Moved, run_command
+from kernbench.replay.diff import OpDiff
+from kernbench.replay.memory import TensorView
 from kernbench.replay.text import as_text
+from kernbench.replay.tiles import Tiles
+from kernbench.replay.timeline import Timeline
 from tui.actions import BY_ID, bindings
 from tui.messages import Activate, Hint, RunCommand
 from tui.screens.help import TextScreen, help_lines
@@ -28,6 +34,8 @@ from tui.widgets.status import Crumbs, Status
 from tui.widgets.tabs import Tabs
 from tui.widgets.tiles import TilesPane
 from tui.widgets.timeline import TimelinePane
+
+_FITTED = (TensorView, OpDiff, Timeline, Tiles)  # answers whose text knows the width
 
 
 class DebuggerScreen(Screen[None], inherit_bindings=False):
@@ -63,17 +71,12 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
         """Choose the layout; cursor, active pane and tab stay."""
         self.lay_out()
 
-    # -- showing
-
     def lay_out(self) -> None:
         """Put the panes where the plan wants them and tell each whether it is active."""
-        size = self.size
-        body = (size.width, max(size.height - 3, 1))
-        self._plan = plan((size.width, size.height), body, self.active, self.tab, self.maximised)
+        self._plan = plan(self.size, self.active, self.tab, self.maximised)
         for number, pane in self.panes.items():
             region = self._plan.regions.get(number)
-            titled = number not in self._plan.tabbed
-            pane.place(region, titled, number == self.active)
+            pane.place(region, number not in self._plan.tabbed, number == self.active)
         self.tabs.display = self._plan.tabs is not None
         if self._plan.tabs is not None:
             shown = next(n for n in self._plan.tabbed if n in self._plan.regions)
@@ -100,21 +103,17 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
         """Lines over the whole screen until Esc."""
         self.app.push_screen(TextScreen(self.session, self._glyphs, title, lines))
 
-    # -- messages from widgets
-
-    def on_run_command(self, message: RunCommand) -> None:
-        """A command line from the ``:`` line or from a row."""
+    @on(RunCommand)
+    def _run_asked(self, message: RunCommand) -> None:
         self.run(message.line)
 
-    def on_hint(self, message: Hint) -> None:
-        """Candidates of a completion; empty when the command line is left."""
+    @on(Hint)
+    def _hinted(self, message: Hint) -> None:
         self.say(message.text)
 
-    def on_activate(self, message: Activate) -> None:
-        """A pane or tab was clicked."""
+    @on(Activate)
+    def _activated(self, message: Activate) -> None:
         self._do_activate(message.number)
-
-    # -- doing
 
     def run(self, line: str) -> None:
         """Run a command line: a move moves all panes, another answer opens over them."""
@@ -130,8 +129,10 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
         elif isinstance(answer, Moved) and line.startswith(("step", "next")):
             self.say("no further op that way" + (" in the focus: u widens it" * (line[0] == "n")))
         if not isinstance(answer, Moved):
-            text = as_text(answer, max(self.size.width, 100))
-            self.show_text(line, [[(part, "")] for part in text.splitlines()])
+            wide = self.size.width
+            text = as_text(answer, wide if isinstance(answer, _FITTED) else 400).splitlines()
+            parts = [wrap(row, wide, subsequent_indent="    ") or [""] for row in text]
+            self.show_text(line, [[(part, "")] for row in parts for part in row])
 
     def action_act(self, id: str) -> None:
         """Do the action of the table."""

@@ -41,12 +41,12 @@ class TextScreen(Screen[None], inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape,q,question_mark,f1,enter", "app.pop_screen", "back"),
-        ("j,down", "rows(1)", "row down"),
-        ("k,up", "rows(-1)", "row up"),
-        ("pagedown,space", "page(1)", "page down"),
-        ("pageup", "page(-1)", "page up"),
-        ("home,g", "rows(-1000000000)", "first row"),
-        ("end,G", "rows(1000000000)", "last row"),
+        ("j,down", "scroll(1)", "row down"),
+        ("k,up", "scroll(-1)", "row up"),
+        ("pagedown,space", "scroll(1, True)", "page down"),
+        ("pageup", "scroll(-1, True)", "page up"),
+        ("home,g", "scroll(-1000000000)", "first row"),
+        ("end,G", "scroll(1000000000)", "last row"),
     ]
 
     def __init__(
@@ -60,13 +60,9 @@ class TextScreen(Screen[None], inherit_bindings=False):
         self.pane.styles.width = self.pane.styles.height = "100%"
         yield self.pane
 
-    def action_rows(self, by: int) -> None:
-        """Scroll."""
-        self.pane.scroll_rows(by)
-
-    def action_page(self, by: int) -> None:
-        """Scroll by what is shown."""
-        self.pane.scroll_page(by)
+    def action_scroll(self, by: int, pages: bool = False) -> None:
+        """Scroll by rows, or by what is shown."""
+        (self.pane.scroll_page if pages else self.pane.scroll_rows)(by)
 
 
 def help_lines() -> list[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from textual.geometry import Region
+from textual.geometry import Region, Size
 
 ALL = (1, 2, 3, 4, 5, 6)
 SMALLEST = (60, 16)
@@ -20,19 +20,17 @@ class Plan:
     note: str = ""
 
 
-def plan(
-    size: tuple[int, int], body: tuple[int, int], active: int, tab: int, maximised: bool
-) -> Plan:
-    """The plan for a screen ``size`` whose panes have ``body`` (columns, rows)."""
-    width, height = body
+def plan(size: Size, active: int, tab: int, maximised: bool) -> Plan:
+    """The plan for a screen of ``size``, of which three lines are taken."""
+    width, height = size.width, max(size.height - 3, 1)
     whole = Region(0, 0, width, height)
-    if size[0] < SMALLEST[0] or size[1] < SMALLEST[1]:
+    if size.width < SMALLEST[0] or size.height < SMALLEST[1]:
         return Plan({active: whole}, note=f"small: wants {SMALLEST[0]}x{SMALLEST[1]}")
     if maximised:
         return Plan({active: whole}, note="z: all panes")
-    if size[0] >= 160 and size[1] >= 42:
+    if size.width >= 160 and size.height >= 42:
         return _grid(width, height)
-    if size[0] >= 110 and size[1] >= 30:
+    if size.width >= 110 and size.height >= 30:
         return _beside(width, height, tab if tab > 2 else 3)
     top = height * 9 // 21
     below = Region(0, top + 1, width, height - top - 1)
@@ -42,11 +40,8 @@ def plan(
 def _beside(width: int, height: int, tab: int) -> Plan:
     left, top = 36, height // 2
     right = width - left
-    regions = {
-        2: Region(0, 0, left, height),
-        1: Region(left, 0, right, top),
-        tab: Region(left, top + 1, right, height - top - 1),
-    }
+    regions = {2: Region(0, 0, left, height), 1: Region(left, 0, right, top)}
+    regions[tab] = Region(left, top + 1, right, height - top - 1)
     return Plan(regions, Region(left, top, right, 1), ALL[2:])
 
 

@@ -48,7 +48,7 @@ class CommandLine(Input):
     def action_complete(self) -> None:
         """Complete the last word as far as it is certain; hint at what is open."""
         head, space, word = self.value.rpartition(" ")
-        known = self._words.get(head, []) if space else [c.name for c in COMMANDS]
+        known = self._words.get(head.strip(), []) if space else [c.name for c in COMMANDS]
         found = sorted(name for name in known if name.startswith(word))
         if found:
             common = os.path.commonprefix(found)  # noqa: RUF071  of words, not of paths

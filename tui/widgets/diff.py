@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 
 from kernbench.replay.diff import OpDiff, OutputRow
@@ -30,7 +32,8 @@ class DiffPane(Pane):
         diff = session.diff()
         name = f" op {diff.op} {diff.name.removeprefix('TileToken/')} "
         if diff.note:
-            lines.append([(name, "bold"), (diff.note, "dim")])
+            parts = textwrap.wrap(f"{name}{diff.note}", max(width - 2, 8), initial_indent=" ")
+            lines += [[(part, "bold")] for part in parts]
             name = " "
         r = diff.row
         if r is None or diff.expected is None or diff.actual is None or diff.error is None:

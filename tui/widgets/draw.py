@@ -91,7 +91,7 @@ def column_numbers(first: int, count: int) -> Line:
 
 
 def number_cells(row: Array, known: Array | None, marked: Array, mark: Run) -> Line:
-    """Numbers in ten cells each: '-' where not ``known``, the glyph of ``mark`` where ``marked``."""
+    """Numbers in ten cells each: '-' where not ``known``, ``mark``'s glyph where ``marked``."""
     line: Line = []
     for i, value in enumerate(row):
         text = "-" if known is not None and not known[i] else number_text(value)

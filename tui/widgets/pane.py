@@ -1,13 +1,11 @@
-"""What all numbered panes share: lazy lines, rows that scroll, and repainting changed lines only.
-
-A pane asks the session while it draws, and draws only while it is displayed; so what is hidden
-costs a step nothing. It knows no other widget.
+"""What all panes share: lines drawn only while displayed (what is hidden costs a step nothing),
+rows that scroll, and repainting of changed lines only. A pane knows no other widget.
 """
 
 from __future__ import annotations
 
 from rich.segment import Segment
-from textual import events
+from textual import events, on
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -41,8 +39,6 @@ class Pane(Widget):
         self._strips: list[Strip] = []
         self._drawn: tuple[object, ...] | None = None
 
-    # -- for subclasses
-
     def draw(self, width: int, height: int) -> list[Line]:
         """The lines below the title, at most ``height``."""
         raise NotImplementedError
@@ -66,8 +62,6 @@ class Pane(Widget):
             self.top = min(max(self.top, self.at + margin - self.room + 1), self.at - margin)
         self.top = max(min(self.top, total - self.room), 0)
         return self.top
-
-    # -- for the screen
 
     def follow(self) -> None:
         """The cursor moved: forget the pick, show what is there now."""
@@ -108,8 +102,6 @@ class Pane(Widget):
         if changed:
             self.refresh(*changed)
 
-    # -- Textual
-
     def render_line(self, y: int) -> Strip:
         """One line of the pane, built with all the others if anything changed."""
         if self._drawn != (self.size, self.gap, self.titled, self.active):
@@ -144,10 +136,7 @@ class Pane(Widget):
             if line is not None:
                 self.post_message(RunCommand(line))
 
-    def on_mouse_scroll_down(self) -> None:
-        """Three rows down."""
-        self.scroll_rows(3)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Three rows up."""
-        self.scroll_rows(-3)
+    @on(events.MouseScrollDown)
+    @on(events.MouseScrollUp)
+    def _wheel(self, event: events.MouseEvent) -> None:
+        self.scroll_rows(3 if isinstance(event, events.MouseScrollDown) else -3)

@@ -10,11 +10,7 @@ from kernbench.replay.session import FOCUS_LEVELS
 from kernbench.replay.text import time_text
 from tui.widgets.draw import Line, length, strip
 
-_VERDICTS = {
-    None: ("verify not run ", "dim"),
-    True: ("verify ok ", "flight"),
-    False: ("verify FAILED ", "bad"),
-}
+_VERDICTS = {True: ("verify ok ", "flight"), False: ("verify FAILED ", "bad")}
 
 
 class LineWidget(Widget):
@@ -44,7 +40,10 @@ class Status(LineWidget):
     def __init__(self, session: ReplaySession, name: str) -> None:
         super().__init__("status")
         info = session.info()
-        self._session, self._file, self._verdict = session, name, _VERDICTS[info.verified]
+        self._session, self._file = session, name
+        self._verdict = ("verify not run ", "dim")
+        if info.verified is not None:
+            self._verdict = _VERDICTS[info.verified]
         self._state = "" if info.complete else "file cut off"
         self._state = f"{info.damaged} damaged frames" if info.damaged else self._state
 
@@ -59,7 +58,10 @@ class Status(LineWidget):
         else:
             line.append((f"  before the first of {len(session):,} ops", "bold"))
         right: Line = [(note or self._state, "mark"), ("  ", ""), self._verdict]
-        self.put([*line, (" " * max(width - length(line) - length(right), 2), ""), *right])
+        gap = width - length(line) - length(right)
+        if gap < 2 and note:
+            line[:2] = [(f" {note}", "mark")]
+        self.put([*line, (" " * max(gap, 2), ""), *right])
 
 
 class Crumbs(LineWidget):

@@ -57,17 +57,23 @@ class TilesPane(Pane):
     def _chart(self, row: TileRow, t0: float, t1: float, columns: int) -> Line:
         scale = max(t1 - t0, 1e-9) / columns
         line = [(" ", "")] * columns
-        spans = [(wait.t0, wait.t1, ".", "mark") for wait in row.waits]
-        spans += [(s.t0, s.t1, STAGE_LETTERS[s.stage], STAGE_LETTERS[s.stage]) for s in row.spans]
-        for low, high, char, style in spans:
+
+        def cells(low: float, high: float) -> range:
             first = min(max(int((low - t0) / scale), 0), columns - 1)
-            last = min(max(int((high - t0) / scale), first + 1), columns)
-            line[first:last] = [(char, style)] * (last - first)
+            return range(first, min(max(int((high - t0) / scale), first + 1), columns))
+
+        for span in row.spans:
+            for i in cells(span.t0, span.t1):
+                line[i] = (STAGE_LETTERS[span.stage],) * 2
+        heads = {cells(span.t0, span.t1)[0] for span in row.spans}
+        for wait in row.waits:  # within a stage too, but its first letter stays
+            for i in set(cells(wait.t0, wait.t1)) - heads:
+                line[i] = (".", line[i][1] or "mark")
         time = self.session.time
         if self.session.cursor >= 0 and t0 <= time < t1:
             at = min(int((time - t0) / scale), columns - 1)
             char, style = line[at]
-            line[at] = (char, f"{style}|") if char.isalpha() else (self.glyphs.bar, "mark")
+            line[at] = (char, f"{style}|") if len(style) == 1 else (self.glyphs.bar, "mark")
         return line
 
 

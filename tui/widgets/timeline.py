@@ -38,9 +38,8 @@ class TimelinePane(Pane):
         one_cube = len({(sip, cube) for sip, cube, pe in places if pe >= 0}) < 2
         labels = []
         for (sip, cube, pe), engine in zip(places, engines, strict=True):
-            where = (
-                "" if one_cube and pe >= 0 else f"s{sip}" * (sip >= 0) + f"c{cube}" * (cube >= 0)
-            )
+            named = pe < 0 or not one_cube
+            where = f"s{sip}" * (named and sip >= 0) + f"c{cube}" * (named and cube >= 0)
             labels.append(".".join(filter(None, (where, f"pe{pe}" * (pe >= 0), engine))))
         return labels
 
@@ -103,9 +102,8 @@ class TimelinePane(Pane):
 
     def _cells(self, row: TimelineRow, cursor: int | None) -> Line:
         busy = zip(row.busy.tolist(), row.classes, strict=True)
-        line = [
-            (x if share >= 0.5 else x.lower(),) * 2 if x != " " else (x, "") for share, x in busy
-        ]
+        letters = (x if share >= 0.5 else x.lower() for share, x in busy)
+        line = [(letter, letter.strip()) for letter in letters]
         if cursor is not None:
             letter = row.classes[cursor]
             free = letter == " "

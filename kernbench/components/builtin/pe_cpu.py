@@ -60,7 +60,7 @@ class PeCpu(ComponentBase):
             cycle_ns=1 / pe.clock_ghz,
             scratch_addr=scratch,
             scratch_bytes=int(pe.tcm.size_kib * 1024),
-            default_tile=(pe.tile.m, pe.tile.k, pe.tile.n),
+            default_tile=(pe.tile.m, pe.tile.n, pe.tile.k),
             store=sim.store,
             pending=sim.pending,
             events=sim.events,

@@ -41,7 +41,7 @@ class PeGemm(ComponentBase):
     def run(self, env: simpy.Environment, msg: GemmCmd | TileToken) -> Process:
         """Pay the cycles of one GEMM."""
         if isinstance(msg, TileToken):
-            m, k, n = msg.stage.params["extent"]
+            m, n, k = msg.stage.params["extent"]
             owner = msg.composite
         else:
             m, k, n, owner = msg.m, msg.k, msg.n, msg

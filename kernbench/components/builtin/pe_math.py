@@ -23,7 +23,7 @@ class PeMath(ComponentBase):
         Elements are the larger of input and output (simulator.md section 5).
         """
         if isinstance(msg, TileToken):
-            m, _, n = msg.stage.params["extent"]
+            m, n, _ = msg.stage.params["extent"]
             steps = [(m * n, op) for op in msg.stage.params["ops"]]
         else:
             shapes = [region.shape for region in (*msg.inputs, msg.out)]

@@ -88,20 +88,19 @@ class PeScheduler(ComponentBase):
             cause = token
 
     def _tiles(self, msg: CompositeCmd) -> Iterator[_Tile]:
-        """The tiles of a composite in order m, n, k; the plan of each is made when it is its
-        turn.
+        """The tiles of a composite in order m, n, k; a plan is made when it is its tile's turn.
 
         A tile has a token for each stage, so that the row of a token is that of one record.
         """
-        tile_m, tile_k, tile_n = msg.tile
+        tile_m, tile_n, tile_k = msg.tile
         for i, m0 in enumerate(range(0, msg.m, tile_m)):
             for j, n0 in enumerate(range(0, msg.n, tile_n)):
                 for p, k0 in enumerate(range(0, msg.k, tile_k)):
-                    origin = (m0, k0, n0)
+                    origin = (m0, n0, k0)
                     extent = (
                         min(tile_m, msg.m - m0),
-                        min(tile_k, msg.k - k0),
                         min(tile_n, msg.n - n0),
+                        min(tile_k, msg.k - k0),
                     )
                     stages = self._plan(msg, origin, extent)
                     yield [
@@ -109,7 +108,7 @@ class PeScheduler(ComponentBase):
                             cmd=msg.cmd,
                             resumed_by=msg.resumed_by,
                             composite=msg,
-                            index=(i, p, j),
+                            index=(i, j, p),
                             stages=stages,
                             stage_idx=s,
                         )
@@ -123,7 +122,7 @@ class PeScheduler(ComponentBase):
 
         A tile's DMA is modelled as contiguous from its first byte (simulator.md section 6).
         """
-        (m0, k0, n0), (m, k, n) = origin, extent
+        (m0, n0, k0), (m, n, k) = origin, extent
         last = k0 + k == msg.k
         a = _block(msg.a, k0, m0, k, m) if msg.transpose_a else _block(msg.a, m0, k0, m, k)
         b = _block(msg.b, n0, k0, n, k) if msg.transpose_b else _block(msg.b, k0, n0, k, n)

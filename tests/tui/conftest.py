@@ -1,0 +1,75 @@
+"""The one trace of these tests, sessions and apps on it, and snapshots of the screen as text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernbench.replay import ReplaySession
+from tui.__main__ import open_session
+from tui.app import KernbenchApp
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+UPDATE = "KERNBENCH_UPDATE_SNAPSHOTS"
+
+
+@pytest.fixture(autouse=True)
+def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.fixture(scope="session")
+def trace_path() -> Path:
+    return Path(__file__).parents[2] / "traces" / "matmul.msgpack"
+
+
+@pytest.fixture
+def session(trace_path: Path) -> ReplaySession:
+    return open_session(trace_path, None)
+
+
+def screen_text(app: Any) -> str:
+    """What the screen shows, without colours, as lines."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+Driver = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+@pytest.fixture
+def drive(session: ReplaySession) -> Driver:
+    """``async with drive(80, 24, "s", "s") as pilot``: an app that has got those keys."""
+
+    @asynccontextmanager
+    async def run(
+        width: int, height: int, *keys: str, ascii_only: bool = False
+    ) -> AsyncIterator[Any]:
+        app = KernbenchApp(session, "matmul.msgpack", ascii_only)
+        async with app.run_test(size=(width, height)) as pilot:
+            await pilot.pause()
+            await pilot.press(*keys)
+            await pilot.pause()
+            yield pilot
+
+    return run
+
+
+@pytest.fixture
+def same_as_file() -> Callable[[str, str], None]:
+    """Compare a screen with ``snapshots/NAME.txt``; rewrite the file if the variable is set."""
+
+    def check(name: str, text: str) -> None:
+        path = SNAPSHOTS / f"{name}.txt"
+        if os.environ.get(UPDATE):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"no snapshot {path.name}; {UPDATE}=1 pytest tests/tui writes it"
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
