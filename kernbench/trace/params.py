@@ -81,7 +81,7 @@ class _Group:
 def _signature(values: Iterable[Any]) -> Any:
     """Equal for values of one structure: the types, and those inside lists and tuples."""
     types = tuple(map(type, values))
-    if _CONTAINERS.keys().isdisjoint(types):
+    if tuple not in types and list not in types:
         return types
     return types, *[_signature(v) for v in values if type(v) in _CONTAINERS]
 

@@ -74,9 +74,11 @@ class _Numbers(dict[Any, int]):
 
 def _nbytes(params: dict[str, Any]) -> int:
     """Bytes that an op moves, or of its output; 0 where its params do not say."""
-    for name in ("nbytes", "out_nbytes"):
-        if isinstance(params.get(name), int):
-            return min(max(int(params[name]), 0), (1 << 63) - 1)
+    found = params.get("nbytes")
+    if found is None:
+        found = params.get("out_nbytes")
+    if isinstance(found, int):
+        return found if 0 <= found < 1 << 63 else 0
     try:
         return nbytes_of(params["shape_out"], params.get("dtype_out") or params["dtype"])
     except (KeyError, TypeError, UsageError):

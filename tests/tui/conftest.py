@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -33,10 +35,15 @@ def session(trace_path: Path) -> ReplaySession:
     return open_session(trace_path, None)
 
 
-def screen_text(app: Any) -> str:
-    """What the screen shows, without colours, as lines."""
-    strips = app.screen._compositor.render_strips()
-    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+@pytest.fixture
+def as_text_of() -> Callable[[Any], str]:
+    """What the screen of an app shows, without colours, as lines."""
+
+    def text(app: Any) -> str:
+        strips = app.screen._compositor.render_strips()
+        return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+    return text
 
 
 Driver = Callable[..., AbstractAsyncContextManager[Any]]
@@ -73,3 +80,13 @@ def same_as_file() -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run ``async def`` tests of this folder."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True

@@ -7,7 +7,7 @@ import numpy as np
 from kernbench.replay import ReplaySession
 from kernbench.replay.memory import MemoryEntry, TensorView
 from kernbench.replay.text import number_text
-from tui.widgets.draw import Glyphs, Line, clip, column_numbers, flat2, number_cells, window
+from tui.widgets.draw import Glyphs, Line, clip, column_numbers, flat2, length, number_cells, window
 from tui.widgets.pane import Pane
 
 
@@ -65,20 +65,22 @@ class MemoryPane(Pane):
 
     def _numbers(self, view: TensorView, width: int, height: int) -> list[Line]:
         values, written, changed = flat2(view.values), flat2(view.written), flat2(view.changed)
-        rows, columns = max(height - 2, 1), min(max((width - 6) // 10, 1), values.shape[1])
+        low, high, mean = map(number_text, (view.minimum, view.maximum, view.mean))
+        where, missing = np.argwhere(changed), int((~written).sum())
+        shape = "x".join(map(str, view.values.shape))
+        line: Line = [(f" {view.name}{' (kept)' if self.kept else ''}", "bold")]
+        line.append((f" {view.dtype} {shape}", "title"))
+        line.append((f"  {len(where):,} changed*" * bool(len(where)), "mark"))
+        line.append((f"  {missing:,} never written" * bool(missing), "dim"))
+        stats = (f"  min {low} max {high} mean {mean} NaN {view.nans}", "title")
+        apart = length([*line, stats]) > width
+        lines = [line, [stats]] if apart else [[*line, stats]]
+        rows, columns = max(height - 1 - len(lines), 1), (width - 6) // 10
+        columns = min(max(columns, 1), values.shape[1])
         self._page = max(rows - 1, 1)
-        where = np.argwhere(changed)
         if self.seek:
             self._row, self.column = where.min(axis=0).tolist() if len(where) else (0, 0)
         self._row, self.column = window((self._row, self.column), values.shape, (rows, columns))
-        low, high, mean = map(number_text, (view.minimum, view.maximum, view.mean))
-        shape = "x".join(map(str, view.values.shape))
-        facts = f" {view.dtype} {shape} min {low} max {high} mean {mean} NaN {view.nans}"
-        missing = view.written.size - int(view.written.sum())
-        facts += f"  {missing} never written" if missing else ""
-        name = f" {view.name}{' (kept)' if self.kept else ''}"
-        note = f"  {len(where)} changed*" if len(where) else ""
-        lines: list[Line] = [[(name, "bold"), (facts, "title"), (note, "mark")]]
         lines.append([("      ", ""), *column_numbers(self.column, columns)])
         part = slice(self.column, self.column + columns)
         for r in range(self._row, min(self._row + rows, values.shape[0])):

@@ -1,0 +1,155 @@
+"""``kernbench-tui`` as a program: bad files, no terminal, scripts, and what it imports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import kernbench
+from kernbench.errors import KernbenchError
+from tui import __main__ as program
+from tui.__main__ import demo_path, main, open_session, utf8_locale
+
+
+def run(*arguments: str | Path, text: str | None = None) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments], input=text)
+
+
+def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    root = Path(kernbench.__file__).parents[1]
+    environ = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environ, timeout=60, check=False
+    )
+
+
+def test_without_a_terminal_it_prints_and_hints(trace_path: Path) -> None:
+    done = python("-m", "tui", trace_path, "--op", "40")
+    assert done.returncode == 0
+    assert "bench      matmul" in done.stdout
+    assert "op 40  TileToken/DMA_READ" in done.stdout
+    assert done.stderr.startswith("hint: no terminal")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "No such file"),
+        (lambda path: path.mkdir(), "is a directory"),
+        (lambda path: path.write_bytes(b"not a trace at all" * 9), ""),
+        (lambda path: path.write_bytes(b""), ""),
+    ],
+    ids=["missing", "directory", "other-file", "empty"],
+)
+def test_a_file_that_is_no_trace_ends_in_one_line(make, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.msgpack"
+    make(path)
+    result = run(path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_the_whole_program_ends_the_same_way(tmp_path: Path) -> None:
+    done = python("-m", "tui", tmp_path / "none")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+
+
+def test_no_file_names_demo() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "--demo" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_op_that_is_not_there_is_an_error(trace_path: Path) -> None:
+    result = run(trace_path, "--op", "152")
+    assert (result.exit_code, result.stderr[:17]) == (1, "error: no op 152;")
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"kernbench-tui, version {kernbench.__version__}\n"
+
+
+def test_a_script_prints_each_answer(trace_path: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("# a comment\n\n:goto 40\nroute   # its path\n")
+    result = run(trace_path, "--script", script)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("op 40 of 152")
+    assert "hbm_ctrl" in result.stdout
+
+
+def test_a_script_can_be_stdin(trace_path: Path) -> None:
+    assert "op 7 of 152" in run(trace_path, "--script", "-", text="goto 7\n").stdout
+
+
+def test_a_script_stops_at_the_first_error(trace_path: Path) -> None:
+    result = run(trace_path, "--script", "-", text="goto 7\ngoto 999\ngoto 8\n")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: no op 999")
+    assert "op 7 of" in result.stdout
+    assert "op 8 of" not in result.stdout
+
+
+def test_a_script_that_is_not_there_is_an_error(trace_path: Path, tmp_path: Path) -> None:
+    result = run(trace_path, "--script", tmp_path / "none")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+def test_demo_is_the_bundled_trace(trace_path: Path) -> None:
+    assert demo_path() == trace_path
+    assert "bench      matmul" in run("--demo").stdout
+
+
+def test_demo_is_found_in_the_package_of_a_wheel(tmp_path: Path, monkeypatch) -> None:
+    package = tmp_path / "kernbench"
+    (package / "traces").mkdir(parents=True)
+    monkeypatch.setattr(program.kernbench, "__file__", str(package / "__init__.py"))
+    with pytest.raises(KernbenchError, match="record one"):
+        demo_path()
+    (package / "traces" / "matmul.msgpack").write_bytes(b"x")
+    assert demo_path() == package / "traces" / "matmul.msgpack"
+
+
+def test_starts_at_the_first_op_of_the_launch(trace_path: Path) -> None:
+    session = open_session(trace_path, None)
+    assert session.time >= session.launch_window()[0]
+    assert session.starts[session.cursor - 1] < session.launch_window()[0]
+
+
+@pytest.mark.parametrize(
+    ("environ", "utf8"),
+    [
+        ({"LANG": "C.UTF-8"}, True),
+        ({"LANG": "en_US.utf8"}, True),
+        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, False),
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),
+        ({"LC_CTYPE": "de_DE.UTF-8", "LANG": "C"}, True),
+        ({}, False),
+    ],
+)
+def test_glyphs_follow_the_locale(environ: dict[str, str], utf8: bool) -> None:
+    assert utf8_locale(environ) is utf8
+
+
+@pytest.mark.parametrize(
+    ("imports", "never"),
+    [
+        ("kernbench.replay.commands, kernbench.trace", ("textual", "simpy", "greenlet")),
+        ("tui.app, tui.__main__", ("simpy", "greenlet")),
+        ("tui.__main__", ("textual",)),
+    ],
+)
+def test_imports_stay_apart(imports: str, never: tuple[str, ...]) -> None:
+    code = f"import sys, {imports}; print([n for n in {never!r} if n in sys.modules])"
+    done = python("-c", code)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
