@@ -67,7 +67,7 @@ class Diffs:
         self._trace = trace
         self._history = history
         self._last: OpDiff | None = None
-        self._last_outputs: Outputs | None = None
+        self._last_outputs: tuple[int, list[tuple[int, int, VerifyRow]]] | None = None
 
     def of(self, op: int) -> OpDiff:
         """The diff of the op at a canonical position."""
@@ -136,8 +136,16 @@ class Diffs:
 
     def outputs(self, op: int) -> Outputs:
         """Every expected tensor against memory at op ``op``, its shards and copies summed up."""
-        if self._last_outputs is not None and self._last_outputs.op == op:
-            return self._last_outputs
+        executed = self._history.executed(op)
+        if self._last_outputs is None or self._last_outputs[0] != executed:
+            self._last_outputs = (executed, self._judge_all(op))
+        totals = self._last_outputs[1]
+        return Outputs(
+            op, tuple(OutputRow(op + 1 >= after, after, n, row) for after, n, row in totals)
+        )
+
+    def _judge_all(self, op: int) -> list[tuple[int, int, VerifyRow]]:
+        """(after, shards, row) of each expected tensor."""
         groups: dict[str, list[tuple[int, VerifyRow]]] = {}
         store = self._history.at(op)
         for e in self._trace.expects:
@@ -146,13 +154,10 @@ class Diffs:
             )
             row = judge(f"{e.name}.{e.shard}", expectation, store)
             groups.setdefault(e.name, []).append((e.after, row))
-        rows = []
-        for name, members in groups.items():
-            after = max(a for a, _ in members)
-            total = _sum_up(name, [row for _, row in members])
-            rows.append(OutputRow(op + 1 >= after, after, len(members), total))
-        self._last_outputs = Outputs(op, tuple(rows))
-        return self._last_outputs
+        return [
+            (max(a for a, _ in rows), len(rows), _sum_up(name, [row for _, row in rows]))
+            for name, rows in groups.items()
+        ]
 
 
 def _sum_up(name: str, rows: list[VerifyRow]) -> VerifyRow:

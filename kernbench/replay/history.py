@@ -7,9 +7,9 @@ ever written.
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from kernbench.sim_engine.accesses import accesses
@@ -47,7 +47,6 @@ class History:
         self._trace = trace
         self._store = MemoryStore()
         self._undo: list[list[Undo]] = []
-        self._writes: list[Write] = []
         positions, self._records = trace.executable_positions, trace.executable
         self._positions: list[int] = positions.tolist()
 
@@ -55,23 +54,26 @@ class History:
         """Memory when ops 0..op have run; -1 is empty. The store is this object's own: read, do
         not keep.
         """
-        target = bisect_right(self._positions, op)
+        target = self.executed(op)
         while len(self._undo) < target:
             self._forward()
         while len(self._undo) > target:
             self._backward()
         return self._store
 
-    def writer(self, space: str, addr: int, nbytes: int) -> int | None:
-        """The op that last wrote a byte of the range, at the present op; None if none did."""
-        for write in reversed(self._writes):
-            if (
-                write.space == space
-                and write.addr < addr + nbytes
-                and addr < write.addr + write.nbytes
-            ):
-                return write.position
-        return None
+    def executed(self, op: int) -> int:
+        """How many ops have changed memory at op ``op``: memory is the same where this is."""
+        return bisect_right(self._positions, op)
+
+    @cached_property
+    def writes(self) -> tuple[Write, ...]:
+        """Every range that an op of the trace writes, in canonical order."""
+        return tuple(
+            Write(position, access.space, access.addr, access.nbytes)
+            for position, record in zip(self._positions, self._records, strict=True)
+            for access in accesses(record)
+            if access.mode == "w"
+        )
 
     def before(self, op: int) -> MemoryStore:
         """A copy (of references) of memory just before op ``op``."""
@@ -87,25 +89,11 @@ class History:
                 for addr, piece in before:
                     self._store.patch(access.space, addr, piece)
                 undo.append(Undo(access.space, access.addr, access.nbytes, before))
-                self._writes.append(
-                    Write(self._positions[index], access.space, access.addr, access.nbytes)
-                )
         execute(record, self._store)
         self._undo.append(undo)
 
     def _backward(self) -> None:
         for space, addr, nbytes, before in reversed(self._undo.pop()):
-            self._writes.pop()
             self._store.take(space, addr, nbytes)
             for start, piece in before:
                 self._store.patch(space, start, piece)
-
-
-def written(store: MemoryStore, space: str, addr: int, nbytes: int) -> npt.NDArray[np.bool_]:
-    """Which bytes of a range the store holds."""
-    mask = np.zeros(nbytes, np.bool_)
-    for start, array in store.extents(space):
-        low, high = max(start, addr), min(start + array.nbytes, addr + nbytes)
-        if low < high:
-            mask[low - addr : high - addr] = True
-    return mask

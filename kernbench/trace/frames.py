@@ -25,8 +25,8 @@ from kernbench.trace.schema import CODES, LOGS, MAGIC, TAGS, VERSION
 T = TypeVar("T")
 Columns = dict[str, npt.NDArray[Any]]
 
-_HEAD_WINDOW, _MAX_HEAD = 1 << 12, 1 << 22
-_MAX_ITEMS = 1 << 14  # of one array or map in a head
+_HEAD_WINDOW, _MAX_HEAD = 1 << 12, 1 << 24
+_MAX_ITEMS = 1 << 16  # of one array or map in a head
 _MAX_RESYNCS = 64
 _ENTRIES_A_BYTE = 1100  # of a table, at zlib's best
 _INFLATE_FREE, _INFLATE_RATIO = 1 << 26, 64  # bytes that all deflated bodies together may grow to

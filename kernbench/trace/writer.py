@@ -178,6 +178,8 @@ class TraceWriter:
         if self._file.closed:
             return
         self._flush()
+        if not self._began:
+            self.begin({}, None)
         try:
             self._file.close()
             os.replace(self._partial, self.path)

@@ -33,17 +33,14 @@ def test_any_walk_gives_the_memory_of_a_plain_execution(recorded):
         assert contents(history.at(op)) == plain(trace, op)
 
 
-def test_the_writer_of_a_range_is_the_last_op_that_wrote_there(recorded):
+def test_writes_are_those_of_the_executed_ops_in_order(recorded):
     trace = Trace.open(recorded.trace_path)
     history = History(trace)
-    composite = next(i for i in range(len(trace.ops)) if trace.ops[i].op_name == "composite_gemm")
-    params = trace.ops[composite].params
-    history.at(composite)
-    assert history.writer("hbm", params["dst_addr"], 2) == composite
-    history.at(composite - 1)
-    assert history.writer("hbm", params["dst_addr"], 2) is None
-    host_write = history.writer("hbm", params["src_a_addr"], 2)
-    assert trace.ops[host_write].op_name == "host_write"
+    names = [trace.ops[w.position].op_name for w in history.writes]
+    assert names == ["host_write"] * 4 + ["composite_gemm"] * 2
+    for write in history.writes:
+        assert trace.ops[write.position].params["dst_addr"] == write.addr
+        assert history.executed(write.position) == history.executed(write.position - 1) + 1
 
 
 def test_before_is_not_moved_by_later_steps(recorded):

@@ -70,6 +70,12 @@ def test_a_file_closed_without_an_end_counts_as_cut(tmp_path):
     assert trace.end_ns == 121.0  # of the last op
 
 
+def test_a_run_of_which_nothing_was_told_is_a_trace(tmp_path):
+    TraceWriter(tmp_path / "x.msgpack").close()
+    trace = touch(Trace.open(tmp_path / "x.msgpack"))
+    assert (len(trace.ops), trace.complete) == (0, False)
+
+
 def test_an_abandoned_run_leaves_no_file(tmp_path):
     TraceWriter(tmp_path / "x.msgpack").abandon()
     assert list(tmp_path.iterdir()) == []
@@ -270,7 +276,7 @@ def test_a_frame_that_claims_too_much_is_skipped(plain, tag, head, body):
 
 def test_deep_nesting_in_a_head_is_refused(tmp_path, plain):
     first = frames_of(plain.read_bytes())[0][1][0]
-    deep = b"\x93\xa3ops\x81\xa1x" + b"\x91" * 100_000
+    deep = b"\x93\xa3ops\x81\xa1x" + b"\xdd\x00\x00\xff\xff" * 100_000
     plain.write_bytes(plain.read_bytes()[:first] + deep)
     trace = touch(Trace.open(plain))
     assert len(trace.damaged) == 1
