@@ -107,6 +107,51 @@ def list_benches() -> None:
         click.echo(f"{name:<12} {bench.description}\n{'':<12} {params}")
 
 
+@main.command()
+@click.option("--topology", type=click.Path(), help="A topology.yaml (default: the shipped one).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def probe(topology: str | None, as_json: bool) -> None:
+    """Measure every kind of path of the empty machine; exits 1 where formula and simulation
+    differ.
+    """
+    from kernbench.probes import probe
+    from kernbench.topology import load_topology
+
+    report = probe(load_topology(topology))
+    if as_json:
+        rows = [{**asdict(row), "ok": row.ok} for row in report.rows]
+        click.echo(json.dumps({"rows": rows, "omitted": report.omitted, "ok": report.ok}))
+    else:
+        click.echo(report.as_text())
+    sys.exit(0 if report.ok else 1)
+
+
+@main.command()
+@click.option("--topology", type=click.Path(), help="A topology.yaml (default: the shipped one).")
+def info(topology: str | None) -> None:
+    """Show versions, the machine's size and peak numbers, where files are, and the benches."""
+    from importlib.metadata import version
+    from pathlib import Path
+
+    import platformdirs
+
+    from kernbench.benches import SHIPPED
+    from kernbench.probes import describe
+    from kernbench.topology import load_topology
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy"))
+    rows = {
+        "kernbench": f"{__version__} (python {python}, {libraries})",
+        **describe(load_topology(topology)),
+        "configs": str(Path(__file__).parent / "configs"),
+        "cache": str(platformdirs.user_cache_path("kernbench")),
+        "benches": ", ".join(SHIPPED),
+    }
+    for title, text in rows.items():
+        click.echo(click.wrap_text(text, 100, f"{title:<10} ", " " * 11))
+
+
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("file", type=click.Path())

@@ -10,9 +10,8 @@ from textual.binding import Binding, BindingType
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What keys do: run a command line of ``kernbench.replay.commands`` or, where it only moves
-    pixels, ``_do_METHOD(*args)`` of the debugger screen. ``footer`` is its word there, shared by a
-    pair of keys.
+    """Keys that run a command line or, to move pixels, ``_do_METHOD(*args)`` of the screen;
+    ``footer`` is the word of a pair of keys there.
     """
 
     id: str
@@ -54,8 +53,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _view("row_down", "j down", "row down", "rows", 1),
     _view("row_up", "k up", "row up", "rows", -1),
-    _view("page_down", "pagedown", "page down (Memory: its numbers)", "pages", 1),
-    _view("page_up", "pageup", "page up", "pages", -1),
+    _view("page_down", "pagedown", "page down (Memory: its numbers)", "rows", 1, True),
+    _view("page_up", "pageup", "page up", "rows", -1, True),
     _view("top", "home", "first row", "rows", -(10**9)),
     _view("bottom", "end", "last row", "rows", 10**9),
     _view("enter", "enter", "go to the row: its op, or its numbers", "enter", footer="go"),

@@ -34,8 +34,8 @@ _HOME: _Place = (0, 0, 0)  # the PE that all PE families start from
 class ProbeRow:
     """One transfer; ``bottleneck`` is its slowest link ("src -> dst (kind)") or "hbm channels".
 
-    ``bandwidth_gbs`` is bytes / simulated time, ``utilisation`` that over the bottleneck's. ``path``
-    is the way of the data (of the message, for a launch).
+    ``bandwidth_gbs`` is bytes / simulated time, ``utilisation`` that over the bottleneck's.
+    ``path`` is the way of the data (of the message, for a launch).
     """
 
     family: str
@@ -67,7 +67,7 @@ class ProbeReport:
         return all(row.ok for row in self.rows)
 
     def as_text(self) -> str:
-        """A table; rows that differ end with "DIFFERS", and are counted on the last line."""
+        """A table; rows that differ end with "DIFFERS", and the last line names them."""
         lines = [
             f"{'path':<14}{'op':<7}{'bytes':>8}{'formula ns':>13}{'simulated ns':>14}{'GB/s':>8}"
             f"{'util':>7}  bottleneck"
@@ -79,11 +79,10 @@ class ProbeReport:
                 f"  {row.bottleneck}{'' if row.ok else '  DIFFERS'}"
             )
         lines += [f"left out: {text}" for text in self.omitted]
-        wrong = sum(not row.ok for row in self.rows)
-        verdict = (
-            f"{wrong} of {len(self.rows)} rows differ" if wrong else "formula and simulation agree"
-        )
-        return "\n".join([*lines, f"{verdict} (tolerance {TOLERANCE:g} of the latency)"])
+        wrong = [f"{row.family} {row.op} of {row.nbytes}" for row in self.rows if not row.ok]
+        verdict = "differ in " + ", ".join(wrong) if wrong else "agree"
+        lines.append(f"formula and simulation {verdict} (tolerance {TOLERANCE:g} of the latency)")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ def _targets(
         ("same half", [p for p in cube if north(p) == north(_HOME)], min, "one PE in its half"),
         ("cross half", [p for p in cube if north(p) != north(_HOME)], min, "all PEs in one half"),
         ("nearest cube", others, min, "one cube a SIP"),
-        ("farthest cube", others if cubes > 1 else [], max, f"{cubes + 1} cubes a SIP"),
+        ("farthest cube", others if cubes > 1 else [], max, "fewer than three cubes a SIP"),
         ("other SIP", [p for p in slices if p[0] != _HOME[0]], min, "one SIP"),
     )
     found = {family: pick(places, key=distance) for family, places, pick, _ in choices if places}

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from kernbench.topology.spec import CubeSpec
 
 SIDES = ("N", "S", "E", "W")
 _CACHE_FILE = "cube_mesh.yaml"  # written as JSON, which is YAML and ten times as fast to read
-_LAYOUT_VERSION = 1  # of the rules below: a layout by other rules is not reused
+_RULES = 1  # the version of the rules below: a layout by others is not reused
 
 
 class Place(NamedTuple):
@@ -50,9 +49,8 @@ class CubeMesh:
 
 def source_hash(cube: CubeSpec) -> str:
     """SHA-256 over the five fields that a layout depends on."""
-    layout = (cube.pe_layout, cube.pes)
-    connections = cube.ucie.connections_per_side
-    source = (cube.size_mm, cube.mesh, cube.hbm_zone, layout, connections)
+    layout, connections = (cube.pe_layout, cube.pes), cube.ucie.connections_per_side
+    source = (_RULES, cube.size_mm, cube.mesh, cube.hbm_zone, layout, connections)
     return hashlib.sha256(repr(source).encode()).hexdigest()
 
 
@@ -70,11 +68,16 @@ def cube_mesh(cube: CubeSpec, cache_dir: Path | None = None) -> CubeMesh:
     return mesh
 
 
+def on_border(cube: CubeSpec, side: str, at: float) -> tuple[float, float]:
+    """The point, in mm, ``at`` (0 to 1 from west or north) of a side of the cube."""
+    x, y = {"N": (at, 0.0), "S": (at, 1.0), "E": (1.0, at), "W": (0.0, at)}[side]
+    return x * cube.size_mm.w, y * cube.size_mm.h
+
+
 def lay_out(cube: CubeSpec) -> CubeMesh:
     """Routers on the grid minus the HBM zone; PEs by corner; the rest at the nearest router."""
-    width, height = cube.size_mm.w, cube.size_mm.h
-    dx, dy = width / cube.mesh.cols, height / cube.mesh.rows
-    zone, count = cube.hbm_zone, cube.ucie.connections_per_side
+    width, height, zone = cube.size_mm.w, cube.size_mm.h, cube.hbm_zone
+    dx, dy, count = width / cube.mesh.cols, height / cube.mesh.rows, cube.ucie.connections_per_side
     routers = tuple(
         Place(_mm((col + 0.5) * dx), _mm((row + 0.5) * dy), row, col)
         for row in range(cube.mesh.rows)
@@ -87,20 +90,16 @@ def lay_out(cube: CubeSpec) -> CubeMesh:
         return Place(_mm(x), _mm(y), router.row, router.col)
 
     homes = _by_corner(routers, cube)
-    spread = [(k + 0.5) / count for k in range(count)]
-    sides: dict[str, Callable[[float], Place]] = {
-        "N": lambda at: nearest(at * width, 0),
-        "S": lambda at: nearest(at * width, height),
-        "E": lambda at: nearest(width, at * height),
-        "W": lambda at: nearest(0, at * height),
-    }
     return CubeMesh(
         routers=routers,
         pes=tuple(r._replace(x_mm=_mm(r.x_mm - 0.3 * dx)) for r in homes),
         hbm=tuple(r._replace(x_mm=_mm(r.x_mm + 0.3 * dx)) for r in homes),
         m_cpu=nearest(0.25 * width, 0.5 * height),
         sram=nearest(0.75 * width, 0.5 * height),
-        connections=tuple(tuple(map(sides[side], spread)) for side in SIDES),
+        connections=tuple(
+            tuple(nearest(*on_border(cube, side, (k + 0.5) / count)) for k in range(count))
+            for side in SIDES
+        ),
     )
 
 
@@ -129,35 +128,27 @@ def _mm(value: float) -> float:
     return round(value, 6)
 
 
-def _checksum(layout: object) -> str:
-    return hashlib.sha256(f"{_LAYOUT_VERSION} {json.dumps(layout)}".encode()).hexdigest()
-
-
 def _read(file: Path, key: str) -> CubeMesh | None:
-    """The layout in ``file``, or None if there is none of this ``key``, whole and by our rules."""
+    """The layout in ``file``, or None if there is none of this ``key``."""
     try:
         held = json.loads(file.read_text(encoding="utf-8"))
-        layout = held["layout"]
-        if held["source_hash"] != key or held["checksum"] != _checksum(layout):
+        if held["source_hash"] != key:
             return None
-        return CubeMesh(
-            m_cpu=Place(*layout["m_cpu"]),
-            sram=Place(*layout["sram"]),
-            connections=tuple(tuple(Place(*p) for p in side) for side in layout["connections"]),
-            **{name: tuple(Place(*p) for p in layout[name]) for name in ("routers", "pes", "hbm")},
+        routers, pes, hbm, (m_cpu, sram), *sides = (
+            tuple(Place(*place) for place in places) for places in held["layout"]
         )
+        return CubeMesh(routers, pes, hbm, m_cpu, sram, tuple(sides))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
 def _write(file: Path, key: str, mesh: CubeMesh) -> None:
-    layout = asdict(mesh)
-    held = {"source_hash": key, "checksum": _checksum(layout), "layout": layout}
+    layout = [mesh.routers, mesh.pes, mesh.hbm, (mesh.m_cpu, mesh.sram), *mesh.connections]
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fresh.write_text(json.dumps(held), encoding="utf-8")
+            fresh.write_text(json.dumps({"source_hash": key, "layout": layout}), encoding="utf-8")
             os.replace(fresh, file)
         finally:
             fresh.unlink(missing_ok=True)

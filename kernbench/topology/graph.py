@@ -1,5 +1,4 @@
-"""The machine as an immutable graph: nodes with a place, edges with a kind, and the spec they came
-from.
+"""The machine as an immutable graph: nodes with a place, edges with a kind, and their spec.
 
 Owns the frozen result of the builder. Knows nothing of time, routes or components.
 """
@@ -8,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 
 from kernbench.errors import RoutingError
 from kernbench.topology.spec import TopologySpec
@@ -39,9 +37,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One directed link: bandwidth in GB/s (bytes a ns); a routing weight of 0 means the
-    distance.
-    """
+    """One directed link; bandwidth in GB/s = bytes a ns; a routing weight of 0: the distance."""
 
     src: str
     dst: str
@@ -58,12 +54,10 @@ class TopologyGraph:
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
     spec: TopologySpec
-    _by_place: dict[tuple[int, int, int, str], str] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "nodes", MappingProxyType(dict(self.nodes)))
-        places = {(n.sip, n.cube, n.pe, n.engine): n.id for n in self.nodes.values()}
-        object.__setattr__(self, "_by_place", places)
+    @cached_property
+    def _by_place(self) -> Mapping[tuple[int, int, int, str], str]:
+        return {(n.sip, n.cube, n.pe, n.engine): n.id for n in self.nodes.values()}
 
     @cached_property
     def edge_by_ends(self) -> Mapping[tuple[str, str], Edge]:

@@ -27,7 +27,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 _HEAD_WINDOW, _MAX_HEAD = 1 << 12, 1 << 24
 _MAX_ITEMS = 1 << 16  # of one array or map in a head
-_MAX_RESYNCS = 64
+_MAX_RESYNCS = 16
 _ENTRIES_A_BYTE = 1100  # of a table, at zlib's best
 _INFLATE_FREE, _INFLATE_RATIO = 1 << 26, 64  # bytes that all deflated bodies together may grow to
 _FRAME_START = re.compile(

@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from kernbench.common.messages import WAIT_REASONS, Transfer, Wait
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.op_log import OpRecord
-from kernbench.topology.graph import TopologyGraph
 from kernbench.trace.params import ParamsEncoder
 from kernbench.trace.schema import (
     DTYPE_NAMES,
@@ -36,6 +35,9 @@ from kernbench.trace.schema import (
     pack_strings,
     plain,
 )
+
+if TYPE_CHECKING:
+    from kernbench.topology.graph import TopologyGraph
 
 CHUNK_ROWS = 8192
 QUIET_ROWS, QUIET_NS = 256, 10_000.0  # a smaller chunk, once that much simulated time has passed

@@ -11,6 +11,7 @@ from kernbench.replay.commands import COMMANDS, run_command
 from tui.actions import ACTIONS, bindings, footer_items, shown
 from tui.screens.debugger import DebuggerScreen
 from tui.screens.help import help_lines
+from tui.widgets.draw import UNICODE
 
 LOST = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+[", "ctrl+enter", "shift+enter", "ctrl+a", "ctrl+b"}
 LOST |= {f"alt+{digit}" for digit in range(10)}
@@ -25,10 +26,11 @@ def test_no_key_is_one_that_terminals_or_multiplexers_swallow() -> None:
     assert not LOST & {key for action in ACTIONS for key in action.keys}
 
 
-def test_every_action_is_a_command_line_or_a_method_of_the_screen() -> None:
+def test_every_action_is_a_command_line_or_a_method_of_the_screen(session) -> None:
+    screen = DebuggerScreen(session, "", UNICODE)
     for action in ACTIONS:
         assert bool(action.command_line) != bool(action.method), action.id
-        assert not action.method or hasattr(DebuggerScreen, f"_do_{action.method}"), action.id
+        assert not action.method or hasattr(screen, f"_do_{action.method}"), action.id
 
 
 def test_every_command_line_of_the_table_runs(session: ReplaySession) -> None:

@@ -48,9 +48,10 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
         super().__init__()
         self.session, self._glyphs = session, glyphs
         self.status, self.crumbs, self.tabs = Status(session, name), Crumbs(session), Tabs(glyphs)
-        self.timeline = TimelinePane(session, glyphs)
+        self.timeline = timeline = TimelinePane(session, glyphs)
+        self._do_zoom, self._do_fit = timeline.zoom, timeline.fit
         kinds: list[type[Pane]] = [OpsPane, TilesPane, MemoryPane, RoutePane, DiffPane]
-        self.panes = {1: self.timeline, **{k.number: k(session, glyphs) for k in kinds}}
+        self.panes = {1: timeline, **{k.number: k(session, glyphs) for k in kinds}}
         words = {"goto": ["start", "end"], "memory": session.memories.names}
         self.line, self.notice = CommandLine(words), Static(id="notice", markup=False)
         self.active, self.tab, self.maximised = 1, 2, False
@@ -177,11 +178,9 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
         self.maximised = not self.maximised
         self.lay_out()
 
-    def _do_rows(self, by: int) -> None:
-        self.panes[self.active].scroll_rows(by)
-
-    def _do_pages(self, by: int) -> None:
-        self.panes[self.active].scroll_page(by)
+    def _do_rows(self, by: int, pages: bool = False) -> None:
+        pane = self.panes[self.active]
+        (pane.scroll_page if pages else pane.scroll_rows)(by)
 
     def _do_enter(self) -> None:
         line = self.panes[self.active].enter()
@@ -191,12 +190,6 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
     def _do_pan(self, by: int) -> None:
         if not self.panes[self.active].pan(by):
             self.timeline.pan(by)
-
-    def _do_zoom(self, factor: float) -> None:
-        self.timeline.zoom(factor)
-
-    def _do_fit(self) -> None:
-        self.timeline.fit()
 
     def _do_redraw(self) -> None:
         self.refresh(layout=True)

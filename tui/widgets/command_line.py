@@ -61,9 +61,6 @@ class CommandLine(Input):
         """Enter: run it, remember it."""
         event.stop()
         line = event.value.strip().removeprefix(":").strip()
-        if not line:
-            self.action_leave()
-            return
         self.display = False
-        self._past.append(line)
-        self.post_message(RunCommand(line))
+        self._past += [line] if line else []
+        self.post_message(RunCommand(line) if line else Hint(""))

@@ -32,8 +32,8 @@ class DiffPane(Pane):
         diff = session.diff()
         name = f" op {diff.op} {diff.name.removeprefix('TileToken/')} "
         if diff.note:
-            parts = textwrap.wrap(f"{name}{diff.note}", max(width - 2, 8), initial_indent=" ")
-            lines += [[(part, "bold")] for part in parts]
+            parts = textwrap.wrap(f"{name.strip()}: {diff.note}", max(width - 2, 8))
+            lines += [[(f" {part}", "bold")] for part in parts]
             name = " "
         r = diff.row
         if r is None or diff.expected is None or diff.actual is None or diff.error is None:

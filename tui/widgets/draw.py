@@ -1,14 +1,10 @@
-"""Lines of text runs and how they become strips: styles, glyphs, clipping, grids of numbers.
-
-Colours are those of the Okabe-Ito palette; a letter or glyph always says the same.
-"""
+"""Lines of text runs and how they become strips; a letter or glyph says what a colour says."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 from rich.segment import Segment
 from rich.style import Style
@@ -21,6 +17,7 @@ Line = list[Run]
 Array = npt.NDArray[Any]
 
 _INK = {"R": "#ffffff", "C": "#ffffff", "?": "#ffffff"}
+# after Okabe and Ito: tell apart without red against green
 _PALETTE = "#e69f00 #f0e442 #0072b2 #56b4e9 #cc79a7 #00b894 #a0a0a0 #9a5b00 #606060"
 _CLASSES = dict(zip("GMRWFSHC?", _PALETTE.split(), strict=True))
 _BLUE, _AMBER, _BLACK = "#56b4e9", "#ffb000", "#000000"
@@ -102,5 +99,4 @@ def number_cells(row: Array, known: Array | None, marked: Array, mark: Run) -> L
 
 def window(at: tuple[int, int], shape: tuple[int, ...], room: tuple[int, int]) -> list[int]:
     """The origin nearest to ``at`` of a window of ``room`` (rows, columns) within ``shape``."""
-    origin: list[int] = np.maximum(np.minimum(at, np.subtract(shape, room)), 0).tolist()
-    return origin
+    return [max(min(x, n - r), 0) for x, n, r in zip(at, shape, room, strict=True)]

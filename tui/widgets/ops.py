@@ -67,7 +67,7 @@ class OpsPane(Pane):
         facts = session.details(session.cursor)
         source = session.source(session.cursor)
         text = source.text[source.line - 1].strip() if 0 < source.line <= len(source.text) else ""
-        rows = [(f"{facts.row.name} ({facts.row.kind}) in lane {facts.slot}", "bold")]
+        rows = [(f"{facts.row.name} in lane {facts.slot}", "bold")]
         rows.append((f"{facts.row.t_start:.3f} to {facts.row.t_end:.3f} ns", ""))
         rows += [(f"#{facts.cmd} {facts.call}, {facts.site}", ""), (f"> {text}", "bold")]
         for node, reason, t0, t1, holder in facts.waits:

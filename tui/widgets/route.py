@@ -28,19 +28,20 @@ class RoutePane(Pane):
 
     def _leg(self, leg: Leg, count: str, width: int) -> list[Line]:
         last, hops = leg.hops[-1], len(leg.hops) - 1
+        kind = max(len(hop.edge_kind) for hop in leg.hops)
         size = f" {leg.nbytes:,} B in {leg.bursts} burst(s), {hops} hops from t={leg.t0:,.2f} ns"
         lines: list[Line] = [
             [(f" {count}{leg.hops[0].node} {self.glyphs.arrow} {last.node}", "bold")],
             [(size, "title")],
-            [(f"{'arrive':>9} {'wait':>7}  {'leave':>9} {'mm':>5} {'link':<19} node", "dim")],
+            [(f"{'arrive':>9} {'wait':>7}  {'leave':>9} {'mm':>5} {'link':<{kind}} node", "dim")],
         ]
         for hop in leg.hops:
             waited = hop.wait > 1e-9
             line: Line = [(f"{hop.arrive - leg.t0:>+9.2f} ", "")]
             line.append((f"{hop.wait:>7.2f}{'!' if waited else ' '} ", "mark" if waited else "dim"))
             line.append((f"{hop.leave - leg.t0:>+9.2f} {hop.distance_mm:>5.2f} ", ""))
-            line.append((f"{hop.edge_kind[:19]:<19} ", "flight"))
-            lines.append([*line, (hop.node[-max(width - 55, 8) :], "")])
+            line.append((f"{hop.edge_kind:<{kind}} ", "flight"))
+            lines.append([*line, (hop.node[-max(width - 36 - kind, 8) :], "")])
         parts = f" {leg.transit_ns:.2f} on the way + {leg.wait_ns:.2f} waiting"
         total = f" = {last.arrive - leg.t0:.2f} ns to the last node"
         return [*lines, [(parts + total, "title")]]

@@ -8,9 +8,13 @@ from textual.widget import Widget
 from kernbench.replay import ReplaySession
 from kernbench.replay.session import FOCUS_LEVELS
 from kernbench.replay.text import time_text
-from tui.widgets.draw import Line, length, strip
+from tui.widgets.draw import Line, Run, length, strip
 
-_VERDICTS = {True: ("verify ok ", "flight"), False: ("verify FAILED ", "bad")}
+_VERDICTS: dict[bool | None, Run] = {
+    True: ("verify ok ", "flight"),
+    False: ("verify FAILED ", "bad"),
+}
+_VERDICTS[None] = ("verify not run ", "dim")
 
 
 class LineWidget(Widget):
@@ -41,9 +45,7 @@ class Status(LineWidget):
         super().__init__("status")
         info = session.info()
         self._session, self._file = session, name
-        self._verdict = ("verify not run ", "dim")
-        if info.verified is not None:
-            self._verdict = _VERDICTS[info.verified]
+        self._verdict = _VERDICTS[info.verified]
         self._state = "" if info.complete else "file cut off"
         self._state = f"{info.damaged} damaged frames" if info.damaged else self._state
 

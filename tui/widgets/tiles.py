@@ -9,8 +9,6 @@ from kernbench.replay.tiles import STAGE_LETTERS, TileRow, Tiles
 from tui.widgets.draw import Line
 from tui.widgets.pane import Pane
 
-_WAITED = 22  # cells for how long a tile waited, and for what
-
 
 class TilesPane(Pane):
     """Time spans what the visible rows span, so scrolling down also moves right."""
@@ -31,13 +29,14 @@ class TilesPane(Pane):
         first = self.first_row(len(tiles.rows), room, tiles.current)
         rows = tiles.rows[first : first + room]
         t0, t1 = min(row.spans[0].t0 for row in rows), max(row.spans[-1].t1 for row in rows)
-        label = max(len(_index(row)) for row in rows) + 2
-        chart = max(width - label - _WAITED, 8)
+        names = [",".join(map(str, row.index)) for row in rows]
+        label = max(map(len, names)) + 2
+        chart = max(width - label - 22, 8)  # beside: how long it waited, for what
         lines = [self._head(tiles, t0, t1), self._legend()]
-        for i, row in enumerate(rows, first):
+        for i, (row, index) in enumerate(zip(rows, names, strict=True), first):
             here = i == tiles.current
             style = "pick" if i == self.pick else "here" if here else "title"
-            name = f"{'>' if here else ' '}{_index(row)}".ljust(label - 1)
+            name = f"{'>' if here else ' '}{index}".ljust(label - 1)
             strip = self._chart(row, t0, t1, chart)
             lines.append([(name, style), (" ", ""), *strip, *_waited(row)])
         return lines
@@ -77,12 +76,7 @@ class TilesPane(Pane):
         return line
 
 
-def _index(row: TileRow) -> str:
-    return ",".join(map(str, row.index))
-
-
 def _waited(row: TileRow) -> Line:
-    """How long the tile waited, and for what most."""
     by: Counter[str] = Counter()
     for wait in row.waits:
         by[wait.reason] += wait.t1 - wait.t0  # type: ignore[assignment]  # ns

@@ -13,7 +13,6 @@ from tui.widgets.draw import Glyphs, Line, clip
 from tui.widgets.pane import Pane
 
 _UNITS = (("ms", 1e6), ("us", 1e3), ("ns", 1.0))
-_TICK = 12  # cells between two ticks at least
 
 
 class TimelinePane(Pane):
@@ -31,7 +30,6 @@ class TimelinePane(Pane):
         self.fit()
 
     def _labels(self) -> list[str]:
-        """``pe3.pe_gemm``; the place of its cube in front where there are several, or no PE."""
         nodes = self.session.trace.nodes
         places = np.stack([nodes.sip, nodes.cube, nodes.pe], 1)[self.components].tolist()
         engines = [nodes.engine[c] for c in self.components]
@@ -102,16 +100,13 @@ class TimelinePane(Pane):
 
     def _cells(self, row: TimelineRow, cursor: int | None) -> Line:
         busy = zip(row.busy.tolist(), row.classes, strict=True)
-        letters = (x if share >= 0.5 else x.lower() for share, x in busy)
-        line = [(letter, letter.strip()) for letter in letters]
+        line = [(x, x.strip()) for x in (x if share >= 0.5 else x.lower() for share, x in busy)]
         if cursor is not None:
-            letter = row.classes[cursor]
-            free = letter == " "
-            line[cursor] = (self.glyphs.bar, "mark") if free else (line[cursor][0], f"{letter}|")
+            letter, style = row.classes[cursor], line[cursor][1]
+            line[cursor] = (style, f"{letter}|") if style else (self.glyphs.bar, "mark")
         return line
 
     def _minimap(self, label: int, columns: int) -> Line:
-        """The whole run, what of it the window shows, and the cursor."""
         low, high = (int(min(max(t / self.end, 0), 1) * (columns - 1)) for t in (self.t0, self.t1))
         line = [(self.glyphs.rule, "rule")] * columns
         line[low : high + 1] = [(self.glyphs.thick, "flight")] * (high + 1 - low)
@@ -121,7 +116,7 @@ class TimelinePane(Pane):
 
     def _ruler(self, label: int, columns: int) -> Line:
         span = self.t1 - self.t0
-        least = span / columns * _TICK
+        least = span / columns * 12  # cells between two ticks
         step = 10.0 ** math.floor(math.log10(least))
         step *= next(m for m in (1, 2, 5, 10) if step * m >= least * (1 - 1e-9))
         largest = max(abs(self.t0), abs(self.t1))

@@ -9,47 +9,36 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Literal, Protocol
 
 from kernbench.common.phys_addr import PhysAddr, UnitType
 from kernbench.errors import RoutingError
 
 __all__ = ["AddressResolver", "PathRouter", "RoutingError"]
 
-Adjacency = Mapping[str, list[tuple[str, float]]]
+Adjacency = defaultdict[str, list[tuple[str, float]]]
 Policy = Literal["pe", "mcpu_dma", "memory", "node"]
 
 _MCPU_DMA_EXCLUDE = frozenset({"pe_internal", "pe_to_router"})
 _UCIE_KINDS = frozenset(
-    {
-        "ucie_internal",
-        "ucie_conn_to_router",
-        "router_to_ucie_conn",
-        "ucie_conn_to_noc",
-        "noc_to_ucie_conn",
-        "ucie_mesh",
-        "io_to_cube",
-        "cube_to_io",
-    }
+    "ucie_internal ucie_conn_to_router router_to_ucie_conn ucie_conn_to_noc noc_to_ucie_conn "
+    "ucie_mesh io_to_cube cube_to_io".split()
 )
 
-
-class _MemoryMap(Protocol):
-    @property
-    def hbm_total_gb(self) -> int: ...
-    @property
-    def slices_per_cube(self) -> int: ...
-
-
-class _Cube(Protocol):
-    @property
-    def memory_map(self) -> _MemoryMap: ...
-
-
-class _Spec(Protocol):
-    @property
-    def cube(self) -> _Cube: ...
+# The names, each made from what stands beside it; sip, cube and pe are numbers.
+Name = Callable[..., str]
+cube_prefix: Name = "sip{}.cube{}".format  # sip, cube: what all names of a cube begin with
+pe_prefix: Name = "sip{}.cube{}.pe{}".format  # sip, cube, pe: what ``find_path`` takes
+pe_node: Name = "sip{}.cube{}.pe{}.{}".format  # sip, cube, pe, engine such as "pe_dma"
+cube_node: Name = "sip{}.cube{}.{}".format  # sip, cube, "m_cpu" or "sram"
+hbm_node: Name = "sip{}.cube{}.hbm_ctrl.pe{}".format  # sip, cube, the pe whose slice it is
+router_node: Name = "sip{}.cube{}.r{}c{}".format  # sip, cube, row from north, column from west
+ucie_node: Name = "sip{}.cube{}.ucie_{}".format  # sip, cube, side: N, S, E or W
+ucie_conn_node: Name = "sip{}.cube{}.ucie_{}.conn{}".format  # ... and k, from the west or north
+io_node: Name = "sip{}.{}.{}".format  # sip, "io0", "pcie_ep" or "io_cpu" or "io_noc"
+io_conn_node: Name = "sip{}.{}.ucie.conn{}".format  # sip, "io0", k: to cube k of the top row
+switch_node: Name = "fabric.switch{}".format  # i: between the SIPs
 
 
 class _Edge(Protocol):
@@ -66,74 +55,19 @@ class _Edge(Protocol):
 
 
 class Graph(Protocol):
-    """What routing needs of a topology."""
+    """What routing needs of a topology; of its spec, ``cube.memory_map``."""
 
     @property
     def nodes(self) -> Mapping[str, object]: ...
     @property
     def edges(self) -> Iterable[_Edge]: ...
     @property
-    def spec(self) -> _Spec: ...
+    def spec(self) -> Any: ...
 
 
-def sip_prefix(sip: int) -> str:
-    """What the names of all nodes of a SIP begin with (without the dot)."""
-    return f"sip{sip}"
-
-
-def cube_prefix(sip: int, cube: int) -> str:
-    """What the names of all nodes of a cube begin with (without the dot)."""
-    return f"{sip_prefix(sip)}.cube{cube}"
-
-
-def pe_prefix(sip: int, cube: int, pe: int) -> str:
-    """What the names of a PE's engines begin with; ``find_path`` takes it."""
-    return f"{cube_prefix(sip, cube)}.pe{pe}"
-
-
-def pe_node(sip: int, cube: int, pe: int, engine: str) -> str:
-    """An engine of a PE, such as "pe_dma"."""
-    return f"{pe_prefix(sip, cube, pe)}.{engine}"
-
-
-def cube_node(sip: int, cube: int, name: str) -> str:
-    """A node of a cube that belongs to no PE: "m_cpu", "sram"."""
-    return f"{cube_prefix(sip, cube)}.{name}"
-
-
-def hbm_node(sip: int, cube: int, pe: int) -> str:
-    """The controller of the HBM slice of one PE."""
-    return cube_node(sip, cube, f"hbm_ctrl.pe{pe}")
-
-
-def router_node(sip: int, cube: int, row: int, col: int) -> str:
-    """A router of the mesh; row 0 is the north edge, column 0 the west."""
-    return cube_node(sip, cube, f"r{row}c{col}")
-
-
-def ucie_node(sip: int, cube: int, side: str) -> str:
-    """The UCIe port on one side (N, S, E, W) of a cube."""
-    return cube_node(sip, cube, f"ucie_{side}")
-
-
-def ucie_conn_node(sip: int, cube: int, side: str, k: int) -> str:
-    """Connection ``k`` of a UCIe port, counted from the west or north."""
-    return f"{ucie_node(sip, cube, side)}.conn{k}"
-
-
-def io_node(sip: int, io_id: str, name: str) -> str:
-    """A node of an IO chiplet ("io0"): "pcie_ep", "io_cpu", "io_noc"."""
-    return f"{sip_prefix(sip)}.{io_id}.{name}"
-
-
-def io_conn_node(sip: int, io_id: str, k: int) -> str:
-    """The UCIe connection of an IO chiplet to cube ``k`` of the top row."""
-    return io_node(sip, io_id, f"ucie.conn{k}")
-
-
-def switch_node(i: int) -> str:
-    """A PCIe switch between the SIPs."""
-    return f"fabric.switch{i}"
+def local_name(node_id: str, in_cube: bool) -> str:
+    """The name of a node within its cube, or else within its SIP or the fabric."""
+    return node_id.split(".", 2 if in_cube else 1)[-1]
 
 
 class AddressResolver:
@@ -196,26 +130,24 @@ class _Search:
 
     def to(self, goal: str) -> tuple[tuple[str, ...], float]:
         """Shortest path and its length in mm; RoutingError if there is none."""
+        best = self._best
         while goal not in self._settled:
             if not self._heap:
                 raise RoutingError(f"no path from {self._start} to {goal}")
-            self._settle(*heapq.heappop(self._heap))
+            distance, node = heapq.heappop(self._heap)
+            if node in self._settled:
+                continue
+            self._settled.add(node)
+            for neighbor, weight in self._adj.get(node, ()):
+                through = distance + weight
+                if through < best.get(neighbor, math.inf):
+                    best[neighbor] = through
+                    self._prev[neighbor] = node
+                    heapq.heappush(self._heap, (through, neighbor))
         path = [goal]
         while path[-1] != self._start:
             path.append(self._prev[path[-1]])
-        return tuple(reversed(path)), self._best[goal]
-
-    def _settle(self, distance: float, node: str) -> None:
-        if node in self._settled:
-            return
-        self._settled.add(node)
-        best = self._best
-        for neighbor, weight in self._adj.get(node, ()):
-            through = distance + weight
-            if through < best.get(neighbor, math.inf):
-                best[neighbor] = through
-                self._prev[neighbor] = node
-                heapq.heappush(self._heap, (through, neighbor))
+        return tuple(reversed(path)), best[goal]
 
 
 class PathRouter:
@@ -228,17 +160,13 @@ class PathRouter:
         self._adj_mcpu_dma = _adjacency(edges, _MCPU_DMA_EXCLUDE)
         self._adj_local = _adjacency(edges, _UCIE_KINDS)
         # The exclusion holds within a cube too: M_CPU DMA never crosses a PE pipeline.
-        self._adj_mcpu_local = _adjacency(edges, _UCIE_KINDS | _MCPU_DMA_EXCLUDE)
-        # (policy, same cube) -> graph; a policy that does not ask about the cube has one twice.
-        self._graphs: dict[tuple[Policy, bool], Adjacency] = {
-            ("pe", True): self._adj_local,
-            ("pe", False): self._adj,
-            ("mcpu_dma", True): self._adj_mcpu_local,
-            ("mcpu_dma", False): self._adj_mcpu_dma,
-            ("memory", True): self._adj_mcpu_dma,
-            ("memory", False): self._adj_mcpu_dma,
-            ("node", True): self._adj_all,
-            ("node", False): self._adj_all,
+        mcpu_local = _adjacency(edges, _UCIE_KINDS | _MCPU_DMA_EXCLUDE)
+        # policy -> the graph between cubes, and the one within a cube
+        self._graphs: dict[Policy, tuple[Adjacency, Adjacency]] = {
+            "pe": (self._adj, self._adj_local),
+            "mcpu_dma": (self._adj_mcpu_dma, mcpu_local),
+            "memory": (self._adj_mcpu_dma, self._adj_mcpu_dma),
+            "node": (self._adj_all, self._adj_all),
         }
         self._searches: dict[tuple[Policy, bool, str], _Search] = {}
         self._paths: dict[tuple[Policy, str, str], tuple[tuple[str, ...], float]] = {}
@@ -274,19 +202,16 @@ class PathRouter:
             local = _same_cube(src, dst)
             search = self._searches.get((policy, local, src))
             if search is None:
-                search = _Search(self._graphs[policy, local], src)
+                search = _Search(self._graphs[policy][local], src)
                 self._searches[policy, local, src] = search
             found = self._paths[policy, src, dst] = search.to(dst)
         return found
 
     def _dijkstra(self, start: str, goal: str) -> list[str]:
-        return self._run_dijkstra(self._adj, start, goal)
+        return self._dijkstra_with_dist(start, goal)[0]
 
     def _dijkstra_with_dist(self, start: str, goal: str) -> tuple[list[str], float]:
         return self._run_dijkstra_with_dist(self._adj, start, goal)
-
-    def _run_dijkstra(self, adj: Adjacency, start: str, goal: str) -> list[str]:
-        return self._run_dijkstra_with_dist(adj, start, goal)[0]
 
     def _run_dijkstra_with_dist(
         self, adj: Adjacency, start: str, goal: str
@@ -295,13 +220,10 @@ class PathRouter:
         return list(path), distance
 
 
-def _adjacency(
-    edges: list[_Edge], exclude: Iterable[str] = ()
-) -> defaultdict[str, list[tuple[str, float]]]:
-    excluded = frozenset(exclude)
-    adj: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+def _adjacency(edges: list[_Edge], exclude: Collection[str] = ()) -> Adjacency:
+    adj: Adjacency = defaultdict(list)
     for edge in edges:
-        if edge.kind not in excluded:
+        if edge.kind not in exclude:
             adj[edge.src].append((edge.dst, edge.routing_weight_mm or edge.distance_mm))
     return adj
 

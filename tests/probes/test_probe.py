@@ -1,0 +1,212 @@
+"""``kernbench probe`` and ``info``: formula and simulation agree on every machine, or say where
+not.
+"""
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from kernbench.cli import main
+from kernbench.components.builtin.hbm_ctrl import HbmCtrl
+from kernbench.policy.routing.router import PathRouter
+from kernbench.probes import describe, probe
+from kernbench.probes.probe import SIZES
+from kernbench.topology import TopologySpec, build_topology
+from kernbench.topology.spec import (
+    ComponentSpec,
+    CubeMeshSpec,
+    HbmSpec,
+    HbmZoneSpec,
+    MemoryMapSpec,
+    MeshSpec,
+    SipsSpec,
+)
+
+FAMILIES = [
+    *("host to HBM write", "HBM to host read"),
+    *("own slice read", "own slice write", "same half read", "same half write"),
+    *("cross half read", "cross half write", "nearest cube read", "nearest cube write"),
+    *("farthest cube read", "farthest cube write", "other SIP read", "other SIP write"),
+    *("m_cpu to HBM write", "launch launch"),
+]
+
+
+class SlowHbm(HbmCtrl):
+    """A user's model of the HBM: a nanosecond later than the spec says."""
+
+    def burst(self, now, addr, nbytes, owner):
+        start, access, service = super().burst(now, addr, nbytes, owner)
+        return start, access + 1, service
+
+
+def kernbench(*args):
+    return CliRunner().invoke(main, list(args))
+
+
+def small_spec(cube=None, pe=None, sips=1, cubes=(1, 1)):
+    """The shipped machine with fewer SIPs and cubes, and some fields of cube and PE replaced."""
+    spec = TopologySpec()
+    return replace(
+        spec,
+        system=replace(spec.system, sips=SipsSpec(count=sips)),
+        sip=replace(spec.sip, cube_mesh=CubeMeshSpec(*cubes)),
+        cube=replace(spec.cube, **(cube or {})),
+        pe=replace(spec.pe, **(pe or {})),
+    )
+
+
+def dma(**fields):
+    return {"dma": replace(TopologySpec().pe.dma, **fields)}
+
+
+@pytest.fixture(scope="module")
+def report(shipped):
+    return probe(shipped)
+
+
+def pick(report, family, op, nbytes=4096):
+    (row,) = (r for r in report.rows if (r.family, r.op, r.nbytes) == (family, op, nbytes))
+    return row
+
+
+def test_every_family_is_there_at_every_size(report):
+    assert list(dict.fromkeys(f"{r.family} {r.op}" for r in report.rows)) == FAMILIES
+    for family in FAMILIES[:-1]:
+        assert [r.nbytes for r in report.rows if f"{r.family} {r.op}" == family] == list(SIZES)
+    assert report.omitted == ()
+
+
+def test_formula_and_simulation_agree_on_the_shipped_machine(report):
+    assert report.ok, report.as_text()
+
+
+def test_the_formula_of_a_read_of_the_own_slice_by_hand(report):
+    row = pick(report, "own slice", "read")
+    request = 2 + 0.013 + 32 / 256  # router, 1.3 mm of wire at 0.01 ns/mm, 32 B
+    data = 2 + 0.013 + 4096 / 256
+    assert row.formula_ns == pytest.approx(20 + request + 30 + data)
+    assert row.bandwidth_gbs == pytest.approx(4096 / row.simulated_ns)
+
+
+def test_farther_means_later_and_longer(shipped, report):
+    families = ["own slice", "same half", "cross half", "nearest cube", "farthest cube"]
+    for op in ("read", "write"):
+        for nbytes in SIZES:
+            times = [pick(report, family, op, nbytes).simulated_ns for family in families]
+            assert times == sorted(set(times))
+    router = PathRouter(shipped)
+    ends = [pick(report, family, "write").path[-1] for family in families]
+    distances = [router.find_path_with_distance("sip0.cube0.pe0", end)[1] for end in ends]
+    assert distances == sorted(set(distances))
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "gbs"),
+    [("own slice", "router", 256), ("farthest cube", "ucie", 128), ("other SIP", "(pcie)", 63)],
+)
+def test_the_bottleneck_is_the_slowest_link_and_fills_up(report, family, kind, gbs):
+    for op in ("read", "write"):
+        row = pick(report, family, op, 1 << 20)
+        assert kind in row.bottleneck
+        assert row.utilisation == pytest.approx(row.bandwidth_gbs / gbs)
+        assert 0.9 < row.utilisation < 1
+
+
+def test_slow_channels_are_the_bottleneck(layout_cache):
+    slow = build_topology(small_spec({"hbm": HbmSpec(channel_bw_gbs=4)}), layout_cache)
+    row = pick(probe(slow), "own slice", "read", 1 << 20)
+    assert row.bottleneck == "hbm channels"
+    assert row.utilisation == pytest.approx(row.bandwidth_gbs / 32)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        small_spec({"pes": 1, "memory_map": MemoryMapSpec(slices_per_cube=1)}),
+        small_spec({"pes": 16, "memory_map": MemoryMapSpec(slices_per_cube=16)}),
+        small_spec(
+            {"mesh": MeshSpec(3, 5), "hbm_zone": HbmZoneSpec(1, 1, 1, 2)}, cubes=(2, 2), sips=3
+        ),
+        small_spec({"hbm": HbmSpec(channels=16, interleave_bytes=64, channel_bw_gbs=5)}),
+        small_spec({"hbm": HbmSpec(channels=8, interleave_bytes=2048)}),
+        small_spec({"hbm": HbmSpec(channels=8, interleave_bytes=2048, channel_bw_gbs=3)}),
+        small_spec({"hbm": HbmSpec(channels=1, access_ns=0)}, dma(burst_bytes=1024)),
+        small_spec(pe=dma(burst_bytes=1 << 16, setup_ns=0, to_router_bw_gbs=40)),
+        small_spec(pe=dma(burst_bytes=6144)),
+    ],
+    ids=lambda spec: (
+        f"{spec.cube.pes}pe-{spec.cube.hbm.interleave_bytes}-{spec.pe.dma.burst_bytes}"
+    ),
+)
+def test_formula_and_simulation_agree_on_other_machines(layout_cache, spec):
+    report = probe(build_topology(spec, layout_cache))
+    assert report.ok, report.as_text()
+
+
+def test_what_a_machine_lacks_is_left_out_with_a_word(layout_cache):
+    one = small_spec({"pes": 1, "memory_map": MemoryMapSpec(slices_per_cube=1)})
+    report = probe(build_topology(one, layout_cache))
+    assert {r.family for r in report.rows} == {
+        *("host to HBM", "HBM to host", "own slice", "m_cpu to HBM", "launch")
+    }
+    assert [text.split(" (")[0] for text in report.omitted] == [
+        *("same half", "cross half", "nearest cube", "farthest cube", "other SIP")
+    ]
+    assert "left out: other SIP (one SIP)" in report.as_text()
+
+
+def test_a_component_that_departs_from_the_spec_is_found(layout_cache):
+    spec = small_spec()
+    slow = ComponentSpec("test_probe:SlowHbm")
+    spec = replace(spec, components=replace(spec.components, hbm_ctrl=slow))
+    report = probe(build_topology(spec, layout_cache))
+    assert not report.ok
+    assert [r.ok for r in report.rows] == [r.family == "launch" for r in report.rows]
+    assert "differ in host to HBM write of 4096" in report.as_text()
+
+
+def test_probe_exits_0_with_a_table_where_all_agree(tmp_path):
+    machine = tmp_path / "one.yaml"
+    machine.write_text("system: {sips: {count: 1}}\nsip: {cube_mesh: {w: 1, h: 1}}\n")
+    result = kernbench("probe", "--topology", str(machine))
+    assert result.exit_code == 0
+    assert "agree" in result.output.splitlines()[-1]
+    assert "DIFFERS" not in result.output
+
+
+def test_probe_exits_1_and_says_where_they_differ(tmp_path):
+    machine = tmp_path / "slow.yaml"
+    machine.write_text(
+        "system: {sips: {count: 1}}\nsip: {cube_mesh: {w: 1, h: 1}}\n"
+        "components: {hbm_ctrl: {impl: 'test_probe:SlowHbm'}}\n"
+    )
+    text = kernbench("probe", "--topology", str(machine))
+    answer = json.loads(kernbench("probe", "--topology", str(machine), "--json").output)
+    assert text.exit_code == 1
+    assert "own slice read of 65536" in text.output.splitlines()[-1]
+    assert answer["ok"] is False
+    assert {row["family"] for row in answer["rows"] if row["ok"]} == {"launch"}
+    assert answer["rows"][0].keys() >= {"formula_ns", "simulated_ns", "bottleneck", "utilisation"}
+
+
+def test_a_topology_that_is_not_there_is_one_line():
+    result = kernbench("probe", "--topology", "nowhere.yaml")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+
+
+def test_describe_counts_the_shipped_machine(shipped):
+    titles = describe(shipped)
+    assert titles["machine"] == "2 SIPs x 16 cubes x 8 PEs = 256 PEs"
+    assert titles["GEMM"].startswith("2,097.2 TFLOP/s")  # 256 x 64 x 64 x 2 at 1 GHz
+    assert titles["HBM"].startswith("65,536 GB/s")
+    assert f"{len(shipped.edges):,}" in titles["edges"]
+
+
+def test_info_names_versions_machine_files_and_benches():
+    result = kernbench("info")
+    assert result.exit_code == 0
+    assert all(len(line) <= 100 for line in result.output.splitlines() if "/" not in line)
+    for part in ("kernbench", "python", "numpy", "simpy", "256 PEs", "configs", "cache", "matmul"):
+        assert part in result.output
