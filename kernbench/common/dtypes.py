@@ -6,6 +6,8 @@ Owns every dtype name that a kernel, a record or a trace may hold. Knows no memo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,9 +17,7 @@ from kernbench.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a value may be from its reference: ``|a - r| <= atol + rtol * |r|``; 0, 0 is
-    exact.
-    """
+    """How far a value may be from its reference: |a - r| <= atol + rtol * |r|; 0, 0 is exact."""
 
     rtol: float = 0.0
     atol: float = 0.0
@@ -40,30 +40,19 @@ class DType:
         return self.numpy.itemsize
 
 
-def _row(name: str, numpy_type: object, rtol: float = 0.0) -> tuple[str, DType]:
-    return name, DType(name, np.dtype(numpy_type), Tolerance(rtol, rtol))  # type: ignore[call-overload]
-
-
-DTYPES: dict[str, DType] = dict(
-    [
-        _row("f16", np.float16, 1e-3),
-        _row("bf16", ml_dtypes.bfloat16, 1e-2),
-        _row("f32", np.float32, 1e-5),
-        _row("f64", np.float64, 1e-12),
-        _row("fp8_e4m3", ml_dtypes.float8_e4m3fn, 0.125),
-        _row("fp8_e5m2", ml_dtypes.float8_e5m2, 0.25),
-        _row("i8", np.int8),
-        _row("i16", np.int16),
-        _row("i32", np.int32),
-        _row("i64", np.int64),
-        _row("u8", np.uint8),
-        _row("u16", np.uint16),
-        _row("u32", np.uint32),
-        _row("u64", np.uint64),
-        _row("bool", np.bool_),
-    ]
+_BOUNDS: tuple[tuple[str, Any, float], ...] = (
+    ("f16", np.float16, 1e-3),
+    ("bf16", ml_dtypes.bfloat16, 1e-2),
+    ("f32", np.float32, 1e-5),
+    ("f64", np.float64, 1e-12),
+    ("fp8_e4m3", ml_dtypes.float8_e4m3fn, 0.125),
+    ("fp8_e5m2", ml_dtypes.float8_e5m2, 0.25),
+    *((f"{sign}{bits}", f"{sign}{bits // 8}", 0.0) for sign in "iu" for bits in (8, 16, 32, 64)),
+    ("bool", np.bool_, 0.0),
 )
+DTYPES = {n: DType(n, np.dtype(kind), Tolerance(bound, bound)) for n, kind, bound in _BOUNDS}
 
+_NAMES = ", ".join(DTYPES)
 _BY_NUMPY = {row.numpy: row.name for row in DTYPES.values()}
 
 
@@ -72,7 +61,7 @@ def dtype(name: str) -> DType:
     try:
         return DTYPES[name]
     except (KeyError, TypeError):
-        raise UsageError(f"unknown dtype {name!r}; valid: {', '.join(DTYPES)}") from None
+        raise UsageError(f"unknown dtype {name!r}; valid: {_NAMES}") from None
 
 
 def np_dtype(name: str) -> np.dtype[np.generic]:
@@ -82,16 +71,14 @@ def np_dtype(name: str) -> np.dtype[np.generic]:
 
 def itemsize(name: str) -> int:
     """Bytes an element of our ``name``."""
-    return dtype(name).numpy.itemsize
+    return dtype(name).itemsize
 
 
 def name_of(numpy_type: object) -> str:
     """Our name of a numpy dtype; UsageError if we have none."""
     found = _BY_NUMPY.get(np.dtype(numpy_type))  # type: ignore[call-overload]
     if found is None:
-        raise UsageError(
-            f"numpy dtype {numpy_type!r} has no counterpart; valid: {', '.join(DTYPES)}"
-        )
+        raise UsageError(f"numpy dtype {numpy_type!r} has no counterpart; valid: {_NAMES}")
     return found
 
 
@@ -102,7 +89,4 @@ def is_float(name: str) -> bool:
 
 def nbytes_of(shape: tuple[int, ...], name: str) -> int:
     """Bytes of a contiguous array of ``shape`` and dtype ``name``."""
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count * itemsize(name)
+    return prod(shape) * itemsize(name)

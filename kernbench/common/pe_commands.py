@@ -45,8 +45,8 @@ class DmaWriteCmd(MsgBase):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class GemmCmd(MsgBase):
-    """out[m, n] = a[m, k] @ b[k, n] (+ acc), accumulated in ``dtype_acc`` and rounded once.
+class ProductCmd(MsgBase):
+    """out[m, n] = a[m, k] @ b[k, n], accumulated in ``dtype_acc`` and rounded once.
 
     Shapes of ``a`` and ``b`` are as stored: (k, m) and (n, k) where the transpose flag is set.
     """
@@ -58,10 +58,16 @@ class GemmCmd(MsgBase):
     m: int
     k: int
     n: int
-    acc: Region | None = None
     dtype_acc: str = "f32"
     transpose_a: bool = False
     transpose_b: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class GemmCmd(ProductCmd):
+    """A product of tensors in TCM or HBM, added to ``acc``."""
+
+    acc: Region | None = None
 
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
         """Reads a, b and acc, writes out."""
@@ -101,25 +107,15 @@ class Epilogue:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CompositeCmd(MsgBase):
+class CompositeCmd(ProductCmd):
     """A tiled pipeline over whole operands; ``out`` lies in HBM. op "gemm": epilogue(a @ b).
 
     ``tile`` is (m, n, k).
     """
 
-    data_op: ClassVar[bool] = True
     op: str
-    a: Region
-    b: Region
-    out: Region
-    m: int
-    k: int
-    n: int
     tile: tuple[int, int, int]
-    dtype_acc: str = "f32"
     epilogue: tuple[Epilogue, ...] = ()
-    transpose_a: bool = False
-    transpose_b: bool = False
 
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
         """Reads both operands and those of the epilogue, writes out."""

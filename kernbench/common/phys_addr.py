@@ -68,9 +68,7 @@ class PhysAddr:
         if self.kind != "pe_resource":
             raise AddressError(f"kind={self.kind!r} is unknown; valid: hbm, pe_resource, io")
         if self.unit_type is None:
-            raise AddressError(
-                f"a {self.kind!r} address needs a unit_type; valid: {list(UnitType)}"
-            )
+            raise AddressError(f"a 'pe_resource' address needs a unit_type; valid: {[*UnitType]}")
         _check("pe_id", self.pe_id, MAX_PES)
         _check("offset", self.offset, 1 << _OFFSET_BITS)
         unit = int(self.unit_type) << _UNIT_SHIFT
@@ -86,16 +84,16 @@ class PhysAddr:
         if die >= MAX_CUBES:
             return cls(sip, die, "io", offset=local)
         if not local & _RESOURCE_BIT:
-            return cls(sip, die, "hbm", hbm_offset=local)
+            return cls(sip, die, "hbm", local)
         unit = local >> _UNIT_SHIFT & 0x7
         _check("unit_type", unit, len(UnitType))
         pe, offset = local >> _PE_SHIFT & 0xF, local & ((1 << _OFFSET_BITS) - 1)
-        return cls(sip, die, "pe_resource", unit_type=UnitType(unit), pe_id=pe, offset=offset)
+        return cls(sip, die, "pe_resource", 0, UnitType(unit), pe, offset)
 
     @classmethod
     def hbm_addr(cls, sip_id: int, die_id: int, hbm_offset: int) -> PhysAddr:
         """Byte ``hbm_offset`` of the HBM of one cube."""
-        return cls._checked(cls(sip_id, die_id, "hbm", hbm_offset=hbm_offset))
+        return cls(sip_id, die_id, "hbm", hbm_offset)._valid()
 
     @classmethod
     def pe_hbm_addr(
@@ -109,25 +107,18 @@ class PhysAddr:
     @classmethod
     def pe_tcm_addr(cls, sip_id: int, die_id: int, pe_id: int, offset: int) -> PhysAddr:
         """Byte ``offset`` of the TCM of one PE."""
-        return cls._resource(sip_id, die_id, UnitType.PE, pe_id, offset)
+        return cls(sip_id, die_id, "pe_resource", 0, UnitType.PE, pe_id, offset)._valid()
 
     @classmethod
     def sram_addr(cls, sip_id: int, die_id: int, offset: int) -> PhysAddr:
         """Byte ``offset`` of the SRAM of one cube."""
-        return cls._resource(sip_id, die_id, UnitType.SRAM, 0, offset)
+        return cls(sip_id, die_id, "pe_resource", 0, UnitType.SRAM, 0, offset)._valid()
 
     @classmethod
     def mcpu_addr(cls, sip_id: int, die_id: int, offset: int) -> PhysAddr:
         """Byte ``offset`` of the M_CPU window of one cube."""
-        return cls._resource(sip_id, die_id, UnitType.MCPU, 0, offset)
+        return cls(sip_id, die_id, "pe_resource", 0, UnitType.MCPU, 0, offset)._valid()
 
-    @classmethod
-    def _resource(cls, sip: int, die: int, unit: UnitType, pe: int, offset: int) -> PhysAddr:
-        address = cls(sip, die, "pe_resource", unit_type=unit, pe_id=pe, offset=offset)
-        return cls._checked(address)
-
-    @staticmethod
-    def _checked(address: PhysAddr) -> PhysAddr:
-        _check("die_id", address.die_id, MAX_CUBES)
-        address.encode()
-        return address
+    def _valid(self) -> PhysAddr:
+        self.encode()
+        return self

@@ -58,6 +58,10 @@ class Sim:
         """Carry a transaction along its path, hop by hop; ends when its last byte has landed."""
         return self.network.transfer(txn)
 
+    def read(self, request: Transaction, data: Transaction) -> simpy.Event:
+        """Carry a request, then the data that answer it; the event is that they have landed."""
+        return self.network.read(request, data)
+
 
 class _Slots:
     """The service slots of one channel, and who queues for them, first come first served."""

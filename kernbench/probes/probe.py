@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, MsgBase, Region
 from kernbench.common.messages import Transaction as Txn
@@ -22,6 +23,7 @@ from kernbench.components.builtin.pe_dma import REQUEST_BYTES
 from kernbench.policy.routing.router import AddressResolver, PathRouter, pe_prefix
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.spec import HbmSpec
 
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 TOLERANCE = 1e-6  # of the latency
@@ -92,6 +94,7 @@ class _Case:
     family: str
     op: str
     there: tuple[str, ...]
+    addr: int
     setup_ns: float
     burst_bytes: int  # 0: one piece
     serve: Callable[[GraphEngine, int], Process]
@@ -151,14 +154,14 @@ def _cases(
     overhead = graph.nodes[end_point].overhead_ns
     host = {"write": ("host to HBM", _host_write), "read": ("HBM to host", _host_read)}
     for op, (family, message) in host.items():
-        yield _Case(family, op, path, overhead, 0, _command(end_point, message, addr))
+        yield _Case(family, op, path, addr, overhead, 0, _command(end_point, message, addr))
     for family, place in targets.items():
         there = _address(graph, place)
         node = resolver.resolve(PhysAddr.decode(there))
         path = tuple(router.find_path(pe_prefix(*_HOME), node))
         for op, make in (("read", _dma_read), ("write", _dma_write)):
             serve = _command(path[0], make, there)
-            yield _Case(family, op, path, dma.setup_ns, dma.burst_bytes, serve)
+            yield _Case(family, op, path, there, dma.setup_ns, dma.burst_bytes, serve)
     m_cpu = resolver.find_m_cpu(*_HOME[:2])
     path = tuple(router.find_mcpu_dma_path(m_cpu, memory))
 
@@ -167,7 +170,7 @@ def _cases(
         txn.dst_addr = addr
         return engine.sim.transfer(txn)
 
-    yield _Case("m_cpu to HBM", "write", path, 0.0, dma.burst_bytes, transfer)
+    yield _Case("m_cpu to HBM", "write", path, addr, 0.0, dma.burst_bytes, transfer)
 
 
 def _address(graph: TopologyGraph, place: _Place) -> int:
@@ -213,12 +216,16 @@ def _row(engine: GraphEngine, case: _Case, nbytes: int) -> ProbeRow:
     simulated = env.now - t0
     env.run()
     graph, read = engine.graph, case.op == "read"
+    hbm, burst = graph.spec.cube.hbm, case.burst_bytes or nbytes
     path = case.there[::-1] if read else case.there
-    where, gbs = _bottleneck(graph, path, case.burst_bytes or nbytes, read)
-    formula = case.setup_ns + graph.spec.cube.hbm.access_ns + _header_ns(graph, path)
-    formula += _data_ns(graph, path, nbytes, case.burst_bytes or nbytes, read)
+    where, gbs = _slowest(graph, path)
+    formula = case.setup_ns + hbm.access_ns + _header_ns(graph, path)
+    formula += _data_ns(hbm, case.addr, nbytes, burst, read, gbs)
     if read:
         formula += _message_ns(graph, case.there, REQUEST_BYTES)
+    channels_gbs = nbytes / _data_ns(hbm, case.addr, nbytes, burst, read, inf)
+    if channels_gbs < gbs * (1 - TOLERANCE):
+        where, gbs = HBM_CHANNELS, channels_gbs
     rate = nbytes / simulated
     return ProbeRow(case.family, case.op, nbytes, formula, simulated, rate, where, rate / gbs, path)
 
@@ -277,46 +284,41 @@ def _message_ns(graph: TopologyGraph, path: Iterable[str], nbytes: int) -> float
     return _header_ns(graph, path) + nbytes / _slowest(graph, path)[1]
 
 
-def _busiest_ns(graph: TopologyGraph, nbytes: int) -> float:
-    """ns that the busiest channel works on a burst from a slice's interleave boundary on."""
-    hbm = graph.spec.cube.hbm
-    stride = hbm.interleave_bytes * hbm.channels
-    busiest = nbytes // stride * hbm.interleave_bytes + min(nbytes % stride, hbm.interleave_bytes)
-    return busiest / hbm.channel_bw_gbs
-
-
-def _beside(graph: TopologyGraph, burst: int, read: bool) -> int:
-    """Bursts of one stream that the channels work on at a time.
-
-    Several where a burst leaves channels free; but a memory sends a read burst after burst.
-    """
-    hbm = graph.spec.cube.hbm
-    return 1 if read else max(1, hbm.channels * hbm.interleave_bytes // burst)
-
-
 def _data_ns(
-    graph: TopologyGraph, path: Iterable[str], nbytes: int, burst: int, read: bool
+    hbm: HbmSpec, addr: int, nbytes: int, burst: int, read: bool, link_gbs: float
 ) -> float:
-    """Bytes / bottleneck: the bursts before the last at the pace of the slowest, then the last.
+    """Bytes / bottleneck, of the link and the channels that the bytes lie on.
 
-    Exact where burst and interleave x channels divide each other, as by default.
+    Where all bursts cover all channels evenly, as by default, that is nbytes / min(link, channels).
+    Else it is the longest chain of bursts: each has its channels when they are free; a memory sends
+    a burst when it has read the one before; the last is whole when link and channels are done.
     """
-    before = (nbytes - 1) // burst
-    last = nbytes - before * burst
-    link = _slowest(graph, path)[1]
-    rounds, extra = divmod(before, _beside(graph, burst, read))
-    in_memory = rounds * _busiest_ns(graph, burst) + extra * burst / link
-    paced = max(before * burst / link, in_memory)
-    return paced + max(last / link, _busiest_ns(graph, last))
+    free = [0.0] * hbm.channels
+    on_link = in_memory = done = 0.0
+    for at in range(addr, addr + nbytes, burst):
+        size = min(burst, addr + nbytes - at)
+        ready, begin = in_memory if read else on_link, 0.0
+        for channel, share in _shares(hbm, at, size):
+            begin = max(begin, ready, free[channel])
+            free[channel] = max(ready, free[channel]) + share / hbm.channel_bw_gbs
+            in_memory = max(in_memory, free[channel])
+        start = max(begin, on_link)
+        on_link = (start if read else on_link) + size / link_gbs
+        done = max(done, start + max(in_memory - begin, size / link_gbs))
+    return done
 
 
-def _bottleneck(
-    graph: TopologyGraph, path: Iterable[str], burst: int, read: bool
-) -> tuple[str, float]:
-    """What is slowest of links and memory, and its GB/s; of two alike, the link."""
-    memory = _beside(graph, burst, read) * burst / _busiest_ns(graph, burst)
-    link = _slowest(graph, path)
-    return (HBM_CHANNELS, memory) if memory < link[1] else link
+def _shares(hbm: HbmSpec, addr: int, nbytes: int) -> Iterator[tuple[int, int]]:
+    """(channel, bytes of [addr, addr + nbytes) that lie on it), where there are any."""
+    step, stride = hbm.interleave_bytes, hbm.interleave_bytes * hbm.channels
+
+    def below(end: int, channel: int) -> int:
+        return end // stride * step + min(max(end % stride - channel * step, 0), step)
+
+    for channel in range(hbm.channels):
+        share = below(addr + nbytes, channel) - below(addr, channel)
+        if share:
+            yield channel, share
 
 
 def describe(graph: TopologyGraph) -> dict[str, str]:

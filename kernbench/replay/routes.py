@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernbench.common.messages import Transfer
+from kernbench.errors import TraceFormatError
 from kernbench.trace import Trace
 
 
@@ -60,7 +61,9 @@ class Routes:
         self._trace = trace
         ids, edges = trace.node_ids, trace.edges
         self._overhead = dict(zip(ids, trace.nodes.overhead_ns.tolist(), strict=True))
-        self._ns_per_mm = float(trace.spec.get("system", {}).get("ns_per_mm", 0.0))
+        system = trace.spec.get("system")
+        speed = system.get("ns_per_mm") if isinstance(system, dict) else None
+        self._ns_per_mm = float(speed) if isinstance(speed, int | float) else 0.0
         pairs = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
         self._edges = {(ids[s], ids[d]): i for i, (s, d) in enumerate(pairs)}
 
@@ -71,7 +74,12 @@ class Routes:
         arrive, transit, waited = t0, 0.0, 0.0
         hops: list[Hop] = []
         for i, node in enumerate(path[:-1]):
-            edge = self._edges[node, path[i + 1]]
+            edge = self._edges.get((node, path[i + 1]))
+            if edge is None or i >= len(starts):
+                raise TraceFormatError(
+                    f"{self._trace.path}: a path goes from {node} to {path[i + 1]}, which no link of "
+                    "its topology does; the file is damaged: record it again"
+                )
             distance, start = float(edges.distance_mm[edge]), starts[i]
             hops.append(Hop(node, edges.kind_of(edge), distance, arrive, start - arrive, start))
             waited += start - arrive
@@ -92,5 +100,5 @@ class Routes:
 
 def _why_none(name: str) -> str:
     if name.startswith("composite_"):
-        return "a composite moves no bytes itself: its tiles do (s steps to them)"
+        return "a composite moves no bytes itself: its tiles do"
     return "this op stays inside its component: no bytes cross the network"

@@ -6,12 +6,11 @@ bytes of a tile are its composite's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kernbench.common.dtypes import nbytes_of
 from kernbench.common.messages import Region
-from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.op_log import PLACES, OpRecord
 
 
 class Access(NamedTuple):
@@ -30,63 +29,37 @@ class Regions(NamedTuple):
     write: Region | None
 
 
+# a host_write has no source, a host_read no destination, most gemms no accumulator
+_OPTIONAL = ("src", "dst", "acc")
+_LISTS = {"gemm": "epilogue", "math": "input"}
+
+
 def _region(space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Region:
-    shape = tuple(shape)
-    return Region(space, addr, shape, dtype, nbytes_of(shape, dtype))
-
-
-def _listed(p: dict[str, Any], prefix: str) -> tuple[Region, ...]:
-    columns = (p[f"{prefix}_{name}"] for name in ("spaces", "addrs", "shapes", "dtypes"))
-    return tuple(_region(*row) for row in zip(*columns, strict=True))
-
-
-def _memory(p: dict[str, Any]) -> Regions:
-    """Source and destination: a host_write has no source, a host_read no destination."""
-    src, dst = (
-        Region(p[f"{end}_space"], p[f"{end}_addr"], tuple(p["shape"]), p["dtype"], p["nbytes"])
-        if f"{end}_space" in p
-        else None
-        for end in ("src", "dst")
-    )
-    return Regions(() if src is None else (src,), dst)
-
-
-def _gemm(p: dict[str, Any]) -> Regions:
-    """Operands a and b, the accumulator (of out's dtype) where there is one, the epilogue's."""
-    dtype_in, dtype_out = p["dtype_in"], p["dtype_out"]
-    reads = [
-        _region(p["src_a_space"], p["src_a_addr"], p["shape_a"], dtype_in),
-        _region(p["src_b_space"], p["src_b_addr"], p["shape_b"], dtype_in),
-    ]
-    if "src_acc_addr" in p:
-        reads.append(_region(p["src_acc_space"], p["src_acc_addr"], p["shape_out"], dtype_out))
-    if "epilogue" in p:
-        reads += _listed(p, "epilogue")
-    return Regions(tuple(reads), _region(p["dst_space"], p["dst_addr"], p["shape_out"], dtype_out))
-
-
-def _math(p: dict[str, Any]) -> Regions:
-    out = _region(p["dst_space"], p["dst_addr"], p["shape_out"], p["dtype"])
-    return Regions(_listed(p, "input"), out)
-
-
-_BY_KIND: dict[str, Callable[[dict[str, Any]], Regions]] = {
-    "memory": _memory,
-    "gemm": _gemm,
-    "math": _math,
-}
+    return Region(space, addr, tuple(shape), dtype, nbytes_of(shape, dtype))
 
 
 def regions(record: OpRecord) -> Regions:
-    """Operands and output of ``record`` as tensors; none for kinds that are never executed."""
-    read = _BY_KIND.get(record.op_kind)
-    return read(record.params) if read is not None else Regions((), None)
+    """Operands and output of ``record`` as tensors; none for kinds that are never executed.
+
+    Those of a gemm are a, b, the accumulator (of out's dtype) where there is one, the epilogue's.
+    """
+    p, kind = record.params, record.op_kind
+    found = {
+        name: _region(*(p[key] for key in keys[:4]))
+        for name, keys in PLACES.get(kind, {}).items()
+        if keys[0] in p or name not in _OPTIONAL
+    }
+    write = found.pop("out", None) or found.pop("dst", None)
+    reads = list(found.values())
+    if kind in _LISTS and (kind == "math" or "epilogue" in p):
+        fields = ("spaces", "addrs", "shapes", "dtypes")
+        columns = (p[f"{_LISTS[kind]}_{field}"] for field in fields)
+        reads += [_region(*row) for row in zip(*columns, strict=True)]
+    return Regions(tuple(reads), write)
 
 
 def accesses(record: OpRecord) -> list[Access]:
     """Every range of bytes that ``record`` touches, reads first; empty ranges are left out."""
     reads, write = regions(record)
-    touched = [Access("r", r.space, r.addr, r.nbytes) for r in reads if r.nbytes]
-    if write is not None and write.nbytes:
-        touched.append(Access("w", write.space, write.addr, write.nbytes))
-    return touched
+    touched = [("r", r) for r in reads] + ([("w", write)] if write is not None else [])
+    return [Access(mode, r.space, r.addr, r.nbytes) for mode, r in touched if r.nbytes]

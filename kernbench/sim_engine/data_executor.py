@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from itertools import chain, repeat
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,10 +25,9 @@ from kernbench.sim_engine import verify
 from kernbench.sim_engine.accesses import Regions, regions
 from kernbench.sim_engine.memory_store import Array, MemoryStore, reinterpret
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp, Step, apply, gemm, numpy_op, rounded
-from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
+from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params, canonical_rows
 
 Ops: TypeAlias = Mapping[str, NumpyOp]
-Params: TypeAlias = dict[str, Any]
 EXECUTED = frozenset(KIND_RANK) - {"unknown"}
 
 
@@ -86,8 +87,7 @@ def _compute(record: OpRecord, touched: Regions, store: MemoryStore, ops: Ops, w
         else reinterpret(np.ascontiguousarray(snapshot), r.shape, np_dtype(r.dtype))
         for r, snapshot in zip(reads, chain(snapshots, repeat(None)), strict=False)
     ]
-    result = _COMPUTE[record.op_kind](record.params, operands, ops, wide)
-    return result.reshape(write.shape)
+    return _COMPUTE[record.op_kind](record.params, operands, ops, wide).reshape(write.shape)
 
 
 def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
@@ -124,27 +124,22 @@ class SnapshotFinding:
     max_error: float
 
 
-def snapshot_errors(record: OpRecord, store: MemoryStore) -> list[tuple[int, float]]:
-    """(operand, max error) of each snapshot that differs from ``store`` by more than D11 allows.
-
-    Bytes that ``store`` never saw differ from nothing.
-    """
-    found: list[tuple[int, float]] = []
+def _findings(position: int, record: OpRecord, store: MemoryStore) -> list[SnapshotFinding]:
+    """Snapshots that differ from ``store`` by more than D11 allows; bytes not in it never do."""
+    found = []
     snapshots = _snapshots(record)
-    if all(snapshot is None for snapshot in snapshots):
-        return found
-    for which, (r, snapshot) in enumerate(zip(regions(record).reads, snapshots, strict=False)):
+    reads = regions(record).reads if any(s is not None for s in snapshots) else ()
+    for which, (r, snapshot) in enumerate(zip(reads, snapshots, strict=False)):
         if snapshot is None:
             continue
-        try:
+        with suppress(KernbenchError):
             own = store.view(r.space, r.addr, r.shape, r.dtype)
-        except KernbenchError:
-            continue
-        if snapshot.tobytes() != own.tobytes():
-            phase1 = reinterpret(np.ascontiguousarray(snapshot), own.shape, own.dtype)
+            if snapshot.tobytes() == own.tobytes():
+                continue
+            phase1 = reinterpret(np.ascontiguousarray(snapshot), r.shape, own.dtype)
             row = verify.compare(phase1, own, dtype_row(r.dtype).tolerance)
             if not row.ok:
-                found.append((which, row.max_abs or math.inf))
+                found.append(SnapshotFinding(position, which, row.max_abs or math.inf))
     return found
 
 
@@ -153,7 +148,7 @@ class DataExecutor:
 
     ``position`` counts the records that have run, skipped ones too; ``skipped`` counts records of
     unknown kind by name, TileToken stages aside. An op that failed has not run: the next step tries
-    it again.
+    it again. VerificationError for a log whose dependency_ids lead nowhere or in a circle.
     """
 
     def __init__(
@@ -167,13 +162,9 @@ class DataExecutor:
         self.skipped: Counter[str] = Counter()
         self.findings: list[SnapshotFinding] = []
         self._initial, self._ops = self.store.snapshot(), ops
-        self._records: list[OpRecord] = []
-        self._order: list[int] = []  # rows in canonical order; a rank is an index of it
-        self._done = bytearray()  # by row
-        self._cursor = 0  # ranks below it have run or are held
-        self._held: dict[int, int] = {}  # rank -> how many of its dependencies have not run
-        self._waiting: dict[int, list[int]] = {}  # row -> ranks that it holds
-        self._freed: list[int] = []  # heap of ranks that were held
+        self._records: list[OpRecord] = []  # in canonical order; a rank is an index of it
+        self._ranks: list[int] = []  # of the records as they were given
+        self._order: list[int] = []  # ranks as they are executed
         self.extend(op_log)
 
     def extend(self, records: Sequence[OpRecord]) -> None:
@@ -182,9 +173,7 @@ class DataExecutor:
         Their dependency_ids index all records so far, these included.
         """
         base, total = len(self._records), len(self._records) + len(records)
-        t = np.fromiter((r.t_start for r in records), np.float64, len(records))
-        kinds = np.fromiter((KIND_RANK.get(r.op_kind, 3) for r in records), np.uint8, len(records))
-        latest = self._records[self._order[-1]].t_start if base else -math.inf
+        latest = self._records[-1].t_start if base else -math.inf
         for record in records:
             if record.t_start < latest or any(not 0 <= d < total for d in record.dependency_ids):
                 raise VerificationError(
@@ -192,14 +181,23 @@ class DataExecutor:
                     f"{record.dependency_ids} does not fit a log of {total} records, of which the "
                     f"earlier {base} start by {latest} ns; give the whole log, in order"
                 )
-        self._records += records
-        self._order += (canonical_order(t, kinds) + base).tolist()
-        self._done += bytes(len(records))
+        rows = canonical_rows(records)
+        ranks = self._ranks + [0] * len(records)
+        for rank, row in enumerate(rows, base):
+            ranks[base + row] = rank
+        self._order += _execution_order(
+            {
+                rank: {ranks[d] for d in records[row].dependency_ids if ranks[d] >= base}
+                for rank, row in enumerate(rows, base)
+            }
+        )
+        self._ranks = ranks
+        self._records += [records[row] for row in rows]
 
     def step(self) -> OpRecord | None:
         """Execute the next op, passing over skipped ones; None when all have run."""
-        while (rank := self._next()) is not None:
-            record = self._run(rank)
+        while self.position < len(self._order):
+            record = self._run()
             if record.op_kind in EXECUTED:
                 return record
         return None
@@ -215,8 +213,26 @@ class DataExecutor:
                 f"position {position} is not within {self.position} (now) and "
                 f"{len(self._records)} (all records); to go back make a new executor"
             )
-        while self.position < position and (rank := self._next()) is not None:
-            self._run(rank)
+        while self.position < position:
+            self._run()
+
+    def _run(self) -> OpRecord:
+        rank = self._order[self.position]
+        record = self._records[rank]
+        if record.op_kind in EXECUTED:
+            try:
+                findings = _findings(rank, record, self.store)
+                execute(record, self.store, self._ops)
+            except Exception as error:
+                where = f"op {rank} ({record.op_name} on {record.component_id})"
+                if isinstance(error, KernbenchError):
+                    raise type(error)(f"{where}: {error}") from error
+                raise VerificationError(f"{where} cannot be executed: {error!r}") from error
+            self.findings += findings
+        elif not record.op_name.startswith("TileToken"):
+            self.skipped[record.op_name] += 1
+        self.position += 1
+        return record
 
     def verify(self, expected: Mapping[str, verify.Expectation]) -> verify.VerifyReport:
         """Judge each expectation when its ``after`` ops have run; this executor goes on until then.
@@ -224,61 +240,36 @@ class DataExecutor:
         If it is already past one, a fresh executor replays the log on the initial store instead.
         """
         ordered = sorted(expected.items(), key=lambda item: item[1].after)
-        executor = self
+        executor, total = self, len(self._records)
         if ordered and ordered[0][1].after < self.position:
-            executor = DataExecutor(self._records, self._initial.snapshot(), self._ops)
+            executor = DataExecutor((), self._initial.snapshot(), self._ops)
+            executor._records, executor._order = self._records, self._order
         rows: dict[str, verify.VerifyRow] = {}
         for name, e in ordered:
-            if 0 <= e.after <= len(self._records):
+            if 0 <= e.after <= total:
                 executor.run_until(e.after)
                 rows[name] = verify.judge(name, e, executor.store)
             else:
-                note = f"to be judged after {e.after} ops of a log of {len(self._records)}"
+                note = f"to be judged after {e.after} ops of a log of {total}"
                 rows[name] = verify.missing(name, e, note)
         return verify.VerifyReport(tuple(rows[name] for name in expected))
 
-    def _next(self) -> int | None:
-        """The lowest rank that has not run and whose dependencies have."""
-        if self._freed:
-            return heappop(self._freed)
-        while self._cursor < len(self._order):
-            rank = self._cursor
-            self._cursor += 1
-            dependencies = self._records[self._order[rank]].dependency_ids
-            unmet = {d for d in dependencies if not self._done[d]}
-            if not unmet:
-                return rank
-            self._held[rank] = len(unmet)
-            for row in unmet:
-                self._waiting.setdefault(row, []).append(rank)
-        if self._held:
-            raise VerificationError(
-                f"ops {sorted(self._held)[:8]} wait for one another and can never run; "
-                "their dependency_ids form a cycle"
-            )
-        return None
 
-    def _run(self, rank: int) -> OpRecord:
-        row = self._order[rank]
-        record = self._records[row]
-        if record.op_kind in EXECUTED:
-            try:
-                errors = snapshot_errors(record, self.store)
-                execute(record, self.store, self._ops)
-            except Exception as error:
-                heappush(self._freed, rank)
-                where = f"op {rank} ({record.op_name} on {record.component_id})"
-                if isinstance(error, KernbenchError):
-                    raise type(error)(f"{where}: {error}") from error
-                raise VerificationError(f"{where} cannot be executed: {error!r}") from error
-            self.findings += [SnapshotFinding(rank, which, size) for which, size in errors]
-        elif not record.op_name.startswith("TileToken"):
-            self.skipped[record.op_name] += 1
-        self._done[row] = 1
-        self.position += 1
-        for held in self._waiting.pop(row, ()):
-            self._held[held] -= 1
-            if not self._held[held]:
-                del self._held[held]
-                heappush(self._freed, held)
-        return record
+def _execution_order(dependencies: Mapping[int, set[int]]) -> Iterable[int]:
+    """The ranks, in turn the lowest of those whose dependencies have run."""
+    if all(d < rank for rank, held in dependencies.items() for d in held):
+        return dependencies
+    sorter, ready, order = TopologicalSorter(dependencies), list[int](), list[int]()
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise VerificationError(
+            f"ops {sorted(set(error.args[1]))} wait for one another and can never run; "
+            "their dependency_ids form a cycle"
+        ) from None
+    while sorter.is_active():
+        for rank in sorter.get_ready():
+            heappush(ready, rank)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+    return order

@@ -77,9 +77,7 @@ class Recorder(Protocol):
         waits: list[Wait],
         transfers: list[Transfer],
     ) -> None:
-        """One finished op; ``row`` counts from 0 in completion order, ``dependency_ids`` are
-        rows.
-        """
+        """One finished op; ``row`` counts from 0 as ops end, ``dependency_ids`` are rows."""
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
         """A transaction that belongs to no op: launch, credit."""
@@ -104,9 +102,7 @@ class Recorder(Protocol):
         """The reference of one shard, to be judged when the first ``after`` ops have run."""
 
     def text(self, t: float, cmd: int, level: str, message: str) -> None:
-        """device_print, assert, late launch, memory warning; level: print, assert, warning,
-        error.
-        """
+        """device_print, late launch, memory warning…; level: print, assert, warning, error."""
 
     def source(self, file: str, kernel: str, text: str) -> None:
         """The text of a file that sites refer to, once, before the first command that does."""

@@ -46,11 +46,11 @@ def reinterpret(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> A
             f"{array.nbytes} bytes of {array.dtype}{array.shape} asked for as {dtype}{shape}, "
             f"which is {prod(shape) * dtype.itemsize} bytes; ask for as many as there are"
         )
+    if array.shape == shape and array.dtype == dtype:
+        return array
     if not array.nbytes:
         return np.empty(shape, dtype)
-    flat = array.reshape(-1)
-    if flat.dtype != dtype:
-        flat = flat.view(dtype)
+    flat = array.reshape(-1).view(dtype)
     return (flat if flat.flags.aligned else flat.copy()).reshape(shape)
 
 
@@ -62,6 +62,9 @@ def _cut(array: Array, low: int, high: int) -> Array:
     if low % size or high % size:
         return flat.view(np.uint8)[low:high]
     return flat[low // size : high // size]
+
+
+_NOTHING = _Extents()  # a space that was never written
 
 
 class MemoryStore:
@@ -95,9 +98,7 @@ class MemoryStore:
             extents.starts.insert(bisect_left(extents.starts, addr), addr)
         extents[addr] = data
 
-    def patch(self, space: str, addr: int, data: Array) -> None:
-        """Write inside or across extents by carving them (``write``); nothing is copied."""
-        self.write(space, addr, data)
+    patch = write  # the name of a write inside or across extents
 
     def read(
         self, space: str, addr: int, shape: tuple[int, ...] | None = None, dtype: str | None = None
@@ -106,17 +107,15 @@ class MemoryStore:
 
         MemoryStoreError (a ValueError) if no array begins there or the byte counts differ.
         """
-        array = self._array(space, addr)
+        array = self._storage.get(space, _NOTHING).get(addr)
         if array is None:
             raise self._missing(space, addr, 0, addr)
         wanted = array.dtype if dtype is None else np_dtype(dtype)
         if shape is None:
-            if wanted.itemsize == array.dtype.itemsize:
-                return array if wanted == array.dtype else array.view(wanted)
-            outer, row = array.shape[:-1], array.shape[-1] if array.ndim else 1
-            shape = (*outer, row * array.dtype.itemsize // wanted.itemsize)
-        if wanted == array.dtype and shape == array.shape:
-            return array
+            shape = array.shape
+            if wanted.itemsize != array.itemsize:  # the last axis changes, as in numpy
+                outer, row = shape[:-1], shape[-1] if shape else 1
+                shape = (*outer, row * array.itemsize // wanted.itemsize)
         return reinterpret(array, tuple(shape), wanted)
 
     def has(self, space: str, addr: int) -> bool:
@@ -135,12 +134,10 @@ class MemoryStore:
         MemoryStoreError, naming the nearest extents, if a byte of them was never written.
         """
         wanted, shape = np_dtype(dtype), tuple(shape)
-        array = self._array(space, addr)
-        if array is not None and array.shape == shape and array.dtype == wanted:
-            found = array.view()
-        else:
-            nbytes = prod(shape) * wanted.itemsize
-            found = reinterpret(self._bytes(space, addr, nbytes), shape, wanted)
+        array = self._storage.get(space, _NOTHING).get(addr)
+        if array is None or array.shape != shape or array.dtype != wanted:
+            array = self._bytes(space, addr, prod(shape) * wanted.itemsize)
+        found = reinterpret(array, shape, wanted).view()
         found.flags.writeable = False
         return found
 
@@ -174,36 +171,26 @@ class MemoryStore:
 
     def extents(self, space: str) -> list[tuple[int, Array]]:
         """(addr, array) of one space in address order; empty if nothing was ever written there."""
-        extents = self._storage.get(space)
-        return [(start, extents[start]) for start in extents.starts] if extents else []
-
-    def _array(self, space: str, addr: int) -> Array | None:
-        extents = self._storage.get(space)
-        return None if extents is None else extents.get(addr)
+        extents = self._storage.get(space, _NOTHING)
+        return [(start, extents[start]) for start in extents.starts]
 
     def _bytes(self, space: str, addr: int, nbytes: int) -> Array:
         if not nbytes:
             return np.empty(0, np.uint8)
-        extents, high = self._storage.get(space), addr + nbytes
-        if extents is None:
-            raise self._missing(space, addr, nbytes, addr)
+        extents, high, reached = self._storage.get(space, _NOTHING), addr + nbytes, addr
         first, last = extents.overlapping(addr, high)
-        starts, reached = extents.starts[first:last], addr
-        for start in starts:  # before anything is allocated: nbytes may be nonsense
+        pieces: list[Array] = []
+        for start in extents.starts[first:last]:
             if start > reached:
-                raise self._missing(space, addr, nbytes, reached)
-            reached = start + extents[start].nbytes
+                break
+            array = extents[start]
+            pieces.append(_cut(array, reached - start, min(high - start, array.nbytes)))
+            reached = start + array.nbytes
         if reached < high:
             raise self._missing(space, addr, nbytes, reached)
-        if len(starts) == 1:
-            return _cut(extents[starts[0]], addr - starts[0], high - starts[0])
-        gathered = np.empty(nbytes, np.uint8)
-        for start in starts:
-            array = extents[start].reshape(-1).view(np.uint8)
-            piece = array[max(addr - start, 0) : high - start]
-            offset = max(start - addr, 0)
-            gathered[offset : offset + piece.size] = piece
-        return gathered
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate([piece.reshape(-1).view(np.uint8) for piece in pieces])
 
     def _missing(self, space: str, addr: int, nbytes: int, gap: int) -> MemoryStoreError:
         extents = self.extents(space)

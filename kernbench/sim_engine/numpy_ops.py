@@ -156,17 +156,13 @@ def apply(
     shaped = op.kind == "shaped"
     if len(operands) != op.arity and not (shaped and len(operands) > op.arity):
         raise UsageError(f"op takes {op.arity} operands, not {len(operands)}")
-    arrays: list[Any] = list(operands)
-    if not shaped:  # those only place elements
+    with np.errstate(all="ignore"):
+        if shaped:  # those only place elements
+            return np.asarray(op.function(shape, *operands)).reshape(shape)
         work = _work_dtype(operands, op.real, wide)
         arrays = [np.asarray(x).astype(work, copy=False) for x in operands]
-    with np.errstate(all="ignore"):
-        if shaped:
-            result = op.function(shape, *arrays)
-        elif op.kind == "reduction":
-            result = op.function(arrays[0], axis=axis, keepdims=keepdims)
-        else:
-            result = op.function(*arrays)
+        options = {"axis": axis, "keepdims": keepdims} if op.kind == "reduction" else {}
+        result = op.function(*arrays, **options)
     return np.asarray(result).reshape(shape)
 
 
@@ -220,8 +216,5 @@ def gemm(
 
 def rounded(result: Array, dtype: str) -> Array:
     """``result`` as a contiguous array of our ``dtype``: the one rounding of an op."""
-    wanted = np_dtype(dtype)
-    if result.dtype == wanted and result.flags.c_contiguous:
-        return result
     with np.errstate(all="ignore"):
-        return result.astype(wanted, order="C")
+        return result.astype(np_dtype(dtype), order="C", copy=False)

@@ -6,26 +6,23 @@ no clock: times come with the calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import singledispatch
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.messages import (
-    NO_CMD,
-    HostReadCmd,
-    HostWriteCmd,
-    MsgBase,
-    Region,
-    TileToken,
-    Transfer,
-    Wait,
-)
+from kernbench.common.messages import HostReadCmd, HostWriteCmd, MsgBase, Region, TileToken
 from kernbench.common.pe_commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.event_log import Recorder
+from kernbench.sim_engine.memory_store import Array, MemoryStore
+
+Params: TypeAlias = dict[str, Any]
+OpInfo: TypeAlias = tuple[str, str, Params]
 
 KIND_RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
 
@@ -42,7 +39,7 @@ class OpRecord:
     component_id: str
     op_kind: str
     op_name: str
-    params: dict[str, Any]
+    params: Params
     dependency_ids: list[int] = field(default_factory=list)
 
 
@@ -57,20 +54,16 @@ def canonical_order(
     return np.lexsort((kind_rank, t_start))
 
 
-def canonical_records(records: Sequence[OpRecord]) -> list[OpRecord]:
-    """``records``, given in completion or t_start order, in canonical order; ids are not
-    renumbered.
-    """
+def canonical_rows(records: Sequence[OpRecord]) -> list[int]:
+    """``canonical_order`` of records given in completion or t_start order."""
     t = np.fromiter((r.t_start for r in records), np.float64, len(records))
     kinds = np.fromiter((KIND_RANK.get(r.op_kind, 3) for r in records), np.uint8, len(records))
-    return [records[i] for i in canonical_order(t, kinds)]
+    return [int(row) for row in canonical_order(t, kinds)]
 
 
-class ReadableStore(Protocol):
-    """The part of a memory store that snapshots need."""
-
-    def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        """The bytes there as an array."""
+def canonical_records(records: Sequence[OpRecord]) -> list[OpRecord]:
+    """``records`` in the order of ``canonical_rows``; ids are not renumbered."""
+    return [records[row] for row in canonical_rows(records)]
 
 
 class OpLogger:
@@ -83,7 +76,7 @@ class OpLogger:
 
     def __init__(
         self,
-        memory_store: ReadableStore | None = None,
+        memory_store: MemoryStore | None = None,
         sink: Recorder | None = None,
         keep: bool = True,
         is_pending: Callable[[str, int, int], bool] | None = None,
@@ -101,53 +94,51 @@ class OpLogger:
     @property
     def records(self) -> list[OpRecord]:
         """All records so far, stable by t_start (D2); their dependency_ids index this very list."""
-        if self._sorted < len(self._records):
-            self._sort()
+        count = len(self._records)
+        if self._sorted < count:
+            self._sorted = count
+            order = sorted(range(count), key=lambda i: self._records[i].t_start)
+            moved = dict(zip(order, range(count), strict=True))
+            self._records[:] = [self._records[i] for i in order]
+            self._position = [moved[p] for p in self._position]
+            for record in self._records:
+                record.dependency_ids = [moved[d] for d in record.dependency_ids]
         return self._records
 
-    def _sort(self) -> None:
-        count = self._sorted = len(self._records)
-        order = sorted(range(count), key=lambda i: self._records[i].t_start)
-        moved = [0] * count
-        for new, old in enumerate(order):
-            moved[old] = new
-        self._records[:] = [self._records[i] for i in order]
-        self._position = [moved[p] for p in self._position]
-        for record in self._records:
-            if record.dependency_ids:
-                record.dependency_ids = [moved[d] for d in record.dependency_ids]
-
-    def record_start(self, t: float, component_id: str, msg: Any) -> None:
-        """Service of ``msg`` starts; a tile's stage is read now, as it moves on before the end
-        (D5).
-        """
-        snap: dict[str, Any] = {}
+    def record_start(self, t: float, component_id: str, msg: MsgBase) -> None:
+        """Service of ``msg`` starts; a tile's stage is read now, before it moves on (D5)."""
+        pending: dict[str, Any] = {"t_start": t}
         if isinstance(msg, TileToken):
             stage = msg.stage
             snap = {"stage_type": stage.stage_type.name, "stage_params": dict(stage.params)}
-        source = msg.src if isinstance(msg, DmaWriteCmd) and msg.src.space == "hbm" else None
-        self._pending[id(msg)] = {
-            "t_start": t,
-            "component_id": component_id,
-            "snap": snap,
-            "source": self._look(source) if source is not None else None,
-        }
+            pending["snap"] = snap
+        elif isinstance(msg, DmaWriteCmd) and msg.src.space == "hbm":
+            pending["source"] = self._is_ready(msg.src), self._view(msg.src)
+        self._pending[id(msg)] = pending
 
-    def record_end(self, t: float, component_id: str, msg: Any) -> None:
-        """Service of ``msg`` has ended; KernbenchError if it never started."""
+    def record_end(self, t: float, component_id: str, msg: MsgBase) -> None:
+        """Service of ``msg`` has ended; KernbenchError if it never started.
+
+        Snapshots (D4) are of math inputs and of the HBM source of a dma_write; of a TCM source
+        deliberately not.
+        """
         pending = self._pending.pop(id(msg), None)
         if pending is None:
             raise KernbenchError(f"{component_id}: record_end of {msg!r} without a record_start")
         kind, name, params = _extract_op_info(msg)
-        snap = pending["snap"]
-        if snap:
+        if snap := pending.get("snap"):
+            name = f"{name}/{snap['stage_type']}"
             params["stage_type"] = snap["stage_type"]
             for key, value in snap["stage_params"].items():
                 params.setdefault(key, value)
-            name = f"{name}/{snap['stage_type']}"
-        self._add_snapshots(msg, params, pending["source"])
-        record = OpRecord(pending["t_start"], t, component_id, kind, name, params)
-        self._append(record, msg)
+        if isinstance(msg, MathCmd):
+            params["input_snapshots"] = [self._snapshot(region) for region in msg.inputs]
+        elif isinstance(msg, DmaWriteCmd) and "source" in pending:
+            # what was pending or other bytes at the start is by now a later store's
+            (ready, before), now = pending["source"], self._snapshot(msg.src)
+            same = before is None or (now is not None and before.tobytes() == now.tobytes())
+            params["snapshot"] = now if ready and same else None
+        self._append(OpRecord(pending["t_start"], t, component_id, kind, name, params), msg)
 
     def record_copy(
         self,
@@ -161,14 +152,14 @@ class OpLogger:
         shape: tuple[int, ...],
         dtype: str,
         nbytes: int,
-        snapshot: npt.NDArray[Any] | None = None,
+        snapshot: Array | None = None,
         *,
         msg: MsgBase | None = None,
         op_name: str = "ipcq_copy",
     ) -> None:
         """A copy that no component serves (D3.6); without ``snapshot`` a fresh read is tried."""
         if snapshot is None:
-            snapshot = _copy(self._look(Region(src_space, src_addr, shape, dtype, nbytes)))
+            snapshot = self._snapshot(Region(src_space, src_addr, shape, dtype, nbytes))
         params = {
             "src_space": src_space,
             "src_addr": src_addr,
@@ -179,212 +170,137 @@ class OpLogger:
             "nbytes": nbytes,
             "snapshot": snapshot,
         }
-        self._append(OpRecord(t_start, t_end, component_id, "memory", op_name, params), msg)
+        record = OpRecord(t_start, t_end, component_id, "memory", op_name, params)
+        self._append(record, msg or MsgBase())
 
-    def _append(self, record: OpRecord, msg: Any) -> None:
-        row = self.rows
+    def _append(self, record: OpRecord, msg: MsgBase) -> None:
+        msg.row = self.rows
         self.rows += 1
-        waits: list[Wait] = []
-        transfers: list[Transfer] = []
-        cmd, slot = NO_CMD, 0
-        if isinstance(msg, MsgBase):
-            msg.row, cmd, slot, transfers = row, msg.cmd, msg.slot, msg.transfers
-            waits = [(n, why, t0, t1, h.row if h else -1) for n, why, t0, t1, h in msg.waits]
-            holders = {w[4] for w in waits if w[4] >= 0}
-            if msg.resumed_by is not None and msg.resumed_by.row >= 0:
-                holders.add(msg.resumed_by.row)
-            record.dependency_ids = sorted(holders)
-            msg.waits, msg.transfers = [], []
+        waits = [(n, why, t0, t1, h.row if h else -1) for n, why, t0, t1, h in msg.waits]
+        holders = {wait[4] for wait in waits} | {msg.resumed_by.row if msg.resumed_by else -1}
+        record.dependency_ids = sorted(holders - {-1})
         if self._sink is not None:
-            self._sink.op(row, record, cmd, slot, waits, transfers)
+            self._sink.op(msg.row, record, msg.cmd, msg.slot, waits, msg.transfers)
+        msg.waits, msg.transfers = [], []
         if self._keep:
             record.dependency_ids = [self._position[d] for d in record.dependency_ids]
-            self._position.append(row)
+            self._position.append(msg.row)
             self._records.append(record)
 
-    def _add_snapshots(
-        self, msg: Any, params: dict[str, Any], source: npt.NDArray[Any] | str
-    ) -> None:
-        """D4: math inputs, and the HBM source of a dma_write; a TCM source deliberately not.
-
-        A source that was pending, or held other bytes, when the write started gives none: what lies
-        there now is a later store's.
-        """
-        if isinstance(msg, MathCmd):
-            params["input_snapshots"] = [_copy(self._look(region)) for region in msg.inputs]
-        elif isinstance(msg, DmaWriteCmd) and msg.src.space == "hbm":
-            now = _copy(self._look(msg.src))
-            if isinstance(source, str):
-                changed = source == "pending"
-            else:
-                changed = now is None or source.tobytes() != now.tobytes()
-            params["snapshot"] = None if changed else now
-
-    def _look(self, region: Region) -> npt.NDArray[Any] | str:
-        """The bytes of a region as a view, or why there is none: "pending", "unwritten"."""
+    def _is_ready(self, region: Region) -> bool:
         place = (region.space, region.addr, region.nbytes)
-        if self._is_pending is not None and self._is_pending(*place):
-            return "pending"
+        return self._is_pending is None or not self._is_pending(*place)
+
+    def _view(self, region: Region) -> Array | None:
+        """The bytes there, ready or not; None where some were never written."""
         if self._memory_store is None:
-            return "unwritten"
+            return None
         try:
             return self._memory_store.view(region.space, region.addr, region.shape, region.dtype)
         except (KernbenchError, ValueError):
-            return "unwritten"
+            return None
+
+    def _snapshot(self, region: Region) -> Array | None:
+        """A copy of the bytes there if they are ready."""
+        seen = self._view(region) if self._is_ready(region) else None
+        return None if seen is None else seen.copy()
 
 
-def _copy(seen: npt.NDArray[Any] | str) -> npt.NDArray[Any] | None:
-    return None if isinstance(seen, str) else seen.copy()
+# Where the params of a kind hold each region of its commands; "out" and "dst" are written. What
+# regions share is that of the first which a command has.
+PLACES: dict[str, dict[str, tuple[str, ...]]] = {
+    "memory": {
+        "src": ("src_space", "src_addr", "shape", "dtype", "nbytes"),
+        "dst": ("dst_space", "dst_addr", "shape", "dtype", "nbytes"),
+    },
+    "gemm": {
+        "out": ("dst_space", "dst_addr", "shape_out", "dtype_out"),
+        "a": ("src_a_space", "src_a_addr", "shape_a", "dtype_in"),
+        "b": ("src_b_space", "src_b_addr", "shape_b", "dtype_in"),
+        "acc": ("src_acc_space", "src_acc_addr", "shape_out", "dtype_out"),
+    },
+    "math": {"out": ("dst_space", "dst_addr", "shape_out", "dtype")},
+}
+_COPIES: dict[type, tuple[str, str]] = {
+    DmaReadCmd: ("dma_read", "src_addr nbytes handle_id src_space dst_space dst_addr shape dtype"),
+    DmaWriteCmd: (
+        "dma_write",
+        "src_space src_addr shape dtype dst_space dst_addr nbytes handle_id",
+    ),
+    HostWriteCmd: ("host_write", "dst_space dst_addr shape dtype nbytes"),
+    HostReadCmd: ("host_read", "src_space src_addr shape dtype nbytes"),
+}
+_GEMM = (
+    "src_a_addr src_b_addr dst_addr shape_a shape_b shape_out dtype_in dtype_out m k n src_a_space "
+    "src_b_space dst_space dtype_acc transpose_a transpose_b"
+)
+_LAYOUTS = dict.fromkeys(("layout_a", "layout_b", "layout_out"), "row_major")
 
 
-def _extract_op_info(msg: Any) -> tuple[str, str, dict[str, Any]]:
-    """(op_kind, op_name, params) of a message, per ADR-0052 D3; an unknown type is kind
-    "unknown".
-    """
-    for kind in type(msg).__mro__:
-        extract = _EXTRACT.get(kind)
-        if extract is not None:
-            return extract(msg)
+def _params(kind: str, msg: MsgBase, names: str) -> Params:
+    """The named params of a command: fields of its regions, as PLACES has them, or its own."""
+    found: Params = {}
+    for attribute, keys in PLACES[kind].items():
+        if (region := getattr(msg, attribute, None)) is not None:
+            fields = (region.space, region.addr, region.shape, region.dtype, region.nbytes)
+            found = dict(zip(keys, fields, strict=False)) | found
+    return {name: found[name] if name in found else getattr(msg, name) for name in names.split()}
+
+
+def _lists(prefix: str, regions: Iterable[Region], fields: str) -> Params:
+    """One list of each field of several regions: "addr" as <prefix>_addrs."""
+    return {f"{prefix}_{name}s": [getattr(r, name) for r in regions] for name in fields.split()}
+
+
+@singledispatch
+def _extract_op_info(msg: MsgBase) -> OpInfo:
+    """(op_kind, op_name, params) of a message (ADR-0052 D3); kind "unknown" for any other type."""
     return "unknown", type(msg).__name__, {}
 
 
-def _tile(msg: TileToken) -> tuple[str, str, dict[str, Any]]:
+@_extract_op_info.register
+def _tile(msg: TileToken) -> OpInfo:
     return "unknown", "TileToken", {"tile_index": msg.index}
 
 
-def _dma_read(msg: DmaReadCmd) -> tuple[str, str, dict[str, Any]]:
-    src, dst = msg.src, msg.dst
-    params = {
-        "src_addr": src.addr,
-        "nbytes": src.nbytes,
-        "handle_id": msg.handle_id,
-        "src_space": src.space,
-        "dst_space": dst.space,
-        "dst_addr": dst.addr,
-        "shape": src.shape,
-        "dtype": src.dtype,
-    }
-    return "memory", "dma_read", params
+@_extract_op_info.register
+def _copy(msg: DmaReadCmd | DmaWriteCmd | HostWriteCmd | HostReadCmd) -> OpInfo:
+    name, names = next(_COPIES[kind] for kind in type(msg).__mro__ if kind in _COPIES)
+    params = _params("memory", msg, names)
+    if isinstance(msg, HostWriteCmd):
+        params["snapshot"] = msg.data
+    return "memory", name, params
 
 
-def _dma_write(msg: DmaWriteCmd) -> tuple[str, str, dict[str, Any]]:
-    src = msg.src
-    params = {
-        "src_space": src.space,
-        "src_addr": src.addr,
-        "shape": src.shape,
-        "dtype": src.dtype,
-        "dst_space": "hbm",
-        "dst_addr": msg.dst_addr,
-        "nbytes": src.nbytes,
-        "handle_id": msg.handle_id,
-    }
-    return "memory", "dma_write", params
-
-
-def _host_write(msg: HostWriteCmd) -> tuple[str, str, dict[str, Any]]:
-    dst = msg.dst
-    params = {
-        "dst_space": dst.space,
-        "dst_addr": dst.addr,
-        "shape": dst.shape,
-        "dtype": dst.dtype,
-        "nbytes": dst.nbytes,
-        "snapshot": msg.data,
-    }
-    return "memory", "host_write", params
-
-
-def _host_read(msg: HostReadCmd) -> tuple[str, str, dict[str, Any]]:
-    src = msg.src
-    params = {
-        "src_space": src.space,
-        "src_addr": src.addr,
-        "shape": src.shape,
-        "dtype": src.dtype,
-        "nbytes": src.nbytes,
-    }
-    return "memory", "host_read", params
-
-
-def _gemm_params(msg: GemmCmd | CompositeCmd) -> dict[str, Any]:
-    return {
-        "src_a_addr": msg.a.addr,
-        "src_b_addr": msg.b.addr,
-        "dst_addr": msg.out.addr,
-        "shape_a": msg.a.shape,
-        "shape_b": msg.b.shape,
-        "shape_out": msg.out.shape,
-        "dtype_in": msg.a.dtype,
-        "dtype_out": msg.out.dtype,
-        "m": msg.m,
-        "k": msg.k,
-        "n": msg.n,
-        "src_a_space": msg.a.space,
-        "src_b_space": msg.b.space,
-        "dst_space": msg.out.space,
-        "dtype_acc": msg.dtype_acc,
-        "transpose_a": msg.transpose_a,
-        "transpose_b": msg.transpose_b,
-        "layout_a": "row_major",
-        "layout_b": "row_major",
-        "layout_out": "row_major",
-    }
-
-
-def _gemm(msg: GemmCmd) -> tuple[str, str, dict[str, Any]]:
-    params = _gemm_params(msg)
+@_extract_op_info.register
+def _gemm(msg: GemmCmd) -> OpInfo:
+    params = _params("gemm", msg, _GEMM) | _LAYOUTS
     if msg.acc is not None:
-        params["src_acc_addr"] = msg.acc.addr
-        params["src_acc_space"] = msg.acc.space
+        params |= _params("gemm", msg, "src_acc_addr src_acc_space")
     return "gemm", f"gemm_{msg.a.dtype}", params
 
 
-def _math(msg: MathCmd) -> tuple[str, str, dict[str, Any]]:
-    params = {
-        "op": msg.op,
-        "input_addrs": [r.addr for r in msg.inputs],
-        "input_shapes": [r.shape for r in msg.inputs],
-        "input_spaces": [r.space for r in msg.inputs],
-        "input_dtypes": [r.dtype for r in msg.inputs],
-        "dst_addr": msg.out.addr,
-        "dst_space": msg.out.space,
-        "shape_out": msg.out.shape,
-        "dtype": msg.out.dtype,
-        "axis": msg.axis,
-        "keepdims": msg.keepdims,
-        "scalars": list(msg.scalars),
-        "scalar_positions": list(msg.scalar_positions),
-    }
+@_extract_op_info.register
+def _math(msg: MathCmd) -> OpInfo:
+    params: Params = {"op": msg.op}
+    params |= _lists("input", msg.inputs, "addr shape space dtype")
+    params |= _params("math", msg, "dst_addr dst_space shape_out dtype axis keepdims")
+    params |= {"scalars": list(msg.scalars), "scalar_positions": list(msg.scalar_positions)}
     return "math", msg.op, params
 
 
-def _composite(msg: CompositeCmd) -> tuple[str, str, dict[str, Any]]:
-    params = {"op": msg.op, "out_addr": msg.out.addr, "out_nbytes": msg.out.nbytes}
-    params |= _gemm_params(msg)
-    params["tile"] = msg.tile
+@_extract_op_info.register
+def _composite(msg: CompositeCmd) -> OpInfo:
     steps = msg.epilogue
-    operands = [s.operand for s in steps if s.operand is not None]
+    params = {"op": msg.op, "out_addr": msg.out.addr, "out_nbytes": msg.out.nbytes}
+    params |= _params("gemm", msg, _GEMM) | _LAYOUTS
     params |= {
+        "tile": msg.tile,
         "epilogue": [s.op for s in steps],
         "epilogue_scopes": [s.scope for s in steps],
-        "epilogue_scalars": [float("nan") if s.scalar is None else s.scalar for s in steps],
+        "epilogue_scalars": [math.nan if s.scalar is None else s.scalar for s in steps],
         "epilogue_has_operand": [s.operand is not None for s in steps],
-        "epilogue_addrs": [r.addr for r in operands],
-        "epilogue_spaces": [r.space for r in operands],
-        "epilogue_shapes": [r.shape for r in operands],
-        "epilogue_dtypes": [r.dtype for r in operands],
     }
+    operands = [s.operand for s in steps if s.operand is not None]
+    params |= _lists("epilogue", operands, "addr space shape dtype")
     return "gemm" if msg.op == "gemm" else "math", f"composite_{msg.op}", params
-
-
-_EXTRACT: dict[type, Callable[[Any], tuple[str, str, dict[str, Any]]]] = {
-    TileToken: _tile,
-    DmaReadCmd: _dma_read,
-    DmaWriteCmd: _dma_write,
-    HostWriteCmd: _host_write,
-    HostReadCmd: _host_read,
-    GemmCmd: _gemm,
-    MathCmd: _math,
-    CompositeCmd: _composite,
-}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -147,20 +148,14 @@ def judge(name: str, expected: Expectation, store: MemoryStore) -> VerifyRow:
 
 
 def _merged(tensor: str, rows: list[VerifyRow]) -> VerifyRow:
-    return replace(
-        rows[0],
-        name=tensor,
-        ok=all(row.ok for row in rows),
-        elements=sum(row.elements for row in rows),
-        mismatches=sum(row.mismatches for row in rows),
-        max_abs=max(row.max_abs for row in rows),
-        max_rel=max(row.max_rel for row in rows),
-        max_ulp=max(row.max_ulp for row in rows),
-        nans=(sum(row.nans[0] for row in rows), sum(row.nans[1] for row in rows)),
-        infs=(sum(row.infs[0] for row in rows), sum(row.infs[1] for row in rows)),
-        first_bad=min((r.first_bad for r in rows if r.first_bad is not None), default=None),
-        note=next((f"{row.name}: {row.note}" for row in rows if row.note), ""),
-    )
+    columns = {f.name: [getattr(row, f.name) for row in rows] for f in fields(VerifyRow)}
+    merged: dict[str, Any] = {name: sum(columns[name]) for name in ("elements", "mismatches")}
+    merged |= {name: max(columns[name]) for name in ("max_abs", "max_rel", "max_ulp")}
+    merged |= {name: tuple(map(sum, zip(*columns[name], strict=True))) for name in ("nans", "infs")}
+    bad = [index for index in columns["first_bad"] if index is not None]
+    note = next((f"{row.name}: {row.note}" for row in rows if row.note), "")
+    merged |= {"first_bad": min(bad, default=None), "note": note, "ok": all(columns["ok"])}
+    return replace(rows[0], name=tensor, **merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +179,16 @@ class VerifyReport:
     def as_text(self) -> str:
         """A table of ``by_tensor`` with its notes below, at most 100 columns wide."""
         rows = self.by_tensor()
-        table = [_HEADER, *(_cells(row) for row in rows)]
+        table = [_HEADER, *map(_cells, rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         widths[0] = max(min(widths[0], _WIDTH - sum(widths[1:]) - len(widths) + 1), 8)
         lines = []
-        for name, dtype, *rest in table:
+        for name, *rest in table:
             clipped = name if len(name) <= widths[0] else name[: widths[0] - 1] + "…"
-            cells = [clipped.ljust(widths[0]), dtype.ljust(widths[1])]
-            cells += [cell.rjust(width) for cell, width in zip(rest, widths[2:], strict=True)]
-            lines.append(" ".join(cells)[:_WIDTH].rstrip())
+            sides = zip((clipped, *rest), "<<" + ">" * 9, widths, strict=True)
+            lines.append(" ".join(f"{c:{side}{w}}" for c, side, w in sides)[:_WIDTH].rstrip())
         for row in rows:
-            if row.note:
-                lines += textwrap.wrap(row.note, _WIDTH, subsequent_indent="  ")
+            lines += textwrap.wrap(row.note, _WIDTH, subsequent_indent="  ")
         return "\n".join(lines)
 
 

@@ -9,44 +9,33 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
+from types import MappingProxyType
 
 from kernbench.errors import TopologyError
 from kernbench.policy.routing import router as name
-from kernbench.topology.cube_mesh import SIDES, CubeMesh, Place, cube_mesh
+from kernbench.topology.cube_mesh import SIDES, CubeMesh, Place, cube_mesh, on_border
 from kernbench.topology.graph import NOWHERE, Edge, Node, TopologyGraph
 from kernbench.topology.spec import TopologySpec, check_spec, load_spec
 
-PE_ENGINES = (
-    "pe_cpu",
-    "pe_scheduler",
-    "pe_mmu",
-    "pe_dma",
-    "pe_tcm",
-    "pe_ipcq",
-    "pe_fetch_store",
-    "pe_gemm",
-    "pe_math",
+_PE_GRID = (  # as the engines lie in their PE
+    ("pe_cpu", "pe_scheduler", "pe_mmu"),
+    ("pe_dma", "pe_tcm", "pe_ipcq"),
+    ("pe_fetch_store", "pe_gemm", "pe_math"),
 )
-_PE_LINKS = (  # in both directions
-    ("pe_scheduler", "pe_dma"),
-    ("pe_scheduler", "pe_fetch_store"),
-    ("pe_scheduler", "pe_gemm"),
-    ("pe_scheduler", "pe_math"),
-    ("pe_scheduler", "pe_ipcq"),
-    ("pe_mmu", "pe_dma"),
-    ("pe_tcm", "pe_dma"),
-    ("pe_tcm", "pe_fetch_store"),
-    ("pe_fetch_store", "pe_gemm"),
-    ("pe_fetch_store", "pe_math"),
-    ("pe_ipcq", "pe_dma"),
-)
+PE_ENGINES = tuple(chain(*_PE_GRID))
+_PE_LINKS = {  # in both directions
+    "pe_scheduler": ("pe_dma", "pe_fetch_store", "pe_gemm", "pe_math", "pe_ipcq"),
+    "pe_mmu": ("pe_dma",),
+    "pe_tcm": ("pe_dma", "pe_fetch_store"),
+    "pe_fetch_store": ("pe_gemm", "pe_math"),
+    "pe_ipcq": ("pe_dma",),
+}
 _PE_LINK_MM = 0.1
 _IO_DEPTH_MM = 4.0  # of the IO chiplet, north of the cubes
 _SIP_GAP_MM = 20.0
 _BUS_MM = 0.001  # routing weight inside a UCIe port and an IO chiplet's fan-out
-_COMMAND = ("command", "command")
-_IO_INTERNAL = ("io_internal", "io_internal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +80,28 @@ def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> Topolog
 
 def cubes(spec: TopologySpec, mesh: CubeMesh) -> Part:
     """Stage 3: all cubes of all SIPs, each with its PEs, not yet joined to each other."""
-    make, weights = _Maker(spec), _weights(spec)
-    for sip in range(spec.system.sips.count):
-        for cube in range(spec.sip.cube_mesh.w * spec.sip.cube_mesh.h):
-            _cube(make, weights, mesh, sip, cube)
+    make = _Maker(spec)
+    for sip, cube in _places(spec):
+        _cube(make, mesh, sip, cube)
     return make.part()
 
 
 def chiplet_links(spec: TopologySpec, tiles: Part) -> Part:
     """Stage 4: IO chiplets, their links to the top row of cubes, and UCIe between cubes."""
-    make, weights, grid = _Maker(spec), _weights(spec), spec.sip.cube_mesh
-    bandwidth = spec.cube.ucie.bw_gbs * spec.cube.ucie.connections_per_side
-    for sip in range(spec.system.sips.count):
-        for cube in range(grid.w * grid.h):
-            for near, far, other, there in (
-                ("E", "W", cube + 1, (cube + 1) % grid.w > 0),
-                ("S", "N", cube + grid.w, cube + grid.w < grid.w * grid.h),
-            ):
-                if there:
-                    a = tiles.nodes[name.ucie_node(sip, cube, near)]
-                    b = tiles.nodes[name.ucie_node(sip, other, far)]
-                    make.link(a, b, ("ucie_mesh", "ucie_mesh"), bandwidth, weights.port)
-        for io in range(spec.sip.io.count):
-            _io_chiplet(make, weights, tiles, sip, io)
+    make, grid, ucie = _Maker(spec), spec.sip.cube_mesh, spec.cube.ucie
+    for sip, cube in _places(spec):
+        for near, far, other, there in (
+            ("E", "W", cube + 1, (cube + 1) % grid.w > 0),
+            ("S", "N", cube + grid.w, cube + grid.w < grid.w * grid.h),
+        ):
+            if there:
+                a = tiles.nodes[name.ucie_node(sip, cube, near)]
+                b = tiles.nodes[name.ucie_node(sip, other, far)]
+                bandwidth = ucie.bw_gbs * ucie.connections_per_side
+                make.link(a, b, "ucie_mesh", bandwidth, make.weights.port)
+        if cube == grid.w * grid.h - 1:
+            for io in range(spec.sip.io.count):
+                _io_chiplet(make, tiles, sip, io)
     return make.part()
 
 
@@ -121,11 +109,11 @@ def system(spec: TopologySpec, links: Part) -> Part:
     """Stage 5: the switch, and PCIe from it to every end point."""
     make = _Maker(spec)
     ends = [node for node in links.nodes.values() if node.type == "pcie_ep"]
-    place = (NOWHERE, NOWHERE, NOWHERE)
     x = sum(end.x_mm for end in ends) / len(ends)
-    switch = make.node(name.switch_node(0), "switch", place, "switch0", x, -_IO_DEPTH_MM)
+    nowhere = (NOWHERE, NOWHERE, NOWHERE)
+    switch = make.node(name.switch_node(0), "switch", nowhere, x, -_IO_DEPTH_MM)
     for end in ends:
-        make.link(end, switch, ("pcie", "pcie"), spec.system.pcie_bw_gbs)
+        make.link(end, switch, "pcie", spec.system.pcie_bw_gbs)
     return make.part()
 
 
@@ -158,7 +146,7 @@ def freeze(spec: TopologySpec, parts: Iterable[Part]) -> TopologyGraph:
     cut_off = set(ends) - _reachable(ends[0], ((e.dst, e.src) for e in edges))
     if cut_off:
         raise TopologyError(f"no path leads from {min(cut_off)} to {ends[0]}")
-    return TopologyGraph(nodes, tuple(edges), spec)
+    return TopologyGraph(MappingProxyType(nodes), tuple(edges), spec)
 
 
 def _reachable(start: str, pairs: Iterable[tuple[str, str]]) -> set[str]:
@@ -173,16 +161,18 @@ def _reachable(start: str, pairs: Iterable[tuple[str, str]]) -> set[str]:
     return found
 
 
+def _places(spec: TopologySpec) -> Iterable[tuple[int, int]]:
+    """Sip and cube of every cube, in order."""
+    grid = spec.sip.cube_mesh
+    return product(range(spec.system.sips.count), range(grid.w * grid.h))
+
+
 def _weights(spec: TopologySpec) -> _Weights:
-    mesh, zone, size, grid = (
-        spec.cube.mesh,
-        spec.cube.hbm_zone,
-        spec.cube.size_mm,
-        spec.sip.cube_mesh,
-    )
+    mesh, zone, size = spec.cube.mesh, spec.cube.hbm_zone, spec.cube.size_mm
     hops = mesh.rows + mesh.cols + 2 * max(zone.rows, zone.cols)
     span = hops * max(size.w / mesh.cols, size.h / mesh.rows)
     crossing = 3 * span  # of a cube: three edges of weight ``port``, the mesh, and some to spare
+    grid = spec.sip.cube_mesh
     return _Weights(span, span / 2, grid.w * crossing, (grid.w + grid.h + 2) * crossing)
 
 
@@ -191,7 +181,7 @@ class _Maker:
 
     def __init__(self, spec: TopologySpec) -> None:
         io, cube = spec.sip.io, spec.cube
-        self.spec = spec
+        self.spec, self.weights = spec, _weights(spec)
         self._overheads = {
             "router": cube.router.overhead_ns,
             "ucie": cube.ucie.overhead_ns,
@@ -204,44 +194,40 @@ class _Maker:
         self._nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
 
-    def node(
-        self, id_: str, type_: str, place: tuple[int, int, int], engine: str, x: float, y: float
-    ) -> Node:
-        """Add a node at ``place`` (sip, cube, pe)."""
+    def node(self, id_: str, type_: str, place: tuple[int, int, int], x: float, y: float) -> Node:
+        """Add a node at ``place`` (sip, cube, pe); one of a PE is told by its type there."""
+        _, cube, pe = place
+        engine = type_ if pe != NOWHERE else name.local_name(id_, cube != NOWHERE)
         overhead = self._overheads.get(type_, 0.0)
         impl: str = getattr(self.spec.components, type_).impl
         node = Node(id_, type_, *place, engine, round(x, 6), round(y, 6), overhead, impl)
         self._nodes[id_] = node
         return node
 
-    def edge(
-        self, src: Node, dst: Node, kind: str, distance: float, bw: float, weight: float
-    ) -> None:
+    def edge(self, src: Node, dst: Node, kind: str, mm: float, bw: float, weight: float) -> None:
         """Add one edge; a weight of 0 means the distance."""
-        self._edges.append(Edge(src.id, dst.id, kind, distance, weight, bw))
+        self._edges.append(Edge(src.id, dst.id, kind, mm, weight, bw))
 
     def link(
-        self, a: Node, b: Node, kinds: tuple[str, str], bandwidth: float, weight: float = 0.0
+        self, a: Node, b: Node, kind: str, bw: float, weight: float = 0.0, back: str = ""
     ) -> None:
-        """Add the edges a -> b and b -> a, as long as the Manhattan distance between the two."""
+        """Add a -> b and b -> a (of kind ``back`` if given), as long as they are apart."""
         distance = round(abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm), 6)
-        self.edge(a, b, kinds[0], distance, bandwidth, weight)
-        self.edge(b, a, kinds[1], distance, bandwidth, weight)
+        self.edge(a, b, kind, distance, bw, weight)
+        self.edge(b, a, back or kind, distance, bw, weight)
 
     def part(self) -> Part:
         """What was added."""
         return Part(self._nodes, tuple(self._edges))
 
 
-def _cube(make: _Maker, weights: _Weights, mesh: CubeMesh, sip: int, cube: int) -> None:
+def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
     """Routers, UCIe ports, memories, M_CPU and PEs of one cube."""
-    spec, prefix = make.spec.cube, name.cube_prefix(sip, cube)
+    spec, weights = make.spec.cube, make.weights
     x0, y0 = _cube_corner(make.spec, sip, cube)
 
     def add(id_: str, type_: str, at: Place, pe: int = NOWHERE) -> Node:
-        # An HBM slice is told by its pe; all else by its name within the cube.
-        engine = type_ if pe != NOWHERE else id_.removeprefix(f"{prefix}.")
-        return make.node(id_, type_, (sip, cube, pe), engine, x0 + at.x_mm, y0 + at.y_mm)
+        return make.node(id_, type_, (sip, cube, pe), x0 + at.x_mm, y0 + at.y_mm)
 
     routers = {
         (at.row, at.col): add(name.router_node(sip, cube, at.row, at.col), "router", at)
@@ -250,12 +236,11 @@ def _cube(make: _Maker, weights: _Weights, mesh: CubeMesh, sip: int, cube: int) 
     for (row, col), router in routers.items():
         for beside in ((row, col + 1), (row + 1, col)):
             if beside in routers:
-                kinds = ("router_mesh", "router_mesh")
-                make.link(router, routers[beside], kinds, spec.router.link_bw_gbs)
+                make.link(router, routers[beside], "router_mesh", spec.router.link_bw_gbs)
 
     def attach(node: Node, at: Place, short: str, bandwidth: float, weight: float = 0.0) -> None:
-        kinds = (f"{short}_to_router", f"router_to_{short}")
-        make.link(node, routers[at.row, at.col], kinds, bandwidth, weight)
+        router = routers[at.row, at.col]
+        make.link(node, router, f"{short}_to_router", bandwidth, weight, f"router_to_{short}")
 
     m_cpu = add(name.cube_node(sip, cube, "m_cpu"), "m_cpu", mesh.m_cpu)
     attach(m_cpu, mesh.m_cpu, "mcpu", spec.m_cpu.to_router_bw_gbs)
@@ -264,77 +249,60 @@ def _cube(make: _Maker, weights: _Weights, mesh: CubeMesh, sip: int, cube: int) 
     for pe, (home, slice_at) in enumerate(zip(mesh.pes, mesh.hbm, strict=True)):
         hbm = add(name.hbm_node(sip, cube, pe), "hbm_ctrl", slice_at, pe)
         attach(hbm, slice_at, "hbm", spec.hbm.to_router_bw_gbs)
-        engines = _pe(make, weights, (sip, cube, pe), x0 + home.x_mm, y0 + home.y_mm)
+        engines = _pe(make, (sip, cube, pe), x0 + home.x_mm, y0 + home.y_mm)
         attach(engines["pe_dma"], home, "pe", make.spec.pe.dma.to_router_bw_gbs)
-        bandwidth = spec.m_cpu.to_router_bw_gbs
-        make.link(m_cpu, engines["pe_cpu"], _COMMAND, bandwidth, weights.span)
-    width, height = spec.size_mm.w, spec.size_mm.h
-    middles = {"N": (width / 2, 0.0), "S": (width / 2, height), "E": (width, height / 2)}
+        make.link(m_cpu, engines["pe_cpu"], "command", spec.m_cpu.to_router_bw_gbs, weights.span)
     for side, places in zip(SIDES, mesh.connections, strict=True):
-        x, y = middles.get(side, (0.0, height / 2))
-        port = add(name.ucie_node(sip, cube, side), "ucie", Place(x, y, NOWHERE, NOWHERE))
+        middle = Place(*on_border(spec, side, 0.5), NOWHERE, NOWHERE)
+        port = add(name.ucie_node(sip, cube, side), "ucie", middle)
         for k, at in enumerate(places):
             conn = add(name.ucie_conn_node(sip, cube, side, k), "ucie_conn", at)
             attach(conn, at, "ucie_conn", spec.ucie.bw_gbs, weights.port)
-            make.link(conn, port, ("ucie_internal", "ucie_internal"), spec.ucie.bw_gbs, _BUS_MM)
+            make.link(conn, port, "ucie_internal", spec.ucie.bw_gbs, _BUS_MM)
 
 
-def _pe(
-    make: _Maker, weights: _Weights, place: tuple[int, int, int], x: float, y: float
-) -> dict[str, Node]:
-    """The engines of one PE, by name, on a 3 x 3 grid around its place, and their links."""
-    tcm, kind = make.spec.pe.tcm, "pe_internal"
-    engines = {
-        engine: make.node(
-            name.pe_node(*place, engine),
-            engine,
-            place,
-            engine,
-            x + (i % 3 - 1) * _PE_LINK_MM,
-            y + (i // 3 - 1) * _PE_LINK_MM,
-        )
-        for i, engine in enumerate(PE_ENGINES)
-    }
-    for a, b in _PE_LINKS:
+def _pe(make: _Maker, place: tuple[int, int, int], x: float, y: float) -> dict[str, Node]:
+    """The engines of one PE, by name, on a grid around its place, and their links."""
+    tcm, kind, mm = make.spec.pe.tcm, "pe_internal", _PE_LINK_MM
+    engines = {}
+    for i, engine in enumerate(PE_ENGINES):
+        at_x, at_y = x + (i % 3 - 1) * mm, y + (i // 3 - 1) * mm
+        engines[engine] = make.node(name.pe_node(*place, engine), engine, place, at_x, at_y)
+    for a, others in _PE_LINKS.items():
         into = tcm.write_bw_gbs if a == "pe_tcm" else tcm.read_bw_gbs
-        make.edge(engines[a], engines[b], kind, _PE_LINK_MM, tcm.read_bw_gbs, 0.0)
-        make.edge(engines[b], engines[a], kind, _PE_LINK_MM, into, 0.0)
+        for b in others:
+            make.edge(engines[a], engines[b], kind, mm, tcm.read_bw_gbs, 0.0)
+            make.edge(engines[b], engines[a], kind, mm, into, 0.0)
     # As heavy as pe_cpu's command edge, or what it answers to m_cpu would go by pe_dma.
     cpu, scheduler = engines["pe_cpu"], engines["pe_scheduler"]
-    make.edge(cpu, scheduler, kind, _PE_LINK_MM, tcm.read_bw_gbs, weights.span)
+    make.edge(cpu, scheduler, kind, mm, tcm.read_bw_gbs, make.weights.span)
     return engines
 
 
-def _io_chiplet(make: _Maker, weights: _Weights, tiles: Part, sip: int, io: int) -> None:
+def _io_chiplet(make: _Maker, tiles: Part, sip: int, io: int) -> None:
     """One IO chiplet north of its share of the top row of cubes."""
-    spec, prefix, io_id = make.spec, name.sip_prefix(sip), f"io{io}"
-    columns = [
-        c
-        for c in range(spec.sip.cube_mesh.w)
-        if c * spec.sip.io.count // spec.sip.cube_mesh.w == io
-    ]
-    ports = [tiles.nodes[name.ucie_node(sip, column, "N")] for column in columns]
-    x = sum(port.x_mm for port in ports) / len(ports)
-
-    def add(id_: str, type_: str, at_x: float, at_y: float) -> Node:
-        engine = id_.removeprefix(f"{prefix}.")
-        return make.node(id_, type_, (sip, NOWHERE, NOWHERE), engine, at_x, at_y)
-
-    noc = add(name.io_node(sip, io_id, "io_noc"), "io_noc", x, _IO_DEPTH_MM / 2)
-    end = add(name.io_node(sip, io_id, "pcie_ep"), "pcie_ep", x, 0.5)
-    cpu = add(name.io_node(sip, io_id, "io_cpu"), "io_cpu", x + 2, _IO_DEPTH_MM / 2)
-    make.link(end, noc, _IO_INTERNAL, spec.sip.io.noc_bw_gbs)
-    make.link(end, cpu, _IO_INTERNAL, spec.sip.io.noc_bw_gbs, weights.reach)
-    make.link(cpu, noc, _IO_INTERNAL, spec.sip.io.noc_bw_gbs, weights.reach)
-    for cube in range(spec.sip.cube_mesh.w * spec.sip.cube_mesh.h):
+    spec, weights, io_id, grid = make.spec, make.weights, f"io{io}", make.spec.sip.cube_mesh
+    ports = {
+        column: tiles.nodes[name.ucie_node(sip, column, "N")]
+        for column in range(grid.w)
+        if column * spec.sip.io.count // grid.w == io
+    }
+    x = sum(port.x_mm for port in ports.values()) / len(ports)
+    place, half = (sip, NOWHERE, NOWHERE), _IO_DEPTH_MM / 2
+    noc = make.node(name.io_node(sip, io_id, "io_noc"), "io_noc", place, x, half)
+    end = make.node(name.io_node(sip, io_id, "pcie_ep"), "pcie_ep", place, x, 0.5)
+    cpu = make.node(name.io_node(sip, io_id, "io_cpu"), "io_cpu", place, x + 2, half)
+    for a, b, weight in ((end, noc, 0.0), (end, cpu, weights.reach), (cpu, noc, weights.reach)):
+        make.link(a, b, "io_internal", spec.sip.io.noc_bw_gbs, weight)
+    for cube in range(grid.w * grid.h):
         m_cpu = tiles.nodes[name.cube_node(sip, cube, "m_cpu")]
-        make.link(cpu, m_cpu, _COMMAND, spec.cube.m_cpu.to_router_bw_gbs, weights.reach)
-    for column, port in zip(columns, ports, strict=True):
+        make.link(cpu, m_cpu, "command", spec.cube.m_cpu.to_router_bw_gbs, weights.reach)
+    bandwidth = spec.cube.ucie.bw_gbs
+    for column, port in ports.items():
         id_ = name.io_conn_node(sip, io_id, column)
-        conn = add(id_, "ucie_conn", port.x_mm, _IO_DEPTH_MM)
-        bandwidth = spec.cube.ucie.bw_gbs
-        make.link(noc, conn, ("noc_to_ucie_conn", "ucie_conn_to_noc"), bandwidth, _BUS_MM)
-        make.link(conn, port, ("io_to_cube", "cube_to_io"), bandwidth, weights.io)
+        conn = make.node(id_, "ucie_conn", place, port.x_mm, _IO_DEPTH_MM)
+        make.link(noc, conn, "noc_to_ucie_conn", bandwidth, _BUS_MM, "ucie_conn_to_noc")
+        make.link(conn, port, "io_to_cube", bandwidth, weights.io, "cube_to_io")
 
 
 def _cube_corner(spec: TopologySpec, sip: int, cube: int) -> tuple[float, float]:

@@ -5,13 +5,11 @@ Owns what ``topology.yaml`` may say. The defaults equal the shipped
 ghz, gbs (10^9 bytes a second), bytes, kib, mib, gb (2^30 bytes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import yaml
 
@@ -256,9 +254,6 @@ class ComponentSpec:
     impl: str
 
 
-_TRANSIT = ComponentSpec("transit")
-
-
 @dataclass(frozen=True, slots=True)
 class ComponentsSpec:
     """The component of every node type."""
@@ -277,11 +272,11 @@ class ComponentsSpec:
     m_cpu: ComponentSpec = ComponentSpec("m_cpu")
     io_cpu: ComponentSpec = ComponentSpec("io_cpu")
     pcie_ep: ComponentSpec = ComponentSpec("pcie_ep")
-    router: ComponentSpec = _TRANSIT
-    ucie: ComponentSpec = _TRANSIT
-    ucie_conn: ComponentSpec = _TRANSIT
-    io_noc: ComponentSpec = _TRANSIT
-    switch: ComponentSpec = _TRANSIT
+    router: ComponentSpec = ComponentSpec("transit")
+    ucie: ComponentSpec = ComponentSpec("transit")
+    ucie_conn: ComponentSpec = ComponentSpec("transit")
+    io_noc: ComponentSpec = ComponentSpec("transit")
+    switch: ComponentSpec = ComponentSpec("transit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,79 +295,62 @@ def check_spec(spec: TopologySpec, where: Callable[[str], str] = str) -> None:
 
     ``where`` turns the path of a field into what the message starts with (file and line).
     """
-    for path, value, hint in _leaves(spec, ""):
-        problem = _problem(value, hint)
-        if problem:
-            raise TopologyError(f"{where(path)}: {problem}, not {value!r}")
-    for path, fits, problem in _geometry(spec):
-        if not fits:
-            raise TopologyError(f"{where(path)}: {problem}")
+    for path, problem in chain(_wrong_fields(spec, ""), _geometry(spec)):
+        raise TopologyError(f"{where(path)}: {problem}")
 
 
-def _leaves(spec: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
+def _wrong_fields(spec: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) of every field whose value its type or rule does not allow."""
     for name, hint in _hints(spec.__class__).items():
-        value = getattr(spec, name)
-        if is_dataclass(hint) and isinstance(value, hint):  # type: ignore[arg-type]
-            yield from _leaves(value, f"{prefix}{name}.")
+        value, path = getattr(spec, name), f"{prefix}{name}"
+        base, rule = get_args(hint) or (hint, ())
+        if is_dataclass(base):
+            if isinstance(value, base):  # type: ignore[arg-type]
+                yield from _wrong_fields(value, f"{path}.")
+                continue
+            right, wanted = False, f"have the fields {_names(base)}"
+        elif base is str:
+            right = value in rule if rule else isinstance(value, str) and bool(value.strip())
+            wanted = f"be one of {', '.join(rule)}" if rule else "be a name"
         else:
-            yield f"{prefix}{name}", value, hint
+            types = int | float if base is float else int
+            right = isinstance(value, types) and not isinstance(value, bool) and value in rule
+            wanted = f"be a {'number' if base is float else 'whole number'} {rule}"
+        if not right:
+            yield path, f"must {wanted}, not {value!r}"
 
 
-def _problem(value: Any, hint: Any) -> str:
-    """What is wrong with the value of a field of type ``hint``; empty if nothing is."""
-    if is_dataclass(hint):
-        return f"must have the fields {_names(hint)}"
-    base, rule = get_args(hint) or (hint, ())
-    if base is str:
-        if rule:
-            return "" if value in rule else f"must be one of {', '.join(rule)}"
-        return "" if isinstance(value, str) and value.strip() else "must be a name"
-    right = isinstance(value, int | float if base is float else int) and not isinstance(value, bool)
-    kind = "number" if base is float else "whole number"
-    return "" if right and value in rule else f"must be a {kind} {rule}"
-
-
-def _geometry(spec: TopologySpec) -> Iterator[tuple[str, bool, str]]:
-    """What fields must hold between them: (field, does it hold, what is wrong if not)."""
+def _geometry(spec: TopologySpec) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) of every field that does not fit the others."""
     cubes, cube, io = spec.sip.cube_mesh, spec.cube, spec.sip.io
     mesh, zone, slices = cube.mesh, cube.hbm_zone, cube.memory_map.slices_per_cube
-    yield (
-        "sip.cube_mesh",
-        cubes.w * cubes.h <= MAX_CUBES,
-        f"{cubes.w} x {cubes.h} cubes; a SIP has at most {MAX_CUBES}",
-    )
-    yield (
-        "sip.io.count",
-        io.count <= cubes.w,
-        f"{io.count} IO chiplets need as many cubes in the top row; sip.cube_mesh.w is {cubes.w}",
-    )
-    yield (
-        "cube.hbm_zone",
-        zone.row + zone.rows <= mesh.rows and zone.col + zone.cols <= mesh.cols,
-        f"rows {zone.row} to {zone.row + zone.rows - 1} and columns {zone.col} to "
-        f"{zone.col + zone.cols - 1} are not all inside the mesh of {mesh.rows} x {mesh.cols}",
-    )
-    across = zone.rows > 0 and zone.cols == mesh.cols and 0 < zone.row < mesh.rows - zone.rows
-    down = zone.cols > 0 and zone.rows == mesh.rows and 0 < zone.col < mesh.cols - zone.cols
-    yield "cube.hbm_zone", not (across or down), "cuts the router mesh in two; make it smaller"
+    if cubes.w * cubes.h > MAX_CUBES:
+        yield "sip.cube_mesh", f"{cubes.w} x {cubes.h} cubes; a SIP has at most {MAX_CUBES}"
+    if io.count > cubes.w:
+        needs = f"need as many cubes in the top row; sip.cube_mesh.w is {cubes.w}"
+        yield "sip.io.count", f"{io.count} IO chiplets {needs}"
+    bottom, right = zone.row + zone.rows, zone.col + zone.cols
+    if bottom > mesh.rows or right > mesh.cols:
+        place = f"rows {zone.row} to {bottom - 1} and columns {zone.col} to {right - 1}"
+        inside = f"are not all inside the mesh of {mesh.rows} x {mesh.cols}"
+        yield "cube.hbm_zone", f"{place} {inside}"
+    across = zone.rows > 0 and zone.cols == mesh.cols and 0 < zone.row and bottom < mesh.rows
+    down = zone.cols > 0 and zone.rows == mesh.rows and 0 < zone.col and right < mesh.cols
+    if across or down:
+        yield "cube.hbm_zone", "cuts the router mesh in two; make it smaller"
     routers = mesh.rows * mesh.cols - zone.rows * zone.cols
-    yield (
-        "cube.pes",
-        cube.pes <= routers,
-        f"{cube.pes} PEs need a router each; the mesh without the HBM zone has {routers}",
-    )
-    yield (
-        "cube.memory_map.slices_per_cube",
-        slices == cube.pes,
-        f"{slices} HBM slices for {cube.pes} PEs (cube.pes); there is one slice a PE",
-    )
+    if cube.pes > routers:
+        have = f"the mesh without the HBM zone has {routers}"
+        yield "cube.pes", f"{cube.pes} PEs need a router each; {have}"
+    if slices != cube.pes:
+        wrong = f"{slices} HBM slices for {cube.pes} PEs (cube.pes); there is one slice a PE"
+        yield "cube.memory_map.slices_per_cube", wrong
 
 
 def load_spec(path: Path) -> TopologySpec:
     """The spec in a YAML file, defaults for what it lacks; TopologyError with file and line."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
     except OSError as error:
         raise TopologyError(f"{path}: cannot read the topology: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -386,69 +364,61 @@ def load_spec(path: Path) -> TopologySpec:
         raise TopologyError(f"{path}:{line}: not valid YAML: {problem}") from None
     if root is None:
         raise TopologyError(f"{path}:1: the file is empty; fields: {_names(TopologySpec)}")
-    reader = _Reader(path)
-    spec: TopologySpec = reader.section(TopologySpec, root, "")
-    check_spec(spec, reader.where)
+    lines = {"": 1}
+
+    def where(field: str) -> str:
+        parent = field
+        while parent not in lines:  # what the file leaves out has its parent's line
+            parent = parent.rpartition(".")[0]
+        return f"{path}:{lines[parent]}: {field}"
+
+    spec: TopologySpec = _section(TopologySpec, root, "", lines, where)
+    check_spec(spec, where)
     return spec
 
 
-class _Reader:
-    """Turns YAML nodes into sections and remembers the line of every field it met."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._lines = {"": 1}
-
-    def where(self, path: str) -> str:
-        """File, line and path of a field; one that the file leaves out has its parent's line."""
-        parent = path
-        while parent not in self._lines:
-            parent = parent.rpartition(".")[0]
-        return f"{self._file}:{self._lines[parent]}: {path}"
-
-    def section(self, cls: type, node: yaml.Node, path: str) -> Any:
-        """An instance of ``cls`` from a mapping node."""
-        self._lines.setdefault(path, node.start_mark.line + 1)
-        if not isinstance(node, yaml.MappingNode):
-            place = self.where(path or "the file")
-            raise TopologyError(f"{place}: must be a mapping with fields of: {_names(cls)}")
-        values: dict[str, Any] = {}
-        for key, value in node.value:
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
-            below = f"{path}.{name}".lstrip(".")
-            if name in values:
-                first = self._lines[below]
-                self._lines[below] = key.start_mark.line + 1
-                raise TopologyError(f"{self.where(below)}: given twice; first on line {first}")
-            self._lines[below] = key.start_mark.line + 1
-            hint = _hints(cls).get(name)
-            if hint is None:
-                raise TopologyError(f"{self.where(below)}: unknown field; valid: {_names(cls)}")
-            read = self.section if is_dataclass(hint) else self._scalar
-            values[name] = read(hint, value, below)
-        for field in fields(cls):
-            if field.default is MISSING and field.name not in values:
-                raise TopologyError(f"{self.where(path)}: the field {field.name} is missing")
-        return cls(**values)
-
-    def _scalar(self, hint: Any, node: yaml.Node, path: str) -> Any:
-        if not isinstance(node, yaml.ScalarNode):
-            raise TopologyError(f"{self.where(path)}: must be one value, not a list or mapping")
-        try:
-            value = yaml.SafeLoader("").construct_object(node)
-            if (get_args(hint) or (hint,))[0] is not float or isinstance(value, bool):
-                return value
-            # YAML 1.1 takes 1e3 for a string
-            plain = isinstance(value, int) or (isinstance(value, str) and node.style is None)
-            return float(value) if plain else value
-        except (ValueError, IndexError, OverflowError, yaml.YAMLError):
-            return node.value  # not what it claims to be: check_spec says what it should be
+def _section(
+    cls: Any, node: yaml.Node, path: str, lines: dict[str, int], where: Callable[[str], str]
+) -> Any:
+    """An instance of ``cls`` from a mapping node; notes in ``lines`` where each field is."""
+    if not isinstance(node, yaml.MappingNode):
+        raise TopologyError(
+            f"{where(path or 'the file')}: must be a mapping with fields of: {_names(cls)}"
+        )
+    values: dict[str, Any] = {}
+    for key, value in node.value:
+        name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
+        below = f"{path}.{name}".lstrip(".")
+        first, lines[below] = lines.get(below), key.start_mark.line + 1
+        hint = _hints(cls).get(name)
+        if name in values:
+            raise TopologyError(f"{where(below)}: given twice; first on line {first}")
+        if hint is None:
+            raise TopologyError(f"{where(below)}: unknown field; valid: {_names(cls)}")
+        if is_dataclass(hint):
+            values[name] = _section(hint, value, below, lines, where)
+        elif isinstance(value, yaml.ScalarNode):
+            values[name] = _scalar(value, (get_args(hint) or (hint,))[0])
+        else:
+            raise TopologyError(f"{where(below)}: must be one value, not a list or mapping")
+    for field in fields(cls):
+        if field.default is MISSING and field.name not in values:
+            raise TopologyError(f"{where(path)}: the field {field.name} is missing")
+    return cls(**values)
 
 
-@cache
+def _scalar(node: yaml.ScalarNode, type_: type) -> Any:
+    """The value of a node for a field of ``type_``, as YAML 1.2 has it: 1e3 is a number."""
+    try:
+        value = yaml.SafeLoader("").construct_object(node)
+        plain = isinstance(value, int) or (isinstance(value, str) and node.style is None)
+        return float(value) if type_ is float and plain and value is not True else value
+    except (ValueError, IndexError, OverflowError, yaml.YAMLError):
+        return node.value  # not what it claims to be: check_spec says what it should be
+
+
 def _hints(cls: Any) -> dict[str, Any]:
-    hints = get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(cls)}
+    return {field.name: field.type for field in fields(cls)}
 
 
 def _names(cls: Any) -> str:

@@ -90,6 +90,23 @@ def test_the_formula_of_a_read_of_the_own_slice_by_hand(report):
     assert row.bandwidth_gbs == pytest.approx(4096 / row.simulated_ns)
 
 
+@pytest.mark.parametrize(
+    ("family", "op", "gbs"),
+    [
+        ("own slice", "read", 256),
+        ("cross half", "write", 256),
+        ("farthest cube", "read", 128),
+        ("other SIP", "write", 63),
+        ("host to HBM", "write", 128),
+        ("m_cpu to HBM", "write", 64),
+    ],
+)
+def test_each_byte_more_takes_one_over_the_bottleneck(report, family, op, gbs):
+    small, large = (pick(report, family, op, nbytes) for nbytes in (1 << 18, 1 << 20))
+    more = (1 << 20) - (1 << 18)
+    assert large.formula_ns - small.formula_ns == pytest.approx(more / gbs)
+
+
 def test_farther_means_later_and_longer(shipped, report):
     families = ["own slice", "same half", "cross half", "nearest cube", "farthest cube"]
     for op in ("read", "write"):
@@ -134,7 +151,9 @@ def test_slow_channels_are_the_bottleneck(layout_cache):
         small_spec({"hbm": HbmSpec(channels=8, interleave_bytes=2048, channel_bw_gbs=3)}),
         small_spec({"hbm": HbmSpec(channels=1, access_ns=0)}, dma(burst_bytes=1024)),
         small_spec(pe=dma(burst_bytes=1 << 16, setup_ns=0, to_router_bw_gbs=40)),
-        small_spec(pe=dma(burst_bytes=6144)),
+        small_spec(pe=dma(burst_bytes=5000)),
+        small_spec({"hbm": HbmSpec(channels=6, interleave_bytes=512)}),
+        small_spec({"hbm": HbmSpec(channels=7, interleave_bytes=999)}, dma(burst_bytes=3000)),
     ],
     ids=lambda spec: (
         f"{spec.cube.pes}pe-{spec.cube.hbm.interleave_bytes}-{spec.pe.dma.burst_bytes}"

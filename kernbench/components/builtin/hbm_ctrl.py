@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kernbench.common.messages import MsgBase
 from kernbench.components.base import MemoryEndpoint, Sim
 from kernbench.topology.graph import Node
@@ -24,28 +26,33 @@ class HbmCtrl(MemoryEndpoint):
         """A burst takes each channel that it covers for its bytes there; it is whole with the
         last.
         """
-        hbm = self.hbm
+        hbm, avail, holders = self.hbm, self._avail, self._holder
         start = end = now
         blocker: MsgBase | None = None
-        for channel, share in self._shares(addr, nbytes):
-            begin = max(now, self._avail[channel])
-            if begin > start:
-                start, blocker = begin, self._holder[channel]
-            self._avail[channel] = begin + share / hbm.channel_bw_gbs
-            self._holder[channel] = owner
-            end = max(end, self._avail[channel])
+        period = hbm.interleave_bytes * hbm.channels
+        for channel, share in _shares(addr % period, nbytes, hbm.interleave_bytes, hbm.channels):
+            begin = avail[channel]
+            if begin < now:
+                begin = now
+            elif begin > start:
+                start, blocker = begin, holders[channel]
+            avail[channel] = free_at = begin + share / hbm.channel_bw_gbs
+            holders[channel] = owner
+            if free_at > end:
+                end = free_at
         owner.wait(self.node.id, "hbm_channel", now, start, blocker)
         return start, hbm.access_ns, end - start
 
-    def _shares(self, addr: int, nbytes: int) -> list[tuple[int, int]]:
-        """(channel, bytes) of a burst, one row a channel it covers."""
-        step, count = self.hbm.interleave_bytes, self.hbm.channels
-        first, last = addr // step, (addr + nbytes - 1) // step
-        shares = [0] * count
-        chunks = last - first + 1
-        whole, extra = divmod(chunks, count)
-        for k in range(min(chunks, count)):
-            shares[(first + k) % count] = (whole + (k < extra)) * step
-        shares[first % count] -= addr - first * step
-        shares[last % count] -= (last + 1) * step - addr - nbytes
-        return [(channel, share) for channel, share in enumerate(shares) if share]
+
+@lru_cache(maxsize=4096)
+def _shares(first_byte: int, nbytes: int, step: int, count: int) -> list[tuple[int, int]]:
+    """(channel, bytes) of a burst, one row a channel that it covers."""
+    first, last = first_byte // step, (first_byte + nbytes - 1) // step
+    shares = [0] * count
+    chunks = last - first + 1
+    whole, extra = divmod(chunks, count)
+    for k in range(min(chunks, count)):
+        shares[(first + k) % count] = (whole + (k < extra)) * step
+    shares[first % count] -= first_byte - first * step
+    shares[last % count] -= (last + 1) * step - first_byte - nbytes
+    return [(channel, share) for channel, share in enumerate(shares) if share]

@@ -37,9 +37,9 @@ class PcieEp(ComponentBase):
             assert isinstance(msg, HostReadCmd)
             addr, nbytes = msg.src.addr, msg.src.nbytes
             path = self._path(addr)
-            yield from self.sim.transfer(Transaction(path=path, nbytes=REQUEST_BYTES, owner=msg))
+            request = Transaction(path=path, nbytes=REQUEST_BYTES, owner=msg)
             data = Transaction(path=path[::-1], nbytes=nbytes, owner=msg, src_addr=addr)
-            yield from self.sim.transfer(data)
+            yield self.sim.read(request, data)
 
     def _path(self, addr: int) -> tuple[str, ...]:
         memory = self.sim.resolver.resolve(PhysAddr.decode(addr))

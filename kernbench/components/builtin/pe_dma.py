@@ -49,31 +49,31 @@ class PeDma(ComponentBase):
                 yield from self._write(msg, params["addrs"][0], params["sizes"][0])
             else:
                 pairs = zip(params["addrs"], params["sizes"], strict=True)
-                reads = [env.process(self._read(msg, addr, size)) for addr, size in pairs]
-                yield env.all_of(reads)
+                for read in [self._read(msg, addr, size) for addr, size in pairs]:
+                    yield read
         elif isinstance(msg, DmaReadCmd):
-            yield from self._read(msg, msg.src.addr, msg.src.nbytes)
+            yield self._read(msg, msg.src.addr, msg.src.nbytes)
         else:
             assert isinstance(msg, DmaWriteCmd)
             if msg.src.space == "hbm":
-                yield from self._read(msg, msg.src.addr, msg.src.nbytes)
+                yield self._read(msg, msg.src.addr, msg.src.nbytes)
             yield from self._write(msg, msg.dst_addr, msg.src.nbytes)
 
     def _path(self, addr: int) -> tuple[str, ...]:
         node = self.sim.resolver.resolve(PhysAddr.decode(addr))
         return self.sim.router.route("pe", self.node.id, node)
 
-    def _read(self, msg: MsgBase, addr: int, nbytes: int) -> Process:
+    def _read(self, msg: MsgBase, addr: int, nbytes: int) -> simpy.Event:
         path = self._path(addr)
-        yield from self.sim.transfer(Transaction(path=path, nbytes=REQUEST_BYTES, owner=msg))
-        back = Transaction(
+        request = Transaction(path=path, nbytes=REQUEST_BYTES, owner=msg)
+        data = Transaction(
             path=path[::-1],
             nbytes=nbytes,
             owner=msg,
             burst_bytes=self._dma.burst_bytes,
             src_addr=addr,
         )
-        yield from self.sim.transfer(back)
+        return self.sim.read(request, data)
 
     def _write(self, msg: MsgBase, addr: int, nbytes: int) -> Process:
         data = Transaction(

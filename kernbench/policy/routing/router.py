@@ -22,8 +22,8 @@ Policy = Literal["pe", "mcpu_dma", "memory", "node"]
 
 _MCPU_DMA_EXCLUDE = frozenset({"pe_internal", "pe_to_router"})
 _UCIE_KINDS = frozenset(
-    "ucie_internal ucie_conn_to_router router_to_ucie_conn ucie_conn_to_noc noc_to_ucie_conn "
-    "ucie_mesh io_to_cube cube_to_io".split()
+    {"ucie_internal", "ucie_mesh", "io_to_cube", "cube_to_io"}
+    | {"ucie_conn_to_router", "router_to_ucie_conn", "ucie_conn_to_noc", "noc_to_ucie_conn"}
 )
 
 # The names, each made from what stands beside it; sip, cube and pe are numbers.
