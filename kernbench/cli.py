@@ -152,6 +152,18 @@ def info(topology: str | None) -> None:
         click.echo(click.wrap_text(text, 100, f"{title:<10} ", " " * 11))
 
 
+@main.command()
+@click.argument("part", type=click.Choice(["sim"]))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list.")
+def perf(part: str, as_json: bool) -> None:
+    """Measure what PART costs against its goals; exits 1 where one is not met."""
+    from kernbench.perf import sim
+
+    rows = sim.measure()
+    click.echo(sim.as_json(rows) if as_json else sim.as_text(rows))
+    sys.exit(0 if all(row.met for row in rows) else 1)
+
+
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("file", type=click.Path())

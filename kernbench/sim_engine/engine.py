@@ -1,5 +1,5 @@
-"""Phase 1: builds the components of a graph, owns the SimPy environment, and runs what the host
-asks for.
+"""Phase 1: makes the components of a graph as they are used, owns the SimPy environment, and runs
+what the host asks for.
 
 Host actions (writes, launches, reads) of the one host stream start in order, each when the one
 before has ended. Knows no torch: ``run`` takes a callable that is given the engine.
@@ -58,6 +58,22 @@ class _Numbers(Iterator[int]):
         return self.upcoming - 1
 
 
+class _Components(dict[str, ComponentBase]):
+    """The components by node id, each made when it is first asked for."""
+
+    def __init__(self, graph: TopologyGraph) -> None:
+        super().__init__()
+        self._nodes = graph.nodes
+        self._classes = {i: component_class(i) for i in {n.impl for n in graph.nodes.values()}}
+        self.sim: Sim | None = None
+
+    def __missing__(self, node_id: str) -> ComponentBase:
+        node = self._nodes[node_id]
+        assert self.sim is not None
+        self[node_id] = made = self._classes[node.impl](node, self.sim)
+        return made
+
+
 class GraphEngine:
     """The simulator of one machine; ``op_logger=None`` turns the op log off, ``recorder`` is told
     all.
@@ -75,7 +91,7 @@ class GraphEngine:
             op_logger = OpLogger(self.store, sink=recorder, is_pending=self._is_pending)
         self.op_logger: OpLogger | None = op_logger
         self._numbers = _Numbers()
-        components: dict[str, ComponentBase] = {}
+        components = _Components(graph)
         self.network = Network(self.env, graph, components, recorder)
         self.sim = Sim(
             env=self.env,
@@ -92,8 +108,7 @@ class GraphEngine:
             sites=CallSites(recorder),
             commands=self._numbers,
         )
-        for node in graph.nodes.values():
-            components[node.id] = component_class(node.impl)(node, self.sim)
+        components.sim = self.sim
         self._tail: simpy.Event | None = None
         self._launches = 0
         self._waiting: dict[int, str] = {}

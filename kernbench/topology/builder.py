@@ -46,23 +46,6 @@ class Part:
     edges: tuple[Edge, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """Routing weights in mm of the links that must not look short.
-
-    ``span`` bounds every way through a cube's mesh: Manhattan, a detour round the HBM, the ends.
-    A UCIe port is a bus of almost no length; at ``port`` each for getting on and off, it costs more
-    than any way through the mesh, so data use it only to change cubes. ``io`` keeps data between
-    cubes out of the IO chiplet. A command edge of a pe_cpu costs ``span``, all edges of an io_cpu
-    ``reach``, more than any data path in a SIP: no data are drawn through a CPU.
-    """
-
-    span: float
-    port: float
-    io: float
-    reach: float
-
-
 def load_topology(path: Path | str | None = None, cache_dir: Path | None = None) -> TopologyGraph:
     """The machine of a YAML file, None: the shipped one; TopologyError has file, line and field."""
     spec = TopologySpec() if path is None else load_spec(Path(path))
@@ -80,29 +63,29 @@ def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> Topolog
 
 def cubes(spec: TopologySpec, mesh: CubeMesh) -> Part:
     """Stage 3: all cubes of all SIPs, each with its PEs, not yet joined to each other."""
-    make = _Maker(spec)
-    for sip, cube in _places(spec):
+    make, grid = _Maker(spec), spec.sip.cube_mesh
+    for sip, cube in product(range(spec.system.sips.count), range(grid.w * grid.h)):
         _cube(make, mesh, sip, cube)
-    return make.part()
+    return Part(make.nodes, tuple(make.edges))
 
 
 def chiplet_links(spec: TopologySpec, tiles: Part) -> Part:
     """Stage 4: IO chiplets, their links to the top row of cubes, and UCIe between cubes."""
     make, grid, ucie = _Maker(spec), spec.sip.cube_mesh, spec.cube.ucie
-    for sip, cube in _places(spec):
-        for near, far, other, there in (
-            ("E", "W", cube + 1, (cube + 1) % grid.w > 0),
-            ("S", "N", cube + grid.w, cube + grid.w < grid.w * grid.h),
-        ):
-            if there:
-                a = tiles.nodes[name.ucie_node(sip, cube, near)]
-                b = tiles.nodes[name.ucie_node(sip, other, far)]
-                bandwidth = ucie.bw_gbs * ucie.connections_per_side
-                make.link(a, b, "ucie_mesh", bandwidth, make.weights.port)
-        if cube == grid.w * grid.h - 1:
-            for io in range(spec.sip.io.count):
-                _io_chiplet(make, tiles, sip, io)
-    return make.part()
+    bandwidth, cubes_ = ucie.bw_gbs * ucie.connections_per_side, grid.w * grid.h
+    for sip in range(spec.system.sips.count):
+        for cube in range(cubes_):
+            for near, far, other, there in (
+                ("E", "W", cube + 1, (cube + 1) % grid.w > 0),
+                ("S", "N", cube + grid.w, cube + grid.w < cubes_),
+            ):
+                if there:
+                    a = tiles.nodes[name.ucie_node(sip, cube, near)]
+                    b = tiles.nodes[name.ucie_node(sip, other, far)]
+                    make.link(a, b, "ucie_mesh", bandwidth, make.port)
+        for io in range(spec.sip.io.count):
+            _io_chiplet(make, tiles, sip, io)
+    return Part(make.nodes, tuple(make.edges))
 
 
 def system(spec: TopologySpec, links: Part) -> Part:
@@ -114,7 +97,7 @@ def system(spec: TopologySpec, links: Part) -> Part:
     switch = make.node(name.switch_node(0), "switch", nowhere, x, -_IO_DEPTH_MM)
     for end in ends:
         make.link(end, switch, "pcie", spec.system.pcie_bw_gbs)
-    return make.part()
+    return Part(make.nodes, tuple(make.edges))
 
 
 def freeze(spec: TopologySpec, parts: Iterable[Part]) -> TopologyGraph:
@@ -132,13 +115,9 @@ def freeze(spec: TopologySpec, parts: Iterable[Part]) -> TopologyGraph:
         edges.extend(part.edges)
     for edge in edges:
         if edge.bandwidth_gbs <= 0:
-            found = f"{edge.bandwidth_gbs} GB/s"
-            raise TopologyError(f"link {edge.src} -> {edge.dst} has {found}; it must be above 0")
-        if edge.src not in nodes or edge.dst not in nodes:
-            raise TopologyError(f"link {edge.src} -> {edge.dst} ends at a node that does not exist")
+            link = f"link {edge.src} -> {edge.dst} has {edge.bandwidth_gbs} GB/s"
+            raise TopologyError(f"{link}; it must be above 0")
     ends = sorted(node.id for node in nodes.values() if node.type == "pcie_ep")
-    if not ends:
-        raise TopologyError("the machine has no pcie_ep, so nothing in it can be reached")
     # All nodes from the first end point, and it from all others: then all from every one.
     lost = nodes.keys() - _reachable(ends[0], ((e.src, e.dst) for e in edges))
     if lost:
@@ -161,27 +140,24 @@ def _reachable(start: str, pairs: Iterable[tuple[str, str]]) -> set[str]:
     return found
 
 
-def _places(spec: TopologySpec) -> Iterable[tuple[int, int]]:
-    """Sip and cube of every cube, in order."""
-    grid = spec.sip.cube_mesh
-    return product(range(spec.system.sips.count), range(grid.w * grid.h))
-
-
-def _weights(spec: TopologySpec) -> _Weights:
-    mesh, zone, size = spec.cube.mesh, spec.cube.hbm_zone, spec.cube.size_mm
-    hops = mesh.rows + mesh.cols + 2 * max(zone.rows, zone.cols)
-    span = hops * max(size.w / mesh.cols, size.h / mesh.rows)
-    crossing = 3 * span  # of a cube: three edges of weight ``port``, the mesh, and some to spare
-    grid = spec.sip.cube_mesh
-    return _Weights(span, span / 2, grid.w * crossing, (grid.w + grid.h + 2) * crossing)
-
-
 class _Maker:
-    """Gathers the nodes and edges of one stage."""
+    """Gathers the nodes and edges of one stage; owns the weights that links are routed by.
+
+    All in mm, for links that must not look short. ``span`` bounds every way through a cube's mesh:
+    Manhattan, a detour round the HBM, the ends. A UCIe port is a bus of almost no length; at
+    ``port`` each for getting on and off, it costs more than any way through the mesh, so data use
+    it only to change cubes. ``io`` keeps data between cubes out of the IO chiplet. A command edge
+    of a pe_cpu costs ``span``, all edges of an io_cpu ``reach``, more than any data path in a SIP:
+    no data are drawn through a CPU.
+    """
 
     def __init__(self, spec: TopologySpec) -> None:
-        io, cube = spec.sip.io, spec.cube
-        self.spec, self.weights = spec, _weights(spec)
+        self.spec, io, cube, grid = spec, spec.sip.io, spec.cube, spec.sip.cube_mesh
+        hops = cube.mesh.rows + cube.mesh.cols + 2 * max(cube.hbm_zone.rows, cube.hbm_zone.cols)
+        self.span = hops * max(cube.size_mm.w / cube.mesh.cols, cube.size_mm.h / cube.mesh.rows)
+        self.port = self.span / 2
+        crossing = 3 * self.span  # of a cube: three edges of ``port``, the mesh, some to spare
+        self.io, self.reach = grid.w * crossing, (grid.w + grid.h + 2) * crossing
         self._overheads = {
             "router": cube.router.overhead_ns,
             "ucie": cube.ucie.overhead_ns,
@@ -191,8 +167,8 @@ class _Maker:
             "pcie_ep": io.pcie_ep_overhead_ns,
             "switch": spec.system.switch_overhead_ns,
         }
-        self._nodes: dict[str, Node] = {}
-        self._edges: list[Edge] = []
+        self.nodes: dict[str, Node] = {}
+        self.edges: list[Edge] = []
 
     def node(self, id_: str, type_: str, place: tuple[int, int, int], x: float, y: float) -> Node:
         """Add a node at ``place`` (sip, cube, pe); one of a PE is told by its type there."""
@@ -201,12 +177,12 @@ class _Maker:
         overhead = self._overheads.get(type_, 0.0)
         impl: str = getattr(self.spec.components, type_).impl
         node = Node(id_, type_, *place, engine, round(x, 6), round(y, 6), overhead, impl)
-        self._nodes[id_] = node
+        self.nodes[id_] = node
         return node
 
     def edge(self, src: Node, dst: Node, kind: str, mm: float, bw: float, weight: float) -> None:
         """Add one edge; a weight of 0 means the distance."""
-        self._edges.append(Edge(src.id, dst.id, kind, mm, weight, bw))
+        self.edges.append(Edge(src.id, dst.id, kind, mm, weight, bw))
 
     def link(
         self, a: Node, b: Node, kind: str, bw: float, weight: float = 0.0, back: str = ""
@@ -216,14 +192,10 @@ class _Maker:
         self.edge(a, b, kind, distance, bw, weight)
         self.edge(b, a, back or kind, distance, bw, weight)
 
-    def part(self) -> Part:
-        """What was added."""
-        return Part(self._nodes, tuple(self._edges))
-
 
 def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
     """Routers, UCIe ports, memories, M_CPU and PEs of one cube."""
-    spec, weights = make.spec.cube, make.weights
+    spec = make.spec.cube
     x0, y0 = _cube_corner(make.spec, sip, cube)
 
     def add(id_: str, type_: str, at: Place, pe: int = NOWHERE) -> Node:
@@ -251,13 +223,13 @@ def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
         attach(hbm, slice_at, "hbm", spec.hbm.to_router_bw_gbs)
         engines = _pe(make, (sip, cube, pe), x0 + home.x_mm, y0 + home.y_mm)
         attach(engines["pe_dma"], home, "pe", make.spec.pe.dma.to_router_bw_gbs)
-        make.link(m_cpu, engines["pe_cpu"], "command", spec.m_cpu.to_router_bw_gbs, weights.span)
+        make.link(m_cpu, engines["pe_cpu"], "command", spec.m_cpu.to_router_bw_gbs, make.span)
     for side, places in zip(SIDES, mesh.connections, strict=True):
         middle = Place(*on_border(spec, side, 0.5), NOWHERE, NOWHERE)
         port = add(name.ucie_node(sip, cube, side), "ucie", middle)
         for k, at in enumerate(places):
             conn = add(name.ucie_conn_node(sip, cube, side, k), "ucie_conn", at)
-            attach(conn, at, "ucie_conn", spec.ucie.bw_gbs, weights.port)
+            attach(conn, at, "ucie_conn", spec.ucie.bw_gbs, make.port)
             make.link(conn, port, "ucie_internal", spec.ucie.bw_gbs, _BUS_MM)
 
 
@@ -275,13 +247,13 @@ def _pe(make: _Maker, place: tuple[int, int, int], x: float, y: float) -> dict[s
             make.edge(engines[b], engines[a], kind, mm, into, 0.0)
     # As heavy as pe_cpu's command edge, or what it answers to m_cpu would go by pe_dma.
     cpu, scheduler = engines["pe_cpu"], engines["pe_scheduler"]
-    make.edge(cpu, scheduler, kind, mm, tcm.read_bw_gbs, make.weights.span)
+    make.edge(cpu, scheduler, kind, mm, tcm.read_bw_gbs, make.span)
     return engines
 
 
 def _io_chiplet(make: _Maker, tiles: Part, sip: int, io: int) -> None:
     """One IO chiplet north of its share of the top row of cubes."""
-    spec, weights, io_id, grid = make.spec, make.weights, f"io{io}", make.spec.sip.cube_mesh
+    spec, io_id, grid = make.spec, f"io{io}", make.spec.sip.cube_mesh
     ports = {
         column: tiles.nodes[name.ucie_node(sip, column, "N")]
         for column in range(grid.w)
@@ -292,17 +264,17 @@ def _io_chiplet(make: _Maker, tiles: Part, sip: int, io: int) -> None:
     noc = make.node(name.io_node(sip, io_id, "io_noc"), "io_noc", place, x, half)
     end = make.node(name.io_node(sip, io_id, "pcie_ep"), "pcie_ep", place, x, 0.5)
     cpu = make.node(name.io_node(sip, io_id, "io_cpu"), "io_cpu", place, x + 2, half)
-    for a, b, weight in ((end, noc, 0.0), (end, cpu, weights.reach), (cpu, noc, weights.reach)):
+    for a, b, weight in ((end, noc, 0.0), (end, cpu, make.reach), (cpu, noc, make.reach)):
         make.link(a, b, "io_internal", spec.sip.io.noc_bw_gbs, weight)
     for cube in range(grid.w * grid.h):
         m_cpu = tiles.nodes[name.cube_node(sip, cube, "m_cpu")]
-        make.link(cpu, m_cpu, "command", spec.cube.m_cpu.to_router_bw_gbs, weights.reach)
+        make.link(cpu, m_cpu, "command", spec.cube.m_cpu.to_router_bw_gbs, make.reach)
     bandwidth = spec.cube.ucie.bw_gbs
     for column, port in ports.items():
         id_ = name.io_conn_node(sip, io_id, column)
         conn = make.node(id_, "ucie_conn", place, port.x_mm, _IO_DEPTH_MM)
         make.link(noc, conn, "noc_to_ucie_conn", bandwidth, _BUS_MM, "ucie_conn_to_noc")
-        make.link(conn, port, "io_to_cube", bandwidth, weights.io, "cube_to_io")
+        make.link(conn, port, "io_to_cube", bandwidth, make.io, "cube_to_io")
 
 
 def _cube_corner(spec: TopologySpec, sip: int, cube: int) -> tuple[float, float]:

@@ -79,21 +79,21 @@ def lay_out(cube: CubeSpec) -> CubeMesh:
     width, height, zone = cube.size_mm.w, cube.size_mm.h, cube.hbm_zone
     dx, dy, count = width / cube.mesh.cols, height / cube.mesh.rows, cube.ucie.connections_per_side
     routers = tuple(
-        Place(_mm((col + 0.5) * dx), _mm((row + 0.5) * dy), row, col)
+        Place(round((col + 0.5) * dx, 6), round((row + 0.5) * dy, 6), row, col)
         for row in range(cube.mesh.rows)
         for col in range(cube.mesh.cols)
         if not (0 <= row - zone.row < zone.rows and 0 <= col - zone.col < zone.cols)
     )
 
     def nearest(x: float, y: float) -> Place:
-        router = min(routers, key=lambda r: (_mm(abs(r.x_mm - x) + abs(r.y_mm - y)), r.row, r.col))
-        return Place(_mm(x), _mm(y), router.row, router.col)
+        router = min(routers, key=lambda r: (round(abs(r.x_mm - x) + abs(r.y_mm - y), 6), *r[2:]))
+        return Place(round(x, 6), round(y, 6), router.row, router.col)
 
     homes = _by_corner(routers, cube)
     return CubeMesh(
         routers=routers,
-        pes=tuple(r._replace(x_mm=_mm(r.x_mm - 0.3 * dx)) for r in homes),
-        hbm=tuple(r._replace(x_mm=_mm(r.x_mm + 0.3 * dx)) for r in homes),
+        pes=tuple(r._replace(x_mm=round(r.x_mm - 0.3 * dx, 6)) for r in homes),
+        hbm=tuple(r._replace(x_mm=round(r.x_mm + 0.3 * dx, 6)) for r in homes),
         m_cpu=nearest(0.25 * width, 0.5 * height),
         sram=nearest(0.75 * width, 0.5 * height),
         connections=tuple(
@@ -122,10 +122,6 @@ def _by_corner(routers: tuple[Place, ...], cube: CubeSpec) -> list[Place]:
         homes.append(min(free, key=rank))
         free.remove(homes[-1])
     return homes
-
-
-def _mm(value: float) -> float:
-    return round(value, 6)
 
 
 def _read(file: Path, key: str) -> CubeMesh | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, dataclass_transform, get_args
 
 import yaml
 
@@ -24,32 +24,42 @@ class _Range:
     low: float
     high: float = 1e15
     above: bool = False
+    note: str = ""
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high and not (self.above and value == self.low)
 
     def __str__(self) -> str:
-        return f"{'above' if self.above else 'from'} {self.low:g} to {self.high:g}"
+        return f"{self.note}{'above' if self.above else 'from'} {self.low:g} to {self.high:g}"
 
 
 Positive = Annotated[float, _Range(0, above=True)]
 NonNegative = Annotated[float, _Range(0)]
 Count = Annotated[int, _Range(1, 2**31)]
 Whole = Annotated[int, _Range(0, 2**31)]
+_FITS = "that fits PhysAddr, "
 GridSize = Annotated[int, _Range(1, 32)]
+CubeCount = Annotated[int, _Range(1, MAX_CUBES, note=_FITS)]
+PeCount = Annotated[int, _Range(1, MAX_PES, note=_FITS)]
 SipTopology = Annotated[str, ("ring_1d", "torus_2d", "mesh_2d_no_wrap")]
 
 
-@dataclass(frozen=True, slots=True)
-class SipsSpec:
+@dataclass_transform(frozen_default=True)
+class Section:
+    """A part of the file with fields of its own; every subclass is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class SipsSpec(Section):
     """How many SIPs there are, and the topology that collectives between them assume."""
 
-    count: Annotated[int, _Range(1, MAX_SIPS)] = 2
+    count: Annotated[int, _Range(1, MAX_SIPS, note=_FITS)] = 2
     topology: SipTopology = "ring_1d"
 
 
-@dataclass(frozen=True, slots=True)
-class SystemSpec:
+class SystemSpec(Section):
     """What joins the SIPs."""
 
     sips: SipsSpec = SipsSpec()
@@ -58,16 +68,14 @@ class SystemSpec:
     switch_overhead_ns: NonNegative = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class CubeMeshSpec:
+class CubeMeshSpec(Section):
     """Cubes of a SIP, ``w`` across and ``h`` down."""
 
-    w: Annotated[int, _Range(1, MAX_CUBES)] = 4
-    h: Annotated[int, _Range(1, MAX_CUBES)] = 4
+    w: CubeCount = 4
+    h: CubeCount = 4
 
 
-@dataclass(frozen=True, slots=True)
-class IoSpec:
+class IoSpec(Section):
     """IO chiplets of a SIP; several share the top row of cubes."""
 
     count: Annotated[int, _Range(1, MAX_DIES - MAX_CUBES)] = 1
@@ -77,32 +85,28 @@ class IoSpec:
     pcie_ep_overhead_ns: NonNegative = 150.0
 
 
-@dataclass(frozen=True, slots=True)
-class SipSpec:
+class SipSpec(Section):
     """One SIP."""
 
     cube_mesh: CubeMeshSpec = CubeMeshSpec()
     io: IoSpec = IoSpec()
 
 
-@dataclass(frozen=True, slots=True)
-class SizeSpec:
+class SizeSpec(Section):
     """A rectangle in mm."""
 
     w: Positive = 12.0
     h: Positive = 12.0
 
 
-@dataclass(frozen=True, slots=True)
-class MeshSpec:
+class MeshSpec(Section):
     """The router grid of a cube."""
 
     rows: GridSize = 6
     cols: GridSize = 6
 
 
-@dataclass(frozen=True, slots=True)
-class HbmZoneSpec:
+class HbmZoneSpec(Section):
     """The rectangle of the router grid that the HBM stack takes; 0 rows or columns: none."""
 
     row: Whole = 2
@@ -111,16 +115,14 @@ class HbmZoneSpec:
     cols: Whole = 2
 
 
-@dataclass(frozen=True, slots=True)
-class RouterSpec:
+class RouterSpec(Section):
     """A router and the links of the mesh."""
 
     link_bw_gbs: Positive = 256.0
     overhead_ns: NonNegative = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class UcieSpec:
+class UcieSpec(Section):
     """UCIe ports of a cube: bandwidth a connection, overhead a port."""
 
     connections_per_side: Annotated[int, _Range(1, 32)] = 4
@@ -129,16 +131,14 @@ class UcieSpec:
     link_mm: NonNegative = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryMapSpec:
+class MemoryMapSpec(Section):
     """HBM of a cube, in one slice a PE; at most the HBM half of a cube's address window."""
 
     hbm_total_gb: Annotated[int, _Range(1, 2048)] = 48
-    slices_per_cube: Annotated[int, _Range(1, MAX_PES)] = 8
+    slices_per_cube: PeCount = 8
 
 
-@dataclass(frozen=True, slots=True)
-class HbmSpec:
+class HbmSpec(Section):
     """The controller of one HBM slice."""
 
     channels: Annotated[int, _Range(1, 4096)] = 8
@@ -148,8 +148,7 @@ class HbmSpec:
     to_router_bw_gbs: Positive = 256.0
 
 
-@dataclass(frozen=True, slots=True)
-class SramSpec:
+class SramSpec(Section):
     """SRAM of a cube; its size fits the 34 offset bits of an address."""
 
     size_mib: Annotated[int, _Range(1, 2**14)] = 32
@@ -157,19 +156,17 @@ class SramSpec:
     to_router_bw_gbs: Positive = 128.0
 
 
-@dataclass(frozen=True, slots=True)
-class MCpuSpec:
+class MCpuSpec(Section):
     """M_CPU of a cube."""
 
     overhead_ns: NonNegative = 10.0
     to_router_bw_gbs: Positive = 64.0
 
 
-@dataclass(frozen=True, slots=True)
-class CubeSpec:
+class CubeSpec(Section):
     """One cube: PEs, HBM, SRAM, M_CPU and UCIe ports around a router mesh."""
 
-    pes: Annotated[int, _Range(1, MAX_PES)] = 8
+    pes: PeCount = 8
     size_mm: SizeSpec = SizeSpec()
     mesh: MeshSpec = MeshSpec()
     hbm_zone: HbmZoneSpec = HbmZoneSpec()
@@ -182,31 +179,27 @@ class CubeSpec:
     m_cpu: MCpuSpec = MCpuSpec()
 
 
-@dataclass(frozen=True, slots=True)
-class PeCpuSpec:
+class PeCpuSpec(Section):
     """PE_CPU: cycles to issue a command."""
 
     issue_cycles: Whole = 1
 
 
-@dataclass(frozen=True, slots=True)
-class GemmSpec:
+class GemmSpec(Section):
     """Weight-stationary MAC array."""
 
     rows: Count = 64
     cols: Count = 64
 
 
-@dataclass(frozen=True, slots=True)
-class MathSpec:
+class MathSpec(Section):
     """Vector unit."""
 
     lanes: Count = 64
     latency_cycles: Whole = 4
 
 
-@dataclass(frozen=True, slots=True)
-class TcmSpec:
+class TcmSpec(Section):
     """Tightly coupled memory of a PE; its size fits the 34 offset bits of an address."""
 
     size_kib: Annotated[int, _Range(1, 2**24)] = 2048
@@ -214,8 +207,7 @@ class TcmSpec:
     write_bw_gbs: Positive = 512.0
 
 
-@dataclass(frozen=True, slots=True)
-class DmaSpec:
+class DmaSpec(Section):
     """PE_DMA: commands in flight a channel, set-up and bursts."""
 
     outstanding: Count = 8
@@ -224,8 +216,7 @@ class DmaSpec:
     to_router_bw_gbs: Positive = 256.0
 
 
-@dataclass(frozen=True, slots=True)
-class TileSpec:
+class TileSpec(Section):
     """Default tile of a composite, and how many may be in flight."""
 
     m: Count = 64
@@ -234,8 +225,7 @@ class TileSpec:
     window: Count = 8
 
 
-@dataclass(frozen=True, slots=True)
-class PeSpec:
+class PeSpec(Section):
     """One PE."""
 
     clock_ghz: Positive = 1.0
@@ -247,15 +237,13 @@ class PeSpec:
     tile: TileSpec = TileSpec()
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentSpec:
+class ComponentSpec(Section):
     """Which class models a node type: a registry name, or ``package.module:Class``."""
 
     impl: str
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentsSpec:
+class ComponentsSpec(Section):
     """The component of every node type."""
 
     pe_cpu: ComponentSpec = ComponentSpec("pe_cpu")
@@ -279,8 +267,7 @@ class ComponentsSpec:
     switch: ComponentSpec = ComponentSpec("transit")
 
 
-@dataclass(frozen=True, slots=True)
-class TopologySpec:
+class TopologySpec(Section):
     """The whole machine; ``TopologySpec()`` is the shipped one."""
 
     system: SystemSpec = SystemSpec()
@@ -325,7 +312,8 @@ def _geometry(spec: TopologySpec) -> Iterator[tuple[str, str]]:
     cubes, cube, io = spec.sip.cube_mesh, spec.cube, spec.sip.io
     mesh, zone, slices = cube.mesh, cube.hbm_zone, cube.memory_map.slices_per_cube
     if cubes.w * cubes.h > MAX_CUBES:
-        yield "sip.cube_mesh", f"{cubes.w} x {cubes.h} cubes; a SIP has at most {MAX_CUBES}"
+        most = f"a SIP has at most {MAX_CUBES} (PhysAddr)"
+        yield "sip.cube_mesh", f"{cubes.w} x {cubes.h} cubes; {most}"
     if io.count > cubes.w:
         needs = f"need as many cubes in the top row; sip.cube_mesh.w is {cubes.w}"
         yield "sip.io.count", f"{io.count} IO chiplets {needs}"
@@ -334,8 +322,8 @@ def _geometry(spec: TopologySpec) -> Iterator[tuple[str, str]]:
         place = f"rows {zone.row} to {bottom - 1} and columns {zone.col} to {right - 1}"
         inside = f"are not all inside the mesh of {mesh.rows} x {mesh.cols}"
         yield "cube.hbm_zone", f"{place} {inside}"
-    across = zone.rows > 0 and zone.cols == mesh.cols and 0 < zone.row and bottom < mesh.rows
-    down = zone.cols > 0 and zone.rows == mesh.rows and 0 < zone.col and right < mesh.cols
+    across = zone.rows > 0 and zone.cols == mesh.cols and zone.row > 0 and bottom < mesh.rows
+    down = zone.cols > 0 and zone.rows == mesh.rows and zone.col > 0 and right < mesh.cols
     if across or down:
         yield "cube.hbm_zone", "cuts the router mesh in two; make it smaller"
     routers = mesh.rows * mesh.cols - zone.rows * zone.cols
@@ -411,8 +399,9 @@ def _scalar(node: yaml.ScalarNode, type_: type) -> Any:
     """The value of a node for a field of ``type_``, as YAML 1.2 has it: 1e3 is a number."""
     try:
         value = yaml.SafeLoader("").construct_object(node)
-        plain = isinstance(value, int) or (isinstance(value, str) and node.style is None)
-        return float(value) if type_ is float and plain and value is not True else value
+        number = isinstance(value, int) and not isinstance(value, bool)
+        unquoted = isinstance(value, str) and node.style is None
+        return float(value) if type_ is float and (number or unquoted) else value
     except (ValueError, IndexError, OverflowError, yaml.YAMLError):
         return node.value  # not what it claims to be: check_spec says what it should be
 

@@ -1,11 +1,13 @@
 """What routes on real machines must be like: the shipped one throughout, odd ones within a cube."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise, product
 
 import networkx as nx
 import pytest
 
+from kernbench.errors import RoutingError
 from kernbench.policy.routing.router import (
     AddressResolver,
     PathRouter,
@@ -14,8 +16,15 @@ from kernbench.policy.routing.router import (
     pe_node,
     pe_prefix,
 )
-from kernbench.topology import TopologySpec, build_topology, load_topology
-from kernbench.topology.spec import CubeSpec, HbmZoneSpec, MemoryMapSpec, MeshSpec
+from kernbench.topology import TopologyGraph, TopologySpec, build_topology, load_topology
+from kernbench.topology.spec import (
+    CubeMeshSpec,
+    CubeSpec,
+    HbmZoneSpec,
+    MemoryMapSpec,
+    MeshSpec,
+    SipSpec,
+)
 
 MCPU = "m_cpu"
 
@@ -145,23 +154,62 @@ def test_distance_grows_from_own_slice_to_half_to_cube_to_next_cube(router):
         assert max(cross) < min(next_cube)
 
 
-@pytest.mark.parametrize("policy", ["pe", "mcpu_dma", "memory", "node"])
+UCIE = {"ucie_internal", "ucie_mesh", "io_to_cube", "cube_to_io"} | {
+    f"{a}_to_{b}" for x in ("router", "noc") for a, b in [(x, "ucie_conn"), ("ucie_conn", x)]
+}
+PIPELINE = {"pe_internal", "pe_to_router"}
+# policy -> kinds excluded within a cube, and otherwise (ADR-0051 D2 and D3)
+EXCLUDED = {
+    "pe": (UCIE, {"command"}),
+    "mcpu_dma": (UCIE | PIPELINE, PIPELINE),
+    "memory": (PIPELINE, PIPELINE),
+    "node": (set(), set()),
+}
+
+
+@pytest.mark.parametrize("policy", EXCLUDED)
 def test_lengths_on_the_shipped_graph_are_those_of_networkx(graph, router, policy):
-    excluded = {"pe": {"command"}, "node": set()}.get(policy, {"pe_internal", "pe_to_router"})
-    reference = nx.DiGraph()
-    for e in graph.edges:
-        if e.kind not in excluded:
-            reference.add_edge(e.src, e.dst, weight=e.routing_weight_mm or e.distance_mm)
+    references = [nx.DiGraph(), nx.DiGraph()]
+    for reference, excluded in zip(references, EXCLUDED[policy], strict=True):
+        for e in graph.edges:
+            if e.kind not in excluded:
+                reference.add_edge(e.src, e.dst, weight=e.routing_weight_mm or e.distance_mm)
     rng = random.Random(policy)
-    sources = [pe_node(0, 5, 2, "pe_dma")] if policy == "pe" else []
-    for src in (*sources, cube_node(1, 9, MCPU), "sip0.io0.pcie_ep"):
-        lengths = nx.single_source_dijkstra_path_length(reference, src, weight="weight")
+    sources = [pe_node(0, 5, 2, "pe_dma")] if policy == "pe" else ["sip0.io0.pcie_ep"]
+    for src in (*sources, cube_node(1, 9, MCPU)):
         here = graph.nodes[src]
-        for dst in rng.sample(sorted(lengths), 100):
+        cube = [n.id for n in graph.nodes.values() if (n.sip, n.cube) == (here.sip, here.cube)]
+        for dst in {*rng.sample(sorted(graph.nodes), 100), *cube} - {src}:
             there = graph.nodes[dst]
-            if (here.sip, here.cube) != (there.sip, there.cube):  # within a cube: other graphs
-                path = router.route(policy, src, dst)
-                assert nx.path_weight(reference, path, "weight") == pytest.approx(lengths[dst])
+            local = here.cube >= 0 and (here.sip, here.cube) == (there.sip, there.cube)
+            reference = references[not local]
+            if dst not in reference or not nx.has_path(reference, src, dst):
+                with pytest.raises(RoutingError, match=f"^no path from {src} to {dst}$"):
+                    router.route(policy, src, dst)
+                continue
+            length = nx.dijkstra_path_length(reference, src, dst)
+            path = router.route(policy, src, dst)
+            assert nx.path_weight(reference, path, "weight") == pytest.approx(length)
+
+
+def test_a_hundred_shuffled_builds_give_the_same_routes(tmp_path):
+    sip = SipSpec(CubeMeshSpec(2, 2))
+    graph = build_topology(replace(TopologySpec(), sip=sip), tmp_path)
+    rng, ids = random.Random(3), sorted(graph.nodes)
+    asked = [
+        ("pe", pe_node(0, 0, 0, "pe_dma"), hbm_node(1, 3, 7)),
+        ("memory", "sip0.io0.pcie_ep", hbm_node(1, 2, 3)),
+    ]
+    asked += [("pe", pe_node(0, 1, 2, "pe_dma"), hbm_node(0, 1, pe)) for pe in range(8)]
+    asked += [("mcpu_dma", cube_node(0, 2, MCPU), hbm_node(0, cube, 5)) for cube in range(4)]
+    asked += [("node", *rng.sample(ids, 2)) for _ in range(3)]
+    routes = set()
+    for _ in range(100):
+        edges = rng.sample(graph.edges, len(graph.edges))
+        nodes = dict(rng.sample(sorted(graph.nodes.items()), len(graph.nodes)))
+        shuffled = PathRouter(TopologyGraph(nodes, tuple(edges), graph.spec))
+        routes.add(tuple(shuffled.route(*question) for question in asked))
+    assert len(routes) == 1
 
 
 def test_shuffled_edges_give_the_same_routes_on_the_shipped_graph(graph, router):

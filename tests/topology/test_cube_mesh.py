@@ -1,19 +1,12 @@
 import json
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import yaml
 
+from kernbench.topology import TopologySpec, build_topology
 from kernbench.topology.cube_mesh import SIDES, cube_mesh, lay_out, source_hash
-from kernbench.topology.spec import (
-    CubeSpec,
-    HbmZoneSpec,
-    MemoryMapSpec,
-    MeshSpec,
-    RouterSpec,
-    SizeSpec,
-    UcieSpec,
-)
+from kernbench.topology.spec import CubeMeshSpec, CubeSpec, HbmZoneSpec, MeshSpec, SipSpec
 
 CUBE = CubeSpec()
 
@@ -69,23 +62,46 @@ def test_units_find_a_router_where_the_zone_reaches_the_border():
     assert set(where(units)) <= set(where(mesh.routers))
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        replace(CUBE, size_mm=SizeSpec(12, 13)),
-        replace(CUBE, mesh=MeshSpec(6, 7)),
-        replace(CUBE, hbm_zone=HbmZoneSpec(2, 2, 1, 2)),
-        replace(CUBE, pes=4, memory_map=MemoryMapSpec(48, 4)),
-        replace(CUBE, ucie=UcieSpec(connections_per_side=3)),
-    ],
-)
-def test_the_source_hash_changes_with_every_field_of_the_layout(changed):
-    assert source_hash(changed) != source_hash(CUBE)
+def leaves(spec, prefix=""):
+    for field in fields(spec):
+        value, path = getattr(spec, field.name), f"{prefix}{field.name}"
+        yield from leaves(value, f"{path}.") if is_dataclass(value) else [path]
 
 
-def test_the_source_hash_ignores_what_the_layout_does_not_depend_on():
-    changed = replace(CUBE, router=RouterSpec(1, 1), ucie=UcieSpec(bw_gbs=1, link_mm=9))
-    assert source_hash(changed) == source_hash(CUBE)
+def with_another(spec, path):
+    """``spec`` with another value of the field at ``path``."""
+    name, _, below = path.partition(".")
+    value = getattr(spec, name)
+    if below:
+        return replace(spec, **{name: with_another(value, below)})
+    return replace(spec, **{name: f"{value}2" if isinstance(value, str) else value + 1})
+
+
+LAYOUT = ("size_mm.", "mesh.", "hbm_zone.", "pe_layout", "pes", "ucie.connections_per_side")
+
+
+@pytest.mark.parametrize("path", [p for p in leaves(CUBE) if p.startswith(LAYOUT)])
+def test_a_change_to_each_field_of_the_layout_makes_a_new_one(tmp_path, path):
+    cube_mesh(CUBE, tmp_path)
+    changed = with_another(CUBE, path)
+    assert cube_mesh(changed, tmp_path) == lay_out(changed)
+    held = yaml.safe_load((tmp_path / "cube_mesh.yaml").read_text())
+    assert held["source_hash"] == source_hash(changed) != source_hash(CUBE)
+
+
+@pytest.mark.parametrize("path", [p for p in leaves(CUBE) if not p.startswith(LAYOUT)])
+def test_a_change_to_any_other_field_of_a_cube_makes_none(tmp_path, monkeypatch, path):
+    made = cube_mesh(CUBE, tmp_path)
+    monkeypatch.setattr("kernbench.topology.cube_mesh.lay_out", None)
+    assert cube_mesh(with_another(CUBE, path), tmp_path) == made
+
+
+def test_a_change_outside_the_cube_makes_none(tmp_path, monkeypatch):
+    small = TopologySpec(sip=SipSpec(CubeMeshSpec(1, 1)))
+    build_topology(small, tmp_path)
+    monkeypatch.setattr("kernbench.topology.cube_mesh.lay_out", None)
+    for path in ("system.sips.count", "sip.cube_mesh.h", "pe.gemm.rows", "components.sram.impl"):
+        build_topology(with_another(small, path), tmp_path)
 
 
 def test_the_cache_holds_what_was_laid_out(tmp_path):
@@ -128,7 +144,7 @@ def edited(text, change):
         lambda text: "just text",
         lambda text: edited(text, lambda held: held.pop("layout")),
         lambda text: edited(text, lambda held: held.update(layout=3)),
-        lambda text: edited(text, lambda held: held["layout"]["pes"].reverse()),
+        lambda text: edited(text, lambda held: held["layout"][1][0].pop()),
     ],
 )
 def test_a_damaged_cache_is_laid_out_again(tmp_path, damage):

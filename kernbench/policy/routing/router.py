@@ -28,7 +28,6 @@ _UCIE_KINDS = frozenset(
 
 # The names, each made from what stands beside it; sip, cube and pe are numbers.
 Name = Callable[..., str]
-cube_prefix: Name = "sip{}.cube{}".format  # sip, cube: what all names of a cube begin with
 pe_prefix: Name = "sip{}.cube{}.pe{}".format  # sip, cube, pe: what ``find_path`` takes
 pe_node: Name = "sip{}.cube{}.pe{}.{}".format  # sip, cube, pe, engine such as "pe_dma"
 cube_node: Name = "sip{}.cube{}.{}".format  # sip, cube, "m_cpu" or "sram"
@@ -41,26 +40,13 @@ io_conn_node: Name = "sip{}.{}.ucie.conn{}".format  # sip, "io0", k: to cube k o
 switch_node: Name = "fabric.switch{}".format  # i: between the SIPs
 
 
-class _Edge(Protocol):
-    @property
-    def src(self) -> str: ...
-    @property
-    def dst(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def distance_mm(self) -> float: ...
-    @property
-    def routing_weight_mm(self) -> float | None: ...
-
-
 class Graph(Protocol):
-    """What routing needs of a topology; of its spec, ``cube.memory_map``."""
+    """What routing needs: node ids, ``Edge`` rows, and ``cube.memory_map`` of the spec."""
 
     @property
     def nodes(self) -> Mapping[str, object]: ...
     @property
-    def edges(self) -> Iterable[_Edge]: ...
+    def edges(self) -> Iterable[Any]: ...
     @property
     def spec(self) -> Any: ...
 
@@ -87,10 +73,9 @@ class AddressResolver:
             raise RoutingError(f"unsupported address kind {addr.kind!r}; valid: hbm, pe_resource")
         if addr.unit_type == UnitType.PE:
             return self._known(pe_node(sip, cube, addr.pe_id, "pe_tcm"))
-        if addr.unit_type == UnitType.SRAM:
-            return self._known(cube_node(sip, cube, "sram"))
-        if addr.unit_type == UnitType.MCPU:
-            return self._known(cube_node(sip, cube, "m_cpu"))
+        if addr.unit_type in (UnitType.SRAM, UnitType.MCPU):
+            name = "sram" if addr.unit_type == UnitType.SRAM else "m_cpu"
+            return self._known(cube_node(sip, cube, name))
         raise RoutingError(f"unsupported unit_type {addr.unit_type!r}; valid: PE, SRAM, MCPU")
 
     def find_m_cpu(self, sip: int, cube: int) -> str:
@@ -220,7 +205,7 @@ class PathRouter:
         return list(path), distance
 
 
-def _adjacency(edges: list[_Edge], exclude: Collection[str] = ()) -> Adjacency:
+def _adjacency(edges: Iterable[Any], exclude: Collection[str] = ()) -> Adjacency:
     adj: Adjacency = defaultdict(list)
     for edge in edges:
         if edge.kind not in exclude:

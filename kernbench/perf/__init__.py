@@ -1,0 +1,1 @@
+"""``kernbench perf``: the ratios that the goals name, one module a part."""

@@ -1,0 +1,186 @@
+"""What the simulator costs, against the goals set for it; all ratios come from one run.
+
+A tile is two DMA reads, FETCH and GEMM of a matmul on all PEs; what its launch costs beside (the
+launch itself, the write-back of C) is counted as part of its tiles, host copies are not. Its unit is the bare SimPy
+timeout, measured between the runs, so that a slower machine changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import simpy
+
+from kernbench.benches.matmul import run as matmul
+from kernbench.errors import KernbenchError
+from kernbench.runtime_api.torch import Torch
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology import load_topology
+from kernbench.topology.graph import TopologyGraph
+from kernbench.trace.writer import TraceWriter
+
+ROUNDS = 5
+SIZE, LARGE = 1024, 2048  # m = k = n
+PROCESSES, TIMEOUTS = 1_000, 200  # of the bare SimPy loop, and each of them
+
+_LARGE_RUN = """
+import json, resource, sys, time
+from kernbench.runtime_api import run_bench
+start = time.perf_counter()
+result = run_bench("matmul", params=dict.fromkeys("mkn", int(sys.argv[1])))
+seconds = time.perf_counter() - start
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 if sys.platform == "darwin" else 1024)
+verified = result.report is not None and result.ok
+print(json.dumps({"seconds": seconds, "peak_mib": peak, "verified": verified}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PerfRow:
+    """One goal: ``measured`` is to be at most ``goal``, in ``unit``."""
+
+    name: str
+    measured: float
+    goal: float
+    unit: str
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal holds."""
+        return self.measured <= self.goal
+
+
+def as_text(rows: list[PerfRow]) -> str:
+    """A table, one row a goal."""
+    lines = [f"{'what':<44}{'measured':>10}{'goal':>8}  unit"]
+    for row in rows:
+        verdict = "met" if row.met else "NOT MET"
+        lines.append(f"{row.name:<44}{row.measured:>10.2f}{row.goal:>8g}  {row.unit:<14} {verdict}")
+    return "\n".join(lines)
+
+
+def as_json(rows: list[PerfRow]) -> str:
+    """The rows, each with its verdict."""
+    return json.dumps([asdict(row) | {"met": row.met} for row in rows])
+
+
+def measure(size: int = SIZE, large: int = LARGE, rounds: int = ROUNDS) -> list[PerfRow]:
+    """Measure everything; about two minutes at the default sizes."""
+    big = _large_run(large)  # first: a child's peak begins at its parent's
+    load = median(_seconds(lambda: GraphEngine(load_topology(None))) for _ in range(rounds))
+    graph = load_topology(None)
+    events, tiles = count_events(graph, size)
+    units, ratios = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(rounds):
+            timeout = bare_timeout()
+            on = _simulate(graph, size, Path(folder) / "perf.msgpack")
+            off = _simulate(graph, size, None)
+            units.append(on / tiles / ((timeout + bare_timeout()) / 2))
+            ratios.append(on / off)
+    return [
+        PerfRow("a tile, recording on", median(units), 150.0, "bare timeouts"),
+        PerfRow("SimPy events a tile", events / tiles, 30.0, "events"),
+        PerfRow("recording on / off", median(ratios), 1.5, "ratio"),
+        PerfRow("load_topology and engine ready", load, 1.0, "s"),
+        PerfRow(f"matmul {large}^3, verified", big["seconds"], 60.0, "s"),
+        PerfRow(f"matmul {large}^3, peak memory", big["peak_mib"], 2048.0, "MiB"),
+    ]
+
+
+def bare_timeout() -> float:
+    """Seconds of one timeout of 1,000 SimPy processes that do nothing else."""
+    env = simpy.Environment()
+
+    def process() -> simpy.events.ProcessGenerator:
+        for _ in range(TIMEOUTS):
+            yield env.timeout(1.0)
+
+    for _ in range(PROCESSES):
+        env.process(process())
+    return _seconds(env.run) / (PROCESSES * TIMEOUTS)
+
+
+class _Timed(GraphEngine):
+    """An engine that knows how long it has simulated since the last launch was asked for.
+
+    Neither the bench's own numpy nor its host writes are part of that.
+    """
+
+    seconds = 0.0
+
+    def launch(self, *args: Any) -> None:
+        self.drain()
+        self.seconds = 0.0
+        super().launch(*args)
+
+    def drain(self) -> None:
+        self.seconds += _seconds(super().drain)
+
+
+class _Counting(GraphEngine):
+    """An engine that counts its SimPy events."""
+
+    steps = 0
+
+    def launch(self, *args: Any) -> None:
+        self.drain()
+        self.steps = 0
+        super().launch(*args)
+
+    def drain(self) -> None:
+        while self.env.peek() != inf:
+            self.env.step()
+            self.steps += 1
+
+
+def count_events(graph: TopologyGraph, size: int) -> tuple[int, int]:
+    """(SimPy events, tiles) of a matmul."""
+    engine = _Counting(graph)
+    _run(engine, size)
+    return engine.steps, sum(record.op_name == "TileToken/GEMM" for record in engine.op_log)
+
+
+def _run(engine: GraphEngine, size: int) -> None:
+    engine.run(lambda _: matmul(Torch(engine), m=size, k=size, n=size))
+
+
+def _simulate(graph: TopologyGraph, size: int, path: Path | None) -> float:
+    """Seconds to simulate a matmul, and to record it to ``path`` if one is given."""
+    if path is None:
+        engine = _Timed(graph, op_logger=None)
+        _run(engine, size)
+        return engine.seconds
+    writer = TraceWriter(path)
+    writer.begin({"bench": "matmul"}, graph)
+    engine = _Timed(graph, recorder=writer)
+    _run(engine, size)
+    return engine.seconds + _seconds(lambda: writer.end(engine.env.now))
+
+
+def _large_run(size: int) -> dict[str, float]:
+    """Seconds and peak MiB of a verified matmul in a process of its own."""
+    command = [sys.executable, "-c", _LARGE_RUN, str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise KernbenchError(f"matmul {size}^3 ended with {done.returncode}: {done.stderr[-500:]}")
+    found: dict[str, float] = json.loads(done.stdout)
+    if not found["verified"]:
+        raise KernbenchError(f"matmul {size}^3 gave wrong results; see `kernbench run matmul`")
+    return found
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start

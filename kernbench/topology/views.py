@@ -1,0 +1,104 @@
+"""Projections of the machine for drawing: boxes and lines on a grid of characters.
+
+Knows nodes and edges by their attributes only, so rows made from a trace's columns do as well as
+the graph's own. Draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+_LEVELS = ("SIP", "cube", "PE")  # what a box stands for on the system, in a SIP, in a cube
+_HEIGHTS = (3, 3, 1, 3)  # of a box, by level: a cube has too many boxes for borders
+_GAPS = (2, 1)  # characters between boxes, across and down
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Nodes drawn as one: ``w`` by ``h`` characters from column ``x`` and row ``y`` on."""
+
+    nodes: tuple[Hashable, ...]
+    label: str
+    x: int
+    y: int
+    w: int
+    h: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """All edges of one kind from one box to another, which are numbers of ``View.boxes``."""
+
+    src: int
+    dst: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A projection; north is up, boxes are in the order of their first nodes."""
+
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+
+
+def project(nodes: Iterable[Any], edges: Iterable[Any], place: tuple[int, ...] = ()) -> View:
+    """The inside of ``place``: () the system, (sip,), (sip, cube) or (sip, cube, pe).
+
+    Each SIP, cube or PE directly inside is one box, and so is every node that belongs to none, and
+    an HBM slice in its cube. ``nodes`` have id, type, sip, cube, pe (-1: none), engine, x_mm, y_mm;
+    ``edges`` have src, dst (ids of nodes) and kind. A place that does not exist has no boxes.
+    """
+    level = len(place)
+    groups: dict[Hashable, list[Any]] = {}
+    for node in nodes:
+        at = (node.sip, node.cube, node.pe)
+        if at[:level] == place:
+            single = level == 3 or at[level] < 0 or (level == 2 and node.type == "hbm_ctrl")
+            groups.setdefault(("node", node.id) if single else at[level], []).append(node)
+    labels = [_label(key, inside[0], level) for key, inside in groups.items()]
+    boxes = _lay_out(list(groups.values()), labels, _HEIGHTS[level])
+    box_of = {node: number for number, box in enumerate(boxes) for node in box.nodes}
+    ends = ((box_of.get(edge.src), box_of.get(edge.dst), edge.kind) for edge in edges)
+    lines = dict.fromkeys(
+        Line(a, b, kind) for a, b, kind in ends if a is not None and b is not None and a != b
+    )
+    return View(tuple(boxes), tuple(lines))
+
+
+def _label(key: Hashable, node: Any, level: int) -> str:
+    if isinstance(key, int):
+        return f"{_LEVELS[level]} {key}"
+    return f"HBM {node.pe}" if node.type == "hbm_ctrl" else str(node.engine.rpartition(".")[2])
+
+
+def _lay_out(groups: list[list[Any]], labels: list[str], height: int) -> list[Box]:
+    """Boxes in rows of equal y; a column takes further x as long as its rows are free.
+
+    So boxes keep their order from west to east and north to south, and no two share a cell.
+    """
+    xs, ys = (
+        [round(sum(getattr(node, axis) for node in group) / len(group), 3) for group in groups]
+        for axis in ("x_mm", "y_mm")
+    )
+    row_of = {y: row for row, y in enumerate(sorted(set(ys)))}
+    columns: list[dict[int, int]] = [{}]  # row -> box
+    for _, level in groupby(sorted(range(len(xs)), key=xs.__getitem__), xs.__getitem__):
+        abreast = list(level)
+        if any(row_of[ys[box]] in columns[-1] for box in abreast):
+            columns.append({})
+        for box in abreast:
+            if row_of[ys[box]] in columns[-1]:  # two at one point
+                columns.append({})
+            columns[-1][row_of[ys[box]]] = box
+    boxes, x = {}, 0
+    for column in columns:
+        width = max((len(labels[box]) for box in column.values()), default=0) + 2
+        for row, box in column.items():
+            ids, y = tuple(node.id for node in groups[box]), row * (height + _GAPS[1])
+            boxes[box] = Box(ids, labels[box], x, y, width, height)
+        x += width + _GAPS[0]
+    return [boxes[box] for box in range(len(groups))]
