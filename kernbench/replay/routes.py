@@ -77,8 +77,8 @@ class Routes:
             edge = self._edges.get((node, path[i + 1]))
             if edge is None or i >= len(starts):
                 raise TraceFormatError(
-                    f"{self._trace.path}: a path goes from {node} to {path[i + 1]}, which no link of "
-                    "its topology does; the file is damaged: record it again"
+                    f"{self._trace.path}: a path goes from {node} to {path[i + 1]}, which no link "
+                    "of its topology does; the file is damaged: record it again"
                 )
             distance, start = float(edges.distance_mm[edge]), starts[i]
             hops.append(Hop(node, edges.kind_of(edge), distance, arrive, start - arrive, start))

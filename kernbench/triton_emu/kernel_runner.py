@@ -46,8 +46,10 @@ class KernelRunner:
         end = Call("exit", next(self.ctx.commands), self._exit_site(kernel_fn))
         t_end = env.now
         for call in self._calls:
+            t0 = env.now
             yield from self._await(call)
-            end.waits_for = call
+            if end.waits_for is None or env.now > t0:  # the last one that held it up
+                end.waits_for = call
         self._record(end, t_end)
 
     def _resume(self, child: greenlet.greenlet, error: Exception | None) -> Call | None:

@@ -1,14 +1,38 @@
 """What holds for every entry of COMPONENTS, and how ``impl:`` puts another in its place."""
 
+import ast
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
-from kernbench.common.messages import MsgBase
+import kernbench
+from kernbench.benches.matmul import run as matmul
+from kernbench.common.messages import (
+    HostReadCmd,
+    HostWriteCmd,
+    MsgBase,
+    Region,
+    Stage,
+    StageType,
+    TileToken,
+)
+from kernbench.common.pe_commands import (
+    CompositeCmd,
+    DmaReadCmd,
+    DmaWriteCmd,
+    GemmCmd,
+    MathCmd,
+)
+from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import ComponentBase
 from kernbench.components.builtin.pe_gemm import PeGemm
 from kernbench.components.registry import COMPONENTS, component_class
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologySpec, build_topology
 from kernbench.topology.spec import ComponentSpec, ComponentsSpec, CubeMeshSpec, SipSpec
@@ -16,6 +40,26 @@ from kernbench.topology.spec import ComponentSpec, ComponentsSpec, CubeMeshSpec,
 
 class Stranger(MsgBase):
     pass
+
+
+class Probe(MsgBase):
+    """A message that we do not know, and that is a data op."""
+
+    data_op: ClassVar[bool] = True
+
+
+class ProbingGemm(PeGemm):
+    """Serves a Probe of its own before each GEMM."""
+
+    serves = (*PeGemm.serves, Probe)
+    slots = 2
+
+    def run(self, env, msg):
+        if isinstance(msg, Probe):
+            yield env.timeout(7.0)
+        else:
+            yield env.process(self._forward_txn(env, Probe()))
+            yield from super().run(env, msg)
 
 
 class SlowGemm(PeGemm):
@@ -56,6 +100,185 @@ def test_refuses_a_message_that_it_does_not_know(component, engine):
 
 def test_pays_the_overhead_of_its_node(component):
     assert component.overhead_ns == component.node.overhead_ns
+
+
+HBM = PhysAddr.pe_hbm_addr(0, 0, 0, 0, 6 << 30).encode()
+OPERAND = Region("tcm", 0, (64, 64), "f16", 8192)
+PIECE = Region("hbm", HBM, (64, 64), "f16", 8192)
+
+
+def tile(stage_type):
+    def make():
+        stage = Stage(stage_type, "", {"extent": (64, 64, 64), "nbytes": 8192, "ops": ["relu"]})
+        stage.params.update(addrs=[HBM], sizes=[8192], spaces=["hbm"])
+        return TileToken(composite=MsgBase(), index=(0, 0, 0), stages=(stage,))
+
+    return make
+
+
+def gemm():
+    return GemmCmd(a=OPERAND, b=OPERAND, out=replace(OPERAND, addr=8192), m=64, k=64, n=64)
+
+
+def composite():
+    c = CompositeCmd(op="gemm", a=PIECE, b=PIECE, out=PIECE, m=64, k=64, n=64, tile=(64, 64, 64))
+    c.out = replace(PIECE, addr=HBM + 8192)
+    return c
+
+
+# every data op of every registry entry: (impl, channel) -> how to make its messages
+DATA_OPS = {
+    ("pcie_ep", 0): [
+        lambda: HostReadCmd(src=PIECE),
+        lambda: HostWriteCmd(dst=PIECE, data=np.zeros((64, 64), np.float16)),
+    ],
+    ("pe_dma", 0): [
+        lambda: DmaReadCmd(src=PIECE, dst=OPERAND, handle_id="h"),
+        tile(StageType.DMA_READ),
+    ],
+    ("pe_dma", 1): [
+        lambda: DmaWriteCmd(src=OPERAND, dst_addr=HBM, handle_id="h"),
+        tile(StageType.DMA_WRITE),
+    ],
+    ("pe_fetch_store", 0): [tile(StageType.FETCH)],
+    ("pe_fetch_store", 1): [tile(StageType.STORE)],
+    ("pe_gemm", 0): [gemm, tile(StageType.GEMM)],
+    ("pe_math", 0): [
+        lambda: MathCmd(op="exp", inputs=(OPERAND,), out=OPERAND),
+        tile(StageType.MATH),
+    ],
+    ("pe_scheduler", 0): [composite],
+}
+
+
+def test_every_data_op_that_an_entry_serves_is_under_contract():
+    for impl, kind in COMPONENTS.items():
+        known = [make for (name, _), makes in DATA_OPS.items() if name == impl for make in makes]
+        served = {type_ for type_ in kind.serves if type_.data_op}
+        assert served == {type(make()) for make in known}, impl
+
+
+def test_starts_idle_and_wakes_nobody(impl_node, small):
+    engine = GraphEngine(small)
+    engine.sim.component(impl_node)
+    assert engine.env.peek() == float("inf")
+    assert list(engine.sim.components) == [impl_node]
+
+
+@pytest.fixture(params=COMPONENTS)
+def impl_node(request, small):
+    return next(n.id for n in small.nodes.values() if n.impl == request.param)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((impl, channel, k), id=f"{impl}-{channel}-{k}")
+        for (impl, channel), makes in DATA_OPS.items()
+        for k in range(len(makes))
+    ]
+)
+def crowd(request, small):
+    """crowd(**options): three messages more than a channel has slots, given to it at once."""
+    impl, channel, k = request.param
+    make = DATA_OPS[impl, channel][k]
+    node = next(n.id for n in small.nodes.values() if n.impl == impl)
+
+    def crowd(**options):
+        engine = GraphEngine(small, **options)
+        component = engine.sim.component(node)
+        messages = [make() for _ in range(component.slots + 3)]
+        assert {component.channel(msg) for msg in messages} == {channel}
+        for msg in messages:
+            engine.env.process(component._forward_txn(engine.env, msg))
+        engine.env.run()
+        log = [record for record in engine.op_log if record.component_id == node]
+        return SimpleNamespace(engine=engine, served=component, messages=messages, log=log)
+
+    return crowd
+
+
+def test_one_record_a_data_op_from_the_start_of_its_service_to_the_end(crowd):
+    run = crowd()
+    assert [r.t_start for r in run.log] == sorted(msg.t_start for msg in run.messages)
+    assert all(r.t_start < r.t_end for r in run.log)
+
+
+def test_a_full_component_makes_others_wait_first_come_first_served(crowd, events):
+    run = crowd(recorder=events)
+    starts = [msg.t_start for msg in run.messages]
+    slots = run.served.slots
+    assert starts == sorted(starts)
+    assert starts[:slots] == [0.0] * slots
+    records = {row: record for row, record, *_ in events.of("op")}
+    for msg in run.messages[slots:]:
+        waits = [w for row, *_, waits, _ in events.of("op") if row == msg.row for w in waits]
+        node, reason, t0, t1, holder = next(w for w in waits if w[1] == run.served.queue_reason)
+        assert (node, t0, t1) == (run.served.node.id, 0.0, msg.t_start)
+        assert records[holder].t_end == msg.t_start
+    for record in run.log:
+        serving = [r for r in run.log if r.t_start <= record.t_start < r.t_end]
+        assert len(serving) <= slots
+
+
+def test_quiesces_with_every_slot_free(crowd):
+    run = crowd()
+    assert run.engine.env.peek() == float("inf")
+    assert [len(pool.free) for pool in run.served._pools] == [run.served.slots] * (
+        run.served.channels
+    )
+    assert not any(pool.queue for pool in run.served._pools)
+
+
+def test_makes_no_record_without_a_logger_and_takes_as_long(crowd):
+    silent = crowd(op_logger=None)
+    assert silent.engine.op_log == []
+    assert silent.engine.env.now == crowd().engine.env.now
+
+
+def test_only_the_hooks_of_the_base_write_the_op_log():
+    writers = set()
+    for path in Path(kernbench.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if called and node.func.attr in ("record_start", "record_end"):
+                writers.add(path.name)
+    assert writers == {"base.py"}
+
+
+def test_a_data_op_unknown_to_us_is_logged_and_skipped_by_phase_2(layout_cache, simulate, phase2):
+    def kernel(ptr, out, tl):
+        tl.wait(tl.composite(a=tl.ref(ptr, (8, 8)), b=tl.ref(ptr, (8, 8)), out_ptr=out))
+
+    def bench(torch):
+        out = torch.empty((8, 8))
+        torch.launch("k", kernel, torch.full((8, 8), 1.0), out)
+        torch.expect(out, np.full((8, 8), 8.0))
+
+    run = simulate(bench, graph=machine(layout_cache, pe_gemm=f"{__name__}:ProbingGemm"))
+    (probe,) = (r for r in run.log if r.op_name == "Probe")
+    assert (probe.op_kind, probe.params, probe.t_end - probe.t_start) == ("unknown", {}, 7.0)
+    assert phase2(run).ok
+    executor = DataExecutor(run.log)
+    executor.run()
+    assert executor.skipped == {"Probe": 1}
+
+
+def test_another_timing_leaves_the_data_of_phase_2_as_they_are(layout_cache, simulate):
+    def results(**impls):
+        graph = machine(layout_cache, **impls)
+        run = simulate(lambda torch: matmul(torch, m=20, k=33, n=17, tile=16, pes=2), graph=graph)
+        executor = DataExecutor(run.log)
+        assert executor.verify(run.torch.expectations).ok
+        executor.run()
+        data = [
+            executor.store.view(e.space, e.addr, e.array.shape, e.dtype).tobytes()
+            for e in run.torch.expectations.values()
+        ]
+        return run.engine.env.now, data
+
+    (ours, data), (slow, same) = results(), results(pe_gemm=f"{__name__}:SlowGemm")
+    assert slow > ours + 1000
+    assert same == data
 
 
 def machine(cache, **impls):

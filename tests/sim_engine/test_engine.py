@@ -165,6 +165,61 @@ def test_every_launch_reaches_its_pes_over_the_command_network(run):
         assert all(ends[pe] > 0 for pe in pes)
 
 
+def landing(graph, transfer):
+    """When the last byte of a transfer of one burst that reads and writes no memory landed."""
+    path, _, nbytes, bursts, starts = transfer
+    assert bursts == 1
+    slowest = min(graph.edge_by_ends[ends].bandwidth_gbs for ends in pairwise(path))
+    wire = graph.edge_by_ends[path[-2:]].distance_mm * 0.01
+    return starts[-1] + wire + OVERHEAD.get(graph.nodes[path[-1]].type, 0) + nbytes / slowest
+
+
+def test_how_long_each_pe_waited_for_its_launch_can_be_read(run):
+    """The wait `launch` of a PE: from its message's landing to its first command's t_issue."""
+    host = {row[0]: row[3] for row in run.events.of("command") if row[2] == -1}
+    arrivals = defaultdict(list)
+    for cmd, row in run.events.of("transfer"):
+        assert host[cmd].startswith("launch ")
+        arrivals[row[0][-1]].append(landing(run.engine.graph, row))
+    for launch, _, pes, t_issue, t_start, _ in run.events.of("launch"):
+        waits = [t_start - arrivals[pe][launch] for pe in pes]
+        assert all(-1e-6 <= wait < t_start - t_issue for wait in waits)
+        assert min(waits) == pytest.approx(0, abs=1e-6)  # the farthest is just in time
+        assert len(pes) == 1 or max(waits) > 0.01
+
+
+def test_how_long_a_kernel_waited_for_what_it_had_issued_can_be_read(run):
+    """The wait `barrier` of a PE: its command exit, which awaits the call that ended last."""
+    ends = defaultdict(float)
+    for _, record, cmd, *_ in run.events.of("op"):
+        ends[cmd] = max(ends[cmd], record.t_end)
+    calls = defaultdict(list)
+    for row in run.events.of("command"):
+        if row[2] >= 0:
+            calls[row[1], row[2]].append(row)
+    for *before, last in calls.values():
+        cmd, _, _, call, _, awaits, t_issue, t_resume = last
+        assert (call, cmd in ends) == ("exit", False)
+        assert t_issue == before[-1][7]
+        assert t_resume == max(t_issue, *(ends[row[0]] for row in before))
+        assert t_resume == t_issue or ends[awaits] == t_resume
+
+
+def test_a_kernel_that_ends_early_waits_for_the_slowest_and_not_the_last_call(simulate, events):
+    def stores(x_ptr, big_ptr, tl):
+        tl.store(big_ptr, tl.load(big_ptr, (128, 128), "f32"), wait=False)
+        tl.load(x_ptr, (2, 2), "f32", wait=False)
+
+    def bench(torch):
+        torch.launch("k", stores, torch.tensor(X), torch.zeros((128, 128), "f32"))
+
+    simulate(bench, recorder=events)
+    *_, store, load, end = (row for row in events.of("command") if row[2] == 0)
+    assert (store[3], load[3], end[3]) == ("store", "load", "exit")
+    assert end[5] == store[0]
+    assert end[7] > end[6]
+
+
 def test_every_access_lies_in_an_allocation_known_before(run):
     valid = defaultdict(list)
     for (shard,) in run.events.of("alloc"):
