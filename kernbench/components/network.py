@@ -156,9 +156,7 @@ class Delivery(simpy.Event):
             _after(env, now, free_at, self._emit)
 
     def arrive(self, landing: float) -> None:
-        """One more burst will be whole at the destination at ``landing``; with the last, so is
-        all.
-        """
+        """One more burst will be whole at the destination at ``landing``; with the last, all is."""
         self.arrived += 1
         if landing > self.landing:
             self.landing = landing
@@ -227,7 +225,8 @@ class _Burst:
 def _after(
     env: simpy.Environment, now: float, at: float, callback: Callable[[Any], object]
 ) -> None:
-    env.timeout(at - now if at > now else 0.0).callbacks.append(callback)
+    timeout = env.timeout(at - now if at > now else 0.0)
+    timeout.callbacks.append(callback)  # type: ignore[arg-type]  # what it returns is ignored
 
 
 def _memory(component: ComponentBase) -> MemoryEndpoint:

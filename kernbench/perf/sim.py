@@ -40,7 +40,8 @@ from kernbench.runtime_api import run_bench
 start = time.perf_counter()
 result = run_bench("matmul", params=dict.fromkeys("mkn", int(sys.argv[1])))
 seconds = time.perf_counter() - start
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 if sys.platform == "darwin" else 1024)
+unit = 1 if sys.platform == "darwin" else 1024
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 verified = result.report is not None and result.ok
 print(json.dumps({"seconds": seconds, "peak_mib": peak, "verified": verified}))
 """

@@ -33,6 +33,9 @@ from kernbench.topology.graph import TopologyGraph
 from kernbench.triton_emu.sites import CallSites
 
 _DEFAULT = object()
+# A launch's start lies 1 ps after the farthest PE has the message: sums of floats in another order
+# differ by less, so that no PE is late by rounding.
+_LAUNCH_SLACK_NS = 1e-3
 Place = tuple[int, int, int]
 
 
@@ -196,7 +199,9 @@ class GraphEngine:
                 programs=(programs[0], programs[1], programs[2]),
                 done=self.env.event(),
                 remaining=len(pes),
-                target_start_ns=t_issue + max(self._launch_latency(place) for place in pes),
+                target_start_ns=t_issue
+                + max(self._launch_latency(place) for place in pes)
+                + _LAUNCH_SLACK_NS,
             )
             for sip in sorted({place[0] for place in pes}):
                 end_point = self.sim.component(self.sim.resolver.find_pcie_ep(sip))

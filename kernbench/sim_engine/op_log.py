@@ -27,7 +27,7 @@ OpInfo: TypeAlias = tuple[str, str, Params]
 KIND_RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
 
 
-@dataclass
+@dataclass(slots=True)
 class OpRecord:
     """One op (ADR-0052 D1): times in ns, the node that served it, its kind, name and parameters.
 
@@ -177,8 +177,11 @@ class OpLogger:
         msg.row = self.rows
         self.rows += 1
         waits = [(n, why, t0, t1, h.row if h else -1) for n, why, t0, t1, h in msg.waits]
-        holders = {wait[4] for wait in waits} | {msg.resumed_by.row if msg.resumed_by else -1}
-        record.dependency_ids = sorted(holders - {-1})
+        holders = {wait[4] for wait in waits}
+        if msg.resumed_by is not None:
+            holders.add(msg.resumed_by.row)
+        holders.discard(-1)
+        record.dependency_ids = sorted(holders)
         if self._sink is not None:
             self._sink.op(msg.row, record, msg.cmd, msg.slot, waits, msg.transfers)
         msg.waits, msg.transfers = [], []

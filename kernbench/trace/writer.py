@@ -228,18 +228,20 @@ class TraceWriter:
         """A row of ``ops``, with its waits and transfers."""
         if self.error is not None:
             return
-        number = self._strings
-        what = (record.t_start, record.t_end, number[record.component_id], number[record.op_name])
-        params = (_nbytes(record.params), *self._params.add(record))
-        self._rows["ops"].append((*what, slot, cmd, *params, record.dependency_ids))
-        for node, reason, t0, t1, holder in waits:
+        number, rows = self._strings, self._rows
+        node, name = number[record.component_id], number[record.op_name]
+        group, place = self._params.add(record)
+        size, after = _nbytes(record.params), record.dependency_ids
+        rows["ops"].append(
+            (record.t_start, record.t_end, node, name, slot, cmd, size, group, place, after)
+        )
+        for at, reason, t0, t1, holder in waits:
             code = _REASONS.get(reason)
             if code is None:
                 raise KernbenchError(f"wait reason {reason!r}; valid: {', '.join(WAIT_REASONS)}")
-            self._rows["waits"].append((cmd, row, number[node], code, t0, t1, holder & NONE))
+            rows["waits"].append((cmd, row, number[at], code, t0, t1, holder & NONE))
         for path, t0, nbytes, bursts, starts in transfers:
-            path_id = self._paths[path]
-            self._rows["transfers"].append((cmd, row, path_id, t0, nbytes, bursts, starts))
+            rows["transfers"].append((cmd, row, self._paths[path], t0, nbytes, bursts, starts))
         self._passed(record.t_end)
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:

@@ -86,3 +86,10 @@ def test_a_parameter_that_makes_no_sense_is_refused(simulate, params, message):
 @pytest.fixture(scope="module")
 def verify(simulate, phase2):
     return lambda bench, graph: phase2(simulate(bench, graph=graph))
+
+
+def test_on_the_whole_machine_no_pe_is_late_by_rounding(simulate, shipped, events):
+    run = simulate(lambda torch: matmul(torch, m=64, k=16, n=64), graph=shipped, recorder=events)
+    starts = {record.t_start for record in run.log if record.op_name == "composite_gemm"}
+    assert len(starts) == 1
+    assert events.of("text") == []

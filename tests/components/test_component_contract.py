@@ -212,7 +212,7 @@ def test_a_full_component_makes_others_wait_first_come_first_served(crowd, event
     records = {row: record for row, record, *_ in events.of("op")}
     for msg in run.messages[slots:]:
         waits = [w for row, *_, waits, _ in events.of("op") if row == msg.row for w in waits]
-        node, reason, t0, t1, holder = next(w for w in waits if w[1] == run.served.queue_reason)
+        node, _, t0, t1, holder = next(w for w in waits if w[1] == run.served.queue_reason)
         assert (node, t0, t1) == (run.served.node.id, 0.0, msg.t_start)
         assert records[holder].t_end == msg.t_start
     for record in run.log:

@@ -43,7 +43,7 @@ def test_recording_is_timed_apart_from_the_run_without(one_cube, tmp_path):
 
 
 def test_a_large_run_that_fails_is_an_error_that_says_why():
-    with pytest.raises(KernbenchError, match="at_least_one|must be|m=0"):
+    with pytest.raises(KernbenchError, match="m=0"):
         sim._large_run(0)
 
 
