@@ -83,7 +83,7 @@ class Memories:
     @property
     def names(self) -> list[str]:
         """What ``tensor`` accepts: tensor names, scratch handles as
-        ``h3@sip0.cube0.pe0.pe_cpu``.
+        ``h0.3@sip0.cube0.pe0.pe_cpu``.
         """
         return list(self._shards)
 

@@ -354,7 +354,7 @@ class TLContext:
 
     def _next_id(self) -> str:
         self._handles += 1
-        return f"h{self._handles}"
+        return f"h{self._ctx.launch}.{self._handles}"
 
     def _allocate(self, call: Call, shape: Sequence[int], dtype: str) -> TensorHandle:
         extents = tuple(int(extent) for extent in shape)

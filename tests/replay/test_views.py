@@ -8,7 +8,10 @@ import pytest
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.errors import UsageError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
+from kernbench.replay import ReplaySession
 from kernbench.replay.timeline import CLASSES, op_class
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace
 
 SIZES = {"m": 96, "k": 80, "n": 100, "tile": 32, "pes": 2}
 RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
@@ -224,3 +227,28 @@ def test_outputs_are_due_when_their_ops_have_run(session, recorded):
     assert (after.rows[0].due, after.rows[0].row.ok) == (True, True)
     assert after.rows[0].row.max_abs == recorded.report.by_tensor()[0].max_abs
     assert second < len(session) - 1
+
+
+def test_scratch_of_two_launches_is_told_apart(tmp_path):
+    bench = tmp_path / "twice.py"
+    bench.write_text(
+        "from kernbench.benches import bench\n"
+        "def kernel(x, y, n, tl):\n"
+        "    tl.store(y, tl.load(x, (n,), 'f32') + 1.0)\n"
+        "@bench(name='twice', description='two launches reuse one scratch address')\n"
+        "def run(torch):\n"
+        "    x = torch.tensor([1.0, 2.0, 3.0, 4.0], 'f32', name='x')\n"
+        "    y = torch.empty((4,), 'f32', name='y')\n"
+        "    torch.launch('first', kernel, x, y, 4)\n"
+        "    torch.launch('second', kernel, y, x, 2)\n"
+        "    torch.expect(x, [3.0, 4.0, 3.0, 4.0])\n"
+    )
+    result = run_bench(str(bench), trace=tmp_path / "t")
+    session = ReplaySession(Trace.open(tmp_path / "t"))
+    first, second = positions(session, "dma_read")
+    addr = session.trace.ops[first].params["dst_addr"]
+    assert result.ok
+    assert session.trace.ops[second].params["dst_addr"] == addr
+    loaded = [session.tensor(session.memories.shown(op), op) for op in (first, second)]
+    assert [v.name.split("@")[0] for v in loaded] == ["h0.1", "h1.1"]
+    assert [v.values.tolist() for v in loaded] == [[1, 2, 3, 4], [2, 3]]

@@ -238,7 +238,7 @@ WRONG = {
     ),
     "dot in HBM": (
         lambda tl, x, o: tl.dot(tl.ref(x, (4, 4), "f32"), tl.load(x, (4, 4), "f32")),
-        "operand a <h1 f32[4, 4] in hbm, ready> is not in scratch; tl.load it first",
+        "operand a <h0.1 f32[4, 4] in hbm, ready> is not in scratch; tl.load it first",
     ),
     "math in HBM": (lambda tl, x, o: tl.exp(tl.ref(x, (4, 4), "f32")), "tl.load it first"),
     "math on scalars": (lambda tl, x, o: tl.add(1, 2), "at least one operand must be a handle"),
@@ -271,7 +271,7 @@ WRONG = {
         lambda tl, x, o: tl.composite(
             *["gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, [("bias", tl.load(x, (3,), "f32"))]]
         ),
-        "epilogue bias: <h2 f32[3] in tcm, ready> does not broadcast to (4, 4)",
+        "epilogue bias: <h0.2 f32[3] in tcm, ready> does not broadcast to (4, 4)",
     ),
     "a tile of nothing": (
         lambda tl, x, o: tl.composite("gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, tile=(0, 4, 4)),
