@@ -93,6 +93,7 @@ class ComponentBase:
         self.overhead_ns = node.overhead_ns
         self._op_logger = sim.op_logger
         self._pools: list[_Slots] = []
+        self._siblings: dict[str, ComponentBase] = {}
 
     def channel(self, msg: MsgBase) -> int:
         """The channel that serves ``msg``."""
@@ -133,18 +134,19 @@ class ComponentBase:
             msg.started.succeed()
             msg.started = None
         if self._op_logger is not None and getattr(msg, "data_op", False):
-            self._op_logger.record_start(env.now, self.node.id, msg)
+            self._op_logger.record_start(msg.t_start, self.node.id, msg)
 
     def _on_process_end(self, env: simpy.Environment, msg: MsgBase) -> None:
-        if getattr(msg, "data_op", False):
-            if env.now <= msg.t_start:
-                raise KernbenchError(
-                    f"{self.node.id}: service of {type(msg).__name__} took no time at "
-                    f"t={env.now} ns; "
-                    "a data op must take more than 0 ns, or Phase 2 could replay it out of order"
-                )
-            if self._op_logger is not None:
-                self._op_logger.record_end(env.now, self.node.id, msg)
+        if not getattr(msg, "data_op", False):
+            return
+        now = env.now
+        if now <= msg.t_start:
+            raise KernbenchError(
+                f"{self.node.id}: service of {type(msg).__name__} took no time at t={now} ns; "
+                "a data op must take more than 0 ns, or Phase 2 could replay it out of order"
+            )
+        if self._op_logger is not None:
+            self._op_logger.record_end(now, self.node.id, msg)
 
     def _refusal(self, msg: MsgBase) -> KernbenchError:
         valid = ", ".join(t.__name__ for t in self.serves if t is not MsgBase) or "nothing"
@@ -154,8 +156,12 @@ class ComponentBase:
 
     def sibling(self, engine: str) -> ComponentBase:
         """The component of that name in the same PE (or the same cube, or IO chiplet)."""
-        node = self.node
-        return self.sim.component(self.sim.graph.at(node.sip, node.cube, node.pe, engine))
+        found = self._siblings.get(engine)
+        if found is None:
+            node = self.node
+            found = self.sim.component(self.sim.graph.at(node.sip, node.cube, node.pe, engine))
+            self._siblings[engine] = found
+        return found
 
 
 class MemoryEndpoint(ComponentBase):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.errors import KernbenchError
 from kernbench.replay.history import History
+from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import oracle
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
@@ -105,11 +106,9 @@ class Diffs:
         """A tile changes no memory itself: its block of the composite, which ran whole at its
         first instant.
         """
-        trace = self._trace
-        cmd = trace.op_columns.cmd[trace.order[op]]
-        rows = np.flatnonzero(trace.op_columns.cmd == cmd)
-        positions = sorted(trace.position[rows].tolist())
-        whole = next(p for p in positions if trace.ops[p].op_name.startswith("composite_"))
+        whole = composite_of(self._trace, op)
+        if whole is None:
+            return OpDiff(op, name, note="its composite had not ended when the recording stopped")
         diff = self.of(whole)
         (m0, n0, _), (m, n, _) = params["origin"], params["extent"]
         note = (

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from kernbench.common.dtypes import np_dtype
 from kernbench.errors import MemoryStoreError, UsageError
 from kernbench.replay.history import History
+from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import accesses
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
@@ -198,7 +199,11 @@ class Memories:
 
     def shown(self, op: int) -> str | None:
         """The tensor that the memory pane shows for an op: what it writes, else what it reads."""
-        for space, addr, _, _ in sorted(self._touched(op), key=lambda a: a[3] != "w"):
+        touched = self._touched(op)
+        if not touched and op >= 0:  # a tile in the array: what its composite makes
+            whole = composite_of(self._trace, op)
+            touched = [] if whole is None else self._touched(whole)
+        for space, addr, _, _ in sorted(touched, key=lambda a: a[3] != "w"):
             alloc = self._alloc_at(space, addr, op)
             if alloc >= 0:
                 return _key(self._trace.allocs[alloc])

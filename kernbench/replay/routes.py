@@ -101,4 +101,4 @@ class Routes:
 def _why_none(name: str) -> str:
     if name.startswith("composite_"):
         return "a composite moves no bytes itself: its tiles do"
-    return "this op stays inside its component: no bytes cross the network"
+    return "stays inside its component"

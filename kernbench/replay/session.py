@@ -7,7 +7,7 @@ cursor, focus).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -261,8 +261,20 @@ class ReplaySession:
         return self.memories.tensor(self.cursor if op is None else op, name)
 
     def route(self, op: int | None = None) -> Route:
-        """The hops of an op's transactions."""
-        return self._routes.of(self._some(op))
+        """The hops of an op's transactions; where it has none, of the nearest stage of its tile."""
+        at = self._some(op)
+        route = self._routes.of(at)
+        rows = [] if route.legs else self.tiles(at).rows
+        mine = [r for r in rows if any(s.op == at for s in r.spans)]
+        if not mine and route.name.startswith("composite_"):
+            mine = list(rows[:1])
+        moving = [s.op for r in mine for s in r.spans if s.stage.startswith("DMA")]
+        if not moving:
+            return route
+        near = max((m for m in moving if m < at), default=moving[0])
+        other = self._routes.of(near)
+        note = f"{route.note}; shown is {other.name} #{near:,} of the tile"
+        return replace(route, legs=other.legs, note=note)
 
     def tiles(self, op: int | None = None) -> Tiles:
         """The tiles of the composite that an op belongs to."""

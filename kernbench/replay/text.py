@@ -186,7 +186,7 @@ def _(a: TensorView, width: int) -> list[str]:
 
 @_lines.register
 def _(a: Route, width: int) -> list[str]:
-    lines = [f"op {a.op:,}  {a.name} on {a.component}" + (f": {a.note}" if a.note else "")]
+    lines = [f"op {a.op:,}  {a.name} on {a.component}", *([a.note] if a.note else [])]
     for leg in a.legs:
         lines.append(
             f"{leg.nbytes:,} bytes in {leg.bursts} burst(s) from t={leg.t0:.2f} ns: "
@@ -204,14 +204,14 @@ def _(a: Route, width: int) -> list[str]:
 
 @_lines.register
 def _(a: Tiles, width: int) -> list[str]:
-    if a.composite is None:
+    if not a.rows:
         return [a.note]
+    whole = "a composite that never ended"
+    if a.composite is not None:
+        whole = f"composite #{a.composite:,} on {a.component}"
     cells = max(width - 14, 10)
     scale = max(a.t1 - a.t0, 1e-9) / cells
-    lines = [
-        f"composite #{a.composite:,} on {a.component}: {len(a.rows)} tiles, "
-        f"{time_text(a.t1 - a.t0)}"
-    ]
+    lines = [f"{whole}: {len(a.rows)} tiles, {time_text(a.t1 - a.t0)}"]
     for i, tile in enumerate(a.rows):
         strip = [" "] * cells
         for wait in tile.waits:

@@ -90,6 +90,16 @@ def tiles_of(trace: Trace, position: int) -> Tiles:
     return Tiles(composite, component, t0, t1, tuple(table), current)
 
 
+def composite_of(trace: Trace, op: int) -> int | None:
+    """The composite that the tile at ``op`` is of; None for other ops, or if it never ended."""
+    if not trace.ops[op].op_name.startswith("TileToken/"):
+        return None
+    columns = trace.op_columns
+    rows = np.flatnonzero(columns.cmd == columns.cmd[trace.order[op]])
+    names = ((p, trace.ops[p].op_name) for p in trace.position[rows].tolist())
+    return next((p for p, name in names if name.startswith("composite_")), None)
+
+
 def _composite_cmd(trace: Trace, position: int) -> int | None:
     """The cmd of the composite of ``position``, else of the last one started by then, else of the
     first.
@@ -98,11 +108,12 @@ def _composite_cmd(trace: Trace, position: int) -> int | None:
     composites = {i for i, s in enumerate(trace.strings) if s.startswith("composite_")}
     is_composite = np.isin(columns.name, np.array(sorted(composites), np.int64))
     positions = np.sort(trace.position[np.flatnonzero(is_composite)])
-    if not len(positions):
-        return None
     if 0 <= position < len(trace.ops):
         cmd = int(columns.cmd[trace.order[position]])
-        if np.any(columns.cmd[is_composite] == cmd):
+        is_tile = trace.ops[position].op_name.startswith("TileToken/")
+        if is_tile or np.any(columns.cmd[is_composite] == cmd):
             return cmd
+    if not len(positions):
+        return None
     before = np.searchsorted(positions, position, side="right") - 1
     return int(columns.cmd[trace.order[positions[max(int(before), 0)]]])

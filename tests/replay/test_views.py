@@ -1,6 +1,7 @@
 """Timelines, tiles, routes, memory and diffs against what is computed here from the records."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from kernbench.common.phys_addr import PhysAddr
 from kernbench.errors import UsageError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.replay import ReplaySession
+from kernbench.replay.text import as_text
 from kernbench.replay.timeline import CLASSES, op_class
 from kernbench.runtime_api import run_bench
-from kernbench.trace import Trace
+from kernbench.trace import Trace, TraceWriter
 
 SIZES = {"m": 96, "k": 80, "n": 100, "tile": 32, "pes": 2}
 RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
@@ -149,9 +151,47 @@ def test_hop_times_follow_from_the_machine_and_sum_to_the_total(session, shipped
         assert record.t_start <= leg.t0 < leg.hops[-1].arrive < record.t_end
 
 
-def test_an_op_without_transactions_says_why(session):
-    assert "its tiles do" in session.route(positions(session, "composite_gemm")[0]).note
-    assert "inside its component" in session.route(positions(session, "TileToken/GEMM")[0]).note
+def test_an_op_without_transactions_shows_those_of_the_nearest_dma_of_its_tile(session):
+    gemm = positions(session, "TileToken/GEMM")[0]
+    route = session.route(gemm)
+    read = next(
+        span.op
+        for row in session.tiles(gemm).rows
+        for span in row.spans
+        if span.stage == "DMA_READ" and any(s.op == gemm for s in row.spans)
+    )
+    assert route.op == gemm
+    assert route.legs == session.route(read).legs
+    assert (
+        route.note == f"stays inside its component; shown is TileToken/DMA_READ #{read} of the tile"
+    )
+    composite = session.route(positions(session, "composite_gemm")[0])
+    assert composite.legs
+    assert "its tiles do; shown is TileToken/DMA_READ" in composite.note
+
+
+def test_a_store_stage_shows_the_read_before_it_not_the_write_after(session):
+    store = positions(session, "TileToken/STORE")[0]
+    assert "DMA_READ" in session.route(store).note
+
+
+def test_tiles_of_a_recording_that_was_cut_off_have_no_composite_and_say_so(recorded, tmp_path):
+    trace = Trace.open(recorded.trace_path)
+    names = [trace.ops[i].op_name for i in range(len(trace.ops))]
+    assert "composite_gemm" in names
+    rows = [i for i in range(len(trace.ops)) if trace.ops[i].op_name != "composite_gemm"]
+    cut = TraceWriter(tmp_path / "cut")
+    for row, i in enumerate(rows):
+        at = int(trace.order[i])
+        record = replace(trace.ops[i], dependency_ids=[])
+        cut.op(row, record, int(trace.op_columns.cmd[at]), 0, [], trace.transfers_of(at))
+    cut.close()
+    session = ReplaySession(Trace.open(tmp_path / "cut"))
+    op = positions(session, "TileToken/GEMM")[0]
+    assert "had not ended" in session.diff(op).note
+    assert session.tiles(op).composite is None
+    assert session.tiles(op).rows[session.tiles(op).current].index == (0, 0, 0)
+    assert "never ended" in as_text(session.tiles(op))
 
 
 # -- memory --

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from kernbench.replay.routes import Leg
 from tui.widgets.draw import Line
 from tui.widgets.pane import BEFORE, Pane
@@ -18,8 +20,9 @@ class RoutePane(Pane):
             return [BEFORE]
         route = self.session.route()
         lines: list[Line] = []
-        if not route.legs:
-            lines.append([(f" op {route.op} {route.name}: ", ""), (route.note, "dim")])
+        if route.note:
+            parts = wrap(f"op {route.op} {route.name}: {route.note}", max(width - 2, 8))
+            lines += [[(f" {part}", "dim")] for part in parts]
         for i, leg in enumerate(route.legs, 1):
             lines += self._leg(leg, f"{i}/{len(route.legs)} " if len(route.legs) > 1 else "", width)
         first = self.first_row(len(lines), height)

@@ -44,7 +44,10 @@ class TilesPane(Pane):
     def _head(self, tiles: Tiles, t0: float, t1: float) -> Line:
         inside = tiles.current is not None or tiles.composite == self.session.cursor
         near = "" if inside else "last "
-        text = f" {near}composite #{tiles.composite} on {tiles.component}: {len(tiles.rows)} tiles,"
+        whole = f"composite #{tiles.composite} on {tiles.component}"
+        if tiles.composite is None:
+            whole = "a composite that never ended"
+        text = f" {near}{whole}: {len(tiles.rows)} tiles,"
         return [(f"{text} {time_text(t1 - t0)} from {time_text(t0)}", "title")]
 
     def _legend(self) -> Line:

@@ -17,6 +17,7 @@ from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.topology.graph import Node
 
 REQUEST_BYTES = 32
+PE_WINDOW = 1 << 34  # of addresses, for each PE's TCM (common/phys_addr.py)
 _READ, _WRITE = 0, 1
 
 
@@ -31,6 +32,11 @@ class PeDma(ComponentBase):
         super().__init__(node, sim)
         self._dma = sim.graph.spec.pe.dma
         self.slots = self._dma.outstanding
+        memory = sim.graph.spec.cube.memory_map
+        slice_bytes = memory.hbm_total_gb * (1 << 30) // memory.slices_per_cube
+        # no two memories lie in one block of this size: every boundary is a multiple of it
+        self._block = min(slice_bytes & -slice_bytes, PE_WINDOW)
+        self._paths: dict[int, tuple[str, ...]] = {}
 
     def channel(self, msg: MsgBase) -> int:
         """Reads and writes have slots of their own."""
@@ -61,8 +67,12 @@ class PeDma(ComponentBase):
             yield from self._write(msg, msg.dst_addr, msg.src.nbytes)
 
     def _path(self, addr: int) -> tuple[str, ...]:
-        node = self.sim.resolver.resolve(PhysAddr.decode(addr))
-        return self.sim.router.route("pe", self.node.id, node)
+        path = self._paths.get(addr // self._block)
+        if path is None:
+            node = self.sim.resolver.resolve(PhysAddr.decode(addr))
+            path = self.sim.router.route("pe", self.node.id, node)
+            self._paths[addr // self._block] = path
+        return path
 
     def _read(self, msg: MsgBase, addr: int, nbytes: int) -> simpy.Event:
         path = self._path(addr)

@@ -140,12 +140,10 @@ class PeScheduler(ComponentBase):
         if last:
             plan.append((StageType.STORE, "pe_fetch_store", out[2], {}))
             plan.append((StageType.DMA_WRITE, "pe_dma", out[2], _places([out])))
-        at = self.sim.graph.at
-        sip, cube, pe = self.node.sip, self.node.cube, self.node.pe
         return tuple(
             Stage(
                 stage_type,
-                at(sip, cube, pe, engine),
+                self.sibling(engine).node.id,
                 {"origin": origin, "extent": extent, "nbytes": nbytes, **more},
             )
             for stage_type, engine, nbytes, more in plan
