@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from kernbench.cli import main
+from kernbench.trace import Trace
 
 SMALL = ["--set", "m=32", "--set", "k=32", "--set", "n=32", "--set", "pes=1"]
 
@@ -46,7 +47,9 @@ def test_wrong_data_exits_1(tmp_path):
     result = kernbench("run", str(bench), "--trace", str(out))
     assert result.exit_code == 1
     assert "FAIL" in result.output
-    assert out.exists()
+    end = Trace.open(out).end
+    assert end["ok"] is False
+    assert end["error"] == "VerificationError: x differ from their references"
 
 
 def test_two_runs_of_one_command_give_the_same_bytes(tmp_path):

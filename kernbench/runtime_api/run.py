@@ -51,8 +51,7 @@ def run_bench(
     verify: bool = True,
     seed: int = 0,
 ) -> RunResult:
-    """Simulate a bench; ``trace`` names the file to record to, ``verify`` runs Phase 2 and
-    compares.
+    """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2 and compare.
 
     Raises what the topology, the bench or a kernel raises; a trace is then complete up to there,
     unless nothing had been simulated yet: then nothing is left.
@@ -71,15 +70,9 @@ def run_bench(
                 {"bench": entry.name, "arguments": bound, "seed": seed, "data": True}, graph
             )
         engine.run(lambda _: entry.run(torch, **bound))
-        report, store = None, engine.store
-        findings: tuple[SnapshotFinding, ...] = ()
-        if verify:
-            executor = DataExecutor(engine.op_log)
-            report = executor.verify(torch.expectations)
-            executor.run()
-            store, findings = executor.store, tuple(executor.findings)
-            if writer is not None:
-                writer.verify(report)
+        report, store, findings = _phase2(torch) if verify else (None, engine.store, ())
+        if writer is not None and report is not None:
+            writer.verify(report)
     except BaseException as error:
         if writer is not None and engine.env.now == 0:
             writer.abandon()
@@ -87,9 +80,23 @@ def run_bench(
             writer.end(engine.env.now, error=f"{type(error).__name__}: {error}")
         raise
     if writer is not None:
-        writer.end(engine.env.now)
+        writer.end(engine.env.now, error=_what_differs(report))
         if writer.error:
             raise KernbenchError(f"the run has ended, but its trace is cut: {writer.error}")
     path = Path(trace) if trace is not None else None
     timing = engine.get_timing_result()
     return RunResult(engine.env.now, engine.op_log, store, report, path, timing, findings)
+
+
+def _phase2(torch: Torch) -> tuple[VerifyReport, MemoryStore, tuple[SnapshotFinding, ...]]:
+    """Execute the whole op log: the verdict, memory at the end, and what was found on the way."""
+    executor = DataExecutor(torch.engine.op_log)
+    report = executor.verify(torch.expectations)
+    executor.run()
+    return report, executor.store, tuple(executor.findings)
+
+
+def _what_differs(report: VerifyReport | None) -> str | None:
+    """The error that a trace of wrong data ends with; None if all is well."""
+    wrong = [row.tensor for row in report.by_tensor() if not row.ok] if report else []
+    return f"VerificationError: {', '.join(wrong)} differ from their references" if wrong else None

@@ -76,6 +76,16 @@ def _distance(actual: Array, expected: Array) -> Array:
     return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
 
 
+def _first(bad: Array, origin: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The index of the first bad element in the whole tensor; None if there is none."""
+    if not bad.any():
+        return None
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+    if len(origin) != len(index):
+        return index
+    return tuple(o + i for o, i in zip(origin, index, strict=True))
+
+
 def compare(
     actual: Array,
     expected: Array,
@@ -107,11 +117,7 @@ def compare(
         if is_float(dtype):
             nearest = expected.astype(actual.dtype)
             steps = ulp_distance(actual, nearest)[finite & np.isfinite(nearest)]
-    first: tuple[int, ...] | None = None
-    if bad.any():
-        first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), shape))
-        if len(origin) == len(first):
-            first = tuple(o + i for o, i in zip(origin, first, strict=True))
+    first = _first(bad.reshape(shape), origin)
     return VerifyRow(
         name,
         tensor or name,

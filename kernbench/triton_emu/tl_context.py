@@ -221,13 +221,7 @@ class TLContext:
             dtype_acc=_accumulator(a.dtype),
             epilogue=steps,
         )
-        for operand in message.regions()[0]:
-            if operand.space == "hbm" and _overlaps(operand, out):
-                raise KernelError(
-                    f"composite: the output at {out.addr:#x} overlaps an operand at "
-                    f"{operand.addr:#x}; "
-                    "tiles would read what earlier ones wrote: use another tensor for the output"
-                )
+        _refuse_overlap(message)
         call.messages.append(message)
         handle = CompletionHandle(self, self._next_id(), out, call.site, call)
         self._compute(call, handle)
@@ -476,3 +470,14 @@ def _epilogue(step: Any, shape: tuple[int, int]) -> Epilogue:
 
 def _overlaps(a: Region, b: Region) -> bool:
     return a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes
+
+
+def _refuse_overlap(message: CompositeCmd) -> None:
+    out = message.out
+    for operand in message.regions()[0]:
+        if operand.space == "hbm" and _overlaps(operand, out):
+            raise KernelError(
+                f"composite: the output at {out.addr:#x} overlaps an operand at "
+                f"{operand.addr:#x}; "
+                "tiles would read what earlier ones wrote: use another tensor for the output"
+            )
