@@ -4,7 +4,7 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,18 +16,21 @@ from kernbench.triton_emu.sites import CallSites
 
 
 class PhysicalPiece(Protocol):
-    """One physical piece of a virtual range."""
+    """One physical piece of a virtual range: where it starts in the range, where it lies."""
 
-    offset: int
-    nbytes: int
-    addr: int
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    @property
+    def nbytes(self) -> int: ...  # noqa: D102
+    @property
+    def addr(self) -> int: ...  # noqa: D102
 
 
 class Store(Protocol):
     """The part of a memory store that a kernel needs."""
 
     def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        """The tensor there."""
+        """The tensor there, read-only."""
 
     def patch(self, space: str, addr: int, data: npt.NDArray[Any]) -> None:
         """Write a tensor there."""
@@ -67,7 +70,7 @@ class KernelContext:
     sites: CallSites
     commands: Iterator[int]
     dispatch: Callable[[MsgBase], Any]
-    translate: Callable[[int, int], list[Any]]
+    translate: Callable[[int, int], Sequence[PhysicalPiece]]
 
 
 @dataclass(slots=True, eq=False)

@@ -27,7 +27,7 @@ from kernbench.common.pe_commands import (
 )
 from kernbench.errors import AddressError, KernelError, TcmOverflowError
 from kernbench.sim_engine.event_log import Shard
-from kernbench.triton_emu.calls import Call, KernelContext, Store
+from kernbench.triton_emu.calls import Call, KernelContext, PhysicalPiece, Store
 from kernbench.triton_emu.handles import CompletionHandle, Scalar, TensorHandle
 
 _ALIGN = 64
@@ -373,7 +373,7 @@ class TLContext:
             self._ctx.events.alloc(Shard(handle.id, region.dtype, *place, origin, shape, call.cmd))
         return handle
 
-    def _pieces(self, ptr: int, whole: Region, what: str) -> list[Any]:
+    def _pieces(self, ptr: int, whole: Region, what: str) -> Sequence[PhysicalPiece]:
         pieces = self._ctx.translate(ptr, whole.nbytes)
         size = itemsize(whole.dtype)
         for piece in pieces:
@@ -402,17 +402,13 @@ class TLContext:
         if why is not None:
             handle.why = str(why)
             return None
-        data = self._store.view(region.space, region.addr, region.shape, region.dtype)
-        data.flags.writeable = False
-        return data
+        return self._store.view(region.space, region.addr, region.shape, region.dtype)
 
     def _view_if_written(self, region: Region) -> Any:
         try:
-            data = self._store.view(region.space, region.addr, region.shape, region.dtype)
+            return self._store.view(region.space, region.addr, region.shape, region.dtype)
         except ValueError:
             return None
-        data.flags.writeable = False
-        return data
 
     @staticmethod
     def _need_handle(handle: Any, what: str) -> None:

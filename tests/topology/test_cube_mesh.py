@@ -101,7 +101,7 @@ def test_a_change_outside_the_cube_makes_none(tmp_path, monkeypatch):
     build_topology(small, tmp_path)
     monkeypatch.setattr("kernbench.topology.cube_mesh.lay_out", None)
     for path in ("system.sips.count", "sip.cube_mesh.h", "pe.gemm.rows", "components.sram.impl"):
-        build_topology(with_another(small, path), tmp_path)
+        assert build_topology(with_another(small, path), tmp_path).nodes
 
 
 def test_the_cache_holds_what_was_laid_out(tmp_path):
