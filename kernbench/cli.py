@@ -1,18 +1,28 @@
 """The ``kernbench`` command: parsing and printing only. One clear line an error; 1 for wrong data
-or input, 2 for usage.
+or input, 2 for usage, 130 for Ctrl-C.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import click
 
 from kernbench import __version__
 from kernbench.errors import KernbenchError, UsageError
+
+_CONFIGS = Path(__file__).parent / "configs"
+_topology = click.option(
+    "--topology", type=click.Path(), help="A topology.yaml (default: the shipped one)."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class _Group(click.Group):
@@ -21,13 +31,34 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KernbenchError as error:
+        except (KernbenchError, KeyboardInterrupt) as error:
             if ctx.params.get("traceback"):
                 raise
-            click.echo(f"error: {error}", err=True)
-            sys.exit(2 if isinstance(error, UsageError) else 1)
+            stopped = isinstance(error, KeyboardInterrupt)
+            what = "interrupted" if stopped else f"error: {error}"
+            line = "; ".join([what, *getattr(error, "__notes__", [])])
+            click.echo(" ".join(line.splitlines()), err=True)
+            sys.exit(130 if stopped else 2 if isinstance(error, UsageError) else 1)
+        except click.UsageError as error:
+            help_ = f"{(error.ctx or ctx).command_path} --help"
+            click.echo(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
+            sys.exit(2)
         except BrokenPipeError:
             sys.exit(0)
+
+
+class _Run(click.Command):
+    """``--set a=1 b=2`` is ``--set a=1 --set b=2``; ``--spec`` likewise."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread, option = [], ""
+        for before, arg in pairwise(["", *args]):
+            if arg.startswith("-"):
+                option = arg if arg in ("--set", "--spec") else ""
+            elif option and before != option and "=" in arg:
+                spread.append(option)
+            spread.append(arg)
+        return super().parse_args(ctx, spread)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,79 +68,70 @@ def main(traceback: bool) -> None:
     """Simulate kernels on a multi-chiplet accelerator, record everything, verify the data."""
 
 
-@main.command()
+@main.command(cls=_Run)
 @click.argument("bench")
 @click.option("--trace", type=click.Path(dir_okay=False), help="Record to this file.")
-@click.option("--verify/--no-verify", default=True, help="Run Phase 2 and compare (default).")
-@click.option("--topology", type=click.Path(), help="A topology.yaml (default: the shipped one).")
+@click.option("--verify/--no-verify", default=None, help="Run Phase 2 and compare (default).")
+@_topology
 @click.option("--ccl", type=click.Path(), help="A ccl.yaml.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter of the bench."
-)
+@click.option("--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters.")
+@click.option("--spec", multiple=True, metavar="FIELD=VALUE …", help="Fields of the topology.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bench's inputs.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--no-data", is_flag=True, help="Leave the data out of the trace; no verification.")
+@click.option("--warn-memory", is_flag=True, help="Memory errors of kernels are warnings.")
+@_json
 def run(
     bench: str,
-    trace: str | None,
-    verify: bool,
-    topology: str | None,
-    ccl: str | None,
-    settings: tuple[str, ...],
-    seed: int,
+    verify: bool | None,
+    params: tuple[str, ...],
+    spec: tuple[str, ...],
+    no_data: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Simulate BENCH (a name of `kernbench list`, or the path of a .py file)."""
+    from kernbench.replay.commands import as_data
     from kernbench.runtime_api import run_bench
 
-    params = dict(_pair(text) for text in settings)
-    result = run_bench(
-        bench, topology=topology, ccl=ccl, params=params, trace=trace, verify=verify, seed=seed
-    )
-    rows = result.report.by_tensor() if result.report else ()
-    if as_json:
-        summary = {
-            "bench": bench,
-            "end_ns": result.end_ns,
-            "ops_by_kind": result.timing.ops_by_kind,
-            "verify": [asdict(row) for row in rows],
-            "ok": result.ok,
-            "trace": str(result.trace_path) if result.trace_path else None,
-        }
-        click.echo(json.dumps(summary))
-    else:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in result.timing.ops_by_kind.items())
-        click.echo(
-            f"{bench}: {result.end_ns:,.3f} ns simulated, {len(result.op_log):,} ops ({kinds})"
+    fields = {key: _scalar(key, value) for key, value in _pairs("--spec", spec)}
+    progress = _progress()
+    try:
+        result = run_bench(
+            bench,
+            params=dict(_pairs("--set", params)),
+            spec=fields,
+            verify=not no_data if verify is None else verify,
+            data=not no_data,
+            progress=progress,
+            **options,
         )
-        if result.report is not None:
-            click.echo(
-                result.report.as_text() if rows else "nothing to verify: the bench expects nothing"
-            )
-        for found in result.findings:
-            click.echo(
-                f"finding: operand {found.which} of op {found.position} differs between Phase 1 "
-                f"and Phase 2 by up to {found.max_error:g}"
-            )
-        if result.trace_path is not None:
-            click.echo(f"trace: kernbench-tui {result.trace_path}")
+    finally:
+        if progress is not None:
+            click.echo("\r\033[K", err=True, nl=False)
+    if as_json:
+        given = {name: options[name] for name in ("topology", "seed", "warn_memory")}
+        summary = {"bench": bench, "params": result.params, "spec": fields, **given}
+        click.echo(json.dumps(as_data(summary | result.summary())))
+    else:
+        click.echo(f"{bench}: {result.as_text()}")
     sys.exit(0 if result.ok else 1)
 
 
 @main.command("list")
 def list_benches() -> None:
     """List the shipped benches and their parameters."""
-    from kernbench.benches import SHIPPED
+    from kernbench.benches import FAULTS, SHIPPED
     from kernbench.runtime_api.registry import BENCHES
 
-    for name in SHIPPED:
+    for name in (*SHIPPED, *FAULTS):
         bench = BENCHES[name]
         params = " ".join(f"{k}={'all' if v is None else v}" for k, v in bench.params.items())
-        click.echo(f"{name:<12} {bench.description}\n{'':<12} {params}")
+        click.echo(f"{name:<21} {bench.description}\n{'':<21} {params}")
 
 
 @main.command()
-@click.option("--topology", type=click.Path(), help="A topology.yaml (default: the shipped one).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_topology
+@_json
 def probe(topology: str | None, as_json: bool) -> None:
     """Measure every kind of path of the empty machine; exits 1 where formula and simulation
     differ.
@@ -127,11 +149,13 @@ def probe(topology: str | None, as_json: bool) -> None:
 
 
 @main.command()
-@click.option("--topology", type=click.Path(), help="A topology.yaml (default: the shipped one).")
+@click.option(
+    "--topology", type=click.Path(), flag_value="", is_flag=False,
+    help="A topology.yaml to describe; without a name print one to start from.",
+)  # fmt: skip
 def info(topology: str | None) -> None:
     """Show versions, the machine's size and peak numbers, where files are, and the benches."""
     from importlib.metadata import version
-    from pathlib import Path
 
     import platformdirs
 
@@ -139,12 +163,15 @@ def info(topology: str | None) -> None:
     from kernbench.probes import describe
     from kernbench.topology import load_topology
 
+    if topology == "":
+        click.echo((_CONFIGS / "topology.yaml").read_text(encoding="utf-8"), nl=False)
+        return
     python = ".".join(map(str, sys.version_info[:3]))
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy"))
     rows = {
         "kernbench": f"{__version__} (python {python}, {libraries})",
         **describe(load_topology(topology)),
-        "configs": str(Path(__file__).parent / "configs"),
+        "configs": str(_CONFIGS),
         "cache": str(platformdirs.user_cache_path("kernbench")),
         "benches": ", ".join(SHIPPED),
     }
@@ -154,7 +181,7 @@ def info(topology: str | None) -> None:
 
 @main.command()
 @click.argument("part", type=click.Choice(["sim"]))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON list.")
+@_json
 def perf(part: str, as_json: bool) -> None:
     """Measure what PART costs against its goals; exits 1 where one is not met."""
     from kernbench.perf import sim
@@ -169,7 +196,7 @@ def perf(part: str, as_json: bool) -> None:
 @click.argument("file", type=click.Path())
 @click.argument("args", nargs=-1)
 @click.option("--op", type=int, help="Position in the op log to answer for (default: the last).")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@_json
 @click.option("--width", default=100, show_default=True, help="Columns of the text.")
 def trace(
     name: str, file: str, args: tuple[str, ...], op: int | None, as_json: bool, width: int
@@ -186,11 +213,44 @@ def trace(
     click.echo(json.dumps(as_data(answer)) if as_json else as_text(answer, width))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--set {text!r}: must be KEY=VALUE")
-    return key, value
+def _pairs(option: str, texts: tuple[str, ...]) -> list[tuple[str, str]]:
+    pairs = [text.partition("=") for text in texts]
+    for key, equals, value in pairs:
+        if not equals or not key:
+            raise UsageError(f"{option} {key + equals + value!r}: must be KEY=VALUE")
+    return [(key, value) for key, _, value in pairs]
+
+
+def _scalar(key: str, text: str) -> Any:
+    """The value of a field as a YAML file has it."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        value = []
+    if isinstance(value, list | dict):
+        raise UsageError(f"--spec {key}={text}: must be one YAML value, as 2, 1.5 or ring_1d")
+    return value
+
+
+def _progress() -> Callable[[str, int, str], None] | None:
+    """Rewrites one line on stderr once a second; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        return None
+    shown = time.monotonic()
+    since: dict[str, float] = {}
+
+    def show(text: str, count: int, unit: str) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        began = since.setdefault(unit, now if since else shown)
+        if now - shown >= 1:
+            shown = now
+            rate = count / (now - began)
+            click.echo(f"\r{text}, {rate:,.0f} {unit}/s\033[K\r", err=True, nl=False)
+
+    return show
 
 
 if __name__ == "__main__":

@@ -1,11 +1,20 @@
 """``kernbench run`` and ``list`` as a user calls them; nothing is written where nothing ran."""
 
 import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
+from kernbench.benches import SHIPPED
 from kernbench.cli import main
+from kernbench.topology import TopologySpec, load_spec
 from kernbench.trace import Trace
 
 SMALL = ["--set", "m=32", "--set", "k=32", "--set", "n=32", "--set", "pes=1"]
@@ -20,7 +29,7 @@ def test_run_prints_time_ops_and_the_verification_table(tmp_path):
     result = kernbench("run", "matmul", *SMALL, "--trace", str(out), "--verify")
     assert result.exit_code == 0
     assert "ns simulated" in result.output
-    assert "2 memory, 5 unknown, 1 gemm" in result.output
+    assert "8 ops (2 memory, 1 gemm, 5 tile stages)" in result.output
     assert " ok " in result.output
     assert f"kernbench-tui {out}" in result.output
     assert [p.name for p in tmp_path.iterdir()] == ["out.msgpack"]
@@ -59,10 +68,158 @@ def test_two_runs_of_one_command_give_the_same_bytes(tmp_path):
     assert first.read_bytes() == second.read_bytes()
 
 
+def test_several_settings_may_follow_one_set():
+    spread = kernbench("run", "matmul", "--set", "m=32", "k=32", "n=32", "pes=1", "--json")
+    repeated = kernbench("run", "matmul", *SMALL, "--json")
+    assert json.loads(spread.output) == json.loads(repeated.output)
+
+
+def test_json_holds_what_a_sweep_needs(tmp_path):
+    out = str(tmp_path / "out.msgpack")
+    spec = ["--spec", "pe.clock_ghz=2", "cube.hbm.channels=4", "topology=torus_2d"]
+    result = kernbench("run", "matmul", *SMALL, *spec, "--seed", "5", "--trace", out, "--json")
+    answer = json.loads(result.output)
+    assert answer["params"] == {"m": 32, "k": 32, "n": 32, "dtype": "f16", "tile": 64, "pes": 1}
+    assert answer["spec"] == {"pe.clock_ghz": 2, "cube.hbm.channels": 4, "topology": "torus_2d"}
+    assert (answer["seed"], answer["trace"], answer["topology"]) == (5, out, None)
+    assert (answer["ops"], answer["tile_stages"], answer["verified"]) == (8, 5, True)
+    assert answer["end_ns"] == Trace.open(out).end_ns
+    assert answer["findings"] == []
+
+
+def test_a_spec_field_changes_the_machine():
+    def simulated(*spec):
+        return json.loads(kernbench("run", "matmul", *SMALL, "--json", *spec).output)["end_ns"]
+
+    assert simulated("--spec", "pe.clock_ghz=2") < simulated() < simulated("--spec", "ns_per_mm=1")
+
+
+def test_no_data_leaves_out_the_data_only(tmp_path):
+    full, bare = str(tmp_path / "full.msgpack"), str(tmp_path / "bare.msgpack")
+    with_data = kernbench("run", "matmul", *SMALL, "--trace", full, "--no-verify")
+    without = kernbench("run", "matmul", *SMALL, "--trace", bare, "--no-data")
+    assert without.output == with_data.output.replace("full", "bare")
+    ours, theirs = Trace.open(bare), Trace.open(full)
+    assert (ours.header["data"], theirs.header["data"]) == (False, True)
+    assert [op.params.pop("snapshot", None) for op in ours.ops] == [None] * len(ours.ops)
+    assert [op.op_name for op in ours.ops] == [op.op_name for op in theirs.ops]
+    assert os.path.getsize(full) - os.path.getsize(bare) > 2 * 32 * 32 * 2
+
+
+def test_warn_memory_goes_on_and_verification_fails(tmp_path):
+    out = tmp_path / "out.msgpack"
+    result = kernbench("run", "fault_never_written", "--warn-memory", "--trace", str(out), "--json")
+    answer = json.loads(result.output)
+    assert (result.exit_code, answer["ok"], answer["warn_memory"]) == (1, False, True)
+    assert answer["verify"][0]["nans"] == [64, 0]
+    assert Trace.open(out).header["warn_memory"] is True
+
+
+def test_a_failing_kernel_is_one_line_that_names_the_trace(tmp_path):
+    bench, out = tmp_path / "fails.py", tmp_path / "out.msgpack"
+    bench.write_text(
+        "from kernbench.benches import bench\n"
+        "def kernel(x_ptr, tl):\n"
+        "    tl.load(x_ptr, (2,), 'f32')\n"
+        "    raise ValueError('mine\\nof two lines')\n"
+        "@bench(name='fails', description='')\n"
+        "def run(torch):\n"
+        "    torch.launch('k', kernel, torch.zeros((2,), 'f32'))\n"
+    )
+    result = kernbench("run", str(bench), "--trace", str(out))
+    (line,) = result.stderr.splitlines()
+    assert result.exit_code == 1
+    assert line.startswith("error: sip0.cube0.pe0.pe_cpu: kernel k at ")
+    assert "fails.py:4: ValueError: mine of two lines; trace up to " in line
+    assert line.endswith(f" ns: kernbench-tui {out}")
+    assert Trace.open(out).end["error"].startswith("KernelError: ")
+
+
+def test_what_a_bench_raises_is_one_line_with_its_place(tmp_path):
+    bench = tmp_path / "fails.py"
+    bench.write_text(
+        "from kernbench.benches import bench\n"
+        "@bench(name='fails', description='')\n"
+        "def run(torch):\n"
+        "    torch.tensor([[1.0], [2.0, 3.0]])\n"
+    )
+    result = kernbench("run", str(bench))
+    (line,) = result.stderr.splitlines()
+    assert result.exit_code == 1
+    assert line.startswith("error: bench fails at ")
+    assert "fails.py:4: ValueError: " in line
+
+
+def test_ctrl_c_keeps_a_readable_trace_and_says_so(tmp_path):
+    out = tmp_path / "out.msgpack"
+    ours, theirs = pty.openpty()
+    command = ["run", "matmul", "--set", "m=512", "k=512", "n=512", "tile=16", "--trace"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "kernbench.cli", *command, str(out)],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    seen = _read(ours, until=b"events/s")  # a line of progress: so it simulates
+    run.send_signal(signal.SIGINT)
+    seen += _read(ours)
+    stdout, _ = run.communicate(timeout=100)
+    assert run.returncode == 130
+    assert b" ns simulated, " in seen
+    assert b"interrupted; trace up to " in seen
+    assert seen.rstrip().endswith(f"kernbench-tui {out}".encode())
+    assert stdout == b""
+    trace = Trace.open(out)
+    assert [p.name for p in tmp_path.iterdir()] == ["out.msgpack"]
+    assert (trace.complete, trace.end["ok"]) == (True, False)
+    assert trace.end["error"] == "KeyboardInterrupt"
+    assert len(trace.ops) > 0
+    assert trace.check() == []
+
+
+def _read(terminal, until=None):
+    """What is written to a terminal until ``until`` comes, or it is closed; bounded."""
+    seen = b""
+    while until is None or until not in seen:
+        ready, _, _ = select.select([terminal], [], [], 100)
+        assert ready, f"nothing more after {seen!r}"
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # Linux: the other side is closed
+            return seen
+        if not piece:
+            return seen
+        seen += piece
+    return seen
+
+
+def test_info_prints_a_whole_topology_to_start_from(tmp_path):
+    text = kernbench("info", "--topology").output
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text)
+    assert load_spec(mine) == TopologySpec()
+
+    def fields(section):
+        return {k: fields(v) if isinstance(v, dict) else None for k, v in section.items()}
+
+    def of_spec(section):
+        names = getattr(section, "__dataclass_fields__", None)
+        return names and {name: of_spec(getattr(section, name)) for name in names}
+
+    assert fields(yaml.safe_load(text)) == of_spec(TopologySpec())
+
+
+def test_info_describes_a_machine(tmp_path):
+    assert "2 SIPs x 16 cubes x 8 PEs = 256 PEs" in kernbench("info").output
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("system: {sips: {count: 1}}\n")
+    assert "1 SIPs x 16" in kernbench("info", "--topology", str(mine)).output
+
+
 @pytest.mark.parametrize(
     ("args", "code", "parts"),
     [
-        (["run", "matmull"], 2, ["'matmull'", "valid: matmul"]),
+        (["run", "matmull"], 2, ["'matmull'", "valid: ", " matmul, "]),
         (["run", "matmul", "--set", "q=3"], 2, ["'q'", "valid: m, k, n"]),
         (["run", "matmul", "--set", "m=0"], 2, ["m=0", "at least 1"]),
         (["run", "matmul", "--set", "k=-4"], 2, ["k=-4", "at least 1"]),
@@ -70,7 +227,19 @@ def test_two_runs_of_one_command_give_the_same_bytes(tmp_path):
         (["run", "matmul", "--set", "m"], 2, ["'m'", "KEY=VALUE"]),
         (["run", "matmul", "--set", "pes=9"], 2, ["pes=9", "1 to 8"]),
         (["run", "matmul", "--set", "dtype=f15"], 2, ["f15", "f16"]),
+        (["run", "matmul", "--set", "m=1", "k"], 2, ["unexpected extra argument (k)"]),
+        (["run"], 2, ["Missing argument 'BENCH'", "--help"]),
+        (["run", "matmul", "--sed", "3"], 2, ["No such option '--sed'", "--seed"]),
+        (["runs"], 2, ["No such command 'runs'"]),
         (["run", "matmul", "--topology", "nowhere.yaml"], 1, ["nowhere.yaml"]),
+        (["run", "matmul", "--spec", "clock=2"], 1, ["--spec clock: unknown field", "clock_ghz"]),
+        (["run", "matmul", "--spec", "count=2"], 1, ["sips.count", "io.count", "more of it"]),
+        (["run", "matmul", "--spec", "pe.clock_ghz=-1"], 1, ["pe.clock_ghz: must be a number"]),
+        (["run", "matmul", "--spec", "pe.clock_ghz=fast"], 1, ["pe.clock_ghz: must", "'fast'"]),
+        (["run", "matmul", "--spec", "pe.clock_ghz=[1]"], 2, ["pe.clock_ghz=[1]", "one YAML"]),
+        (["run", "matmul", "--spec", "pe.clock_ghz=a: :"], 2, ["must be one YAML value"]),
+        (["run", "matmul", "--spec", "pe.clock_ghz"], 2, ["--spec 'pe.clock_ghz'", "KEY=VALUE"]),
+        (["run", "matmul", "--verify", "--no-data"], 2, ["--no-data and --verify"]),
         (["run", "nowhere.py"], 2, ["nowhere.py"]),
     ],
 )
@@ -96,3 +265,5 @@ def test_list_names_every_bench_with_its_parameters():
     result = kernbench("list")
     assert "matmul" in result.output
     assert "m=256 k=256 n=256 dtype=f16 tile=64 pes=all" in result.output
+    for name in SHIPPED:
+        assert f"\n{name} " in "\n" + result.output

@@ -6,39 +6,59 @@ In its trace look at how long the tiles' DMA_READs wait beside how long the arra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from kernbench.common.dtypes import is_float, np_dtype
+from kernbench.benches.grid import Grid, Pes, rounded, share
+from kernbench.common.dtypes import is_float
 from kernbench.errors import UsageError
-from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.registry import at_least_one, bench
 
 
+def blocks(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, m: int, k: int, n: int, grid: Grid, tl: Any
+) -> tuple[Any, Any, int]:
+    """One PE's (address, shape, dtype) of A and of B, and the address of its block of C."""
+    rows = share(m, grid.cubes, grid.cube(tl))
+    cols = share(n, grid.pes, tl.program_id(0))
+    a = a_ptr + rows.start * k * a_ptr.itemsize, (len(rows), k), a_ptr.dtype
+    b = b_ptr + cols.start * k * b_ptr.itemsize, (k, len(cols)), b_ptr.dtype
+    return a, b, c_ptr + (rows.start * n + cols.start * len(rows)) * c_ptr.itemsize
+
+
 def matmul_kernel(
-    a_ptr: Any,
-    b_ptr: Any,
-    c_ptr: Any,
-    m: int,
-    k: int,
-    n: int,
-    grid: tuple[int, int],
-    tile: int,
-    tl: Any,
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, m: int, k: int, n: int, grid: Grid, tile: int, tl: Any
 ) -> None:
     """One PE's block of C: its cube's rows of A times its own columns of B."""
-    cubes, pes = grid
-    cubes_per_sip = tl.num_programs(1)
-    cube, pe = tl.program_id(2) * cubes_per_sip + tl.program_id(1), tl.program_id(0)
-    row_step, col_step = tl.cdiv(m, cubes), tl.cdiv(n, pes)
-    rows = min(row_step, m - cube * row_step)
-    cols = min(col_step, n - pe * col_step)
-    a = tl.ref(a_ptr + cube * row_step * k * a_ptr.itemsize, (rows, k), a_ptr.dtype)
-    b = tl.ref(b_ptr + pe * col_step * k * b_ptr.itemsize, (k, cols), b_ptr.dtype)
-    c = c_ptr + (cube * row_step * n + pe * col_step * rows) * c_ptr.itemsize
-    done = tl.composite(op="gemm", a=a, b=b, out_ptr=c, tile=(tile, tile, tile))
+    a, b, c = blocks(a_ptr, b_ptr, c_ptr, m, k, n, grid, tl)
+    size = (tile, tile, tile)
+    done = tl.composite(op="gemm", a=tl.ref(*a), b=tl.ref(*b), out_ptr=c, tile=size)
     tl.wait(done)
+
+
+def multiply(
+    torch: Any,
+    kernel: Callable[..., None],
+    shape: tuple[int, int, int],
+    dtype: str,
+    pes: Pes,
+    *options: Any,
+) -> None:
+    """Launch ``kernel(a, b, c, m, k, n, grid, *options)`` on random data and expect A @ B."""
+    m, k, n = shape
+    at_least_one(m=m, k=k, n=n)
+    if not is_float(dtype):
+        raise UsageError(f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64")
+    grid = Grid.of(torch, pes)
+    a = torch.rng.standard_normal((m, k))
+    b = torch.rng.standard_normal((k, n)) / np.sqrt(k)  # so that outputs are about 1
+    ta = torch.tensor(a, dtype, grid.dp("row_wise", "replicate"), name="a")
+    tb = torch.tensor(b, dtype, grid.dp("replicate", "column_wise"), name="b")
+    tc = torch.empty((m, n), dtype, grid.dp("row_wise", "column_wise"), name="c")
+    torch.launch("matmul", kernel, ta, tb, tc, m, k, n, grid, *options)
+    torch.expect(tc, rounded(a, dtype) @ rounded(b, dtype), name="c")
 
 
 @bench(name="matmul", description="C = A @ B: one composite GEMM a PE, sharded over cubes and PEs")
@@ -49,36 +69,8 @@ def run(
     n: int = 256,
     dtype: str = "f16",
     tile: int = 64,
-    pes: int | None = None,
+    pes: Pes = None,
 ) -> None:
-    """Sizes in elements; ``pes`` is how many PEs take part: 1 to 8 of one cube, or whole cubes
-    (None: all).
-    """
-    at_least_one(m=m, k=k, n=n, tile=tile, pes=pes)
-    if not is_float(dtype):
-        raise UsageError(f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64")
-    cubes, width = _grid(torch.engine.graph.spec, pes)
-    grid = {"num_cubes": cubes, "num_pes": width}
-    a = torch.rng.standard_normal((m, k))
-    b = torch.rng.standard_normal((k, n)) / np.sqrt(k)  # so that outputs are about 1
-    ta = torch.tensor(a, dtype, DPPolicy(cube="row_wise", pe="replicate", **grid), name="a")
-    tb = torch.tensor(b, dtype, DPPolicy(cube="replicate", pe="column_wise", **grid), name="b")
-    tc = torch.empty((m, n), dtype, DPPolicy(cube="row_wise", pe="column_wise", **grid), name="c")
-    torch.launch("matmul", matmul_kernel, ta, tb, tc, m, k, n, (cubes, width), tile)
-    rounded_a, rounded_b = (x.astype(np_dtype(dtype)).astype(np.float64) for x in (a, b))
-    torch.expect(tc, rounded_a @ rounded_b, name="c")
-
-
-def _grid(spec: Any, pes: int | None) -> tuple[int, int]:
-    """(cubes, PEs a cube) of ``pes`` PEs."""
-    width = spec.cube.pes
-    total = spec.system.sips.count * spec.sip.cube_mesh.w * spec.sip.cube_mesh.h * width
-    if pes is None:
-        pes = total
-    if pes <= width:
-        return 1, pes
-    if pes % width or pes > total:
-        raise UsageError(
-            f"pes={pes}: valid are 1 to {width}, or a multiple of {width} up to {total}"
-        )
-    return pes // width, width
+    """Sizes in elements."""
+    at_least_one(tile=tile)
+    multiply(torch, matmul_kernel, (m, k, n), dtype, pes, tile)

@@ -6,6 +6,7 @@ Owns every dtype name that a kernel, a record or a trace may hold. Knows no memo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -64,6 +65,7 @@ def dtype(name: str) -> DType:
         raise UsageError(f"unknown dtype {name!r}; valid: {_NAMES}") from None
 
 
+@cache
 def np_dtype(name: str) -> np.dtype[np.generic]:
     """The numpy dtype of our ``name``."""
     return dtype(name).numpy

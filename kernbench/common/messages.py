@@ -1,9 +1,7 @@
-"""What components hand each other: the base message, transfers of bytes, launches, host copies,
-tiles.
+"""What components hand each other: messages, transfers of bytes, launches, host copies, tiles.
 
-A message whose ``data_op`` is true is one op of the op log (ADR-0020 D4): exactly the component
-that serves it has it recorded. What merely crosses the network is a ``Transaction``, which is
-never logged as an op.
+A message whose ``data_op`` is true is one op of the op log (ADR-0020 D4), recorded by the component
+that serves it. What merely crosses the network is a ``Transaction``, never an op.
 """
 
 from __future__ import annotations
@@ -11,22 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, TypeAlias
+from math import inf
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 NO_CMD = 0xFFFFFFFF  # belongs to no call
 NO_ROW = -1  # has no record (yet)
 
 WAIT_REASONS = (
-    "operand",
-    "engine",
-    "window",
-    "dma_slot",
-    "link",
-    "hbm_channel",
-    "credit",
-    "arrival",
-    "launch",
-    "barrier",
+    *("operand", "engine", "window", "dma_slot", "link"),
+    *("hbm_channel", "credit", "arrival", "launch", "barrier"),
 )
 
 # (path of node ids, t0, nbytes, bursts, start at each hop of the first burst and, if several, of
@@ -78,13 +69,12 @@ class Region:
     nbytes: int
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Transaction(MsgBase):
-    """``nbytes`` carried along ``path`` in bursts of at most ``burst_bytes`` (0: one piece) for
-    ``owner``.
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """``nbytes`` carried along ``path`` in bursts of ``burst_bytes`` (0: one piece) for ``owner``.
 
-    ``src_addr`` is set when path[0] is a memory that must be read first, ``dst_addr`` when
-    path[-1] is one that must be written.
+    ``src_addr`` is set when path[0] is a memory to be read first, ``dst_addr`` when path[-1] is one
+    to be written. ``rate_gbs`` bounds the rate where something beyond the path does.
     """
 
     path: tuple[str, ...]
@@ -93,6 +83,7 @@ class Transaction(MsgBase):
     burst_bytes: int = 0
     src_addr: int | None = None
     dst_addr: int | None = None
+    rate_gbs: float = inf
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -100,19 +91,24 @@ class LaunchMsg(MsgBase):
     """One launch on its way from the host to PE_CPUs, all of which start at ``target_start_ns``.
 
     ``pes`` are (sip, cube, pe), ``programs`` how many of each axis (PE, cube, SIP) take part.
-    ``remaining`` counts those that have not ended; ``done`` is a SimPy event.
+    ``remaining`` counts those that have not ended; ``done`` is a SimPy event. ``waiting`` holds the
+    calls that have not come back, of all launches, by number: (who, what and where, since when).
     """
 
-    launch: int
+    launch: int = 0
     name: str
     kernel: Callable[..., None]
-    args: tuple[Any, ...]
+    args: tuple[Any, ...] = ()
     pes: tuple[tuple[int, int, int], ...]
-    programs: tuple[int, int, int]
+    programs: tuple[int, int, int] = (1, 1, 1)
     done: Any
-    remaining: int
+    waiting: dict[int, tuple[str, float]] = field(default_factory=dict)
     target_start_ns: float = 0.0
-    t_first_start: float = float("inf")
+    t_first_start: float = inf
+    remaining: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.remaining = len(self.pes)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -143,8 +139,7 @@ class StageType(Enum):
     DMA_WRITE = "DMA_WRITE"
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One step of a tile's plan: the node that serves it and what it does there."""
 
     stage_type: StageType
@@ -158,7 +153,7 @@ class TileToken(MsgBase):
 
     data_op: ClassVar[bool] = True
     composite: MsgBase
-    index: tuple[int, int, int]
+    index: tuple[int, ...]
     stages: tuple[Stage, ...]
     stage_idx: int = 0
 

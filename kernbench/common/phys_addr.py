@@ -37,10 +37,9 @@ def _check(field: str, value: int, limit: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PhysAddr:
-    """One decoded physical address; ``kind`` is "hbm" (see ``hbm_offset``) or "pe_resource" (the
-    rest).
+    """One decoded address; ``kind`` is "hbm" (see ``hbm_offset``), "pe_resource" or "io".
 
-    A die of 16 or above is an IO chiplet; its addresses have kind "io" and hold only ``offset``.
+    A die of 16 or above is an IO chiplet; its addresses are of kind "io" and hold only ``offset``.
     """
 
     sip_id: int

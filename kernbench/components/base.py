@@ -1,8 +1,6 @@
-"""What every component is: a node, a few slots of service, and the hooks that record it (ADR-0020
-D2).
+"""What every component is: a node, slots of service, the hooks that record it (ADR-0020 D2).
 
-A model overrides ``run`` and nothing else; logging is in the hooks around it. Knows no trace and
-no screen.
+A model overrides ``run`` only; logging is in the hooks around it. Knows no trace, no screen.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from kernbench.triton_emu.sites import CallSites
 
 Process: TypeAlias = Generator[Any, Any, None]
+Service: TypeAlias = tuple[float, float, float]  # of a burst: start, access latency, service time
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,12 @@ class Sim:
     def read(self, request: Transaction, data: Transaction) -> simpy.Event:
         """Carry a request, then the data that answer it; the event is that they have landed."""
         return self.network.read(request, data)
+
+    def deliver(self, msg: MsgBase, src: str, dst: str, nbytes: int) -> Process:
+        """Carry ``msg`` to the component at ``dst``, and have it served there."""
+        path = self.router.route("node", src, dst)
+        yield from self.transfer(Transaction(path, nbytes, msg))
+        yield from self.components[dst]._forward_txn(self.env, msg)
 
 
 class _Slots:
@@ -133,11 +138,11 @@ class ComponentBase:
         if msg.started is not None:
             msg.started.succeed()
             msg.started = None
-        if self._op_logger is not None and getattr(msg, "data_op", False):
+        if self._op_logger is not None and msg.data_op:
             self._op_logger.record_start(msg.t_start, self.node.id, msg)
 
     def _on_process_end(self, env: simpy.Environment, msg: MsgBase) -> None:
-        if not getattr(msg, "data_op", False):
+        if not msg.data_op:
             return
         now = env.now
         if now <= msg.t_start:
@@ -165,14 +170,16 @@ class ComponentBase:
 
 
 class MemoryEndpoint(ComponentBase):
-    """A component whose bytes a transaction can end at or start from."""
+    """A component whose bytes a transaction can end at or start from.
 
-    def burst(
-        self, now: float, addr: int, nbytes: int, owner: MsgBase
-    ) -> tuple[float, float, float]:
-        """Reserve the memory for one burst: (start, access latency, service time), all in ns.
+    ``parallel_bytes`` is how many bytes in a row it takes to keep all of its channels at work.
+    """
 
-        The burst occupies it from start for the service time; its data are there after the access
-        latency.
+    parallel_bytes: int = 1
+
+    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
+        """Reserve the memory for one burst: from start for the service time, all in ns.
+
+        Its data are there after the access latency.
         """
         raise KernbenchError(f"{self.node.id} ({self.node.type}) models no bursts")

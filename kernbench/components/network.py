@@ -8,6 +8,7 @@ hop and burst (the last one is the landing); no process.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -40,9 +41,7 @@ class Wire:
 
 
 class Route:
-    """A path made ready for time: its wires, and after each the ns until the next node has the
-    header.
-    """
+    """A path made ready: its wires, and after each the ns until the next node has the header."""
 
     __slots__ = ("delays", "nodes", "slowest", "wires")
 
@@ -53,9 +52,7 @@ class Route:
         self.slowest = min((w.bytes_per_ns for w in wires), default=float("inf"))
 
     def zero_load(self, nbytes: int) -> float:
-        """Latency in ns of ``nbytes`` on the empty machine: overheads, wires, bytes /
-        bottleneck.
-        """
+        """Latency in ns on the empty machine: overheads, wires, bytes / bottleneck."""
         return sum(self.delays) + nbytes / self.slowest
 
 
@@ -114,23 +111,31 @@ class Network:
 
 
 class Delivery(simpy.Event):
-    """One transaction under way: emits its bursts, and fires when the last of them has landed."""
+    """One transaction under way: emits its bursts, and fires when the last of them has landed.
+
+    What a memory sends leaves it in order. It reads only so far ahead that all its channels can
+    work: a burst is asked for when the link can take it, and only so many at once.
+    """
 
     def __init__(self, network: Network, txn: Transaction) -> None:
         super().__init__(network.env)
+        self._ok, self._value = True, None
         self.callbacks.append(self._note)
         self.txn = txn
-        self.route = network.route(txn.path)
+        self.route = route = network.route(txn.path)
+        self.rate = txn.rate_gbs if txn.rate_gbs < route.slowest else route.slowest
         self.size = txn.burst_bytes or txn.nbytes
         self.bursts = -(-txn.nbytes // self.size)
         self.emitted = self.arrived = 0
-        self.t0 = self.landing = 0.0
-        self.first: list[float] = []
-        self.last: list[float] = []
+        self.t0 = self.landing = self.ready = 0.0
+        self.starts: list[list[float]] = []  # at each hop, of the first and the last burst
         self._events = network.events
-        ends = network.components
-        self.memory_in = _memory(ends[txn.path[0]]) if txn.src_addr is not None else None
-        self.memory_out = _memory(ends[txn.path[-1]]) if txn.dst_addr is not None else None
+        self.memory_in = self.memory_out = None
+        if txn.src_addr is not None:
+            self.memory_in = _memory(network.components[txn.path[0]])
+            self.read = deque[float](maxlen=-(-self.memory_in.parallel_bytes // self.size))
+        if txn.dst_addr is not None:
+            self.memory_out = _memory(network.components[txn.path[-1]])
 
     def start(self, _event: Any = None) -> None:
         """Send the first burst off."""
@@ -139,21 +144,29 @@ class Delivery(simpy.Event):
 
     def _emit(self, _event: Any = None) -> None:
         """Send the next burst off; the one after it follows when the source is free again."""
-        txn, env, now = self.txn, self.env, self.env.now
+        txn, now = self.txn, self.env.now
         offset = self.emitted * self.size
-        nbytes = min(self.size, txn.nbytes - offset)
+        nbytes = txn.nbytes - offset
+        if nbytes > self.size:
+            nbytes = self.size
         burst = _Burst(self, self.emitted, nbytes)
         self.emitted += 1
         if self.memory_in is None:
-            free_at = burst.step() + nbytes / self.route.wires[0].bytes_per_ns
+            begin = burst.step()
         else:
             assert txn.src_addr is not None
-            addr = txn.src_addr + offset
-            start, access, burst.service = self.memory_in.burst(now, addr, nbytes, txn.owner)
-            _after(env, now, start + access, burst.step)
-            free_at = start + burst.service
+            place = txn.src_addr + offset
+            start, access, burst.service = self.memory_in.burst(now, place, nbytes, txn.owner)
+            if start + access > self.ready:
+                self.ready = start + access
+            burst.at(now, self.ready, burst.step)
+            self.read.append(start + burst.service)
+            begin = now
         if self.emitted < self.bursts:
-            _after(env, now, free_at, self._emit)
+            free_at = begin + nbytes / min(self.route.wires[0].bytes_per_ns, txn.rate_gbs)
+            if self.memory_in is not None and len(self.read) == self.read.maxlen:
+                free_at = max(free_at, self.read[0])
+            self.env.timeout(free_at - now).callbacks.append(self._emit)
 
     def arrive(self, landing: float) -> None:
         """One more burst will be whole at the destination at ``landing``; with the last, all is."""
@@ -161,13 +174,13 @@ class Delivery(simpy.Event):
         if landing > self.landing:
             self.landing = landing
         if self.arrived == self.bursts:
-            self._ok, self._value = True, None  # a Timeout whose delay is known only now
-            self.env.schedule(self, delay=max(self.landing - self.env.now, 0.0))
+            now = self.env.now
+            self.env.schedule(self, delay=self.landing - now if self.landing > now else 0.0)
 
     def _note(self, _event: Any) -> None:
-        txn = self.txn
-        starts = self.first if self.bursts == 1 else self.first + self.last
-        row = (txn.path, self.t0, txn.nbytes, self.bursts, starts)
+        txn, starts = self.txn, self.starts
+        times = starts[0] if self.bursts == 1 else starts[0] + starts[1]
+        row = (txn.path, self.t0, txn.nbytes, self.bursts, times)
         if txn.owner.data_op:
             txn.owner.transfers.append(row)
         elif self._events is not None:
@@ -175,39 +188,51 @@ class Delivery(simpy.Event):
 
 
 class _Burst:
-    """One burst: which node its header is at, and the slowest memory it has passed."""
+    """One burst, and the SimPy event that its header is at the next node, scheduled anew each hop.
 
-    __slots__ = ("delivery", "hop", "index", "nbytes", "service")
+    A Timeout a hop would cost half as much again.
+    """
+
+    __slots__ = ("_ok", "callbacks", "delivery", "hop", "index", "nbytes", "service", "starts")
 
     def __init__(self, delivery: Delivery, index: int, nbytes: int) -> None:
+        self._ok = True
         self.delivery = delivery
         self.index = index
         self.nbytes = nbytes
         self.hop = 0
-        self.service = 0.0
+        self.service = 0.0  # of the slowest memory that it has passed
+        self.starts: list[float] | None = None
+        if index == 0 or index == delivery.bursts - 1:
+            self.starts = []
+            delivery.starts.append(self.starts)
+
+    def at(self, now: float, when: float, callback: Callable[[Any], object]) -> None:
+        """Have ``callback`` called at ``when``."""
+        self.callbacks = (callback,)
+        env = self.delivery.env
+        env.schedule(self, delay=when - now if when > now else 0.0)  # type: ignore[arg-type]
 
     def step(self, _event: Any = None) -> float:
         """The header is at node ``hop``: take the next link; returns when it started on it."""
         delivery, hop, nbytes = self.delivery, self.hop, self.nbytes
-        route, env, owner = delivery.route, delivery.env, delivery.txn.owner
-        now: float = env.now
+        route, owner = delivery.route, delivery.txn.owner
+        now: float = delivery.env.now
         wire = route.wires[hop]
         start = wire.enter(now, nbytes)
         if start > now:
             owner.wait(route.nodes[hop], "link", now, start, wire.holder)
         wire.holder = owner
-        if self.index == 0:
-            delivery.first.append(start)
-        elif self.index == delivery.bursts - 1:
-            delivery.last.append(start)
-        at = start + route.delays[hop]
+        if self.starts is not None:
+            self.starts.append(start)
+        when = start + route.delays[hop]
         self.hop = hop = hop + 1
         if hop < len(route.wires):
-            _after(env, now, at, self.step)
+            self.at(now, when, self.step)
         elif delivery.memory_out is not None:
-            _after(env, now, at, self._write)
+            self.at(now, when, self._write)
         else:
-            delivery.arrive(at + max(self.service, nbytes / route.slowest))
+            delivery.arrive(when + max(self.service, nbytes / delivery.rate))
         return start
 
     def _write(self, _event: Any) -> None:
@@ -218,15 +243,7 @@ class _Burst:
         assert txn.dst_addr is not None
         addr = txn.dst_addr + self.index * delivery.size
         start, access, write = memory.burst(delivery.env.now, addr, nbytes, txn.owner)
-        service = max(self.service, nbytes / delivery.route.slowest, write)
-        delivery.arrive(start + access + service)
-
-
-def _after(
-    env: simpy.Environment, now: float, at: float, callback: Callable[[Any], object]
-) -> None:
-    timeout = env.timeout(at - now if at > now else 0.0)
-    timeout.callbacks.append(callback)  # type: ignore[arg-type]  # what it returns is ignored
+        delivery.arrive(start + access + max(self.service, nbytes / delivery.rate, write))
 
 
 def _memory(component: ComponentBase) -> MemoryEndpoint:

@@ -1,6 +1,4 @@
-"""Node type and ``impl:`` to class: ``COMPONENTS`` holds ours, ``package.module:Class`` names a
-user's.
-"""
+"""``impl:`` to class: ``COMPONENTS`` holds ours, ``package.module:Class`` names a user's."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ COMPONENTS: dict[str, type[ComponentBase]] = {
 
 
 def component_class(impl: str) -> type[ComponentBase]:
-    """The class of an ``impl:``; UsageError lists the valid names or says what could not be
-    imported.
-    """
+    """The class of an ``impl:``; UsageError lists the valid names, or what was not imported."""
     if ":" not in impl:
         if impl not in COMPONENTS:
             known = ", ".join(COMPONENTS)

@@ -7,22 +7,29 @@ components serve.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from typing import Any
 
-from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, MsgBase, Region
-from kernbench.common.messages import Transaction as Txn
+from kernbench.common.messages import (
+    HostReadCmd,
+    HostWriteCmd,
+    LaunchMsg,
+    MsgBase,
+    Region,
+    Transaction,
+)
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import Process
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
-from kernbench.policy.routing.router import AddressResolver, PathRouter, pe_prefix
+from kernbench.policy.routing.router import AddressResolver, PathRouter, pe_prefix, switch_node
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.graph import Edge, TopologyGraph
 from kernbench.topology.spec import HbmSpec
 
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
@@ -89,222 +96,187 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One family and operation: its way to the memory, and how a component is made to serve it."""
+    """One family and operation; ``fixed_ns`` is all of the formula but bytes / bottleneck."""
 
     family: str
     op: str
-    there: tuple[str, ...]
-    addr: int
-    setup_ns: float
-    burst_bytes: int  # 0: one piece
-    serve: Callable[[GraphEngine, int], Process]
+    path: tuple[str, ...]
+    fixed_ns: float
+    addr: int = 0  # of the memory at the end of the path
+    burst_bytes: int = 0  # 0: one piece
+    beyond: tuple[tuple[str, str], ...] = ()  # links that the data pay for and the path leaves out
 
 
 def probe(graph: TopologyGraph) -> ProbeReport:
     """Every path family of ``graph`` at every size of SIZES, one at a time on a quiet machine."""
-    resolver, router = AddressResolver(graph), PathRouter(graph)
-    targets, omitted = _targets(graph, resolver, router)
-    engine = GraphEngine(graph, op_logger=None)
-    rows = [
-        _row(engine, case, nbytes)
-        for case in _cases(graph, resolver, router, targets)
-        for nbytes in SIZES
-    ]
-    rows.append(_launch_row(engine, resolver, router))
+    prober = _Prober(graph)
+    targets, omitted = prober.targets()
+    rows = [prober.row(case, nbytes) for case in prober.memory_cases(targets) for nbytes in SIZES]
+    rows.append(prober.row(prober.launch_case(), LAUNCH_BYTES))
     return ProbeReport(tuple(rows), tuple(omitted))
 
 
-def _targets(
-    graph: TopologyGraph, resolver: AddressResolver, router: PathRouter
-) -> tuple[dict[str, _Place], list[str]]:
-    """The slice that each PE family reads and writes, the nearest of its kind; and what lacks."""
-    source = pe_prefix(*_HOME)
-    slices = [(n.sip, n.cube, n.pe) for n in graph.nodes.values() if n.type == "hbm_ctrl"]
-    ys = [n.y_mm for n in graph.nodes.values() if n.type == "router" and (n.sip, n.cube) == (0, 0)]
+class _Prober:
+    """A machine under probe: what is measured on it, and how."""
 
-    def distance(place: _Place) -> tuple[float, _Place]:
-        node = resolver.resolve(PhysAddr.decode(_address(graph, place)))
-        return router.find_path_with_distance(source, node)[1], place
+    def __init__(self, graph: TopologyGraph) -> None:
+        self.graph, self.spec = graph, graph.spec
+        self.resolver, self.router = AddressResolver(graph), PathRouter(graph)
+        self.engine = GraphEngine(graph, op_logger=None)
 
-    def north(place: _Place) -> bool:
-        return graph.nodes[graph.at(*place, "pe_dma")].y_mm < (min(ys) + max(ys)) / 2
+    def slice_of(self, place: _Place) -> tuple[int, str]:
+        """Address and node of the HBM slice of a PE."""
+        addr = PhysAddr.pe_hbm_addr(*place, 0, self.spec.cube.memory_map.slice_bytes)
+        return addr.encode(), self.resolver.resolve(addr)
 
-    cube = [p for p in slices if p[:2] == _HOME[:2] and p != _HOME]
-    others = [p for p in slices if p[0] == _HOME[0] and p[1] != _HOME[1]]
-    cubes = len({p[1] for p in others})
-    choices: tuple[tuple[str, list[_Place], Callable[..., _Place], str], ...] = (
-        ("own slice", [_HOME], min, ""),
-        ("same half", [p for p in cube if north(p) == north(_HOME)], min, "one PE in its half"),
-        ("cross half", [p for p in cube if north(p) != north(_HOME)], min, "all PEs in one half"),
-        ("nearest cube", others, min, "one cube a SIP"),
-        ("farthest cube", others if cubes > 1 else [], max, "fewer than three cubes a SIP"),
-        ("other SIP", [p for p in slices if p[0] != _HOME[0]], min, "one SIP"),
-    )
-    found = {family: pick(places, key=distance) for family, places, pick, _ in choices if places}
-    return found, [f"{family} ({why})" for family, places, _, why in choices if not places]
+    def targets(self) -> tuple[dict[str, _Place], list[str]]:
+        """The slice that each PE family uses, the nearest of its kind; and what lacks."""
+        nodes = self.graph.nodes
+        slices = [(n.sip, n.cube, n.pe) for n in nodes.values() if n.type == "hbm_ctrl"]
+        ys = [n.y_mm for n in nodes.values() if n.type == "router" and (n.sip, n.cube) == (0, 0)]
 
+        def distance(place: _Place) -> tuple[float, _Place]:
+            way = self.router.find_path_with_distance(pe_prefix(*_HOME), self.slice_of(place)[1])
+            return way[1], place
 
-def _cases(
-    graph: TopologyGraph, resolver: AddressResolver, router: PathRouter, targets: dict[str, _Place]
-) -> Iterator[_Case]:
-    end_point, dma = resolver.find_pcie_ep(_HOME[0]), graph.spec.pe.dma
-    addr = _address(graph, _HOME)
-    memory = resolver.resolve(PhysAddr.decode(addr))
-    path = tuple(router.find_memory_path(end_point, memory))
-    overhead = graph.nodes[end_point].overhead_ns
-    host = {"write": ("host to HBM", _host_write), "read": ("HBM to host", _host_read)}
-    for op, (family, message) in host.items():
-        yield _Case(family, op, path, addr, overhead, 0, _command(end_point, message, addr))
-    for family, place in targets.items():
-        there = _address(graph, place)
-        node = resolver.resolve(PhysAddr.decode(there))
-        path = tuple(router.find_path(pe_prefix(*_HOME), node))
-        for op, make in (("read", _dma_read), ("write", _dma_write)):
-            serve = _command(path[0], make, there)
-            yield _Case(family, op, path, there, dma.setup_ns, dma.burst_bytes, serve)
-    m_cpu = resolver.find_m_cpu(*_HOME[:2])
-    path = tuple(router.find_mcpu_dma_path(m_cpu, memory))
+        def north(place: _Place) -> bool:
+            return nodes[self.graph.at(*place, "pe_dma")].y_mm < (min(ys) + max(ys)) / 2
 
-    def transfer(engine: GraphEngine, nbytes: int) -> Process:
-        txn = Txn(path=path, nbytes=nbytes, owner=MsgBase(), burst_bytes=dma.burst_bytes)
-        txn.dst_addr = addr
-        return engine.sim.transfer(txn)
+        cube = [p for p in slices if p[:2] == _HOME[:2] and p != _HOME]
+        others = [p for p in slices if p[0] == _HOME[0] and p[1] != _HOME[1]]
+        far = others if len({p[1] for p in others}) > 1 else []
+        same, cross = ([p for p in cube if (north(p) == north(_HOME)) == half] for half in (1, 0))
+        choices: tuple[tuple[str, list[_Place], Callable[..., _Place], str], ...] = (
+            ("own slice", [_HOME], min, ""),
+            ("same half", same, min, "one PE in its half"),
+            ("cross half", cross, min, "all PEs in one half"),
+            ("nearest cube", others, min, "one cube a SIP"),
+            ("farthest cube", far, max, "fewer than three cubes a SIP"),
+            ("other SIP", [p for p in slices if p[0] != _HOME[0]], min, "one SIP"),
+        )
+        found = {family: pick(all_, key=distance) for family, all_, pick, _ in choices if all_}
+        return found, [f"{family} ({why})" for family, all_, _, why in choices if not all_]
 
-    yield _Case("m_cpu to HBM", "write", path, addr, 0.0, dma.burst_bytes, transfer)
+    def memory_cases(self, targets: dict[str, _Place]) -> Iterator[_Case]:
+        """What the host, a PE and an M_CPU write and read: the last has no component for it yet."""
+        router, dma, home = self.router, self.spec.pe.dma, self.slice_of(_HOME)[1]
+        end_point = self.resolver.find_pcie_ep(_HOME[0])
+        host_path, pcie = router.find_memory_path(end_point, home), ((end_point, switch_node(0)),)
+        host = (_HOME, host_path, self.graph.nodes[end_point].overhead_ns, 0, pcie)
+        ways: list[tuple[str, str, tuple[Any, ...]]]
+        ways = [("host to HBM", "write", host), ("HBM to host", "read", host)]
+        for family, place in targets.items():
+            path = router.find_path(pe_prefix(*_HOME), self.slice_of(place)[1])
+            pe = (place, path, dma.setup_ns, dma.burst_bytes, ())
+            ways += ((family, "read", pe), (family, "write", pe))
+        path = router.find_mcpu_dma_path(self.resolver.find_m_cpu(*_HOME[:2]), home)
+        ways.append(("m_cpu to HBM", "write", (_HOME, path, 0.0, dma.burst_bytes, ())))
+        for family, op, (place, there, setup_ns, *rest) in ways:
+            path = there[::-1] if op == "read" else there
+            request_ns = self.message_ns(there, REQUEST_BYTES) if op == "read" else 0.0
+            fixed_ns = setup_ns + request_ns + self.spec.cube.hbm.access_ns + self.header_ns(path)
+            yield _Case(family, op, tuple(path), fixed_ns, self.slice_of(place)[0], *rest)
 
+    def launch_case(self) -> _Case:
+        """The host's doorbell to a PE_CPU, by way of io_cpu and m_cpu."""
+        sip, cube, _ = _HOME
+        end_point, io_cpu = self.resolver.find_pcie_ep(sip), self.resolver.find_io_cpu(sip)
+        pe_cpu = self.graph.at(*_HOME, "pe_cpu")
+        stops = (end_point, io_cpu, self.resolver.find_m_cpu(sip, cube), pe_cpu)
+        first, *legs = [self.router.find_node_path(*leg) for leg in pairwise(stops)]
+        fixed_ns = self.graph.nodes[end_point].overhead_ns
+        fixed_ns += sum(self.message_ns(leg, LAUNCH_BYTES) for leg in (first, *legs))
+        path = (*first, *(node for leg in legs for node in leg[1:]))
+        return _Case("launch", "launch", path, fixed_ns)
 
-def _address(graph: TopologyGraph, place: _Place) -> int:
-    """The first byte of the HBM slice of a PE."""
-    memory = graph.spec.cube.memory_map
-    slice_bytes = memory.hbm_total_gb * (1 << 30) // memory.slices_per_cube
-    return PhysAddr.pe_hbm_addr(*place, 0, slice_bytes).encode()
+    def serve(self, case: _Case, nbytes: int) -> Process:
+        """Have the component at the near end serve it."""
+        sim, node = self.engine.sim, self.graph.nodes[case.path[-1 if case.op == "read" else 0]]
+        if node.type == "m_cpu":
+            msg = MsgBase()
+            yield from sim.transfer(
+                Transaction(case.path, nbytes, msg, case.burst_bytes, dst_addr=case.addr)
+            )
+            return
+        hbm, tcm = (Region(*at, (nbytes,), "u8", nbytes) for at in (("hbm", case.addr), ("tcm", 0)))
+        done = sim.env.event()
+        message = {
+            ("pcie_ep", "write"): HostWriteCmd(dst=hbm, data=None),
+            ("pcie_ep", "read"): HostReadCmd(src=hbm),
+            ("pcie_ep", "launch"): LaunchMsg(name="", kernel=_idle, pes=(_HOME,), done=done),
+            ("pe_dma", "write"): DmaWriteCmd(src=tcm, dst_addr=case.addr, handle_id="probe"),
+            ("pe_dma", "read"): DmaReadCmd(src=hbm, dst=tcm, handle_id="probe"),
+        }[node.type, case.op]
+        yield from sim.component(node.id)._forward_txn(sim.env, message)
+        if case.op == "launch":  # its target is t=0: the PE starts when it arrives
+            yield done
 
+    def row(self, case: _Case, nbytes: int) -> ProbeRow:
+        """Simulate one transfer, and compare."""
+        env, hbm, t0 = self.engine.env, self.spec.cube.hbm, self.engine.env.now
+        env.run(until=env.process(self.serve(case, nbytes)))
+        simulated = env.now - t0
+        env.run()
+        edge, formula = self.slowest((*case.beyond, *pairwise(case.path))), case.fixed_ns
+        where, gbs = f"{edge.src} -> {edge.dst} ({edge.kind})", edge.bandwidth_gbs
+        if case.op != "launch":
+            first_gbs = self.slowest([(case.path[0], case.path[1])]).bandwidth_gbs
+            what = (hbm, case.addr, nbytes, case.burst_bytes or nbytes, case.op == "read")
+            formula += _data_ns(*what, first_gbs, gbs)
+            channels_gbs = nbytes / _data_ns(*what, inf, inf)
+            if channels_gbs < gbs * (1 - TOLERANCE):
+                where, gbs = HBM_CHANNELS, channels_gbs
+        rate = nbytes / simulated
+        measured = (formula, simulated, rate, where, rate / gbs, case.path)
+        return ProbeRow(case.family, case.op, nbytes, *measured)
 
-def _region(space: str, addr: int, nbytes: int) -> Region:
-    return Region(space, addr, (nbytes,), "u8", nbytes)
+    def header_ns(self, path: Sequence[str]) -> float:
+        """ns until a header that left the first node is at the last: overheads and wires."""
+        edges = [self.graph.edge_by_ends[ends] for ends in pairwise(path)]
+        wires = sum(edge.distance_mm for edge in edges) * self.spec.system.ns_per_mm
+        return wires + sum(self.graph.nodes[edge.dst].overhead_ns for edge in edges)
 
+    def slowest(self, links: Iterable[tuple[str, str]]) -> Edge:
+        """The first of the slowest links."""
+        return min((self.graph.edge_by_ends[ends] for ends in links), key=lambda e: e.bandwidth_gbs)
 
-def _host_write(addr: int, nbytes: int) -> MsgBase:
-    return HostWriteCmd(dst=_region("hbm", addr, nbytes), data=None)
-
-
-def _host_read(addr: int, nbytes: int) -> MsgBase:
-    return HostReadCmd(src=_region("hbm", addr, nbytes))
-
-
-def _dma_read(addr: int, nbytes: int) -> MsgBase:
-    src, dst = _region("hbm", addr, nbytes), _region("tcm", 0, nbytes)
-    return DmaReadCmd(src=src, dst=dst, handle_id="probe")
-
-
-def _dma_write(addr: int, nbytes: int) -> MsgBase:
-    return DmaWriteCmd(src=_region("tcm", 0, nbytes), dst_addr=addr, handle_id="probe")
-
-
-def _command(
-    node: str, make: Callable[[int, int], MsgBase], addr: int
-) -> Callable[[GraphEngine, int], Process]:
-    """Have the component at ``node`` serve a command on ``addr``."""
-    return lambda engine, nbytes: engine.sim.component(node)._forward_txn(
-        engine.env, make(addr, nbytes)
-    )
-
-
-def _row(engine: GraphEngine, case: _Case, nbytes: int) -> ProbeRow:
-    env, t0 = engine.env, engine.env.now
-    env.run(until=env.process(case.serve(engine, nbytes)))
-    simulated = env.now - t0
-    env.run()
-    graph, read = engine.graph, case.op == "read"
-    hbm, burst = graph.spec.cube.hbm, case.burst_bytes or nbytes
-    path = case.there[::-1] if read else case.there
-    where, gbs = _slowest(graph, path)
-    formula = case.setup_ns + hbm.access_ns + _header_ns(graph, path)
-    formula += _data_ns(hbm, case.addr, nbytes, burst, read, gbs)
-    if read:
-        formula += _message_ns(graph, case.there, REQUEST_BYTES)
-    channels_gbs = nbytes / _data_ns(hbm, case.addr, nbytes, burst, read, inf)
-    if channels_gbs < gbs * (1 - TOLERANCE):
-        where, gbs = HBM_CHANNELS, channels_gbs
-    rate = nbytes / simulated
-    return ProbeRow(case.family, case.op, nbytes, formula, simulated, rate, where, rate / gbs, path)
-
-
-def _launch_row(engine: GraphEngine, resolver: AddressResolver, router: PathRouter) -> ProbeRow:
-    """The host's doorbell to a PE_CPU, by way of io_cpu and m_cpu: an empty kernel, started late.
-
-    With a target of t=0 the PE starts when the launch arrives.
-    """
-    graph, env, t0 = engine.graph, engine.env, engine.env.now
-    sip, cube, _ = _HOME
-    end_point, io_cpu = resolver.find_pcie_ep(sip), resolver.find_io_cpu(sip)
-    stops = (end_point, io_cpu, resolver.find_m_cpu(sip, cube), graph.at(*_HOME, "pe_cpu"))
-    legs = [tuple(router.find_node_path(*leg)) for leg in pairwise(stops)]
-    message = LaunchMsg(
-        launch=0,
-        name="probe",
-        kernel=lambda tl: None,
-        args=(),
-        pes=(_HOME,),
-        programs=(1, 1, 1),
-        done=env.event(),
-        remaining=1,
-    )
-    env.process(engine.sim.component(end_point)._forward_txn(env, message))
-    env.run()
-    simulated = message.t_first_start - t0
-    formula = graph.nodes[end_point].overhead_ns
-    formula += sum(_message_ns(graph, leg, LAUNCH_BYTES) for leg in legs)
-    path = (*legs[0], *legs[1][1:], *legs[2][1:])
-    where, gbs = _slowest(graph, path)
-    rate = LAUNCH_BYTES / simulated
-    return ProbeRow(
-        "launch", "launch", LAUNCH_BYTES, formula, simulated, rate, where, rate / gbs, path
-    )
+    def message_ns(self, path: Sequence[str], nbytes: int) -> float:
+        """A message that ends at no memory."""
+        return self.header_ns(path) + nbytes / self.slowest(pairwise(path)).bandwidth_gbs
 
 
-def _header_ns(graph: TopologyGraph, path: Iterable[str]) -> float:
-    """ns until a header that left the first node is at the last: overheads and wires."""
-    return sum(
-        graph.nodes[dst].overhead_ns
-        + graph.edge_by_ends[src, dst].distance_mm * graph.spec.system.ns_per_mm
-        for src, dst in pairwise(path)
-    )
-
-
-def _slowest(graph: TopologyGraph, path: Iterable[str]) -> tuple[str, float]:
-    """The first of the slowest links, and its GB/s."""
-    edge = min((graph.edge_by_ends[ends] for ends in pairwise(path)), key=lambda e: e.bandwidth_gbs)
-    return f"{edge.src} -> {edge.dst} ({edge.kind})", edge.bandwidth_gbs
-
-
-def _message_ns(graph: TopologyGraph, path: Iterable[str], nbytes: int) -> float:
-    """A message that ends at no memory."""
-    path = tuple(path)
-    return _header_ns(graph, path) + nbytes / _slowest(graph, path)[1]
+def _idle(tl: object) -> None:
+    """A kernel that does nothing."""
 
 
 def _data_ns(
-    hbm: HbmSpec, addr: int, nbytes: int, burst: int, read: bool, link_gbs: float
+    hbm: HbmSpec, addr: int, nbytes: int, burst: int, read: bool, first_gbs: float, link_gbs: float
 ) -> float:
     """Bytes / bottleneck, of the link and the channels that the bytes lie on.
 
     Where all bursts cover all channels evenly, as by default, that is nbytes / min(link, channels).
-    Else it is the longest chain of bursts: each has its channels when they are free; a memory sends
-    a burst when it has read the one before; the last is whole when link and channels are done.
+    Else it is the longest chain of bursts: each has its channels when they are free, and is whole
+    when they and the link are done. A memory reads as fast as the first link takes it, no more
+    bursts at once than cover all channels, and sends them in order.
     """
     free = [0.0] * hbm.channels
-    on_link = in_memory = done = 0.0
+    on_link = asked = done = sent = 0.0
+    reading = deque[float](maxlen=-(-hbm.interleave_bytes * hbm.channels // burst))
     for at in range(addr, addr + nbytes, burst):
         size = min(burst, addr + nbytes - at)
-        ready, begin = in_memory if read else on_link, 0.0
+        begin = end = there = asked if read else on_link
         for channel, share in _shares(hbm, at, size):
-            begin = max(begin, ready, free[channel])
-            free[channel] = max(ready, free[channel]) + share / hbm.channel_bw_gbs
-            in_memory = max(in_memory, free[channel])
-        start = max(begin, on_link)
+            begin = max(begin, free[channel])
+            free[channel] = max(there, free[channel]) + share / hbm.channel_bw_gbs
+            end = max(end, free[channel])
+        sent = max(sent, begin)
+        start = max(sent, on_link) if read else begin
         on_link = (start if read else on_link) + size / link_gbs
-        done = max(done, start + max(in_memory - begin, size / link_gbs))
+        done = max(done, start + max(end - begin, size / link_gbs))
+        reading.append(end)
+        asked += size / first_gbs
+        if len(reading) == reading.maxlen:
+            asked = max(asked, reading[0])
     return done
 
 

@@ -8,16 +8,13 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from kernbench.errors import UsageError
-from kernbench.replay.diff import OpDiff, Outputs
 from kernbench.replay.memory import Memory, TensorView
-from kernbench.replay.routes import Route
-from kernbench.replay.session import Info, OpDetails, OpRow, ReplaySession, Source
-from kernbench.replay.tiles import Tiles
+from kernbench.replay.session import OpRow, ReplaySession, Uses
 from kernbench.replay.timeline import Timeline
 
 
@@ -47,21 +44,7 @@ class CommandHelp:
     rows: tuple[tuple[str, str], ...]
 
 
-Answer = (
-    Moved
-    | OpList
-    | CommandHelp
-    | Info
-    | OpDetails
-    | Source
-    | Memory
-    | TensorView
-    | Route
-    | Tiles
-    | OpDiff
-    | Outputs
-    | Timeline
-)
+Answer: TypeAlias = Any  # a frozen dataclass that text.as_text knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +73,7 @@ def parse_time(text: str) -> float:
 
 def _integer(text: str, what: str) -> int:
     try:
-        return int(text.replace(",", ""))
+        return int(text.replace(",", ""), 0)
     except ValueError:
         raise UsageError(f"{what} {text!r}: must be a whole number") from None
 
@@ -103,10 +86,8 @@ def _moved(session: ReplaySession) -> Moved:
 def _goto(session: ReplaySession, op: str) -> Moved:
     if op == "end":
         session.to_end()
-    elif op == "start":
-        session.to_start()
     else:
-        session.goto(_integer(op, "op"))
+        session.goto(-1 if op == "start" else _integer(op, "op"))
     return _moved(session)
 
 
@@ -131,16 +112,12 @@ def _ops(session: ReplaySession, count: str = "20") -> OpList:
     return OpList(session.cursor, len(session), tuple(session.rows(first, wanted)))
 
 
-def _op(session: ReplaySession) -> OpDetails:
-    return session.details(_at_op(session))
-
-
-def _source(session: ReplaySession) -> Source:
-    return session.source(_at_op(session))
-
-
 def _memory(session: ReplaySession, name: str | None = None) -> Memory | TensorView:
     return session.memory() if name is None else session.tensor(name)
+
+
+def _history(session: ReplaySession, space: str, addr: str, nbytes: str = "1") -> Uses:
+    return session.history(space, _integer(addr, "address"), _integer(nbytes, "byte count"))
 
 
 def _timeline(session: ReplaySession, t0: str | None = None, t1: str | None = None) -> Timeline:
@@ -156,26 +133,25 @@ def _help(session: ReplaySession) -> CommandHelp:
     return CommandHelp(tuple((f"{c.name} {c.args}".strip(), c.help) for c in COMMANDS))
 
 
-def _at_op(session: ReplaySession) -> int:
-    if session.cursor < 0:
-        raise UsageError("the cursor is before the first op; step forward or goto an op first")
-    return session.cursor
-
-
 COMMANDS: tuple[Command, ...] = (
-    Command("info", "", "what the trace holds", lambda s: s.info()),
+    Command("info", "", "what the trace holds", ReplaySession.info),
     Command("goto", "OP | start | end", "move the cursor to an op", _goto),
     Command("t", "TIME", "move to the last op started by a time, as in 3.2us", _time),
     Command("step", "[N]", "move by N ops (negative: back)", _step),
     Command("next", "[N]", "move by N ops within the focus", _next),
     Command("ops", "[COUNT]", "the op log around the cursor", _ops),
-    Command("op", "", "everything recorded about this op", _op),
-    Command("source", "", "the kernel line of this op", _source),
+    Command("op", "", "everything recorded about this op", ReplaySession.details),
+    Command("source", "", "the kernel line of this op", ReplaySession.source),
     Command("memory", "[TENSOR]", "allocations at this op, or the numbers of one tensor", _memory),
-    Command("route", "", "the routed path of this op, hop by hop", lambda s: s.route()),
-    Command("tiles", "", "the tiles of this op's composite", lambda s: s.tiles()),
-    Command("diff", "", "expected, actual and error of this op", lambda s: s.diff()),
-    Command("outputs", "", "expected tensors against memory at this op", lambda s: s.outputs()),
+    Command("history", "SPACE ADDR [BYTES]", "every read and write of a range", _history),
+    Command("route", "", "the routed path of this op, hop by hop", ReplaySession.route),
+    Command("tiles", "", "the tiles of this op's composite", ReplaySession.tiles),
+    Command("diff", "", "expected, actual and error of this op", ReplaySession.diff),
+    Command("outputs", "", "expected tensors against memory at this op", ReplaySession.outputs),
+    Command("verify", "", "execute all ops, judge the expected tensors", ReplaySession.verify),
+    Command(
+        "hazards", "", "bytes in use twice, never written, not allocated", ReplaySession.hazards
+    ),
     Command("timeline", "[FROM [TO]]", "busy cells by component", _timeline),
     Command("help", "", "this list", _help),
 )
@@ -188,22 +164,16 @@ def run_command(session: ReplaySession, line: str) -> Answer:
         words = shlex.split(line)
     except ValueError as error:
         raise UsageError(f"{line!r}: {error}") from None
-    if not words:
-        raise UsageError(f"an empty command; valid: {', '.join(_BY_NAME)}")
-    name, *args = words
+    name, *args = words or [""]
     command = _BY_NAME.get(name)
     if command is None:
-        raise UsageError(f"unknown command {name!r}; valid: {', '.join(_BY_NAME)}")
-    required = sum(1 for part in _parts(command.args) if not part.startswith("["))
-    if not required <= len(args) <= len(_parts(command.args)):
-        raise UsageError(
-            f"{name}: takes {command.args or 'no arguments'}, got {' '.join(args) or 'none'}"
-        )
+        what = f"unknown command {name!r}" if words else "an empty command"
+        raise UsageError(f"{what}; valid: {', '.join(_BY_NAME)}")
+    takes = command.args.replace(" | ", "|").split()
+    if not sum(not word.startswith("[") for word in takes) <= len(args) <= len(takes):
+        usage, got = command.args or "no arguments", " ".join(args) or "none"
+        raise UsageError(f"{name}: takes {usage}, got {got}")
     return command.run(session, *args)
-
-
-def _parts(usage: str) -> list[str]:
-    return usage.replace(" [", "\0[").split("\0") if usage else []
 
 
 def as_data(answer: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from kernbench.errors import KernbenchError
 from kernbench.replay.history import History
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
-from kernbench.sim_engine.data_executor import oracle
+from kernbench.sim_engine.data_executor import DataExecutor, oracle
+from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
 from kernbench.trace import Trace
 
@@ -53,9 +55,10 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """All expected tensors at op ``op``."""
+    """All expected tensors at op ``op``; ``ok`` unless one that is due differs."""
 
     op: int
+    ok: bool
     rows: tuple[OutputRow, ...]
 
 
@@ -68,7 +71,7 @@ class Diffs:
         self._trace = trace
         self._history = history
         self._last: OpDiff | None = None
-        self._last_outputs: tuple[int, list[tuple[int, int, VerifyRow]]] | None = None
+        self._last_outputs = -1, VerifyReport(())
 
     def of(self, op: int) -> OpDiff:
         """The diff of the op at a canonical position."""
@@ -83,24 +86,15 @@ class Diffs:
         out = regions(record).write
         if out is None:
             return OpDiff(op, record.op_name, note="this op writes nothing that could be compared")
+        found = OpDiff(op, record.op_name, out.space, out.addr, (0,) * len(out.shape))
         try:
-            expected = oracle(record, self._history.before(op))
+            expected = oracle(record, self._history.at(op - 1))
             actual = self._history.at(op).view(out.space, out.addr, out.shape, out.dtype)
         except KernbenchError as why:
-            return OpDiff(op, record.op_name, out.space, out.addr, note=str(why))
+            return replace(found, note=str(why))
         row = compare(actual, expected, dtype_row(out.dtype).tolerance, record.op_name)
         error = actual.astype(np.float64) - expected
-        return OpDiff(
-            op,
-            record.op_name,
-            out.space,
-            out.addr,
-            (0,) * actual.ndim,
-            row,
-            expected,
-            actual,
-            error,
-        )
+        return replace(found, row=row, expected=expected, actual=actual, error=error)
 
     def _tile(self, op: int, name: str, params: dict[str, Any]) -> OpDiff:
         """A tile changes no memory itself: its block of the composite, which ran whole at its
@@ -118,47 +112,48 @@ class Diffs:
         if diff.row is None or diff.actual is None or diff.expected is None or diff.error is None:
             return replace(diff, op=op, name=name, note=f"{note}; {diff.note}")
         box = (slice(m0, m0 + m), slice(n0, n0 + n))
-        actual, expected = diff.actual[box], diff.expected[box]
-        row = compare(actual, expected, diff.row.tolerance, name, origin=(m0, n0))
-        return OpDiff(
-            op,
-            name,
-            diff.space,
-            diff.addr,
-            (m0, n0),
-            row,
-            expected,
-            actual,
-            diff.error[box],
-            note,
-        )
+        block = {k: getattr(diff, k)[box] for k in ("expected", "actual", "error")}
+        row = compare(block["actual"], block["expected"], diff.row.tolerance, name, origin=(m0, n0))
+        return replace(diff, op=op, name=name, origin=(m0, n0), row=row, note=note, **block)
 
     def outputs(self, op: int) -> Outputs:
         """Every expected tensor against memory at op ``op``, its shards and copies summed up."""
         executed = self._history.executed(op)
-        if self._last_outputs is None or self._last_outputs[0] != executed:
-            self._last_outputs = (executed, self._judge_all(op))
-        totals = self._last_outputs[1]
-        return Outputs(
-            op, tuple(OutputRow(op + 1 >= after, after, n, row) for after, n, row in totals)
-        )
+        if self._last_outputs[0] != executed:
+            store = self._history.at(op)
+            rows = [judge(name, e, store) for name, e in self._expected.items()]
+            self._last_outputs = executed, VerifyReport(tuple(rows))
+        return self._summed(op, self._last_outputs[1])
 
-    def _judge_all(self, op: int) -> list[tuple[int, int, VerifyRow]]:
-        """(after, shards, row) of each expected tensor."""
-        groups: dict[str, list[tuple[int, VerifyRow]]] = {}
-        store = self._history.at(op)
-        for e in self._trace.expects:
-            expectation = Expectation(
+    def _summed(self, op: int, report: VerifyReport) -> Outputs:
+        afters: dict[str, list[int]] = {}
+        for e in self._expected.values():
+            afters.setdefault(e.tensor, []).append(e.after)
+        last = ((max(afters[row.tensor]), row) for row in report.by_tensor())
+        rows = [OutputRow(op + 1 >= after, after, len(afters[r.tensor]), r) for after, r in last]
+        return Outputs(op, all(out.row.ok for out in rows if out.due), tuple(rows))
+
+    @cached_property
+    def _expected(self) -> dict[str, Expectation]:
+        return {
+            f"{e.name}.{e.shard}": Expectation(
                 e.space, e.addr, e.array, e.dtype, e.tolerance, e.after, e.name, e.shard, e.origin
             )
-            row = judge(f"{e.name}.{e.shard}", expectation, store)
-            groups.setdefault(e.name, []).append((e.after, row))
-        return [
-            (max(a for a, _ in rows), len(rows), _sum_up(name, [row for _, row in rows]))
-            for name, rows in groups.items()
-        ]
+            for e in self._trace.expects
+        }
 
+    @cached_property
+    def executed(self) -> tuple[DataExecutor, VerifyReport]:
+        """Phase 2 after the last op, and what it says of each tensor when that was due."""
+        executor = DataExecutor(self._trace.executable, MemoryStore(self._history.fill))
+        due = {
+            name: replace(e, after=self._history.executed(e.after - 1))
+            for name, e in self._expected.items()
+        }
+        report = executor.verify(due)
+        executor.run()
+        return executor, report
 
-def _sum_up(name: str, rows: list[VerifyRow]) -> VerifyRow:
-    same = tuple(replace(row, tensor=name) for row in rows)
-    return VerifyReport(same).by_tensor()[0]
+    def verify(self) -> Outputs:
+        """Every expected tensor when it was due, by executing the whole trace."""
+        return self._summed(len(self._trace.ops) - 1, self.executed[1])

@@ -1,99 +1,219 @@
-"""Memory at any op: Phase 2 executed step by step, forwards, and undone, backwards.
+"""Memory at any op, in both directions: what every executed op wrote is kept as a version.
 
-Owns one MemoryStore and the undo list; starts from an empty store, as the trace holds all that was
-ever written.
+A read finds the newest versions of its bytes through an index by address. Beyond the budget old
+versions are dropped; their segment of the log is executed again from the checkpoint before it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from math import prod
 
-import numpy.typing as npt
+import numpy as np
 
-from kernbench.sim_engine.accesses import accesses
+from kernbench.common.dtypes import np_dtype
+from kernbench.errors import KernbenchError, VerificationError
+from kernbench.sim_engine.accesses import AccessColumns, Ints, access_columns, accesses
 from kernbench.sim_engine.data_executor import execute
-from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.trace import Trace
 
-Pieces = list[tuple[int, npt.NDArray[Any]]]
+
+class Ranges:
+    """Which of ``rows`` of some accesses overlap a range, in O(log n + those of like size near it).
+
+    Rows of about one size (within 16x) are sorted by address: a query looks at its neighbours.
+    """
+
+    def __init__(self, columns: AccessColumns, rows: Ints) -> None:
+        mine, self._end = columns.take(rows), columns.addr + columns.nbytes
+        level = -(-np.frexp(mine.nbytes.astype(np.float64))[1] // 4)  # 16**level >= nbytes
+        order = np.lexsort((mine.addr, level, mine.space))
+        kinds = (mine.space * 16 + level)[order]
+        self._tables: dict[str, list[tuple[int, Ints, Ints]]] = {}
+        for part in np.split(order, np.flatnonzero(np.diff(kinds)) + 1) if len(order) else ():
+            table = 16 ** int(level[part[0]]), mine.addr[part], rows[part]
+            self._tables.setdefault(columns.spaces[mine.space[part[0]]], []).append(table)
+
+    def at(self, space: str, addr: int, nbytes: int) -> Ints:
+        """The rows that overlap [addr, addr + nbytes), ascending."""
+        found = [np.empty(0, np.int64)]
+        for size, starts, rows in self._tables.get(space, ()):
+            low, high = np.searchsorted(starts, (addr - size + 1, addr + nbytes))
+            near = rows[low:high]
+            found.append(near[self._end[near] > addr])
+        return np.sort(np.concatenate(found))
 
 
-class Undo(NamedTuple):
-    """What lay in a range before a step wrote there."""
+@dataclass(slots=True)
+class _Segment:
+    """Memory before step ``first``, and what the steps from there on wrote, as far as kept."""
 
-    space: str
-    addr: int
-    nbytes: int
-    before: Pieces
+    first: int
+    base: MemoryStore
+    writes: list[tuple[str, int, Array] | None] = field(default_factory=list)
+    nbytes: int = 0
+    used: int = 0
 
-
-class Write(NamedTuple):
-    """A range that the op at ``position`` wrote."""
-
-    position: int
-    space: str
-    addr: int
-    nbytes: int
+    def store(self, steps: int) -> MemoryStore:
+        """Memory after so many steps of the log, all of them kept."""
+        store = self.base.snapshot()
+        for write in self.writes[: steps - self.first]:
+            if write is not None:
+                store.patch(*write)
+        return store
 
 
 class History:
-    """``at(op)`` moves one store to just after op ``op``; cost is the number of executed ops
-    between.
+    """Versions of all bytes. A step is the number of an executed op, from 0; ``budget`` in bytes.
+
+    Half of the budget is for versions, half for checkpoints; memory as it is now comes on top.
+    Memory begins empty: a trace holds all that was ever written.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self._store = MemoryStore()
-        self._undo: list[list[Undo]] = []
-        positions, self._records = trace.executable_positions, trace.executable
-        self._positions: list[int] = positions.tolist()
+    def __init__(self, trace: Trace, budget: int = 1 << 30) -> None:
+        self._trace, self._budget = trace, budget
+        self._records, self._steps = trace.executable, trace.executable_positions
+        self.fill = 0xFF if trace.header.get("warn_memory") is True else None
+        self._segments = [_Segment(0, MemoryStore(self.fill))]
+        self._live = 0, MemoryStore(self.fill)
+        self._clock = 0
 
-    def at(self, op: int) -> MemoryStore:
-        """Memory when ops 0..op have run; -1 is empty. The store is this object's own: read, do
-        not keep.
-        """
-        target = self.executed(op)
-        while len(self._undo) < target:
-            self._forward()
-        while len(self._undo) > target:
-            self._backward()
-        return self._store
+    @cached_property
+    def touched(self) -> AccessColumns:
+        """Every access of the trace; ``row`` is the canonical position of its op."""
+        columns = access_columns(self._trace)
+        columns = columns._replace(row=self._trace.position[columns.row].astype(np.int64))
+        return columns.take(np.argsort(columns.row, kind="stable"))
+
+    @cached_property
+    def allocs(self) -> AccessColumns:
+        """The allocations; ``row`` is the number in ``trace.allocs``, spaces are as in touched."""
+        log, spaces = self._trace.alloc_columns, dict.fromkeys(self.touched.spaces)
+        spaces.update(dict.fromkeys(log.spaces))
+        rows, numbers = np.arange(len(log.addr)), {s: i for i, s in enumerate(spaces)}
+        space = np.array([numbers[s] for s in log.spaces], np.int64)[log.space]
+        addr, nbytes = log.addr.astype(np.int64), log.nbytes.astype(np.int64)
+        return AccessColumns(rows, rows, space, addr, nbytes, tuple(spaces))
+
+    @cached_property
+    def accesses(self) -> Ranges:
+        """The index of all accesses: numbers in ``touched``."""
+        return Ranges(self.touched, np.arange(len(self.touched.row)))
+
+    @cached_property
+    def _writes(self) -> Ranges:
+        return Ranges(self.touched, np.flatnonzero(self.touched.mode))
 
     def executed(self, op: int) -> int:
         """How many ops have changed memory at op ``op``: memory is the same where this is."""
-        return bisect_right(self._positions, op)
+        return int(np.searchsorted(self._steps, op, side="right"))
+
+    def at(self, op: int) -> MemoryAt:
+        """Memory when ops 0..op have run; -1 is empty. Nothing is executed before it is read."""
+        return MemoryAt(self, self.executed(op))
+
+    def read(self, steps: int, space: str, addr: int, nbytes: int) -> tuple[Array, Array]:
+        """(bytes, which were ever written) of a range after so many steps, newest version first."""
+        flat, held = np.full(nbytes, self.fill or 0, np.uint8), np.zeros(nbytes, np.bool_)
+        rows, segment = self._writes.at(space, addr, nbytes), self.reach(steps)
+        step = np.searchsorted(self._steps, self.touched.row[rows])
+        for at in range(int(np.searchsorted(step, steps)) - 1, -1, -1):
+            start, number = int(self.touched.addr[rows[at]]), int(step[at]) - segment.first
+            low, high = max(addr, start), min(addr + nbytes, start + self.touched.nbytes[rows[at]])
+            missing = ~held[low - addr : high - addr]
+            if not missing.any():
+                continue
+            write = segment.writes[number] if number >= 0 else None
+            part = (
+                segment.base.view(space, low, (high - low,), "u8")
+                if write is None
+                else write[2].reshape(-1).view(np.uint8)[low - start : high - start]
+            )
+            flat[low - addr : high - addr][missing] = part[missing]
+            held[low - addr : high - addr] = True
+            if held.all():
+                break
+        return flat, held
+
+    def held(self) -> int:
+        """Bytes of the versions and of the checkpoints."""
+        return sum(segment.nbytes for segment in self._segments) + self._checkpointed()
+
+    def _checkpointed(self) -> int:
+        stores = [segment.base for segment in self._segments]
+        arrays = {id(a): a.nbytes for s in stores for x in s.spaces() for _, a in s.extents(x)}
+        return sum(arrays.values())
+
+    def reach(self, steps: int) -> _Segment:
+        """The segment of step ``steps``, executed that far."""
+        at = bisect_right(self._segments, steps, key=lambda s: s.first)
+        segment = self._segments[at - 1]
+        self._clock += 1
+        segment.used = self._clock
+        while (now := segment.first + len(segment.writes)) < steps:
+            if self._live[0] != now:
+                self._live = now, segment.store(now)
+            if segment.nbytes >= self._budget // 8:
+                segment = _Segment(now, self._live[1].snapshot(), used=self._clock)
+                self._segments.insert(at, segment)
+                at += 1
+            if not segment.writes:
+                self._make_room(segment)
+                at = self._segments.index(segment) + 1
+            self._run(segment, now)
+        return segment
+
+    def _run(self, segment: _Segment, step: int) -> None:
+        """Execute ``step`` on the live store and keep what it wrote."""
+        record, store, kept = self._records[step], self._live[1], None
+        try:
+            execute(record, store)
+            for mode, space, addr, _ in accesses(record):
+                if mode == "w":
+                    kept = space, addr, store.read(space, addr)
+        except Exception as why:
+            self._live = -1, store
+            kind = type(why) if isinstance(why, KernbenchError) else VerificationError
+            where = f"op {self._steps[step]} ({record.op_name} on {record.component_id})"
+            raise kind(f"{where} cannot be executed: {why}") from why
+        self._live = step + 1, store
+        segment.writes.append(kept)
+        segment.nbytes += 0 if kept is None else kept[2].nbytes
+
+    def _make_room(self, current: _Segment) -> None:
+        """Drop the versions used longest ago, and every second checkpoint if they are too many."""
+        kept = sorted(self._segments, key=lambda s: s.used)
+        while kept[0] is not current and sum(s.nbytes for s in kept) > self._budget * 3 // 8:
+            kept[0].writes, kept[0].nbytes = [], 0
+            kept.pop(0)
+        while len(self._segments) > 2 and self._checkpointed() > self._budget // 2:
+            every = enumerate(self._segments)
+            self._segments = [s for i, s in every if s is current or i % 2 == 0]
+
+
+class MemoryAt(MemoryStore):
+    """Memory after some steps of a history: reads look up versions, the rest replays them."""
+
+    def __init__(self, history: History, steps: int) -> None:
+        self._history, self._steps, self.fill = history, steps, history.fill
 
     @cached_property
-    def writes(self) -> tuple[Write, ...]:
-        """Every range that an op of the trace writes, in canonical order."""
-        return tuple(
-            Write(position, access.space, access.addr, access.nbytes)
-            for position, record in zip(self._positions, self._records, strict=True)
-            for access in accesses(record)
-            if access.mode == "w"
-        )
+    def _storage(self):  # type: ignore[no-untyped-def, override]  # what a store sets at once
+        return self._history.reach(self._steps).store(self._steps)._storage
 
-    def before(self, op: int) -> MemoryStore:
-        """A copy (of references) of memory just before op ``op``."""
-        return self.at(op - 1).snapshot()
+    def bytes_at(self, space: str, addr: int, nbytes: int) -> tuple[Array, Array]:
+        """(bytes, which of them were ever written) of a range."""
+        return self._history.read(self._steps, space, addr, nbytes)
 
-    def _forward(self) -> None:
-        index = len(self._undo)
-        record = self._records[index]
-        undo: list[Undo] = []
-        for access in accesses(record):
-            if access.mode == "w":
-                before = self._store.take(access.space, access.addr, access.nbytes)
-                for addr, piece in before:
-                    self._store.patch(access.space, addr, piece)
-                undo.append(Undo(access.space, access.addr, access.nbytes, before))
-        execute(record, self._store)
-        self._undo.append(undo)
-
-    def _backward(self) -> None:
-        for space, addr, nbytes, before in reversed(self._undo.pop()):
-            self._store.take(space, addr, nbytes)
-            for start, piece in before:
-                self._store.patch(space, start, piece)
+    def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Array:
+        """As of any store; MemoryStoreError for bytes never written."""
+        wanted = np_dtype(dtype)
+        flat, held = self.bytes_at(space, addr, prod(shape) * wanted.itemsize)
+        if self.fill is None and not held.all():
+            return super().view(space, addr, shape, dtype)  # raises, naming what is near
+        found = flat.view(wanted).reshape(shape)
+        found.flags.writeable = False
+        return found

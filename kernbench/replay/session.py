@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.errors import UsageError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.diff import Diffs, OpDiff, Outputs
+from kernbench.replay.hazards import find_hazards, snapshot_hazards
 from kernbench.replay.history import History
 from kernbench.replay.memory import Memories, Memory, TensorView
 from kernbench.replay.routes import Route, Routes
@@ -29,9 +30,10 @@ FOCUS_LEVELS = ("component", "pe", "cube", "sip", "machine")
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """One line of the op log."""
+    """One line of the op log; ``site`` is the kernel line, ``letter`` the class, times in ns."""
 
     op: int
+    t_issue: float
     t_start: float
     t_end: float
     component: str
@@ -39,6 +41,7 @@ class OpRow:
     kind: str
     letter: str
     nbytes: int
+    site: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,6 @@ class OpDetails:
     call: str
     launch: int
     slot: int
-    site: str
     params: dict[str, Any]
     dependencies: tuple[int, ...]
     waits: tuple[tuple[str, str, float, float, int], ...]
@@ -69,6 +71,46 @@ class Source:
     line: int
     function: str
     text: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One read ("r") or write ("w") of some of the bytes asked for."""
+
+    mode: str
+    addr: int
+    nbytes: int
+    row: OpRow
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Every read and write of a range, in canonical order."""
+
+    space: str
+    addr: int
+    nbytes: int
+    rows: tuple[Use, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """``op`` touches bytes that ``other`` uses, in flight since before; None: it alone is wrong."""
+
+    kind: str
+    space: str
+    addr: int
+    nbytes: int
+    op: OpRow
+    other: OpRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """All hazards in the order of their ops; ``note`` says what could not be looked at."""
+
+    rows: tuple[Hazard, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +138,11 @@ class ReplaySession:
         self.trace = trace
         self.cursor = -1
         self.level = 0
-        self.history = History(trace)
+        self.versions = History(trace)
         self.timelines = Timelines(trace)
-        self.memories = Memories(trace, self.history)
+        self.memories = Memories(trace, self.versions)
+        self._diffs = Diffs(trace, self.versions)
         self._routes = Routes(trace)
-        self._diffs = Diffs(trace, self.history)
         self._tiles: tuple[int, Tiles] | None = None
 
     def __len__(self) -> int:
@@ -139,9 +181,8 @@ class ReplaySession:
         """Ops in service at the time cursor, in canonical order."""
         if self.cursor < 0:
             return []
-        t, columns, order = self.time, self.trace.op_columns, self.trace.order
-        high = int(np.searchsorted(self.starts, t, side="right"))
-        return np.flatnonzero(columns.t_end[order[:high]] > t).tolist()
+        started = self.trace.order[: np.searchsorted(self.starts, self.time, side="right")]
+        return np.flatnonzero(self.trace.op_columns.t_end[started] > self.time).tolist()
 
     # -- moving --
 
@@ -174,7 +215,10 @@ class ReplaySession:
         """Move by ``n`` ops within the focus; stays where there is no further one."""
         if self.cursor < 0:
             return self.step(1) if n > 0 and len(self) else self.cursor
-        mine = np.flatnonzero(self._in_focus)
+        here, nodes = self.components[self.cursor], self.trace.nodes
+        columns = (np.arange(len(nodes.pe)), nodes.pe, nodes.cube, nodes.sip)[self.level :]
+        near = np.all([column == column[here] for column in columns], axis=0)
+        mine = np.flatnonzero(near[self.components]) if columns else np.arange(len(self))
         at = int(np.searchsorted(mine, self.cursor)) + n
         return self.goto(int(mine[min(max(at, 0), len(mine) - 1)]))
 
@@ -183,86 +227,73 @@ class ReplaySession:
         self.level = min(max(self.level + by, 0), len(FOCUS_LEVELS) - 1)
         return FOCUS_LEVELS[self.level]
 
-    @property
-    def _in_focus(self) -> npt.NDArray[np.bool_]:
-        """Which ops lie in the focus, around the component of the cursor."""
-        assert self.component is not None
-        if self.level == 0:
-            same: npt.NDArray[np.bool_] = self.components == self.component
-            return same
-        nodes, here = self.trace.nodes, self.component
-        mask = np.ones(len(self), np.bool_)
-        for level, column in ((1, nodes.pe), (2, nodes.cube), (3, nodes.sip)):
-            if self.level <= level:
-                mask &= column[self.components] == column[here]
-        return mask
+    def at(self, op: int | None = None) -> int:
+        """``op``, or the cursor's; UsageError if that is before the first."""
+        op = self.cursor if op is None else op
+        if op < 0:
+            raise UsageError("the cursor is before the first op; step forward or goto an op first")
+        return op
 
-    # -- questions --
+    # -- questions; where no op is given, about the cursor's --
 
     def row(self, op: int) -> OpRow:
         """One line of the op log."""
-        record = self.trace.ops[op]
-        at = int(self.trace.order[op])
-        return OpRow(
-            op,
-            record.t_start,
-            record.t_end,
-            record.component_id,
-            record.op_name,
-            record.op_kind,
-            self.timelines.letter(at),
-            int(self.trace.op_columns.nbytes[at]),
-        )
+        r, row = self.trace.ops[op], int(self.trace.order[op])
+        command = self.trace.command(int(self.trace.op_columns.cmd[row]))
+        site, t_issue = "?", r.t_start
+        if command is not None:
+            site, t_issue = f"{command.site.file}:{command.site.line}", command.t_issue
+        named = r.component_id, r.op_name, r.op_kind, self.timelines.letter(row)
+        nbytes = int(self.trace.op_columns.nbytes[row])
+        return OpRow(op, t_issue, r.t_start, r.t_end, *named, nbytes, site)
 
     def rows(self, first: int, count: int) -> list[OpRow]:
         """Lines ``first`` to ``first + count`` of the op log, as far as there are any."""
         return [self.row(i) for i in range(max(first, 0), min(first + count, len(self)))]
 
-    def details(self, op: int) -> OpDetails:
+    def details(self, op: int | None = None) -> OpDetails:
         """Everything recorded about an op."""
-        at = int(self.trace.order[op])
-        columns, record = self.trace.op_columns, self.trace.ops[op]
-        cmd = int(columns.cmd[at])
-        command = self.trace.command(cmd)
-        position = self.trace.position
+        op = self.at(op)
+        row, record = int(self.trace.order[op]), self.trace.ops[op]
+        cmd, slot = int(self.trace.op_columns.cmd[row]), int(self.trace.op_columns.slot[row])
+        command, position = self.trace.command(cmd), self.trace.position
         waits = tuple(
-            (node, why, t0, t1, int(position[holder]) if holder >= 0 else -1)
-            for node, why, t0, t1, holder in self.trace.waits_of(at)
+            (*wait[:4], int(position[wait[4]]) if wait[4] >= 0 else -1)
+            for wait in self.trace.waits_of(row)
         )
-        site = f"{command.site.file}:{command.site.line}" if command is not None else "?"
-        return OpDetails(
-            self.row(op),
-            cmd,
-            command.call if command is not None else "?",
-            command.launch if command is not None else -1,
-            int(columns.slot[at]),
-            site,
-            record.params,
-            tuple(record.dependency_ids),
-            waits,
-        )
+        call = ("?", -1) if command is None else (command.call, command.launch)
+        after = tuple(record.dependency_ids)
+        return OpDetails(self.row(op), cmd, *call, slot, record.params, after, waits)
 
-    def source(self, op: int) -> Source:
+    def source(self, op: int | None = None) -> Source:
         """The kernel line that issued an op."""
+        op = self.at(op)
         command = self.trace.command(int(self.trace.op_columns.cmd[self.trace.order[op]]))
         if command is None:
             return Source(op, "?", 0, "?", ())
-        site = command.site
-        text = self.trace.sources.get(site.file)
-        lines = tuple(text.text.splitlines()) if text is not None else ()
-        return Source(op, site.file, site.line, site.function, lines)
+        text = self.trace.sources.get(command.site.file)
+        return Source(op, *command.site, tuple(text.text.splitlines()) if text is not None else ())
 
     def memory(self, op: int | None = None) -> Memory:
-        """The allocations that hold something at an op (default: the cursor)."""
+        """The allocations that hold something."""
         return self.memories.at(self.cursor if op is None else op)
 
     def tensor(self, name: str, op: int | None = None) -> TensorView:
-        """The numbers of a tensor at an op (default: the cursor)."""
+        """The numbers of a tensor."""
         return self.memories.tensor(self.cursor if op is None else op, name)
+
+    def history(self, space: str, addr: int, nbytes: int = 1) -> Uses:
+        """Who reads and writes a range, from the first op to the last."""
+        ops, modes, _, addrs, sizes, _ = self.versions.touched
+        rows = [
+            Use("rw"[modes[at]], int(addrs[at]), int(sizes[at]), self.row(int(ops[at])))
+            for at in self.versions.accesses.at(space, addr, nbytes).tolist()
+        ]
+        return Uses(space, addr, nbytes, tuple(rows))
 
     def route(self, op: int | None = None) -> Route:
         """The hops of an op's transactions; where it has none, of the nearest stage of its tile."""
-        at = self._some(op)
+        at = self.at(op)
         route = self._routes.of(at)
         rows = [] if route.legs else self.tiles(at).rows
         mine = [r for r in rows if any(s.op == at for s in r.spans)]
@@ -285,17 +316,35 @@ class ReplaySession:
 
     def diff(self, op: int | None = None) -> OpDiff:
         """What an op wrote, beside its float64 oracle."""
-        return self._diffs.of(self._some(op))
+        return self._diffs.of(self.at(op))
 
     def outputs(self, op: int | None = None) -> Outputs:
-        """The expected tensors, against memory at an op (default: the cursor)."""
+        """The expected tensors, against memory at an op."""
         return self._diffs.outputs(self.cursor if op is None else op)
+
+    def verify(self) -> Outputs:
+        """The expected tensors, each when it was due, by executing the whole trace."""
+        return self._diffs.verify()
+
+    def hazards(self) -> Hazards:
+        """What any op does to bytes that it should not; the whole log is looked at and executed."""
+        found, note = find_hazards(self.trace, self.versions.touched), ""
+        try:
+            found += snapshot_hazards(self.trace, self._diffs.executed[0].findings)
+        except KernbenchError as why:
+            note = f"Phase 1 was not compared with Phase 2: {why}"
+        rows = [
+            Hazard(
+                kind, space, addr, end - addr, self.row(op), self.row(other) if other >= 0 else None
+            )
+            for kind, op, other, space, addr, end in sorted(set(found), key=lambda f: f[1:])
+        ]
+        return Hazards(tuple(rows), note)
 
     def timeline(self, components: list[int], t0: float, t1: float, columns: int) -> Timeline:
         """Busy cells of ``components`` (node indices) over [t0, t1) ns."""
-        return self.timelines.draw(
-            components, t0, t1, columns, self.time if self.cursor >= 0 else None
-        )
+        cursor = self.time if self.cursor >= 0 else None
+        return self.timelines.draw(components, t0, t1, columns, cursor)
 
     def launch_window(self) -> tuple[float, float]:
         """From the first launch's start to the last one's end, ns; the whole run if nothing was
@@ -310,24 +359,19 @@ class ReplaySession:
         """What the trace holds."""
         trace = self.trace
         names, counts = np.unique(trace.op_columns.name, return_counts=True)
+        by_name = {trace.strings[n]: int(c) for n, c in zip(names.tolist(), counts, strict=True)}
         report = trace.verify_report
         return Info(
-            str(trace.header.get("bench", "?")),
-            dict(trace.header.get("arguments", {})),
-            len(self),
-            {trace.strings[n]: int(c) for n, c in zip(names.tolist(), counts, strict=True)},
-            trace.end_ns,
-            trace.complete,
-            len(trace.damaged),
-            str((trace.end or {}).get("error") or ""),
-            len(trace.node_ids),
-            len(trace.launches),
-            tuple(dict.fromkeys(s.tensor for s in trace.allocs if s.va)),
-            None if report is None else bool(report.get("ok")),
+            bench=str(trace.header.get("bench", "?")),
+            arguments=dict(trace.header.get("arguments", {})),
+            ops=len(self),
+            by_name=by_name,
+            end_ns=trace.end_ns,
+            complete=trace.complete,
+            damaged=len(trace.damaged),
+            error=str((trace.end or {}).get("error") or ""),
+            nodes=len(trace.node_ids),
+            launches=len(trace.launches),
+            tensors=tuple(dict.fromkeys(s.tensor for s in trace.allocs if s.va)),
+            verified=None if report is None else bool(report.get("ok")),
         )
-
-    def _some(self, op: int | None) -> int:
-        at = self.cursor if op is None else op
-        if at < 0:
-            raise UsageError("the cursor is before the first op; step forward or goto an op first")
-        return at

@@ -1,7 +1,9 @@
-"""Answers as plain text, one function a kind: what scripts, pipes and ``kernbench trace`` print."""
+"""Answers as plain text: what scripts, pipes and ``kernbench trace`` print."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from functools import singledispatch
 from typing import Any
 
@@ -12,9 +14,10 @@ from kernbench.replay.commands import CommandHelp, Moved, OpList
 from kernbench.replay.diff import OpDiff, Outputs
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.routes import Route
-from kernbench.replay.session import Info, OpDetails, OpRow, Source
+from kernbench.replay.session import Hazards, Info, OpDetails, Source, Uses
 from kernbench.replay.tiles import STAGE_LETTERS, Tiles
 from kernbench.replay.timeline import Timeline
+from kernbench.sim_engine.verify import VerifyReport
 
 
 def as_text(answer: Any, width: int = 100) -> str:
@@ -38,35 +41,66 @@ def number_text(value: Any) -> str:
     return f"{number:.4g}" if 1e-3 <= abs(number) < 1e5 else f"{number:.2e}"
 
 
+def table(rows: Iterable[Any], names: str) -> list[str]:
+    """A line a row, a column a name: fields of the rows, or of the dataclasses in them."""
+    columns = names.split()
+    cells = [columns, *([found[name] for name in columns] for found in map(_cells, rows))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = [">" if cell[:1] in "0123456789" else "<" for cell in cells[-1]]
+    return [
+        " ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True))
+        for line in cells
+    ]
+
+
+def _cells(row: Any) -> dict[str, str]:
+    found, mine = dict[str, str](), {f.name: getattr(row, f.name) for f in fields(row)}
+    for name, value in mine.items():
+        if is_dataclass(value):
+            found = _cells(value) | found
+        else:
+            found[name] = f"{value:#x}" if name == "addr" else _cell(value)
+    return found
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+    if isinstance(value, dict):
+        return " ".join(f"{key}={item}" for key, item in value.items())
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def grid_text(
     values: npt.NDArray[Any],
-    rows: int = 8,
-    columns: int = 8,
-    at: tuple[int, int] = (0, 0),
+    rows: int,
+    columns: int,
     mask: npt.NDArray[np.bool_] | None = None,
     mark: npt.NDArray[np.bool_] | None = None,
 ) -> list[str]:
-    """A window of a tensor (its last two axes) from ``at``; '-' where not in ``mask``, '*' behind
-    a marked one.
+    """The first corner of a tensor (its last two axes); '-' where not in ``mask``, '*' behind a
+    marked one.
     """
-    flat = values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
-    known = None if mask is None else mask.reshape(flat.shape)
-    marked = None if mark is None else mark.reshape(flat.shape)
-    r0, c0 = at
-    r1, c1 = min(r0 + rows, flat.shape[0]), min(c0 + columns, flat.shape[1])
-    lines = ["      " + "".join(f"{c:>10}" for c in range(c0, c1))]
-    for r in range(r0, r1):
-        cells = []
-        for c in range(c0, c1):
-            text = "-" if known is not None and not known[r, c] else number_text(flat[r, c])
-            cells.append(f"{text:>9}" + ("*" if marked is not None and marked[r, c] else " "))
+    shape = (-1, values.shape[-1]) if values.ndim else (1, 1)
+    flat = values.reshape(shape)
+    known = np.ones(flat.shape, np.bool_) if mask is None else mask.reshape(shape)
+    marked = np.zeros(flat.shape, np.bool_) if mark is None else mark.reshape(shape)
+    rows, columns = min(rows, flat.shape[0]), min(columns, flat.shape[1])
+    lines = ["      " + "".join(f"{c:>10}" for c in range(columns))]
+    for r in range(rows):
+        cells = [
+            f"{number_text(flat[r, c]) if known[r, c] else '-':>9}{'*' if marked[r, c] else ' '}"
+            for c in range(columns)
+        ]
         lines.append(f"{r:>5} " + "".join(cells))
-    more = [
-        f"{n} more {what}"
-        for n, what in ((flat.shape[0] - r1, "rows"), (flat.shape[1] - c1, "columns"))
-        if n
-    ]
+    hidden = ((flat.shape[0] - rows, "rows"), (flat.shape[1] - columns, "columns"))
+    more = [f"{n} more {what}" for n, what in hidden if n]
     return [*lines, f"      ({', '.join(more)})"] if more else lines
+
+
+_OPS = "op t_start t_end nbytes name component"
 
 
 @singledispatch
@@ -76,40 +110,23 @@ def _lines(answer: Any, width: int) -> list[str]:
 
 @_lines.register
 def _(a: Info, width: int) -> list[str]:
-    arguments = " ".join(f"{k}={v}" for k, v in a.arguments.items())
-    verdict = {None: "not run", True: "ok", False: "FAILED"}[a.verified]
-    state = "complete" if a.complete else "cut off"
-    lines = [
-        f"bench      {a.bench} {arguments}",
-        f"simulated  {time_text(a.end_ns)} on {a.nodes:,} nodes, {a.launches} launches",
-        f"ops        {a.ops:,}",
-        *(f"  {count:>9,}  {name}" for name, count in sorted(a.by_name.items())),
-        f"tensors    {' '.join(a.tensors)}",
-        f"verify     {verdict}",
-        f"file       {state}" + (f", {a.damaged} damaged frames" if a.damaged else ""),
-    ]
-    return [*lines, f"error      {a.error}"] if a.error else lines
+    facts = {f.name: getattr(a, f.name) for f in fields(a) if f.name != "by_name"}
+    facts["end_ns"] = time_text(a.end_ns)
+    lines = [f"{name:<10} {_cell(value)}" for name, value in facts.items()]
+    return lines + [f"  {count:>9,}  {name}" for name, count in sorted(a.by_name.items())]
 
 
 @_lines.register
 def _(a: Moved, width: int) -> list[str]:
     if a.row is None:
         return [f"before the first of {a.total:,} ops"]
-    return [f"op {a.op:,} of {a.total:,}", _op_line(a.row, a.op)]
+    return [f"op {a.op:,} of {a.total:,}", *table([a.row], _OPS)]
 
 
 @_lines.register
 def _(a: OpList, width: int) -> list[str]:
-    head = f"{'op':>9}  {'start':>11} {'ns':>9}  {'name':<20} {'bytes':>9}  component"
-    return [head, *(_op_line(row, a.op) for row in a.rows)]
-
-
-def _op_line(row: OpRow, cursor: int) -> str:
-    mark = ">" if row.op == cursor else " "
-    return (
-        f"{mark}{row.op:>8,}  {row.t_start:>11.2f} {row.t_end - row.t_start:>9.2f}  "
-        f"{row.name:<20} {row.nbytes:>9,}  {row.component}"
-    )
+    marks = (" ", *(">" if row.op == a.op else " " for row in a.rows))
+    return [mark + line for mark, line in zip(marks, table(a.rows, _OPS), strict=True)]
 
 
 @_lines.register
@@ -118,11 +135,9 @@ def _(a: OpDetails, width: int) -> list[str]:
     lines = [
         f"op {row.op:,}  {row.name} ({row.kind}) on {row.component}, lane {a.slot}",
         f"time    {row.t_start:.3f} to {row.t_end:.3f} ns = {row.t_end - row.t_start:.3f} ns",
-        f"call    #{a.cmd} tl.{a.call} at {a.site}"
-        if a.launch >= 0
-        else f"call    #{a.cmd} {a.call} at {a.site}",
+        f"call    #{a.cmd} {'tl.' * (a.launch >= 0)}{a.call} at {row.site}",
+        *(f"  {key:<20} {_param(value)}" for key, value in a.params.items()),
     ]
-    lines += [f"  {key:<20} {_param(value)}" for key, value in a.params.items()]
     lines += [f"after   op {', '.join(f'{d:,}' for d in a.dependencies)}"] if a.dependencies else []
     for node, reason, t0, t1, holder in a.waits:
         by = f", until op {holder:,} ended" if holder >= 0 else ""
@@ -151,25 +166,10 @@ def _(a: Source, width: int) -> list[str]:
 
 @_lines.register
 def _(a: Memory, width: int) -> list[str]:
-    lines = [
-        f"{a.total:,} allocations hold data at op {a.op:,}"
-        if a.op >= 0
-        else "nothing is written yet"
-    ]
-    if a.entries:
-        lines.append(
-            f"  {'tensor':<12} {'shard':>5} {'space':<5} {'address':<16} {'type':<18} "
-            f"{'writer':>8}  of"
-        )
-    for e in a.entries:
-        kind = f"{e.dtype}{list(e.shape)}"
-        writer = "-" if e.writer is None else f"{e.writer:,}"
-        mark = "*" if e.touched else " "
-        lines.append(
-            f"{mark} {e.tensor.split('@')[0]:<12} {e.shard:>5} {e.space:<5} {e.addr:<#16x} "
-            f"{kind:<18} {writer:>8}  {e.owner}"
-        )
-    return lines
+    head = f"{a.total:,} allocations hold data at op {a.op:,}; it touches those marked *"
+    lines = table(a.entries, "space addr dtype shape writer index tensor")
+    marks = (" ", *("*" if entry.touched else " " for entry in a.entries))
+    return [head, *(mark + line for mark, line in zip(marks, lines, strict=True))]
 
 
 @_lines.register
@@ -181,7 +181,13 @@ def _(a: TensorView, width: int) -> list[str]:
         f"min {number_text(a.minimum)}  max {number_text(a.maximum)}  "
         f"mean {number_text(a.mean)}  NaN {a.nans}",
     ]
-    return lines + grid_text(a.values, 12, max((width - 6) // 10, 1), (0, 0), a.written, a.changed)
+    return lines + grid_text(a.values, 12, max((width - 6) // 10, 1), a.written, a.changed)
+
+
+@_lines.register
+def _(a: Uses, width: int) -> list[str]:
+    head = f"{len(a.rows):,} reads and writes of {a.nbytes:,} bytes of {a.space} at {a.addr:#x}"
+    return [head, *table(a.rows, "op t_start t_end mode addr nbytes name component")]
 
 
 @_lines.register
@@ -193,12 +199,9 @@ def _(a: Route, width: int) -> list[str]:
             f"{leg.transit_ns:.2f} transit + {leg.wait_ns:.2f} waiting = "
             f"{leg.transit_ns + leg.wait_ns:.2f} ns to the last node"
         )
-        lines.append(f"  {'arrive':>11} {'wait':>8} {'leave':>11} {'mm':>6}  {'node':<26} link")
-        for hop in leg.hops:
-            lines.append(
-                f"  {hop.arrive:>11.2f} {hop.wait:>8.2f} {hop.leave:>11.2f} "
-                f"{hop.distance_mm:>6.2f}  {hop.node:<26} {hop.edge_kind}"
-            )
+        lines += [
+            f"  {line}" for line in table(leg.hops, "arrive wait leave distance_mm node edge_kind")
+        ]
     return lines
 
 
@@ -214,20 +217,15 @@ def _(a: Tiles, width: int) -> list[str]:
     lines = [f"{whole}: {len(a.rows)} tiles, {time_text(a.t1 - a.t0)}"]
     for i, tile in enumerate(a.rows):
         strip = [" "] * cells
-        for wait in tile.waits:
-            _paint(strip, ".", (wait.t0 - a.t0) / scale, (wait.t1 - a.t0) / scale)
-        for span in tile.spans:
-            _paint(
-                strip, STAGE_LETTERS[span.stage], (span.t0 - a.t0) / scale, (span.t1 - a.t0) / scale
-            )
+        bars = [(".", wait.t0, wait.t1) for wait in tile.waits]
+        bars += [(STAGE_LETTERS[span.stage], span.t0, span.t1) for span in tile.spans]
+        for letter, t0, t1 in bars:
+            low, high = (int((t - a.t0) / scale) for t in (t0, t1))
+            for cell in range(max(low, 0), min(max(high, low + 1), cells)):
+                strip[cell] = letter
         mark = ">" if i == a.current else " "
         lines.append(f"{mark}{','.join(map(str, tile.index)):<11} |" + "".join(strip))
     return lines
-
-
-def _paint(strip: list[str], letter: str, low: float, high: float) -> None:
-    for i in range(max(int(low), 0), min(max(int(high), int(low) + 1), len(strip))):
-        strip[i] = letter
 
 
 @_lines.register
@@ -251,17 +249,18 @@ def _(a: OpDiff, width: int) -> list[str]:
 def _(a: Outputs, width: int) -> list[str]:
     if not a.rows:
         return ["the bench expects nothing"]
-    lines = [
-        f"{'output':<14} {'state':<8} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>9}  first bad"
-    ]
-    for out in a.rows:
-        r = out.row
-        state = ("ok" if r.ok else "DIFFERS") if out.due else f"due {out.after:,}"
-        first = "" if r.first_bad is None else str(list(r.first_bad))
-        lines.append(
-            f"{r.tensor:<14} {state:<8} {r.mismatches:>9,} {r.elements:>9,} "
-            f"{r.max_abs:>9.2e} {r.max_ulp:>9}  {first}"
-        )
+    lines = VerifyReport(tuple(out.row for out in a.rows)).as_text().splitlines()
+    return lines + [f"{r.row.tensor} is due at op {r.after - 1:,}" for r in a.rows if not r.due]
+
+
+@_lines.register
+def _(a: Hazards, width: int) -> list[str]:
+    lines = [f"{len(a.rows):,} hazards" if a.rows else "no hazards", *([a.note] if a.note else [])]
+    for h in a.rows:
+        lines.append(f"{h.kind}: {h.nbytes:,} bytes of {h.space} at {h.addr:#x}")
+        ops = [row for row in (h.op, h.other) if row is not None]
+        parts = table(ops, "op t_issue t_start t_end name site component")
+        lines += [f"  {line}" for line in parts]
     return lines
 
 

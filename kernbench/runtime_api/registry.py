@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,10 +53,11 @@ def find_bench(name_or_path: str) -> Bench:
     """
     shipped = importlib.import_module("kernbench.benches")
     if not name_or_path.endswith(".py"):
-        if name_or_path not in shipped.SHIPPED:
-            valid = ", ".join(sorted(shipped.SHIPPED))
+        valid = (*sorted(shipped.SHIPPED), *shipped.FAULTS)
+        if name_or_path not in valid:
             raise UsageError(
-                f"unknown bench {name_or_path!r}; valid: {valid}, or the path of a .py file"
+                f"unknown bench {name_or_path!r}; valid: {', '.join(valid)}, or the path of a .py "
+                "file"
             )
         return BENCHES[name_or_path]
     path = Path(name_or_path)
@@ -106,6 +107,13 @@ def at_least_one(**sizes: int | None) -> None:
     for key, value in sizes.items():
         if value is not None and value < 1:
             raise UsageError(f"{key}={value}: must be at least 1")
+
+
+def one_of(valid: Sequence[str], **choices: str) -> None:
+    """UsageError if a choice is none of the ``valid`` ones."""
+    for key, value in choices.items():
+        if value not in valid:
+            raise UsageError(f"{key}={value}: valid: {', '.join(valid)}")
 
 
 def _parse(key: str, text: str, kind: type) -> Any:

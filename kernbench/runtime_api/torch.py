@@ -7,13 +7,14 @@ then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.dtypes import Tolerance, itemsize, name_of, nbytes_of, np_dtype
 from kernbench.common.dtypes import dtype as dtype_row
+from kernbench.common.dtypes import itemsize, name_of, nbytes_of, np_dtype
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
 from kernbench.common.phys_addr import VA_BASE, PhysAddr
 from kernbench.components.builtin.pe_mmu import Mapping
@@ -24,6 +25,9 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.verify import Expectation
 
+Dp: TypeAlias = DPPolicy | None
+Name: TypeAlias = str | None
+Shape: TypeAlias = Sequence[int]
 _PAGE, _LINE = 4096, 256  # alignment of a tensor's virtual range, and of a shard in HBM
 
 
@@ -85,14 +89,11 @@ class Torch:
         self._next_va = VA_BASE
         self._hbm_used: dict[Place, int] = {}
         self._names: set[str] = set()
-        self._phase2 = DataExecutor([])
+        self.blank = engine.store.snapshot()  # what Phase 2 starts from: nothing written yet
+        self._phase2 = DataExecutor([], self.blank.snapshot())
 
     def tensor(
-        self,
-        data: npt.ArrayLike,
-        dtype: str | None = None,
-        dp: DPPolicy | None = None,
-        name: str | None = None,
+        self, data: npt.ArrayLike, dtype: str | None = None, dp: Dp = None, name: Name = None
     ) -> Tensor:
         """Copy host data to the machine, rounded to ``dtype`` (default: that of the data)."""
         array = np.asarray(data)
@@ -103,33 +104,16 @@ class Torch:
         return tensor
 
     def full(
-        self,
-        shape: Sequence[int],
-        value: float,
-        dtype: str = "f16",
-        dp: DPPolicy | None = None,
-        name: str | None = None,
+        self, shape: Shape, value: float, dtype: str = "f16", dp: Dp = None, name: Name = None
     ) -> Tensor:
         """A tensor of one value."""
         return self.tensor(np.full(tuple(shape), value, np_dtype(dtype)), dtype, dp, name)
 
-    def zeros(
-        self,
-        shape: Sequence[int],
-        dtype: str = "f16",
-        dp: DPPolicy | None = None,
-        name: str | None = None,
-    ) -> Tensor:
+    def zeros(self, shape: Shape, dtype: str = "f16", dp: Dp = None, name: Name = None) -> Tensor:
         """A tensor of zeros."""
         return self.full(shape, 0, dtype, dp, name)
 
-    def empty(
-        self,
-        shape: Sequence[int],
-        dtype: str = "f16",
-        dp: DPPolicy | None = None,
-        name: str | None = None,
-    ) -> Tensor:
+    def empty(self, shape: Shape, dtype: str = "f16", dp: Dp = None, name: Name = None) -> Tensor:
         """Memory that nothing has been written to: no host transfer."""
         return self._allocate(tuple(shape), dtype, dp, name)
 
@@ -173,27 +157,17 @@ class Torch:
             )
         if any(e.tensor == name for e in self.expectations.values()):
             raise VerificationError(f"expect {name!r}: the name is taken; give another with name=…")
-        default = dtype_row(tensor.dtype).tolerance
-        tolerance = Tolerance(
-            default.rtol if rtol is None else rtol, default.atol if atol is None else atol
-        )
+        tolerance = dtype_row(tensor.dtype).tolerance
+        given = {k: v for k, v in (("rtol", rtol), ("atol", atol)) if v is not None}
+        tolerance = replace(tolerance, **given)
         whole = whole.astype(np_dtype(tensor.dtype))
         self.engine.drain()
         after = self.engine.op_logger.rows if self.engine.op_logger is not None else 0
         for shard in tensor.shards:
             array = np.ascontiguousarray(whole[_box(shard)])
             key = name if len(tensor.shards) == 1 else f"{name}.{shard.index}"
-            self.expectations[key] = Expectation(
-                shard.space,
-                shard.addr,
-                array,
-                shard.dtype,
-                tolerance,
-                after,
-                tensor=name,
-                shard=shard.index,
-                origin=shard.origin,
-            )
+            what, of = (array, shard.dtype, tolerance), (name, shard.index, shard.origin)
+            self.expectations[key] = Expectation(shard.space, shard.addr, *what, after, *of)
             if self.engine.recorder is not None:
                 self.engine.recorder.expect(name, shard, array, tolerance, after)
 

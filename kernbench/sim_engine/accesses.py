@@ -6,11 +6,19 @@ bytes of a tile are its composite's.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from kernbench.common.dtypes import nbytes_of
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
-from kernbench.sim_engine.op_log import PLACES, OpRecord
+from kernbench.errors import TraceFormatError
+from kernbench.sim_engine.op_log import PLACES, OpRecord, Params
+
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class Access(NamedTuple):
@@ -29,12 +37,65 @@ class Regions(NamedTuple):
     write: Region | None
 
 
+class AccessColumns(NamedTuple):
+    """Accesses by ascending ``row`` of their op, reads first; ``mode`` is 1 for a write, ``space``
+    an index of ``spaces``.
+    """
+
+    row: Ints
+    mode: Ints
+    space: Ints
+    addr: Ints
+    nbytes: Ints
+    spaces: tuple[str, ...]
+
+    def take(self, at: Ints) -> AccessColumns:
+        """Those numbered ``at``."""
+        places = self.space[at], self.addr[at], self.nbytes[at]
+        return AccessColumns(self.row[at], self.mode[at], *places, self.spaces)
+
+
+class ParamLog(Protocol):
+    """What ``access_columns`` needs of a trace: its strings, and its params as columns."""
+
+    @property
+    def strings(self) -> Any: ...  # noqa: D102
+
+    def param_blocks(self) -> Iterable[Any]: ...  # noqa: D102
+
+
 # a host_write has no source, a host_read no destination, most gemms no accumulator
 _OPTIONAL = ("src", "dst", "acc")
-_LISTS = {"gemm": "epilogue", "math": "input"}
+_LISTS = {
+    kind: tuple(f"{name}_{field}" for field in ("spaces", "addrs", "shapes", "dtypes"))
+    for kind, name in (("gemm", "epilogue"), ("math", "input"), ("memory", ""), ("unknown", ""))
+}
 
 
-def _region(space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Region:
+class Place(NamedTuple):
+    """The params that hold the space, addr, shape and dtype of a region; ``at``: in lists, where"""
+
+    keys: tuple[str, ...]
+    at: int | None = None
+
+
+@lru_cache(maxsize=1024)
+def places(
+    kind: str, names: tuple[str, ...], listed: int
+) -> tuple[tuple[Place, ...], Place | None]:
+    """Where params of these names hold what is read and what is written."""
+    found = {
+        name: Place(keys[:4])
+        for name, keys in PLACES.get(kind, {}).items()
+        if keys[0] in names or name not in _OPTIONAL
+    }
+    write = found.pop("out", None) or found.pop("dst", None)
+    return (*found.values(), *(Place(_LISTS[kind], i) for i in range(listed))), write
+
+
+def _region(p: Params, place: Place) -> Region:
+    keys, at = place
+    space, addr, shape, dtype = [p[key] if at is None else p[key][at] for key in keys]
     return Region(space, addr, tuple(shape), dtype, nbytes_of(shape, dtype))
 
 
@@ -44,18 +105,9 @@ def regions(record: OpRecord) -> Regions:
     Those of a gemm are a, b, the accumulator (of out's dtype) where there is one, the epilogue's.
     """
     p, kind = record.params, record.op_kind
-    found = {
-        name: _region(*(p[key] for key in keys[:4]))
-        for name, keys in PLACES.get(kind, {}).items()
-        if keys[0] in p or name not in _OPTIONAL
-    }
-    write = found.pop("out", None) or found.pop("dst", None)
-    reads = list(found.values())
-    if kind in _LISTS and (kind == "math" or "epilogue" in p):
-        fields = ("spaces", "addrs", "shapes", "dtypes")
-        columns = (p[f"{_LISTS[kind]}_{field}"] for field in fields)
-        reads += [_region(*row) for row in zip(*columns, strict=True)]
-    return Regions(tuple(reads), write)
+    reads, write = places(kind, tuple(p), len(p.get(_LISTS[kind][1], ())))
+    operands = tuple([_region(p, place) for place in reads])
+    return Regions(operands, None if write is None else _region(p, write))
 
 
 def accesses(record: OpRecord) -> list[Access]:
@@ -63,3 +115,52 @@ def accesses(record: OpRecord) -> list[Access]:
     reads, write = regions(record)
     touched = [("r", r) for r in reads] + ([("w", write)] if write is not None else [])
     return [Access(mode, r.space, r.addr, r.nbytes) for mode, r in touched if r.nbytes]
+
+
+def access_columns(log: ParamLog | Sequence[OpRecord]) -> AccessColumns:
+    """``accesses`` of all ops of a trace (by row) or a list (by index) as columns.
+
+    Of a trace no op is decoded. TraceFormatError for params that do not say what an op touches.
+    """
+    if isinstance(log, Sequence):
+        spaces: dict[str, int] = {}
+        touched = [
+            (i, mode == "w", spaces.setdefault(space, len(spaces)), addr, nbytes)
+            for i, record in enumerate(log)
+            for mode, space, addr, nbytes in accesses(record)
+        ]
+        row, mode, where, addr, nbytes = np.array(touched, np.int64).reshape(-1, 5).T
+        return AccessColumns(row, mode, where, addr, nbytes, tuple(spaces))
+    parts = [part for block in log.param_blocks() for part in _block_parts(block, log.strings)]
+    if not parts:
+        return access_columns([])
+    columns = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+    row, mode, where, addr, nbytes = columns
+    used, where = np.unique(where, return_inverse=True)
+    names = tuple(log.strings[i] for i in used.tolist())
+    kept = np.flatnonzero(nbytes)
+    kept = kept[np.argsort(row[kept], kind="stable")]
+    return AccessColumns(row, mode, where, addr, nbytes, names).take(kept)
+
+
+def _block_parts(block: Any, strings: Any) -> Iterable[tuple[Any, ...]]:
+    """(row, mode, string of the space, addr, nbytes) columns of a block, one of each region."""
+    schema, fields = block.schema, dict(block.schema.fields)
+    leaves = {path: f"f{i}" for i, (path, letter) in enumerate(schema.leaves) if letter in "is"}
+    listed = len(fields.get(_LISTS[schema.kind][1], ("", ()))[1]) if schema.kind in _LISTS else 0
+    reads, write = places(schema.kind, tuple(fields), listed)
+    for place in reads if write is None else (*reads, write):
+        suffix = "" if place.at is None else f".{place.at}"
+        space, addr, shape, dtype = (key + suffix for key in place.keys)
+        if not {space, addr, dtype} <= leaves.keys():
+            raise TraceFormatError(
+                f"params of {schema.name!r:.40} lack {space}, {addr} or {dtype}, so nobody can "
+                "say what it touches; record the run again"
+            )
+        used, which = np.unique(block.values[leaves[dtype]], return_inverse=True)
+        nbytes = np.array([itemsize(strings[i]) for i in used.tolist()], np.int64)[which]
+        for path, field in leaves.items():
+            if path.startswith(f"{shape}."):
+                nbytes = nbytes * block.values[field]
+        mode = np.full(len(nbytes), place is write)
+        yield block.rows, mode, block.values[leaves[space]], block.values[leaves[addr]], nbytes

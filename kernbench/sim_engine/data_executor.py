@@ -1,115 +1,125 @@
-"""Phase 2: executes an op log on a memory store, one op after the other (ADR-0020 D6, D10, D11).
+"""Phase 2: executes an op log on a memory store (ADR-0020 D6, D10, D11).
 
-Owns the order (canonical, held back by dependency_ids) and the choice of operands (a snapshot where
-there is one). What an op touches is ``accesses.regions``, what it computes ``numpy_ops``.
+Owns the order (canonical, held back by dependency_ids), the choice of operands (a snapshot where
+there is one) and what may run in one numpy call. What an op touches is ``accesses.regions``, what
+it computes ``numpy_ops``.
+
+There is no pool of threads: two threads ran f16 gemms of 32^3 to 512^3 at 0.77 to 0.84 times the
+speed of one, as BLAS uses both cores by itself and the casts hold them up.
 """
 
 from __future__ import annotations
 
+import marshal
 import math
+from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from itertools import chain, repeat
-from typing import TypeAlias
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import np_dtype
+from kernbench.common.messages import Region
 from kernbench.errors import KernbenchError, UsageError, VerificationError
 from kernbench.sim_engine import verify
-from kernbench.sim_engine.accesses import Regions, regions
+from kernbench.sim_engine.accesses import places, regions
 from kernbench.sim_engine.memory_store import Array, MemoryStore, reinterpret
-from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp, Step, apply, gemm, numpy_op, rounded
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp, Step, bind, gemm, numpy_op, rounded
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params, canonical_rows
 
 Ops: TypeAlias = Mapping[str, NumpyOp]
+Compute: TypeAlias = Callable[..., Array]  # (operands, shape of the output), not yet rounded
 EXECUTED = frozenset(KIND_RANK) - {"unknown"}
 
+# Params in which alike ops may differ
+_OWN = {"src_addr", "src_a_addr", "src_b_addr", "src_acc_addr", "input_addrs", "epilogue_addrs"}
+_OWN |= {"dst_addr", "out_addr", "handle_id", "snapshot", "input_snapshots"}
+_PLANS = 4096  # kept at a time
+_BATCH = 256  # ops in a call at most: a piece of its result keeps all of it alive
+_SMALL = 4096  # elements that an op of several may touch; gemms of 64^3, adds of 2,048 lose
 
-def _memory(p: Params, operands: list[Array], ops: Ops, wide: bool) -> Array:
-    return operands[0]
+
+class Plan(NamedTuple):
+    """What alike ops share: regions (at the addresses of one of them) and the function.
+
+    ``places`` are the params that hold the addresses of the reads and of the write, ``guarded``
+    (which, bytes) of the reads in the space of the write. ``axes`` are those of the widest operand
+    of an op that may share its call, else 0.
+    """
+
+    reads: tuple[Region, ...]
+    write: Region | None
+    places: tuple[tuple[str, int | None], ...]
+    guarded: tuple[tuple[int, int], ...]
+    compute: Compute
+    axes: int
+
+    def addresses(self, p: Params) -> list[int]:
+        """Where an op of these params reads and writes."""
+        return [p[key] if at is None else p[key][at] for key, at in self.places]
 
 
-def _gemm(p: Params, operands: list[Array], ops: Ops, wide: bool) -> Array:
-    a, b, *others = operands
-    rest = iter(others)
-    acc = next(rest) if "src_acc_addr" in p else None
+def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
+    """The plan of one op; ``wide``: in f64, as the oracle computes."""
+    p, kind = record.params, record.op_kind
+    reads, write = regions(record)
+    fields = tuple(p)
+    listed = len(reads) - len(places(kind, fields, 0)[0])
+    sources, target = places(kind, fields, listed)
+    if not reads and kind == "memory" and target is not None:
+        reads, sources = (write,) if write else (), (target,)  # host_write: its snapshot
+    batched, axes = False, max([len(r.shape) for r in reads], default=0)
+    compute: Compute = _first
+    if kind == "gemm":
+        batched, compute = True, _gemm(p, ops, wide)
+    elif kind == "math":
+        op = numpy_op(p["op"], ops)
+        operands: list[Any] = [np_dtype(r.dtype) for r in reads]
+        scalars = zip(p.get("scalar_positions", ()), p.get("scalars", ()), strict=True)
+        for position, scalar in sorted(scalars):
+            operands.insert(position, scalar)
+        compute = bind(op, operands, p.get("axis"), p.get("keepdims", False), wide)
+        batched = op.kind == "elementwise"
+    shapes = [r.shape for r in (*reads, write) if r is not None]
+    batched &= bool(reads) and all(shapes) and sum(map(math.prod, shapes)) <= _SMALL
+    held = tuple((x.keys[1], x.at) for x in (*sources, target) if x is not None)
+    guarded = tuple((i, r.nbytes) for i, r in enumerate(reads) if write and r.space == write.space)
+    return Plan(reads, write, held, guarded, compute, axes if batched else 0)
+
+
+def _first(operands: Sequence[Array], shape: tuple[int, ...]) -> Array:
+    return operands[0].reshape(shape)
+
+
+def _gemm(p: Params, ops: Ops, wide: bool) -> Compute:
     columns = ("epilogue", "epilogue_scopes", "epilogue_has_operand", "epilogue_scalars")
-    steps = []
-    for name, scope, has_operand, scalar in zip(*(p.get(c, ()) for c in columns), strict=True):
-        operand = next(rest) if has_operand else None if math.isnan(scalar) else scalar
-        steps.append(Step(numpy_op(name, ops), scope, operand))
-    return gemm(
-        a.T if p.get("transpose_a") else a,
-        b.T if p.get("transpose_b") else b,
-        acc,
-        p.get("dtype_acc", "f32"),
-        steps,
-        p["tile"][2] if "tile" in p else 0,
-        wide,
-    )
-
-
-def _math(p: Params, operands: list[Array], ops: Ops, wide: bool) -> Array:
-    mixed: list[Array | float] = list(operands)
-    scalars = zip(p.get("scalar_positions", ()), p.get("scalars", ()), strict=True)
-    for position, scalar in sorted(scalars):
-        mixed.insert(position, scalar)
-    op, shape = numpy_op(p["op"], ops), tuple(p["shape_out"])
-    return apply(op, mixed, shape, p.get("axis"), p.get("keepdims", False), wide)
-
-
-_COMPUTE = {"memory": _memory, "gemm": _gemm, "math": _math}
-
-
-def _snapshots(record: OpRecord) -> list[Array | None]:
-    """Phase 1 values of the first operands, None where there is none (simulator.md section 7)."""
-    return record.params.get("input_snapshots") or [record.params.get("snapshot")]
-
-
-def _compute(record: OpRecord, touched: Regions, store: MemoryStore, ops: Ops, wide: bool) -> Array:
-    """The output of an op that writes, not yet rounded."""
-    reads, write = touched
-    assert write is not None
-    snapshots = _snapshots(record)
-    if not reads and record.op_kind == "memory":  # host_write: all that it has is the snapshot
-        reads = (write,)
-        if snapshots[0] is None:
-            raise VerificationError("the op holds no data; record the run again with data")
-    operands = [
-        store.view(r.space, r.addr, r.shape, r.dtype)
-        if snapshot is None
-        else reinterpret(np.ascontiguousarray(snapshot), r.shape, np_dtype(r.dtype))
-        for r, snapshot in zip(reads, chain(snapshots, repeat(None)), strict=False)
+    rows = zip(*(p.get(c, ()) for c in columns), strict=True)
+    steps = [
+        (numpy_op(name, ops), scope, has_operand, None if math.isnan(scalar) else scalar)
+        for name, scope, has_operand, scalar in rows
     ]
-    return _COMPUTE[record.op_kind](record.params, operands, ops, wide).reshape(write.shape)
+    turned = [bool(p.get(f"transpose_{x}")) for x in "ab"]
+    has_acc, tile_k = "src_acc_addr" in p, p["tile"][2] if "tile" in p else 0
 
+    def compute(operands: Sequence[Array], shape: tuple[int, ...], slack: float = 0.0) -> Array:
+        a, b = (np.swapaxes(x, -1, -2) if t else x for x, t in zip(operands, turned, strict=False))
+        rest = iter(operands[2:])
+        acc = next(rest) if has_acc else None
+        with_operands = [
+            Step(op, scope, next(rest) if has_operand else scalar)
+            for op, scope, has_operand, scalar in steps
+        ]
+        dtype_acc = p.get("dtype_acc", "f32")
+        return gemm(a, b, acc, dtype_acc, with_operands, tile_k, wide, slack).reshape(shape)
 
-def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
-    """Patch the output of ``record``, made from its snapshots and ``store``, into ``store``.
-
-    Nothing happens for an op that writes nothing (host_read, kinds that are not executed).
-    """
-    touched = regions(record)
-    if (out := touched.write) is not None:
-        result = _compute(record, touched, store, ops, False)
-        store.patch(out.space, out.addr, rounded(result, out.dtype))
-
-
-def oracle(record: OpRecord, store: MemoryStore) -> Array:
-    """The output of ``record`` in f64, from its own operands and never rounded; always our table.
-
-    Integers are exact up to 2^53. UsageError for an op that writes nothing.
-    """
-    touched = regions(record)
-    if touched.write is None:
-        raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
-    return _compute(record, touched, store, NUMPY_OPS, True).astype(np.float64)
+    return compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,23 +134,76 @@ class SnapshotFinding:
     max_error: float
 
 
-def _findings(position: int, record: OpRecord, store: MemoryStore) -> list[SnapshotFinding]:
-    """Snapshots that differ from ``store`` by more than D11 allows; bytes not in it never do."""
-    found = []
-    snapshots = _snapshots(record)
-    reads = regions(record).reads if any(s is not None for s in snapshots) else ()
-    for which, (r, snapshot) in enumerate(zip(reads, snapshots, strict=False)):
-        if snapshot is None:
-            continue
-        with suppress(KernbenchError):
-            own = store.view(r.space, r.addr, r.shape, r.dtype)
-            if snapshot.tobytes() == own.tobytes():
-                continue
-            phase1 = reinterpret(np.ascontiguousarray(snapshot), r.shape, own.dtype)
-            row = verify.compare(phase1, own, dtype_row(r.dtype).tolerance)
-            if not row.ok:
-                found.append(SnapshotFinding(position, which, row.max_abs or math.inf))
-    return found
+def snapshots_of(record: OpRecord) -> Iterator[Array | None]:
+    """Phase 1 values of the operands of an op, without end; None where there is none."""
+    given = record.params.get("input_snapshots") or (record.params.get("snapshot"),)
+    return chain(given, repeat(None))
+
+
+def operands_of(
+    record: OpRecord,
+    plan: Plan,
+    store: MemoryStore,
+    addresses: Sequence[int] = (),
+    position: int = 0,
+    found: list[SnapshotFinding] | None = None,
+) -> list[Array]:
+    """What an op takes: Phase 1's snapshot where there is one, else the bytes in ``store``.
+
+    ``addresses`` are the record's own, if the plan is that of another. ``found`` gets the snapshots
+    that differ from ``store`` by more than D11 allows; those of bytes that are not in it never do.
+    """
+    operands = []
+    addresses = addresses or plan.addresses(record.params)
+    for r, addr, snapshot in zip(plan.reads, addresses, snapshots_of(record), strict=False):
+        if snapshot is not None:
+            operands.append(reinterpret(np.ascontiguousarray(snapshot), r.shape, np_dtype(r.dtype)))
+            if found is not None and r is not plan.write:
+                apart = _difference(operands[-1], store, addr, r)
+                if apart:
+                    found.append(SnapshotFinding(position, len(operands) - 1, apart))
+        elif r is plan.write:
+            raise VerificationError("the op holds no data; record the run again with data")
+        else:
+            operands.append(store.view(r.space, addr, r.shape, r.dtype))
+    return operands
+
+
+def _difference(snapshot: Array, store: MemoryStore, addr: int, r: Region) -> float:
+    """By how much a snapshot is wrong; inf where only non-finite elements are, 0 if it is right."""
+    try:
+        own = store.view(r.space, addr, r.shape, r.dtype)
+    except KernbenchError:
+        return 0.0
+    if own.tobytes() == snapshot.tobytes():
+        return 0.0
+    row = verify.compare(snapshot, own, dtype_row(r.dtype).tolerance)
+    return 0.0 if row.ok else row.max_abs or math.inf
+
+
+@np.errstate(all="ignore")
+def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
+    """Patch the output of ``record``, made from its snapshots and ``store``, into ``store``.
+
+    Nothing happens for an op that writes nothing (host_read, kinds that are not executed).
+    """
+    plan = plan_of(record, ops)
+    if (out := plan.write) is not None:
+        operands = operands_of(record, plan, store)
+        store.patch(out.space, out.addr, rounded(plan.compute(operands, out.shape), out.dtype))
+
+
+@np.errstate(all="ignore")
+def oracle(record: OpRecord, store: MemoryStore) -> Array:
+    """The output of ``record`` in f64, from its own operands and never rounded; always our table.
+
+    Integers are exact up to 2^53. UsageError for an op that writes nothing.
+    """
+    plan = plan_of(record, NUMPY_OPS, wide=True)
+    if plan.write is None:
+        raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
+    operands = operands_of(record, plan, store)
+    return plan.compute(operands, plan.write.shape).astype(np.float64)
 
 
 class DataExecutor:
@@ -149,6 +212,11 @@ class DataExecutor:
     ``position`` counts the records that have run, skipped ones too; ``skipped`` counts records of
     unknown kind by name, TileToken stages aside. An op that failed has not run: the next step tries
     it again. VerificationError for a log whose dependency_ids lead nowhere or in a circle.
+
+    Consecutive small ops that are alike in all but addresses, none of which reads what an earlier
+    one of them writes, run in one numpy call: gemms and elementwise math, whose results are then
+    the same bit for bit. All are read before any is written, and they are written in order, so
+    writes over operands or over each other need no care. ``batch=False``: one after the other.
     """
 
     def __init__(
@@ -156,15 +224,19 @@ class DataExecutor:
         op_log: Sequence[OpRecord],
         initial_store: MemoryStore | None = None,
         ops: Ops = NUMPY_OPS,
+        batch: bool = True,
     ) -> None:
         self.store = MemoryStore() if initial_store is None else initial_store
         self.position = 0
         self.skipped: Counter[str] = Counter()
         self.findings: list[SnapshotFinding] = []
-        self._initial, self._ops = self.store.snapshot(), ops
+        self._initial, self._ops, self._batch = self.store.snapshot(), ops, batch
         self._records: list[OpRecord] = []  # in canonical order; a rank is an index of it
         self._ranks: list[int] = []  # of the records as they were given
         self._order: list[int] = []  # ranks as they are executed
+        self._plans: dict[tuple[tuple[str, ...], bytes], Plan] = {}
+        self._shared: dict[tuple[str, ...], Callable[[Params], Any]] = {}
+        self._ahead: dict[int, tuple[Plan, list[int]]] = {}  # looked at, yet to run
         self.extend(op_log)
 
     def extend(self, records: Sequence[OpRecord]) -> None:
@@ -194,6 +266,11 @@ class DataExecutor:
         self._ranks = ranks
         self._records += [records[row] for row in rows]
 
+    def upcoming(self) -> Iterator[tuple[int, OpRecord]]:
+        """(canonical position, record) of all that has not run, in the order in which it will."""
+        return ((rank, self._records[rank]) for rank in self._order[self.position :])
+
+    @np.errstate(all="ignore")
     def step(self) -> OpRecord | None:
         """Execute the next op, passing over skipped ones; None when all have run."""
         while self.position < len(self._order):
@@ -206,6 +283,7 @@ class DataExecutor:
         """Execute all that has not run."""
         self.run_until(len(self._records))
 
+    @np.errstate(all="ignore")
     def run_until(self, position: int) -> None:
         """Execute until ``position`` records have run; UsageError if that is behind or beyond."""
         if not self.position <= position <= len(self._records):
@@ -214,25 +292,100 @@ class DataExecutor:
                 f"{len(self._records)} (all records); to go back make a new executor"
             )
         while self.position < position:
-            self._run()
+            self._run(position if self._batch else 0)
 
-    def _run(self) -> OpRecord:
-        rank = self._order[self.position]
+    def _run(self, limit: int = 0) -> OpRecord:
+        """Run the next op, and those before ``limit`` that can go into one numpy call with it."""
+        rank, count = self._order[self.position], 1
         record = self._records[rank]
         if record.op_kind in EXECUTED:
             try:
-                findings = _findings(rank, record, self.store)
-                execute(record, self.store, self._ops)
+                plan, alike = self._alike(limit)
+                count = len(alike)
+                self._execute(plan, alike)
             except Exception as error:
+                if count > 1:  # one of them is wrong; one by one, to name it
+                    return self._run()
                 where = f"op {rank} ({record.op_name} on {record.component_id})"
                 if isinstance(error, KernbenchError):
                     raise type(error)(f"{where}: {error}") from error
                 raise VerificationError(f"{where} cannot be executed: {error!r}") from error
-            self.findings += findings
         elif not record.op_name.startswith("TileToken"):
             self.skipped[record.op_name] += 1
-        self.position += 1
+        self.position += count
         return record
+
+    def _execute(self, plan: Plan, alike: Sequence[tuple[int, list[int]]]) -> None:
+        """Execute ops that share a plan, each given as its rank and addresses, in one call."""
+        if (out := plan.write) is None:
+            return
+        found: list[SnapshotFinding] = []
+        results: Iterable[Array]
+        taken = [
+            operands_of(self._records[rank], plan, self.store, addresses, rank, found)
+            for rank, addresses in alike
+        ]
+        count = len(alike)
+        if count == 1:
+            results = [rounded(plan.compute(taken[0], out.shape), out.dtype)]
+        else:
+            stacked = [
+                np.concatenate(arrays).reshape(count, *(1,) * (plan.axes - len(r.shape)), *r.shape)
+                for r, arrays in zip(plan.reads, zip(*taken, strict=True), strict=True)
+            ]
+            results = rounded(plan.compute(stacked, (count, *out.shape)), out.dtype)
+        for (rank, addresses), result in zip(alike, results, strict=True):
+            self.store.patch(out.space, addresses[-1], result)
+            self._ahead.pop(rank, None)
+        self.findings += found
+
+    def _alike(self, limit: int) -> tuple[Plan, list[tuple[int, list[int]]]]:
+        """The plan of the next op, and (rank, addresses) of those that run in one call with it."""
+        rank = self._order[self.position]
+        plan, addresses = self._plan(rank)
+        alike, out = [(rank, addresses)], plan.write
+        if out is None or not plan.axes:
+            return plan, alike
+        written = [addresses[-1]]  # sorted
+        for position in range(self.position + 1, min(limit, self.position + _BATCH)):
+            rank = self._order[position]
+            try:
+                other, addresses = self._plan(rank)
+            except Exception:  # what is wrong with it is said when its turn comes
+                break
+            if other is not plan:
+                break
+            for i, size in plan.guarded:
+                at = bisect_right(written, addresses[i] - out.nbytes)
+                if at < len(written) and written[at] < addresses[i] + size:
+                    return plan, alike
+            alike.append((rank, addresses))
+            insort(written, addresses[-1])
+        return plan, alike
+
+    def _plan(self, rank: int) -> tuple[Plan, list[int]]:
+        """The plan of all records that differ in the params of _OWN only; addresses of this one."""
+        record = self._records[rank]
+        if not self._batch:
+            plan = plan_of(record, self._ops)
+            return plan, plan.addresses(record.params)
+        seen = self._ahead.get(rank)
+        if seen is not None:
+            return seen
+        names = (record.op_kind, *record.params)
+        shared = self._shared.get(names)
+        if shared is None:
+            shared = itemgetter(*(name for name in names[1:] if name not in _OWN))
+            self._shared[names] = shared
+        # marshal is quick and exact: it tells 0.0 from -0.0 and 1 from 1.0
+        key = (names, marshal.dumps(shared(record.params), 2))
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) == _PLANS:
+                self._plans.clear()
+            found = self._plans[key] = plan_of(record, self._ops)
+        self._ahead[rank] = seen = found, found.addresses(record.params)
+        return seen
 
     def verify(self, expected: Mapping[str, verify.Expectation]) -> verify.VerifyReport:
         """Judge each expectation when its ``after`` ops have run; this executor goes on until then.
@@ -242,7 +395,7 @@ class DataExecutor:
         ordered = sorted(expected.items(), key=lambda item: item[1].after)
         executor, total = self, len(self._records)
         if ordered and ordered[0][1].after < self.position:
-            executor = DataExecutor((), self._initial.snapshot(), self._ops)
+            executor = DataExecutor((), self._initial.snapshot(), self._ops, self._batch)
             executor._records, executor._order = self._records, self._order
         rows: dict[str, verify.VerifyRow] = {}
         for name, e in ordered:

@@ -1,5 +1,4 @@
-"""Phase 1: makes the components of a graph as they are used, owns the SimPy environment, and runs
-what the host asks for.
+"""Phase 1: makes components as they are used, owns the SimPy environment, runs what the host asks.
 
 Host actions (writes, launches, reads) of the one host stream start in order, each when the one
 before has ended. Knows no torch: ``run`` takes a callable that is given the engine.
@@ -8,17 +7,18 @@ before has ended. Knows no torch: ``run`` takes a callable that is given the eng
 from __future__ import annotations
 
 import gc
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop
+from itertools import pairwise
 from typing import Any
 
 import simpy
 
 from kernbench.common.messages import NO_CMD, HostReadCmd, HostWriteCmd, LaunchMsg
 from kernbench.common.phys_addr import PhysAddr
-from kernbench.components.base import ComponentBase, Sim
+from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 from kernbench.components.builtin.pe_mmu import PageTable
 from kernbench.components.network import Network
@@ -33,6 +33,7 @@ from kernbench.topology.graph import TopologyGraph
 from kernbench.triton_emu.sites import CallSites
 
 _DEFAULT = object()
+PROGRESS_EVENTS = 20_000  # between two calls of GraphEngine.progress
 # A launch's start lies 1 ps after the farthest PE has the message: sums of floats in another order
 # differ by less, so that no PE is late by rounding.
 _LAUNCH_SLACK_NS = 1e-3
@@ -41,9 +42,7 @@ Place = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TimingResult:
-    """What Phase 1 measured: ``busy_ns`` is the time in which a component served at least one
-    op.
-    """
+    """What Phase 1 measured; ``busy_ns`` is how long a component served at least one op."""
 
     end_ns: float
     ops_by_kind: dict[str, int]
@@ -53,8 +52,7 @@ class TimingResult:
 class _Numbers(Iterator[int]):
     """Numbers of calls, in order; ``upcoming`` is the next."""
 
-    def __init__(self) -> None:
-        self.upcoming = 0
+    upcoming = 0
 
     def __next__(self) -> int:
         self.upcoming += 1
@@ -64,30 +62,39 @@ class _Numbers(Iterator[int]):
 class _Components(dict[str, ComponentBase]):
     """The components by node id, each made when it is first asked for."""
 
+    sim: Sim
+
     def __init__(self, graph: TopologyGraph) -> None:
         super().__init__()
         self._nodes = graph.nodes
         self._classes = {i: component_class(i) for i in {n.impl for n in graph.nodes.values()}}
-        self.sim: Sim | None = None
 
     def __missing__(self, node_id: str) -> ComponentBase:
         node = self._nodes[node_id]
-        assert self.sim is not None
         self[node_id] = made = self._classes[node.impl](node, self.sim)
         return made
 
 
 class GraphEngine:
-    """The simulator of one machine; ``op_logger=None`` turns the op log off, ``recorder`` is told
-    all.
+    """The simulator of one machine; ``op_logger=None`` turns the op log off.
+
+    ``recorder`` is told all. With ``warn_memory``, bytes never written read as 0xFF. While it
+    simulates, ``progress`` is told (simulated ns, ops, events) every PROGRESS_EVENTS events.
     """
 
+    progress: Callable[[float, int, int], object] | None = None
+
     def __init__(
-        self, graph: TopologyGraph, *, op_logger: Any = _DEFAULT, recorder: Recorder | None = None
+        self,
+        graph: TopologyGraph,
+        *,
+        op_logger: Any = _DEFAULT,
+        recorder: Recorder | None = None,
+        warn_memory: bool = False,
     ) -> None:
         self.graph = graph
-        self.env = simpy.Environment()
-        self.store = MemoryStore()
+        self.env = env = simpy.Environment()
+        self.store = MemoryStore(fill=0xFF if warn_memory else None)
         self.pending = PendingRanges()
         self.recorder = recorder
         if op_logger is _DEFAULT:
@@ -95,9 +102,9 @@ class GraphEngine:
         self.op_logger: OpLogger | None = op_logger
         self._numbers = _Numbers()
         components = _Components(graph)
-        self.network = Network(self.env, graph, components, recorder)
-        self.sim = Sim(
-            env=self.env,
+        self.network = Network(env, graph, components, recorder)
+        self.sim = components.sim = Sim(
+            env=env,
             graph=graph,
             router=PathRouter(graph),
             resolver=AddressResolver(graph),
@@ -111,10 +118,9 @@ class GraphEngine:
             sites=CallSites(recorder),
             commands=self._numbers,
         )
-        components.sim = self.sim
+        self._events = self._launches = 0
         self._tail: simpy.Event | None = None
-        self._launches = 0
-        self._waiting: dict[int, str] = {}
+        self._waiting: dict[int, tuple[str, float]] = {}
 
     @property
     def op_log(self) -> list[OpRecord]:
@@ -140,31 +146,46 @@ class GraphEngine:
 
     def drain(self) -> None:
         """Simulate until the host stream is empty; DeadlockError if something can never end."""
-        self.env.run()
-        if self._waiting:
-            who = "; ".join(self._waiting.values())
-            raise DeadlockError(f"nothing can go on at t={self.env.now:g} ns; still waiting: {who}")
+        while self._dispatch(PROGRESS_EVENTS):
+            self._events += PROGRESS_EVENTS
+            if self.progress is not None:
+                rows = self.op_logger.rows if self.op_logger is not None else 0
+                self.progress(self.env.now, rows, self._events)
+        waiting = [f"{what} since {t:g} ns" for what, t in self._waiting.values()]
+        if waiting:
+            raise DeadlockError(
+                f"nothing can go on at t={self.env.now:g} ns; still waiting: {'; '.join(waiting)}"
+            )
+
+    def _dispatch(self, events: int) -> bool:
+        """``Environment.step`` so many times, in one loop; whether there were so many."""
+        env, queue = self.env, self.env._queue
+        for _ in range(events):
+            if not queue:
+                return False
+            env._now, _, _, event = heappop(queue)
+            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+            for callback in callbacks:
+                callback(event)
+            if not event._ok and not hasattr(event, "_defused"):
+                raise event._value
+        return True
 
     def host_write(self, writes: Sequence[tuple[Place, HostWriteCmd]], site: Site) -> None:
-        """Write shards from host memory, all at once; visible in the store when the action
-        starts.
-        """
+        """Write shards from host memory, all at once; visible when the action starts."""
 
-        def action(cmd: int) -> Generator[Any, Any, None]:
+        def action(cmd: int) -> Process:
             for _, msg in writes:
                 self.store.patch(msg.dst.space, msg.dst.addr, msg.data)
                 self.pending.clear(msg.dst.space, msg.dst.addr, msg.dst.nbytes)
             yield from self._serve_host(cmd, writes)
 
-        self._submit("host_write", site, action, [place[0] for place, _ in writes])
+        self._submit("host_write", site, action, (place for place, _ in writes))
 
     def host_read(self, reads: Sequence[tuple[Place, HostReadCmd]], site: Site) -> None:
         """Read shards to host memory: time only; the data are in the store."""
-
-        def action(cmd: int) -> Generator[Any, Any, None]:
-            yield from self._serve_host(cmd, reads)
-
-        self._submit("host_read", site, action, [place[0] for place, _ in reads])
+        places = (place for place, _ in reads)
+        self._submit("host_read", site, lambda cmd: self._serve_host(cmd, reads), places)
 
     def launch(
         self,
@@ -174,21 +195,13 @@ class GraphEngine:
         pes: Sequence[Place],
         site: Site,
     ) -> None:
-        """Run ``kernel`` on ``pes``; all start together when the message has reached the
-        farthest.
-        """
-        launch = self._launches
-        self._launches += 1
-        programs = tuple(len({place[axis] for place in pes}) for axis in (2, 1, 0))
-        if programs[2] > 1:
-            programs = (
-                programs[0],
-                max(Counter(s for s, _ in {p[:2] for p in pes}).values()),
-                programs[2],
-            )
+        """Run ``kernel`` on ``pes``; all start when the message has reached the farthest."""
+        launch, self._launches = self._launches, self._launches + 1
+        cubes = Counter(sip for sip, _ in {place[:2] for place in pes})
 
-        def action(cmd: int) -> Generator[Any, Any, None]:
+        def action(cmd: int) -> Process:
             t_issue = self.env.now
+            latency = max(self._launch_latency(place) for place in pes)
             msg = LaunchMsg(
                 cmd=cmd,
                 launch=launch,
@@ -196,43 +209,45 @@ class GraphEngine:
                 kernel=kernel,
                 args=args,
                 pes=tuple(pes),
-                programs=(programs[0], programs[1], programs[2]),
+                programs=(len({pe for *_, pe in pes}), max(cubes.values()), len(cubes)),
                 done=self.env.event(),
-                remaining=len(pes),
-                target_start_ns=t_issue
-                + max(self._launch_latency(place) for place in pes)
-                + _LAUNCH_SLACK_NS,
+                waiting=self._waiting,
+                target_start_ns=t_issue + latency + _LAUNCH_SLACK_NS,
             )
-            for sip in sorted({place[0] for place in pes}):
-                end_point = self.sim.component(self.sim.resolver.find_pcie_ep(sip))
-                self.env.process(end_point._forward_txn(self.env, msg))
+            for sip in sorted(cubes):
+                self._serve(sip, msg)
             yield msg.done
             if self.recorder is not None:
                 names = tuple(self.graph.at(*place, "pe_cpu") for place in pes)
                 self.recorder.launch(launch, name, names, t_issue, msg.t_first_start, self.env.now)
 
-        self._submit(f"launch {name}", site, action, [place[0] for place in pes])
+        self._submit(f"launch {name}", site, action, pes)
 
     def get_timing_result(self) -> TimingResult:
-        """Simulated end time, ops by kind, busy time by component; the latter two need the op
-        log.
-        """
+        """Simulated end time, ops by kind, busy time by component; the last two from the op log."""
         kinds = Counter(record.op_kind for record in self.op_log)
-        spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for record in self.op_log:
-            spans[record.component_id].append((record.t_start, record.t_end))
-        busy = {component: _covered(times) for component, times in spans.items()}
-        return TimingResult(self.env.now, dict(kinds), busy)
+        busy: defaultdict[str, float] = defaultdict(float)
+        reached: defaultdict[str, float] = defaultdict(float)
+        for record in self.op_log:  # by t_start
+            node, end = record.component_id, record.t_end
+            busy[node] += max(end - max(record.t_start, reached[node]), 0.0)
+            reached[node] = max(end, reached[node])
+        return TimingResult(self.env.now, dict(kinds), dict(busy))
+
+    def place_of(self, addr: int) -> Place:
+        """Where an HBM address lies: (sip, cube, pe)."""
+        node = self.graph.nodes[self.sim.resolver.resolve(PhysAddr.decode(addr))]
+        return node.sip, node.cube, node.pe
+
+    def _is_pending(self, space: str, addr: int, nbytes: int) -> bool:
+        return self.pending.find(space, addr, nbytes) is not None
 
     def _submit(
-        self,
-        call: str,
-        site: Site,
-        action: Callable[[int], Generator[Any, Any, None]],
-        sips: Iterable[int],
+        self, call: str, site: Site, action: Callable[[int], Process], places: Iterable[Place]
     ) -> None:
-        cmd = next(self.sim.commands)
-        end_point = self.sim.resolver.find_pcie_ep(min(sips))
+        """Have a host action begin when those before it have ended."""
+        cmd, waiting = next(self._numbers), self._waiting
+        end_point = self.sim.resolver.find_pcie_ep(min(places)[0])
         before = self._tail
 
         def chained() -> Generator[Any, Any, None]:
@@ -240,52 +255,31 @@ class GraphEngine:
                 yield before
             t_issue = self.env.now
             yield from action(cmd)
-            del self._waiting[cmd]
+            del waiting[cmd]
             if self.recorder is not None:
                 self.recorder.command(cmd, end_point, -1, call, site, NO_CMD, t_issue, self.env.now)
 
-        self._waiting[cmd] = f"{call} at {site.file}:{site.line}"
+        waiting[cmd] = f"{call} at {site.file}:{site.line}", self.env.now
         self._tail = self.env.process(chained())
 
     def _serve_host(
         self, cmd: int, messages: Sequence[tuple[Place, HostWriteCmd | HostReadCmd]]
-    ) -> Generator[Any, Any, None]:
-        served = []
-        for place, msg in messages:
+    ) -> Process:
+        for _, msg in messages:
             msg.cmd = cmd
-            end_point = self.sim.component(self.sim.resolver.find_pcie_ep(place[0]))
-            served.append(self.env.process(end_point._forward_txn(self.env, msg)))
-        yield self.env.all_of(served)
+        yield self.env.all_of([self._serve(place[0], msg) for place, msg in messages])
+
+    def _serve(self, sip: int, msg: LaunchMsg | HostWriteCmd | HostReadCmd) -> simpy.Process:
+        """Give a message to the end point of a SIP; ends when it has been served."""
+        end_point = self.sim.component(self.sim.resolver.find_pcie_ep(sip))
+        return self.env.process(end_point._forward_txn(self.env, msg))
 
     def _launch_latency(self, place: Place) -> float:
         """Zero-load ns from the host's doorbell to a PE_CPU: end point, io_cpu, m_cpu."""
         sip, cube, _ = place
         resolver, router = self.sim.resolver, self.sim.router
-        stops = [
-            resolver.find_pcie_ep(sip),
-            resolver.find_io_cpu(sip),
-            resolver.find_m_cpu(sip, cube),
-            self.graph.at(*place, "pe_cpu"),
-        ]
-        latency = self.sim.component(stops[0]).overhead_ns
-        for src, dst in itertools.pairwise(stops):
-            latency += self.network.route(router.route("node", src, dst)).zero_load(LAUNCH_BYTES)
-        return latency
-
-    def _is_pending(self, space: str, addr: int, nbytes: int) -> bool:
-        return self.pending.find(space, addr, nbytes) is not None
-
-    def place_of(self, addr: int) -> Place:
-        """Where an HBM address lies: (sip, cube, pe)."""
-        node = self.graph.nodes[self.sim.resolver.resolve(PhysAddr.decode(addr))]
-        return node.sip, node.cube, node.pe
-
-
-def _covered(spans: list[tuple[float, float]]) -> float:
-    """Length of the union of intervals."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        if end > reached:
-            total += end - max(start, reached)
-            reached = end
-    return total
+        end_point, pe_cpu = resolver.find_pcie_ep(sip), self.graph.at(*place, "pe_cpu")
+        stops = (end_point, resolver.find_io_cpu(sip), resolver.find_m_cpu(sip, cube), pe_cpu)
+        legs = (router.route("node", *leg) for leg in pairwise(stops))
+        latency = sum(self.network.route(leg).zero_load(LAUNCH_BYTES) for leg in legs)
+        return self.sim.component(end_point).overhead_ns + latency

@@ -61,6 +61,7 @@ class Recorder(Protocol):
         awaits: int,
         t_issue: float,
         t_resume: float,
+        /,
     ) -> None:
         """One tl call of the kernel on ``pe`` (a pe_cpu; a pcie_ep and launch -1 for host calls).
 
@@ -90,6 +91,7 @@ class Recorder(Protocol):
         t_issue: float,
         t_start: float,
         t_end: float,
+        /,
     ) -> None:
         """A launch that has ended on all its ``pes`` (pe_cpu ids)."""
 
@@ -101,7 +103,7 @@ class Recorder(Protocol):
     ) -> None:
         """The reference of one shard, to be judged when the first ``after`` ops have run."""
 
-    def text(self, t: float, cmd: int, level: str, message: str) -> None:
+    def text(self, t: float, cmd: int, level: str, message: str, /) -> None:
         """device_print, late launch, memory warning…; level: print, assert, warning, error."""
 
     def source(self, file: str, kernel: str, text: str) -> None:

@@ -7,6 +7,7 @@ mutated, so snapshots and undo share arrays instead of copying them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from math import prod
 from typing import Any, TypeAlias
 
@@ -72,11 +73,15 @@ class MemoryStore:
 
     ``write``, ``read``, ``has`` and ``snapshot`` are ADR-0052 D6 and speak of exact keys; ``view``,
     ``patch`` and ``take`` of byte ranges. An array of no bytes is not stored and can be viewed
-    anywhere.
+    anywhere. With ``fill``, bytes never written can be viewed too, and hold that value.
     """
 
-    def __init__(self) -> None:
+    fill: int | None = None
+
+    def __init__(self, fill: int | None = None) -> None:
         self._storage: dict[str, _Extents] = {}
+        if fill is not None:
+            self.fill = fill
 
     def write(self, space: str, addr: int, data: Array) -> None:
         """Store the reference to C-contiguous ``data`` at its key.
@@ -91,7 +96,9 @@ class MemoryStore:
             )
         if not data.nbytes:
             return
-        extents = self._storage.setdefault(space, _Extents())
+        extents = self._storage.get(space)
+        if extents is None:
+            extents = self._storage[space] = _Extents()
         old = extents.get(addr)
         if old is None or old.nbytes != data.nbytes:
             self.take(space, addr, data.nbytes)
@@ -124,14 +131,15 @@ class MemoryStore:
 
     def snapshot(self) -> MemoryStore:
         """A store of its own that shares the arrays (D6.5)."""
-        other = MemoryStore()
+        other = MemoryStore(self.fill)
         other._storage = {space: _Extents(extents) for space, extents in self._storage.items()}
         return other
 
     def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Array:
         """The bytes from ``addr`` on, read-only: a view of one extent, a copy across several.
 
-        MemoryStoreError, naming the nearest extents, if a byte of them was never written.
+        MemoryStoreError, naming the nearest extents, if a byte of them was never written and there
+        is no ``fill``.
         """
         wanted, shape = np_dtype(dtype), tuple(shape)
         array = self._storage.get(space, _NOTHING).get(addr)
@@ -174,23 +182,41 @@ class MemoryStore:
         extents = self._storage.get(space, _NOTHING)
         return [(start, extents[start]) for start in extents.starts]
 
-    def _bytes(self, space: str, addr: int, nbytes: int) -> Array:
-        if not nbytes:
-            return np.empty(0, np.uint8)
-        extents, high, reached = self._storage.get(space, _NOTHING), addr + nbytes, addr
-        first, last = extents.overlapping(addr, high)
-        pieces: list[Array] = []
+    def gap(self, space: str, addr: int, nbytes: int) -> int | None:
+        """The first byte of [addr, addr + nbytes) that was never written; None if there is none."""
+        parts = self._parts(space, addr, addr + nbytes)
+        return next((low for low, _, part in parts if part is None), None)
+
+    def written(self, space: str, addr: int, nbytes: int) -> bool:
+        """Whether every byte of [addr, addr + nbytes) was written."""
+        return self.gap(space, addr, nbytes) is None
+
+    def _parts(self, space: str, low: int, high: int) -> Iterator[tuple[int, int, Array | None]]:
+        """The parts of [low, high) in order, each with its bytes, None where never written."""
+        extents = self._storage.get(space, _NOTHING)
+        first, last = extents.overlapping(low, high)
         for start in extents.starts[first:last]:
-            if start > reached:
-                break
+            if start > low:
+                yield low, start, None
+                low = start
             array = extents[start]
-            pieces.append(_cut(array, reached - start, min(high - start, array.nbytes)))
-            reached = start + array.nbytes
-        if reached < high:
-            raise self._missing(space, addr, nbytes, reached)
-        if len(pieces) == 1:
-            return pieces[0]
-        return np.concatenate([piece.reshape(-1).view(np.uint8) for piece in pieces])
+            end = min(start + array.nbytes, high)
+            yield low, end, _cut(array, low - start, end - start)
+            low = end
+        if low < high:
+            yield low, high, None
+
+    def _bytes(self, space: str, addr: int, nbytes: int) -> Array:
+        found: list[Array] = []
+        for low, high, part in self._parts(space, addr, addr + nbytes):
+            if part is None:
+                if self.fill is None:
+                    raise self._missing(space, addr, nbytes, low)
+                part = np.full(high - low, self.fill, np.uint8)
+            found.append(part)
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate([np.empty(0, np.uint8), *(p.reshape(-1).view("u1") for p in found)])
 
     def _missing(self, space: str, addr: int, nbytes: int, gap: int) -> MemoryStoreError:
         extents = self.extents(space)

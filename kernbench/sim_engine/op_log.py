@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.messages import HostReadCmd, HostWriteCmd, MsgBase, Region, TileToken
+from kernbench.common.messages import HostReadCmd, HostWriteCmd, MsgBase, Region, TileToken, Wait
 from kernbench.common.pe_commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.event_log import Recorder
@@ -56,9 +56,11 @@ def canonical_order(
 
 def canonical_rows(records: Sequence[OpRecord]) -> list[int]:
     """``canonical_order`` of records given in completion or t_start order."""
-    t = np.fromiter((r.t_start for r in records), np.float64, len(records))
-    kinds = np.fromiter((KIND_RANK.get(r.op_kind, 3) for r in records), np.uint8, len(records))
-    return [int(row) for row in canonical_order(t, kinds)]
+    rows: list[int] = canonical_order(
+        np.array([r.t_start for r in records], np.float64),
+        np.array([KIND_RANK.get(r.op_kind, 3) for r in records], np.uint8),
+    ).tolist()
+    return rows
 
 
 def canonical_records(records: Sequence[OpRecord]) -> list[OpRecord]:
@@ -83,10 +85,8 @@ class OpLogger:
     ) -> None:
         self._records: list[OpRecord] = []
         self._pending: dict[int, dict[str, Any]] = {}
-        self._memory_store = memory_store
-        self._sink = sink
-        self._keep = keep
-        self._is_pending = is_pending
+        self._memory_store, self._is_pending = memory_store, is_pending
+        self._sink, self._keep = sink, keep
         self._position: list[int] = []  # of each row, in _records
         self._sorted = 0
         self.rows = 0
@@ -110,8 +110,10 @@ class OpLogger:
         pending: dict[str, Any] = {"t_start": t}
         if isinstance(msg, TileToken):
             stage = msg.stage
-            snap = {"stage_type": stage.stage_type.name, "stage_params": dict(stage.params)}
-            pending["snap"] = snap
+            pending["snap"] = {
+                "stage_type": stage.stage_type._name_,  # plain; ``name`` costs a Python call
+                "stage_params": dict(stage.params),
+            }
         elif isinstance(msg, DmaWriteCmd) and msg.src.space == "hbm":
             pending["source"] = self._is_ready(msg.src), self._view(msg.src)
         self._pending[id(msg)] = pending
@@ -125,12 +127,13 @@ class OpLogger:
         pending = self._pending.pop(id(msg), None)
         if pending is None:
             raise KernbenchError(f"{component_id}: record_end of {msg!r} without a record_start")
-        kind, name, params = _extract_op_info(msg)
         if snap := pending.get("snap"):
-            name = f"{name}/{snap['stage_type']}"
-            params["stage_type"] = snap["stage_type"]
-            for key, value in snap["stage_params"].items():
-                params.setdefault(key, value)
+            assert isinstance(msg, TileToken)
+            own = {"tile_index": msg.index, "stage_type": snap["stage_type"]}
+            params = {**own, **snap["stage_params"], **own}  # keys that exist are kept
+            kind, name = "unknown", f"TileToken/{snap['stage_type']}"
+        else:
+            kind, name, params = _extract_op_info(msg)
         if isinstance(msg, MathCmd):
             params["input_snapshots"] = [self._snapshot(region) for region in msg.inputs]
         elif isinstance(msg, DmaWriteCmd) and "source" in pending:
@@ -138,7 +141,7 @@ class OpLogger:
             (ready, before), now = pending["source"], self._snapshot(msg.src)
             same = before is None or (now is not None and before.tobytes() == now.tobytes())
             params["snapshot"] = now if ready and same else None
-        self._append(OpRecord(pending["t_start"], t, component_id, kind, name, params), msg)
+        self._append(msg, pending["t_start"], t, component_id, kind, name, params)
 
     def record_copy(
         self,
@@ -160,28 +163,25 @@ class OpLogger:
         """A copy that no component serves (D3.6); without ``snapshot`` a fresh read is tried."""
         if snapshot is None:
             snapshot = self._snapshot(Region(src_space, src_addr, shape, dtype, nbytes))
-        params = {
-            "src_space": src_space,
-            "src_addr": src_addr,
-            "dst_space": dst_space,
-            "dst_addr": dst_addr,
-            "shape": shape,
-            "dtype": dtype,
-            "nbytes": nbytes,
-            "snapshot": snapshot,
-        }
-        record = OpRecord(t_start, t_end, component_id, "memory", op_name, params)
-        self._append(record, msg or MsgBase())
+        copied = (src_space, src_addr, dst_space, dst_addr, shape, dtype, nbytes, snapshot)
+        params = dict(zip(_COPIED, copied, strict=True))
+        self._append(msg or MsgBase(), t_start, t_end, component_id, "memory", op_name, params)
 
-    def _append(self, record: OpRecord, msg: MsgBase) -> None:
+    def _append(
+        self, msg: MsgBase, t_start: float, t_end: float, node: str, kind: str, name: str, p: Params
+    ) -> None:
         msg.row = self.rows
         self.rows += 1
-        waits = [(n, why, t0, t1, h.row if h else -1) for n, why, t0, t1, h in msg.waits]
-        holders = {wait[4] for wait in waits}
+        waits, holders = list[Wait](), set[int]()
+        for at, why, t0, t1, holder in msg.waits:
+            waits.append((at, why, t0, t1, -1 if holder is None else holder.row))
+            # one that started later only shared a wire or channel with it: that orders no data
+            if holder is not None and holder.t_start <= t_start:
+                holders.add(holder.row)
         if msg.resumed_by is not None:
             holders.add(msg.resumed_by.row)
         holders.discard(-1)
-        record.dependency_ids = sorted(holders)
+        record = OpRecord(t_start, t_end, node, kind, name, p, sorted(holders))
         if self._sink is not None:
             self._sink.op(msg.row, record, msg.cmd, msg.slot, waits, msg.transfers)
         msg.waits, msg.transfers = [], []
@@ -224,6 +224,7 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "math": {"out": ("dst_space", "dst_addr", "shape_out", "dtype")},
 }
+_COPIED = (*PLACES["memory"]["src"][:2], *PLACES["memory"]["dst"], "snapshot")
 _COPIES: dict[type, tuple[str, str]] = {
     DmaReadCmd: ("dma_read", "src_addr nbytes handle_id src_space dst_space dst_addr shape dtype"),
     DmaWriteCmd: (
@@ -259,11 +260,6 @@ def _lists(prefix: str, regions: Iterable[Region], fields: str) -> Params:
 def _extract_op_info(msg: MsgBase) -> OpInfo:
     """(op_kind, op_name, params) of a message (ADR-0052 D3); kind "unknown" for any other type."""
     return "unknown", type(msg).__name__, {}
-
-
-@_extract_op_info.register
-def _tile(msg: TileToken) -> OpInfo:
-    return "unknown", "TileToken", {"tile_index": msg.index}
 
 
 @_extract_op_info.register

@@ -34,6 +34,12 @@ class PendingRanges:
             return ranges[at][2]
         return None
 
+    def end_of(self, space: str, addr: int) -> int | None:
+        """Where the pending range that holds ``addr`` ends; None if that byte is ready."""
+        ranges = self._ranges.get(space, [])
+        at = bisect_right(ranges, addr, key=lambda r: r[1])
+        return ranges[at][1] if at < len(ranges) and ranges[at][0] <= addr else None
+
     def ranges(self) -> list[tuple[str, int, int]]:
         """All pending (space, addr, nbytes), by space and address."""
         return [

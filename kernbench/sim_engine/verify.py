@@ -76,7 +76,7 @@ def _distance(actual: Array, expected: Array) -> Array:
     return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
 
 
-def _first(bad: Array, origin: tuple[int, ...]) -> tuple[int, ...] | None:
+def first_index(bad: Array, origin: tuple[int, ...] = ()) -> tuple[int, ...] | None:
     """The index of the first bad element in the whole tensor; None if there is none."""
     if not bad.any():
         return None
@@ -117,7 +117,7 @@ def compare(
         if is_float(dtype):
             nearest = expected.astype(actual.dtype)
             steps = ulp_distance(actual, nearest)[finite & np.isfinite(nearest)]
-    first = _first(bad.reshape(shape), origin)
+    first = first_index(bad.reshape(shape), origin)
     return VerifyRow(
         name,
         tensor or name,

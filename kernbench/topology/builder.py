@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from kernbench.errors import TopologyError
 from kernbench.policy.routing import router as name
@@ -46,10 +47,16 @@ class Part:
     edges: tuple[Edge, ...]
 
 
-def load_topology(path: Path | str | None = None, cache_dir: Path | None = None) -> TopologyGraph:
-    """The machine of a YAML file, None: the shipped one; TopologyError has file, line and field."""
-    spec = TopologySpec() if path is None else load_spec(Path(path))
-    return build_topology(spec, cache_dir)
+def load_topology(
+    path: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    cache_dir: Path | None = None,
+) -> TopologyGraph:
+    """The machine of a YAML file, None: the shipped one; TopologyError has file, line and field.
+
+    ``overrides`` are values of fields by dotted path, or by any end of one that is unique.
+    """
+    return build_topology(load_spec(Path(path) if path else None, overrides), cache_dir)
 
 
 def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> TopologyGraph:

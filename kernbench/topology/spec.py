@@ -5,8 +5,10 @@ Owns what ``topology.yaml`` may say. The defaults equal the shipped
 ghz, gbs (10^9 bytes a second), bytes, kib, mib, gb (2^30 bytes).
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, dataclass_transform, get_args
@@ -136,6 +138,11 @@ class MemoryMapSpec(Section):
 
     hbm_total_gb: Annotated[int, _Range(1, 2048)] = 48
     slices_per_cube: PeCount = 8
+
+    @property
+    def slice_bytes(self) -> int:
+        """Of the HBM of one PE."""
+        return self.hbm_total_gb * (1 << 30) // self.slices_per_cube
 
 
 class HbmSpec(Section):
@@ -335,75 +342,130 @@ def _geometry(spec: TopologySpec) -> Iterator[tuple[str, str]]:
         yield "cube.memory_map.slices_per_cube", wrong
 
 
-def load_spec(path: Path) -> TopologySpec:
-    """The spec in a YAML file, defaults for what it lacks; TopologyError with file and line."""
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise TopologyError(f"{path}: cannot read the topology: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise TopologyError(f"{path}: not a UTF-8 text file: {error.reason}") from None
-    except RecursionError:
-        raise TopologyError(f"{path}: nested too deeply; a topology has 4 levels") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        problem = getattr(error, "problem", None) or getattr(error, "reason", "cannot be parsed")
-        raise TopologyError(f"{path}:{line}: not valid YAML: {problem}") from None
-    if root is None:
-        raise TopologyError(f"{path}:1: the file is empty; fields: {_names(TopologySpec)}")
-    lines = {"": 1}
+def load_spec(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TopologySpec:
+    """The spec in a YAML file, defaults for what it lacks; TopologyError with file and line.
+
+    ``overrides`` are values of fields by dotted path, or by any end of one that is unique.
+    """
+    file = None if path is None else _File(path)
+    spec = TopologySpec() if file is None else file.spec()
+    given: dict[str, str] = {}
+    for name, value in (overrides or {}).items():
+        field = _field(name)
+        given[field] = f"--spec {name}"
+        spec = _replaced(spec, field.split("."), value)
 
     def where(field: str) -> str:
-        parent = field
-        while parent not in lines:  # what the file leaves out has its parent's line
-            parent = parent.rpartition(".")[0]
-        return f"{path}:{lines[parent]}: {field}"
+        of_file = field if file is None else file.where(field)
+        return given.get(field) or ", ".join([*given.values(), of_file])
 
-    spec: TopologySpec = _section(TopologySpec, root, "", lines, where)
     check_spec(spec, where)
     return spec
 
 
-def _section(
-    cls: Any, node: yaml.Node, path: str, lines: dict[str, int], where: Callable[[str], str]
-) -> Any:
-    """An instance of ``cls`` from a mapping node; notes in ``lines`` where each field is."""
-    if not isinstance(node, yaml.MappingNode):
-        raise TopologyError(
-            f"{where(path or 'the file')}: must be a mapping with fields of: {_names(cls)}"
-        )
-    values: dict[str, Any] = {}
-    for key, value in node.value:
-        name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
-        below = f"{path}.{name}".lstrip(".")
-        first, lines[below] = lines.get(below), key.start_mark.line + 1
-        hint = _hints(cls).get(name)
-        if name in values:
-            raise TopologyError(f"{where(below)}: given twice; first on line {first}")
-        if hint is None:
-            raise TopologyError(f"{where(below)}: unknown field; valid: {_names(cls)}")
-        if is_dataclass(hint):
-            values[name] = _section(hint, value, below, lines, where)
-        elif isinstance(value, yaml.ScalarNode):
-            values[name] = _scalar(value, (get_args(hint) or (hint,))[0])
-        else:
-            raise TopologyError(f"{where(below)}: must be one value, not a list or mapping")
-    for field in fields(cls):
-        if field.default is MISSING and field.name not in values:
-            raise TopologyError(f"{where(path)}: the field {field.name} is missing")
-    return cls(**values)
+def _field(name: str) -> str:
+    """The dotted path of the one field that ``name`` is, or is the end of."""
+    paths = list(_paths(TopologySpec, ""))
+    found = [name] if name in paths else [path for path in paths if path.endswith(f".{name}")]
+    if not found:
+        near = ", ".join(get_close_matches(name, paths, 9, 0.4) or paths)
+        raise TopologyError(f"--spec {name}: unknown field; valid are: {near}")
+    if len(found) > 1:
+        raise TopologyError(f"--spec {name}: could be any of {', '.join(found)}; give more of it")
+    return found[0]
 
 
-def _scalar(node: yaml.ScalarNode, type_: type) -> Any:
-    """The value of a node for a field of ``type_``, as YAML 1.2 has it: 1e3 is a number."""
+def _paths(cls: Any, prefix: str) -> Iterator[str]:
+    for name, hint in _hints(cls).items():
+        below = _paths(hint, f"{prefix}{name}.") if is_dataclass(hint) else [f"{prefix}{name}"]
+        yield from below
+
+
+def _replaced(section: Any, path: list[str], value: Any) -> Any:
+    """A section with another value of one field."""
+    name, *rest = path
+    hint = _hints(section.__class__)[name]
+    new = _replaced(getattr(section, name), rest, value) if rest else _converted(value, hint)
+    return replace(section, **{name: new})
+
+
+class _File:
+    """A topology file while it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines = {"": 1}  # of each field
+
+    def where(self, field: str) -> str:
+        """File, line and name of a field; what the file leaves out has its parent's line."""
+        parent = field
+        while parent not in self.lines:
+            parent = parent.rpartition(".")[0]
+        return f"{self.path}:{self.lines[parent]}: {field}"
+
+    def spec(self) -> TopologySpec:
+        """The spec in it, its values not yet checked."""
+        path = self.path
+        try:
+            root = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
+        except OSError as error:
+            raise TopologyError(f"{path}: cannot read the topology: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise TopologyError(f"{path}: not a UTF-8 text file: {error.reason}") from None
+        except RecursionError:
+            raise TopologyError(f"{path}: nested too deeply; a topology has 4 levels") from None
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = mark.line + 1 if mark else 1
+            why = getattr(error, "problem", None) or getattr(error, "reason", "cannot be parsed")
+            raise TopologyError(f"{path}:{line}: not valid YAML: {why}") from None
+        if root is None:
+            raise TopologyError(f"{path}:1: the file is empty; fields: {_names(TopologySpec)}")
+        made: TopologySpec = self._section(TopologySpec, root, "")
+        return made
+
+    def _section(self, cls: Any, node: yaml.Node, path: str) -> Any:
+        if not isinstance(node, yaml.MappingNode):
+            what = f"must be a mapping with fields of: {_names(cls)}"
+            raise TopologyError(f"{self.where(path or 'the file')}: {what}")
+        values: dict[str, Any] = {}
+        for key, value in node.value:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
+            below = f"{path}.{name}".lstrip(".")
+            first, self.lines[below] = self.lines.get(below), key.start_mark.line + 1
+            hint, where = _hints(cls).get(name), self.where(below)
+            if name in values:
+                raise TopologyError(f"{where}: given twice; first on line {first}")
+            if hint is None:
+                raise TopologyError(f"{where}: unknown field; valid: {_names(cls)}")
+            if is_dataclass(hint):
+                values[name] = self._section(hint, value, below)
+            elif isinstance(value, yaml.ScalarNode):
+                values[name] = _scalar(value, hint)
+            else:
+                raise TopologyError(f"{where}: must be one value, not a list or mapping")
+        for field in fields(cls):
+            if field.default is MISSING and field.name not in values:
+                raise TopologyError(f"{self.where(path)}: the field {field.name} is missing")
+        return cls(**values)
+
+
+def _scalar(node: yaml.ScalarNode, hint: Any) -> Any:
+    """The value of a node for a field of type ``hint``."""
     try:
         value = yaml.SafeLoader("").construct_object(node)
-        number = isinstance(value, int) and not isinstance(value, bool)
-        unquoted = isinstance(value, str) and node.style is None
-        return float(value) if type_ is float and (number or unquoted) else value
     except (ValueError, IndexError, OverflowError, yaml.YAMLError):
         return node.value  # not what it claims to be: check_spec says what it should be
+    quoted = isinstance(value, str) and node.style is not None
+    return value if quoted else _converted(value, hint)
+
+
+def _converted(value: Any, hint: Any) -> Any:
+    """A value for a field of type ``hint``, as YAML 1.2 has it: 1e3 is a number."""
+    if get_args(hint)[:1] == (float,) and type(value) in (int, str):
+        with suppress(ValueError, OverflowError):
+            return float(value)
+    return value
 
 
 def _hints(cls: Any) -> dict[str, Any]:

@@ -36,15 +36,8 @@ _FRAME_START = re.compile(
 _BIN_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 # what decoding bytes of unknown origin may raise
 _WRONG = (
-    TraceFormatError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    zlib.error,
-    msgpack.UnpackException,
+    *(TraceFormatError, ValueError, TypeError, LookupError, AttributeError, OverflowError),
+    *(RecursionError, zlib.error, msgpack.UnpackException),
 )
 
 
@@ -271,7 +264,23 @@ def join_columns(tag: str, parts: Sequence[Columns]) -> Columns:
     return joined
 
 
-class Numbered(Sequence[T]):
+class Lazy(Sequence[T]):
+    """A sequence whose items are made as they are asked for, by ``get``."""
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        places = range(len(self))[index]  # IndexError, and negative ones, as of any sequence
+        return self.get(places) if isinstance(places, int) else [self.get(i) for i in places]
+
+    def get(self, index: int) -> T:
+        """The item at ``index``, which is not negative."""
+        raise NotImplementedError
+
+
+class Numbered(Lazy[T]):
     """A table that grows by frames (``first``, ``n``), each decoded when it is first looked into.
 
     An entry whose frame is damaged reads as ``missing(index)``; ``get`` gives that for any index.
@@ -285,46 +294,33 @@ class Numbered(Sequence[T]):
         missing: Callable[[int], T],
     ) -> None:
         self._file, self._decode, self._missing = file, decode, missing
-        self._frames: list[Frame] = []
-        self._firsts: list[int] = []
+        self._frames, self._firsts = list[Frame](), list[int]()
         self._decoded: dict[int, list[T]] = {}
         self._length = 0
         for frame in file.by_tag.get(tag, ()):
-            first, n = frame.head.get("first"), frame.head.get("n", -1)
             try:
-                gap = whole(whole(first) - self._length, file.size)
-                self._length += gap + whole(n, _ENTRIES_A_BYTE * frame.size)
+                gap = whole(whole(frame.head.get("first")) - self._length, file.size)
+                n = whole(frame.head.get("n", -1), _ENTRIES_A_BYTE * frame.size)
             except TraceFormatError as error:
                 file.mark(frame, error)
                 continue
             self._frames.append(frame)
-            self._firsts.append(self._length - n)
+            self._firsts.append(self._length + gap)
+            self._length += gap + n
 
     def __len__(self) -> int:
         return self._length
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self.get(range(len(self))[index])
-
     def get(self, index: int) -> T:
         """The entry, or what stands for it."""
         at = bisect_right(self._firsts, index) - 1
-        entries = self._entries(at) if at >= 0 else []
-        offset = index - self._firsts[at] if at >= 0 else 0
+        offset, entries = (index - self._firsts[at], self._entries(at)) if at >= 0 else (0, [])
         return entries[offset] if offset < len(entries) else self._missing(index)
 
     def _entries(self, at: int) -> list[T]:
-        entries = self._decoded.get(at)
-        if entries is None:
-            entries = self._file.read(self._frames[at], self._checked) or []
-            self._decoded[at] = entries
-        return entries
+        if at not in self._decoded:
+            self._decoded[at] = self._file.read(self._frames[at], self._checked) or []
+        return self._decoded[at]
 
     def _checked(self, frame: Frame) -> list[T]:
         entries = self._decode(frame)

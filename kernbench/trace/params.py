@@ -6,16 +6,17 @@ schema. Decoding gives back the dict that went in: tuples as tuples, None as Non
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kernbench.errors import TraceFormatError
-from kernbench.sim_engine.op_log import KIND_RANK, OpRecord
+from kernbench.sim_engine.op_log import KIND_RANK, Params
 from kernbench.trace.frames import Frame, FrameFile, whole
 from kernbench.trace.schema import CODES, Body, code_of
 
@@ -38,14 +39,6 @@ _STORED = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}  # numpy
 _DEPTH = 16
 
 
-def tree_of(value: Any) -> Tree:
-    """The structure of a value of ``params``."""
-    container = _CONTAINERS.get(type(value))
-    if container is not None:
-        return container, tuple(tree_of(item) for item in value)
-    return next((_KINDS[c] for c in type(value).__mro__ if c in _KINDS), "r")
-
-
 def checked_tree(tree: Any, depth: int = 0) -> Tree:
     """A structure as it stands in a head; TraceFormatError if it is none, or over 16 deep."""
     if isinstance(tree, str) and (tree == "n" or tree in _STORED):
@@ -66,16 +59,16 @@ def _leaves_of(name: str, tree: Tree) -> list[tuple[str, str]]:
 # -- writing ------------------------------------------------------------
 
 
-class _Group:
-    """The ops of one structure that wait for the next flush."""
+class TensorId(int):
+    """The number of a stored array, in the place of the array."""
 
-    __slots__ = ("fields", "kind", "name", "number", "rows", "tensors")
 
-    def __init__(self, number: int, record: OpRecord) -> None:
-        self.number, self.name, self.kind = number, record.op_name, record.op_kind
-        self.fields = {name: tree_of(value) for name, value in record.params.items()}
-        self.tensors = "'t'" in str(self.fields.values())
-        self.rows: list[dict[str, Any]] = []
+_KINDS[TensorId] = "t"
+
+
+@cache
+def _kind(cls: type) -> str:
+    return _CONTAINERS.get(cls) or next((_KINDS[c] for c in cls.__mro__ if c in _KINDS), "r")
 
 
 def _signature(values: Iterable[Any]) -> Any:
@@ -87,92 +80,95 @@ def _signature(values: Iterable[Any]) -> Any:
 
 
 class ParamsEncoder:
-    """Gathers params by structure; ``strings`` numbers texts, ``tensor`` stores an array."""
+    """Makes columns of params; ``strings`` numbers texts, ``tensor`` stores an array."""
 
     def __init__(
         self, strings: Mapping[str, int], tensor: Callable[[npt.NDArray[Any]], int]
     ) -> None:
         self._strings, self._tensor = strings, tensor
-        self._groups: list[_Group] = []
-        # by names and types, then by the types inside of those that are lists or tuples
-        self._known: dict[Any, tuple[list[str], dict[Any, _Group]]] = {}
         self._schemas: dict[tuple[Any, ...], int] = {}
 
-    def add(self, record: OpRecord) -> tuple[int, int]:
-        """Keep the params of an op until ``flush``: (group, place in it)."""
-        params = record.params
-        key = (record.op_name, record.op_kind, *params, *map(type, params.values()))
-        known = self._known.get(key)
-        if known is None:
-            nested = [name for name, value in params.items() if type(value) in _CONTAINERS]
-            known = self._known[key] = nested, {}
-        inner = tuple([_signature(params[name]) for name in known[0]])
-        group = known[1].get(inner)
-        if group is None:
-            group = known[1][inner] = _Group(len(self._groups), record)
-            self._groups.append(group)
-        group.rows.append(self._frozen(params) if group.tensors else params)
-        return group.number, len(group.rows) - 1
+    def add(
+        self, kinds: Sequence[str], names: Sequence[str], params: Sequence[Params], body: Body
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], dict[str, Any]]:
+        """Append the params of a chunk to ``body``: the schema of each op, its place among those
+        of that schema, and the entries of the head.
+        """
+        groups = defaultdict[Any, list[int]](list)
+        for row, key in enumerate(zip(kinds, names, strict=True)):
+            groups[key].append(row)
+        todo, known = list(groups.items()), len(self._schemas)
+        blocks: dict[int, tuple[int, int, str]] = {}
+        schema, place = np.empty((2, len(params)), np.int64)
+        for (kind, name), rows in todo:
+            mine, stored = [params[row] for row in rows], list[npt.NDArray[Any]]()
+            fields = self._fields(mine, stored)
+            if fields is None:
+                parts = defaultdict[Any, list[int]](list)
+                for row, one in zip(rows, mine, strict=True):
+                    parts[(*one, _signature(one.values()))].append(row)
+                todo += [((kind, name), part) for part in parts.values()]
+                continue
+            twin = 0  # another type of the same letter has a schema of its own
+            while (number := self._number((kind, name, fields, twin))) in blocks:
+                twin += 1
+            blocks[number] = self._block(len(rows), stored, body)
+            schema[rows], place[rows] = number, np.arange(len(rows))
+        fresh = [key[:3] for key in list(self._schemas)[known:]]
+        head = [(number, *block) for number, block in blocks.items()]
+        return schema, place, {"params": head, "first_schema": known, "schemas": fresh}
 
-    def _frozen(self, value: Any) -> Any:
-        """``value`` with the numbers of its arrays in their place, as they are now."""
-        if isinstance(value, np.ndarray):
-            return self._tensor(value)
-        if isinstance(value, dict):
-            return {key: self._frozen(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._frozen(item) for item in value]
-        return value
+    def _number(self, key: tuple[Any, ...]) -> int:
+        return self._schemas.setdefault(key, len(self._schemas))
 
-    def clear(self) -> None:
-        """Forget what was added since the last flush."""
-        for group in self._groups:
-            group.rows = []
+    def _fields(
+        self, params: Sequence[Params], stored: list[npt.NDArray[Any]]
+    ) -> tuple[tuple[str, Tree], ...] | None:
+        """The structure that all have, their leaves appended to ``stored``; None if they differ."""
+        if len(set(map(tuple, params))) > 1:
+            return None
+        fields = []
+        columns = zip(*map(dict.values, params), strict=True)
+        for name, column in zip(params[0], columns, strict=True):
+            tree = self._tree(column, stored)
+            if tree is None:
+                return None
+            fields.append((name, tree))
+        return tuple(fields)
 
-    def flush(self, body: Body) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
-        """Append what was added to ``body``: the schema of each group, and the head's entries."""
-        known = len(self._schemas)
-        ids = np.zeros(len(self._groups), np.int64)
-        blocks = []
-        for group in self._groups:
-            if group.rows:
-                blocks.append(self._block(group, body))
-                ids[group.number] = blocks[-1][0]
-        self.clear()
-        fresh = list(self._schemas)[known:]
-        return ids, {"params": blocks, "first_schema": known, "schemas": fresh}
+    def _tree(self, values: Sequence[Any], stored: list[npt.NDArray[Any]]) -> Tree | None:
+        kind, *others = {_kind(cls) for cls in set(map(type, values))}
+        if others:
+            return None
+        if kind in "([":
+            if len(set(map(len, values))) > 1:
+                return None
+            items = [self._tree(column, stored) for column in zip(*values, strict=True)]
+            known = tuple(item for item in items if item is not None)
+            return (kind, known) if len(known) == len(items) else None
+        if kind == "t":
+            values = [v if isinstance(v, int) else self._tensor(v) for v in values]
+        elif kind in "sr":
+            texts = values if kind == "s" else map(repr, values)
+            values = list(map(self._strings.__getitem__, texts))
+        if kind != "n":
+            try:
+                dtype = np.float64 if kind == "f" else np.int64
+                stored.append(np.fromiter(values, dtype, len(values)))
+            except OverflowError:  # an int of over 64 bits
+                texts = map(repr, values)
+                stored.append(np.array(list(map(self._strings.__getitem__, texts))))
+                return "r"
+        return kind
 
-    def _block(self, group: _Group, body: Body) -> tuple[int, int, int, str]:
-        rows, stored = group.rows, list[npt.NDArray[Any]]()
-        fields = tuple(
-            (name, self._columns(tree, [row[name] for row in rows], stored))
-            for name, tree in group.fields.items()
-        )
+    def _block(self, rows: int, stored: list[npt.NDArray[Any]], body: Body) -> tuple[int, int, str]:
         codes = "".join(
             "f8" if a.dtype.kind == "f" else code_of(int(a.min()), int(a.max())) for a in stored
         )
-        block = np.empty(len(rows) if stored else 0, _structure(codes))
+        block = np.empty(rows if stored else 0, _structure(codes))
         for i, column in enumerate(stored):
             block[f"f{i}"] = column
-        key = (group.kind, group.name, fields)
-        schema = self._schemas.setdefault(key, len(self._schemas))
-        return schema, len(rows), body.add(block), codes
-
-    def _columns(self, tree: Tree, values: list[Any], stored: list[npt.NDArray[Any]]) -> Tree:
-        """Append a column for each leaf; the tree as stored (an int of over 64 bits is text)."""
-        if isinstance(tree, tuple):
-            kind, items = tree
-            inner = [self._columns(t, [v[i] for v in values], stored) for i, t in enumerate(items)]
-            return kind, tuple(inner)
-        if tree == "n":
-            return tree
-        if tree in "sr":
-            values = [self._strings[v if tree == "s" else repr(v)] for v in values]
-        try:
-            stored.append(np.array(values, np.float64 if tree == "f" else np.int64))
-        except OverflowError:
-            return self._columns("r", values, stored)
-        return tree
+        return rows, body.add(block), codes
 
 
 # -- reading ------------------------------------------------------------

@@ -6,7 +6,7 @@ Owns the meaning of what the frames hold. Rows are in completion order, position
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +44,7 @@ from kernbench.trace.rows import Command, Expect, Launch, Records, Source, Text
 from kernbench.trace.schema import DTYPE_NAMES, LOGS
 
 Array = npt.NDArray[Any]
+_SPACES = 256  # kinds of memory
 
 
 class _Chunk(NamedTuple):
@@ -167,16 +168,20 @@ class Trace:
 
     # -- logs -------------------------------------------------------------------
 
+    def _table(self, kind: str) -> Sequence[Any]:
+        """What the numbers of an index column stand for."""
+        if kind == "node":
+            return self.node_ids
+        if kind == "space":
+            return self.alloc_columns.spaces  # type: ignore[no-any-return]
+        tables = {"path": self.paths, "reason": WAIT_REASONS, "dtype": DTYPE_NAMES}
+        return tables.get(kind, self.strings)
+
     def _limit(self, kind: str) -> int:
         """What the values of an index column must stay below."""
         if kind == "node":
             return len(self._machine[0]["sip"])
-        tables: dict[str, Sized] = {
-            "string": self.strings,
-            "path": self.paths,
-            "reason": WAIT_REASONS,
-        }
-        return len(tables.get(kind, DTYPE_NAMES))
+        return _SPACES if kind == "space" else len(self._table(kind))
 
     def _read(self, tag: str) -> Callable[[Frame], Columns]:
         return lambda frame: read_columns(tag, frame.head, self._file.body(frame), self._limit)
@@ -187,6 +192,27 @@ class Trace:
             if name in columns:
                 columns[name] = self._counted(columns[name])
         return columns
+
+    def _told(
+        self, tag: str, log: SimpleNamespace, rows: Sequence[int] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows of a log (None: all) as they were recorded: names for numbers, lists for ``many``."""
+        columns: list[list[Any]] = []
+        for name, column in LOGS[tag].items():
+            values, ends = getattr(log, name), getattr(log, f"{name}_ptr", None)
+            at = np.arange(len(values) if ends is None else len(ends) - 1) if rows is None else rows
+            if ends is None:
+                cells = values[np.asarray(at, np.intp)].tolist()
+            else:
+                cells = [values[ends[i] : ends[i + 1]].tolist() for i in at]
+            if column.limit:
+                table = self._table(column.limit)
+                if ends is None:
+                    cells = [table[n] for n in cells]
+                else:
+                    cells = [[table[n] for n in cell] for cell in cells]
+            columns.append(cells)
+        return zip(*columns, strict=True)
 
     def _read_paths(self, frame: Frame) -> list[tuple[int, ...]]:
         columns = join_columns("paths", [self._read("paths")(frame)])
@@ -340,16 +366,13 @@ class Trace:
 
     def transfers_of(self, row: int) -> list[Transfer]:
         """The transactions of the op in ``row``, but for those whose path is lost."""
-        found: list[Transfer] = []
-        log, ids = self.transfers, self.node_ids
-        for i in self._rows_with("transfers", log.row, row):
-            path = tuple(ids[node] for node in self.paths[int(log.path[i])])
-            starts = log.start[log.start_ptr[i] : log.start_ptr[i + 1]].tolist()
-            if path and len(starts) >= len(path) - 1:
-                found.append(
-                    (path, float(log.t0[i]), int(log.nbytes[i]), int(log.bursts[i]), starts)
-                )
-        return found
+        rows = self._rows_with("transfers", self.transfers.row, row)
+        told = self._told("transfers", self.transfers, rows)
+        return [
+            (tuple(self.node_ids[node] for node in path), *rest)
+            for _, _, path, *rest in told
+            if path and len(rest[-1]) >= len(path) - 1
+        ]
 
     @cached_property
     def waits(self) -> SimpleNamespace:
@@ -358,17 +381,8 @@ class Trace:
 
     def waits_of(self, row: int) -> list[Wait]:
         """The waits of the op in ``row``; the holder is a row, or -1."""
-        log, ids = self.waits, self.node_ids
-        return [
-            (
-                ids[int(log.node[i])],
-                WAIT_REASONS[log.reason[i]],
-                float(log.t0[i]),
-                float(log.t1[i]),
-                int(log.holder[i]),
-            )
-            for i in self._rows_with("waits", log.row, row)
-        ]
+        rows = self._rows_with("waits", self.waits.row, row)
+        return [tuple(wait) for _, _, *wait in self._told("waits", self.waits, rows)]
 
     @cached_property
     def commands(self) -> SimpleNamespace:
@@ -378,33 +392,24 @@ class Trace:
     def command(self, cmd: int) -> Command | None:
         """The tl call of that number; None if it was not recorded."""
         rows = self._rows_with("commands", self.commands.cmd, cmd)
-        if not rows:
-            return None
-        row = {name: column[rows[0]].item() for name, column in vars(self.commands).items()}
-        text = self.strings
-        site = Site(text[row.pop("file")], row.pop("line"), text[row.pop("function")])
-        row |= {"pe": self.node_ids[row["pe"]], "call": text[row["call"]]}
-        return Command(site=site, **row)
+        for *call, file, line, function, awaits, t_issue, t_resume in self._told(
+            "commands", self.commands, rows[:1]
+        ):
+            number, pe, launch, name = call
+            site = Site(file, line, function)
+            return Command(number, pe, launch, name, site, awaits, t_issue, t_resume)
+        return None
 
     @cached_property
     def launches(self) -> list[Launch]:
         """All launches that ended."""
-        log, ids = self._log("launches"), self.node_ids
-        cuts, text = log["pe_ptr"].tolist(), self.strings
-        times = (log[name].tolist() for name in ("t_issue", "t_start", "t_end"))
-        pes = [tuple(ids[p] for p in log["pe"][a:b]) for a, b in pairwise(cuts)]
-        names = [text[i] for i in log["kernel"].tolist()]
-        return [
-            Launch(*row) for row in zip(log["launch"].tolist(), names, pes, *times, strict=True)
-        ]
+        told = self._told("launches", SimpleNamespace(**self._log("launches")))
+        return [Launch(n, name, tuple(pes), *times) for n, name, pes, *times in told]
 
     @cached_property
     def texts(self) -> list[Text]:
         """What was printed, asserted or warned of, as it happened."""
-        log = self._log("text")
-        columns = [self._texts_of(log[name]) for name in ("level", "message")]
-        rows = zip(log["t"].tolist(), log["cmd"].tolist(), *columns, strict=True)
-        return [Text(*row) for row in rows]
+        return [Text(*row) for row in self._told("text", SimpleNamespace(**self._log("text")))]
 
     @cached_property
     def alloc_columns(self) -> SimpleNamespace:
@@ -427,19 +432,11 @@ class Trace:
     @cached_property
     def allocs(self) -> list[Shard]:
         """All shards, replicas and scratch handles, in the order of their making."""
-        log, text = self.alloc_columns, self.strings
-        lists = {k: v if k == "spaces" else v.tolist() for k, v in vars(log).items()}
         shards = []
-        for i, rank in enumerate(lists["rank"]):
-            box = [
-                tuple(lists[f"{k}{axis}"][i] for axis in range(rank)) for k in ("origin", "shape")
-            ]
-            row = {k: lists[k][i] for k in ("addr", "va", "nbytes", "cmd", "index")}
-            tensor, owner = text[lists["tensor"][i]], text[lists["owner"][i]]
-            dtype, space = DTYPE_NAMES[lists["dtype"][i]], log.spaces[lists["space"][i]]
-            shards.append(
-                Shard(tensor, dtype, space, owner=owner, origin=box[0], shape=box[1], **row)
-            )
+        for row in self._told("alloc", self.alloc_columns):
+            tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
+            boxes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
+            shards.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *boxes, cmd, index))
         return shards
 
     @cached_property

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from kernbench.common.dtypes import Tolerance
 from kernbench.sim_engine.event_log import Site
 from kernbench.sim_engine.op_log import OpRecord
+from kernbench.trace.frames import Lazy
 
 if TYPE_CHECKING:
     from kernbench.trace.reader import Trace
@@ -74,7 +74,7 @@ class Expect:
     shape: tuple[int, ...]
 
 
-class Records(Sequence[OpRecord]):
+class Records(Lazy[OpRecord]):
     """OpRecords of a trace at ``positions`` (of the canonical order), made as they are asked for.
 
     Their dependency_ids index this sequence; those on ops that it leaves out are not listed.
@@ -86,16 +86,10 @@ class Records(Sequence[OpRecord]):
     def __len__(self) -> int:
         return len(self._trace.order if self._positions is None else self._positions)
 
-    @overload
-    def __getitem__(self, index: int) -> OpRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[OpRecord]: ...
-    def __getitem__(self, index: int | slice) -> OpRecord | list[OpRecord]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        at = range(len(self))[index]  # IndexError, and negative ones, as of any sequence
+    def get(self, index: int) -> OpRecord:
+        """The record at ``index``."""
         trace, columns, mine = self._trace, self._trace.op_columns, self._positions
-        row = int(trace.order[at if mine is None else mine[at]])
+        row = int(trace.order[index if mine is None else mine[index]])
         held = np.sort(trace.position[trace.deps(row)])
         if mine is not None and len(held):
             places = np.searchsorted(mine, held)

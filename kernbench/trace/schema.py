@@ -21,22 +21,8 @@ from kernbench.common.dtypes import DTYPES
 MAGIC = "kernbench-trace"
 VERSION = (1, 0)
 TAGS = (
-    MAGIC,
-    "topology",
-    "source",
-    "strings",
-    "tensors",
-    "paths",
-    "alloc",
-    "commands",
-    "ops",
-    "transfers",
-    "launches",
-    "waits",
-    "text",
-    "expect",
-    "verify",
-    "end",
+    *(MAGIC, "topology", "source", "strings", "tensors", "paths", "alloc", "commands", "ops"),
+    *("transfers", "launches", "waits", "text", "expect", "verify", "end"),
 )
 NONE = 0xFFFFFFFF  # no row, no tensor
 DTYPE_NAMES = tuple(DTYPES)  # a dtype's code is its place here
@@ -49,8 +35,9 @@ _ALIGN = 8
 class Column(NamedTuple):
     """A column: its width on disk ("n": the narrowest that holds the values; any may be widened).
 
-    ``load`` is the type that the reader gives it; values of an index stay below ``limit`` (node,
-    string, path, reason, dtype). A ``many`` column holds a list a row; ``NAME_n`` are the counts.
+    ``load`` is the type that the reader gives it. With a ``limit`` it holds numbers of that table:
+    node, string (kept for good), text (a string that may be forgotten), path, reason, dtype, space.
+    A ``many`` column holds a list a row; ``NAME_n`` are the counts.
     """
 
     store: str
@@ -82,9 +69,9 @@ LOGS: dict[str, dict[str, Column]] = {
     "tensors": _log("dtype u1<dtype, shape* n/u8, offset u4/u8, sha* u8"),
     "paths": _log("node* n/u4<node"),
     "alloc": _log(
-        "tensor u4<string, dtype u1<dtype, space u1/u4, addr u8, va u8, nbytes u8, owner u4<string,"
-        "origin0 u4, origin1 u4, origin2 u4, shape0 u4, shape1 u4, shape2 u4, cmd u4, rank u1,"
-        "index n/u4"
+        "tensor u4<text, dtype u1<dtype, space u1/u4<space, addr u8, va u8, nbytes u8,"
+        "owner u4<string, origin0 u4, origin1 u4, origin2 u4, shape0 u4, shape1 u4, shape2 u4,"
+        "cmd u4, rank u1, index n/u4"
     ),
     "commands": _log(
         "cmd u4, pe n/u4<node, launch i4, call n/u4<string, file n/u4<string, line n/u4,"
@@ -95,11 +82,11 @@ LOGS: dict[str, dict[str, Column]] = {
         "schema u2/u4, param u4, dep* u4"
     ),
     "transfers": _log("cmd u4, row u4, path u4<path, t0 f8, nbytes n/u8, bursts n/u4, start* f8"),
-    "waits": _log("cmd u4, row u4, node n/u4<node, reason u1<reason, t0 f8, t1 f8, holder u4"),
     "launches": _log(
-        "launch i4, kernel n/u4<string, t_issue f8, t_start f8, t_end f8, pe* n/u4<node"
+        "launch i4, kernel n/u4<string, pe* n/u4<node, t_issue f8, t_start f8, t_end f8"
     ),
-    "text": _log("t f8, cmd u4, level n/u4<string, message n/u4<string"),
+    "waits": _log("cmd u4, row u4, node n/u4<node, reason u1<reason, t0 f8, t1 f8, holder u4"),
+    "text": _log("t f8, cmd u4, level n/u4<string, message n/u4<text"),
 }
 
 # -- columns and frames ------------------------------------------------------------
@@ -125,11 +112,14 @@ def _array(values: Any, store: str) -> npt.NDArray[Any]:
 
 
 class Body:
-    """The body of a frame in the making: aligned arrays, and the table that finds them."""
+    """The body of a frame in the making: aligned arrays, and the table that finds them.
 
-    def __init__(self) -> None:
+    ``tables`` number what columns with a limit hold.
+    """
+
+    def __init__(self, tables: Mapping[str, Mapping[Any, int]]) -> None:
         self.size = 0
-        self._pieces: list[bytes] = []
+        self._tables, self._pieces = tables, list[bytes]()
 
     def add(self, array: npt.NDArray[Any]) -> int:
         """Append an array; its offset."""
@@ -150,6 +140,8 @@ class Body:
             if column.many:
                 put(f"{name}_n", _array(list(map(len, values)), "n"))
                 values = list(chain.from_iterable(values))
+            if column.limit:
+                values = list(map(self._tables[column.limit].__getitem__, values))
             put(name, _array(values, column.store))
         return {"n": len(columns[0]), "columns": table}
 
@@ -161,19 +153,14 @@ class Body:
 def pack_frame(tag: str, head: Mapping[str, Any], body: bytes, offset: int) -> bytes:
     """``[tag, head, body]`` in msgpack, padded so that a body written at ``offset`` is aligned."""
     full = {**head, "crc": zlib.crc32(body), "pad": b""}
-    length = len(body).to_bytes(4, "big")
-    plain = b"\x93" + _pack(tag) + _pack(full)
-    full["pad"] = bytes(-(offset + len(plain) + 5) % _ALIGN)
-    return b"".join((b"\x93", _pack(tag), _pack(full), b"\xc6", length, body))
+    front = b"\x93" + pack(tag)
+    full["pad"] = bytes(-(offset + len(front) + len(pack(full)) + 5) % _ALIGN)
+    return b"".join((front, pack(full), b"\xc6", len(body).to_bytes(4, "big"), body))
 
 
-def _pack(value: Any) -> bytes:
-    return bytes(msgpack.packb(value, unicode_errors="backslashreplace"))
-
-
-def pack_strings(texts: Sequence[str]) -> bytes:
-    """The body of a ``strings`` frame before it is deflated."""
-    return _pack(texts)
+def pack(value: Any) -> bytes:
+    """``value`` in msgpack."""
+    return bytes(msgpack.packb(value, unicode_errors="backslashreplace", default=plain))
 
 
 def plain(value: Any) -> Any:

@@ -11,8 +11,9 @@ import hashlib
 import os
 import zlib
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,8 @@ from kernbench.common.dtypes import Tolerance, name_of, nbytes_of
 from kernbench.common.messages import WAIT_REASONS, Transfer, Wait
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site
-from kernbench.sim_engine.op_log import OpRecord
-from kernbench.trace.params import ParamsEncoder
+from kernbench.sim_engine.op_log import OpRecord, Params
+from kernbench.trace.params import ParamsEncoder, TensorId
 from kernbench.trace.schema import (
     DTYPE_NAMES,
     LOGS,
@@ -31,8 +32,8 @@ from kernbench.trace.schema import (
     NONE,
     VERSION,
     Body,
+    pack,
     pack_frame,
-    pack_strings,
     plain,
 )
 
@@ -48,34 +49,44 @@ _MAX_FRAME_BYTES = (1 << 32) - 1  # of a msgpack bin
 _REASONS = {reason: code for code, reason in enumerate(WAIT_REASONS)}
 _DTYPES = {name: code for code, name in enumerate(DTYPE_NAMES)}
 _BUFFERED = ("alloc", "commands", "ops", "transfers", "waits", "launches", "text")
+_NO_TENSOR = TensorId(NONE)
+
+Frame: TypeAlias = tuple[str, dict[str, Any], bytes]
 
 
-class _Fresh:
-    """The next number of a table that grows by frames, and the entries that no frame holds yet."""
-
-    __slots__ = ("count", "entries")
+class _Table:
+    """A table that grows by frames: its size, and the entries that no frame holds yet."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.entries: list[Any] = []
+        self.size = 0
+        self._fresh: list[Any] = []
+
+    def add(self, entry: Any) -> int:
+        """The number of a new entry."""
+        self._fresh.append(entry)
+        self.size += 1
+        return self.size - 1
+
+    def take(self) -> tuple[int, list[Any]]:
+        """The first entry that no frame holds yet, and all of them: the caller writes them."""
+        taken, self._fresh = self._fresh, []
+        return self.size - len(taken), taken
 
 
 class _Numbers(dict[Any, int]):
-    """The number of each key, given on first use."""
+    """The number of each key in ``table``, given on first use."""
 
-    def __init__(self, fresh: _Fresh) -> None:
+    def __init__(self, table: _Table) -> None:
         super().__init__()
-        self._fresh = fresh
+        self._table = table
 
     def __missing__(self, key: Any) -> int:
-        self[key] = number = self._fresh.count
-        self._fresh.count += 1
-        self._fresh.entries.append(key)
+        self[key] = number = self._table.add(key)
         return number
 
 
-def _nbytes(params: dict[str, Any]) -> int:
-    """Bytes that an op moves, or of its output; 0 where its params do not say."""
+def _nbytes(params: Params) -> int:
+    """What an op moves or makes: nbytes, out_nbytes or the size of its output; 0 if unknown."""
     found = params.get("nbytes")
     if found is None:
         found = params.get("out_nbytes")
@@ -106,73 +117,72 @@ class TraceWriter:
                 "that exists and may be written"
             ) from None
         self._offset = 0
-        self._began = False
+        self._began, self._data = False, True
         self._now = self._flushed_at = 0.0
-        texts = _Fresh()
-        self._texts = texts
-        self._strings = _Numbers(texts)  # names, kept for good; node ids come first
-        self._values = _Numbers(texts)  # strings of params, forgotten when they are too many
-        self._new_paths = _Fresh()
-        self._paths = _Numbers(self._new_paths)
-        self._spaces: dict[str, int] = {}
-        self._rows: dict[str, list[tuple[Any, ...]]] = {tag: [] for tag in _BUFFERED}
-        self._expects: list[dict[str, Any]] = []
+        self._texts, self._paths, self._tensors = _Table(), _Table(), _Table()
+        self._tensor_bytes = 0
+        self._digests: dict[Any, TensorId] = {}
+        # names are kept for good (node ids come first), texts forgotten when they are too many
+        self._names, self._values = _Numbers(self._texts), _Numbers(self._texts)
+        self._tables: dict[str, dict[Any, int]] = {
+            "node": self._names,
+            "string": self._names,
+            "text": self._values,
+            "path": _Numbers(self._paths),
+            "space": _Numbers(_Table()),
+            "reason": _REASONS,
+            "dtype": _DTYPES,
+        }
         self._params = ParamsEncoder(self._values, self._tensor)
-        self._digests: dict[Any, int] = {}
-        self._tensors: list[tuple[int, tuple[int, ...], bytes, bytes]] = []
-        self._tensor_count = self._tensor_bytes = 0
-        self._counts: dict[str, int] = dict.fromkeys(_BUFFERED, 0)
+        self._counts = dict.fromkeys(_BUFFERED, 0)
+        self._expects: list[Frame] = []
+        self._empty()
+
+    def _empty(self) -> None:
+        """Buffer nothing. A row of ops has its waits and transfers, so many in all."""
+        self._rows: dict[str, list[tuple[Any, ...]]] = {tag: [] for tag in _BUFFERED}
+        self._waits = self._transfers = 0
 
     # -- the life of a file ------------------------------------------------------------
 
     def begin(self, header: Mapping[str, Any], graph: TopologyGraph | None) -> None:
         """Write the first frame (``header`` holds bench, arguments, seed, data …) and the machine.
 
-        KernbenchError if events came before; without it the first event begins with nothing.
+        With ``data`` false no array is stored. KernbenchError if events came before; without it the
+        file begins with nothing.
         """
-        if self._began or self._texts.count:
+        if self._began or self._texts.size or any(self._rows.values()):
             raise KernbenchError("the trace has begun already; call begin once, before all events")
-        self._began = True
-        head = {
-            "version": list(VERSION),
-            "kernbench": __version__,
-            "time_unit": "ns",
-            "topology_hash": graph.hash if graph is not None else "",
-        }
-        self._write(MAGIC, head | plain(header))
-        if graph is not None:
-            self._write_topology(graph)
-
-    def _write_topology(self, graph: TopologyGraph) -> None:
-        number, nodes, edges = self._strings, graph.nodes.values(), graph.edges
+        self._data = bool(header.get("data", True))
+        self._write_first(header, graph.hash if graph is not None else "")
+        if graph is None:
+            return
         for node in graph.nodes:
-            number[node]
-        body = Body()
-        machine = [
-            [number[n.type] for n in nodes],
-            [number[n.engine] for n in nodes],
-            *([getattr(n, f) for n in nodes] for f in list(LOGS["nodes"])[2:]),
-        ]
-        links = [
-            *([number[getattr(e, f)] for e in edges] for f in ("src", "dst", "kind")),
-            *([getattr(e, f) for e in edges] for f in list(LOGS["edges"])[3:]),
-        ]
+            _ = self._names[node]
+        body = Body(self._tables)
+        machine = [[getattr(n, f) for n in graph.nodes.values()] for f in LOGS["nodes"]]
+        links = [[getattr(e, f) for e in graph.edges] for f in LOGS["edges"]]
         head = {"nodes": body.add_log("nodes", machine), "edges": body.add_log("edges", links)}
         self._write_strings()
         self._write_deflated("topology", head | {"spec": plain(graph.spec)}, body.bytes())
+
+    def _write_first(self, header: Mapping[str, Any], topology_hash: str) -> None:
+        self._began = True
+        ours = {"version": list(VERSION), "kernbench": __version__, "time_unit": "ns"}
+        self._write((MAGIC, ours | {"topology_hash": topology_hash} | plain(header), b""))
 
     def verify(self, report: Any) -> None:
         """Phase 2's verdict: a VerifyReport, or a map of what the reader shall give back."""
         results = plain(report)
         results.setdefault("ok", bool(getattr(report, "ok", False)))
         self._flush()
-        self._write("verify", {"results": results})
+        self._write(("verify", {"results": results}, b""))
 
     def end(self, end_ns: float, error: str | None = None) -> None:
         """The run is over at ``end_ns``, or was ended by ``error``: write that and close."""
         self._flush()
         head = {"counts": self._counts, "end_ns": float(end_ns), "ok": error is None}
-        self._write("end", head | {"error": error})
+        self._write(("end", head | {"error": error}, b""))
         self.close()
 
     def close(self) -> None:
@@ -180,8 +190,7 @@ class TraceWriter:
         if self._file.closed:
             return
         self._flush()
-        if not self._began:
-            self.begin({}, None)
+        self._write()
         try:
             self._file.close()
             os.replace(self._partial, self.path)
@@ -197,24 +206,9 @@ class TraceWriter:
 
     # -- the Recorder ------------------------------------------------------------
 
-    def command(
-        self,
-        cmd: int,
-        pe: str,
-        launch: int,
-        call: str,
-        site: Site,
-        awaits: int,
-        t_issue: float,
-        t_resume: float,
-    ) -> None:
-        """A row of ``commands``."""
-        number = self._strings
-        place = (number[site[0]], site[1], number[site[2]])
-        self._rows["commands"].append(
-            (cmd, number[pe], launch, number[call], *place, awaits, t_issue, t_resume)
-        )
-        self._passed(t_resume)
+    def command(self, cmd: int, pe: str, launch: int, call: str, site: Site, *rest: Any) -> None:
+        """A row of ``commands``; ``rest`` is awaits, t_issue, t_resume."""
+        self._add("commands", rest[-1], (cmd, pe, launch, call, *site, *rest))
 
     def op(
         self,
@@ -225,81 +219,67 @@ class TraceWriter:
         waits: list[Wait],
         transfers: list[Transfer],
     ) -> None:
-        """A row of ``ops``, with its waits and transfers."""
+        """A row of ``ops``, with its waits and transfers; its snapshots are stored as they are."""
         if self.error is not None:
             return
-        number, rows = self._strings, self._rows
-        node, name = number[record.component_id], number[record.op_name]
-        group, place = self._params.add(record)
-        size, after = _nbytes(record.params), record.dependency_ids
-        rows["ops"].append(
-            (record.t_start, record.t_end, node, name, slot, cmd, size, group, place, after)
-        )
-        for at, reason, t0, t1, holder in waits:
-            code = _REASONS.get(reason)
-            if code is None:
-                raise KernbenchError(f"wait reason {reason!r}; valid: {', '.join(WAIT_REASONS)}")
-            rows["waits"].append((cmd, row, number[at], code, t0, t1, holder & NONE))
-        for path, t0, nbytes, bursts, starts in transfers:
-            rows["transfers"].append((cmd, row, self._paths[path], t0, nbytes, bursts, starts))
-        self._passed(record.t_end)
+        params = record.params
+        if "snapshot" in params or "input_snapshots" in params:
+            params = self._stored(params)
+        for wait in waits:
+            if wait[1] not in _REASONS:
+                valid = ", ".join(WAIT_REASONS)
+                raise KernbenchError(f"wait reason {wait[1]!r}; valid: {valid}")
+        r, ops = record, self._rows["ops"]  # its fields are fetched now, from a warm cache
+        what = (r.t_start, r.t_end, r.component_id, r.op_kind, r.op_name, params)
+        ops.append((*what, slot, r.dependency_ids, cmd, row, waits, transfers))
+        self._waits += len(waits)
+        self._transfers += len(transfers)
+        self._passed(record.t_end, max(len(ops), self._waits, self._transfers))
+
+    def _stored(self, params: Params) -> Params:
+        """``params`` with the numbers of its snapshots in their place."""
+        stored = dict(params)
+        for name in ("snapshot", "input_snapshots"):
+            value = params.get(name)
+            if isinstance(value, np.ndarray):
+                stored[name] = self._tensor(value)
+            elif isinstance(value, list):
+                stored[name] = [self._tensor(v) if isinstance(v, np.ndarray) else v for v in value]
+        return stored
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
         """A row of ``transfers`` that no op has."""
-        path, t0, nbytes, bursts, starts = transfer
-        self._rows["transfers"].append((cmd, NONE, self._paths[path], t0, nbytes, bursts, starts))
-        self._passed(t0)
+        self._transfers += 1
+        self._add("transfers", transfer[1], (cmd, NONE, [transfer]))
 
-    def launch(
-        self,
-        launch: int,
-        kernel: str,
-        pes: tuple[str, ...],
-        t_issue: float,
-        t_start: float,
-        t_end: float,
-    ) -> None:
+    def launch(self, *row: Any) -> None:
         """A row of ``launches``."""
-        nodes = [self._strings[pe] for pe in pes]
-        self._rows["launches"].append(
-            (launch, self._strings[kernel], t_issue, t_start, t_end, nodes)
-        )
-        self._passed(t_end)
+        self._add("launches", row[-1], row)
 
     def alloc(self, shard: Shard) -> None:
         """A row of ``alloc``; axes beyond three are not kept."""
-        space = self._spaces.setdefault(shard.space, len(self._spaces))
-        origin, shape = shard.origin[:3], shard.shape[:3]
-        box = (*origin, *(0,) * (3 - len(origin)), *shape, *(0,) * (3 - len(shape)))
-        what = (self._values[shard.tensor], _DTYPES[shard.dtype], space)
-        where = (shard.addr, shard.va, shard.nbytes, self._strings[shard.owner])
-        self._rows["alloc"].append((*what, *where, *box, shard.cmd, len(shape), shard.index))
-        self._passed(self._now)
+        s = shard
+        box = (*s.origin, 0, 0, 0)[:3] + (*s.shape, 0, 0, 0)[:3]
+        place = (s.tensor, s.dtype, s.space, s.addr, s.va, s.nbytes, s.owner)
+        self._add("alloc", self._now, (*place, *box, s.cmd, min(len(s.shape), 3), s.index))
 
     def expect(
         self, name: str, shard: Shard, array: npt.NDArray[Any], tolerance: Tolerance, after: int
     ) -> None:
         """An ``expect`` frame; its array is stored as a tensor."""
-        if self.error is not None:
+        if self.error is not None or not self._data:
             return
         head = {
-            "name": name,
-            "shard": shard.index,
-            "space": shard.space,
-            "addr": shard.addr,
-            "dtype": shard.dtype,
-            "tensor": self._tensor(array),
-            "tolerance": [tolerance.rtol, tolerance.atol],
-            "after": after,
-            "origin": shard.origin,
-            "shape": shard.shape,
+            **{"name": name, "shard": shard.index, "space": shard.space, "addr": shard.addr},
+            **{"dtype": shard.dtype, "tensor": self._tensor(array), "after": after},
+            "tolerance": (tolerance.rtol, tolerance.atol),
+            **{"origin": shard.origin, "shape": shard.shape},
         }
-        self._expects.append(plain(head))
+        self._expects.append(("expect", head, b""))
 
-    def text(self, t: float, cmd: int, level: str, message: str) -> None:
+    def text(self, t: float, *row: Any) -> None:
         """A row of ``text``."""
-        self._rows["text"].append((t, cmd, self._strings[level], self._values[message]))
-        self._passed(t)
+        self._add("text", t, (t, *row))
 
     def source(self, file: str, kernel: str, text: str) -> None:
         """A ``source`` frame."""
@@ -307,13 +287,19 @@ class TraceWriter:
         head = {"file": file, "kernel": kernel, "sha": hashlib.sha256(raw).hexdigest()}
         self._write_deflated("source", head, raw)
 
-    # -- what rows hold ------------------------------------------------------------
+    def _add(self, tag: str, t: float, row: tuple[Any, ...]) -> None:
+        rows = self._rows[tag]
+        rows.append(row)
+        self._passed(t, len(rows))
 
-    def _tensor(self, array: npt.NDArray[Any]) -> int:
+    def _tensor(self, array: npt.NDArray[Any]) -> TensorId:
+        """The number of an array's content, NONE if it is not to be stored."""
         try:
-            dtype = _DTYPES[name_of(array.dtype)]
+            dtype = name_of(array.dtype)
         except UsageError:
-            return NONE  # no element type of the machine: not its data
+            return _NO_TENSOR  # no element type of the machine: not its data
+        if not self._data:
+            return _NO_TENSOR
         data = array.tobytes()
         digest = hashlib.sha256(data).digest()
         key = (digest, dtype, array.shape)
@@ -322,105 +308,115 @@ class TraceWriter:
             return found
         if len(self._digests) >= REMEMBERED:
             del self._digests[next(iter(self._digests))]
-        if self._tensors and self._tensor_bytes + len(data) > TENSOR_FRAME_BYTES:
+        if self._tensor_bytes and self._tensor_bytes + len(data) > TENSOR_FRAME_BYTES:
             self._write_tensors()
-        self._digests[key] = number = self._tensor_count
-        self._tensor_count += 1
-        self._tensors.append((dtype, array.shape, digest, data))
+        self._digests[key] = number = TensorId(
+            self._tensors.add((dtype, array.shape, digest, data))
+        )
         self._tensor_bytes += len(data)
         return number
 
     # -- flushing ------------------------------------------------------------
 
-    def _passed(self, t: float) -> None:
-        """Simulated time is ``t``: flush if that, or the number of rows, says so."""
+    def _passed(self, t: float, rows: int) -> None:
+        """A log has ``rows`` at time ``t``: flush if it is long, or the last flush is long ago."""
         if t > self._now:
             self._now = t
-        rows = max(map(len, self._rows.values()))
-        if rows >= QUIET_ROWS and (
-            rows >= CHUNK_ROWS or self._now - self._flushed_at >= QUIET_NS or self.error is not None
-        ):
+        if rows >= QUIET_ROWS and (rows >= CHUNK_ROWS or self._now - self._flushed_at >= QUIET_NS):
             self._flush()
 
     def _flush(self) -> None:
         """Write all buffered rows, after the strings, tensors and paths that they refer to."""
         self._flushed_at = self._now
-        rows, self._rows = self._rows, {tag: [] for tag in _BUFFERED}
-        expects, self._expects = self._expects, []
+        logs, expects = self._rows, self._expects
+        self._expects = []
+        self._empty()
         if self.error is not None:
-            self._texts.entries, self._new_paths.entries, self._tensors = [], [], []
-            self._values.clear()
-            self._params.clear()
+            self._texts.take(), self._paths.take(), self._tensors.take()
             return
-        frames = [self._log_frame(tag, rows[tag]) for tag in _BUFFERED if rows[tag]]
-        frames += [("expect", head, b"") for head in expects]
-        fresh, self._new_paths.entries = self._new_paths.entries, []
-        if fresh:
-            body = Body()
-            head = body.add_log("paths", [[[self._strings[node] for node in p] for p in fresh]])
-            head["first"] = self._new_paths.count - len(fresh)
+        columns = {tag: list(zip(*rows, strict=True)) for tag, rows in logs.items() if rows}
+        if "ops" in columns:
+            *_, cmds, numbers, waits, transfers = columns["ops"]
+            lone = columns.get("transfers", [(), (), ()])
+            if any(transfers):
+                columns["transfers"] = [cmds + lone[0], numbers + lone[1], transfers + lone[2]]
+            if any(waits):
+                columns["waits"] = [cmds, numbers, waits]
+        frames = [self._log_frame(tag, columns[tag]) for tag in _BUFFERED if tag in columns]
+        first, paths = self._paths.take()
+        if paths:
+            body = Body(self._tables)
+            head = body.add_log("paths", [paths]) | {"first": first}
             frames.insert(0, ("paths", head, body.bytes()))
         self._write_strings()
         self._write_tensors()
         for frame in frames:
-            self._write(*frame)
+            self._write(frame)
+        if expects:
+            self._write(*expects)
         if len(self._values) > REMEMBERED:
             self._values.clear()
 
-    def _log_frame(self, tag: str, rows: list[Any]) -> tuple[str, dict[str, Any], bytes]:
-        columns: list[Any] = list(zip(*rows, strict=True))
-        extra: dict[str, Any] = {}
-        body = Body()
+    def _log_frame(self, tag: str, columns: list[Any]) -> Frame:
+        body, extra = Body(self._tables), dict[str, Any]()
         if tag == "ops":
-            schemas, extra = self._params.flush(body)
-            columns[7] = schemas[list(columns[7])]
+            starts, ends, nodes, kinds, names, params, slots, after, cmds, *_ = columns
+            schema, place, extra = self._params.add(kinds, names, params, body)
             extra["first"] = self._counts[tag]
-        elif tag == "alloc":
-            extra = {"spaces": list(self._spaces)}
+            sizes = list(map(_nbytes, params))
+            columns = [starts, ends, nodes, names, slots, cmds, sizes, schema, place, after]
+        elif tag in ("transfers", "waits"):
+            counts = list(map(len, columns[2]))
+            owners = [np.repeat(column, counts) for column in columns[:2]]
+            columns = owners + list(zip(*chain.from_iterable(columns[2]), strict=True))
+            if tag == "waits":
+                columns[-1] = np.bitwise_and(columns[-1], NONE)
         head = body.add_log(tag, columns) | extra
-        self._counts[tag] += len(rows)
+        if tag == "alloc":
+            head["spaces"] = list(self._tables["space"])
+        self._counts[tag] += len(columns[0])
         return tag, head, body.bytes()
 
     # -- frames ------------------------------------------------------------
 
     def _write_strings(self) -> None:
-        texts, self._texts.entries = self._texts.entries, []
+        first, texts = self._texts.take()
         if texts:
-            head = {"first": self._texts.count - len(texts), "n": len(texts)}
-            self._write_deflated("strings", head, pack_strings(texts))
+            self._write_deflated("strings", {"first": first, "n": len(texts)}, pack(texts))
 
     def _write_tensors(self) -> None:
-        tensors, self._tensors, self._tensor_bytes = self._tensors, [], 0
-        if not tensors:
-            return
-        body = Body()
-        dtypes, shapes, digests, data = zip(*tensors, strict=True)
-        offsets = [body.add(np.frombuffer(piece, np.uint8)) for piece in data]
-        shas = [np.frombuffer(digest, "<u8").tolist() for digest in digests]
-        head = body.add_log("tensors", [dtypes, shapes, offsets, shas])
-        head["first"] = self._tensor_count - len(tensors)
-        self._write("tensors", head, body.bytes())
+        self._tensor_bytes = 0
+        first, tensors = self._tensors.take()
+        if tensors:
+            body = Body(self._tables)
+            dtypes, shapes, digests, data = zip(*tensors, strict=True)
+            offsets = [body.add(np.frombuffer(piece, np.uint8)) for piece in data]
+            shas = [np.frombuffer(digest, "<u8").tolist() for digest in digests]
+            head = body.add_log("tensors", [dtypes, shapes, offsets, shas]) | {"first": first}
+            self._write(("tensors", head, body.bytes()))
 
     def _write_deflated(self, tag: str, head: dict[str, Any], raw: bytes) -> None:
-        self._write(tag, head | {"raw": len(raw)}, zlib.compress(raw, 6))
+        self._write((tag, head | {"raw": len(raw)}, zlib.compress(raw, 6)))
 
-    def _write(self, tag: str, head: dict[str, Any], body: bytes = b"") -> None:
-        """Append a frame whole, or stop recording; one torn by an interrupt is overwritten."""
+    def _write(self, *frames: Frame) -> None:
+        """Append frames whole, or stop recording; what an interrupt tore is overwritten."""
         if not self._began:
-            self._began = True
-            first = {"version": list(VERSION), "kernbench": __version__, "time_unit": "ns"}
-            self._write(MAGIC, first)
+            self._write_first({}, "")
         if self.error is not None or self._file.closed:
             return
+        end, pieces = self._offset, list[bytes]()
         try:
-            if len(body) > _MAX_FRAME_BYTES:
-                raise OSError(0, f"a {tag} frame of {len(body)} bytes is over the 4 GiB of a frame")
-            frame = memoryview(pack_frame(tag, head, body, self._offset))
+            for tag, head, body in frames:
+                if len(body) > _MAX_FRAME_BYTES:
+                    reason = f"a {tag} frame of {len(body)} bytes is over the 4 GiB of a frame"
+                    raise OSError(0, reason)
+                pieces.append(pack_frame(tag, head, body, end))
+                end += len(pieces[-1])
+            data = memoryview(b"".join(pieces))
             self._file.seek(self._offset)
-            written = 0
-            while written < len(frame):
-                written += self._file.write(frame[written:])
-            self._offset += written
+            while data:
+                data = data[self._file.write(data) :]
+            self._offset = end
         except OSError as error:
             self.error = (
                 f"recording to {self.path} stopped at {self._offset} bytes, {self._now:.0f} ns: "

@@ -2,54 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.messages import Region
-from kernbench.errors import PendingDataError
+from kernbench.errors import KernbenchError, PendingDataError
 from kernbench.sim_engine.event_log import Site
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.calls import Call
     from kernbench.triton_emu.tl_context import TLContext
 
-Scalar = int | float
+Scalar: TypeAlias = "int | float | np.number[Any] | np.bool_"
+SCALARS = (int, float, np.number, np.bool_)
+Operand: TypeAlias = "TensorHandle | Scalar"
 
 
+def _operator(op: str, swapped: bool = False) -> Callable[[TensorHandle, Any], TensorHandle]:
+    """The operator that makes the tl call ``op``; ``swapped``: the handle is its right side."""
+
+    def call(self: TensorHandle, other: Any) -> TensorHandle:
+        if not isinstance(other, (TensorHandle, *SCALARS)):
+            return cast("TensorHandle", NotImplemented)
+        operands = (other, self) if swapped else (self, other)
+        made: TensorHandle = getattr(self.tl, op)(*operands)
+        return made
+
+    return call
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class TensorHandle:
-    """A contiguous tensor of known place, shape and dtype; its data only if they are ready in
-    Phase 1.
+    """A tensor of known place, shape and dtype. Its data are the bytes there, ready or pending.
 
-    ``call`` is the tl call that fills it (None for a ref), ``why`` says what a pending one waits
-    for.
+    Row-major in its ``region``, or the transpose of that where ``transposed``. ``call`` is the
+    latest to fill it (None for a ref); a view leaves that to the ``base`` whose bytes it shows.
     """
 
-    __slots__ = ("awaited", "call", "data_or_none", "id", "region", "site", "tl", "why")
+    tl: TLContext
+    id: str
+    region: Region
+    site: Site
+    call: Call | None = None
+    base: TensorHandle | None = None
+    transposed: bool = False
+    scope: object = None
+    awaited: bool = True
 
-    def __init__(
-        self,
-        tl: TLContext,
-        id: str,
-        region: Region,
-        site: Site,
-        call: Call | None = None,
-        why: str = "",
-    ) -> None:
-        self.tl = tl
-        self.id = id
-        self.region = region
-        self.site = site
-        self.call = call
-        self.why = why
-        self.awaited = call is None
-        self.data_or_none: npt.NDArray[Any] | None = None
+    __array_priority__ = 1000.0  # a numpy scalar leaves its operators to the handle
+
+    @property
+    def root(self) -> TensorHandle:
+        """Itself, or the handle that it is a view of."""
+        return self if self.base is None else self.base
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the tensor."""
-        return self.region.shape
+        return self.region.shape[::-1] if self.transposed else self.region.shape
 
     @property
     def dtype(self) -> str:
@@ -69,23 +83,28 @@ class TensorHandle:
     @property
     def ready(self) -> bool:
         """Whether its data may be looked at now."""
-        return self.awaited and self.data_or_none is not None
+        try:
+            return self.data is not None
+        except KernbenchError:
+            return False
 
     @property
     def data(self) -> npt.NDArray[Any]:
         """The data, read-only; PendingDataError says what they wait for and what to do."""
-        if not self.awaited and not self.why:
+        made = f"{self.id} (made at {self.site.file}:{self.site.line})"
+        if not self.root.awaited:
             raise PendingDataError(
-                f"{self.id} (made at {self.site.file}:{self.site.line}) was loaded with wait=False "
-                "and is not awaited yet; call tl.wait(handle) before looking at its data"
+                f"{made} was loaded with wait=False and is not awaited yet; call tl.wait(handle) "
+                "before looking at its data"
             )
-        if self.data_or_none is None:
+        why = self.tl._pending(self.tl._live(self, "data").region)
+        if why is not None:
             raise PendingDataError(
-                f"the data of {self.id} (made at {self.site.file}:{self.site.line}) are pending: "
-                f"{self.why or 'a compute result'}; Phase 1 has no values of compute results. Use "
-                "it as an operand, or read it with tensor.numpy() between launches"
+                f"the data of {made} are pending: {why}; Phase 1 has no values of compute results. "
+                "Use it as an operand, or read it with tensor.numpy() between launches"
             )
-        return self.data_or_none
+        data = self.tl._view(self.region)
+        return data.T if self.transposed else data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.asarray(self.data, dtype=dtype)
@@ -105,29 +124,28 @@ class TensorHandle:
     def __int__(self) -> int:
         return int(self.data.item())
 
-    def __add__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self.tl.add(self, other)
+    def __neg__(self) -> TensorHandle:
+        return self.tl.neg(self)
 
-    def __radd__(self, other: Scalar) -> TensorHandle:
-        return self.tl.add(other, self)
+    def __abs__(self) -> TensorHandle:
+        return self.tl.abs(self)
 
-    def __sub__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self.tl.sub(self, other)
-
-    def __rsub__(self, other: Scalar) -> TensorHandle:
-        return self.tl.sub(other, self)
-
-    def __mul__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self.tl.mul(self, other)
-
-    def __rmul__(self, other: Scalar) -> TensorHandle:
-        return self.tl.mul(other, self)
-
-    def __truediv__(self, other: TensorHandle | Scalar) -> TensorHandle:
-        return self.tl.div(self, other)
-
-    def __rtruediv__(self, other: Scalar) -> TensorHandle:
-        return self.tl.div(other, self)
+    __add__ = _operator("add")
+    __radd__ = _operator("add", swapped=True)
+    __sub__ = _operator("sub")
+    __rsub__ = _operator("sub", swapped=True)
+    __mul__ = _operator("mul")
+    __rmul__ = _operator("mul", swapped=True)
+    __truediv__ = _operator("div")
+    __rtruediv__ = _operator("div", swapped=True)
+    __matmul__ = _operator("dot")
+    __lt__ = _operator("lt")
+    __le__ = _operator("le")
+    __gt__ = _operator("gt")
+    __ge__ = _operator("ge")
+    __eq__ = _operator("eq")  # type: ignore[assignment]
+    __ne__ = _operator("ne")  # type: ignore[assignment]
+    __hash__ = object.__hash__  # == makes a tensor; identity stays the key of sets and dicts
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "pending"

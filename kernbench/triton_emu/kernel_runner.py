@@ -1,8 +1,6 @@
-"""Joins kernel greenlets to SimPy (ADR-0020 D3): a tl call switches here, time passes, the kernel
-goes on.
+"""Joins kernel greenlets to SimPy (ADR-0020 D3): a tl call switches here, time passes, on it goes.
 
-Moves real memory data where a load or store does; makes no log record: the hooks of the components
-do.
+Makes no log record: the hooks of the components do.
 """
 
 from __future__ import annotations
@@ -12,10 +10,11 @@ from typing import Any
 
 import greenlet
 
-from kernbench.common.messages import NO_CMD, MsgBase, Region
+from kernbench.common.messages import NO_CMD, MsgBase
 from kernbench.errors import KernelError
 from kernbench.sim_engine.event_log import Site
-from kernbench.triton_emu.calls import Call, KernelContext, Store
+from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.triton_emu.calls import Call, KernelContext, overlap
 from kernbench.triton_emu.tl_context import TLContext
 
 
@@ -29,22 +28,23 @@ class KernelRunner:
         self._resumed_by: MsgBase | None = None
 
     def run(
-        self, env: Any, kernel_fn: Callable[..., None], args: tuple[Any, ...], store: Store
+        self, env: Any, kernel_fn: Callable[..., None], args: tuple[Any, ...], store: MemoryStore
     ) -> Generator[Any, Any, None]:
-        """Run to the end of the kernel and of all that it issued; KernelError wraps what it
-        raises.
-        """
+        """Run the kernel and all that it issued to the end; KernelError wraps what it raises."""
         tl = TLContext(self.ctx, store)
+        issue_ns = self.ctx.spec.cpu.issue_cycles / self.ctx.spec.clock_ghz
         child = greenlet.greenlet(lambda: kernel_fn(*args, tl=tl))
         call: Call | None = self._resume(child, None)
         while call is not None:
             t_issue = env.now
-            yield env.timeout(self.ctx.issue_ns)
+            self._note_waiting(call)
+            yield env.timeout(issue_ns)
             yield from self._serve(env, call)
             self._record(call, t_issue)
             call = self._resume(child, call.error)
         end = Call("exit", next(self.ctx.commands), self._exit_site(kernel_fn))
         t_end = env.now
+        self._note_waiting(end)
         for call in self._calls:
             t0 = env.now
             yield from self._await(call)
@@ -67,8 +67,7 @@ class KernelRunner:
             msg.cmd, msg.resumed_by = call.cmd, self._resumed_by
             yield from self._in_program_order(env, msg)
             try:
-                if call.on_issue is not None:
-                    call.on_issue(msg)
+                call.on_issue(msg)
             except Exception as error:
                 call.error = error
                 return
@@ -90,22 +89,18 @@ class KernelRunner:
     def _done(self, call: Call, msg: MsgBase) -> None:
         call.last = msg
         msg.resumed_by = None  # recorded by now; a chain of them would keep every message alive
-        if call.on_done is not None and call.error is None:
-            try:
-                call.on_done(msg)
-            except Exception as error:
-                call.error = error
+        try:
+            call.on_done(msg)
+        except Exception as error:
+            call.error = call.error or error
 
     def _in_program_order(self, env: Any, msg: MsgBase) -> Generator[Any, Any, None]:
-        """Hold ``msg`` until every earlier op whose bytes conflict has started, a cycle ago at
-        least.
+        """Hold ``msg`` until a cycle after every earlier op whose bytes conflict has started.
 
         So Phase 2, which replays by t_start, sees program order (simulator.md section 5).
         """
-        cycle = self.ctx.cycle_ns
-        self._unstarted = [
-            m for m in self._unstarted if m.t_start < 0 or m.t_start + cycle > env.now
-        ]
+        cycle, before = 1 / self.ctx.spec.clock_ghz, self._unstarted
+        self._unstarted = [m for m in before if m.t_start < 0 or m.t_start + cycle > env.now]
         for earlier in self._unstarted:
             if _conflict(earlier, msg):
                 t0 = env.now
@@ -114,20 +109,21 @@ class KernelRunner:
                     yield earlier.started
                 if earlier.t_start + cycle > env.now:
                     yield env.timeout(earlier.t_start + cycle - env.now)
-                msg.wait(self.ctx.pe, "operand", t0, env.now, earlier)
+                msg.wait(self.ctx.node.id, "operand", t0, env.now, earlier)
+
+    def _note_waiting(self, call: Call) -> None:
+        where = f"{self.ctx.node.id}: {call.name} at {call.site.file}:{call.site.line}"
+        self.ctx.msg.waiting[call.cmd] = where, self.ctx.env.now
 
     def _record(self, call: Call, t_issue: float) -> None:
-        events, ctx = self.ctx.events, self.ctx
-        if events is None:
+        ctx = self.ctx
+        del ctx.msg.waiting[call.cmd]
+        if ctx.events is None:
             return
-        awaits = NO_CMD
-        if call.waits_for is not None:
-            awaits = call.waits_for.cmd
-        elif call.blocking and call.messages:
-            awaits = call.cmd
-        events.command(
-            call.cmd, ctx.pe, ctx.launch, call.name, call.site, awaits, t_issue, ctx.env.now
-        )
+        awaited = call.waits_for or (call if call.blocking and call.messages else None)
+        awaits, times = (awaited.cmd if awaited else NO_CMD), (t_issue, ctx.env.now)
+        pe, launch = ctx.node.id, ctx.msg.launch
+        ctx.events.command(call.cmd, pe, launch, call.name, call.site, awaits, *times)
 
     def _exit_site(self, kernel_fn: Callable[..., None]) -> Site:
         code = kernel_fn.__code__
@@ -136,19 +132,15 @@ class KernelRunner:
 
     def _kernel_error(self, raised: Exception) -> KernelError:
         site = self.ctx.sites.of(raised.__traceback__)
-        where = f"{self.ctx.pe}: kernel {self.ctx.kernel} at {site.file}:{site.line}"
-        kind = type(raised) if isinstance(raised, KernelError) else KernelError
-        name = "" if isinstance(raised, KernelError) else f"{type(raised).__name__}: "
-        return kind(f"{where}: {name}{raised}")
+        where = f"{self.ctx.node.id}: kernel {self.ctx.msg.name} at {site.file}:{site.line}"
+        if isinstance(raised, KernelError):
+            return type(raised)(f"{where}: {raised}")
+        return KernelError(f"{where}: {type(raised).__name__}: {raised}")
 
 
 def _conflict(earlier: MsgBase, later: MsgBase) -> bool:
     """Whether one of the two writes bytes that the other touches."""
     reads, writes = later.regions()
     before_reads, before_writes = earlier.regions()
-    touched = any(_overlap(w, r) for w in before_writes for r in (*reads, *writes))
-    return touched or any(_overlap(w, r) for w in writes for r in before_reads)
-
-
-def _overlap(a: Region, b: Region) -> bool:
-    return a.space == b.space and a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes
+    touched = any(overlap(w, r) for w in before_writes for r in (*reads, *writes))
+    return touched or any(overlap(w, r) for w in writes for r in before_reads)

@@ -3,11 +3,12 @@
 The sums are made here from the shipped numbers; only the path comes from the router.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
+from kernbench.common.messages import HostReadCmd, HostWriteCmd, MsgBase, Region
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.policy.routing.router import AddressResolver, PathRouter
@@ -15,6 +16,7 @@ from kernbench.sim_engine.engine import GraphEngine
 
 OVERHEAD = {"router": 2, "ucie": 8, "io_noc": 2, "pcie_ep": 150, "switch": 100}
 SETUP, ACCESS, CHANNELS, CHANNEL_BW, INTERLEAVE, BURST, NS_PER_MM = 20, 30, 8, 32, 256, 4096, 0.01
+PCIE = 63
 SLICE = 48 * 2**30 // 8
 PLACES = {
     "own slice": (0, 0, 0),
@@ -109,7 +111,7 @@ def test_a_lone_write_is_counted_to_its_landing(small, where, nbytes):
     assert record.t_end - record.t_start == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("nbytes", [2, 4096, 100_000])
+@pytest.mark.parametrize("nbytes", [2, 4096, 100_000, 1 << 20])
 def test_a_host_write_is_one_piece_from_the_end_point(small, nbytes):
     engine, addr = GraphEngine(small), hbm((0, 1, 2))
     end_point = AddressResolver(small).find_pcie_ep(0)
@@ -119,7 +121,7 @@ def test_a_host_write_is_one_piece_from_the_end_point(small, nbytes):
     engine.env.process(engine.sim.component(end_point)._forward_txn(engine.env, command))
     engine.env.run()
     (record,) = engine.op_log
-    piece = max(nbytes / bottleneck(small, path), channel_ns(nbytes))
+    piece = max(nbytes / PCIE, channel_ns(nbytes))  # the slowest, though not on the path
     expected = OVERHEAD["pcie_ep"] + header(small, path) + ACCESS + piece
     assert record.t_end - record.t_start == pytest.approx(expected)
 
@@ -134,11 +136,71 @@ def test_a_host_read_asks_and_is_answered(small):
     engine.env.run()
     (record,) = engine.op_log
     back = there[::-1]
-    piece = max(nbytes / bottleneck(small, back), channel_ns(nbytes))
+    piece = max(nbytes / PCIE, channel_ns(nbytes))
     request = header(small, there) + 32 / bottleneck(small, there)
     # the end point is where the data land: their header pays its overhead once more
     expected = OVERHEAD["pcie_ep"] + request + ACCESS + header(small, back) + piece
     assert record.t_end - record.t_start == pytest.approx(expected)
+
+
+def test_a_path_slower_than_pcie_sets_the_pace_of_the_host(small):
+    system = replace(small.spec.system, pcie_bw_gbs=1000.0)
+    engine = GraphEngine(replace(small, spec=replace(small.spec, system=system)))
+    addr, nbytes, end_point = hbm((0, 1, 2)), 1 << 20, AddressResolver(small).find_pcie_ep(0)
+    path = PathRouter(small).route("memory", end_point, "sip0.cube1.hbm_ctrl.pe2")
+    command = HostWriteCmd(dst=region("hbm", addr, nbytes), data=None)
+    engine.env.process(engine.sim.component(end_point)._forward_txn(engine.env, command))
+    engine.env.run()
+    landed = OVERHEAD["pcie_ep"] + header(small, path) + ACCESS + nbytes / bottleneck(small, path)
+    assert engine.env.now == pytest.approx(landed)
+
+
+def interleaved(graph, nbytes):
+    cube = replace(graph.spec.cube, hbm=replace(graph.spec.cube.hbm, interleave_bytes=nbytes))
+    return replace(graph, spec=replace(graph.spec, cube=cube))
+
+
+@pytest.mark.parametrize("make", [read, write])
+@pytest.mark.parametrize("interleave", [2048, 8192])
+def test_a_stream_of_bursts_that_cover_few_channels_keeps_all_at_work(small, make, interleave):
+    nbytes = 1 << 20
+    graph = interleaved(small, interleave)
+    coarse, fine = (serve(g, ((0, 0, 0), make(hbm((0, 0, 0)), nbytes))) for g in (graph, small))
+    assert coarse[0].t_end < fine[0].t_end + 2 * interleave / CHANNEL_BW
+
+
+def test_a_short_read_behind_a_long_one_waits_for_what_all_channels_are_at_only(small):
+    graph, start = interleaved(small, 2048), 1000.0
+    engine = GraphEngine(graph)
+    long, short = read(hbm((0, 0, 0)), 1 << 20), read(hbm((0, 0, 0), 1 << 21), 64)
+
+    def late(dma):
+        yield engine.env.timeout(start)
+        yield from dma._forward_txn(engine.env, short)
+
+    first, second = (engine.sim.component(graph.at(0, 0, pe, "pe_dma")) for pe in (0, 1))
+    engine.env.process(first._forward_txn(engine.env, long))
+    engine.env.process(late(second))
+    engine.env.run()
+    taken = {id(msg): msg.row for msg in (long, short)}
+    assert taken[id(short)] < taken[id(long)]
+    (record,) = (r for r in engine.op_log if r.params["nbytes"] == 64)
+    period = 8 * 2048 / (CHANNELS * CHANNEL_BW)
+    assert record.t_end - start < serve(small, ((0, 0, 1), short))[0].t_end + 2 * period
+
+
+def test_bursts_of_a_read_leave_the_memory_in_order(small, events):
+    engine = GraphEngine(interleaved(small, 2048), recorder=events)
+    owner = engine.sim.component("sip0.cube0.hbm_ctrl.pe0")
+    owner.burst(0.0, hbm((0, 0, 0)), 2048, MsgBase())  # the first channel is busy for 64 ns
+    dma = engine.sim.component(small.at(0, 0, 0, "pe_dma"))
+    engine.env.process(dma._forward_txn(engine.env, read(hbm((0, 0, 0)), 2 * BURST)))
+    engine.env.run()
+    ((*_, transfers),) = events.of("op")
+    (_, _, _, bursts, starts) = transfers[-1]
+    hops = len(starts) // 2
+    assert bursts == 2
+    assert all(a < b for a, b in zip(starts[:hops], starts[hops:], strict=True))
 
 
 def test_a_store_from_hbm_reads_and_then_writes(small):

@@ -97,7 +97,8 @@ def test_the_formula_of_a_read_of_the_own_slice_by_hand(report):
         ("cross half", "write", 256),
         ("farthest cube", "read", 128),
         ("other SIP", "write", 63),
-        ("host to HBM", "write", 128),
+        ("host to HBM", "write", 63),
+        ("HBM to host", "read", 63),
         ("m_cpu to HBM", "write", 64),
     ],
 )
@@ -121,14 +122,24 @@ def test_farther_means_later_and_longer(shipped, report):
 
 @pytest.mark.parametrize(
     ("family", "kind", "gbs"),
-    [("own slice", "router", 256), ("farthest cube", "ucie", 128), ("other SIP", "(pcie)", 63)],
+    [("own slice", "router", 256), ("farthest cube", "ucie", 128), ("other SIP", "(pcie)", 63)]
+    + [("host to HBM", "(pcie)", 63), ("HBM to host", "(pcie)", 63)],
 )
 def test_the_bottleneck_is_the_slowest_link_and_fills_up(report, family, kind, gbs):
-    for op in ("read", "write"):
-        row = pick(report, family, op, 1 << 20)
+    rows = [r for r in report.rows if (r.family, r.nbytes) == (family, 1 << 20)]
+    assert rows
+    for row in rows:
         assert kind in row.bottleneck
         assert row.utilisation == pytest.approx(row.bandwidth_gbs / gbs)
         assert 0.9 < row.utilisation < 1
+
+
+@pytest.mark.parametrize("interleave", [256, 512, 2048, 8192])
+@pytest.mark.parametrize("op", ["read", "write"])
+def test_all_channels_work_whatever_the_interleave(layout_cache, op, interleave):
+    spec = small_spec({"hbm": HbmSpec(interleave_bytes=interleave)})
+    row = pick(probe(build_topology(spec, layout_cache)), "own slice", op, 1 << 20)
+    assert 0.93 * 256 < row.bandwidth_gbs < 256
 
 
 def test_slow_channels_are_the_bottleneck(layout_cache):
@@ -149,6 +160,9 @@ def test_slow_channels_are_the_bottleneck(layout_cache):
         small_spec({"hbm": HbmSpec(channels=16, interleave_bytes=64, channel_bw_gbs=5)}),
         small_spec({"hbm": HbmSpec(channels=8, interleave_bytes=2048)}),
         small_spec({"hbm": HbmSpec(channels=8, interleave_bytes=2048, channel_bw_gbs=3)}),
+        small_spec({"hbm": HbmSpec(interleave_bytes=8192)}, dma(burst_bytes=3000)),
+        small_spec({"hbm": HbmSpec(interleave_bytes=2048, to_router_bw_gbs=500)}),
+        replace(small_spec(), system=replace(TopologySpec().system, pcie_bw_gbs=400)),
         small_spec({"hbm": HbmSpec(channels=1, access_ns=0)}, dma(burst_bytes=1024)),
         small_spec(pe=dma(burst_bytes=1 << 16, setup_ns=0, to_router_bw_gbs=40)),
         small_spec(pe=dma(burst_bytes=5000)),

@@ -88,7 +88,7 @@ def test_details_name_the_kernel_line_that_issued_the_op(session):
     session.goto_time(session.launch_window()[1])
     details = session.details(session.cursor)
     source = session.source(session.cursor)
-    assert details.site == f"kernbench/benches/matmul.py:{source.line}"
+    assert details.row.site == f"kernbench/benches/matmul.py:{source.line}"
     assert details.call == "composite"
     assert "tl.composite(" in source.text[source.line - 1]
     assert source.function == "matmul_kernel"

@@ -10,6 +10,7 @@ from kernbench.runtime_api.registry import (
     bench,
     bind_params,
     find_bench,
+    one_of,
 )
 
 ENTRY = Bench("b", "", print, {"m": 4, "f": 0.5, "flag": False, "dtype": "f16", "pes": None})
@@ -121,6 +122,12 @@ def test_sizes_start_at_one():
     at_least_one(m=1, pes=None)
     with pytest.raises(UsageError, match="n=0: must be at least 1"):
         at_least_one(m=1, n=0)
+
+
+def test_a_choice_is_one_of_the_valid_ones():
+    one_of(("ref", "load"), variant="load")
+    with pytest.raises(UsageError, match="variant=lod: valid: ref, load"):
+        one_of(("ref", "load"), variant="lod")
 
 
 def test_registering_needs_defaults():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kernbench.components.builtin.pe_gemm import PeGemm
 from kernbench.errors import KernbenchError, KernelError, UsageError
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
@@ -96,6 +97,70 @@ def test_a_run_that_never_began_leaves_nothing(tmp_path):
 def test_a_trace_that_cannot_be_written_is_a_clear_error(tmp_path):
     with pytest.raises(KernbenchError, match=r"run\.msgpack"):
         run_bench("matmul", params=SMALL, trace=tmp_path / "none" / "run.msgpack")
+
+
+def test_an_interrupted_run_leaves_a_trace_up_to_there(tmp_path, monkeypatch):
+    def stop(self, *args):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "run.msgpack"
+    monkeypatch.setattr(PeGemm, "run", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run_bench("matmul", params=SMALL, trace=path)
+    trace = Trace.open(path)
+    assert trace.end["error"] == "KeyboardInterrupt"
+    assert stopped.value.__notes__ == [f"trace up to {trace.end_ns:,.0f} ns: kernbench-tui {path}"]
+    assert [op.op_name for op in trace.ops][:2] == ["host_write", "host_write"]
+
+
+def test_an_error_before_anything_ran_names_no_trace(tmp_path):
+    with pytest.raises(UsageError) as refused:
+        run_bench("matmul", params=SMALL | {"m": 0}, trace=tmp_path / "run.msgpack")
+    assert not hasattr(refused.value, "__notes__")
+
+
+def test_progress_is_told_of_both_phases(monkeypatch):
+    told = []
+    monkeypatch.setattr("kernbench.sim_engine.engine.PROGRESS_EVENTS", 10)
+    monkeypatch.setattr("kernbench.runtime_api.run.PHASE2_OPS", 4)
+    result = run_bench(
+        "matmul", params=SMALL | {"m": 128}, progress=lambda *args: told.append(args)
+    )
+    events = [count for _, count, unit in told if unit == "events"]
+    assert events == sorted(set(events))
+    assert events[:3] == [10, 20, 30]
+    assert "ns simulated, " in told[0][0]
+    total = len(result.op_log)
+    ops = [(text, count) for text, count, unit in told if unit == "ops"]
+    assert ops == [(f"Phase 2: {i} of {total} ops", i) for i in range(0, total, 4)]
+
+
+def test_progress_changes_nothing():
+    quiet, told = (run_bench("matmul", params=SMALL, progress=p) for p in (None, lambda *_: None))
+    assert (quiet.end_ns, quiet.report) == (told.end_ns, told.report)
+
+
+def test_fields_of_the_topology_are_overridden():
+    def end_ns(**spec):
+        return run_bench("matmul", params=SMALL, spec=spec, verify=False).end_ns
+
+    assert end_ns(**{"pe.clock_ghz": 2}) < end_ns()
+
+
+def test_verifying_needs_the_data():
+    with pytest.raises(UsageError, match="--no-data and --verify"):
+        run_bench("matmul", params=SMALL, data=False)
+
+
+def test_memory_errors_are_warnings_if_asked(tmp_path):
+    path = tmp_path / "run.msgpack"
+    with pytest.raises(KernelError, match="never written"):
+        run_bench("fault_never_written")
+    result = run_bench("fault_never_written", trace=path, warn_memory=True)
+    trace = Trace.open(path)
+    assert result.report.by_tensor()[0].nans == (64, 0)  # 0xFF in every byte, in Phase 2 too
+    assert trace.header["warn_memory"] is True
+    assert [text.level for text in trace.texts] == ["warning"]
 
 
 def test_collectives_cannot_be_configured(tmp_path):

@@ -7,12 +7,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import kernbench.sim_engine.engine as engine_module
 from kernbench.benches.matmul import run as matmul
 from kernbench.common.messages import NO_CMD
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.builtin.m_cpu import MCpu
+from kernbench.components.builtin.pe_math import PeMath
 from kernbench.errors import DeadlockError
 from kernbench.runtime_api import DPPolicy
+from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.accesses import accesses
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologySpec, build_topology
@@ -350,8 +353,88 @@ def test_what_can_never_go_on_is_a_deadlock_that_names_it(simulate):
         simulate(bench)
 
 
+class StuckMath(PeMath):
+    """Never ends."""
+
+    def run(self, env, msg):
+        yield env.event()
+
+
+def test_a_deadlock_names_each_kernel_and_the_line_that_it_is_blocked_at(layout_cache, simulate):
+    def stuck(ptr, tl):
+        x = tl.exp(tl.load(ptr, (2,)))
+        if tl.program_id(0) == 0:
+            tl.wait(x)
+
+    def bench(torch):
+        everywhere = DPPolicy(num_cubes=1, num_pes=2)
+        torch.launch("k", stuck, torch.zeros((2,), dp=everywhere))
+
+    line = stuck.__code__.co_firstlineno
+    components = replace(ComponentsSpec(), pe_math=ComponentSpec(f"{__name__}:StuckMath"))
+    graph = build_topology(TopologySpec(components=components), layout_cache)
+    with pytest.raises(DeadlockError) as caught:
+        simulate(bench, graph=graph)
+    first, *waiters = str(caught.value).partition("still waiting: ")[2].split("; ")
+    assert first.startswith("launch k at tests/")
+    assert [w.partition(" since ")[0].rpartition("/")[2] for w in waiters] == [
+        f"test_engine.py:{line + 3}"
+    ] * 2
+    assert {w.partition(" at ")[0] for w in waiters} == {
+        "sip0.cube0.pe0.pe_cpu: wait",
+        "sip0.cube0.pe1.pe_cpu: exit",
+    }
+    assert all(float(w.partition(" since ")[2].split()[0]) > 0 for w in waiters)
+
+
 def test_the_place_of_an_address(small):
     engine = GraphEngine(small)
     slice_bytes = 48 * 2**30 // 8
     addr = PhysAddr.pe_hbm_addr(1, 0, 5, 100, slice_bytes).encode()
     assert engine.place_of(addr) == (1, 0, 5)
+
+
+def test_progress_is_told_time_ops_and_events_and_changes_nothing(simulate, small, monkeypatch):
+    monkeypatch.setattr(engine_module, "PROGRESS_EVENTS", 100)
+    told = []
+    engine = GraphEngine(small)
+    engine.progress = lambda *what: told.append(what)
+    engine.run(lambda _: matmul_bench(Torch(engine)))
+    assert [events for _, _, events in told] == [100 * (i + 1) for i in range(len(told))]
+    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(told))
+    assert 0 < told[-1][1] <= len(engine.op_log)
+    assert engine.env.now == simulate(matmul_bench).engine.env.now
+
+
+def test_an_interrupt_comes_out_as_it_is_with_all_that_was_recorded(small, events, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine_module, "PROGRESS_EVENTS", 3000)
+    engine = GraphEngine(small, recorder=events)
+    engine.progress = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(lambda _: matmul_bench(Torch(engine)))
+    assert [row for row, *_ in events.of("op")] == list(range(len(engine.op_log)))
+    assert engine.op_log
+    engine.progress = None
+    engine.drain()  # it can even go on
+    assert engine.env.now > max(r.t_end for r in engine.op_log) - 1
+
+
+class InterruptedMath(PeMath):
+    """Somebody presses Ctrl-C while it works."""
+
+    def run(self, env, msg):
+        yield env.timeout(1.0)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_inside_a_component_is_not_swallowed(layout_cache, simulate, events):
+    def bench(torch):
+        torch.launch("k", lambda ptr, tl: tl.exp(tl.load(ptr, (2,))), torch.zeros((2,)))
+
+    components = replace(ComponentsSpec(), pe_math=ComponentSpec(f"{__name__}:InterruptedMath"))
+    graph = build_topology(TopologySpec(components=components), layout_cache)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(bench, graph=graph, recorder=events)

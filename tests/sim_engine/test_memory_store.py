@@ -251,3 +251,25 @@ def test_a_store_behaves_as_a_dict_of_bytes(steps):
         check(fork, then)
     for data, raw in written:
         assert data.tobytes() == raw, "a stored array was mutated"
+
+
+def test_with_a_fill_bytes_never_written_are_that_byte():
+    store = MemoryStore(fill=0xFF)
+    store.write("hbm", 8, counting(4))
+    assert store.view("hbm", 6, (8,), "u8").tolist() == [255, 255, 0, 1, 2, 3, 255, 255]
+    assert np.isnan(store.view("tcm", 0, (2, 2), "f16")).all()
+    fork = store.snapshot()
+    assert fork.view("hbm", 0, (1,), "u16").tolist() == [65535]
+    assert store.extents("hbm")[0][0] == 8
+
+
+@pytest.mark.parametrize(
+    ("addr", "count", "gap"), [(8, 8, None), (8, 9, 16), (7, 2, 7), (12, 24, 16), (40, 0, None)]
+)
+def test_the_first_byte_never_written_is_found(addr, count, gap):
+    store = MemoryStore(fill=0xFF)
+    store.write("hbm", 8, counting(4))
+    store.write("hbm", 12, counting(4))
+    store.write("hbm", 32, counting(8))
+    assert store.gap("hbm", addr, count) == gap
+    assert store.written("hbm", addr, count) == (gap is None)

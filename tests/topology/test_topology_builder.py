@@ -61,7 +61,7 @@ def machine(sips=2, w=4, h=4, pes=8, ios=1):
 def test_a_file_and_no_file_make_the_machine_they_say(tmp_path, graph):
     file = tmp_path / "small.yaml"
     file.write_text("system: {sips: {count: 1}}\nsip: {cube_mesh: {w: 1, h: 2}}\n")
-    small = load_topology(str(file), tmp_path)
+    small = load_topology(str(file), cache_dir=tmp_path)
     assert (small.spec.system.sips.count, small.spec.sip.cube_mesh.h) == (1, 2)
     assert graph.spec == TopologySpec()
     assert small.hash != graph.hash
@@ -225,7 +225,7 @@ def test_a_place_without_a_node_is_a_routing_error(graph):
 def test_a_component_of_the_spec_is_the_nodes_implementation(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("components: {pe_gemm: {impl: 'mine:Gemm'}}\n")
-    nodes = load_topology(file, tmp_path).nodes.values()
+    nodes = load_topology(file, cache_dir=tmp_path).nodes.values()
     assert {n.impl for n in nodes if n.type == "pe_gemm"} == {"mine:Gemm"}
     assert {n.impl for n in nodes if n.type == "router"} == {"transit"}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import kernbench.topology.spec as spec_module
 from kernbench.errors import TopologyError
-from kernbench.topology import TopologySpec, build_topology, load_spec
+from kernbench.topology import TopologySpec, build_topology, load_spec, load_topology
 from kernbench.topology.spec import ComponentSpec, CubeSpec, HbmSpec, PeSpec
 
 SHIPPED = Path(spec_module.__file__).parents[1] / "configs" / "topology.yaml"
@@ -189,3 +189,45 @@ def test_no_text_raises_anything_else(tmp_path_factory, text):
 def test_a_spec_made_in_code_is_checked_as_a_file_is(tmp_path, cube, field):
     with pytest.raises(TopologyError, match=f"^{field}"):
         build_topology(TopologySpec(cube=cube), tmp_path)
+
+
+def test_an_override_is_a_dotted_path_or_any_unique_end_of_one(tmp_path):
+    file = tmp_path / "machine.yaml"
+    file.write_text("pe: {clock_ghz: 3, gemm: {rows: 8}}\n")
+    given = {"pe.clock_ghz": 2, "gemm.cols": 32, "lanes": 7, "system.pcie_bw_gbs": "1e2"}
+    spec = load_spec(file, given)
+    assert (spec.pe.clock_ghz, spec.pe.gemm.rows, spec.pe.gemm.cols) == (2.0, 8, 32)
+    assert (spec.pe.math.lanes, spec.system.pcie_bw_gbs) == (7, 100.0)
+    assert repr(load_spec(None, {"clock_ghz": 1})) == repr(TopologySpec())
+
+
+def test_an_override_of_the_shipped_machine_is_built(layout_cache):
+    given = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1, "pe_gemm.impl": "transit"}
+    graph = load_topology(overrides=given, cache_dir=layout_cache)
+    assert {n.sip for n in graph.nodes.values()} == {-1, 0}
+    assert {n.impl for n in graph.nodes.values() if n.type == "pe_gemm"} == {"transit"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"clok_ghz": 2}, r"^--spec clok_ghz: unknown field; valid are: .*pe\.clock_ghz"),
+        ({"pe": 2}, r"^--spec pe: unknown field; valid are: "),
+        ({"rows": 2}, r"^--spec rows: could be any of cube.mesh.rows, .*pe.gemm.rows; give more"),
+        ({"clock_ghz": "fast"}, r"^--spec clock_ghz: must be a number .*, not 'fast'"),
+        ({"clock_ghz": True}, r"^--spec clock_ghz: must be a number .*, not True"),
+        ({"gemm.rows": 1.5}, r"^--spec gemm.rows: must be a whole number .*, not 1.5"),
+        ({"gemm.rows": [1]}, r"^--spec gemm.rows: must be a whole number .*, not \[1\]"),
+        ({"sips.topology": "ring"}, r"^--spec sips.topology: must be one of ring_1d"),
+        ({"pes": 4}, r"^--spec pes, cube.memory_map.slices_per_cube: 8 HBM slices for 4 PEs"),
+    ],
+)
+def test_a_wrong_override_is_named_as_it_was_given(given, says):
+    with pytest.raises(TopologyError, match=says):
+        load_spec(None, given)
+
+
+def test_an_override_that_does_not_fit_a_file_names_both(load, tmp_path):
+    load("cube:\n  memory_map:\n    slices_per_cube: 8\n")
+    with pytest.raises(TopologyError, match=r"^--spec pes, .*machine\.yaml:3: cube\.memory_map"):
+        load_spec(tmp_path / "machine.yaml", {"pes": 4})

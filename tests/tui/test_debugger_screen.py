@@ -115,6 +115,17 @@ async def test_zoom_pan_and_fit(drive) -> None:
         assert (timeline.t0, timeline.t1) == fitted
 
 
+async def test_the_timeline_follows_the_last_op_no_further_than_the_end_of_the_run(
+    session, drive
+) -> None:
+    session.goto(0)
+    async with drive(80, 24, "1", "+", "+", "G") as pilot:
+        timeline = pilot.app.debugger.panes[1]
+        span = timeline.t1 - timeline.t0
+        assert timeline.t0 <= session.time < timeline.t1
+        assert timeline.t1 == pytest.approx(timeline.end + span / 50)
+
+
 async def test_enter_on_a_component_goes_to_its_op(session, drive) -> None:
     session.goto(40)
     async with drive(80, 24, "1", "j", "enter"):

@@ -59,9 +59,9 @@ class MemoryPane(Pane):
     def _entry(self, entry: MemoryEntry, wide: int) -> str:
         ago = self.session.cursor - (entry.writer or 0)
         written = "never" if entry.writer is None else f"op {entry.writer} ({ago} ago)"
-        shape = "x".join(map(str, entry.shape))
-        place = f"{clip(_name(entry), wide, self.glyphs)} {entry.space:<5} {entry.addr:>#14x}"
-        return f"{place} {entry.dtype:<5} {shape:<11} {written}"
+        shard, name = entry.shard, clip(_name(entry), wide, self.glyphs)
+        shape = "x".join(map(str, shard.shape))
+        return f"{name} {shard.space:<5} {shard.addr:>#14x} {shard.dtype:<5} {shape:<11} {written}"
 
     def _numbers(self, view: TensorView, width: int, height: int) -> list[Line]:
         values, written, changed = flat2(view.values), flat2(view.written), flat2(view.changed)
@@ -90,4 +90,4 @@ class MemoryPane(Pane):
 
 
 def _name(entry: MemoryEntry) -> str:
-    return entry.tensor if "@" in entry.tensor else f"{entry.tensor}.{entry.shard}"
+    return entry.tensor if "@" in entry.tensor else f"{entry.tensor}.{entry.shard.index}"

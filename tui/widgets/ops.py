@@ -69,7 +69,7 @@ class OpsPane(Pane):
         text = source.text[source.line - 1].strip() if 0 < source.line <= len(source.text) else ""
         rows = [(f"{facts.row.name} in lane {facts.slot}", "bold")]
         rows.append((f"{facts.row.t_start:.3f} to {facts.row.t_end:.3f} ns", ""))
-        rows += [(f"#{facts.cmd} {facts.call}, {facts.site}", ""), (f"> {text}", "bold")]
+        rows += [(f"#{facts.cmd} {facts.call}, {facts.row.site}", ""), (f"> {text}", "bold")]
         for node, reason, t0, t1, holder in facts.waits:
             until = f", until op {holder}" if holder >= 0 else ""
             rows.append((f"waited {t1 - t0:.2f} ns: {reason} at {node}{until}", "mark"))

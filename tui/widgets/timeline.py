@@ -65,10 +65,11 @@ class TimelinePane(Pane):
         return True
 
     def follow(self) -> None:
-        """Keep the cursor's time in view."""
+        """Keep the cursor's time in view, and no more beyond the end of the run than an edge."""
         t, span = self.session.time, self.t1 - self.t0
         if self.session.cursor >= 0 and not self.t0 <= t < self.t1:
-            self.t0, self.t1 = t - span / 4, t + 3 * span / 4
+            self.t0 = max(min(t - span / 4, self.end - 49 * span / 50), -span / 50)
+            self.t1 = self.t0 + span
         super().follow()
 
     def enter(self) -> str | None:

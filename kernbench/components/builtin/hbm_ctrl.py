@@ -1,36 +1,31 @@
-"""HBM controller of one PE's slice: pseudo-channels that address bits pick, each with its own
-``avail`` time.
-"""
+"""HBM controller of one PE's slice: pseudo-channels with an ``avail`` time each."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from kernbench.common.messages import MsgBase
-from kernbench.components.base import MemoryEndpoint, Sim
+from kernbench.components.base import MemoryEndpoint, Service, Sim
 from kernbench.topology.graph import Node
 
 
 class HbmCtrl(MemoryEndpoint):
-    """``channels`` pseudo-channels of ``channel_bw_gbs``, interleaved by ``interleave_bytes``."""
+    """Address bits pick the channel: ``interleave_bytes`` in a row lie on one."""
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
         self.hbm = sim.graph.spec.cube.hbm
+        self.parallel_bytes = self.hbm.interleave_bytes * self.hbm.channels
         self._avail = [0.0] * self.hbm.channels
         self._holder: list[MsgBase | None] = [None] * self.hbm.channels
 
-    def burst(
-        self, now: float, addr: int, nbytes: int, owner: MsgBase
-    ) -> tuple[float, float, float]:
-        """A burst takes each channel that it covers for its bytes there; it is whole with the
-        last.
-        """
+    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
+        """It takes each channel that it covers for its bytes there; whole with the last."""
         hbm, avail, holders = self.hbm, self._avail, self._holder
         start = end = now
         blocker: MsgBase | None = None
-        period = hbm.interleave_bytes * hbm.channels
-        for channel, share in _shares(addr % period, nbytes, hbm.interleave_bytes, hbm.channels):
+        first = addr % self.parallel_bytes
+        for channel, share in _shares(first, nbytes, hbm.interleave_bytes, hbm.channels):
             begin = avail[channel]
             if begin < now:
                 begin = now

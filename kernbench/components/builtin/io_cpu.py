@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import simpy
 
-from kernbench.common.messages import LaunchMsg, Transaction
+from kernbench.common.messages import LaunchMsg
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 
 
 class IoCpu(ComponentBase):
-    """Fans out; its own time is the overhead that the launch's header has paid."""
+    """Fans out to all at once; its own time is the overhead that the launch's header has paid."""
 
     serves = (LaunchMsg,)
 
-    def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
-        """Send to all cubes at once; the launch does not wait here for them."""
-        for cube in sorted({cube for sip, cube, _ in msg.pes if sip == self.node.sip}):
-            env.process(self._deliver(env, msg, self.sim.resolver.find_m_cpu(self.node.sip, cube)))
-        yield env.timeout(0)
+    def targets(self, msg: LaunchMsg) -> list[str]:
+        """The nodes that it hands ``msg`` on to."""
+        sip = self.node.sip
+        cubes = sorted({place[1] for place in msg.pes if place[0] == sip})
+        return [self.sim.resolver.find_m_cpu(sip, cube) for cube in cubes]
 
-    def _deliver(self, env: simpy.Environment, msg: LaunchMsg, m_cpu: str) -> Process:
-        path = self.sim.router.route("node", self.node.id, m_cpu)
-        yield from self.sim.transfer(Transaction(path=path, nbytes=LAUNCH_BYTES, owner=msg))
-        yield from self.sim.component(m_cpu)._forward_txn(env, msg)
+    def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
+        """Send; the launch does not wait here for its targets."""
+        for node_id in self.targets(msg):
+            env.process(self.sim.deliver(msg, self.node.id, node_id, LAUNCH_BYTES))
+        yield env.timeout(0)

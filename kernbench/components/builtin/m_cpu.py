@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import simpy
-
-from kernbench.common.messages import LaunchMsg, Transaction
-from kernbench.components.base import ComponentBase, Process
-from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
+from kernbench.common.messages import LaunchMsg
+from kernbench.components.builtin.io_cpu import IoCpu
 
 
-class MCpu(ComponentBase):
-    """Fans out; its own time is the overhead that the launch's header has paid."""
+class MCpu(IoCpu):
+    """Fans out as an IO CPU does, to PEs."""
 
-    serves = (LaunchMsg,)
-
-    def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
-        """Send to all PEs at once; the launch does not wait here for them."""
+    def targets(self, msg: LaunchMsg) -> list[str]:
+        """The nodes that it hands ``msg`` on to."""
         here = (self.node.sip, self.node.cube)
-        for sip, cube, pe in msg.pes:
-            if (sip, cube) == here:
-                pe_cpu = self.sim.graph.at(sip, cube, pe, "pe_cpu")
-                env.process(self._deliver(env, msg, pe_cpu))
-        yield env.timeout(0)
-
-    def _deliver(self, env: simpy.Environment, msg: LaunchMsg, pe_cpu: str) -> Process:
-        path = self.sim.router.route("node", self.node.id, pe_cpu)
-        yield from self.sim.transfer(Transaction(path=path, nbytes=LAUNCH_BYTES, owner=msg))
-        yield from self.sim.component(pe_cpu)._forward_txn(env, msg)
+        return [self.sim.graph.at(*pe, "pe_cpu") for pe in msg.pes if pe[:2] == here]

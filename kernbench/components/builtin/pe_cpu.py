@@ -7,7 +7,6 @@ from __future__ import annotations
 import simpy
 
 from kernbench.common.messages import NO_CMD, LaunchMsg
-from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_mmu import PeMmu
 from kernbench.components.builtin.pe_scheduler import PeScheduler
@@ -31,14 +30,11 @@ class PeCpu(ComponentBase):
             self.sim.events.text(env.now, NO_CMD, "warning", text)
         msg.t_start = env.now
         msg.t_first_start = min(msg.t_first_start, env.now)
-        yield from self._execute_kernel(env, msg)
+        runner = KernelRunner(self._context(env, msg))
+        yield from runner.run(env, msg.kernel, msg.args, self.sim.store)
         msg.remaining -= 1
         if msg.remaining == 0:
             msg.done.succeed()
-
-    def _execute_kernel(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
-        ctx = self._context(env, msg)
-        yield from KernelRunner(ctx).run(env, msg.kernel, msg.args, ctx.store)
 
     def _context(self, env: simpy.Environment, msg: LaunchMsg) -> KernelContext:
         sim, node = self.sim, self.node
@@ -47,25 +43,16 @@ class PeCpu(ComponentBase):
             raise KernelError(
                 f"{node.id}: impl of pe_mmu and pe_scheduler must subclass the built-in ones"
             )
-        pe = sim.graph.spec.pe
-        scratch = PhysAddr.pe_tcm_addr(node.sip, node.cube, node.pe, 0).encode()
         return KernelContext(
             env=env,
-            pe=node.id,
-            place=(node.sip, node.cube, node.pe),
-            programs=msg.programs,
-            launch=msg.launch,
-            kernel=msg.name,
-            issue_ns=pe.cpu.issue_cycles / pe.clock_ghz,
-            cycle_ns=1 / pe.clock_ghz,
-            scratch_addr=scratch,
-            scratch_bytes=int(pe.tcm.size_kib * 1024),
-            default_tile=(pe.tile.m, pe.tile.n, pe.tile.k),
-            store=sim.store,
+            node=node,
+            spec=sim.graph.spec.pe,
+            msg=msg,
             pending=sim.pending,
             events=sim.events,
             sites=sim.sites,
             commands=sim.commands,
             dispatch=scheduler.dispatch,
             translate=mmu.translate,
+            describe=sim.pages.describe,
         )

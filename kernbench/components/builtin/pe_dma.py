@@ -6,6 +6,7 @@ along the path, the access, and data back on the reversed path.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import simpy
@@ -32,9 +33,8 @@ class PeDma(ComponentBase):
         super().__init__(node, sim)
         self._dma = sim.graph.spec.pe.dma
         self.slots = self._dma.outstanding
-        memory = sim.graph.spec.cube.memory_map
-        slice_bytes = memory.hbm_total_gb * (1 << 30) // memory.slices_per_cube
         # no two memories lie in one block of this size: every boundary is a multiple of it
+        slice_bytes = sim.graph.spec.cube.memory_map.slice_bytes
         self._block = min(slice_bytes & -slice_bytes, PE_WINDOW)
         self._paths: dict[int, tuple[str, ...]] = {}
 
@@ -45,26 +45,34 @@ class PeDma(ComponentBase):
         return _READ if isinstance(msg, DmaReadCmd) else _WRITE
 
     def run(self, env: simpy.Environment, msg: MsgBase) -> Process:
-        """Set-up, then every transfer of the command; several reads of one command go side by
-        side.
-        """
+        """Set-up, the reads of the command side by side, then its write."""
         yield env.timeout(self._dma.setup_ns)
+        reads: Iterable[tuple[int, int]] = ()  # address and bytes
+        write: tuple[int, int] | None = None
         if isinstance(msg, TileToken):
             params = msg.stage.params
             if msg.stage.stage_type is StageType.DMA_WRITE:
-                yield from self._write(msg, params["addrs"][0], params["sizes"][0])
+                write = (params["addrs"][0], params["sizes"][0])
             else:
-                pairs = zip(params["addrs"], params["sizes"], strict=True)
-                reads = [self._read(msg, addr, size) for addr, size in pairs]
-                for read in reads:  # noqa: UP028 (SimPy sends values; a list takes none)
-                    yield read
-        elif isinstance(msg, DmaReadCmd):
-            yield self._read(msg, msg.src.addr, msg.src.nbytes)
+                reads = zip(params["addrs"], params["sizes"], strict=True)
         else:
-            assert isinstance(msg, DmaWriteCmd)
-            if msg.src.space == "hbm":
-                yield self._read(msg, msg.src.addr, msg.src.nbytes)
-            yield from self._write(msg, msg.dst_addr, msg.src.nbytes)
+            assert isinstance(msg, DmaReadCmd | DmaWriteCmd)
+            if msg.src.space == "hbm" or isinstance(msg, DmaReadCmd):
+                reads = [(msg.src.addr, msg.src.nbytes)]
+            if isinstance(msg, DmaWriteCmd):
+                write = (msg.dst_addr, msg.src.nbytes)
+        for read in [self._read(msg, *piece) for piece in reads]:  # noqa: UP028 (a list takes none)
+            yield read
+        if write is not None:
+            addr, nbytes = write
+            burst = self._dma.burst_bytes
+            data = Transaction(self._path(addr), nbytes, msg, burst, dst_addr=addr)
+            yield from self.sim.transfer(data)
+
+    def _read(self, msg: MsgBase, addr: int, nbytes: int) -> simpy.Event:
+        path, burst = self._path(addr), self._dma.burst_bytes
+        request = Transaction(path, REQUEST_BYTES, msg)
+        return self.sim.read(request, Transaction(path[::-1], nbytes, msg, burst, src_addr=addr))
 
     def _path(self, addr: int) -> tuple[str, ...]:
         path = self._paths.get(addr // self._block)
@@ -73,25 +81,3 @@ class PeDma(ComponentBase):
             path = self.sim.router.route("pe", self.node.id, node)
             self._paths[addr // self._block] = path
         return path
-
-    def _read(self, msg: MsgBase, addr: int, nbytes: int) -> simpy.Event:
-        path = self._path(addr)
-        request = Transaction(path=path, nbytes=REQUEST_BYTES, owner=msg)
-        data = Transaction(
-            path=path[::-1],
-            nbytes=nbytes,
-            owner=msg,
-            burst_bytes=self._dma.burst_bytes,
-            src_addr=addr,
-        )
-        return self.sim.read(request, data)
-
-    def _write(self, msg: MsgBase, addr: int, nbytes: int) -> Process:
-        data = Transaction(
-            path=self._path(addr),
-            nbytes=nbytes,
-            owner=msg,
-            burst_bytes=self._dma.burst_bytes,
-            dst_addr=addr,
-        )
-        yield from self.sim.transfer(data)

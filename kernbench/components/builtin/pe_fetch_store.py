@@ -1,6 +1,4 @@
-"""FETCH and STORE of tiles: TCM to the array and back, at the bandwidth of the TCM's two
-channels.
-"""
+"""FETCH and STORE of tiles: TCM to the array and back, at the bandwidth of the TCM."""
 
 from __future__ import annotations
 

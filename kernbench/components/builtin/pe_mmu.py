@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kernbench.common.phys_addr import VA_BASE
 from kernbench.components.base import ComponentBase
 from kernbench.errors import AddressError
+from kernbench.triton_emu.calls import Piece
 
 Place = tuple[int, int, int]  # sip, cube, pe
 
@@ -28,15 +29,6 @@ class Mapping:
     copies: tuple[tuple[Place, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One physical piece of a virtual range: where it starts in the range, where it lies."""
-
-    offset: int
-    nbytes: int
-    addr: int
-
-
 class PageTable:
     """All mapped ranges by address; they never overlap."""
 
@@ -47,48 +39,64 @@ class PageTable:
         """Map one more range."""
         insort(self._mappings, mapping)
 
-    def find(self, va: int) -> Mapping | None:
-        """The mapping that holds ``va``."""
-        at = bisect_right(self._mappings, va, key=lambda m: m.va) - 1
-        if at >= 0 and va < self._mappings[at].va + self._mappings[at].nbytes:
-            return self._mappings[at]
-        return None
+    def find(self, va: int, past_end: bool = False) -> tuple[Mapping, int] | None:
+        """The mapping that holds ``va``, and how many bytes it has from there on.
 
-    def nearest(self, va: int) -> str:
-        """What lies nearest to an address that nothing is mapped at, for an error message."""
-        at = bisect_right(self._mappings, va, key=lambda m: m.va) - 1
-        around = self._mappings[max(at, 0) : at + 2]
-        ranges = [f"{m.name} [{m.va:#x}, {m.va + m.nbytes:#x})" for m in around]
-        return "; nearest: " + ", ".join(ranges) if ranges else "; nothing is mapped"
+        With ``past_end`` a mapping goes on up to the next one.
+        """
+        at = bisect_right(self._mappings, va, key=lambda m: m.va)
+        if not at:
+            return None
+        mapping = self._mappings[at - 1]
+        end = mapping.va + mapping.nbytes
+        if past_end:
+            end = self._mappings[at].va if at < len(self._mappings) else 2 * VA_BASE
+        return (mapping, end - va) if va < end else None
+
+    def describe(self, addr: int) -> str:
+        """The tensor that holds an address, virtual or physical, or the nearest to it."""
+        rows = [
+            (start, start + m.nbytes, m.name)
+            for m in self._mappings
+            for start in ([m.va] if addr >= VA_BASE else [pa for _, pa in m.copies])
+        ]
+        if not rows:
+            return "nothing is mapped"
+        low, high, name = min(rows, key=lambda row: max(row[0] - addr, addr - row[1] + 1, 0))
+        return f"{'in' if low <= addr < high else 'nearest:'} {name} [{low:#x}, {high:#x})"
 
 
 class PeMmu(ComponentBase):
     """Translates for its PE; part of the command's issue, so it costs no time of its own."""
 
-    def translate(self, va: int, nbytes: int) -> list[Piece]:
-        """The physical pieces of [va, va + nbytes); AddressError if a byte of it is not mapped."""
+    def translate(self, va: int, nbytes: int, past_end: bool = False) -> list[Piece]:
+        """The physical pieces of [va, va + nbytes); AddressError if a byte of it is not mapped.
+
+        With ``past_end`` a mapping goes on with the physical bytes behind it, up to the next one.
+        """
         pieces: list[Piece] = []
         at, end = va, va + nbytes
         while at < end:
-            mapping = self.sim.pages.find(at)
-            if mapping is None:
+            found = self.sim.pages.find(at, past_end)
+            if found is None:
                 kind = "virtual" if at >= VA_BASE else "(not a virtual address)"
                 raise AddressError(
-                    f"address {at:#x} {kind}, byte {at - va} of {nbytes}, is in no tensor"
-                    f"{self.sim.pages.nearest(at)}"
+                    f"address {at:#x} {kind}, byte {at - va} of {nbytes}, is in no tensor; "
+                    f"{self.sim.pages.describe(at)}"
                 )
-            size = min(end, mapping.va + mapping.nbytes) - at
-            pieces.append(Piece(at - va, size, self._copy(mapping) + at - mapping.va))
-            at += size
+            mapping, held = found
+            pieces.append(
+                Piece(at - va, min(held, end - at), self._copy(mapping) + at - mapping.va)
+            )
+            at += held
         return pieces
 
     def _copy(self, mapping: Mapping) -> int:
-        here = self.node
+        """Where the nearest copy is: in this PE, else cube, else SIP, else the first."""
+        here = (self.node.sip, self.node.cube, self.node.pe)
 
-        def distance(copy: tuple[Place, int]) -> tuple[bool, bool, bool, Place]:
-            sip, cube, pe = copy[0]
-            other_sip = sip != here.sip
-            other_cube = other_sip or cube != here.cube
-            return other_sip, other_cube, other_cube or pe != here.pe, copy[0]
+        def distance(copy: tuple[Place, int]) -> tuple[int, Place]:
+            shared = next((i for i in range(3) if copy[0][i] != here[i]), 3)
+            return -shared, copy[0]
 
         return min(mapping.copies, key=distance)[1]

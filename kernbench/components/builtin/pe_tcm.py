@@ -1,14 +1,12 @@
-"""TCM of a PE: scratch memory with a read and a write channel for its engines, and bursts from the
-network.
+"""TCM of a PE: scratch memory with a read and a write channel, which FETCH and STORE share.
 
-The DMA has a port of its own, whose bandwidth is that of its link; FETCH and STORE share the two
-channels.
+The DMA has a port of its own, whose bandwidth is that of its link.
 """
 
 from __future__ import annotations
 
 from kernbench.common.messages import MsgBase
-from kernbench.components.base import MemoryEndpoint, Sim
+from kernbench.components.base import MemoryEndpoint, Service, Sim
 from kernbench.components.network import Wire
 from kernbench.topology.graph import Node
 
@@ -22,8 +20,6 @@ class PeTcm(MemoryEndpoint):
         self.read_channel = Wire(tcm.read_bw_gbs, 0.0)
         self.write_channel = Wire(tcm.write_bw_gbs, 0.0)
 
-    def burst(
-        self, now: float, addr: int, nbytes: int, owner: MsgBase
-    ) -> tuple[float, float, float]:
+    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
         """No latency beyond the link's: a burst is there when its bytes are."""
         return now, 0.0, 0.0

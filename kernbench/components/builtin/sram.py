@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernbench.common.messages import MsgBase
-from kernbench.components.base import MemoryEndpoint, Sim
+from kernbench.components.base import MemoryEndpoint, Service, Sim
 from kernbench.components.network import Wire
 from kernbench.topology.graph import Node
 
@@ -16,9 +16,7 @@ class Sram(MemoryEndpoint):
         self._sram = sim.graph.spec.cube.sram
         self._port = Wire(self._sram.to_router_bw_gbs, 0.0)
 
-    def burst(
-        self, now: float, addr: int, nbytes: int, owner: MsgBase
-    ) -> tuple[float, float, float]:
+    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
         """The port is taken for the bytes of the burst."""
         start = self._port.enter(now, nbytes)
         return start, self._sram.access_ns, nbytes / self._sram.to_router_bw_gbs

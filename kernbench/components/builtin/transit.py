@@ -1,7 +1,6 @@
-"""Routers, UCIe ports and connections, the IO NoC, the switch: a passing header pays
-``overhead_ns``, no more.
+"""Routers, UCIe ports and connections, the IO NoC, the switch.
 
-A header in flight is a number in the network; no message is ever served here.
+A passing header pays ``overhead_ns`` in the network; no message is ever served here.
 """
 
 from kernbench.components.base import ComponentBase

@@ -1,0 +1,41 @@
+"""Fault: a table of ops whose exp loses the low half of its mantissa.
+
+The kernel is right, and so is the table that ``kernbench run`` executes it with. What is wrong is
+that of ``DataExecutor(log, ops=OPS)``. To be found by the debug check of that executor, which names
+the exp as the first op over its bound, and by verification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernbench.runtime_api.registry import bench
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS, Array
+
+
+def coarse_exp(x: Array) -> Array:
+    """exp(x) with 12 of its 23 bits of mantissa."""
+    return (np.exp(x, dtype=np.float32).view(np.uint32) & 0xFFFF_F800).view(np.float32)
+
+
+OPS = NUMPY_OPS | {"exp": replace(NUMPY_OPS["exp"], function=coarse_exp)}
+
+
+def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
+    """y = exp(x + x) + 1."""
+    x = tl.load(x_ptr, (n,), "f32")
+    e = tl.exp(x + x)  # fault: if OPS executes it
+    tl.store(y_ptr, e + 1.0)
+
+
+@bench(name="fault_low_bits", description="fault: an op table whose exp drops mantissa bits")
+def run(torch: Any, n: int = 256) -> None:
+    """``n`` elements on one PE."""
+    data = torch.rng.standard_normal(n).astype("f4")
+    x = torch.tensor(data, name="x")
+    y = torch.empty((n,), "f32", name="y")
+    torch.launch("low_bits", kernel, x, y, n)
+    torch.expect(y, np.exp(2 * data.astype("f8")) + 1)

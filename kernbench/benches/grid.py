@@ -1,0 +1,66 @@
+"""How the shipped benches share out their work: the PEs that take part, and the rows of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.common.dtypes import np_dtype
+from kernbench.errors import UsageError
+from kernbench.runtime_api.placement import DPPolicy
+from kernbench.runtime_api.registry import at_least_one
+
+Pes: TypeAlias = int | None  # PEs that take part: some of one cube, or whole cubes; None: all
+
+
+def share(total: int, parts: int, index: int) -> range:
+    """Part ``index`` of ``total`` rows split by ceiling, as a DPPolicy does; it may be empty."""
+    step = -(-total // parts)
+    return range(total)[index * step : (index + 1) * step]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The first ``cubes`` cubes, with their first ``pes`` PEs."""
+
+    cubes: int
+    pes: int
+
+    @classmethod
+    def of(cls, torch: Any, pes: Pes) -> Grid:
+        """``pes`` PEs of the machine, None: all; UsageError where they fill no whole cubes."""
+        spec = torch.engine.graph.spec
+        width = spec.cube.pes
+        total = spec.system.sips.count * spec.sip.cube_mesh.w * spec.sip.cube_mesh.h * width
+        at_least_one(pes=pes)
+        count = total if pes is None else pes
+        if count <= width:
+            return cls(1, count)
+        if count % width or count > total:
+            raise UsageError(
+                f"pes={pes}: valid are 1 to {width}, or a multiple of {width} up to {total}"
+            )
+        return cls(count // width, width)
+
+    def dp(self, cube: str = "row_wise", pe: str = "row_wise") -> DPPolicy:
+        """A tensor over this grid."""
+        return DPPolicy(cube, pe, self.cubes, self.pes)
+
+    @staticmethod
+    def cube(tl: Any) -> int:
+        """In a kernel: number of this PE's cube, over all SIPs."""
+        return int(tl.program_id(2) * tl.num_programs(1) + tl.program_id(1))
+
+    def rows(self, total: int, tl: Any) -> range:
+        """In a kernel: this PE's rows of a tensor that is split row_wise over cubes, then PEs."""
+        of_cube = share(total, self.cubes, self.cube(tl))
+        own = share(len(of_cube), self.pes, tl.program_id(0))
+        return of_cube[own.start : own.stop]
+
+
+def rounded(data: npt.ArrayLike, dtype: str) -> npt.NDArray[np.float64]:
+    """What ``dtype`` keeps of ``data``, in f64 for a reference."""
+    return np.asarray(data).astype(np_dtype(dtype)).astype(np.float64)

@@ -1,0 +1,67 @@
+"""A mixture of experts: each token goes to the ``top`` experts whose gates are not 0.
+
+Exercises control flow on loaded data: a PE looks at the gates of its tokens, loads the weights of
+the experts that they name, wherever those lie, and multiplies each with its tokens only. In
+its trace look at the loads of those weights, which wait for the links to the few cubes that hold
+them (the second SIP's all cross one PCIe link), and at how far apart the PEs end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.benches.grid import Grid, Pes, rounded
+from kernbench.errors import UsageError
+from kernbench.runtime_api.placement import DPPolicy
+from kernbench.runtime_api.registry import at_least_one, bench, one_of
+
+
+def moe_kernel(
+    x_ptr: Any, g_ptr: Any, y_ptr: Any, w_ptr: Any, m: int, d: int, e: int, grid: Grid, tl: Any
+) -> None:
+    """One PE's share of ``m`` tokens, expert by expert; ``w_ptr`` is memory of other PEs."""
+    rows, dtype, row_bytes = grid.rows(m, tl), x_ptr.dtype, d * x_ptr.itemsize
+    gates = tl.load(g_ptr + rows.start * e * g_ptr.itemsize, (len(rows), e), g_ptr.dtype).data
+    sums = [tl.zeros((1, d), "f32") for _ in rows]
+    for expert in np.flatnonzero(gates.any(axis=0)).tolist():
+        with tl.scope():
+            w = tl.load(w_ptr + expert * d * row_bytes, (d, d), dtype)
+            for i in np.flatnonzero(gates[:, expert]).tolist():
+                x = tl.load(x_ptr + rows[i] * row_bytes, (1, d), dtype)
+                y = tl.dot(x, w, out_dtype="f32")
+                tl.fma(y, float(gates[i, expert]), sums[i], out=sums[i])
+    for row, total in zip(rows, sums, strict=True):
+        tl.store(y_ptr + row * row_bytes, tl.cast(total, dtype))
+
+
+@bench(name="moe_route", description="mixture of experts: tokens to the experts of their gates")
+def run(
+    torch: Any,
+    tokens: int = 512,
+    d: int = 64,
+    experts: int = 8,
+    top: int = 2,
+    dtype: str = "f16",
+    pes: Pes = None,
+) -> None:
+    """The weights lie in the first PE of as many cubes as there are experts, or of all."""
+    at_least_one(tokens=tokens, d=d, experts=experts, top=top)
+    one_of(("f16", "bf16", "f32"), dtype=dtype)
+    if top > experts:
+        raise UsageError(f"top={top}: must be at most experts={experts}")
+    grid = Grid.of(torch, pes)
+    data = torch.rng.standard_normal((tokens, d))
+    weights = torch.rng.standard_normal((experts * d, d)) / np.sqrt(d)
+    logits = torch.rng.standard_normal((tokens, experts)) - np.arange(experts) / 4  # 0 is popular
+    odds = np.exp(logits) * (logits >= np.sort(logits, axis=1)[:, -top, None])
+    gates = odds / odds.sum(axis=1, keepdims=True)
+    x = torch.tensor(data, dtype, grid.dp(), name="x")
+    g = torch.tensor(gates, "f32", grid.dp(), name="gates")
+    homes = DPPolicy("row_wise", num_cubes=min(grid.cubes, experts), num_pes=1)
+    w = torch.tensor(weights, dtype, homes, name="w")
+    y = torch.empty((tokens, d), dtype, grid.dp(), name="y")
+    torch.launch("moe_route", moe_kernel, x, g, y, w.ptr, tokens, d, experts, grid)
+    each = rounded(data, dtype) @ rounded(weights, dtype).reshape(experts, d, d)
+    torch.expect(y, np.einsum("te,etd->td", rounded(gates, "f32"), each))

@@ -1,0 +1,45 @@
+"""Dependent loads: each PE follows a chain through one table that lies over all of them.
+
+Exercises latency: the address of a load is the value of the one before, so nothing overlaps. In its
+trace every load starts when the last has landed; its time is the distance to the slice that holds
+the entry, since hardly any load waits for another. With ``pes=1`` the chain never leaves the PE's
+own slice: that is the shortest load there is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.benches.grid import Grid, Pes
+from kernbench.runtime_api.registry import at_least_one, bench
+
+
+def chase_kernel(
+    out_ptr: Any, table_ptr: Any, entries: int, hops: int, grid: Grid, tl: Any
+) -> None:
+    """``hops`` loads from the entry that bears this PE's number; the last value is stored."""
+    number = grid.cube(tl) * grid.pes + tl.program_id(0)
+    at = number % entries
+    for _ in range(hops):
+        entry = tl.load(table_ptr + at * table_ptr.itemsize, (1,), "i64")
+        at = int(entry)
+    tl.store(out_ptr + number * out_ptr.itemsize, entry)
+
+
+@bench(name="pointer_chase", description="dependent loads through a table that lies over all PEs")
+def run(torch: Any, entries: int = 4096, hops: int = 16, pes: Pes = None) -> None:
+    """``entries`` of 8 bytes form one random cycle, of which each PE follows ``hops`` links."""
+    at_least_one(entries=entries, hops=hops)
+    grid = Grid.of(torch, pes)
+    order = torch.rng.permutation(entries)
+    following = np.empty(entries, np.int64)
+    following[order] = np.roll(order, -1)
+    table = torch.tensor(following, "i64", grid.dp(), name="table")
+    out = torch.empty((grid.cubes * grid.pes,), "i64", grid.dp(), name="out")
+    torch.launch("pointer_chase", chase_kernel, out, table.ptr, entries, hops, grid)
+    at = np.arange(grid.cubes * grid.pes) % entries
+    for _ in range(hops):
+        at = following[at]
+    torch.expect(out, at)

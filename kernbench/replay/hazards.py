@@ -1,0 +1,205 @@
+"""Hazards: bytes that two ops of a trace use at one time, or that nobody wrote or allocated.
+
+From intervals over the op log: no op is executed, no pair of ops met but those near in address and
+time. What only executing can show, a Phase 1 snapshot that differs, is the executor's finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.sim_engine.accesses import AccessColumns, Ints, regions
+from kernbench.sim_engine.data_executor import SnapshotFinding
+from kernbench.trace import Trace
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+LATE_WRITER = "read of bytes whose writer is in flight"
+TWO_WRITERS = "overlapping writes in flight"
+EARLY_WRITER = "write over bytes that are being read"
+NEVER_WRITTEN = "read of bytes never written"
+OUTSIDE = "access outside its allocation"
+SNAPSHOT = "Phase 1 snapshot differs from the Phase 2 value"
+_CONFLICTS = ((EARLY_WRITER, EARLY_WRITER), (LATE_WRITER, TWO_WRITERS))  # by modes, earlier first
+_HOST = ("host_write", "host_read")
+_AT_ONCE = 1 << 21  # candidate pairs in memory at one time
+_MOST = 10_000  # hazards of a kind that are told
+
+
+# kind, op, other (canonical positions; -1: none), space, addr and end of the bytes
+Found: TypeAlias = tuple[str, int, int, str, int, int]
+
+
+def conflicts(touched: AccessColumns, begins: Floats, ends: Floats, lane: Ints) -> list[Found]:
+    """Accesses that overlap in bytes and in time, one of them a write.
+
+    ``begins`` and ``ends`` are each access's, ns; those of one ``lane`` >= 0 are in order. Of two
+    that begin at once the one of the lower op is the earlier.
+    """
+    low, high, found = touched.addr, touched.addr + touched.nbytes, list[Ints]()
+    for a, b in _near(touched, begins, ends):
+        real = np.maximum(low[a], low[b]) < np.minimum(high[a], high[b])
+        real &= (touched.row[a] != touched.row[b]) & ((lane[a] < 0) | (lane[a] != lane[b]))
+        found.append(np.stack([b[real], a[real]]))
+        if sum(pairs.shape[1] for pairs in found) > _MOST:
+            break
+    pairs = np.unique(np.concatenate(found, axis=1), axis=1).T if found else ()
+    return [
+        (
+            _CONFLICTS[touched.mode[a]][touched.mode[b]],
+            int(touched.row[b]),
+            int(touched.row[a]),
+            touched.spaces[touched.space[b]],
+            int(max(low[a], low[b])),
+            int(min(high[a], high[b])),
+        )
+        for b, a in pairs
+    ]
+
+
+def _near(touched: AccessColumns, begins: Floats, ends: Floats) -> Iterator[tuple[Ints, Ints]]:
+    """(earlier, later) accesses that overlap in time and share a granule of the larger's size."""
+    n, low, last = len(touched.row), touched.addr, touched.addr + touched.nbytes - 1
+    turn, by_time = np.empty(n, np.int64), np.argsort(begins, kind="stable")
+    turn[by_time] = np.arange(n)
+    until = np.searchsorted(begins[by_time], ends)  # the turn of the first that begins too late
+    level = -(-np.frexp(touched.nbytes.astype(np.float64))[1] // 4)
+    for at in np.unique(level).tolist():
+        small, size = np.flatnonzero(level <= at), 16**at
+        across = small[last[small] // size > low[small] // size]  # at most two granules each
+        who = np.concatenate([small, across])
+        granule = np.concatenate([low[small], last[across]]) // size * len(touched.spaces)
+        granule += touched.space[who]
+        _, place = np.unique(granule, return_inverse=True)
+        large, writes = level[who] == at, touched.mode[who] == 1
+        worth = (np.bincount(place, large) > 0) & (np.bincount(place, writes) > 0)
+        kept = np.flatnonzero(worth[place])
+        kept = kept[np.argsort(place[kept] * (n + 1) + turn[who[kept]])]
+        who, large, writes, keys = who[kept], large[kept], writes[kept], place[kept] * (n + 1)
+        keys, stop = keys + turn[who], keys + until[who]
+        for these, those in ((large, large | True), (~large, large)):
+            for early, late in ((these & writes, those), (these & ~writes, those & writes)):
+                first, later = np.flatnonzero(early), np.flatnonzero(late)
+                lows = np.searchsorted(keys[later], keys[first], side="right")
+                highs = np.searchsorted(keys[later], stop[first])
+                for a, b in _expanded(lows, highs):
+                    yield who[first[a]], who[later[b]]
+
+
+def _expanded(lows: Ints, highs: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """(i, j) for every j in lows[i]..highs[i] - 1, so many at a time."""
+    counts = np.maximum(highs - lows, 0)
+    batch = (np.cumsum(counts) - counts) // _AT_ONCE
+    busy = np.flatnonzero(counts)
+    for rows in np.split(busy, np.flatnonzero(np.diff(batch[busy])) + 1):
+        mine = counts[rows]
+        firsts = np.repeat(lows[rows] - np.cumsum(mine) + mine, mine)
+        yield np.repeat(rows, mine), firsts + np.arange(mine.sum())
+
+
+def never_written(touched: AccessColumns) -> list[Found]:
+    """Reads of bytes that no op before has written: the first such byte to the end of its gap."""
+    base = touched.space << 52  # addresses are of 51 bits
+    points, cells = np.unique(
+        [base + touched.addr, base + touched.addr + touched.nbytes], return_inverse=True
+    )
+    low, high = cells.reshape(2, -1)
+    level = np.frexp((high - low).astype(np.float64))[1] - 1  # 2**level <= cells touched
+    levels, write, none = range(int(level.max(initial=0)) + 1), touched.mode == 1, 1 << 62
+    first = np.full(len(points), none)  # the first op that wrote a cell, by runs of 2**k cells
+    for k in reversed(levels):
+        mine = write & (level == k)
+        np.minimum.at(first, low[mine], touched.row[mine])
+        np.minimum.at(first, high[mine] - (1 << k), touched.row[mine])
+        if k:
+            half, shorter = 1 << (k - 1), first.copy()
+            np.minimum(shorter[half:], first[:-half], out=shorter[half:])
+            first = shorter
+    latest, runs = np.zeros(len(low), np.int64), first
+    for k in levels:
+        mine = ~write & (level == k)
+        latest[mine] = np.maximum(runs[low[mine]], runs[high[mine] - (1 << k)])
+        runs = np.maximum(runs[: -(1 << k)], runs[1 << k :])
+    found = []
+    for i in np.flatnonzero(~write & (latest >= touched.row))[:_MOST].tolist():
+        op, bad = int(touched.row[i]), first[low[i] : high[i]] >= touched.row[i]
+        start = int(np.argmax(bad))
+        stop = start + int(np.argmin(np.append(bad[start:], False)))
+        addr, end = (int(points[low[i] + at] - base[i]) for at in (start, stop))
+        found.append((NEVER_WRITTEN, op, -1, touched.spaces[touched.space[i]], addr, end))
+    return found
+
+
+def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
+    """Accesses that no allocation (``allocs``, of the same spaces) holds whole."""
+    starts = (allocs.space << 52) + allocs.addr
+    order = np.argsort(starts)
+    ends = np.maximum.accumulate((starts + allocs.nbytes)[order])
+    low = (touched.space << 52) + touched.addr
+    reach = np.append(-1, ends)[np.searchsorted(starts[order], low, side="right")]
+    bad = reach < low + touched.nbytes
+    return [
+        (OUTSIDE, op, -1, touched.spaces[space], addr, addr + nbytes)
+        for op, _, space, addr, nbytes in np.stack(touched[:5])[:, bad][:, :_MOST].T.tolist()
+    ]
+
+
+def find_hazards(trace: Trace, touched: AccessColumns) -> list[Found]:
+    """All hazards of a trace; ``touched`` are its accesses by canonical position.
+
+    Host ops are ordered with all others, as the runtime drains the machine around them. The bytes
+    that a dma_write writes are in flight from the issue of its command, when they become visible;
+    those that it reads, like any op's, from t_start. Of one PE the DMAs of HBM bytes are in order.
+    """
+    log = trace.op_columns
+    row = trace.order[touched.row]
+    texts = trace.strings[: len(trace.strings)]
+    host, stores, dmas = (
+        np.array([text in kinds for text in texts], np.bool_)[log.name[row]]
+        for kinds in (_HOST, ("dma_write",), ("dma_read", "dma_write"))
+    )
+    begins = log.t_start[row]
+    early = stores & (touched.mode == 1)
+    begins[early] = np.minimum(begins[early], issued(trace, row[early]))
+    in_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)[touched.space]
+    places = np.stack([getattr(trace.nodes, level) for level in ("sip", "cube", "pe")], 1)
+    pe = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)[log.component[row]]
+    device, lane = np.flatnonzero(~host), np.where(dmas & in_hbm, pe, -1)
+    columns = AccessColumns(*(c[device] for c in touched[:5]), touched.spaces)
+    found = conflicts(columns, begins[device], log.t_end[row[device]], lane[device])
+    found += never_written(touched)
+    shards = trace.alloc_columns
+    if len(shards.addr):
+        codes = {space: i for i, space in enumerate(touched.spaces)}
+        space = np.array([codes.get(s, len(codes)) for s in shards.spaces])[shards.space]
+        ours = (shards.cmd, shards.cmd, space, shards.addr, shards.nbytes)
+        allocs = AccessColumns(*(c.astype(np.int64) for c in ours), touched.spaces)
+        found += outside(touched, allocs)
+    return found
+
+
+def issued(trace: Trace, rows: npt.NDArray[np.integer]) -> Floats:
+    """When the commands of the ops in ``rows`` were issued, ns; t_start where that is not known."""
+    cmds, log = trace.op_columns.cmd[rows], trace.commands
+    order = np.argsort(log.cmd, kind="stable")
+    at = np.minimum(np.searchsorted(log.cmd[order], cmds), max(len(order) - 1, 0))
+    start: Floats = trace.op_columns.t_start[rows]
+    if not len(order):
+        return start
+    known: Floats = np.where(log.cmd[order][at] == cmds, log.t_issue[order][at], start)
+    return known
+
+
+def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[Found]:
+    """What the executor found of ``trace.executable`` while it ran."""
+    found = []
+    for finding in findings:
+        operand = regions(trace.executable[finding.position]).reads[finding.which]
+        op, end = int(trace.executable_positions[finding.position]), operand.addr + operand.nbytes
+        found.append((SNAPSHOT, op, -1, operand.space, operand.addr, end))
+    return found

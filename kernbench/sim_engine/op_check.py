@@ -1,0 +1,220 @@
+"""Debug mode of Phase 2 (ADR-0020 D11): every op beside a float64 oracle that uses our own table.
+
+On its own inputs an op shows its local error; on the oracle's, which are never rounded, what has
+accumulated. The local error is judged. Rounding explains ``u_out |r| + n u_acc sum(|a| |b|)`` of a
+sum of n products (u: half an ulp, relative), of other ops the ulps of ``NumpyOp``, nothing of a
+copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from kernbench.common.dtypes import is_float, itemsize
+from kernbench.common.messages import Region
+from kernbench.errors import MemoryStoreError, UsageError
+from kernbench.sim_engine.data_executor import (
+    DataExecutor,
+    Plan,
+    operands_of,
+    plan_of,
+    snapshots_of,
+)
+from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS, accumulator, numpy_op, rounded
+from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.verify import first_index
+
+_UNDERFLOW = 2.0**-126  # the smallest normal f32: what is below may be lost on the way
+
+
+@dataclass(frozen=True, slots=True)
+class OpCheck:
+    """The op at canonical ``position`` beside the oracle.
+
+    ``local`` and ``accumulated`` are the largest |difference| (inf where one side is not finite),
+    ``bound`` is what rounding explains at the element of the first. ``over`` elements, the first of
+    them at ``first_over``, differ by more than rounding explains.
+    """
+
+    position: int
+    op_name: str
+    component_id: str
+    local: float
+    bound: float
+    accumulated: float
+    over: int
+    first_over: tuple[int, ...] | None
+
+    def as_text(self) -> str:
+        """One line: the op, its errors, and where it first is over its bound."""
+        verdict = f"{self.over} elements over, first {self.first_over}" if self.over else "ok"
+        return (
+            f"op {self.position} {self.op_name} on {self.component_id}: local error "
+            f"{self.local:.1e}, rounding explains {self.bound:.1e}, accumulated "
+            f"{self.accumulated:.1e}: {verdict}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """What an op gives in f64 (integers: exactly), never rounded.
+
+    ``low`` and ``high``, in f64, are the least and the most that rounding makes of it.
+    """
+
+    value: Array
+    low: Array
+    high: Array
+
+    @property
+    @np.errstate(all="ignore")
+    def bound(self) -> Array:
+        """The largest |error| of each element that rounding explains."""
+        value = self.value.astype(np.float64)
+        return np.maximum(value - self.low, self.high - value)
+
+    def over(self, actual: Array) -> Array:
+        """True where rounding does not explain ``actual``."""
+        a, nan = actual.astype(np.float64), np.isnan(actual)
+        nan_is_right = np.isnan(self.low) | np.isnan(self.high)  # too large for fp8_e4m3 is NaN
+        outside = (a < self.low) | (a > self.high)
+        return np.asarray(np.where(nan | np.isnan(self.value), nan != nan_is_right, outside))
+
+
+@np.errstate(all="ignore")
+def reference(record: OpRecord, store: MemoryStore) -> Reference:
+    """The oracle of ``record`` on its own inputs: its snapshots and ``store`` as it was before.
+
+    UsageError for an op that writes nothing.
+    """
+    plan = plan_of(record, NUMPY_OPS, wide=True)
+    if (out := plan.write) is None:
+        raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
+    operands = operands_of(record, plan, store)
+    value = plan.compute(operands, out.shape)
+    size = np.abs(value.astype(np.float64))
+    spread = np.where(np.isfinite(size), _spread(record, plan, operands, size), 0.0)
+    ends = (value - spread, value + spread) if spread.any() else (value, value)
+    return Reference(value, *(rounded(x, out.dtype).astype(np.float64) for x in ends))
+
+
+def _spread(record: OpRecord, plan: Plan, operands: Sequence[Array], size: Array) -> Array | float:
+    """By how much an op in its own precision may be off before its result is rounded.
+
+    ``size`` is that of the result. A gemm is off by as much as it moves when its sum is moved by n
+    roundings of the terms' magnitudes.
+    """
+    p, dtypes = record.params, [x.dtype for x in operands]
+    if record.op_kind == "gemm":
+        steps = 2 * len(p.get("epilogue", ()))
+        work = accumulator(dtypes[0], dtypes[1], p.get("dtype_acc", "f32"))
+        if work.kind == "i" and not steps:
+            return 0.0
+        u = float(np.finfo(work if work.kind == "f" else np.float32).eps) / 2
+        slack = u * (steps + 1 + (p["k"] if work.kind == "f" else 0))
+        up, value, down = (plan.compute(operands, size.shape, s) for s in (slack, 0.0, -slack))
+        moved = np.maximum(np.abs(up - value), np.abs(down - value))
+        return np.asarray(moved + steps * u * size + _UNDERFLOW)
+    op = numpy_op(p["op"]) if record.op_kind == "math" else None
+    if op is None or not op.ulps or all(d.kind in "iub" for d in dtypes):
+        return 0.0
+    u = float(np.finfo(np.float64 if np.dtype(np.float64) in dtypes else np.float32).eps) / 2
+    added = operands[0].size // max(size.size, 1) if op.kind == "reduction" else 0
+    if op.sums:
+        positive = replace(record, params=p | {"scalars": [abs(x) for x in p.get("scalars", ())]})
+        magnitudes = [np.abs(x.astype(np.float64)) for x in operands]
+        size = plan_of(positive, NUMPY_OPS, wide=True).compute(magnitudes, size.shape)
+    return np.asarray((2 * op.ulps + added) * u * size + _UNDERFLOW)
+
+
+class _Wide:
+    """The oracle's own memory: floats as f64, each dtype in spaces of its own, 8 bytes an element.
+
+    Integers, bools and bytes read as another dtype are not in it: there it goes on from real bytes.
+    """
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+        self._dtypes: set[str] = set()
+
+    def write(self, r: Region, value: Array) -> None:
+        for dtype in self._dtypes:
+            size = itemsize(dtype)
+            low, high = r.addr // size, -(-(r.addr + r.nbytes) // size)
+            self._store.take(f"{r.space} {dtype}", 8 * low, 8 * (high - low))
+        size = itemsize(r.dtype)
+        if is_float(r.dtype) and not r.addr % size:
+            self._dtypes.add(r.dtype)
+            wide = np.ascontiguousarray(value, np.float64)
+            self._store.patch(f"{r.space} {r.dtype}", 8 * (r.addr // size), wide)
+
+    def read(self, r: Region, real: Array) -> Array:
+        """What the oracle has of ``r``, else the ``real`` bytes."""
+        size = itemsize(r.dtype)
+        if r.addr % size:
+            return real
+        try:
+            return self._store.view(f"{r.space} {r.dtype}", 8 * (r.addr // size), r.shape, "f64")
+        except MemoryStoreError:
+            return real
+
+
+def debug_check(executor: DataExecutor) -> Iterator[OpCheck]:
+    """Run ``executor`` to its end, op by op: a check of each op that writes.
+
+    Give it a fresh one. Snapshots are ready data: the oracle goes on from them.
+    """
+    memory = _Wide()
+    for position, record in executor.upcoming():
+        plan = plan_of(record, NUMPY_OPS, wide=True)
+        if (out := plan.write) is None:
+            executor.run_until(executor.position + 1)
+            continue
+        own = operands_of(record, plan, executor.store)
+        expected = reference(record, executor.store)
+        executor.run_until(executor.position + 1)
+        actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)
+        ready = snapshots_of(record)
+        inputs = [
+            memory.read(r, x) if s is None else x
+            for x, r, s in zip(own, plan.reads, ready, strict=False)
+        ]
+        with np.errstate(all="ignore"):
+            wide = plan.compute(inputs, out.shape)
+        memory.write(out, wide)
+        yield _check(position, record, actual, expected, wide)
+
+
+def _check(
+    position: int, record: OpRecord, actual: Array, expected: Reference, wide: Array
+) -> OpCheck:
+    local, over = _apart(actual, expected.value), expected.over(actual)
+    worst = np.unravel_index(int(np.argmax(local)), local.shape) if local.size else None
+    return OpCheck(
+        position,
+        record.op_name,
+        record.component_id,
+        float(np.max(local, initial=0.0)),
+        0.0 if worst is None else float(expected.bound[worst]),
+        float(np.max(_apart(actual, wide), initial=0.0)),
+        int(np.count_nonzero(over)),
+        first_index(over),
+    )
+
+
+def _apart(actual: Array, expected: Array) -> Array:
+    """|difference| in f64; 0 for the same infinity or two NaN, inf where one alone is finite."""
+    a, r = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(all="ignore"):
+        apart = np.nan_to_num(np.abs(a - r), nan=inf, posinf=inf)
+    return np.asarray(np.where((a == r) | (np.isnan(a) & np.isnan(r)), 0.0, apart))
+
+
+def first_over(checks: Iterable[OpCheck]) -> OpCheck | None:
+    """The first op that differs by more than rounding explains."""
+    return next((check for check in checks if check.over), None)

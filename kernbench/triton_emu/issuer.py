@@ -1,0 +1,263 @@
+"""How tl calls are made: numbers and sites, scratch, physical addresses, pending bytes, faults.
+
+A call that takes time switches to the runner's greenlet; the kernel stays a plain function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import greenlet
+
+from kernbench.common.dtypes import itemsize, nbytes_of
+from kernbench.common.messages import MsgBase, Region
+from kernbench.common.phys_addr import PhysAddr
+from kernbench.errors import (
+    AddressError,
+    KernbenchError,
+    KernelError,
+    MemoryStoreError,
+    TcmOverflowError,
+)
+from kernbench.sim_engine.event_log import Shard
+from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.triton_emu.calls import Call, KernelContext, Piece, overlap
+from kernbench.triton_emu.handles import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
+
+_ALIGN = 64
+H = TypeVar("H", bound=TensorHandle)
+
+
+class Issuer:
+    """What every tl call of one kernel on one PE needs; scratch is a bump allocator in its TCM."""
+
+    def __init__(self, ctx: KernelContext, store: MemoryStore) -> None:
+        self._ctx = ctx
+        self._store = store
+        node = ctx.node
+        self._scratch = PhysAddr.pe_tcm_addr(node.sip, node.cube, node.pe, 0).encode()
+        self._scratch_bytes = ctx.spec.tcm.size_kib * 1024
+        self._scratch_end = self._scratch + self._scratch_bytes
+        self._handles = 0
+        self._scopes: list[object] = [None]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Scratch that is allocated inside is released at its end, which waits for nobody."""
+        start = self._scratch
+        self._scopes.append(object())
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+            self._scratch = start
+
+    # -- calls
+
+    def _new_call(self, name: str, blocking: bool = True) -> Call:
+        return Call(name, next(self._ctx.commands), self._ctx.sites.here(), blocking=blocking)
+
+    def _switch(self, call: Call) -> None:
+        runner = greenlet.getcurrent().parent
+        assert runner is not None
+        runner.switch(call)
+
+    def _compute(self, call: Call, out: H, message: MsgBase) -> H:
+        """Issue a compute call: its output is pending from now on."""
+        why = f"{call.name} at {call.site.file}:{call.site.line} computes it in Phase 2"
+
+        def issue(_: MsgBase) -> None:
+            for region in message.regions()[0]:
+                if region.space == "hbm":
+                    self._check_written(call, region)
+            self._mark(out.region, why)
+
+        call.messages.append(message)
+        call.on_issue = issue
+        out.root.call = call
+        self._switch(call)
+        return out
+
+    def _fault(self, call: Call, error: KernbenchError) -> None:
+        """Raise what is wrong with memory; where that is to be a warning, record it and go on."""
+        if self._store.fill is None:
+            raise error
+        self._text(
+            call, "warning", f"{self._ctx.node.id}: {call.site.file}:{call.site.line}: {error}"
+        )
+
+    def _text(self, call: Call, level: str, message: str) -> None:
+        if self._ctx.events is not None:
+            self._ctx.events.text(self._ctx.env.now, call.cmd, level, message)
+
+    # -- handles and scratch
+
+    def _handle(self, kind: type[H], region: Region, call: Call) -> H:
+        self._handles += 1
+        name = f"h{self._ctx.msg.launch}.{self._handles}"
+        return kind(cast("TLContext", self), name, region, call.site, call)
+
+    def _allocate(self, call: Call, shape: Sequence[int], dtype: str) -> TensorHandle:
+        extents = _extents(call.name, shape)
+        nbytes = nbytes_of(extents, dtype)
+        left = self._scratch_end - self._scratch
+        if nbytes > left:
+            raise TcmOverflowError(
+                f"{call.name} needs {nbytes} bytes of scratch for {dtype}{list(extents)}, but "
+                f"{left} of {self._scratch_bytes} are left: use smaller tiles, out= or tl.scope()"
+            )
+        region = Region("tcm", self._scratch, extents, dtype, nbytes)
+        self._scratch += -(-nbytes // _ALIGN) * _ALIGN
+        handle = self._handle(TensorHandle, region, call)
+        handle.scope = self._scopes[-1]
+        if self._ctx.events is not None:
+            place = ("tcm", region.addr, 0, nbytes, self._ctx.node.id)
+            box = ((0,) * len(extents), extents)
+            self._ctx.events.alloc(Shard(handle.id, dtype, *place, *box, call.cmd))
+        return handle
+
+    def _output(
+        self,
+        call: Call,
+        shape: tuple[int, ...],
+        dtype: str,
+        out: TensorHandle | None,
+        exact: bool = False,
+    ) -> TensorHandle:
+        """Fresh scratch for a result, or ``out`` if it can take it; ``exact``: as this dtype."""
+        if out is None:
+            return self._allocate(call, shape, dtype)
+        wanted = ("tcm", shape, dtype if exact else out.dtype, False)
+        if (self._live(out, call.name).space, out.shape, out.dtype, out.transposed) != wanted:
+            raise KernelError(
+                f"{call.name}: {out!r} cannot take the result: it must lie in scratch with shape "
+                f"{shape}, {f'have out_dtype={dtype} ' if exact else ''}and be no transpose"
+            )
+        return out
+
+    def _refuse_overlap(
+        self, call: Call, out: TensorHandle | Region, operands: Sequence[Region]
+    ) -> None:
+        """No op may write what it still reads, which the replay of a whole op would hide."""
+        region = out if isinstance(out, Region) else out.region
+        for operand in operands:
+            if not overlap(operand, region):
+                continue
+            where = self._ctx.describe(region.addr)
+            if isinstance(out, TensorHandle):
+                whole = out.root.region
+                where = f"in {out.id} [{whole.addr:#x}, {whole.addr + whole.nbytes:#x})"
+            error = KernelError(
+                f"{call.name}: the output at {region.addr:#x} overlaps an operand at "
+                f"{operand.addr:#x} ({where}): what is still to be read would be overwritten; use "
+                "another tensor for the output"
+            )
+            self._fault(call, error)
+
+    def _live(self, handle: Any, what: str, in_scratch: str = "") -> TensorHandle:
+        """``handle``, if it is one that was not released; ``in_scratch`` names one to lie there."""
+        if not isinstance(handle, TensorHandle):
+            raise KernelError(f"{what}: {handle!r} is no handle; tl.load or compute one")
+        if handle.root.scope not in self._scopes:
+            raise KernelError(
+                f"{what}: {handle.id} (made at {handle.site.file}:{handle.site.line}) was released "
+                "at the end of its tl.scope(); make it before the scope and write it with out="
+            )
+        if in_scratch and handle.space != "tcm":
+            raise KernelError(
+                f"{what}: {in_scratch} {handle!r} is not in scratch; tl.load it first"
+            )
+        return handle
+
+    # -- memory
+
+    def _mark(self, region: Region, why: str) -> None:
+        self._ctx.pending.mark(region.space, region.addr, region.nbytes, why)
+
+    def _pending(self, region: Region) -> str | None:
+        why = self._ctx.pending.find(region.space, region.addr, region.nbytes)
+        return None if why is None else str(why)
+
+    def _view(self, region: Region) -> Array:
+        return self._store.view(region.space, region.addr, region.shape, region.dtype)
+
+    def _read(self, call: Call, region: Region) -> Array | str:
+        """The bytes there, or why they are pending."""
+        self._check_written(call, region)
+        return self._pending(region) or self._view(region)
+
+    def _write(self, region: Region, data: Array | str) -> None:
+        """What ``_read`` gave, to another place."""
+        if isinstance(data, str):
+            self._mark(region, data)
+        else:
+            self._store.patch(region.space, region.addr, data)
+            self._ctx.pending.clear(region.space, region.addr, region.nbytes)
+
+    def _check_written(self, call: Call, region: Region) -> None:
+        """Fault bytes that were never written and that no compute result will fill."""
+        at, end = region.addr, region.addr + region.nbytes
+        while (gap := self._store.gap(region.space, at, end - at)) is not None:
+            pending_to = self._ctx.pending.end_of(region.space, gap)
+            if pending_to is None:
+                error = MemoryStoreError(
+                    f"{call.name} reads {region.dtype}{list(region.shape)} at {region.addr:#x}, "
+                    f"but byte {gap:#x} was never written ({self._ctx.describe(gap)}); write it "
+                    "first, with torch.tensor, torch.zeros or tl.store"
+                )
+                return self._fault(call, error)
+            at = pending_to
+        return None
+
+    def _pieces(self, call: Call, ptr: int, whole: Region) -> Sequence[Piece]:
+        """Where a tensor at virtual ``ptr`` lies; faults what no tensor holds or what splits
+        elements.
+        """
+        what = f"{call.name} of {whole.dtype}{list(whole.shape)} at {ptr:#x}"
+        try:
+            pieces = self._ctx.translate(ptr, whole.nbytes, False)
+        except AddressError as unmapped:
+            self._fault(call, AddressError(f"{what}: {unmapped}"))
+            pieces = self._ctx.translate(ptr, whole.nbytes, True)
+        size = itemsize(whole.dtype)
+        for piece in pieces:
+            if piece.nbytes % size or piece.addr % size:
+                error = AddressError(
+                    f"{what}: its piece of {piece.nbytes} bytes at {piece.addr:#x} "
+                    f"({self._ctx.describe(piece.addr)}) is not aligned to its {size}-byte "
+                    "elements; address whole elements"
+                )
+                self._fault(call, error)
+        return pieces
+
+    def _one_piece(self, call: Call, ptr: int, shape: Sequence[int], dtype: str) -> Region:
+        extents = _extents(call.name, shape)
+        region = Region("hbm", 0, extents, dtype, nbytes_of(extents, dtype))
+        pieces = self._pieces(call, ptr, region)
+        if len(pieces) != 1:
+            spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p in pieces)
+            raise AddressError(
+                f"{call.name} of {dtype}{list(extents)} at {ptr:#x} covers {len(pieces)} shards "
+                f"({spans}); it must lie in one: use the shard's own size, or tl.load"
+            )
+        return Region("hbm", pieces[0].addr, extents, dtype, region.nbytes)
+
+
+def _extents(what: str, shape: Sequence[int]) -> tuple[int, ...]:
+    extents = tuple(int(extent) for extent in shape)
+    if min(extents, default=1) < 1:
+        raise KernelError(f"{what}: shape {extents} has an extent below 1")
+    return extents
+
+
+def part(whole: Region, space: str, addr: int, nbytes: int) -> Region:
+    """A piece of a tensor: the whole keeps its shape, less is flat, bytes where it must be."""
+    if nbytes == whole.nbytes:
+        return Region(space, addr, whole.shape, whole.dtype, nbytes)
+    dtype = "u8" if nbytes % itemsize(whole.dtype) else whole.dtype
+    return Region(space, addr, (nbytes // itemsize(dtype),), dtype, nbytes)

@@ -1,0 +1,282 @@
+"""The math of ``tl``: a row a call, whose function and cost are the row of ``NUMPY_OPS``.
+
+An op is added by a row here, one there and one in the oracle test. The dtype of a result:
+
+- floats with floats give the wider; two of the same width f32 (of 16 bits) or f16 (of 8);
+- a float with integers or bool gives the float, integers and bool what numpy gives;
+- Python and numpy scalars promote nothing, but a float one makes f32 of integer handles (which it
+  casts first), and a whole one i32 of bool;
+- functions that leave the integers (exp, div, softmax …) make f32 of them, ``sum`` i32 of bool;
+- comparisons give bool, and the condition of ``where`` does not count;
+- ``out=`` rounds to its own dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from inspect import signature
+from math import prod
+from typing import Any, Concatenate, ParamSpec
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from kernbench.common.dtypes import is_float, itemsize, name_of, np_dtype
+from kernbench.common.messages import Region
+from kernbench.common.pe_commands import MathCmd
+from kernbench.errors import KernelError
+from kernbench.sim_engine.memory_store import Array
+from kernbench.sim_engine.numpy_ops import numpy_op
+from kernbench.triton_emu.handles import SCALARS, Operand, Scalar, TensorHandle
+from kernbench.triton_emu.issuer import Issuer
+
+P = ParamSpec("P")
+Out = TensorHandle | None
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _row(
+    model: Callable[Concatenate[MathCalls, str, P], TensorHandle],
+) -> Callable[[str, str], Callable[Concatenate[MathCalls, P], TensorHandle]]:
+    """A maker of tl calls like ``model``, from the name of an op and a docstring."""
+    parameters = [p for name, p in signature(model).parameters.items() if name != "op"]
+
+    def row(op: str, doc: str) -> Callable[Concatenate[MathCalls, P], TensorHandle]:
+        def call(self: MathCalls, /, *args: P.args, **kwargs: P.kwargs) -> TensorHandle:
+            return model(self, op, *args, **kwargs)
+
+        call.__name__, call.__doc__, call.__qualname__ = op, doc, f"TLContext.{op}"
+        call.__dict__["__signature__"] = signature(model).replace(parameters=parameters)
+        return call
+
+    return row
+
+
+@_row
+def _unary(tl: MathCalls, op: str, x: TensorHandle, out: Out = None) -> TensorHandle:
+    return tl._math(op, x, out=out)
+
+
+@_row
+def _binary(tl: MathCalls, op: str, a: Operand, b: Operand, out: Out = None) -> TensorHandle:
+    return tl._math(op, a, b, out=out)
+
+
+@_row
+def _reduction(
+    tl: MathCalls,
+    op: str,
+    x: TensorHandle,
+    axis: int | None = None,
+    keepdims: bool = False,
+    out: Out = None,
+) -> TensorHandle:
+    return tl._math(op, x, axis=axis, keepdims=keepdims, out=out)
+
+
+class MathCalls(Issuer):
+    """The calls that PE_MATH serves, and views. Results are pending, even of ready inputs.
+
+    Operands are handles in scratch and numbers, broadcast as in numpy; ``out`` takes the result.
+    """
+
+    exp = _unary("exp", "e ** x.")
+    log = _unary("log", "Natural logarithm.")
+    sqrt = _unary("sqrt", "Square root.")
+    rsqrt = _unary("rsqrt", "1 / sqrt(x).")
+    tanh = _unary("tanh", "Hyperbolic tangent.")
+    sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
+    abs = _unary("abs", "|x|.")
+    neg = _unary("neg", "-x.")
+    relu = _unary("relu", "max(x, 0).")
+    add = _binary("add", "a + b.")
+    sub = _binary("sub", "a - b.")
+    mul = _binary("mul", "a * b.")
+    div = _binary("div", "a / b.")
+    maximum = _binary("maximum", "The larger of a and b.")
+    minimum = _binary("minimum", "The smaller of a and b.")
+    eq = _binary("eq", "a == b.")
+    ne = _binary("ne", "a != b.")
+    lt = _binary("lt", "a < b.")
+    le = _binary("le", "a <= b.")
+    gt = _binary("gt", "a > b.")
+    ge = _binary("ge", "a >= b.")
+    sum = _reduction("sum", "Sum over ``axis`` (all axes if None).")
+    max = _reduction("max", "Maximum over ``axis`` (all axes if None).")
+    min = _reduction("min", "Minimum over ``axis`` (all axes if None).")
+
+    def softmax(self, x: TensorHandle, axis: int = -1, out: Out = None) -> TensorHandle:
+        """exp(x - max) / sum of that, along ``axis``."""
+        return self._math("softmax", x, axis=axis, out=out)
+
+    def where(self, cond: TensorHandle, a: Operand, b: Operand, out: Out = None) -> TensorHandle:
+        """``a`` where ``cond`` is not 0, else ``b``."""
+        return self._math("where", cond, a, b, out=out)
+
+    def fma(self, a: Operand, b: Operand, c: Operand, out: Out = None) -> TensorHandle:
+        """a * b + c, rounded once."""
+        return self._math("fma", a, b, c, out=out)
+
+    def clamp(self, x: Operand, low: Operand, high: Operand, out: Out = None) -> TensorHandle:
+        """``x``, but at least ``low`` and at most ``high``."""
+        return self._math("clamp", x, low, high, out=out)
+
+    def cast(self, x: TensorHandle, dtype: str) -> TensorHandle:
+        """``x`` rounded to another dtype."""
+        return self._math("cast", x, dtype=dtype)
+
+    def full(self, shape: Sequence[int], value: Scalar, dtype: str = "f16") -> TensorHandle:
+        """A tensor of one value."""
+        return self._math("full", value, shape=shape, dtype=dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: str = "f16") -> TensorHandle:
+        """A tensor of zeros."""
+        return self._math("full", 0, shape=shape, dtype=dtype, name="zeros")
+
+    def arange(self, start: int, end: int | None = None, dtype: str = "i32") -> TensorHandle:
+        """start, start + 1, … end - 1; with one argument 0, 1, … start - 1."""
+        first, last = (0, start) if end is None else (start, end)
+        return self._math("arange", first, shape=(last - first,), dtype=dtype)
+
+    def reshape(self, x: TensorHandle, shape: Sequence[int]) -> TensorHandle:
+        """A view of ``x`` in another shape; one extent may be -1."""
+        return self._moved("reshape", self._row_major(x, "reshape"), lambda t: t.reshape(shape))
+
+    def transpose(self, x: TensorHandle, axes: Sequence[int] | None = None) -> TensorHandle:
+        """``x`` with its axes in another order (None: reversed).
+
+        Two axes that change places cost nothing (dot and composite take a transpose as it is, other
+        calls copy it first), more a copy.
+        """
+        return self._moved("transpose", x, lambda t: t.transpose(axes))
+
+    def slice(self, x: TensorHandle, starts: Sequence[int], shape: Sequence[int]) -> TensorHandle:
+        """The block of ``x`` from ``starts`` on: a view where contiguous, else a copy."""
+        return self._moved("slice", x, lambda t: _block(t, starts, tuple(shape)))
+
+    def _moved(self, name: str, x: TensorHandle, move: Callable[[Array], Array]) -> TensorHandle:
+        """What ``move`` makes of a numpy array: a view, a transposed one, else a strided copy."""
+        stored = np.empty(self._live(x, name).region.shape, np.int8)  # a byte an element, unread
+        try:
+            seen = move(stored.T if x.transposed else stored)
+        except (ValueError, IndexError) as error:
+            raise KernelError(f"{name} of {x!r}: {error}") from error
+        offset = seen.ctypes.data - stored.ctypes.data
+        if seen.flags.c_contiguous:
+            return _view_of(x, offset, seen.shape)
+        if seen.ndim == 2 and seen.flags.f_contiguous:
+            return _view_of(x, offset, seen.shape[::-1], transposed=True)
+        walk = (offset, *seen.strides)
+        return self._math("copy", x, *walk, shape=seen.shape, dtype=x.dtype, name=name)
+
+    def _row_major(self, x: TensorHandle, name: str) -> TensorHandle:
+        """``x``, or a copy where it is a transpose."""
+        if not self._live(x, name).transposed:
+            return x
+        walk = (0, 1, x.shape[0])
+        return self._math("copy", x, *walk, shape=x.shape, dtype=x.dtype, name=name)
+
+    def _operand(self, name: str, x: Any, as_stored: bool) -> Operand:
+        if isinstance(x, SCALARS):
+            return x
+        if not isinstance(x, TensorHandle):
+            raise KernelError(f"{name}: operand {x!r} is neither a handle nor a number")
+        live = self._live(x, name, "operand")
+        return live if as_stored else self._row_major(live, name)
+
+    def _math(
+        self,
+        op: str,
+        *operands: Operand,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+        axis: int | None = None,
+        keepdims: bool = False,
+        out: Out = None,
+        name: str | None = None,
+    ) -> TensorHandle:
+        """Issue a MathCmd of the call ``name``; with a ``shape`` its operands are as stored."""
+        row, name = numpy_op(op), name or op
+        operands = tuple(self._operand(name, x, shape is not None) for x in operands)
+        if shape is None:
+            shape = _shape(op, row.kind, operands, axis, keepdims)
+        if dtype is None:
+            dtype = result_dtype(op, operands, row.real)
+            handles = [x for x in operands if isinstance(x, TensorHandle)]
+            integers = not (row.real or op == "where" or any(is_float(x.dtype) for x in handles))
+            if integers and is_float(dtype):
+                floats = {id(x): self.cast(x, dtype) for x in handles}
+                operands = tuple(floats.get(id(x), x) for x in operands)
+        call = self._new_call(name)
+        target = self._output(call, tuple(shape), dtype, out)
+        inputs = tuple(x.region for x in operands if isinstance(x, TensorHandle))
+        scalars = {i: float(x) for i, x in enumerate(operands) if not isinstance(x, TensorHandle)}
+        in_place = row.kind == "elementwise"
+        others = [r for r in inputs if not (in_place and r == target.region)]
+        self._refuse_overlap(call, target, others)
+        message = MathCmd(
+            op=op,
+            inputs=inputs,
+            out=target.region,
+            axis=axis,
+            keepdims=keepdims,
+            scalars=tuple(scalars.values()),
+            scalar_positions=tuple(scalars),
+        )
+        return self._compute(call, target, message)
+
+
+def result_dtype(op: str, operands: Sequence[Operand], real: bool) -> str:
+    """The dtype of the op ``op`` of ``operands``; the rules are those of the module."""
+    counted = operands[1:] if op == "where" else operands
+    dtypes = {x.dtype for x in counted if isinstance(x, TensorHandle)}
+    scalars = [x for x in counted if not isinstance(x, (TensorHandle, bool, np.bool_))]
+    floats = {name for name in dtypes if is_float(name)}
+    widest = max((itemsize(name) for name in floats), default=0)
+    wide = {name for name in floats if itemsize(name) == widest}
+    if op in _COMPARISONS:
+        return "bool"
+    if floats:
+        return wide.pop() if len(wide) == 1 else {1: "f16", 2: "f32"}[widest]
+    if real or any(isinstance(x, (float, np.floating)) for x in scalars):
+        return "f32"
+    if dtypes <= {"bool"}:
+        if op in ("neg", "sub") and not scalars:
+            raise KernelError(f"{op} of bool has no meaning; tl.cast the operands to i32 first")
+        return "i32" if scalars or op == "sum" else "bool"
+    return name_of(np.result_type(*map(np_dtype, dtypes)))
+
+
+def _shape(
+    op: str, kind: str, operands: Sequence[Operand], axis: int | None, keepdims: bool
+) -> tuple[int, ...]:
+    """The shape of a result: that of the operands together, reduced along ``axis``."""
+    shapes = [x.shape for x in operands if isinstance(x, TensorHandle)]
+    if not shapes:
+        raise KernelError(f"{op}: at least one operand must be a handle, got {operands!r}")
+    try:
+        shape = np.broadcast_shapes(*shapes)
+        gone = normalize_axis_tuple(range(len(shape)) if axis is None else axis, len(shape))
+    except ValueError as error:
+        raise KernelError(f"{op} of {shapes}, axis={axis}: {error}") from error
+    if kind != "reduction" or op == "softmax":
+        return shape
+    kept = ((1 if d in gone else n) for d, n in enumerate(shape) if keepdims or d not in gone)
+    return tuple(kept)
+
+
+def _block(t: Array, starts: Sequence[int], shape: tuple[int, ...]) -> Array:
+    seen = t[*(slice(low, low + n) for low, n in zip(starts, shape, strict=True)), ...]
+    if seen.shape != shape or min((*starts, *(n - 1 for n in shape)), default=0) < 0:
+        raise ValueError(f"the block of shape {shape} from {tuple(starts)} is not inside it")
+    return seen
+
+
+def _view_of(
+    x: TensorHandle, offset: int, shape: tuple[int, ...], transposed: bool = False
+) -> TensorHandle:
+    """Elements of ``x`` from ``offset`` on, in ``shape`` as stored."""
+    size = itemsize(x.dtype)
+    region = Region(x.space, x.addr + offset * size, shape, x.dtype, prod(shape) * size)
+    return replace(x, region=region, call=None, base=x.root, transposed=transposed)
