@@ -180,13 +180,13 @@ def info(topology: str | None) -> None:
 
 
 @main.command()
-@click.argument("part", type=click.Choice(["sim"]))
+@click.argument("part", type=click.Choice(["sim", "phase2"]))
 @_json
 def perf(part: str, as_json: bool) -> None:
     """Measure what PART costs against its goals; exits 1 where one is not met."""
-    from kernbench.perf import sim
+    from kernbench.perf import phase2, sim
 
-    rows = sim.measure()
+    rows = {"sim": sim, "phase2": phase2}[part].measure()
     click.echo(sim.as_json(rows) if as_json else sim.as_text(rows))
     sys.exit(0 if all(row.met for row in rows) else 1)
 
@@ -211,6 +211,7 @@ def trace(
     session.goto(len(session) - 1 if op is None else op)
     answer = run_command(session, " ".join([name, *args]))
     click.echo(json.dumps(as_data(answer)) if as_json else as_text(answer, width))
+    sys.exit(0 if getattr(answer, "ok", True) else 1)  # data that differ, as in `run`
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -238,16 +239,16 @@ def _progress() -> Callable[[str, int, str], None] | None:
     """Rewrites one line on stderr once a second; None where stderr is no terminal."""
     if not sys.stderr.isatty():
         return None
-    shown = time.monotonic()
+    shown = last = time.monotonic()
     since: dict[str, float] = {}
 
     def show(text: str, count: int, unit: str) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        began = since.setdefault(unit, now if since else shown)
-        if now - shown >= 1:
-            shown = now
-            rate = count / (now - began)
+        nonlocal shown, last
+        before, last = last, time.monotonic()
+        passed = last - since.setdefault(unit, before)
+        if last - shown >= 1:
+            shown = last
+            rate = count / max(passed, 1e-9)
             click.echo(f"\r{text}, {rate:,.0f} {unit}/s\033[K\r", err=True, nl=False)
 
     return show

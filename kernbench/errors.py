@@ -1,6 +1,6 @@
 """The one tree of errors; every message carries the values and says what to do.
 
-KernbenchError
+KernbenchError          itself: what a bench raised, with its line; a trace that cannot be written
 ├── UsageError          an unknown bench, --set key, command or registry entry; a size out of range
 ├── TopologyError       a topology file: path, line and field, with the valid names
 ├── RoutingError        no such node, no path, an address that maps to no node

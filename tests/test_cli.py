@@ -1,5 +1,6 @@
 """``kernbench run`` and ``list`` as a user calls them; nothing is written where nothing ran."""
 
+import io
 import json
 import os
 import pty
@@ -13,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from kernbench.benches import SHIPPED
-from kernbench.cli import main
+from kernbench.cli import _progress, main
 from kernbench.topology import TopologySpec, load_spec
 from kernbench.trace import Trace
 
@@ -191,6 +192,26 @@ def _read(terminal, until=None):
             return seen
         seen += piece
     return seen
+
+
+def test_progress_is_a_line_a_second_with_the_rate_of_its_phase(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    clock = iter([0.0, 0.5, 2.0, 2.5, 4.0, 4.0, 5.0])
+    monkeypatch.setattr("kernbench.cli.time.monotonic", lambda: next(clock))
+    show = _progress()
+    for count in (10, 40, 50):
+        show("a", count, "events")
+    for count in (0, 7, 9):
+        show("b", count, "ops")
+    lines = terminal.getvalue().replace("\033[K", "").split("\r")
+    assert [line for line in lines if line] == ["a, 20 events/s", "b, 0 ops/s", "b, 4 ops/s"]
+
+
+def test_there_is_no_progress_in_a_pipe(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert _progress() is None
 
 
 def test_info_prints_a_whole_topology_to_start_from(tmp_path):

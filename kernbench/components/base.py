@@ -98,7 +98,6 @@ class ComponentBase:
         self.overhead_ns = node.overhead_ns
         self._op_logger = sim.op_logger
         self._pools: list[_Slots] = []
-        self._siblings: dict[str, ComponentBase] = {}
 
     def channel(self, msg: MsgBase) -> int:
         """The channel that serves ``msg``."""
@@ -161,12 +160,8 @@ class ComponentBase:
 
     def sibling(self, engine: str) -> ComponentBase:
         """The component of that name in the same PE (or the same cube, or IO chiplet)."""
-        found = self._siblings.get(engine)
-        if found is None:
-            node = self.node
-            found = self.sim.component(self.sim.graph.at(node.sip, node.cube, node.pe, engine))
-            self._siblings[engine] = found
-        return found
+        node = self.node
+        return self.sim.component(self.sim.graph.at(node.sip, node.cube, node.pe, engine))
 
 
 class MemoryEndpoint(ComponentBase):

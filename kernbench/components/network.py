@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from heapq import heappush
 from itertools import pairwise
 from typing import Any
 
 import simpy
+from simpy.events import NORMAL
 
 from kernbench.common.messages import MsgBase, Transaction
 from kernbench.components.base import ComponentBase, MemoryEndpoint, Process
@@ -118,9 +120,9 @@ class Delivery(simpy.Event):
     """
 
     def __init__(self, network: Network, txn: Transaction) -> None:
-        super().__init__(network.env)
+        self.env = network.env
+        self.callbacks = [self._note]  # as Event has it, but made ready in one step
         self._ok, self._value = True, None
-        self.callbacks.append(self._note)
         self.txn = txn
         self.route = route = network.route(txn.path)
         self.rate = txn.rate_gbs if txn.rate_gbs < route.slowest else route.slowest
@@ -133,7 +135,7 @@ class Delivery(simpy.Event):
         self.memory_in = self.memory_out = None
         if txn.src_addr is not None:
             self.memory_in = _memory(network.components[txn.path[0]])
-            self.read = deque[float](maxlen=-(-self.memory_in.parallel_bytes // self.size))
+            self.read: deque[float] = deque(maxlen=-(-self.memory_in.parallel_bytes // self.size))
         if txn.dst_addr is not None:
             self.memory_out = _memory(network.components[txn.path[-1]])
 
@@ -159,7 +161,7 @@ class Delivery(simpy.Event):
             start, access, burst.service = self.memory_in.burst(now, place, nbytes, txn.owner)
             if start + access > self.ready:
                 self.ready = start + access
-            burst.at(now, self.ready, burst.step)
+            burst.at(now, self.ready, _STEP)
             self.read.append(start + burst.service)
             begin = now
         if self.emitted < self.bursts:
@@ -190,7 +192,7 @@ class Delivery(simpy.Event):
 class _Burst:
     """One burst, and the SimPy event that its header is at the next node, scheduled anew each hop.
 
-    A Timeout a hop would cost half as much again.
+    So a hop costs no Timeout, and its callback is a plain method: the event is its ``self``.
     """
 
     __slots__ = ("_ok", "callbacks", "delivery", "hop", "index", "nbytes", "service", "starts")
@@ -207,13 +209,14 @@ class _Burst:
             self.starts = []
             delivery.starts.append(self.starts)
 
-    def at(self, now: float, when: float, callback: Callable[[Any], object]) -> None:
-        """Have ``callback`` called at ``when``."""
-        self.callbacks = (callback,)
+    def at(self, now: float, when: float, callbacks: tuple[Callable[[_Burst], object]]) -> None:
+        """Have ``callbacks`` called at ``when``, as ``Environment.schedule`` would."""
+        self.callbacks = callbacks
         env = self.delivery.env
-        env.schedule(self, delay=when - now if when > now else 0.0)  # type: ignore[arg-type]
+        at = now + (when - now) if when > now else now
+        heappush(env._queue, (at, NORMAL, next(env._eid), self))  # type: ignore[misc]
 
-    def step(self, _event: Any = None) -> float:
+    def step(self) -> float:
         """The header is at node ``hop``: take the next link; returns when it started on it."""
         delivery, hop, nbytes = self.delivery, self.hop, self.nbytes
         route, owner = delivery.route, delivery.txn.owner
@@ -228,14 +231,14 @@ class _Burst:
         when = start + route.delays[hop]
         self.hop = hop = hop + 1
         if hop < len(route.wires):
-            self.at(now, when, self.step)
+            self.at(now, when, _STEP)
         elif delivery.memory_out is not None:
-            self.at(now, when, self._write)
+            self.at(now, when, _WRITE)
         else:
             delivery.arrive(when + max(self.service, nbytes / delivery.rate))
         return start
 
-    def _write(self, _event: Any) -> None:
+    def write(self) -> None:
         """The header is at the memory: it is written while the bytes come in."""
         delivery, nbytes = self.delivery, self.nbytes
         txn, memory = delivery.txn, delivery.memory_out
@@ -244,6 +247,9 @@ class _Burst:
         addr = txn.dst_addr + self.index * delivery.size
         start, access, write = memory.burst(delivery.env.now, addr, nbytes, txn.owner)
         delivery.arrive(start + access + max(self.service, nbytes / delivery.rate, write))
+
+
+_STEP, _WRITE = (_Burst.step,), (_Burst.write,)
 
 
 def _memory(component: ComponentBase) -> MemoryEndpoint:

@@ -25,6 +25,7 @@ from kernbench.common.messages import (
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import Process
+from kernbench.components.builtin.hbm_ctrl import channel_shares
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
 from kernbench.policy.routing.router import AddressResolver, PathRouter, pe_prefix, switch_node
@@ -261,11 +262,12 @@ def _data_ns(
     """
     free = [0.0] * hbm.channels
     on_link = asked = done = sent = 0.0
-    reading = deque[float](maxlen=-(-hbm.interleave_bytes * hbm.channels // burst))
+    step, period = hbm.interleave_bytes, hbm.interleave_bytes * hbm.channels
+    reading: deque[float] = deque(maxlen=-(-period // burst))
     for at in range(addr, addr + nbytes, burst):
         size = min(burst, addr + nbytes - at)
         begin = end = there = asked if read else on_link
-        for channel, share in _shares(hbm, at, size):
+        for channel, share in channel_shares(at % period, size, step, hbm.channels):
             begin = max(begin, free[channel])
             free[channel] = max(there, free[channel]) + share / hbm.channel_bw_gbs
             end = max(end, free[channel])
@@ -278,19 +280,6 @@ def _data_ns(
         if len(reading) == reading.maxlen:
             asked = max(asked, reading[0])
     return done
-
-
-def _shares(hbm: HbmSpec, addr: int, nbytes: int) -> Iterator[tuple[int, int]]:
-    """(channel, bytes of [addr, addr + nbytes) that lie on it), where there are any."""
-    step, stride = hbm.interleave_bytes, hbm.interleave_bytes * hbm.channels
-
-    def below(end: int, channel: int) -> int:
-        return end // stride * step + min(max(end % stride - channel * step, 0), step)
-
-    for channel in range(hbm.channels):
-        share = below(addr + nbytes, channel) - below(addr, channel)
-        if share:
-            yield channel, share
 
 
 def describe(graph: TopologyGraph) -> dict[str, str]:

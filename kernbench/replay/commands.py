@@ -14,7 +14,7 @@ import numpy as np
 
 from kernbench.errors import UsageError
 from kernbench.replay.memory import Memory, TensorView
-from kernbench.replay.session import OpRow, ReplaySession, Uses
+from kernbench.replay.session import OpRow, ReplaySession, Touches
 from kernbench.replay.timeline import Timeline
 
 
@@ -73,37 +73,28 @@ def parse_time(text: str) -> float:
 
 def _integer(text: str, what: str) -> int:
     try:
-        return int(text.replace(",", ""), 0)
+        return int(text.replace(",", ""), 16 if text.startswith("0x") else 10)
     except ValueError:
         raise UsageError(f"{what} {text!r}: must be a whole number") from None
 
 
-def _moved(session: ReplaySession) -> Moved:
-    op = session.cursor
-    return Moved(op, len(session), session.time, session.row(op) if op >= 0 else None)
+def _moving(move: Callable[[ReplaySession, str], int]) -> Callable[..., Moved]:
+    def run(session: ReplaySession, where: str = "1") -> Moved:
+        op = move(session, where)
+        return Moved(op, len(session), session.time, session.row(op) if op >= 0 else None)
+
+    return run
 
 
-def _goto(session: ReplaySession, op: str) -> Moved:
-    if op == "end":
-        session.to_end()
-    else:
-        session.goto(-1 if op == "start" else _integer(op, "op"))
-    return _moved(session)
+@_moving
+def _goto(session: ReplaySession, op: str) -> int:
+    ends = {"start": -1, "end": len(session) - 1}
+    return session.goto(ends[op] if op in ends else _integer(op, "op"))
 
 
-def _time(session: ReplaySession, t: str) -> Moved:
-    session.goto_time(parse_time(t))
-    return _moved(session)
-
-
-def _step(session: ReplaySession, n: str = "1") -> Moved:
-    session.step(_integer(n, "count"))
-    return _moved(session)
-
-
-def _next(session: ReplaySession, n: str = "1") -> Moved:
-    session.step_component(_integer(n, "count"))
-    return _moved(session)
+_time = _moving(lambda session, t: session.goto_time(parse_time(t)))
+_step = _moving(lambda session, n: session.step(_integer(n, "count")))
+_next = _moving(lambda session, n: session.step_component(_integer(n, "count")))
 
 
 def _ops(session: ReplaySession, count: str = "20") -> OpList:
@@ -116,7 +107,7 @@ def _memory(session: ReplaySession, name: str | None = None) -> Memory | TensorV
     return session.memory() if name is None else session.tensor(name)
 
 
-def _history(session: ReplaySession, space: str, addr: str, nbytes: str = "1") -> Uses:
+def _history(session: ReplaySession, space: str, addr: str, nbytes: str = "1") -> Touches:
     return session.history(space, _integer(addr, "address"), _integer(nbytes, "byte count"))
 
 
@@ -146,7 +137,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("history", "SPACE ADDR [BYTES]", "every read and write of a range", _history),
     Command("route", "", "the routed path of this op, hop by hop", ReplaySession.route),
     Command("tiles", "", "the tiles of this op's composite", ReplaySession.tiles),
-    Command("diff", "", "expected, actual and error of this op", ReplaySession.diff),
+    Command("diff", "", "expected, actual and error of this op", ReplaySession.check),
+    Command(
+        "divergence", "", "the first op off by more than rounding", ReplaySession.first_divergence
+    ),
     Command("outputs", "", "expected tensors against memory at this op", ReplaySession.outputs),
     Command("verify", "", "execute all ops, judge the expected tensors", ReplaySession.verify),
     Command(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,9 @@ from kernbench.errors import KernbenchError
 from kernbench.replay.history import History
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
-from kernbench.sim_engine.data_executor import DataExecutor, oracle
+from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.op_check import OpCheck, debug_check, first_over, reference
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
 from kernbench.trace import Trace
 
@@ -28,7 +31,8 @@ class OpDiff:
 
     ``expected``, ``actual`` and ``error`` (actual - expected) have the shape of the output, or of
     the tile's block of it, which begins at ``origin``. ``row`` counts them; None where there is
-    nothing to compare, as ``note`` says.
+    nothing to compare, as ``note`` says. ``check``, where it was asked for, tells rounding from
+    bugs, and has the accumulated error.
     """
 
     op: int
@@ -41,6 +45,7 @@ class OpDiff:
     actual: Array | None = None
     error: Array | None = None
     note: str = ""
+    check: OpCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,34 @@ class Diffs:
         self._history = history
         self._last: OpDiff | None = None
         self._last_outputs = -1, VerifyReport(())
+        self._checks: dict[int, OpCheck] = {}
 
     def of(self, op: int) -> OpDiff:
         """The diff of the op at a canonical position."""
         if self._last is None or self._last.op != op:
             self._last = self._compute(op)
         return self._last
+
+    @cached_property
+    def _unchecked(self) -> Iterator[OpCheck]:
+        positions = self._trace.executable_positions
+        for check in debug_check(self._fresh()):
+            done = replace(check, position=int(positions[check.position]))
+            self._checks[done.position] = done
+            yield done
+
+    def check(self, op: int) -> OpCheck | None:
+        """Local and accumulated error of an op that writes; executes all before it."""
+        while op not in self._checks and next(self._unchecked, None) is not None:
+            pass
+        return self._checks.get(op)
+
+    def first_divergence(self) -> OpCheck | None:
+        """The first op that differs from its oracle by more than rounding explains."""
+        return first_over(chain(tuple(self._checks.values()), self._unchecked))
+
+    def _fresh(self) -> DataExecutor:
+        return DataExecutor(self._trace.executable, MemoryStore(self._history.fill))
 
     def _compute(self, op: int) -> OpDiff:
         record = self._trace.ops[op]
@@ -88,7 +115,7 @@ class Diffs:
             return OpDiff(op, record.op_name, note="this op writes nothing that could be compared")
         found = OpDiff(op, record.op_name, out.space, out.addr, (0,) * len(out.shape))
         try:
-            expected = oracle(record, self._history.at(op - 1))
+            expected = reference(record, self._history.at(op - 1)).value.astype(np.float64)
             actual = self._history.at(op).view(out.space, out.addr, out.shape, out.dtype)
         except KernbenchError as why:
             return replace(found, note=str(why))
@@ -145,7 +172,7 @@ class Diffs:
     @cached_property
     def executed(self) -> tuple[DataExecutor, VerifyReport]:
         """Phase 2 after the last op, and what it says of each tensor when that was due."""
-        executor = DataExecutor(self._trace.executable, MemoryStore(self._history.fill))
+        executor = self._fresh()
         due = {
             name: replace(e, after=self._history.executed(e.after - 1))
             for name, e in self._expected.items()

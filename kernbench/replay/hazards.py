@@ -27,6 +27,7 @@ OUTSIDE = "access outside its allocation"
 SNAPSHOT = "Phase 1 snapshot differs from the Phase 2 value"
 _CONFLICTS = ((EARLY_WRITER, EARLY_WRITER), (LATE_WRITER, TWO_WRITERS))  # by modes, earlier first
 _HOST = ("host_write", "host_read")
+_GOLDEN, _BITS = np.uint64(0x9E3779B97F4A7C15), 22  # Knuth's multiplicative hash
 _AT_ONCE = 1 << 21  # candidate pairs in memory at one time
 _MOST = 10_000  # hazards of a kind that are told
 
@@ -38,8 +39,8 @@ Found: TypeAlias = tuple[str, int, int, str, int, int]
 def conflicts(touched: AccessColumns, begins: Floats, ends: Floats, lane: Ints) -> list[Found]:
     """Accesses that overlap in bytes and in time, one of them a write.
 
-    ``begins`` and ``ends`` are each access's, ns; those of one ``lane`` >= 0 are in order. Of two
-    that begin at once the one of the lower op is the earlier.
+    ``begins`` and ``ends`` are each access's, ns (inf: it is left out); those of one ``lane`` >= 0
+    are in order. Of two that begin at once the one of the lower op is the earlier.
     """
     low, high, found = touched.addr, touched.addr + touched.nbytes, list[Ints]()
     for a, b in _near(touched, begins, ends):
@@ -68,25 +69,30 @@ def _near(touched: AccessColumns, begins: Floats, ends: Floats) -> Iterator[tupl
     turn, by_time = np.empty(n, np.int64), np.argsort(begins, kind="stable")
     turn[by_time] = np.arange(n)
     until = np.searchsorted(begins[by_time], ends)  # the turn of the first that begins too late
-    level = -(-np.frexp(touched.nbytes.astype(np.float64))[1] // 4)
-    for at in np.unique(level).tolist():
+    level = -(-np.frexp(touched.nbytes - 0.5)[1] // 4)  # 16**level >= nbytes
+    level[begins == np.inf] = 99
+    for at in sorted({*np.unique(level).tolist()} - {99}):
         small, size = np.flatnonzero(level <= at), 16**at
         across = small[last[small] // size > low[small] // size]  # at most two granules each
         who = np.concatenate([small, across])
         granule = np.concatenate([low[small], last[across]]) // size * len(touched.spaces)
         granule += touched.space[who]
-        _, place = np.unique(granule, return_inverse=True)
+        # a hash: granules that fall together by chance are told apart by their bytes, later
+        place = (granule.view(np.uint64) * _GOLDEN >> np.uint64(64 - _BITS)).view(np.int64)
         large, writes = level[who] == at, touched.mode[who] == 1
-        worth = (np.bincount(place, large) > 0) & (np.bincount(place, writes) > 0)
-        kept = np.flatnonzero(worth[place])
+        has_large, has_write = np.zeros((2, 1 << _BITS), np.bool_)
+        has_large[place[large]], has_write[place[writes]] = True, True
+        kept = np.flatnonzero((has_large & has_write)[place])
         kept = kept[np.argsort(place[kept] * (n + 1) + turn[who[kept]])]
         who, large, writes, keys = who[kept], large[kept], writes[kept], place[kept] * (n + 1)
         keys, stop = keys + turn[who], keys + until[who]
+        busy = stop > np.append(keys[1:], 1 << 62)  # the next one here begins before it ends
         for these, those in ((large, large | True), (~large, large)):
             for early, late in ((these & writes, those), (these & ~writes, those & writes)):
-                first, later = np.flatnonzero(early), np.flatnonzero(late)
-                lows = np.searchsorted(keys[later], keys[first], side="right")
-                highs = np.searchsorted(keys[later], stop[first])
+                first, later = np.flatnonzero(early & busy), np.flatnonzero(late)
+                within = keys[later]
+                lows = np.searchsorted(within, keys[first], side="right")
+                highs = np.searchsorted(within, stop[first])
                 for a, b in _expanded(lows, highs):
                     yield who[first[a]], who[later[b]]
 
@@ -149,7 +155,7 @@ def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
     ]
 
 
-def find_hazards(trace: Trace, touched: AccessColumns) -> list[Found]:
+def find_hazards(trace: Trace, touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
     """All hazards of a trace; ``touched`` are its accesses by canonical position.
 
     Host ops are ordered with all others, as the runtime drains the machine around them. The bytes
@@ -163,36 +169,17 @@ def find_hazards(trace: Trace, touched: AccessColumns) -> list[Found]:
         np.array([text in kinds for text in texts], np.bool_)[log.name[row]]
         for kinds in (_HOST, ("dma_write",), ("dma_read", "dma_write"))
     )
-    begins = log.t_start[row]
-    early = stores & (touched.mode == 1)
-    begins[early] = np.minimum(begins[early], issued(trace, row[early]))
+    begins, early = log.t_start[row], np.flatnonzero(stores & (touched.mode == 1))
+    issued = dict(zip(trace.commands.cmd.tolist(), trace.commands.t_issue.tolist(), strict=True))
+    calls = zip(log.cmd[row[early]].tolist(), begins[early].tolist(), strict=True)
+    begins[early] = [min(t, issued.get(cmd, t)) for cmd, t in calls]
     in_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)[touched.space]
     places = np.stack([getattr(trace.nodes, level) for level in ("sip", "cube", "pe")], 1)
     pe = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)[log.component[row]]
-    device, lane = np.flatnonzero(~host), np.where(dmas & in_hbm, pe, -1)
-    columns = AccessColumns(*(c[device] for c in touched[:5]), touched.spaces)
-    found = conflicts(columns, begins[device], log.t_end[row[device]], lane[device])
+    begins[host] = np.inf
+    found = conflicts(touched, begins, log.t_end[row], np.where(dmas & in_hbm, pe, -1))
     found += never_written(touched)
-    shards = trace.alloc_columns
-    if len(shards.addr):
-        codes = {space: i for i, space in enumerate(touched.spaces)}
-        space = np.array([codes.get(s, len(codes)) for s in shards.spaces])[shards.space]
-        ours = (shards.cmd, shards.cmd, space, shards.addr, shards.nbytes)
-        allocs = AccessColumns(*(c.astype(np.int64) for c in ours), touched.spaces)
-        found += outside(touched, allocs)
-    return found
-
-
-def issued(trace: Trace, rows: npt.NDArray[np.integer]) -> Floats:
-    """When the commands of the ops in ``rows`` were issued, ns; t_start where that is not known."""
-    cmds, log = trace.op_columns.cmd[rows], trace.commands
-    order = np.argsort(log.cmd, kind="stable")
-    at = np.minimum(np.searchsorted(log.cmd[order], cmds), max(len(order) - 1, 0))
-    start: Floats = trace.op_columns.t_start[rows]
-    if not len(order):
-        return start
-    known: Floats = np.where(log.cmd[order][at] == cmds, log.t_issue[order][at], start)
-    return known
+    return found + outside(touched, allocs) if len(allocs.row) else found
 
 
 def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[Found]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kernbench.common.dtypes import np_dtype
 from kernbench.errors import KernbenchError, VerificationError
-from kernbench.sim_engine.accesses import AccessColumns, Ints, access_columns, accesses
+from kernbench.sim_engine.accesses import AccessColumns, Ints, access_columns
 from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.trace import Trace
@@ -29,7 +29,7 @@ class Ranges:
 
     def __init__(self, columns: AccessColumns, rows: Ints) -> None:
         mine, self._end = columns.take(rows), columns.addr + columns.nbytes
-        level = -(-np.frexp(mine.nbytes.astype(np.float64))[1] // 4)  # 16**level >= nbytes
+        level = -(-np.frexp(mine.nbytes - 0.5)[1] // 4)  # 16**level >= nbytes
         order = np.lexsort((mine.addr, level, mine.space))
         kinds = (mine.space * 16 + level)[order]
         self._tables: dict[str, list[tuple[int, Ints, Ints]]] = {}
@@ -107,6 +107,11 @@ class History:
     def _writes(self) -> Ranges:
         return Ranges(self.touched, np.flatnonzero(self.touched.mode))
 
+    def written(self, low: int, high: int) -> AccessColumns:
+        """What the steps from ``low`` to before ``high`` wrote."""
+        ends = np.searchsorted(self.touched.row, np.append(self._steps, 1 << 62)[[low, high]])
+        return self.touched.take(np.arange(*ends)[self.touched.mode[slice(*ends)] == 1])
+
     def executed(self, op: int) -> int:
         """How many ops have changed memory at op ``op``: memory is the same where this is."""
         return int(np.searchsorted(self._steps, op, side="right"))
@@ -169,11 +174,13 @@ class History:
     def _run(self, segment: _Segment, step: int) -> None:
         """Execute ``step`` on the live store and keep what it wrote."""
         record, store, kept = self._records[step], self._live[1], None
+        at = int(np.searchsorted(self.touched.row, self._steps[step], side="right")) - 1
         try:
             execute(record, store)
-            for mode, space, addr, _ in accesses(record):
-                if mode == "w":
-                    kept = space, addr, store.read(space, addr)
+            if at >= 0 and self.touched.mode[at] and self.touched.row[at] == self._steps[step]:
+                space = self.touched.spaces[self.touched.space[at]]
+                addr = int(self.touched.addr[at])
+                kept = space, addr, store.read(space, addr)
         except Exception as why:
             self._live = -1, store
             kind = type(why) if isinstance(why, KernbenchError) else VerificationError
@@ -190,8 +197,8 @@ class History:
             kept[0].writes, kept[0].nbytes = [], 0
             kept.pop(0)
         while len(self._segments) > 2 and self._checkpointed() > self._budget // 2:
-            every = enumerate(self._segments)
-            self._segments = [s for i, s in every if s is current or i % 2 == 0]
+            dropped = [s for s in self._segments[1:] if s is not current][::2]
+            self._segments = [s for s in self._segments if all(s is not d for d in dropped)]
 
 
 class MemoryAt(MemoryStore):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from kernbench.common.dtypes import np_dtype
 from kernbench.errors import UsageError
 from kernbench.replay.history import History, Ranges
 from kernbench.replay.tiles import composite_of
-from kernbench.sim_engine.accesses import Access, AccessColumns, Ints, accesses
+from kernbench.sim_engine.accesses import Access, Ints, accesses
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
 
@@ -85,10 +86,8 @@ class Memories:
 
     @cached_property
     def _allocs(self) -> Ranges:
-        log = self._trace.alloc_columns
-        columns = [getattr(log, name).astype(np.int64) for name in ("space", "addr", "nbytes")]
-        rows = np.arange(len(log.addr))
-        return Ranges(AccessColumns(rows, rows, *columns, tuple(log.spaces)), rows)
+        allocs = self._history.allocs
+        return Ranges(allocs, allocs.row)
 
     def _alloc_at(self, space: str, addr: int, op: int) -> int:
         """The youngest allocation, by op ``op``, that holds an address; -1 if none.
@@ -136,10 +135,7 @@ class Memories:
             near = ", ".join(list(self._shards)[:8]) or "none"
             raise UsageError(f"no tensor {name!r} in this trace; it has: {near}")
         firsts = list({s.origin: s for s in reversed(shards)}.values())
-        executed = self._history.executed(op)
-        if self._last is None or self._last[:2] != (name, executed):
-            self._last = (name, executed, *self._gather(op, firsts))
-        _, _, values, mask = self._last
+        values, mask = self._gather(op, name, firsts)
         changed = np.zeros(values.shape, np.bool_)
         written = [access for access in self._touched(op) if access.mode == "w"]
         for shard in firsts:
@@ -150,21 +146,35 @@ class Memories:
             changed[_box(shard)] |= _elements(flat, shard).any(axis=-1)
         known = values[mask].astype(np.float64)
         finite = known[np.isfinite(known)]
-        stats = [f(finite) if finite.size else np.nan for f in (np.min, np.max, np.mean)]
-        nans, first = int(np.isnan(known).sum()), shards[0]
-        fixed = op, name, first.space, first.dtype, values, mask, changed
-        return TensorView(*fixed, *map(float, stats), nans)
+        low, high, mean = (
+            float(f(finite)) if finite.size else np.nan for f in (np.min, np.max, np.mean)
+        )
+        nans, s = int(np.isnan(known).sum()), shards[0]
+        return TensorView(op, name, s.space, s.dtype, values, mask, changed, low, high, mean, nans)
 
-    def _gather(self, op: int, firsts: list[Shard]) -> tuple[npt.NDArray[Any], Mask]:
-        """(values, which are written) of a whole tensor from one copy of each of its shards."""
+    def _gather(self, op: int, name: str, firsts: list[Shard]) -> tuple[npt.NDArray[Any], Mask]:
+        """(values, which are written) of a whole tensor from one copy of each of its shards.
+
+        Only those that were written since the last question for this tensor are read again.
+        """
+        executed, stale = self._history.executed(op), np.ones(len(firsts), np.bool_)
+        if self._last is not None and self._last[0] == name:
+            _, before, values, mask = self._last
+            values, mask = values.copy(), mask.copy()
+            new = self._history.written(*sorted((before, executed)))
+            low, size = np.array([(s.addr, s.nbytes) for s in firsts]).T
+            inside = (new.addr[:, None] < low + size) & ((new.addr + new.nbytes)[:, None] > low)
+            stale = inside.any(axis=0)
+        else:
+            ends = np.array([np.add(s.origin, s.shape) for s in firsts])
+            values = np.zeros(tuple(ends.max(axis=0).astype(int)), np_dtype(firsts[0].dtype))
+            mask = np.zeros(values.shape, np.bool_)
         store = self._history.at(op)
-        ends = np.array([np.add(s.origin, s.shape) for s in firsts])
-        values = np.zeros(tuple(ends.max(axis=0).astype(int)), np_dtype(firsts[0].dtype))
-        mask = np.zeros(values.shape, np.bool_)
-        for shard in firsts:
+        for shard in compress(firsts, stale):
             flat, held = store.bytes_at(shard.space, shard.addr, shard.nbytes)
             mask[_box(shard)] = _elements(held, shard).all(axis=-1)
             values[_box(shard)] = flat.view(values.dtype).reshape(shard.shape)
+        self._last = name, executed, values, mask
         return values, mask
 
     def shown(self, op: int) -> str | None:

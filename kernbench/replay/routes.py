@@ -94,11 +94,7 @@ class Routes:
         row = int(self._trace.order[position])
         record = self._trace.ops[position]
         legs = tuple(self.leg(transfer) for transfer in self._trace.transfers_of(row))
-        note = "" if legs else _why_none(record.op_name)
-        return Route(position, record.op_name, record.component_id, legs, note)
-
-
-def _why_none(name: str) -> str:
-    if name.startswith("composite_"):
-        return "a composite moves no bytes itself: its tiles do"
-    return "stays inside its component"
+        note = "stays inside its component"
+        if record.op_name.startswith("composite_"):
+            note = "a composite moves no bytes itself: its tiles do"
+        return Route(position, record.op_name, record.component_id, legs, "" if legs else note)

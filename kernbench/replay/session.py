@@ -74,42 +74,24 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """One read ("r") or write ("w") of some of the bytes asked for."""
-
-    mode: str
-    addr: int
-    nbytes: int
-    row: OpRow
-
-
-@dataclass(frozen=True, slots=True)
-class Uses:
-    """Every read and write of a range, in canonical order."""
-
-    space: str
-    addr: int
-    nbytes: int
-    rows: tuple[Use, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Hazard:
-    """``op`` touches bytes that ``other`` uses, in flight since before; None: it alone is wrong."""
+class Touch:
+    """``op`` reads or writes bytes; of a hazard ``kind`` says what is wrong with that, and
+    ``other`` is the op in flight since before that uses them too, if there is one.
+    """
 
     kind: str
     space: str
     addr: int
     nbytes: int
     op: OpRow
-    other: OpRow | None
+    other: OpRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Hazards:
-    """All hazards in the order of their ops; ``note`` says what could not be looked at."""
+class Touches:
+    """In canonical order; ``note`` says what could not be looked at."""
 
-    rows: tuple[Hazard, ...]
+    rows: tuple[Touch, ...]
     note: str = ""
 
 
@@ -227,7 +209,7 @@ class ReplaySession:
         self.level = min(max(self.level + by, 0), len(FOCUS_LEVELS) - 1)
         return FOCUS_LEVELS[self.level]
 
-    def at(self, op: int | None = None) -> int:
+    def _at(self, op: int | None = None) -> int:
         """``op``, or the cursor's; UsageError if that is before the first."""
         op = self.cursor if op is None else op
         if op < 0:
@@ -253,7 +235,7 @@ class ReplaySession:
 
     def details(self, op: int | None = None) -> OpDetails:
         """Everything recorded about an op."""
-        op = self.at(op)
+        op = self._at(op)
         row, record = int(self.trace.order[op]), self.trace.ops[op]
         cmd, slot = int(self.trace.op_columns.cmd[row]), int(self.trace.op_columns.slot[row])
         command, position = self.trace.command(cmd), self.trace.position
@@ -267,7 +249,7 @@ class ReplaySession:
 
     def source(self, op: int | None = None) -> Source:
         """The kernel line that issued an op."""
-        op = self.at(op)
+        op = self._at(op)
         command = self.trace.command(int(self.trace.op_columns.cmd[self.trace.order[op]]))
         if command is None:
             return Source(op, "?", 0, "?", ())
@@ -282,18 +264,20 @@ class ReplaySession:
         """The numbers of a tensor."""
         return self.memories.tensor(self.cursor if op is None else op, name)
 
-    def history(self, space: str, addr: int, nbytes: int = 1) -> Uses:
-        """Who reads and writes a range, from the first op to the last."""
-        ops, modes, _, addrs, sizes, _ = self.versions.touched
-        rows = [
-            Use("rw"[modes[at]], int(addrs[at]), int(sizes[at]), self.row(int(ops[at])))
-            for at in self.versions.accesses.at(space, addr, nbytes).tolist()
-        ]
-        return Uses(space, addr, nbytes, tuple(rows))
+    def history(self, space: str, addr: int, nbytes: int = 1) -> Touches:
+        """Every read and write of a range, from the first op to the last."""
+        touched = self.versions.touched.take(self.versions.accesses.at(space, addr, nbytes))
+        rows = zip(*(column.tolist() for column in touched[:5]), strict=True)
+        return Touches(
+            tuple(
+                Touch(("read", "write")[mode], space, start, size, self.row(op))
+                for op, mode, _, start, size in rows
+            )
+        )
 
     def route(self, op: int | None = None) -> Route:
         """The hops of an op's transactions; where it has none, of the nearest stage of its tile."""
-        at = self.at(op)
+        at = self._at(op)
         route = self._routes.of(at)
         rows = [] if route.legs else self.tiles(at).rows
         mine = [r for r in rows if any(s.op == at for s in r.spans)]
@@ -316,7 +300,18 @@ class ReplaySession:
 
     def diff(self, op: int | None = None) -> OpDiff:
         """What an op wrote, beside its float64 oracle."""
-        return self._diffs.of(self.at(op))
+        return self._diffs.of(self._at(op))
+
+    def check(self, op: int | None = None) -> OpDiff:
+        """``diff`` with the accumulated error; executes everything up to there."""
+        return replace(self.diff(op), check=self._diffs.check(self._at(op)))
+
+    def first_divergence(self) -> OpDiff:
+        """``check`` of the first op that rounding does not explain, by executing everything."""
+        first = self._diffs.first_divergence()
+        if first is None:
+            return OpDiff(-1, "divergence", note="rounding explains every op")
+        return self.check(first.position)
 
     def outputs(self, op: int | None = None) -> Outputs:
         """The expected tensors, against memory at an op."""
@@ -326,20 +321,22 @@ class ReplaySession:
         """The expected tensors, each when it was due, by executing the whole trace."""
         return self._diffs.verify()
 
-    def hazards(self) -> Hazards:
-        """What any op does to bytes that it should not; the whole log is looked at and executed."""
-        found, note = find_hazards(self.trace, self.versions.touched), ""
+    def hazards(self) -> Touches:
+        """What any op does to bytes that it should not; the whole log is looked at and executed.
+
+        Some 10,000 of a kind are told at most.
+        """
+        versions, note = self.versions, ""
+        found = find_hazards(self.trace, versions.touched, versions.allocs)
         try:
             found += snapshot_hazards(self.trace, self._diffs.executed[0].findings)
         except KernbenchError as why:
             note = f"Phase 1 was not compared with Phase 2: {why}"
-        rows = [
-            Hazard(
-                kind, space, addr, end - addr, self.row(op), self.row(other) if other >= 0 else None
-            )
-            for kind, op, other, space, addr, end in sorted(set(found), key=lambda f: f[1:])
-        ]
-        return Hazards(tuple(rows), note)
+        rows = []
+        for kind, op, other, space, addr, end in sorted(set(found), key=lambda f: f[1:]):
+            with_whom = self.row(other) if other >= 0 else None
+            rows.append(Touch(kind, space, addr, end - addr, self.row(op), with_whom))
+        return Touches(tuple(rows), note)
 
     def timeline(self, components: list[int], t0: float, t1: float, columns: int) -> Timeline:
         """Busy cells of ``components`` (node indices) over [t0, t1) ns."""

@@ -14,7 +14,7 @@ from kernbench.replay.commands import CommandHelp, Moved, OpList
 from kernbench.replay.diff import OpDiff, Outputs
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.routes import Route
-from kernbench.replay.session import Hazards, Info, OpDetails, Source, Uses
+from kernbench.replay.session import Info, OpDetails, Source, Touches
 from kernbench.replay.tiles import STAGE_LETTERS, Tiles
 from kernbench.replay.timeline import Timeline
 from kernbench.sim_engine.verify import VerifyReport
@@ -59,15 +59,15 @@ def _cells(row: Any) -> dict[str, str]:
         if is_dataclass(value):
             found = _cells(value) | found
         else:
-            found[name] = f"{value:#x}" if name == "addr" else _cell(value)
+            found[name] = _cell(value)
     return found
 
 
 def _cell(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "-", True: "yes", False: "no"}[value]
-    if isinstance(value, int | float):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:#x}" if value > 1 << 20 else f"{value:,}"
     if isinstance(value, dict):
         return " ".join(f"{key}={item}" for key, item in value.items())
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -148,11 +148,9 @@ def _(a: OpDetails, width: int) -> list[str]:
 def _param(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
-    if isinstance(value, int) and not isinstance(value, bool) and value > 1 << 20:
-        return f"{value:#x}"
     if isinstance(value, list):
-        return "[" + ", ".join(_param(item) for item in value) + "]"
-    return str(value)
+        return "[" + ", ".join(map(_param, value)) + "]"
+    return f"{value:#x}" if isinstance(value, int) and value > 1 << 20 else str(value)
 
 
 @_lines.register
@@ -166,6 +164,8 @@ def _(a: Source, width: int) -> list[str]:
 
 @_lines.register
 def _(a: Memory, width: int) -> list[str]:
+    if not a.entries:
+        return ["nothing is written yet"]
     head = f"{a.total:,} allocations hold data at op {a.op:,}; it touches those marked *"
     lines = table(a.entries, "space addr dtype shape writer index tensor")
     marks = (" ", *("*" if entry.touched else " " for entry in a.entries))
@@ -182,12 +182,6 @@ def _(a: TensorView, width: int) -> list[str]:
         f"mean {number_text(a.mean)}  NaN {a.nans}",
     ]
     return lines + grid_text(a.values, 12, max((width - 6) // 10, 1), a.written, a.changed)
-
-
-@_lines.register
-def _(a: Uses, width: int) -> list[str]:
-    head = f"{len(a.rows):,} reads and writes of {a.nbytes:,} bytes of {a.space} at {a.addr:#x}"
-    return [head, *table(a.rows, "op t_start t_end mode addr nbytes name component")]
 
 
 @_lines.register
@@ -230,7 +224,10 @@ def _(a: Tiles, width: int) -> list[str]:
 
 @_lines.register
 def _(a: OpDiff, width: int) -> list[str]:
+    if a.op < 0:
+        return [a.note]
     lines = [f"op {a.op:,}  {a.name}" + (f": {a.note}" if a.note else "")]
+    lines += [] if a.check is None else [a.check.as_text()]
     if a.row is None or a.expected is None or a.actual is None or a.error is None:
         return lines
     r = a.row
@@ -254,14 +251,15 @@ def _(a: Outputs, width: int) -> list[str]:
 
 
 @_lines.register
-def _(a: Hazards, width: int) -> list[str]:
-    lines = [f"{len(a.rows):,} hazards" if a.rows else "no hazards", *([a.note] if a.note else [])]
-    for h in a.rows:
-        lines.append(f"{h.kind}: {h.nbytes:,} bytes of {h.space} at {h.addr:#x}")
-        ops = [row for row in (h.op, h.other) if row is not None]
-        parts = table(ops, "op t_issue t_start t_end name site component")
-        lines += [f"  {line}" for line in parts]
-    return lines
+def _(a: Touches, width: int) -> list[str]:
+    lines = [a.note] if a.note else []
+    for touch in a.rows:
+        lines.append(f"{touch.kind}: {touch.nbytes:,} bytes of {touch.space} at {touch.addr:#x}")
+        for r in (touch.op, touch.other) if touch.other is not None else (touch.op,):
+            issued = f", issued {r.t_issue:.2f}" if r.t_issue < r.t_start else ""
+            lines.append(f"  op {r.op:,} {r.name} on {r.component}")
+            lines.append(f"    {r.site}, {r.t_start:.2f} to {r.t_end:.2f} ns{issued}")
+    return lines or ["none found"]
 
 
 @_lines.register

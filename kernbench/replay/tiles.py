@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from kernbench.trace import Trace
 
-STAGES = ("DMA_READ", "FETCH", "GEMM", "MATH", "STORE", "DMA_WRITE")
-STAGE_LETTERS = dict(zip(STAGES, "RFGMSW", strict=True))
+_STAGES = ("DMA_READ", "FETCH", "GEMM", "MATH", "STORE", "DMA_WRITE")
+STAGE_LETTERS = dict(zip(_STAGES, "RFGMSW", strict=True))
+_TILE = "TileToken/"
+Index: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,8 @@ class Span:
 class TileWait:
     """A tile queued at ``node`` for ``reason`` (ns)."""
 
-    reason: str
     node: str
+    reason: str
     t0: float
     t1: float
 
@@ -36,9 +39,9 @@ class TileWait:
 class TileRow:
     """One tile: index, origin and extent are (m, n, k)."""
 
-    index: tuple[int, int, int]
-    origin: tuple[int, int, int]
-    extent: tuple[int, int, int]
+    index: Index
+    origin: Index
+    extent: Index
     spans: tuple[Span, ...]
     waits: tuple[TileWait, ...]
 
@@ -62,26 +65,24 @@ def tiles_of(trace: Trace, position: int) -> Tiles:
     """The tiles of the composite that op ``position`` belongs to, or of the one that started last
     before it.
     """
-    columns = trace.op_columns
     cmd = _composite_cmd(trace, position)
     if cmd is None:
         return Tiles(None, "", 0.0, 0.0, (), None, "no composite has run in this trace")
-    rows = np.flatnonzero(columns.cmd == cmd)
-    found: dict[tuple[int, int, int], tuple[dict[str, object], list[Span], list[TileWait]]] = {}
-    composite: int | None = None
-    component = ""
-    for row in rows[np.argsort(trace.position[rows])].tolist():
-        at = int(trace.position[row])
+    composite, component, found = None, "", dict[Index, tuple[Index, Index, list[Span]]]()
+    waits: dict[Index, list[TileWait]] = {}
+    for at in np.sort(trace.position[np.flatnonzero(trace.op_columns.cmd == cmd)]).tolist():
         record = trace.ops[at]
-        if not record.op_name.startswith("TileToken/"):
+        if not record.op_name.startswith(_TILE):
             composite, component = at, record.component_id
             continue
-        _, spans, waits = found.setdefault(record.params["tile_index"], (record.params, [], []))
-        spans.append(Span(record.params["stage_type"], record.t_start, record.t_end, at))
-        waits += [TileWait(why, node, t0, t1) for node, why, t0, t1, _ in trace.waits_of(row)]
+        p, index = record.params, record.params["tile_index"]
+        span = Span(p["stage_type"], record.t_start, record.t_end, at)
+        found.setdefault(index, (p["origin"], p["extent"], []))[2].append(span)
+        waited = trace.waits_of(int(trace.order[at]))
+        waits.setdefault(index, []).extend(TileWait(*wait[:4]) for wait in waited)
     table = [
-        TileRow(index, params["origin"], params["extent"], tuple(spans), tuple(waits))  # type: ignore[arg-type]
-        for index, (params, spans, waits) in found.items()
+        TileRow(index, origin, extent, tuple(spans), tuple(waits[index]))
+        for index, (origin, extent, spans) in found.items()
     ]
     table.sort(key=lambda tile: (tile.spans[0].t0, tile.spans[0].op))
     current = next((i for i, t in enumerate(table) if any(s.op == position for s in t.spans)), None)
@@ -92,28 +93,23 @@ def tiles_of(trace: Trace, position: int) -> Tiles:
 
 def composite_of(trace: Trace, op: int) -> int | None:
     """The composite that the tile at ``op`` is of; None for other ops, or if it never ended."""
-    if not trace.ops[op].op_name.startswith("TileToken/"):
+    if not trace.ops[op].op_name.startswith(_TILE):
         return None
-    columns = trace.op_columns
-    rows = np.flatnonzero(columns.cmd == columns.cmd[trace.order[op]])
-    names = ((p, trace.ops[p].op_name) for p in trace.position[rows].tolist())
-    return next((p for p, name in names if name.startswith("composite_")), None)
+    cmds = trace.op_columns.cmd
+    same = trace.position[np.flatnonzero(cmds == cmds[trace.order[op]])].tolist()
+    return next((p for p in same if trace.ops[p].op_name.startswith("composite_")), None)
 
 
 def _composite_cmd(trace: Trace, position: int) -> int | None:
     """The cmd of the composite of ``position``, else of the last one started by then, else of the
     first.
     """
-    columns = trace.op_columns
-    composites = {i for i, s in enumerate(trace.strings) if s.startswith("composite_")}
-    is_composite = np.isin(columns.name, np.array(sorted(composites), np.int64))
-    positions = np.sort(trace.position[np.flatnonzero(is_composite)])
-    if 0 <= position < len(trace.ops):
-        cmd = int(columns.cmd[trace.order[position]])
-        is_tile = trace.ops[position].op_name.startswith("TileToken/")
-        if is_tile or np.any(columns.cmd[is_composite] == cmd):
+    columns, order = trace.op_columns, trace.order
+    names = [i for i, text in enumerate(trace.strings) if text.startswith("composite_")]
+    whole = np.flatnonzero(np.isin(columns.name[order], names))
+    if position >= 0:
+        cmd = int(columns.cmd[order[position]])
+        if trace.ops[position].op_name.startswith(_TILE) or cmd in columns.cmd[order[whole]]:
             return cmd
-    if not len(positions):
-        return None
-    before = np.searchsorted(positions, position, side="right") - 1
-    return int(columns.cmd[trace.order[positions[max(int(before), 0)]]])
+    before = max(int(np.searchsorted(whole, position, side="right")) - 1, 0)
+    return int(columns.cmd[order[whole[before]]]) if len(whole) else None

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.replay.tiles import STAGE_LETTERS
 from kernbench.trace import Trace
 
 Floats = npt.NDArray[np.float64]
@@ -29,28 +30,13 @@ CLASSES = {
     "C": "composite",
     "?": "other",
 }
-_BY_NAME = {
-    "TileToken/DMA_READ": "R",
-    "TileToken/FETCH": "F",
-    "TileToken/GEMM": "G",
-    "TileToken/MATH": "M",
-    "TileToken/STORE": "S",
-    "TileToken/DMA_WRITE": "W",
-    "dma_read": "R",
-    "dma_write": "W",
-    "host_write": "H",
-    "host_read": "H",
-    "ipcq_copy": "R",
-    "ipcq_recv": "R",
-}
-_BY_KIND = {0: "R", 1: "G", 2: "M"}
 
 
 def op_class(name: str, kind: int) -> str:
     """The class letter of an op, from its name and the rank of its kind."""
-    if name.startswith("composite_"):
-        return "C"
-    return _BY_NAME.get(name) or _BY_KIND.get(kind, "?")
+    if name.startswith(("composite_", "host_")):
+        return name[0].upper()
+    return STAGE_LETTERS.get(name.removeprefix("TileToken/").upper()) or "RGM?"[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +62,20 @@ class Timeline:
     rows: tuple[TimelineRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class _Track:
-    """Busy time of one class on one component, as a function of t."""
+    """Busy time of ops of one class on one component, as a function of t."""
 
-    starts: Floats
-    start_sums: Floats
-    ends: Floats
-    end_sums: Floats
+    def __init__(self, starts: Floats, ends: Floats) -> None:
+        self._edges = np.sort(starts), np.sort(ends)
+        self._sums = [np.concatenate(([0.0], np.cumsum(edges))) for edges in self._edges]
 
     def busy_until(self, t: Floats) -> Floats:
-        started, ended = np.searchsorted(self.starts, t), np.searchsorted(self.ends, t)
-        since_start = started * t - self.start_sums[started]
-        since_end = ended * t - self.end_sums[ended]
-        busy: Floats = since_start - since_end
+        """Nanoseconds in service before each t, of all ops together."""
+        begun, ended = (
+            np.searchsorted(edges, t) * t - sums[np.searchsorted(edges, t)]
+            for edges, sums in zip(self._edges, self._sums, strict=True)
+        )
+        busy: Floats = begun - ended
         return busy
 
 
@@ -100,29 +86,24 @@ class Timelines:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        columns = trace.op_columns
-        order = np.argsort(columns.component, kind="stable")
-        sorted_components = columns.component[order]
-        self.components, firsts = np.unique(sorted_components, return_index=True)
-        bounds = [*firsts.tolist(), len(order)]
-        self._rows = {
-            int(c): order[bounds[i] : bounds[i + 1]] for i, c in enumerate(self.components)
-        }
+        served = trace.op_columns.component
+        order = np.argsort(served, kind="stable")
+        self.components, firsts = np.unique(served[order], return_index=True)
+        rows = np.split(order, firsts[1:])
+        self._rows = dict(zip(self.components.tolist(), rows, strict=False))
         self._tracks: dict[int, dict[str, _Track]] = {}
 
     @cached_property
-    def _class_of_name(self) -> dict[int, str]:
+    def _letters(self) -> npt.NDArray[np.str_]:
+        """The class letter of every row."""
         columns, strings = self._trace.op_columns, self._trace.strings
-        pairs = {(int(n), int(k)) for n, k in zip(columns.name, columns.kind, strict=True)}
-        return {name: op_class(strings[name], kind) for name, kind in sorted(pairs)}
+        pairs, which = np.unique(columns.name * 4 + columns.kind, return_inverse=True)
+        letters = [op_class(strings[pair // 4], pair % 4) for pair in pairs.tolist()]
+        return np.array(letters, "U1")[which]
 
     def letter(self, row: int) -> str:
         """The class letter of the op in a row."""
-        return self._class_of_name[int(self._trace.op_columns.name[row])]
-
-    def rows_of(self, component: int) -> npt.NDArray[np.intp]:
-        """Row numbers of the ops of a component, in completion order."""
-        return self._rows.get(component, np.empty(0, np.intp))
+        return str(self._letters[row])
 
     def draw(
         self, components: list[int], t0: float, t1: float, columns: int, cursor_time: float | None
@@ -152,17 +133,11 @@ class Timelines:
         return TimelineRow(component, node, busy, classes)
 
     def _index(self, component: int) -> dict[str, _Track]:
-        rows = self.rows_of(component)
-        columns = self._trace.op_columns
-        names = columns.name[rows]
-        tracks: dict[str, _Track] = {}
-        letters = np.array([self._class_of_name[int(n)] for n in np.unique(names)])
-        which = letters[np.searchsorted(np.unique(names), names)] if len(rows) else letters
-        for letter in CLASSES:
-            mine = rows[which == letter]
-            if len(mine):
-                starts = np.sort(columns.t_start[mine])
-                ends = np.sort(columns.t_end[mine])
-                sums = [np.concatenate(([0.0], np.cumsum(x))) for x in (starts, ends)]
-                tracks[letter] = _Track(starts, sums[0], ends, sums[1])
-        return tracks
+        rows, columns = self._rows.get(component, np.empty(0, np.intp)), self._trace.op_columns
+        letters = self._letters[rows]
+        parts = {letter: rows[letters == letter] for letter in CLASSES}
+        return {
+            letter: _Track(columns.t_start[mine], columns.t_end[mine])
+            for letter, mine in parts.items()
+            if len(mine)
+        }

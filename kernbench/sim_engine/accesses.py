@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -53,15 +53,6 @@ class AccessColumns(NamedTuple):
         """Those numbered ``at``."""
         places = self.space[at], self.addr[at], self.nbytes[at]
         return AccessColumns(self.row[at], self.mode[at], *places, self.spaces)
-
-
-class ParamLog(Protocol):
-    """What ``access_columns`` needs of a trace: its strings, and its params as columns."""
-
-    @property
-    def strings(self) -> Any: ...  # noqa: D102
-
-    def param_blocks(self) -> Iterable[Any]: ...  # noqa: D102
 
 
 # a host_write has no source, a host_read no destination, most gemms no accumulator
@@ -117,8 +108,8 @@ def accesses(record: OpRecord) -> list[Access]:
     return [Access(mode, r.space, r.addr, r.nbytes) for mode, r in touched if r.nbytes]
 
 
-def access_columns(log: ParamLog | Sequence[OpRecord]) -> AccessColumns:
-    """``accesses`` of all ops of a trace (by row) or a list (by index) as columns.
+def access_columns(log: Any) -> AccessColumns:
+    """``accesses`` of all ops as columns: of a ``Trace`` by row, of a list of records by index.
 
     Of a trace no op is decoded. TraceFormatError for params that do not say what an op touches.
     """

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
-from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,6 +35,7 @@ from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params, canonical_r
 
 Ops: TypeAlias = Mapping[str, NumpyOp]
 Compute: TypeAlias = Callable[..., Array]  # (operands, shape of the output), not yet rounded
+_Plans: TypeAlias = "tuple[Callable[[Params], Any], dict[bytes, Plan]]"
 EXECUTED = frozenset(KIND_RANK) - {"unknown"}
 
 # Params in which alike ops may differ
@@ -134,10 +134,9 @@ class SnapshotFinding:
     max_error: float
 
 
-def snapshots_of(record: OpRecord) -> Iterator[Array | None]:
-    """Phase 1 values of the operands of an op, without end; None where there is none."""
-    given = record.params.get("input_snapshots") or (record.params.get("snapshot"),)
-    return chain(given, repeat(None))
+def snapshots_of(record: OpRecord) -> Sequence[Array | None]:
+    """Phase 1 values of the first operands of an op, None where there is none."""
+    return record.params.get("input_snapshots") or (record.params.get("snapshot"),)
 
 
 def operands_of(
@@ -153,19 +152,22 @@ def operands_of(
     ``addresses`` are the record's own, if the plan is that of another. ``found`` gets the snapshots
     that differ from ``store`` by more than D11 allows; those of bytes that are not in it never do.
     """
-    operands = []
-    addresses = addresses or plan.addresses(record.params)
-    for r, addr, snapshot in zip(plan.reads, addresses, snapshots_of(record), strict=False):
-        if snapshot is not None:
-            operands.append(reinterpret(np.ascontiguousarray(snapshot), r.shape, np_dtype(r.dtype)))
-            if found is not None and r is not plan.write:
-                apart = _difference(operands[-1], store, addr, r)
-                if apart:
-                    found.append(SnapshotFinding(position, len(operands) - 1, apart))
-        elif r is plan.write:
-            raise VerificationError("the op holds no data; record the run again with data")
-        else:
+    snapshots = snapshots_of(record)
+    last, operands = len(snapshots) - 1, list[Array]()
+    for which, (r, addr) in enumerate(
+        zip(plan.reads, addresses or plan.addresses(record.params), strict=False)
+    ):
+        snapshot = None if which > last else snapshots[which]
+        if snapshot is None:
+            if r is plan.write:
+                raise VerificationError("the op holds no data; record the run again with data")
             operands.append(store.view(r.space, addr, r.shape, r.dtype))
+            continue
+        operands.append(reinterpret(np.ascontiguousarray(snapshot), r.shape, np_dtype(r.dtype)))
+        if found is not None and r is not plan.write:
+            apart = _difference(operands[-1], store, addr, r)
+            if apart:
+                found.append(SnapshotFinding(position, which, apart))
     return operands
 
 
@@ -191,19 +193,6 @@ def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
     if (out := plan.write) is not None:
         operands = operands_of(record, plan, store)
         store.patch(out.space, out.addr, rounded(plan.compute(operands, out.shape), out.dtype))
-
-
-@np.errstate(all="ignore")
-def oracle(record: OpRecord, store: MemoryStore) -> Array:
-    """The output of ``record`` in f64, from its own operands and never rounded; always our table.
-
-    Integers are exact up to 2^53. UsageError for an op that writes nothing.
-    """
-    plan = plan_of(record, NUMPY_OPS, wide=True)
-    if plan.write is None:
-        raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
-    operands = operands_of(record, plan, store)
-    return plan.compute(operands, plan.write.shape).astype(np.float64)
 
 
 class DataExecutor:
@@ -234,8 +223,7 @@ class DataExecutor:
         self._records: list[OpRecord] = []  # in canonical order; a rank is an index of it
         self._ranks: list[int] = []  # of the records as they were given
         self._order: list[int] = []  # ranks as they are executed
-        self._plans: dict[tuple[tuple[str, ...], bytes], Plan] = {}
-        self._shared: dict[tuple[str, ...], Callable[[Params], Any]] = {}
+        self._plans: dict[tuple[str, ...], _Plans] = {}  # by the names of the params
         self._ahead: dict[int, tuple[Plan, list[int]]] = {}  # looked at, yet to run
         self.extend(op_log)
 
@@ -373,17 +361,16 @@ class DataExecutor:
         if seen is not None:
             return seen
         names = (record.op_kind, *record.params)
-        shared = self._shared.get(names)
-        if shared is None:
-            shared = itemgetter(*(name for name in names[1:] if name not in _OWN))
-            self._shared[names] = shared
+        shared, plans = self._plans.get(names) or self._plans.setdefault(
+            names, (itemgetter(*(name for name in record.params if name not in _OWN)), {})
+        )
         # marshal is quick and exact: it tells 0.0 from -0.0 and 1 from 1.0
-        key = (names, marshal.dumps(shared(record.params), 2))
-        found = self._plans.get(key)
+        key = marshal.dumps(shared(record.params), 2)
+        found = plans.get(key)
         if found is None:
-            if len(self._plans) == _PLANS:
-                self._plans.clear()
-            found = self._plans[key] = plan_of(record, self._ops)
+            if len(plans) == _PLANS:
+                plans.clear()
+            found = plans[key] = plan_of(record, self._ops)
         self._ahead[rank] = seen = found, found.addresses(record.params)
         return seen
 

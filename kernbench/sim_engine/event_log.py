@@ -77,6 +77,7 @@ class Recorder(Protocol):
         slot: int,
         waits: list[Wait],
         transfers: list[Transfer],
+        /,
     ) -> None:
         """One finished op; ``row`` counts from 0 as ops end, ``dependency_ids`` are rows."""
 

@@ -184,12 +184,11 @@ class MemoryStore:
 
     def gap(self, space: str, addr: int, nbytes: int) -> int | None:
         """The first byte of [addr, addr + nbytes) that was never written; None if there is none."""
+        array = self._storage.get(space, _NOTHING).get(addr)
+        if array is not None and array.nbytes >= nbytes:
+            return None
         parts = self._parts(space, addr, addr + nbytes)
         return next((low for low, _, part in parts if part is None), None)
-
-    def written(self, space: str, addr: int, nbytes: int) -> bool:
-        """Whether every byte of [addr, addr + nbytes) was written."""
-        return self.gap(space, addr, nbytes) is None
 
     def _parts(self, space: str, low: int, high: int) -> Iterator[tuple[int, int, Array | None]]:
         """The parts of [low, high) in order, each with its bytes, None where never written."""

@@ -179,10 +179,10 @@ def debug_check(executor: DataExecutor) -> Iterator[OpCheck]:
         expected = reference(record, executor.store)
         executor.run_until(executor.position + 1)
         actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)
-        ready = snapshots_of(record)
+        ready = [snapshot is not None for snapshot in snapshots_of(record)]
         inputs = [
-            memory.read(r, x) if s is None else x
-            for x, r, s in zip(own, plan.reads, ready, strict=False)
+            x if i < len(ready) and ready[i] else memory.read(r, x)
+            for i, (x, r) in enumerate(zip(own, plan.reads, strict=True))
         ]
         with np.errstate(all="ignore"):
             wide = plan.compute(inputs, out.shape)

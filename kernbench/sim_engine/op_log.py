@@ -172,7 +172,8 @@ class OpLogger:
     ) -> None:
         msg.row = self.rows
         self.rows += 1
-        waits, holders = list[Wait](), set[int]()
+        waits: list[Wait] = []
+        holders: set[int] = set()
         for at, why, t0, t1, holder in msg.waits:
             waits.append((at, why, t0, t1, -1 if holder is None else holder.row))
             # one that started later only shared a wire or channel with it: that orders no data

@@ -13,7 +13,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
@@ -57,6 +57,9 @@ class Frame(NamedTuple):
     head: dict[str, Any]
     start: int
     size: int
+
+
+Decode: TypeAlias = Callable[[Frame], T]
 
 
 def whole(value: Any, limit: int = 1 << 62) -> int:
@@ -175,14 +178,14 @@ class FrameFile:
             self._bad.add(frame.offset)
             self.damaged.append(Damage(frame.offset, frame.tag, str(reason) or "damaged"))
 
-    def each(self, tag: str, decode: Callable[[Frame], T]) -> Iterator[T]:
+    def each(self, tag: str, decode: Decode[T]) -> Iterator[T]:
         """``decode`` of every sound frame of ``tag``; those that it chokes on are damaged."""
         for frame in self.by_tag.get(tag, ()):
             result = self.read(frame, decode)
             if result is not None:
                 yield result
 
-    def read(self, frame: Frame, decode: Callable[[Frame], T]) -> T | None:
+    def read(self, frame: Frame, decode: Decode[T]) -> T | None:
         """``decode(frame)``, or None if the frame is damaged."""
         if frame.offset in self._bad:
             return None
@@ -287,11 +290,7 @@ class Numbered(Lazy[T]):
     """
 
     def __init__(
-        self,
-        file: FrameFile,
-        tag: str,
-        decode: Callable[[Frame], list[T]],
-        missing: Callable[[int], T],
+        self, file: FrameFile, tag: str, decode: Decode[list[T]], missing: Callable[[int], T]
     ) -> None:
         self._file, self._decode, self._missing = file, decode, missing
         self._frames, self._firsts = list[Frame](), list[int]()

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench.errors import TraceFormatError
-from kernbench.sim_engine.op_log import KIND_RANK, Params
+from kernbench.sim_engine.op_log import Params
 from kernbench.trace.frames import Frame, FrameFile, whole
 from kernbench.trace.schema import CODES, Body, code_of
 
@@ -71,9 +71,16 @@ def _kind(cls: type) -> str:
     return _CONTAINERS.get(cls) or next((_KINDS[c] for c in cls.__mro__ if c in _KINDS), "r")
 
 
+def _form(value: Any) -> object:
+    """The type of a value; "r" for an int that no column can hold."""
+    if isinstance(value, (int, np.integer)) and not -(1 << 63) <= value < 1 << 63:
+        return "r"
+    return type(value)
+
+
 def _signature(values: Iterable[Any]) -> Any:
     """Equal for values of one structure: the types, and those inside lists and tuples."""
-    types = tuple(map(type, values))
+    types = tuple(map(_form, values))
     if tuple not in types and list not in types:
         return types
     return types, *[_signature(v) for v in values if type(v) in _CONTAINERS]
@@ -149,17 +156,20 @@ class ParamsEncoder:
         if kind == "t":
             values = [v if isinstance(v, int) else self._tensor(v) for v in values]
         elif kind in "sr":
-            texts = values if kind == "s" else map(repr, values)
-            values = list(map(self._strings.__getitem__, texts))
+            values = self._texts(values if kind == "s" else map(repr, values))
         if kind != "n":
             try:
                 dtype = np.float64 if kind == "f" else np.int64
                 stored.append(np.fromiter(values, dtype, len(values)))
-            except OverflowError:  # an int of over 64 bits
-                texts = map(repr, values)
-                stored.append(np.array(list(map(self._strings.__getitem__, texts))))
+            except OverflowError:
+                if any(_form(value) != "r" for value in values):
+                    return None
+                stored.append(np.array(self._texts(map(repr, values))))
                 return "r"
         return kind
+
+    def _texts(self, texts: Iterable[str]) -> list[int]:
+        return list(map(self._strings.__getitem__, texts))
 
     def _block(self, rows: int, stored: list[npt.NDArray[Any]], body: Body) -> tuple[int, int, str]:
         codes = "".join(
@@ -218,12 +228,6 @@ def read_schemas(file: FrameFile) -> list[Schema | None]:
             schemas += [None] * (first - len(schemas))
             schemas += fresh
     return schemas
-
-
-def kind_ranks(schemas: Sequence[Schema | None]) -> npt.NDArray[np.uint8]:
-    """The rank of the op kind of each schema."""
-    ranks = [3 if s is None else KIND_RANK.get(s.kind, 3) for s in schemas]
-    return np.array(ranks, np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

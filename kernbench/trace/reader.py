@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,14 +32,7 @@ from kernbench.trace.frames import (
     read_strings,
     whole,
 )
-from kernbench.trace.params import (
-    Blocks,
-    ParamBlock,
-    decode,
-    kind_ranks,
-    read_blocks,
-    read_schemas,
-)
+from kernbench.trace.params import Blocks, ParamBlock, decode, read_blocks, read_schemas
 from kernbench.trace.rows import Command, Expect, Launch, Records, Source, Text
 from kernbench.trace.schema import DTYPE_NAMES, LOGS
 
@@ -73,15 +66,10 @@ class Trace:
         self._file = file
         self.path = file.path
         self.header = _said(file.header)
-        self.strings: Numbered[str] = Numbered(
-            file, "strings", lambda frame: read_strings(file, frame), "?{}".format
-        )
-        self.paths: Numbered[tuple[int, ...]] = Numbered(
-            file, "paths", self._read_paths, lambda _: ()
-        )
-        self._tensors: Numbered[Array | None] = Numbered(
-            file, "tensors", self._read_tensors, lambda _: None
-        )
+        read = partial(read_strings, file)
+        self.strings = Numbered[str](file, "strings", read, "?{}".format)
+        self.paths = Numbered[tuple[int, ...]](file, "paths", self._read_paths, lambda _: ())
+        self._tensors = Numbered[Array | None](file, "tensors", self._read_tensors, lambda _: None)
         self.schemas = read_schemas(file)
         self._sorted: dict[str, tuple[Array, Array]] = {}
         ends = list(file.each("end", lambda frame: frame.head))
@@ -186,31 +174,25 @@ class Trace:
     def _read(self, tag: str) -> Callable[[Frame], Columns]:
         return lambda frame: read_columns(tag, frame.head, self._file.body(frame), self._limit)
 
-    def _log(self, tag: str) -> Columns:
+    def _log(self, tag: str) -> SimpleNamespace:
         columns = join_columns(tag, list(self._file.each(tag, self._read(tag))))
-        for name in ("row", "holder"):
-            if name in columns:
-                columns[name] = self._counted(columns[name])
-        return columns
+        for name in {"row", "holder"} & columns.keys():
+            columns[name] = self._counted(columns[name])
+        return SimpleNamespace(**columns)
 
-    def _told(
-        self, tag: str, log: SimpleNamespace, rows: Sequence[int] | None = None
-    ) -> Iterator[tuple[Any, ...]]:
-        """Rows of a log (None: all) as they were recorded: names for numbers, lists for ``many``."""
+    def _told(self, tag: str, log: SimpleNamespace, rows: Sequence[int]) -> Iterator[Any]:
+        """Rows of a log as they were recorded: names for numbers, lists for ``many`` columns."""
         columns: list[list[Any]] = []
         for name, column in LOGS[tag].items():
-            values, ends = getattr(log, name), getattr(log, f"{name}_ptr", None)
-            at = np.arange(len(values) if ends is None else len(ends) - 1) if rows is None else rows
-            if ends is None:
-                cells = values[np.asarray(at, np.intp)].tolist()
+            values = getattr(log, name)
+            if column.many:
+                ends = getattr(log, f"{name}_ptr")
+                cells = [values[ends[row] : ends[row + 1]].tolist() for row in rows]
             else:
-                cells = [values[ends[i] : ends[i + 1]].tolist() for i in at]
+                cells = values[np.asarray(rows, np.intp)].tolist()
             if column.limit:
                 table = self._table(column.limit)
-                if ends is None:
-                    cells = [table[n] for n in cells]
-                else:
-                    cells = [[table[n] for n in cell] for cell in cells]
+                cells = [[table[n] for n in c] if column.many else table[c] for c in cells]
             columns.append(cells)
         return zip(*columns, strict=True)
 
@@ -263,12 +245,8 @@ class Trace:
         chunks = [c for c in self._chunks if len(c.columns["cmd"])]
         if not chunks:
             return np.full(len(rows), -1)
-        firsts, bases, sizes = (
-            np.array(column)
-            for column in zip(
-                *((c.first, c.base, len(c.columns["cmd"])) for c in chunks), strict=True
-            )
-        )
+        firsts, bases = np.array([(c.first, c.base) for c in chunks]).T
+        sizes = np.array([len(c.columns["cmd"]) for c in chunks])
         at = np.searchsorted(firsts, rows, side="right") - 1
         offset = rows - firsts[at]
         return np.where((at >= 0) & (offset < sizes[at]), bases[at] + offset, -1)
@@ -287,8 +265,8 @@ class Trace:
             counts = np.bincount(owner[sound], minlength=n)
             columns["dep_ptr"] = np.concatenate([[0], np.cumsum(counts)])
         columns["dep"] = dep[sound]
-        kinds = kind_ranks(self.schemas)
-        columns["kind"] = kinds[columns["schema"]] if n else np.empty(0, np.uint8)
+        ranks = [KIND_RANK.get(schema.kind, 3) if schema else 3 for schema in self.schemas]
+        columns["kind"] = np.array(ranks, np.uint8)[columns["schema"]]
         return SimpleNamespace(**columns)
 
     @cached_property
@@ -362,7 +340,7 @@ class Trace:
 
         The starts of transfer i are start[start_ptr[i]:start_ptr[i + 1]].
         """
-        return SimpleNamespace(**self._log("transfers"))
+        return self._log("transfers")
 
     def transfers_of(self, row: int) -> list[Transfer]:
         """The transactions of the op in ``row``, but for those whose path is lost."""
@@ -377,7 +355,7 @@ class Trace:
     @cached_property
     def waits(self) -> SimpleNamespace:
         """Columns: cmd, row, node, reason (of WAIT_REASONS), t0, t1, holder (row or -1)."""
-        return SimpleNamespace(**self._log("waits"))
+        return self._log("waits")
 
     def waits_of(self, row: int) -> list[Wait]:
         """The waits of the op in ``row``; the holder is a row, or -1."""
@@ -387,29 +365,28 @@ class Trace:
     @cached_property
     def commands(self) -> SimpleNamespace:
         """Columns cmd, pe, launch, call, file, line, function, awaits, t_issue, t_resume."""
-        return SimpleNamespace(**self._log("commands"))
+        return self._log("commands")
 
     def command(self, cmd: int) -> Command | None:
         """The tl call of that number; None if it was not recorded."""
         rows = self._rows_with("commands", self.commands.cmd, cmd)
-        for *call, file, line, function, awaits, t_issue, t_resume in self._told(
-            "commands", self.commands, rows[:1]
-        ):
-            number, pe, launch, name = call
-            site = Site(file, line, function)
-            return Command(number, pe, launch, name, site, awaits, t_issue, t_resume)
+        for row in self._told("commands", self.commands, rows[:1]):
+            number, pe, launch, call, *site, awaits, t_issue, t_resume = row
+            return Command(number, pe, launch, call, Site(*site), awaits, t_issue, t_resume)
         return None
 
     @cached_property
     def launches(self) -> list[Launch]:
         """All launches that ended."""
-        told = self._told("launches", SimpleNamespace(**self._log("launches")))
+        log = self._log("launches")
+        told = self._told("launches", log, range(len(log.launch)))
         return [Launch(n, name, tuple(pes), *times) for n, name, pes, *times in told]
 
     @cached_property
     def texts(self) -> list[Text]:
         """What was printed, asserted or warned of, as it happened."""
-        return [Text(*row) for row in self._told("text", SimpleNamespace(**self._log("text")))]
+        log = self._log("text")
+        return [Text(*row) for row in self._told("text", log, range(len(log.t)))]
 
     @cached_property
     def alloc_columns(self) -> SimpleNamespace:
@@ -432,8 +409,8 @@ class Trace:
     @cached_property
     def allocs(self) -> list[Shard]:
         """All shards, replicas and scratch handles, in the order of their making."""
-        shards = []
-        for row in self._told("alloc", self.alloc_columns):
+        log, shards = self.alloc_columns, []
+        for row in self._told("alloc", log, range(len(log.cmd))):
             tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
             boxes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
             shards.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *boxes, cmd, index))

@@ -223,12 +223,12 @@ class TraceWriter:
         if self.error is not None:
             return
         params = record.params
-        if "snapshot" in params or "input_snapshots" in params:
-            params = self._stored(params)
+        for name in ("snapshot", "input_snapshots"):
+            if name in params:
+                params = params | {name: self._stored(params[name])}
         for wait in waits:
             if wait[1] not in _REASONS:
-                valid = ", ".join(WAIT_REASONS)
-                raise KernbenchError(f"wait reason {wait[1]!r}; valid: {valid}")
+                raise KernbenchError(f"wait reason {wait[1]!r}; valid: {', '.join(WAIT_REASONS)}")
         r, ops = record, self._rows["ops"]  # its fields are fetched now, from a warm cache
         what = (r.t_start, r.t_end, r.component_id, r.op_kind, r.op_name, params)
         ops.append((*what, slot, r.dependency_ids, cmd, row, waits, transfers))
@@ -236,16 +236,11 @@ class TraceWriter:
         self._transfers += len(transfers)
         self._passed(record.t_end, max(len(ops), self._waits, self._transfers))
 
-    def _stored(self, params: Params) -> Params:
-        """``params`` with the numbers of its snapshots in their place."""
-        stored = dict(params)
-        for name in ("snapshot", "input_snapshots"):
-            value = params.get(name)
-            if isinstance(value, np.ndarray):
-                stored[name] = self._tensor(value)
-            elif isinstance(value, list):
-                stored[name] = [self._tensor(v) if isinstance(v, np.ndarray) else v for v in value]
-        return stored
+    def _stored(self, value: Any) -> Any:
+        """``value`` with the numbers of its arrays in their place."""
+        if isinstance(value, list):
+            return [self._stored(item) for item in value]
+        return self._tensor(value) if isinstance(value, np.ndarray) else value
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
         """A row of ``transfers`` that no op has."""

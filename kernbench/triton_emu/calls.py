@@ -43,10 +43,6 @@ class KernelContext:
     describe: Callable[[int], str]
 
 
-def _nothing(msg: Any) -> None:
-    pass
-
-
 @dataclass(slots=True, eq=False)
 class Call:
     """One tl call: its commands, what to do as each is issued and lands, whom it waits for."""
@@ -57,8 +53,8 @@ class Call:
     messages: list[MsgBase] = field(default_factory=list)
     blocking: bool = True
     waits_for: Call | None = None
-    on_issue: Callable[[Any], None] = _nothing
-    on_done: Callable[[Any], None] = _nothing
+    on_issue: Callable[[Any], None] = lambda _: None
+    on_done: Callable[[Any], None] = lambda _: None
     processes: list[Any] = field(default_factory=list)
     last: MsgBase | None = None
     error: Exception | None = None

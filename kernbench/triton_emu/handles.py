@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,22 +15,20 @@ from kernbench.sim_engine.event_log import Site
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.calls import Call
-    from kernbench.triton_emu.tl_context import TLContext
+    from kernbench.triton_emu.issuer import Issuer
 
 Scalar: TypeAlias = "int | float | np.number[Any] | np.bool_"
 SCALARS = (int, float, np.number, np.bool_)
 Operand: TypeAlias = "TensorHandle | Scalar"
 
 
-def _operator(op: str, swapped: bool = False) -> Callable[[TensorHandle, Any], TensorHandle]:
+def _operator(op: str, swapped: bool = False) -> Callable[..., TensorHandle]:
     """The operator that makes the tl call ``op``; ``swapped``: the handle is its right side."""
 
-    def call(self: TensorHandle, other: Any) -> TensorHandle:
-        if not isinstance(other, (TensorHandle, *SCALARS)):
-            return cast("TensorHandle", NotImplemented)
-        operands = (other, self) if swapped else (self, other)
-        made: TensorHandle = getattr(self.tl, op)(*operands)
-        return made
+    def call(self: TensorHandle, *other: Any) -> Any:
+        if not all(isinstance(x, (TensorHandle, *SCALARS)) for x in other):
+            return NotImplemented
+        return getattr(self.tl, op)(*((*other, self) if swapped else (self, *other)))
 
     return call
 
@@ -40,10 +38,10 @@ class TensorHandle:
     """A tensor of known place, shape and dtype. Its data are the bytes there, ready or pending.
 
     Row-major in its ``region``, or the transpose of that where ``transposed``. ``call`` is the
-    latest to fill it (None for a ref); a view leaves that to the ``base`` whose bytes it shows.
+    latest to fill it, ``scope`` that of its scratch; a view leaves both to its ``base``.
     """
 
-    tl: TLContext
+    tl: Issuer
     id: str
     region: Region
     site: Site
@@ -124,12 +122,8 @@ class TensorHandle:
     def __int__(self) -> int:
         return int(self.data.item())
 
-    def __neg__(self) -> TensorHandle:
-        return self.tl.neg(self)
-
-    def __abs__(self) -> TensorHandle:
-        return self.tl.abs(self)
-
+    __neg__ = _operator("neg")
+    __abs__ = _operator("abs")
     __add__ = _operator("add")
     __radd__ = _operator("add", swapped=True)
     __sub__ = _operator("sub")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import greenlet
 
@@ -25,9 +25,6 @@ from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.triton_emu.calls import Call, KernelContext, Piece, overlap
 from kernbench.triton_emu.handles import TensorHandle
-
-if TYPE_CHECKING:
-    from kernbench.triton_emu.tl_context import TLContext
 
 _ALIGN = 64
 H = TypeVar("H", bound=TensorHandle)
@@ -73,9 +70,8 @@ class Issuer:
 
         def issue(_: MsgBase) -> None:
             for region in message.regions()[0]:
-                if region.space == "hbm":
-                    self._check_written(call, region)
-            self._mark(out.region, why)
+                self._check_written(call, region)
+            self._put(out.region, why)
 
         call.messages.append(message)
         call.on_issue = issue
@@ -87,9 +83,8 @@ class Issuer:
         """Raise what is wrong with memory; where that is to be a warning, record it and go on."""
         if self._store.fill is None:
             raise error
-        self._text(
-            call, "warning", f"{self._ctx.node.id}: {call.site.file}:{call.site.line}: {error}"
-        )
+        where = f"{self._ctx.node.id}: {call.site.file}:{call.site.line}"
+        self._text(call, "warning", f"{where}: {error}")
 
     def _text(self, call: Call, level: str, message: str) -> None:
         if self._ctx.events is not None:
@@ -100,7 +95,7 @@ class Issuer:
     def _handle(self, kind: type[H], region: Region, call: Call) -> H:
         self._handles += 1
         name = f"h{self._ctx.msg.launch}.{self._handles}"
-        return kind(cast("TLContext", self), name, region, call.site, call)
+        return kind(self, name, region, call.site, call)
 
     def _allocate(self, call: Call, shape: Sequence[int], dtype: str) -> TensorHandle:
         extents = _extents(call.name, shape)
@@ -176,9 +171,6 @@ class Issuer:
 
     # -- memory
 
-    def _mark(self, region: Region, why: str) -> None:
-        self._ctx.pending.mark(region.space, region.addr, region.nbytes, why)
-
     def _pending(self, region: Region) -> str | None:
         why = self._ctx.pending.find(region.space, region.addr, region.nbytes)
         return None if why is None else str(why)
@@ -191,48 +183,52 @@ class Issuer:
         self._check_written(call, region)
         return self._pending(region) or self._view(region)
 
-    def _write(self, region: Region, data: Array | str) -> None:
-        """What ``_read`` gave, to another place."""
+    def _put(self, region: Region, data: Array | str) -> None:
+        """These bytes are there now, or pending for that reason."""
+        place = (region.space, region.addr, region.nbytes)
         if isinstance(data, str):
-            self._mark(region, data)
+            self._ctx.pending.mark(*place, data)
         else:
             self._store.patch(region.space, region.addr, data)
-            self._ctx.pending.clear(region.space, region.addr, region.nbytes)
+            self._ctx.pending.clear(*place)
 
     def _check_written(self, call: Call, region: Region) -> None:
-        """Fault bytes that were never written and that no compute result will fill."""
+        """Fault bytes of HBM that were never written and that no compute result will fill."""
         at, end = region.addr, region.addr + region.nbytes
-        while (gap := self._store.gap(region.space, at, end - at)) is not None:
-            pending_to = self._ctx.pending.end_of(region.space, gap)
+        if region.space != "hbm":
+            return
+        while (gap := self._store.gap("hbm", at, end - at)) is not None:
+            pending_to = self._ctx.pending.end_of("hbm", gap)
             if pending_to is None:
                 error = MemoryStoreError(
                     f"{call.name} reads {region.dtype}{list(region.shape)} at {region.addr:#x}, "
                     f"but byte {gap:#x} was never written ({self._ctx.describe(gap)}); write it "
                     "first, with torch.tensor, torch.zeros or tl.store"
                 )
-                return self._fault(call, error)
+                self._fault(call, error)
+                return
             at = pending_to
-        return None
 
     def _pieces(self, call: Call, ptr: int, whole: Region) -> Sequence[Piece]:
-        """Where a tensor at virtual ``ptr`` lies; faults what no tensor holds or what splits
-        elements.
-        """
-        what = f"{call.name} of {whole.dtype}{list(whole.shape)} at {ptr:#x}"
+        """Where a tensor at virtual ``ptr`` lies; faults what is unmapped or splits elements."""
+
+        def fault(problem: object) -> None:
+            tensor = f"{call.name} of {whole.dtype}{list(whole.shape)} at {ptr:#x}"
+            self._fault(call, AddressError(f"{tensor}: {problem}"))
+
         try:
             pieces = self._ctx.translate(ptr, whole.nbytes, False)
         except AddressError as unmapped:
-            self._fault(call, AddressError(f"{what}: {unmapped}"))
+            fault(unmapped)
             pieces = self._ctx.translate(ptr, whole.nbytes, True)
         size = itemsize(whole.dtype)
         for piece in pieces:
             if piece.nbytes % size or piece.addr % size:
-                error = AddressError(
-                    f"{what}: its piece of {piece.nbytes} bytes at {piece.addr:#x} "
+                fault(
+                    f"its piece of {piece.nbytes} bytes at {piece.addr:#x} "
                     f"({self._ctx.describe(piece.addr)}) is not aligned to its {size}-byte "
                     "elements; address whole elements"
                 )
-                self._fault(call, error)
         return pieces
 
     def _one_piece(self, call: Call, ptr: int, shape: Sequence[int], dtype: str) -> Region:

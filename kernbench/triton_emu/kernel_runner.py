@@ -127,8 +127,8 @@ class KernelRunner:
 
     def _exit_site(self, kernel_fn: Callable[..., None]) -> Site:
         code = kernel_fn.__code__
-        lines = [line for _, _, line in code.co_lines() if line is not None]
-        return Site(self.ctx.sites.file_of(code), max(lines), code.co_name)
+        last = max(line for _, _, line in code.co_lines() if line is not None)
+        return Site(self.ctx.sites.file_of(code), last, code.co_name)
 
     def _kernel_error(self, raised: Exception) -> KernelError:
         site = self.ctx.sites.of(raised.__traceback__)

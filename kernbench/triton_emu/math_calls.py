@@ -20,7 +20,6 @@ from math import prod
 from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernbench.common.dtypes import is_float, itemsize, name_of, np_dtype
 from kernbench.common.messages import Region
@@ -255,19 +254,19 @@ def _shape(
     shapes = [x.shape for x in operands if isinstance(x, TensorHandle)]
     if not shapes:
         raise KernelError(f"{op}: at least one operand must be a handle, got {operands!r}")
+    if kind == "elementwise" and len(set(shapes)) == 1:
+        return shapes[0]
     try:
-        shape = np.broadcast_shapes(*shapes)
-        gone = normalize_axis_tuple(range(len(shape)) if axis is None else axis, len(shape))
+        whole = np.broadcast_to(np.int8(0), np.broadcast_shapes(*shapes))
+        reduced = whole.max(axis=axis, keepdims=keepdims) if kind == "reduction" else whole
     except ValueError as error:
         raise KernelError(f"{op} of {shapes}, axis={axis}: {error}") from error
-    if kind != "reduction" or op == "softmax":
-        return shape
-    kept = ((1 if d in gone else n) for d, n in enumerate(shape) if keepdims or d not in gone)
-    return tuple(kept)
+    return whole.shape if op == "softmax" else reduced.shape
 
 
 def _block(t: Array, starts: Sequence[int], shape: tuple[int, ...]) -> Array:
-    seen = t[*(slice(low, low + n) for low, n in zip(starts, shape, strict=True)), ...]
+    box = tuple(slice(low, low + n) for low, n in zip(starts, shape, strict=True))
+    seen = t[box] if box else t
     if seen.shape != shape or min((*starts, *(n - 1 for n in shape)), default=0) < 0:
         raise ValueError(f"the block of shape {shape} from {tuple(starts)} is not inside it")
     return seen

@@ -54,7 +54,9 @@ class CallSites:
         site = Site("?", 0, "?")
         while traceback is not None:
             code = traceback.tb_frame.f_code
-            shown = None if code.co_filename.startswith(_LIBRARIES) else self._name(code)
+            path = code.co_filename  # ours may be installed among the libraries
+            library = path.startswith(_LIBRARIES) and not path.startswith(_PACKAGE)
+            shown = None if library else self._name(code)
             if shown is not None:
                 site = Site(shown, traceback.tb_lineno, code.co_name)
             traceback = traceback.tb_next

@@ -63,12 +63,12 @@ class TLContext(MathCalls):
         def issue(msg: DmaReadCmd) -> None:
             if not wait:
                 early[id(msg)] = self._read(call, msg.src)
-            self._mark(msg.dst, under_way)
+            self._put(msg.dst, under_way)
 
         def land(msg: DmaReadCmd) -> None:
             data = self._read(call, msg.src) if wait else early.pop(id(msg))
             if self._pending(msg.dst) is under_way:  # else it was released, and is another's now
-                self._write(msg.dst, data)
+                self._put(msg.dst, data)
 
         call.on_issue, call.on_done = issue, land
         self._switch(call)
@@ -86,13 +86,14 @@ class TLContext(MathCalls):
         for piece in self._pieces(call, ptr, whole):
             src = part(whole, whole.space, whole.addr + piece.offset, piece.nbytes)
             message = DmaWriteCmd(src=src, dst_addr=piece.addr, handle_id=handle.id)
-            self._refuse_overlap(call, message.dst, [whole])
+            if whole.space == "hbm":
+                self._refuse_overlap(call, message.dst, [whole])
             call.messages.append(message)
 
         def issue(msg: DmaWriteCmd) -> None:
             data = self._read(call, msg.src)
             why = f"the store of {handle.id} ({data})" if isinstance(data, str) else ""
-            self._write(msg.dst, why or data)
+            self._put(msg.dst, why or data)
 
         call.on_issue = issue
         self._switch(call)
@@ -184,13 +185,13 @@ class TLContext(MathCalls):
     def _epilogue(self, step: Any, shape: tuple[int, int]) -> Epilogue:
         name, *rest = (step,) if isinstance(step, str) else tuple(step)
         scope = rest.pop() if rest and isinstance(rest[-1], str) else "output_tile"
-        if name not in EPILOGUES or scope not in ("output_tile", "k_tile") or len(rest) > 1:
-            valid = f"valid are {EPILOGUES} with one argument and a scope"
-            raise KernelError(f"epilogue step {step!r}: {valid}")
+        known = name in EPILOGUES and scope in ("output_tile", "k_tile")
+        if not known or len(rest) != (name != "relu"):
+            raise KernelError(
+                f"epilogue step {step!r}: valid are {EPILOGUES} with a scope; relu takes no "
+                "argument, every other step one"
+            )
         argument = rest[0] if rest else None
-        if (name == "relu") != (argument is None):
-            valid = "relu takes no argument, every other step one"
-            raise KernelError(f"epilogue step {step!r}: {valid}")
         if isinstance(argument, TensorHandle):
             # each axis is the output's, or 1 and broadcast
             rows, cols = (1, 1, *argument.shape)[-2:]

@@ -23,6 +23,12 @@ def test_item_sizes(name, size):
     assert itemsize(name) == dtype(name).itemsize == size
 
 
+def test_the_dtypes_are_floats_fp8_integers_and_bool():
+    integers = {f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)}
+    assert set(DTYPES) - integers == {"f16", "bf16", "f32", "f64", "fp8_e4m3", "fp8_e5m2", "bool"}
+    assert integers < set(DTYPES)
+
+
 def test_bf16_and_fp8_are_those_of_ml_dtypes():
     assert np_dtype("bf16") == ml_dtypes.bfloat16
     assert np_dtype("fp8_e4m3") == ml_dtypes.float8_e4m3fn

@@ -131,6 +131,29 @@ def test_a_burst_takes_every_channel_that_its_bytes_lie_on(small_hbm, addr, nbyt
     assert service >= ceil(nbytes / 8) / 32
 
 
+@given(
+    bursts=st.lists(
+        st.tuples(st.integers(0, 99), st.sampled_from([0, 256, 1000]), st.sampled_from([100, 4096]))
+    )
+)
+def test_bursts_that_cover_all_channels_alike_take_what_each_channel_takes(small_hbm, bursts):
+    avail, now = [0.0] * 8, 0.0
+    small_hbm._avail = [0.0] * 8
+    for wait, addr, nbytes in bursts:
+        now += wait
+        shares = [0] * 8
+        for byte in range(addr, addr + nbytes):
+            shares[byte // 256 % 8] += 1
+        used = [c for c in range(8) if shares[c]]
+        begins = [max(now, avail[c]) for c in used]
+        for c, begin in zip(used, begins, strict=True):
+            avail[c] = begin + shares[c] / 32
+        start, _, service = small_hbm.burst(now, addr, nbytes, owner := Owner())
+        assert (start, start + service) == (max(begins), max(avail[c] for c in used))
+        assert [(w[2], w[3]) for w in owner.waits] == ([(now, start)] if start > now else [])
+        assert small_hbm._avail == avail
+
+
 @pytest.fixture(scope="module")
 def small_hbm(small):
     return GraphEngine(small).sim.component("sip0.cube0.hbm_ctrl.pe0")

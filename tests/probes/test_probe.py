@@ -122,8 +122,13 @@ def test_farther_means_later_and_longer(shipped, report):
 
 @pytest.mark.parametrize(
     ("family", "kind", "gbs"),
-    [("own slice", "router", 256), ("farthest cube", "ucie", 128), ("other SIP", "(pcie)", 63)]
-    + [("host to HBM", "(pcie)", 63), ("HBM to host", "(pcie)", 63)],
+    [
+        ("own slice", "router", 256),
+        ("farthest cube", "ucie", 128),
+        ("other SIP", "(pcie)", 63),
+        ("host to HBM", "(pcie)", 63),
+        ("HBM to host", "(pcie)", 63),
+    ],
 )
 def test_the_bottleneck_is_the_slowest_link_and_fills_up(report, family, kind, gbs):
     rows = [r for r in report.rows if (r.family, r.nbytes) == (family, 1 << 20)]

@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from replay_logs import Log, double, host_write, load, store
 
 from kernbench.cli import main
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS, as_data, parse_time, run_command
 from kernbench.replay.text import as_text
+from kernbench.sim_engine.data_executor import DataExecutor
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.trace import Trace
 
 SHIPPED = Path(__file__).parents[2] / "traces" / "matmul.msgpack"
@@ -111,6 +114,8 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
         ("t 3parsec", "time '3parsec'"),
         ("timeline 5 1", "the end must lie after the start"),
         ("memory 'c", "No closing quotation"),
+        ("history hbm", r"history: takes SPACE ADDR \[BYTES\], got hbm"),
+        ("history hbm top", "address 'top': must be a whole number"),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_error(shipped_session, line, message):
@@ -156,3 +161,73 @@ def test_kernbench_trace_refuses_bad_input_in_one_line(args, message, code):
     assert len(lines) == 1
     assert lines[0].startswith("error: ")
     assert message in lines[0]
+
+
+@pytest.fixture
+def wrong(tmp_path, shipped):
+    """Loads 0, 1, 2, 3, doubles and stores them; 9 is expected where 4 is; a race at the end."""
+    log = Log(tmp_path / "wrong", shipped)
+    log.op(host_write(), 0, 1)
+    log.op(load(0, 0), 10, 20)
+    log.op(double(0, 64), 20, 30, engine="pe_math")
+    log.op(store(64, 256), 30, 40)
+    log.expect("x", 256, [0, 2, 9, 6])
+    log.op(load(0, 64), 35, 50)
+    log.expect("y", 256, [0, 2, 4, 6])
+    log.session()
+    return str(log.path)
+
+
+def test_verify_judges_what_is_expected_and_exits_1_where_that_is_wrong(wrong):
+    result = kernbench("trace", "verify", wrong)
+    assert result.exit_code == 1
+    assert [line.split()[:5] for line in result.output.splitlines()[1:]] == [
+        ["x", "f32", "4", "FAIL", "1"],
+        ["y", "f32", "4", "ok", "0"],
+    ]
+    answer = json.loads(kernbench("trace", "verify", wrong, "--json").output)
+    assert not answer["ok"]
+    assert [row["row"]["first_bad"] for row in answer["rows"]] == [[2], None]
+
+
+def test_verify_of_a_right_trace_exits_0():
+    assert kernbench("trace", "verify", str(SHIPPED)).exit_code == 0
+
+
+def test_what_is_not_due_yet_is_not_wrong(wrong):
+    assert kernbench("trace", "outputs", wrong, "--op", "2").exit_code == 0
+    assert kernbench("trace", "outputs", wrong, "--op", "3").exit_code == 1
+
+
+def test_hazards_as_text_and_json(wrong):
+    text = kernbench("trace", "hazards", wrong).output
+    assert text.startswith("write over bytes that are being read: 16 bytes of tcm at 0x40\n")
+    (hazard,) = json.loads(kernbench("trace", "hazards", wrong, "--json").output)["rows"]
+    assert (hazard["op"]["op"], hazard["other"]["op"]) == (4, 3)
+    assert (hazard["op"]["site"], hazard["other"]["site"]) == ("kernel.py:5", "kernel.py:4")
+
+
+def test_history_lists_every_read_and_write_of_a_range(wrong):
+    rows = json.loads(kernbench("trace", "history", wrong, "tcm", "0x48", "4", "--json").output)
+    seen = [(row["kind"], row["op"]["op"], row["addr"], row["nbytes"]) for row in rows["rows"]]
+    assert seen == [("write", 2, 64, 16), ("read", 3, 64, 16), ("write", 4, 64, 16)]
+
+
+def test_diff_has_the_local_and_the_accumulated_error():
+    answer = json.loads(kernbench("trace", "diff", str(SHIPPED), "--op", "20", "--json").output)
+    check = answer["check"]
+    assert check["position"] == 20
+    assert check["over"] == 0
+    assert 0 < check["local"] == answer["row"]["max_abs"] <= check["bound"]
+    assert check["accumulated"] >= check["local"]
+
+
+def test_divergence_names_the_first_op_that_rounding_does_not_explain(wrong, monkeypatch):
+    session = ReplaySession(Trace.open(wrong))
+    assert session.first_divergence().note == "rounding explains every op"
+    broken = NUMPY_OPS | {"add": NUMPY_OPS["sub"]}
+    monkeypatch.setattr(
+        "kernbench.replay.diff.DataExecutor", lambda *args: DataExecutor(*args, ops=broken)
+    )
+    found = ReplaySession(Trace.open(wrong)).first_divergence()
+    assert (found.op, found.name, found.check.over) == (2, "add", 3)

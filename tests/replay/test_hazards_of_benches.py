@@ -15,4 +15,4 @@ def test_a_shipped_bench_has_no_hazard(name, tmp_path):
     params = {"pes": 4} if "pes" in BENCHES[name].params else {}
     assert run_bench(name, params=params, trace=tmp_path / "t").ok
     answer = ReplaySession(Trace.open(tmp_path / "t")).hazards()
-    assert as_text(answer) == "no hazards"
+    assert as_text(answer) == "none found"

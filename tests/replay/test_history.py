@@ -104,6 +104,13 @@ def test_a_read_of_bytes_never_written_names_the_nearest(tmp_path):
         history.at(1).view("tcm", 0, (4,), "f32")
 
 
+def test_an_op_that_cannot_be_executed_is_named(tmp_path):
+    history = History(written_trace(tmp_path / "t", [fill(0, [1]), double(32, 64, 1)]))
+    assert history.at(0).view("tcm", 0, (1,), "f32").tolist() == [1]
+    with pytest.raises(MemoryStoreError, match=r"op 1 \(add on pe0\).*0x20 was never written"):
+        history.at(1).view("tcm", 64, (1,), "f32")
+
+
 def test_bytes_never_written_are_ff_in_a_run_that_only_warned_of_them(tmp_path):
     trace = written_trace(tmp_path / "t", [double(0, 16, 1)], {"warn_memory": True})
     history = History(trace)

@@ -1,8 +1,12 @@
 """``run_bench``: one bench, verified and recorded; what is left when it fails."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import kernbench
 from kernbench.components.builtin.pe_gemm import PeGemm
 from kernbench.errors import KernbenchError, KernelError, UsageError
 from kernbench.runtime_api import run_bench
@@ -161,6 +165,13 @@ def test_memory_errors_are_warnings_if_asked(tmp_path):
     assert result.report.by_tensor()[0].nans == (64, 0)  # 0xFF in every byte, in Phase 2 too
     assert trace.header["warn_memory"] is True
     assert [text.level for text in trace.texts] == ["warning"]
+
+
+def test_a_kernel_of_an_installed_package_is_named_with_its_line(monkeypatch):
+    package = f"{Path(kernbench.__file__).parent.parent}{os.sep}"
+    monkeypatch.setattr("kernbench.triton_emu.sites._LIBRARIES", (package,))
+    with pytest.raises(KernelError, match=r"at kernbench/benches/faults/never_written\.py:\d+: "):
+        run_bench("fault_never_written")
 
 
 def test_collectives_cannot_be_configured(tmp_path):

@@ -1,6 +1,8 @@
 from typing import ClassVar
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
 from kernbench.common.dtypes import nbytes_of
 from kernbench.common.messages import (
@@ -20,8 +22,10 @@ from kernbench.common.pe_commands import (
     GemmCmd,
     MathCmd,
 )
-from kernbench.sim_engine.accesses import Access, accesses, regions
-from kernbench.sim_engine.op_log import OpLogger
+from kernbench.errors import TraceFormatError
+from kernbench.sim_engine.accesses import Access, access_columns, accesses, regions
+from kernbench.sim_engine.op_log import OpLogger, OpRecord
+from kernbench.trace import Trace, TraceWriter
 
 
 def region(space, addr, shape, dtype="f16"):
@@ -116,3 +120,82 @@ def test_a_copy_between_pes_reads_its_source_and_writes_its_destination(name):
 
 def test_regions_keep_shape_and_dtype_of_every_operand():
     assert regions(recorded(composite())) == ((A, B, BIAS), OUT)
+
+
+# -- as columns --
+
+REGIONS = st.builds(
+    region,
+    st.sampled_from(["hbm", "tcm", "sram"]),
+    st.integers(0, 1 << 50),
+    st.lists(st.integers(0, 5), max_size=3).map(tuple),
+    st.sampled_from(["f16", "f32", "bool", "fp8_e4m3"]),
+)
+STEPS = st.lists(
+    st.one_of(st.builds(lambda r: Epilogue("bias", operand=r), REGIONS), st.just(Epilogue("relu"))),
+    max_size=3,
+)
+
+
+def tile(**where):
+    stage = Stage(StageType.DMA_READ, "n", {"addrs": [0], "spaces": ["hbm"], "sizes": [8]})
+    return TileToken(composite=composite(), index=(0, 0, 0), stages=(stage,))
+
+
+MESSAGES = st.one_of(
+    st.builds(lambda a, b: DmaReadCmd(src=a, dst=b, handle_id="h"), REGIONS, REGIONS),
+    st.builds(lambda a: DmaWriteCmd(src=a, dst_addr=8, handle_id="h"), REGIONS),
+    st.builds(lambda a: HostReadCmd(src=a), REGIONS),
+    st.builds(lambda a: HostWriteCmd(dst=a, data=None), REGIONS),
+    st.builds(
+        lambda a, b, out, acc: GemmCmd(a=a, b=b, out=out, m=2, k=4, n=3, acc=acc),
+        *[REGIONS] * 3,
+        st.none() | REGIONS,
+    ),
+    st.builds(
+        lambda a, out, steps: CompositeCmd(
+            op="gemm", a=a, b=a, out=out, m=2, k=4, n=3, tile=(64, 64, 64), epilogue=tuple(steps)
+        ),
+        REGIONS,
+        REGIONS,
+        STEPS,
+    ),
+    st.builds(
+        lambda ins, out: MathCmd(op="where", inputs=tuple(ins), out=out),
+        st.lists(REGIONS, max_size=3),
+        REGIONS,
+    ),
+    st.builds(tile),
+    st.builds(Strange),
+)
+
+
+def rows(columns):
+    lists = [column.tolist() for column in columns[:5]]
+    return [
+        (i, Access("rw"[m], columns.spaces[s], *at)) for i, m, s, *at in zip(*lists, strict=True)
+    ]
+
+
+@settings(deadline=None)
+@given(messages=st.lists(MESSAGES, max_size=12))
+def test_the_columns_of_a_trace_and_of_a_list_are_the_accesses_of_their_ops(
+    messages, tmp_path_factory
+):
+    records = [recorded(msg) for msg in messages]
+    path = tmp_path_factory.mktemp("columns") / "t"
+    writer = TraceWriter(path)
+    for row, record in enumerate(records):
+        writer.op(row, record, 0, 0, [], [])
+    writer.close()
+    expected = [(i, access) for i, record in enumerate(records) for access in accesses(record)]
+    assert rows(access_columns(records)) == expected
+    assert rows(access_columns(Trace.open(path))) == expected
+
+
+def test_params_that_do_not_say_what_is_touched_are_one_error(tmp_path):
+    writer = TraceWriter(tmp_path / "t")
+    writer.op(0, OpRecord(0, 1, "n", "memory", "odd", {"src_space": "hbm"}), 0, 0, [], [])
+    writer.close()
+    with pytest.raises(TraceFormatError, match=r"'odd' lack src_space, src_addr or dtype"):
+        access_columns(Trace.open(tmp_path / "t"))

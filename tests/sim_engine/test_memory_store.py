@@ -272,4 +272,3 @@ def test_the_first_byte_never_written_is_found(addr, count, gap):
     store.write("hbm", 12, counting(4))
     store.write("hbm", 32, counting(8))
     assert store.gap("hbm", addr, count) == gap
-    assert store.written("hbm", addr, count) == (gap is None)

@@ -7,6 +7,7 @@ from kernbench.sim_engine.numpy_ops import (
     NUMPY_OPS,
     Step,
     apply,
+    bind,
     cost_cycles,
     gemm,
     numpy_op,
@@ -237,6 +238,36 @@ def test_a_k_tile_epilogue_runs_on_each_partial_product():
     parts = [np.maximum(wide_a[:, i : i + 8] @ wide_b[i : i + 8], 0) for i in (0, 8, 16)]
     found = gemm(a, b, steps=steps, tile_k=8)
     np.testing.assert_allclose(found, -sum(parts), rtol=1e-5, atol=1e-5)
+
+
+def test_gemm_can_be_moved_by_the_magnitudes_of_its_terms():
+    a, b, acc = np.array([[1.0, -2.0]]), np.array([[3.0], [1.0]]), np.array([[-4.0]])
+    assert gemm(a, b, acc).tolist() == [[-3]]
+    assert gemm(a, b, acc, slack=0.5).tolist() == [[-3 + 0.5 * (3 + 2 + 4)]]
+    relu = [Step(NUMPY_OPS["relu"])]
+    assert gemm(a, b, acc, steps=relu, slack=0.5).tolist() == [[1.5]]
+
+
+def test_gemm_leaves_a_matrix_that_is_both_operands_alone():
+    a = f16(3, 3).astype(np.float32)
+    before = a.copy()
+    assert gemm(a, a.T).tolist() == (before @ before.T.copy(order="K")).tolist()
+    assert a.tolist() == before.tolist()
+
+
+def test_a_bound_op_takes_its_scalars_where_they_stand():
+    f = bind(NUMPY_OPS["sub"], [1.0, X.dtype])
+    assert f([X], (3,)).tolist() == [0.75, 0, -3]
+
+
+def test_a_bound_elementwise_op_takes_one_more_axis():
+    f = bind(NUMPY_OPS["add"], [X.dtype, 1.0])
+    assert f([np.stack([X, Y])], (2, 3)).tolist() == [[1.25, 2, 5], [3, 0, 1.5]]
+
+
+def test_the_scalars_of_an_oracle_are_those_of_the_op():
+    f = bind(NUMPY_OPS["add"], [X.dtype, 0.1], wide=True)
+    assert f([X], (3,))[0] == 0.25 + float(np.float32(0.1))
 
 
 def test_dequantised_integers_leave_the_integers():

@@ -73,6 +73,21 @@ def test_the_first_op_that_is_wrong_is_named():
     )
 
 
+def test_the_oracle_is_f64_and_never_rounded():
+    store = store_of(tcm=[(0, np.array([1, 2], np.float16))])
+    record = math_op("exp", [region("tcm", 0, (2,), "f16")], region("tcm", 64, (2,), "f16"))
+    found = reference(record, store).value
+    assert found.dtype == np.float64
+    assert found.tolist() == np.exp([1.0, 2.0]).tolist()
+    assert not store.has("tcm", 64)
+
+
+def test_the_oracle_of_a_copy_is_its_source():
+    found = reference(host_write(0, [1, 2], name="bf16"), MemoryStore())
+    assert found.value.tolist() == [1, 2]
+    assert not found.bound.any()
+
+
 def gemm(shape_a, shape_b, dtype="f16", **more):
     (m, k), n = shape_a, shape_b[1]
     places = [region("tcm", at, shape, dtype) for at, shape in ((0, shape_a), (4096, shape_b))]
@@ -241,6 +256,12 @@ def test_bytes_read_as_another_dtype_are_the_real_ones():
     third, _ = thirds(64)
     integers = region("tcm", 64, (2,), "i32")
     log = [third, math_op("neg", [integers], region("tcm", 128, (2,), "i32"), 1)]
+    assert checks(log, store_of(tcm=NUMBERS))[1].accumulated == 0
+
+
+def test_bytes_out_of_step_with_their_elements_are_the_real_ones():
+    third, _ = thirds(64)
+    log = [third, math_op("neg", [region("tcm", 66, (1,))], region("tcm", 128, (1,)), 1)]
     assert checks(log, store_of(tcm=NUMBERS))[1].accumulated == 0
 
 

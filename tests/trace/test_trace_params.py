@@ -89,6 +89,15 @@ def test_numpy_scalars_come_back_as_python_numbers(tmp_path):
     assert_same(recorded(tmp_path / "x.msgpack", [given]).params(0), {"i": 3, "f": 0.5, "b": True})
 
 
+def test_other_types_under_one_name_come_back_in_one_chunk(tmp_path):
+    values = [1, np.int64(2), 1 << 80, {"a": 1}, "x", None, (1, 2), (1, 2.5), [1, 2], (1, (2,)), 3]
+    dicts = [{"a": value} for value in values]
+    trace = recorded(tmp_path / "x.msgpack", [*dicts, *dicts])
+    wanted = [1, 2, repr(1 << 80), "{'a': 1}", *values[4:]] * 2
+    assert trace.check() == []
+    assert [trace.params(row)["a"] for row in range(len(wanted))] == wanted
+
+
 def test_what_no_column_can_hold_comes_back_as_its_repr(tmp_path):
     given = {"huge": 1 << 80, "map": {"a": 1}}
     got = recorded(tmp_path / "x.msgpack", [given]).params(0)

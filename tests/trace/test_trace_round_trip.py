@@ -177,6 +177,41 @@ def test_the_same_content_is_stored_once(writer):
     assert 2 * 720_000 < size < 2.1 * 720_000
 
 
+def test_a_run_recorded_without_data_holds_no_array(tmp_path, small):
+    writer = TraceWriter(tmp_path / "x.msgpack")
+    writer.begin({"data": False}, small)
+    record = op(0)
+    record.component_id = f"{PE}math"
+    record.params = {"snapshot": np.ones(9), "input_snapshots": [np.ones(9), None]}
+    writer.op(0, record, 0, 0, [], [])
+    writer.expect("c", shard(), np.ones((2, 4)), Tolerance(), 1)
+    trace = touch(reopened(writer))
+    assert trace.params(0) == {"snapshot": None, "input_snapshots": [None, None]}
+    assert (trace.expects, trace.damaged, trace._file.by_tag.get("tensors")) == ([], [], None)
+
+
+class Counting:
+    """A file that keeps the sizes of its writes."""
+
+    def __init__(self, file):
+        self._file, self.sizes = file, []
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def write(self, data):
+        self.sizes.append(len(data))
+        return self._file.write(data)
+
+
+def test_many_references_are_frames_of_one_write(writer):
+    for index in range(50):
+        writer.expect("c", shard(index), np.full((2, 4), index), Tolerance(), 0)
+    writer._file = counting = Counting(writer._file)
+    assert [expect.shard for expect in reopened(writer).expects] == list(range(50))
+    assert len(counting.sizes) == 3  # header, tensors, references
+
+
 def test_a_log_of_many_chunks_is_one_log(tmp_path, small):
     writer = TraceWriter(tmp_path / "x.msgpack")
     writer.begin({}, small)

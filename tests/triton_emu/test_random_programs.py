@@ -117,7 +117,7 @@ def execute(graph, n, program, await_all=False, recorder=None):
     return engine, executor
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(n=st.sampled_from([4, 64]), program=st.lists(steps, max_size=30))
 @example(n=64, program=OVER_A_LOAD)
 def test_phase_2_gives_what_program_order_means(one_cube, n, program):
@@ -127,7 +127,7 @@ def test_phase_2_gives_what_program_order_means(one_cube, n, program):
         assert all(held < position for held in record.dependency_ids)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(n=st.sampled_from([4, 64]), program=st.lists(steps, max_size=20))
 def test_no_hazard_is_found_where_every_call_is_awaited(one_cube, tmp_path_factory, n, program):
     path = tmp_path_factory.mktemp("random") / "trace"

@@ -22,10 +22,18 @@ class HbmCtrl(MemoryEndpoint):
     def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
         """It takes each channel that it covers for its bytes there; whole with the last."""
         hbm, avail, holders = self.hbm, self._avail, self._holder
+        if nbytes % self.parallel_bytes == 0 and ((top := max(avail)) <= now or top == min(avail)):
+            # all channels alike, before and after, as for most bursts: no loop over them
+            start = top if top > now else now
+            if top > now:
+                owner.wait(self.node.id, "hbm_channel", now, top, holders[0])
+            end = start + nbytes // hbm.channels / hbm.channel_bw_gbs
+            self._avail, self._holder = [end] * hbm.channels, [owner] * hbm.channels
+            return start, hbm.access_ns, end - start
         start = end = now
         blocker: MsgBase | None = None
         first = addr % self.parallel_bytes
-        for channel, share in _shares(first, nbytes, hbm.interleave_bytes, hbm.channels):
+        for channel, share in channel_shares(first, nbytes, hbm.interleave_bytes, hbm.channels):
             begin = avail[channel]
             if begin < now:
                 begin = now
@@ -35,12 +43,13 @@ class HbmCtrl(MemoryEndpoint):
             holders[channel] = owner
             if free_at > end:
                 end = free_at
-        owner.wait(self.node.id, "hbm_channel", now, start, blocker)
+        if start > now:
+            owner.wait(self.node.id, "hbm_channel", now, start, blocker)
         return start, hbm.access_ns, end - start
 
 
 @lru_cache(maxsize=4096)
-def _shares(first_byte: int, nbytes: int, step: int, count: int) -> list[tuple[int, int]]:
+def channel_shares(first_byte: int, nbytes: int, step: int, count: int) -> list[tuple[int, int]]:
     """(channel, bytes) of a burst, one row a channel that it covers."""
     first, last = first_byte // step, (first_byte + nbytes - 1) // step
     shares = [0] * count

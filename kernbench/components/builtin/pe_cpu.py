@@ -1,6 +1,4 @@
-"""The CPU of a PE: runs the kernel of a launch (through KernelRunner; it knows no greenlet) from
-its start time on.
-"""
+"""The CPU of a PE: runs the kernel of a launch through KernelRunner; it knows no greenlet."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ Place = tuple[int, int, int]  # sip, cube, pe
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mapping:
-    """``nbytes`` at virtual ``va``; ``copies`` are (place, physical address), ``name`` the
-    tensor's.
-    """
+    """``nbytes`` of tensor ``name`` at virtual ``va``; copies are (place, physical address)."""
 
     va: int
     nbytes: int
