@@ -2,26 +2,24 @@
 or input, 2 for usage, 130 for Ctrl-C.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import click
 
 from kernbench import __version__
 from kernbench.errors import KernbenchError, UsageError
 
+Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
-_topology = click.option(
-    "--topology", type=click.Path(), help="A topology.yaml (default: the shipped one)."
-)
+_topology = click.option("--topology", type=click.Path(), help="A topology.yaml (default: ours).")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -72,6 +70,7 @@ def main(traceback: bool) -> None:
 @click.argument("bench")
 @click.option("--trace", type=click.Path(dir_okay=False), help="Record to this file.")
 @click.option("--verify/--no-verify", default=None, help="Run Phase 2 and compare (default).")
+@click.option("--debug", is_flag=True, help="Check every op beside a float64 oracle.")
 @_topology
 @click.option("--ccl", type=click.Path(), help="A ccl.yaml.")
 @click.option("--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters.")
@@ -80,41 +79,25 @@ def main(traceback: bool) -> None:
 @click.option("--no-data", is_flag=True, help="Leave the data out of the trace; no verification.")
 @click.option("--warn-memory", is_flag=True, help="Memory errors of kernels are warnings.")
 @_json
-def run(
-    bench: str,
-    verify: bool | None,
-    params: tuple[str, ...],
-    spec: tuple[str, ...],
-    no_data: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     """Simulate BENCH (a name of `kernbench list`, or the path of a .py file)."""
     from kernbench.replay.commands import as_data
     from kernbench.runtime_api import run_bench
 
-    fields = {key: _scalar(key, value) for key, value in _pairs("--spec", spec)}
+    options["params"] = _pairs("--set", options["params"])
+    options["spec"] = {k: _scalar(k, v) for k, v in _pairs("--spec", options["spec"]).items()}
+    if options["verify"] is None:
+        options["verify"] = not no_data
     progress = _progress()
     try:
-        result = run_bench(
-            bench,
-            params=dict(_pairs("--set", params)),
-            spec=fields,
-            verify=not no_data if verify is None else verify,
-            data=not no_data,
-            progress=progress,
-            **options,
-        )
+        result = run_bench(bench, data=not no_data, progress=progress, **options)
     finally:
         if progress is not None:
             click.echo("\r\033[K", err=True, nl=False)
-    if as_json:
-        given = {name: options[name] for name in ("topology", "seed", "warn_memory")}
-        summary = {"bench": bench, "params": result.params, "spec": fields, **given}
-        click.echo(json.dumps(as_data(summary | result.summary())))
-    else:
-        click.echo(f"{bench}: {result.as_text()}")
-    sys.exit(0 if result.ok else 1)
+    given = {name: options[name] for name in ("spec", "topology", "seed", "warn_memory")}
+    summary = {"bench": bench, "params": result.params, **given, **result.summary()}
+    text = json.dumps(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
+    _answer(text, result.ok)
 
 
 @main.command("list")
@@ -133,19 +116,14 @@ def list_benches() -> None:
 @_topology
 @_json
 def probe(topology: str | None, as_json: bool) -> None:
-    """Measure every kind of path of the empty machine; exits 1 where formula and simulation
-    differ.
-    """
+    """Measure every kind of path of the machine; exits 1 where formula and simulation differ."""
     from kernbench.probes import probe
     from kernbench.topology import load_topology
 
     report = probe(load_topology(topology))
-    if as_json:
-        rows = [{**asdict(row), "ok": row.ok} for row in report.rows]
-        click.echo(json.dumps({"rows": rows, "omitted": report.omitted, "ok": report.ok}))
-    else:
-        click.echo(report.as_text())
-    sys.exit(0 if report.ok else 1)
+    rows = [{**asdict(row), "ok": row.ok} for row in report.rows]
+    data = {"rows": rows, "omitted": report.omitted, "ok": report.ok}
+    _answer(json.dumps(data) if as_json else report.as_text(), report.ok)
 
 
 @main.command()
@@ -187,8 +165,7 @@ def perf(part: str, as_json: bool) -> None:
     from kernbench.perf import phase2, sim
 
     rows = {"sim": sim, "phase2": phase2}[part].measure()
-    click.echo(sim.as_json(rows) if as_json else sim.as_text(rows))
-    sys.exit(0 if all(row.met for row in rows) else 1)
+    _answer(sim.as_json(rows) if as_json else sim.as_text(rows), all(row.met for row in rows))
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -198,9 +175,7 @@ def perf(part: str, as_json: bool) -> None:
 @click.option("--op", type=int, help="Position in the op log to answer for (default: the last).")
 @_json
 @click.option("--width", default=100, show_default=True, help="Columns of the text.")
-def trace(
-    name: str, file: str, args: tuple[str, ...], op: int | None, as_json: bool, width: int
-) -> None:
+def trace(name: str, file: str, args: Texts, op: int | None, as_json: bool, width: int) -> None:
     """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace FILE."""
     from kernbench.replay import ReplaySession
     from kernbench.replay.commands import as_data, run_command
@@ -210,26 +185,30 @@ def trace(
     session = ReplaySession(Trace.open(file))
     session.goto(len(session) - 1 if op is None else op)
     answer = run_command(session, " ".join([name, *args]))
-    click.echo(json.dumps(as_data(answer)) if as_json else as_text(answer, width))
-    sys.exit(0 if getattr(answer, "ok", True) else 1)  # data that differ, as in `run`
+    text = json.dumps(as_data(answer)) if as_json else as_text(answer, width)
+    _answer(text, getattr(answer, "ok", True))
 
 
-def _pairs(option: str, texts: tuple[str, ...]) -> list[tuple[str, str]]:
-    pairs = [text.partition("=") for text in texts]
-    for key, equals, value in pairs:
-        if not equals or not key:
-            raise UsageError(f"{option} {key + equals + value!r}: must be KEY=VALUE")
-    return [(key, value) for key, _, value in pairs]
+def _answer(text: str, ok: bool) -> NoReturn:
+    """Print an answer; exit 1 where data differ or a goal is not met."""
+    click.echo(text)
+    sys.exit(0 if ok else 1)
+
+
+def _pairs(option: str, texts: Texts) -> dict[str, str]:
+    for text in texts:
+        if text.find("=") < 1:
+            raise UsageError(f"{option} {text!r}: must be KEY=VALUE")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def _scalar(key: str, text: str) -> Any:
     """The value of a field as a YAML file has it."""
     import yaml
 
-    try:
+    value: Any = []
+    with suppress(yaml.YAMLError, ValueError):
         value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):
-        value = []
     if isinstance(value, list | dict):
         raise UsageError(f"--spec {key}={text}: must be one YAML value, as 2, 1.5 or ring_1d")
     return value

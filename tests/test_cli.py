@@ -116,6 +116,45 @@ def test_warn_memory_goes_on_and_verification_fails(tmp_path):
     assert Trace.open(out).header["warn_memory"] is True
 
 
+def test_debug_says_how_many_ops_were_checked():
+    result = kernbench("run", "matmul", *SMALL, "--debug")
+    assert result.exit_code == 0
+    assert result.output.endswith("\ndebug: 3 ops checked, none off by more than rounding\n")
+    answer = json.loads(kernbench("run", "matmul", *SMALL, "--debug", "--json").output)
+    assert (answer["checked"], answer["first_over"], answer["ok"]) == (3, None, True)
+
+
+def test_debug_names_the_first_op_that_is_off_and_exits_1(tmp_path):
+    args = ["run", "fault_overflow", "--debug", "--no-verify"]
+    out = tmp_path / "out.msgpack"
+    result = kernbench(*args, "--trace", str(out))
+    (line,) = (text for text in result.output.splitlines() if text.startswith("debug: "))
+    assert result.exit_code == 1
+    assert line.startswith("debug: op 2 exp on sip0.cube0.pe0.pe_math: local error ")
+    assert Trace.open(out).end["error"] == line.replace("debug", "VerificationError")
+    answer = json.loads(kernbench(*args, "--json").output)
+    assert (answer["first_over"]["op_name"], answer["first_over"]["position"]) == ("exp", 2)
+    assert (answer["ok"], answer["verified"]) == (False, False)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_warn_memory_ends_with_the_number_of_warnings_and_the_first(tmp_path, recorded):
+    args = ["run", "fault_never_written", "--warn-memory"]
+    args += ["--trace", str(tmp_path / "out.msgpack")] if recorded else []
+    last = kernbench(*args).output.splitlines()[-1]
+    answer = json.loads(kernbench(*args, "--json").output)
+    assert last == f"warnings: 1, the first: {answer['first_warning']}"
+    assert answer["warnings"] == 1
+    assert "never_written.py:" in answer["first_warning"]
+    assert ": load reads f32[64] at " in answer["first_warning"]
+
+
+def test_without_warnings_their_number_is_0():
+    result = kernbench("run", "matmul", *SMALL, "--warn-memory")
+    assert result.output.endswith("\nwarnings: 0\n")
+    assert "warnings" not in kernbench("run", "matmul", *SMALL).output
+
+
 def test_a_failing_kernel_is_one_line_that_names_the_trace(tmp_path):
     bench, out = tmp_path / "fails.py", tmp_path / "out.msgpack"
     bench.write_text(

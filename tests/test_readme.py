@@ -82,7 +82,7 @@ def test_the_machine_to_start_from_is_a_topology(shell):
 
 def test_every_option_of_run_is_explained():
     options = {name for option in run.params for name in option.opts if name.startswith("--")}
-    assert {name for name in options if name not in README} == {"--ccl"}
+    assert {name for name in options if name not in README} == set()
 
 
 def test_every_bench_is_listed():

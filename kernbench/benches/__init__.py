@@ -1,16 +1,12 @@
-"""The shipped benches; importing this package registers them."""
+"""The shipped benches, one file each; importing this package registers them all."""
 
-from kernbench.benches import (  # noqa: F401
-    faults,
-    flash_attention,
-    layernorm,
-    matmul,
-    matmul_ref,
-    moe_route,
-    pointer_chase,
-    softmax,
-)
+from importlib import import_module
+from pkgutil import walk_packages
+
 from kernbench.runtime_api.registry import BENCHES, bench
+
+for _module in walk_packages(__path__, f"{__name__}."):
+    import_module(_module.name)
 
 FAULTS = tuple(name for name in BENCHES if name.startswith("fault_"))  # wrong on purpose
 SHIPPED = tuple(name for name in BENCHES if name not in FAULTS)

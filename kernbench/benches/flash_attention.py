@@ -6,8 +6,6 @@ keys comes. In its trace look at how the two engines take turns, one idle while 
 what a kernel that had two blocks under way could save.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,9 +1,7 @@
 """How the shipped benches share out their work: the PEs that take part, and the rows of each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +28,7 @@ class Grid:
     pes: int
 
     @classmethod
-    def of(cls, torch: Any, pes: Pes) -> Grid:
+    def of(cls, torch: Any, pes: Pes) -> Self:
         """``pes`` PEs of the machine, None: all; UsageError where they fill no whole cubes."""
         spec = torch.engine.graph.spec
         width = spec.cube.pes

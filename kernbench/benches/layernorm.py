@@ -5,8 +5,6 @@ Exercises two reductions that depend on each other, rsqrt, and operands that eve
 launch goes into short DMAs, with ``pes=8`` MATH works for four fifths of it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

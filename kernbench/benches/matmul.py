@@ -4,8 +4,6 @@ Exercises the tiled pipeline (DMA_READ, FETCH, GEMM, STORE, DMA_WRITE), sharding
 In its trace look at how long the tiles' DMA_READs wait beside how long the array works.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ then one GEMM without tiles, and a store by the kernel. In its trace look at whe
 with "ref" after the first tile's DMA_READ, with the others after the whole load.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernbench.benches.grid import Grid, Pes

@@ -6,8 +6,6 @@ its trace look at the loads of those weights, which wait for the links to the fe
 them (the second SIP's all cross one PCIe link), and at how far apart the PEs end.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

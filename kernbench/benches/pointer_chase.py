@@ -6,8 +6,6 @@ the entry, since hardly any load waits for another. With ``pes=1`` the chain nev
 own slice: that is the shortest load there is.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ its trace look at how DMA and MATH take turns, one idle while the other works, a
 ``fused=true`` (one tl.softmax for five calls) saves.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -26,10 +26,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One row of the table: our name, the numpy type, and the tolerance of ADR-0020 D11.
-
-    The rows that D11 lacks (f64, fp8, bool) are those of simulator.md section 11.
-    """
+    """One row; tolerances of ADR-0020 D11, and of simulator.md section 11 for f64, fp8 and bool."""
 
     name: str
     numpy: np.dtype[np.generic]
@@ -78,8 +75,7 @@ def itemsize(name: str) -> int:
 
 def name_of(numpy_type: object) -> str:
     """Our name of a numpy dtype; UsageError if we have none."""
-    found = _BY_NUMPY.get(np.dtype(numpy_type))  # type: ignore[call-overload]
-    if found is None:
+    if (found := _BY_NUMPY.get(np.dtype(numpy_type))) is None:  # type: ignore[call-overload]
         raise UsageError(f"numpy dtype {numpy_type!r} has no counterpart; valid: {_NAMES}")
     return found
 

@@ -86,13 +86,24 @@ class Transaction:
     rate_gbs: float = inf
 
 
+class Waiter(NamedTuple):
+    """A call that has not come back: what and where, since when (ns); its node, and the one that it
+    waits for, where that is known.
+    """
+
+    what: str
+    since: float
+    node: str
+    peer: str = ""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class LaunchMsg(MsgBase):
     """One launch on its way from the host to PE_CPUs, all of which start at ``target_start_ns``.
 
     ``pes`` are (sip, cube, pe), ``programs`` how many of each axis (PE, cube, SIP) take part.
     ``remaining`` counts those that have not ended; ``done`` is a SimPy event. ``waiting`` holds the
-    calls that have not come back, of all launches, by number: (who, what and where, since when).
+    calls that have not come back, of all launches, by number.
     """
 
     launch: int = 0
@@ -102,7 +113,7 @@ class LaunchMsg(MsgBase):
     pes: tuple[tuple[int, int, int], ...]
     programs: tuple[int, int, int] = (1, 1, 1)
     done: Any
-    waiting: dict[int, tuple[str, float]] = field(default_factory=dict)
+    waiting: dict[int, Waiter] = field(default_factory=dict)
     target_start_ns: float = 0.0
     t_first_start: float = inf
     remaining: int = field(init=False)

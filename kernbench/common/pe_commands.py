@@ -3,10 +3,9 @@
 Addresses are physical: pe_mmu has translated before a command is made.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kernbench.common.messages import MsgBase, Region
 
@@ -42,6 +41,54 @@ class DmaWriteCmd(MsgBase):
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
         """Reads src, writes dst."""
         return (self.src,), (self.dst,)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SendCmd(MsgBase):
+    """``src`` to the peer in ``direction``; it counts as started when all of it has been read."""
+
+    direction: str
+    src: Region
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Reads src."""
+        return (self.src,), ()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RecvCmd(MsgBase):
+    """The next payload from the peer in ``direction`` into ``dst``; it has started with its last
+    slot. ``land`` is told each piece of dst and its data, or why they are pending; ``call`` is
+    what and where it is.
+    """
+
+    direction: str
+    dst: Region
+    call: str
+    land: Callable[[Region, Any], None]
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Writes dst."""
+        return (), (self.dst,)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SlotCopy(MsgBase):
+    """A slot's worth of a payload into the slot, or out of it; ``data`` may be why they pend."""
+
+    data_op: ClassVar[bool] = True
+    src: Region
+    dst: Region
+    data: Any = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PushCmd(MsgBase):
+    """``copy`` to another PE; ``read`` is the event that its source has been read."""
+
+    copy: SlotCopy
+    read: Any
+    on_landed: Callable[[], None]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -108,10 +155,7 @@ class Epilogue:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CompositeCmd(ProductCmd):
-    """A tiled pipeline over whole operands; ``out`` lies in HBM. op "gemm": epilogue(a @ b).
-
-    ``tile`` is (m, n, k).
-    """
+    """Tiles of (m, n, k) ``tile`` over whole operands; ``out`` in HBM. "gemm": epilogue(a @ b)."""
 
     op: str
     tile: tuple[int, int, int]

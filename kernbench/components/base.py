@@ -6,14 +6,14 @@ A model overrides ``run`` only; logging is in the hooks around it. Knows no trac
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import simpy
 
-from kernbench.common.messages import MsgBase, Transaction
+from kernbench.common.messages import MsgBase, Region, Transaction
 from kernbench.errors import KernbenchError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernbench.components.builtin.pe_mmu import PageTable
     from kernbench.components.network import Network
     from kernbench.sim_engine.event_log import Recorder
-    from kernbench.sim_engine.memory_store import MemoryStore
+    from kernbench.sim_engine.memory_store import Array, MemoryStore
     from kernbench.sim_engine.op_log import OpLogger
     from kernbench.sim_engine.pending import PendingRanges
     from kernbench.triton_emu.sites import CallSites
@@ -48,10 +48,20 @@ class Sim:
     network: Network
     sites: CallSites
     commands: Iterator[int]
+    warnings: list[str]  # what GraphEngine(warn_memory=True) let pass
+    # bytes taken from the end of a memory: space, sip, cube, pe (-1: of the whole cube)
+    reserved: Counter[tuple[str, int, int, int]] = field(default_factory=Counter)
 
     def component(self, node_id: str) -> ComponentBase:
         """The component at a node."""
         return self.components[node_id]
+
+    def peek(self, region: Region) -> Array | str:
+        """The bytes there, or why they are pending."""
+        why = self.pending.find(region.space, region.addr, region.nbytes)
+        if why is not None:
+            return str(why)
+        return self.store.view(region.space, region.addr, region.shape, region.dtype)
 
     def transfer(self, txn: Transaction) -> Process:
         """Carry a transaction along its path, hop by hop; ends when its last byte has landed."""

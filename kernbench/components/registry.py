@@ -13,6 +13,7 @@ from kernbench.components.builtin.pe_cpu import PeCpu
 from kernbench.components.builtin.pe_dma import PeDma
 from kernbench.components.builtin.pe_fetch_store import PeFetchStore
 from kernbench.components.builtin.pe_gemm import PeGemm
+from kernbench.components.builtin.pe_ipcq import PeIpcq
 from kernbench.components.builtin.pe_math import PeMath
 from kernbench.components.builtin.pe_mmu import PeMmu
 from kernbench.components.builtin.pe_scheduler import PeScheduler
@@ -30,6 +31,7 @@ COMPONENTS: dict[str, type[ComponentBase]] = {
     "pe_dma": PeDma,
     "pe_fetch_store": PeFetchStore,
     "pe_gemm": PeGemm,
+    "pe_ipcq": PeIpcq,
     "pe_math": PeMath,
     "pe_mmu": PeMmu,
     "pe_scheduler": PeScheduler,

@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import tempfile
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.messages import HostWriteCmd, MsgBase, Region
+from kernbench.common.pe_commands import GemmCmd, MathCmd
 from kernbench.perf.sim import PerfRow
 from kernbench.replay.hazards import find_hazards
 from kernbench.replay.history import History
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import gemm, rounded
-from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.op_log import OpLogger, OpRecord
 from kernbench.topology import load_topology
 from kernbench.trace import Trace
 from kernbench.trace.writer import TraceWriter
 
 GEMMS, SMALL_OPS, SCANNED = 1_000, 100_000, 1_000_000
 _SLOTS, _WIDTH = 1_000, 64  # of the small adds: slots of three rows, used in turn
-_PE = "sip0.cube0.pe0"
 
 
 def measure(scale: float = 1.0, rounds: int = 5) -> list[PerfRow]:
@@ -42,13 +42,10 @@ def measure(scale: float = 1.0, rounds: int = 5) -> list[PerfRow]:
 def gemm_rows(count: int, rounds: int) -> list[PerfRow]:
     """Independent f16 gemms of 16^3, and of 128^3 beside f32 products alone."""
     log, store = gemm_log(count, 16)
-    views = [
-        [store.view("tcm", r.params[key], (16, 16), "f16") for r in log]
-        for key in ("src_a_addr", "src_b_addr")
-    ]
+    held = [array for _, array in store.extents("tcm")]  # a, b, c of each
 
     def together() -> None:
-        a, b = (np.concatenate(x).reshape(-1, 16, 16) for x in views)
+        a, b = (np.concatenate(x).reshape(-1, 16, 16) for x in (held[::3], held[1::3]))
         list(rounded(gemm(a, b), "f16"))
 
     alone, batched, casts = [], [], []
@@ -57,11 +54,10 @@ def gemm_rows(count: int, rounds: int) -> list[PerfRow]:
         plain = DataExecutor(log, store.snapshot(), batch=False)
         batched.append(_run(log, store) / _seconds(plain.run))
     log, store = gemm_log(count, 128)
-    wide = [a.astype(np.float32) for _, a in store.extents("tcm")]  # a, b, c of each
+    wide = [array.astype(np.float32) for _, array in store.extents("tcm")]
+    pairs = list(zip(wide[::3], wide[1::3], strict=True))
     for _ in range(rounds):  # BLAS has threads here: by the clock, and after the others
-        bare = _seconds(
-            lambda: [a @ b for a, b in zip(wide[::3], wide[1::3], strict=True)], perf_counter
-        )
+        bare = _seconds(lambda: [a @ b for a, b in pairs], perf_counter)
         casts.append(_run(log, store, perf_counter) / bare)
     return [
         PerfRow("16^3 gemm in a batch, gather to scatter", min(alone), 3.0, "us"),
@@ -92,63 +88,64 @@ def replay_rows(cached: int, scanned: int) -> list[PerfRow]:
         jumps = np.random.default_rng(0).integers(0, cached, 200).tolist()
         jump = _seconds(lambda: [look(op) for op in jumps]) / len(jumps)
         trace = _trace(Path(folder) / "hazards.msgpack", scanned)
-        scan = _seconds(lambda: _scan(trace))
+
+        def scan() -> None:
+            fresh = History(trace)
+            find_hazards(trace, fresh.touched, fresh.allocs)
+
+        seconds = _seconds(scan)
         tracemalloc.start()
-        _scan(trace)
+        scan()
         peak = tracemalloc.get_traced_memory()[1] / 2**20
         tracemalloc.stop()
     return [
         PerfRow(f"memory at any of {cached} ops, cached", jump * 1e3, 1.0, "ms"),
-        PerfRow(f"hazard scan of {scanned} ops", scan, 5.0, "s"),
+        PerfRow(f"hazard scan of {scanned} ops", seconds, 5.0, "s"),
         PerfRow(f"hazard scan of {scanned} ops, peak", peak, 1024.0, "MiB"),
     ]
 
 
-def _scan(trace: Trace) -> None:
-    history = History(trace)
-    find_hazards(trace, history.touched, history.allocs)
-
-
 def gemm_log(count: int, size: int) -> tuple[list[OpRecord], MemoryStore]:
     """f16 gemms of ``size``^3 that share nothing, and the store of their operands."""
-    shape, nbytes, store = (size, size), 2 * size * size, MemoryStore()
-    data = np.random.default_rng(0).standard_normal((3 * count, *shape)).astype(np.float16)
-    shared: dict[str, Any] = dict.fromkeys(("src_a_space", "src_b_space", "dst_space"), "tcm")
-    shared |= dict.fromkeys(("shape_a", "shape_b", "shape_out"), shape)
-    shared |= {"dtype_in": "f16", "dtype_out": "f16", "m": size, "k": size, "n": size}
-    log = []
-    for i in range(count):
-        addrs = [(3 * i + j) * nbytes for j in range(3)]
-        for j, addr in enumerate(addrs):
-            store.write("tcm", addr, data[3 * i + j])
-        p = dict(zip(("src_a_addr", "src_b_addr", "dst_addr"), addrs, strict=True)) | shared
-        log.append(OpRecord(float(i), i + 1.0, f"{_PE}.pe_gemm", "gemm", "gemm_f16", p))
-    return log, store
+    nbytes, store = 2 * size * size, MemoryStore()
+    data = np.random.default_rng(0).standard_normal((3 * count, size, size)).astype(np.float16)
+    for i, matrix in enumerate(data):
+        store.write("tcm", i * nbytes, matrix)
+    held = [Region("tcm", i * nbytes, (size, size), "f16", nbytes) for i in range(3 * count)]
+    operands = zip(held[::3], held[1::3], held[2::3], strict=True)
+    cmds = [GemmCmd(a=a, b=b, out=out, m=size, k=size, n=size) for a, b, out in operands]
+    return _logged("pe_gemm", cmds, OpLogger()), store
 
 
 def add_log(count: int) -> list[OpRecord]:
     """f32 adds of 64 elements, one after the other in time, on ``_SLOTS`` places in turn."""
-    row, log = 4 * _WIDTH, []
-    shared: dict[str, Any] = {"op": "add", "input_shapes": [(_WIDTH,)] * 2}
-    shared |= {"input_spaces": ["tcm"] * 2, "input_dtypes": ["f32"] * 2}
-    shared |= {"dst_space": "tcm", "shape_out": (_WIDTH,), "dtype": "f32", "axis": None}
+    return _logged("pe_math", _adds(count), OpLogger())
+
+
+def _adds(count: int) -> Iterator[MathCmd]:
+    row = 4 * _WIDTH
+    held = [Region("tcm", i * row, (_WIDTH,), "f32", row) for i in range(3 * _SLOTS)]
     for i in range(count):
-        a = 3 * row * (i % _SLOTS)
-        p = shared | {"input_addrs": [a, a + row], "dst_addr": a + 2 * row}
-        log.append(OpRecord(i + 1.0, i + 1.5, f"{_PE}.pe_math", "math", "add", p))
-    return log
+        a, b, out = held[3 * (i % _SLOTS) : 3 * (i % _SLOTS) + 3]
+        yield MathCmd(op="add", inputs=(a, b), out=out)
+
+
+def _logged(engine: str, cmds: Iterable[MsgBase], logger: OpLogger) -> list[OpRecord]:
+    for i, cmd in enumerate(cmds, logger.rows):
+        logger.record_start(float(i), f"sip0.cube0.pe0.{engine}", cmd)
+        logger.record_end(i + 0.5, f"sip0.cube0.pe0.{engine}", cmd)
+    return logger.records
 
 
 def _trace(path: Path, count: int) -> Trace:
     """A recording of that many small adds, on bytes that the host wrote before."""
     data = np.ones(3 * _SLOTS * _WIDTH, np.float32)
-    params = {"dst_space": "tcm", "dst_addr": 0, "shape": data.shape, "dtype": "f32"}
-    params |= {"nbytes": data.nbytes, "snapshot": data}
-    first = OpRecord(0.0, 0.5, f"{_PE}.pe_dma", "memory", "host_write", params)
     writer = TraceWriter(path)
     writer.begin({"bench": "small adds"}, load_topology(None))
-    for row, record in enumerate([first, *add_log(count)]):
-        writer.op(row, record, row, 0, [], [])
+    logger = OpLogger(sink=writer, keep=False)
+    place = Region("tcm", 0, data.shape, "f32", data.nbytes)
+    _logged("pe_dma", [HostWriteCmd(dst=place, data=data)], logger)
+    _logged("pe_math", _adds(count), logger)
     writer.end(count + 1.0)
     return Trace.open(path)
 

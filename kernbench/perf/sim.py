@@ -9,16 +9,15 @@ neighbours count less; only the large run is timed by the clock.
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from math import inf
 from pathlib import Path
 from statistics import median
-from time import process_time
-from typing import Any
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -30,25 +29,10 @@ from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.trace.writer import TraceWriter
 
-ROUNDS = 5
-SIZE, LARGE = 1024, 2048  # m = k = n
 PROCESSES, TIMEOUTS = 1_000, 200  # of the bare SimPy loop, and each of them
 
-_LARGE_RUN = """
-import json, resource, sys, time
-from kernbench.runtime_api import run_bench
-start = time.perf_counter()
-result = run_bench("matmul", params=dict.fromkeys("mkn", int(sys.argv[1])))
-seconds = time.perf_counter() - start
-unit = 1 if sys.platform == "darwin" else 1024
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-verified = result.report is not None and result.ok
-print(json.dumps({"seconds": seconds, "peak_mib": peak, "verified": verified}))
-"""
 
-
-@dataclass(frozen=True, slots=True)
-class PerfRow:
+class PerfRow(NamedTuple):
     """One goal: ``measured`` is to be at most ``goal``, in ``unit``."""
 
     name: str
@@ -73,13 +57,13 @@ def as_text(rows: list[PerfRow]) -> str:
 
 def as_json(rows: list[PerfRow]) -> str:
     """The rows, each with its verdict."""
-    return json.dumps([asdict(row) | {"met": row.met} for row in rows])
+    return json.dumps([row._asdict() | {"met": row.met} for row in rows])
 
 
-def measure(size: int = SIZE, large: int = LARGE, rounds: int = ROUNDS) -> list[PerfRow]:
-    """Measure everything; about two minutes at the default sizes."""
+def measure(size: int = 1024, large: int = 2048, rounds: int = 5) -> list[PerfRow]:
+    """Measure everything, on matmuls of m = k = n; about two minutes at the default sizes."""
     big = _large_run(large)  # first: a child's peak begins at its parent's
-    load = median(_seconds(lambda: GraphEngine(load_topology(None))) for _ in range(rounds))
+    load = median(seconds(lambda: GraphEngine(load_topology(None))) for _ in range(rounds))
     graph = load_topology(None)
     events, tiles = count_events(graph, size)
     units, ratios = [], []
@@ -110,79 +94,67 @@ def bare_timeout() -> float:
 
     for _ in range(PROCESSES):
         env.process(process())
-    return _seconds(env.run) / (PROCESSES * TIMEOUTS)
+    return seconds(env.run) / (PROCESSES * TIMEOUTS)
 
 
-class _Timed(GraphEngine):
-    """An engine that knows how long it has simulated since the last launch was asked for.
+class _Measured(GraphEngine):
+    """An engine that knows what it has simulated since the last launch was asked for.
 
     Neither the bench's own numpy nor its host writes are part of that.
     """
 
-    seconds = 0.0
+    seconds, first_event = 0.0, 0
 
     def launch(self, *args: Any) -> None:
         self.drain()
-        self.seconds = 0.0
+        self.seconds, self.first_event = 0.0, next(self.env._eid) + 1
         super().launch(*args)
 
     def drain(self) -> None:
-        self.seconds += _seconds(super().drain)
+        self.seconds += seconds(super().drain)
 
-
-class _Counting(GraphEngine):
-    """An engine that counts its SimPy events."""
-
-    steps = 0
-
-    def launch(self, *args: Any) -> None:
-        self.drain()
-        self.steps = 0
-        super().launch(*args)
-
-    def drain(self) -> None:
-        while self.env.peek() != inf:
-            self.env.step()
-            self.steps += 1
+    def run_matmul(self, size: int) -> None:
+        self.run(lambda _: matmul(Torch(self), m=size, k=size, n=size))
 
 
 def count_events(graph: TopologyGraph, size: int) -> tuple[int, int]:
     """(SimPy events, tiles) of a matmul."""
-    engine = _Counting(graph)
-    _run(engine, size)
-    return engine.steps, sum(record.op_name == "TileToken/GEMM" for record in engine.op_log)
-
-
-def _run(engine: GraphEngine, size: int) -> None:
-    engine.run(lambda _: matmul(Torch(engine), m=size, k=size, n=size))
+    engine = _Measured(graph)
+    engine.run_matmul(size)
+    tiles = sum(record.op_name == "TileToken/GEMM" for record in engine.op_log)
+    return next(engine.env._eid) - engine.first_event, tiles
 
 
 def _simulate(graph: TopologyGraph, size: int, path: Path | None) -> float:
     """Seconds to simulate a matmul, and to record it to ``path`` if one is given."""
     if path is None:
-        engine = _Timed(graph, op_logger=None)
-        _run(engine, size)
+        engine = _Measured(graph, op_logger=None)
+        engine.run_matmul(size)
         return engine.seconds
     writer = TraceWriter(path)
     writer.begin({"bench": "matmul"}, graph)
-    engine = _Timed(graph, recorder=writer)
-    _run(engine, size)
-    return engine.seconds + _seconds(lambda: writer.end(engine.env.now))
+    engine = _Measured(graph, recorder=writer)
+    engine.run_matmul(size)
+    return engine.seconds + seconds(lambda: writer.end(engine.env.now))
 
 
 def _large_run(size: int) -> dict[str, float]:
     """Seconds and peak MiB of a verified matmul in a process of its own."""
-    command = [sys.executable, "-c", _LARGE_RUN, str(size)]
+    command = [sys.executable, "-m", "kernbench.cli", "run", "matmul", "--json"]
+    command += [f"--set={name}={size}" for name in "mkn"]
+    start = perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    spent = perf_counter() - start
     if done.returncode:
-        raise KernbenchError(f"matmul {size}^3 ended with {done.returncode}: {done.stderr[-500:]}")
-    found: dict[str, float] = json.loads(done.stdout)
-    if not found["verified"]:
-        raise KernbenchError(f"matmul {size}^3 gave wrong results; see `kernbench run matmul`")
-    return found
+        why = done.stderr[-500:] or "wrong results; see `kernbench run matmul`"
+        raise KernbenchError(f"matmul {size}^3 ended with {done.returncode}: {why}")
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit
+    return {"seconds": spent, "peak_mib": peak, "verified": json.loads(done.stdout)["verified"]}
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    start = process_time()
+def seconds(call: Callable[[], object], clock: Callable[[], float] = process_time) -> float:
+    """How long ``call`` takes, of CPU time or by another clock."""
+    start = clock()
     call()
-    return process_time() - start
+    return clock() - start

@@ -14,28 +14,21 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from kernbench.common.messages import (
-    HostReadCmd,
-    HostWriteCmd,
-    LaunchMsg,
-    MsgBase,
-    Region,
-    Transaction,
-)
+from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, Region, Transaction
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import Process
 from kernbench.components.builtin.hbm_ctrl import channel_shares
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
-from kernbench.policy.routing.router import AddressResolver, PathRouter, pe_prefix, switch_node
+from kernbench.policy.routing.router import pe_prefix, switch_node
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.graph import Edge, TopologyGraph
 from kernbench.topology.spec import HbmSpec
 
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 TOLERANCE = 1e-6  # of the latency
-HBM_CHANNELS = "hbm channels"
+_TITLES = "path          op        bytes   formula ns  simulated ns    GB/s   util  bottleneck"
 _Place = tuple[int, int, int]  # sip, cube, pe
 _HOME: _Place = (0, 0, 0)  # the PE that all PE families start from
 
@@ -78,10 +71,7 @@ class ProbeReport:
 
     def as_text(self) -> str:
         """A table; rows that differ end with "DIFFERS", and the last line names them."""
-        lines = [
-            f"{'path':<14}{'op':<7}{'bytes':>8}{'formula ns':>13}{'simulated ns':>14}{'GB/s':>8}"
-            f"{'util':>7}  bottleneck"
-        ]
+        lines = [_TITLES]
         for row in self.rows:
             lines.append(
                 f"{row.family:<14}{row.op:<7}{row.nbytes:>8}{row.formula_ns:>13,.3f}"
@@ -122,40 +112,39 @@ class _Prober:
 
     def __init__(self, graph: TopologyGraph) -> None:
         self.graph, self.spec = graph, graph.spec
-        self.resolver, self.router = AddressResolver(graph), PathRouter(graph)
-        self.engine = GraphEngine(graph, op_logger=None)
+        self.sim = GraphEngine(graph, op_logger=None).sim
+        self.resolver, self.router = self.sim.resolver, self.sim.router
 
     def slice_of(self, place: _Place) -> tuple[int, str]:
         """Address and node of the HBM slice of a PE."""
         addr = PhysAddr.pe_hbm_addr(*place, 0, self.spec.cube.memory_map.slice_bytes)
         return addr.encode(), self.resolver.resolve(addr)
 
+    def distance(self, place: _Place) -> tuple[float, _Place]:
+        """How far the HBM slice of a PE is, and the PE."""
+        way = self.router.find_path_with_distance(pe_prefix(*_HOME), self.slice_of(place)[1])
+        return way[1], place
+
     def targets(self) -> tuple[dict[str, _Place], list[str]]:
         """The slice that each PE family uses, the nearest of its kind; and what lacks."""
-        nodes = self.graph.nodes
-        slices = [(n.sip, n.cube, n.pe) for n in nodes.values() if n.type == "hbm_ctrl"]
-        ys = [n.y_mm for n in nodes.values() if n.type == "router" and (n.sip, n.cube) == (0, 0)]
-
-        def distance(place: _Place) -> tuple[float, _Place]:
-            way = self.router.find_path_with_distance(pe_prefix(*_HOME), self.slice_of(place)[1])
-            return way[1], place
-
-        def north(place: _Place) -> bool:
-            return nodes[self.graph.at(*place, "pe_dma")].y_mm < (min(ys) + max(ys)) / 2
-
-        cube = [p for p in slices if p[:2] == _HOME[:2] and p != _HOME]
-        others = [p for p in slices if p[0] == _HOME[0] and p[1] != _HOME[1]]
+        nodes, (sip, cube, _) = self.graph.nodes, _HOME
+        middle = nodes[self.resolver.find_m_cpu(sip, cube)].y_mm
+        north = {
+            (n.sip, n.cube, n.pe): n.y_mm < middle for n in nodes.values() if n.type == "hbm_ctrl"
+        }
+        near = [p for p in north if p[:2] == _HOME[:2] and p != _HOME]
+        same, cross = ([p for p in near if (north[p] == north[_HOME]) == half] for half in (1, 0))
+        others = [p for p in north if p[0] == sip and p[1] != cube]
         far = others if len({p[1] for p in others}) > 1 else []
-        same, cross = ([p for p in cube if (north(p) == north(_HOME)) == half] for half in (1, 0))
         choices: tuple[tuple[str, list[_Place], Callable[..., _Place], str], ...] = (
             ("own slice", [_HOME], min, ""),
             ("same half", same, min, "one PE in its half"),
             ("cross half", cross, min, "all PEs in one half"),
             ("nearest cube", others, min, "one cube a SIP"),
             ("farthest cube", far, max, "fewer than three cubes a SIP"),
-            ("other SIP", [p for p in slices if p[0] != _HOME[0]], min, "one SIP"),
+            ("other SIP", [p for p in north if p[0] != sip], min, "one SIP"),
         )
-        found = {family: pick(all_, key=distance) for family, all_, pick, _ in choices if all_}
+        found = {family: pick(all_, key=self.distance) for family, all_, pick, _ in choices if all_}
         return found, [f"{family} ({why})" for family, all_, _, why in choices if not all_]
 
     def memory_cases(self, targets: dict[str, _Place]) -> Iterator[_Case]:
@@ -164,8 +153,7 @@ class _Prober:
         end_point = self.resolver.find_pcie_ep(_HOME[0])
         host_path, pcie = router.find_memory_path(end_point, home), ((end_point, switch_node(0)),)
         host = (_HOME, host_path, self.graph.nodes[end_point].overhead_ns, 0, pcie)
-        ways: list[tuple[str, str, tuple[Any, ...]]]
-        ways = [("host to HBM", "write", host), ("HBM to host", "read", host)]
+        ways: list[Any] = [("host to HBM", "write", host), ("HBM to host", "read", host)]
         for family, place in targets.items():
             path = router.find_path(pe_prefix(*_HOME), self.slice_of(place)[1])
             pe = (place, path, dma.setup_ns, dma.burst_bytes, ())
@@ -181,30 +169,29 @@ class _Prober:
     def launch_case(self) -> _Case:
         """The host's doorbell to a PE_CPU, by way of io_cpu and m_cpu."""
         sip, cube, _ = _HOME
-        end_point, io_cpu = self.resolver.find_pcie_ep(sip), self.resolver.find_io_cpu(sip)
-        pe_cpu = self.graph.at(*_HOME, "pe_cpu")
-        stops = (end_point, io_cpu, self.resolver.find_m_cpu(sip, cube), pe_cpu)
-        first, *legs = [self.router.find_node_path(*leg) for leg in pairwise(stops)]
-        fixed_ns = self.graph.nodes[end_point].overhead_ns
-        fixed_ns += sum(self.message_ns(leg, LAUNCH_BYTES) for leg in (first, *legs))
-        path = (*first, *(node for leg in legs for node in leg[1:]))
-        return _Case("launch", "launch", path, fixed_ns)
+        start, io_cpu = self.resolver.find_pcie_ep(sip), self.resolver.find_io_cpu(sip)
+        m_cpu, pe_cpu = self.resolver.find_m_cpu(sip, cube), self.graph.at(*_HOME, "pe_cpu")
+        legs = [
+            self.router.find_node_path(*leg) for leg in pairwise((start, io_cpu, m_cpu, pe_cpu))
+        ]
+        on_the_way = sum(self.message_ns(leg, LAUNCH_BYTES) for leg in legs)
+        path = (start, *(node for leg in legs for node in leg[1:]))
+        return _Case("launch", "launch", path, self.graph.nodes[start].overhead_ns + on_the_way)
 
     def serve(self, case: _Case, nbytes: int) -> Process:
         """Have the component at the near end serve it."""
-        sim, node = self.engine.sim, self.graph.nodes[case.path[-1 if case.op == "read" else 0]]
-        if node.type == "m_cpu":
-            msg = MsgBase()
-            yield from sim.transfer(
-                Transaction(case.path, nbytes, msg, case.burst_bytes, dst_addr=case.addr)
-            )
-            return
+        sim, node = self.sim, self.graph.nodes[case.path[-1 if case.op == "read" else 0]]
         hbm, tcm = (Region(*at, (nbytes,), "u8", nbytes) for at in (("hbm", case.addr), ("tcm", 0)))
-        done = sim.env.event()
+        write, done = HostWriteCmd(dst=hbm, data=None), sim.env.event()
+        launch = LaunchMsg(name="", kernel=lambda tl: None, pes=(_HOME,), done=done)
+        if node.type == "m_cpu":
+            burst = case.burst_bytes
+            yield from sim.transfer(Transaction(case.path, nbytes, write, burst, None, case.addr))
+            return
         message = {
-            ("pcie_ep", "write"): HostWriteCmd(dst=hbm, data=None),
+            ("pcie_ep", "write"): write,
             ("pcie_ep", "read"): HostReadCmd(src=hbm),
-            ("pcie_ep", "launch"): LaunchMsg(name="", kernel=_idle, pes=(_HOME,), done=done),
+            ("pcie_ep", "launch"): launch,
             ("pe_dma", "write"): DmaWriteCmd(src=tcm, dst_addr=case.addr, handle_id="probe"),
             ("pe_dma", "read"): DmaReadCmd(src=hbm, dst=tcm, handle_id="probe"),
         }[node.type, case.op]
@@ -214,22 +201,20 @@ class _Prober:
 
     def row(self, case: _Case, nbytes: int) -> ProbeRow:
         """Simulate one transfer, and compare."""
-        env, hbm, t0 = self.engine.env, self.spec.cube.hbm, self.engine.env.now
+        env, hbm, t0 = self.sim.env, self.spec.cube.hbm, self.sim.env.now
         env.run(until=env.process(self.serve(case, nbytes)))
-        simulated = env.now - t0
+        took = env.now - t0
         env.run()
         edge, formula = self.slowest((*case.beyond, *pairwise(case.path))), case.fixed_ns
         where, gbs = f"{edge.src} -> {edge.dst} ({edge.kind})", edge.bandwidth_gbs
         if case.op != "launch":
             first_gbs = self.slowest([(case.path[0], case.path[1])]).bandwidth_gbs
-            what = (hbm, case.addr, nbytes, case.burst_bytes or nbytes, case.op == "read")
-            formula += _data_ns(*what, first_gbs, gbs)
-            channels_gbs = nbytes / _data_ns(*what, inf, inf)
+            formula += _data_ns(hbm, case, nbytes, first_gbs, gbs)
+            channels_gbs = nbytes / _data_ns(hbm, case, nbytes, inf, inf)
             if channels_gbs < gbs * (1 - TOLERANCE):
-                where, gbs = HBM_CHANNELS, channels_gbs
-        rate = nbytes / simulated
-        measured = (formula, simulated, rate, where, rate / gbs, case.path)
-        return ProbeRow(case.family, case.op, nbytes, *measured)
+                where, gbs = "hbm channels", channels_gbs
+        rate, what = nbytes / took, (case.family, case.op, nbytes)
+        return ProbeRow(*what, formula, took, rate, where, rate / gbs, case.path)
 
     def header_ns(self, path: Sequence[str]) -> float:
         """ns until a header that left the first node is at the last: overheads and wires."""
@@ -246,13 +231,7 @@ class _Prober:
         return self.header_ns(path) + nbytes / self.slowest(pairwise(path)).bandwidth_gbs
 
 
-def _idle(tl: object) -> None:
-    """A kernel that does nothing."""
-
-
-def _data_ns(
-    hbm: HbmSpec, addr: int, nbytes: int, burst: int, read: bool, first_gbs: float, link_gbs: float
-) -> float:
+def _data_ns(hbm: HbmSpec, case: _Case, nbytes: int, first_gbs: float, link_gbs: float) -> float:
     """Bytes / bottleneck, of the link and the channels that the bytes lie on.
 
     Where all bursts cover all channels evenly, as by default, that is nbytes / min(link, channels).
@@ -260,14 +239,14 @@ def _data_ns(
     when they and the link are done. A memory reads as fast as the first link takes it, no more
     bursts at once than cover all channels, and sends them in order.
     """
-    free = [0.0] * hbm.channels
+    burst, read, free = case.burst_bytes or nbytes, case.op == "read", [0.0] * hbm.channels
     on_link = asked = done = sent = 0.0
     step, period = hbm.interleave_bytes, hbm.interleave_bytes * hbm.channels
     reading: deque[float] = deque(maxlen=-(-period // burst))
-    for at in range(addr, addr + nbytes, burst):
-        size = min(burst, addr + nbytes - at)
+    for at in range(0, nbytes, burst):
+        size, first_byte = min(burst, nbytes - at), (case.addr + at) % period
         begin = end = there = asked if read else on_link
-        for channel, share in channel_shares(at % period, size, step, hbm.channels):
+        for channel, share in channel_shares(first_byte, size, step, hbm.channels):
             begin = max(begin, free[channel])
             free[channel] = max(there, free[channel]) + share / hbm.channel_bw_gbs
             end = max(end, free[channel])

@@ -9,30 +9,27 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.errors import KernbenchError
 from kernbench.replay.history import History
+from kernbench.replay.text import grid_text
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import DataExecutor
-from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.sim_engine.op_check import OpCheck, debug_check, first_over, reference
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
 from kernbench.trace import Trace
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpDiff:
     """What op ``op`` wrote, beside what its own inputs give in float64 (local error).
 
-    ``expected``, ``actual`` and ``error`` (actual - expected) have the shape of the output, or of
-    the tile's block of it, which begins at ``origin``. ``row`` counts them; None where there is
-    nothing to compare, as ``note`` says. ``check``, where it was asked for, tells rounding from
-    bugs, and has the accumulated error.
+    ``expected``, ``actual`` and ``error`` (actual - expected) are the output, or the tile's block
+    of it from ``origin``; None, like ``row``, where there is nothing to compare, as ``note`` says.
+    ``check``, where it was asked for, tells rounding from bugs, and has the accumulated error.
     """
 
     op: int
@@ -47,6 +44,24 @@ class OpDiff:
     note: str = ""
     check: OpCheck | None = None
 
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        if self.op < 0:
+            return [self.note]
+        lines = [f"op {self.op:,}  {self.name}" + (f": {self.note}" if self.note else "")]
+        lines += [] if self.check is None else [self.check.as_text()]
+        if (r := self.row) is None:
+            return lines
+        lines.append(
+            f"{'ok' if r.ok else 'DIFFERS'}: {r.mismatches:,} of {r.elements:,} beyond "
+            f"rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}; "
+            f"max abs {r.max_abs:.2e} rel {r.max_rel:.2e} ulp {r.max_ulp}"
+            + (f"; first at {list(r.first_bad)}" if r.first_bad else "")
+        )
+        for title in ("expected", "actual", "error"):
+            lines += [title, *grid_text(getattr(self, title), 4, width)]
+        return lines
+
 
 @dataclass(frozen=True, slots=True)
 class OutputRow:
@@ -54,7 +69,6 @@ class OutputRow:
 
     due: bool
     after: int
-    shards: int
     row: VerifyRow
 
 
@@ -66,32 +80,36 @@ class Outputs:
     ok: bool
     rows: tuple[OutputRow, ...]
 
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        if not self.rows:
+            return ["the bench expects nothing"]
+        report = VerifyReport(tuple(out.row for out in self.rows))
+        late = [f"{r.row.tensor} is due at op {r.after - 1:,}" for r in self.rows if not r.due]
+        return report.as_text().splitlines() + late
+
 
 class Diffs:
-    """Compares on the memory of a History; keeps the last answer, as several panes ask for the
-    same op.
-    """
+    """Compares on the memory of a History; keeps its last answers, as every redrawing asks."""
 
     def __init__(self, trace: Trace, history: History) -> None:
-        self._trace = trace
-        self._history = history
-        self._last: OpDiff | None = None
+        self._trace, self._history = trace, history
+        self._last = OpDiff(-1, "")
         self._last_outputs = -1, VerifyReport(())
         self._checks: dict[int, OpCheck] = {}
 
     def of(self, op: int) -> OpDiff:
         """The diff of the op at a canonical position."""
-        if self._last is None or self._last.op != op:
+        if self._last.op != op:
             self._last = self._compute(op)
         return self._last
 
     @cached_property
     def _unchecked(self) -> Iterator[OpCheck]:
-        positions = self._trace.executable_positions
         for check in debug_check(self._fresh()):
-            done = replace(check, position=int(positions[check.position]))
-            self._checks[done.position] = done
-            yield done
+            op = int(self._trace.executable_positions[check.position])
+            self._checks[op] = replace(check, position=op)
+            yield self._checks[op]
 
     def check(self, op: int) -> OpCheck | None:
         """Local and accumulated error of an op that writes; executes all before it."""
@@ -124,24 +142,21 @@ class Diffs:
         return replace(found, row=row, expected=expected, actual=actual, error=error)
 
     def _tile(self, op: int, name: str, params: dict[str, Any]) -> OpDiff:
-        """A tile changes no memory itself: its block of the composite, which ran whole at its
-        first instant.
-        """
+        """A tile changes no memory: its block of the composite, which ran at its first instant."""
         whole = composite_of(self._trace, op)
         if whole is None:
             return OpDiff(op, name, note="its composite had not ended when the recording stopped")
         diff = self.of(whole)
         (m0, n0, _), (m, n, _) = params["origin"], params["extent"]
-        note = (
-            f"written by composite #{whole}; this tile covers rows {m0}..{m0 + m - 1}, "
-            f"columns {n0}..{n0 + n - 1}"
-        )
+        note = f"written by composite #{whole}; this tile covers rows {m0}..{m0 + m - 1}, "
+        note += f"columns {n0}..{n0 + n - 1}"
         if diff.row is None or diff.actual is None or diff.expected is None or diff.error is None:
             return replace(diff, op=op, name=name, note=f"{note}; {diff.note}")
-        box = (slice(m0, m0 + m), slice(n0, n0 + n))
-        block = {k: getattr(diff, k)[box] for k in ("expected", "actual", "error")}
-        row = compare(block["actual"], block["expected"], diff.row.tolerance, name, origin=(m0, n0))
-        return replace(diff, op=op, name=name, origin=(m0, n0), row=row, note=note, **block)
+        box, at = (slice(m0, m0 + m), slice(n0, n0 + n)), (m0, n0)
+        expected, actual, error = diff.expected[box], diff.actual[box], diff.error[box]
+        row = compare(actual, expected, diff.row.tolerance, name, origin=at)
+        found = replace(diff, op=op, name=name, origin=at, row=row, note=note)
+        return replace(found, expected=expected, actual=actual, error=error)
 
     def outputs(self, op: int) -> Outputs:
         """Every expected tensor against memory at op ``op``, its shards and copies summed up."""
@@ -153,30 +168,22 @@ class Diffs:
         return self._summed(op, self._last_outputs[1])
 
     def _summed(self, op: int, report: VerifyReport) -> Outputs:
-        afters: dict[str, list[int]] = {}
+        after: dict[str, int] = {}
         for e in self._expected.values():
-            afters.setdefault(e.tensor, []).append(e.after)
-        last = ((max(afters[row.tensor]), row) for row in report.by_tensor())
-        rows = [OutputRow(op + 1 >= after, after, len(afters[r.tensor]), r) for after, r in last]
+            after[e.tensor] = max(e.after, after.get(e.tensor, 0))
+        last = ((after[row.tensor], row) for row in report.by_tensor())
+        rows = [OutputRow(op + 1 >= due, due, row) for due, row in last]
         return Outputs(op, all(out.row.ok for out in rows if out.due), tuple(rows))
 
     @cached_property
     def _expected(self) -> dict[str, Expectation]:
-        return {
-            f"{e.name}.{e.shard}": Expectation(
-                e.space, e.addr, e.array, e.dtype, e.tolerance, e.after, e.name, e.shard, e.origin
-            )
-            for e in self._trace.expects
-        }
+        return {f"{e.tensor}.{e.shard}": e for e in self._trace.expects}
 
     @cached_property
     def executed(self) -> tuple[DataExecutor, VerifyReport]:
         """Phase 2 after the last op, and what it says of each tensor when that was due."""
-        executor = self._fresh()
-        due = {
-            name: replace(e, after=self._history.executed(e.after - 1))
-            for name, e in self._expected.items()
-        }
+        executor, executed = self._fresh(), self._history.executed
+        due = {name: replace(e, after=executed(e.after - 1)) for name, e in self._expected.items()}
         report = executor.verify(due)
         executor.run()
         return executor, report

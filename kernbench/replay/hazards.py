@@ -1,7 +1,7 @@
 """Hazards: bytes that two ops of a trace use at one time, or that nobody wrote or allocated.
 
-From intervals over the op log: no op is executed, no pair of ops met but those near in address and
-time. What only executing can show, a Phase 1 snapshot that differs, is the executor's finding.
+From intervals over the op log, by columns: no op is executed. What only executing can show, a
+Phase 1 snapshot that differs, is the executor's finding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 LATE_WRITER = "read of bytes whose writer is in flight"
 TWO_WRITERS = "overlapping writes in flight"
@@ -31,7 +30,6 @@ _GOLDEN, _BITS = np.uint64(0x9E3779B97F4A7C15), 22  # Knuth's multiplicative has
 _AT_ONCE = 1 << 21  # candidate pairs in memory at one time
 _MOST = 10_000  # hazards of a kind that are told
 
-
 # kind, op, other (canonical positions; -1: none), space, addr and end of the bytes
 Found: TypeAlias = tuple[str, int, int, str, int, int]
 
@@ -42,24 +40,19 @@ def conflicts(touched: AccessColumns, begins: Floats, ends: Floats, lane: Ints) 
     ``begins`` and ``ends`` are each access's, ns (inf: it is left out); those of one ``lane`` >= 0
     are in order. Of two that begin at once the one of the lower op is the earlier.
     """
-    low, high, found = touched.addr, touched.addr + touched.nbytes, list[Ints]()
+    low, high, found = touched.addr, touched.addr + touched.nbytes, [np.empty((2, 0), np.int64)]
     for a, b in _near(touched, begins, ends):
         real = np.maximum(low[a], low[b]) < np.minimum(high[a], high[b])
         real &= (touched.row[a] != touched.row[b]) & ((lane[a] < 0) | (lane[a] != lane[b]))
         found.append(np.stack([b[real], a[real]]))
         if sum(pairs.shape[1] for pairs in found) > _MOST:
             break
-    pairs = np.unique(np.concatenate(found, axis=1), axis=1).T if found else ()
+    b, a = np.unique(np.concatenate(found, axis=1), axis=1)
+    shared = touched.space[b], np.maximum(low[a], low[b]), np.minimum(high[a], high[b])
+    columns = touched.mode[a], touched.mode[b], touched.row[b], touched.row[a], *shared
     return [
-        (
-            _CONFLICTS[touched.mode[a]][touched.mode[b]],
-            int(touched.row[b]),
-            int(touched.row[a]),
-            touched.spaces[touched.space[b]],
-            int(max(low[a], low[b])),
-            int(min(high[a], high[b])),
-        )
-        for b, a in pairs
+        (_CONFLICTS[first][second], op, other, touched.spaces[space], addr, end)
+        for first, second, op, other, space, addr, end in np.stack(columns, 1).tolist()
     ]
 
 
@@ -90,9 +83,8 @@ def _near(touched: AccessColumns, begins: Floats, ends: Floats) -> Iterator[tupl
         for these, those in ((large, large | True), (~large, large)):
             for early, late in ((these & writes, those), (these & ~writes, those & writes)):
                 first, later = np.flatnonzero(early & busy), np.flatnonzero(late)
-                within = keys[later]
-                lows = np.searchsorted(within, keys[first], side="right")
-                highs = np.searchsorted(within, stop[first])
+                lows = np.searchsorted(keys[later], keys[first], side="right")
+                highs = np.searchsorted(keys[later], stop[first])
                 for a, b in _expanded(lows, highs):
                     yield who[first[a]], who[later[b]]
 
@@ -136,7 +128,7 @@ def never_written(touched: AccessColumns) -> list[Found]:
         op, bad = int(touched.row[i]), first[low[i] : high[i]] >= touched.row[i]
         start = int(np.argmax(bad))
         stop = start + int(np.argmin(np.append(bad[start:], False)))
-        addr, end = (int(points[low[i] + at] - base[i]) for at in (start, stop))
+        addr, end = (points[low[i] + [start, stop]] - base[i]).tolist()
         found.append((NEVER_WRITTEN, op, -1, touched.spaces[touched.space[i]], addr, end))
     return found
 
@@ -158,16 +150,17 @@ def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
 def find_hazards(trace: Trace, touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
     """All hazards of a trace; ``touched`` are its accesses by canonical position.
 
-    Host ops are ordered with all others, as the runtime drains the machine around them. The bytes
-    that a dma_write writes are in flight from the issue of its command, when they become visible;
-    those that it reads, like any op's, from t_start. Of one PE the DMAs of HBM bytes are in order.
+    Host ops are ordered with all others, as the runtime drains the machine around them. What a
+    dma_write writes is in flight from the issue of its command, when it becomes visible; what it
+    reads, like any op's, from t_start; an ipcq_copy has read when anyone may write there. Of one PE
+    the DMAs of HBM bytes are in order.
     """
     log = trace.op_columns
     row = trace.order[touched.row]
     texts = trace.strings[: len(trace.strings)]
-    host, stores, dmas = (
+    host, stores, dmas, copies = (
         np.array([text in kinds for text in texts], np.bool_)[log.name[row]]
-        for kinds in (_HOST, ("dma_write",), ("dma_read", "dma_write"))
+        for kinds in (_HOST, ("dma_write",), ("dma_read", "dma_write"), ("ipcq_copy",))
     )
     begins, early = log.t_start[row], np.flatnonzero(stores & (touched.mode == 1))
     issued = dict(zip(trace.commands.cmd.tolist(), trace.commands.t_issue.tolist(), strict=True))
@@ -177,7 +170,8 @@ def find_hazards(trace: Trace, touched: AccessColumns, allocs: AccessColumns) ->
     places = np.stack([getattr(trace.nodes, level) for level in ("sip", "cube", "pe")], 1)
     pe = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)[log.component[row]]
     begins[host] = np.inf
-    found = conflicts(touched, begins, log.t_end[row], np.where(dmas & in_hbm, pe, -1))
+    ends = np.where(copies & (touched.mode == 0), begins, log.t_end[row])
+    found = conflicts(touched, begins, ends, np.where(dmas & in_hbm, pe, -1))
     found += never_written(touched)
     return found + outside(touched, allocs) if len(allocs.row) else found
 
@@ -186,7 +180,7 @@ def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[
     """What the executor found of ``trace.executable`` while it ran."""
     found = []
     for finding in findings:
-        operand = regions(trace.executable[finding.position]).reads[finding.which]
-        op, end = int(trace.executable_positions[finding.position]), operand.addr + operand.nbytes
-        found.append((SNAPSHOT, op, -1, operand.space, operand.addr, end))
+        r = regions(trace.executable[finding.position]).reads[finding.which]
+        op = int(trace.executable_positions[finding.position])
+        found.append((SNAPSHOT, op, -1, r.space, r.addr, r.addr + r.nbytes))
     return found

@@ -1,7 +1,6 @@
 """Memory at any op, in both directions: what every executed op wrote is kept as a version.
 
-A read finds the newest versions of its bytes through an index by address. Beyond the budget old
-versions are dropped; their segment of the log is executed again from the checkpoint before it.
+Beyond the budget old versions are dropped, and executed again from the checkpoint before them.
 """
 
 from __future__ import annotations
@@ -67,10 +66,9 @@ class _Segment:
 
 
 class History:
-    """Versions of all bytes. A step is the number of an executed op, from 0; ``budget`` in bytes.
+    """Versions of all bytes. A step is the number of an executed op, from 0; memory begins empty.
 
-    Half of the budget is for versions, half for checkpoints; memory as it is now comes on top.
-    Memory begins empty: a trace holds all that was ever written.
+    Half of the ``budget`` (bytes) is for versions, half for checkpoints; memory now comes on top.
     """
 
     def __init__(self, trace: Trace, budget: int = 1 << 30) -> None:
@@ -91,12 +89,11 @@ class History:
     @cached_property
     def allocs(self) -> AccessColumns:
         """The allocations; ``row`` is the number in ``trace.allocs``, spaces are as in touched."""
-        log, spaces = self._trace.alloc_columns, dict.fromkeys(self.touched.spaces)
-        spaces.update(dict.fromkeys(log.spaces))
-        rows, numbers = np.arange(len(log.addr)), {s: i for i, s in enumerate(spaces)}
-        space = np.array([numbers[s] for s in log.spaces], np.int64)[log.space]
-        addr, nbytes = log.addr.astype(np.int64), log.nbytes.astype(np.int64)
-        return AccessColumns(rows, rows, space, addr, nbytes, tuple(spaces))
+        log = self._trace.alloc_columns
+        spaces = tuple(dict.fromkeys((*self.touched.spaces, *log.spaces)))
+        space = np.array([spaces.index(s) for s in log.spaces], np.int64)[log.space]
+        row, addr, nbytes = np.arange(len(space)), *np.array([log.addr, log.nbytes], np.int64)
+        return AccessColumns(row, row, space, addr, nbytes, spaces)
 
     @cached_property
     def accesses(self) -> Ranges:
@@ -211,14 +208,11 @@ class MemoryAt(MemoryStore):
     def _storage(self):  # type: ignore[no-untyped-def, override]  # what a store sets at once
         return self._history.reach(self._steps).store(self._steps)._storage
 
-    def bytes_at(self, space: str, addr: int, nbytes: int) -> tuple[Array, Array]:
-        """(bytes, which of them were ever written) of a range."""
-        return self._history.read(self._steps, space, addr, nbytes)
-
     def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Array:
         """As of any store; MemoryStoreError for bytes never written."""
         wanted = np_dtype(dtype)
-        flat, held = self.bytes_at(space, addr, prod(shape) * wanted.itemsize)
+        nbytes = prod(shape) * wanted.itemsize
+        flat, held = self._history.read(self._steps, space, addr, nbytes)
         if self.fill is None and not held.all():
             return super().view(space, addr, shape, dtype)  # raises, naming what is near
         found = flat.view(wanted).reshape(shape)

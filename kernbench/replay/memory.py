@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,50 +13,55 @@ import numpy.typing as npt
 from kernbench.common.dtypes import np_dtype
 from kernbench.errors import UsageError
 from kernbench.replay.history import History, Ranges
+from kernbench.replay.text import grid_text, number_text, table
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import Access, Ints, accesses
 from kernbench.sim_engine.event_log import Shard
+from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 
-Mask = npt.NDArray[np.bool_]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """One allocation, and ``tensor``, the name to ask for it by; ``writer`` is the op that last
-    wrote into it, or None; ``touched`` says that this op reads or writes it.
-    """
+    """``tensor`` is the name to ask by, ``writer`` the op that last wrote into it, or None."""
 
     tensor: str
     shard: Shard
     writer: int | None
-    touched: bool
+    touched: bool  # by this op
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Allocations that hold something at op ``op``, those it touches first, then the youngest
-    first.
-    """
+    """Allocations that hold something at op ``op``: those it touches, then the youngest first."""
 
     op: int
     total: int
     entries: tuple[MemoryEntry, ...]
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        if not self.entries:
+            return ["nothing is written yet"]
+        head = f"{self.total:,} allocations hold data at op {self.op:,}; it touches those marked *"
+        marks = "".join("*" if entry.touched else " " for entry in self.entries)
+        return [head, *table(self.entries, "space addr dtype shape writer index tensor", marks)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorView:
     """A tensor at op ``op``, put together from the first copy of each shard.
 
-    ``written`` masks elements that hold something, ``changed`` those that op ``op`` wrote.
-    Statistics are over written, finite elements.
+    Statistics are over finite elements of ``written``; ``changed`` are those that op ``op`` wrote.
     """
 
     op: int
     name: str
     space: str
     dtype: str
-    values: npt.NDArray[Any]
+    values: Array
     written: Mask
     changed: Mask
     minimum: float
@@ -64,25 +69,29 @@ class TensorView:
     mean: float
     nans: int
 
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        held, shape = int(self.written.sum()), list(self.values.shape)
+        low, high, mean = map(number_text, (self.minimum, self.maximum, self.mean))
+        lines = [
+            f"{self.name}  {self.dtype}{shape} in {self.space} at op {self.op:,}: "
+            f"{held:,} of {self.values.size:,} written",
+            f"min {low}  max {high}  mean {mean}  NaN {self.nans}",
+        ]
+        return lines + grid_text(self.values, 12, width, self.written, self.changed)
+
 
 class Memories:
     """Answers from a History and the allocations of a trace."""
 
     def __init__(self, trace: Trace, history: History) -> None:
-        self._trace = trace
-        self._history = history
+        self._trace, self._history = trace, history
         self._shards: dict[str, list[Shard]] = {}
         for shard in trace.allocs:
             self._shards.setdefault(_key(shard), []).append(shard)
+        self.names = list(self._shards)  # a scratch handle is h0.3@sip0.cube0.pe0.pe_cpu
         self._near: dict[tuple[str, int], Ints] = {}
-        self._last: tuple[str, int, npt.NDArray[Any], Mask] | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """What ``tensor`` accepts: tensor names, scratch handles as
-        ``h0.3@sip0.cube0.pe0.pe_cpu``.
-        """
-        return list(self._shards)
+        self._last: tuple[str, int, Array, Mask] | None = None
 
     @cached_property
     def _allocs(self) -> Ranges:
@@ -90,12 +99,8 @@ class Memories:
         return Ranges(allocs, allocs.row)
 
     def _alloc_at(self, space: str, addr: int, op: int) -> int:
-        """The youngest allocation, by op ``op``, that holds an address; -1 if none.
-
-        Scratch is handed out anew by every kernel, so several may hold it.
-        """
-        rows = self._near.get((space, addr))
-        if rows is None:
+        """The youngest, by op ``op``, of the allocations that hold an address; -1 if none."""
+        if (rows := self._near.get((space, addr))) is None:
             rows = self._near[space, addr] = self._allocs.at(space, addr, 1)
         cmds = self._trace.alloc_columns.cmd[rows]
         known = cmds <= self._trace.op_columns.cmd[self._trace.order[op]]
@@ -115,24 +120,21 @@ class Memories:
         ops, allocs = self._written_allocs
         upto = int(np.searchsorted(ops, op, side="right"))
         found, age = np.unique(allocs[:upto][::-1], return_index=True)
-        youngest = np.argsort(age)
-        latest = zip(found[youngest].tolist(), ops[upto - 1 - age[youngest]].tolist(), strict=True)
-        writers = {alloc: writer for alloc, writer in latest if alloc >= 0}
+        latest = sorted(zip(age.tolist(), found.tolist(), strict=True))
+        writers = {alloc: int(ops[upto - 1 - back]) for back, alloc in latest if alloc >= 0}
         near = (self._alloc_at(access.space, access.addr, op) for access in self._touched(op))
         touched = dict.fromkeys(alloc for alloc in near if alloc >= 0)
-        order = list(touched | writers)[:limit]
-        shards = [self._trace.allocs[alloc] for alloc in order]
+        shards = {alloc: self._trace.allocs[alloc] for alloc in [*touched | writers][:limit]}
         entries = tuple(
             MemoryEntry(_key(shard), shard, writers.get(alloc), alloc in touched)
-            for alloc, shard in zip(order, shards, strict=True)
+            for alloc, shard in shards.items()
         )
         return Memory(op, len(touched | writers), entries)
 
     def tensor(self, op: int, name: str) -> TensorView:
         """The numbers of a tensor at op ``op``; UsageError lists the names."""
-        shards = self._shards.get(name)
-        if shards is None:
-            near = ", ".join(list(self._shards)[:8]) or "none"
+        if (shards := self._shards.get(name)) is None:
+            near = ", ".join(self.names[:8]) or "none"
             raise UsageError(f"no tensor {name!r} in this trace; it has: {near}")
         firsts = list({s.origin: s for s in reversed(shards)}.values())
         values, mask = self._gather(op, name, firsts)
@@ -144,19 +146,15 @@ class Memories:
                 if space == shard.space and addr + nbytes > shard.addr:
                     flat[max(addr - shard.addr, 0) : addr + nbytes - shard.addr] = True
             changed[_box(shard)] |= _elements(flat, shard).any(axis=-1)
-        known = values[mask].astype(np.float64)
-        finite = known[np.isfinite(known)]
+        known, s = values[mask].astype(np.float64), shards[0]
+        finite, nans = known[np.isfinite(known)], int(np.isnan(known).sum())
         low, high, mean = (
             float(f(finite)) if finite.size else np.nan for f in (np.min, np.max, np.mean)
         )
-        nans, s = int(np.isnan(known).sum()), shards[0]
         return TensorView(op, name, s.space, s.dtype, values, mask, changed, low, high, mean, nans)
 
-    def _gather(self, op: int, name: str, firsts: list[Shard]) -> tuple[npt.NDArray[Any], Mask]:
-        """(values, which are written) of a whole tensor from one copy of each of its shards.
-
-        Only those that were written since the last question for this tensor are read again.
-        """
+    def _gather(self, op: int, name: str, firsts: list[Shard]) -> tuple[Array, Mask]:
+        """(values, which are written); reads shards written since the last question for them."""
         executed, stale = self._history.executed(op), np.ones(len(firsts), np.bool_)
         if self._last is not None and self._last[0] == name:
             _, before, values, mask = self._last
@@ -166,12 +164,11 @@ class Memories:
             inside = (new.addr[:, None] < low + size) & ((new.addr + new.nbytes)[:, None] > low)
             stale = inside.any(axis=0)
         else:
-            ends = np.array([np.add(s.origin, s.shape) for s in firsts])
-            values = np.zeros(tuple(ends.max(axis=0).astype(int)), np_dtype(firsts[0].dtype))
+            ends = np.max([np.add(s.origin, s.shape) for s in firsts], axis=0)
+            values = np.zeros(tuple(ends.astype(int)), np_dtype(firsts[0].dtype))
             mask = np.zeros(values.shape, np.bool_)
-        store = self._history.at(op)
         for shard in compress(firsts, stale):
-            flat, held = store.bytes_at(shard.space, shard.addr, shard.nbytes)
+            flat, held = self._history.read(executed, shard.space, shard.addr, shard.nbytes)
             mask[_box(shard)] = _elements(held, shard).all(axis=-1)
             values[_box(shard)] = flat.view(values.dtype).reshape(shard.shape)
         self._last = name, executed, values, mask
@@ -183,11 +180,9 @@ class Memories:
         if not touched and op >= 0:  # a tile in the array: what its composite makes
             whole = composite_of(self._trace, op)
             touched = [] if whole is None else self._touched(whole)
-        for access in sorted(touched, key=lambda a: a.mode != "w"):
-            alloc = self._alloc_at(access.space, access.addr, op)
-            if alloc >= 0:
-                return _key(self._trace.allocs[alloc])
-        return None
+        ordered = sorted(touched, key=lambda a: a.mode != "w")
+        allocs = (self._alloc_at(access.space, access.addr, op) for access in ordered)
+        return next((_key(self._trace.allocs[alloc]) for alloc in allocs if alloc >= 0), None)
 
     def _touched(self, op: int) -> list[Access]:
         """What an op touches; a tile's bytes are in its params."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from kernbench.common.messages import Transfer
 from kernbench.errors import TraceFormatError
+from kernbench.replay.text import table
 from kernbench.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The header at one node: it arrives, waits (for the link, or for the memory's access), leaves.
-
-    ``edge_kind`` and ``distance_mm`` are of the link that it leaves by; empty and 0 at the last
-    node. Times in ns.
-    """
+    """The header at one node, which it leaves by a link (none at the last node); times in ns."""
 
     node: str
     edge_kind: str
@@ -29,8 +27,8 @@ class Hop:
 class Leg:
     """One transaction: the first burst's header over its hops.
 
-    ``transit_ns`` is wires and overheads, ``wait_ns`` the waits; they sum to the last hop's
-    arrival less ``t0``.
+    ``transit_ns`` is wires and overheads, ``wait_ns`` the waits (for links, or for the memory's
+    access); they sum to the last hop's arrival less ``t0``.
     """
 
     t0: float
@@ -51,50 +49,59 @@ class Route:
     legs: tuple[Leg, ...]
     note: str = ""
 
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        lines = [f"op {self.op:,}  {self.name} on {self.component}"]
+        lines += [self.note] if self.note else []
+        for leg in self.legs:
+            lines.append(
+                f"{leg.nbytes:,} bytes in {leg.bursts} burst(s) from t={leg.t0:.2f} ns: "
+                f"{leg.transit_ns:.2f} transit + {leg.wait_ns:.2f} waiting = "
+                f"{leg.transit_ns + leg.wait_ns:.2f} ns to the last node"
+            )
+            hops = table(leg.hops, "arrive wait leave distance_mm node edge_kind")
+            lines += [f"  {line}" for line in hops]
+        return lines
+
 
 class Routes:
-    """Turns the recorded starts of a transfer into hops, with the constants of the trace's
-    topology.
-    """
+    """Turns recorded starts into hops, with the constants of the trace's topology."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         ids, edges = trace.node_ids, trace.edges
-        self._overhead = dict(zip(ids, trace.nodes.overhead_ns.tolist(), strict=True))
         system = trace.spec.get("system")
         speed = system.get("ns_per_mm") if isinstance(system, dict) else None
         self._ns_per_mm = float(speed) if isinstance(speed, int | float) else 0.0
         pairs = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
         self._edges = {(ids[s], ids[d]): i for i, (s, d) in enumerate(pairs)}
 
-    def leg(self, transfer: Transfer) -> Leg:
-        """The hops of one transfer."""
-        path, t0, nbytes, bursts, starts = transfer
-        edges = self._trace.edges
-        arrive, transit, waited = t0, 0.0, 0.0
-        hops: list[Hop] = []
-        for i, node in enumerate(path[:-1]):
-            edge = self._edges.get((node, path[i + 1]))
-            if edge is None or i >= len(starts):
-                raise TraceFormatError(
-                    f"{self._trace.path}: a path goes from {node} to {path[i + 1]}, which no link "
-                    "of its topology does; the file is damaged: record it again"
-                )
-            distance, start = float(edges.distance_mm[edge]), starts[i]
-            hops.append(Hop(node, edges.kind_of(edge), distance, arrive, start - arrive, start))
-            waited += start - arrive
-            step = distance * self._ns_per_mm + self._overhead[path[i + 1]]
-            transit += step
-            arrive = start + step
-        hops.append(Hop(path[-1], "", 0.0, arrive, 0.0, arrive))
-        return Leg(t0, nbytes, bursts, tuple(hops), transit, waited)
-
     def of(self, position: int) -> Route:
         """The route of the op at a canonical position."""
-        row = int(self._trace.order[position])
         record = self._trace.ops[position]
-        legs = tuple(self.leg(transfer) for transfer in self._trace.transfers_of(row))
+        transfers = self._trace.transfers_of(int(self._trace.order[position]))
+        legs = tuple(self._leg(*transfer) for transfer in transfers)
         note = "stays inside its component"
         if record.op_name.startswith("composite_"):
             note = "a composite moves no bytes itself: its tiles do"
         return Route(position, record.op_name, record.component_id, legs, "" if legs else note)
+
+    def _leg(
+        self, path: Sequence[str], t0: float, nbytes: int, bursts: int, starts: Sequence[float]
+    ) -> Leg:
+        trace, arrive, hops = self._trace, t0, list[Hop]()
+        for (node, then), start in zip(pairwise(path), starts, strict=False):
+            edge = self._edges.get((node, then))
+            if edge is None:
+                raise TraceFormatError(
+                    f"{trace.path}: a path goes from {node} to {then}, which no link of its "
+                    "topology does; the file is damaged: record it again"
+                )
+            distance = float(trace.edges.distance_mm[edge])
+            kind = trace.edges.kind[edge]
+            hops.append(Hop(node, kind, distance, arrive, start - arrive, start))
+            overhead = float(trace.nodes.overhead_ns[trace.node_index[then]])
+            arrive = start + distance * self._ns_per_mm + overhead
+        hops.append(Hop(path[-1], "", 0.0, arrive, 0.0, arrive))
+        waited = sum(hop.wait for hop in hops)
+        return Leg(t0, nbytes, bursts, tuple(hops), arrive - t0 - waited, waited)

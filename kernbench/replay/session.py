@@ -1,5 +1,4 @@
-"""``ReplaySession``: one cursor over the op log in canonical order, and every question about that
-place.
+"""``ReplaySession``: one cursor over the op log in canonical order, and every question about it.
 
 "At op i" means that ops 0..i have run; -1 is before the first. Everything is a function of (trace,
 cursor, focus).
@@ -8,7 +7,6 @@ cursor, focus).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,10 +18,13 @@ from kernbench.replay.hazards import find_hazards, snapshot_hazards
 from kernbench.replay.history import History
 from kernbench.replay.memory import Memories, Memory, TensorView
 from kernbench.replay.routes import Route, Routes
+from kernbench.replay.text import cell_text, field_values, param_text, time_text
 from kernbench.replay.tiles import Tiles, tiles_of
 from kernbench.replay.timeline import Timeline, Timelines
+from kernbench.sim_engine.event_log import Site
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
+from kernbench.trace.reader import Command
 
 FOCUS_LEVELS = ("component", "pe", "cube", "sip", "machine")
 
@@ -46,9 +47,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True)
 class OpDetails:
-    """Everything recorded about one op; ``waits`` are (node, reason, t0, t1, op that ended it or
-    -1).
-    """
+    """All that was recorded of an op; ``waits``: (node, reason, t0, t1, op that ended it or -1)."""
 
     row: OpRow
     cmd: int
@@ -59,12 +58,26 @@ class OpDetails:
     dependencies: tuple[int, ...]
     waits: tuple[tuple[str, str, float, float, int], ...]
 
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        r = self.row
+        lines = [
+            f"op {r.op:,}  {r.name} ({r.kind}) on {r.component}, lane {self.slot}",
+            f"time    {r.t_start:.3f} to {r.t_end:.3f} ns = {r.t_end - r.t_start:.3f} ns",
+            f"call    #{self.cmd} {'tl.' * (self.launch >= 0)}{self.call} at {r.site}",
+            *(f"  {key:<20} {param_text(value)}" for key, value in self.params.items()),
+        ]
+        if self.dependencies:
+            lines.append(f"after   op {', '.join(f'{d:,}' for d in self.dependencies)}")
+        for node, reason, t0, t1, holder in self.waits:
+            by = f", until op {holder:,} ended" if holder >= 0 else ""
+            lines.append(f"waited  {t1 - t0:.3f} ns for {reason} at {node}{by}")
+        return lines
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The kernel line that caused an op, and the file around it; ``line`` counts from 1, 0 if
-    unknown.
-    """
+    """The kernel line that caused an op, counted from 1 (0: unknown), and its whole file."""
 
     op: int
     file: str
@@ -72,12 +85,17 @@ class Source:
     function: str
     text: tuple[str, ...]
 
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        lines, first = [f"{self.file}:{self.line} in {self.function}"], max(self.line - 5, 1)
+        for n, text in enumerate(self.text[first - 1 : max(self.line + 5, 0)], first):
+            lines.append(f"{'>' if n == self.line else ' '}{n:>5}  {text}")
+        return lines
+
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """``op`` reads or writes bytes; of a hazard ``kind`` says what is wrong with that, and
-    ``other`` is the op in flight since before that uses them too, if there is one.
-    """
+    """``op`` reads or writes bytes, or what is wrong with that; ``other`` is then in their way."""
 
     kind: str
     space: str
@@ -93,6 +111,17 @@ class Touches:
 
     rows: tuple[Touch, ...]
     note: str = ""
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        lines = [self.note] if self.note else []
+        for t in self.rows:
+            lines.append(f"{t.kind}: {t.nbytes:,} bytes of {t.space} at {t.addr:#x}")
+            for r in (t.op, t.other) if t.other is not None else (t.op,):
+                issued = f", issued {r.t_issue:.2f}" if r.t_issue < r.t_start else ""
+                lines.append(f"  op {r.op:,} {r.name} on {r.component}")
+                lines.append(f"    {r.site}, {r.t_start:.2f} to {r.t_end:.2f} ns{issued}")
+        return lines or ["none found"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,37 +141,30 @@ class Info:
     tensors: tuple[str, ...]
     verified: bool | None
 
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        facts = field_values(self) | {"end_ns": time_text(self.end_ns)}
+        by_name = sorted(facts.pop("by_name").items())
+        lines = [f"{name:<10} {cell_text(value)}" for name, value in facts.items()]
+        return lines + [f"  {count:>9,}  {name}" for name, count in by_name]
+
 
 class ReplaySession:
-    """The debugger without a screen."""
+    """The debugger without a screen; of every op ``starts`` (ns) and ``components`` (nodes)."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.cursor = -1
-        self.level = 0
-        self.versions = History(trace)
-        self.timelines = Timelines(trace)
+        self.trace, self.cursor, self.level = trace, -1, 0
+        self.starts: npt.NDArray[np.float64] = trace.op_columns.t_start[trace.order]
+        self.components: npt.NDArray[np.integer[Any]] = trace.op_columns.component[trace.order]
+        self.versions, self.timelines = History(trace), Timelines(trace)
         self.memories = Memories(trace, self.versions)
-        self._diffs = Diffs(trace, self.versions)
-        self._routes = Routes(trace)
+        self._diffs, self._routes = Diffs(trace, self.versions), Routes(trace)
         self._tiles: tuple[int, Tiles] | None = None
 
     def __len__(self) -> int:
-        return len(self.trace.ops)
+        return len(self.starts)
 
     # -- where we are --
-
-    @cached_property
-    def starts(self) -> npt.NDArray[np.float64]:
-        """``t_start`` of every op in canonical order, ns."""
-        starts: npt.NDArray[np.float64] = self.trace.op_columns.t_start[self.trace.order]
-        return starts
-
-    @cached_property
-    def components(self) -> npt.NDArray[np.integer[Any]]:
-        """The node index of every op in canonical order."""
-        found: npt.NDArray[np.integer[Any]] = self.trace.op_columns.component[self.trace.order]
-        return found
 
     @property
     def op(self) -> OpRecord | None:
@@ -171,9 +193,8 @@ class ReplaySession:
     def goto(self, op: int) -> int:
         """Put the cursor on an op; UsageError if there is no such op."""
         if not -1 <= op < len(self):
-            raise UsageError(
-                f"no op {op}; this trace has ops 0 to {len(self) - 1}, -1 is before the first"
-            )
+            known = f"this trace has ops 0 to {len(self) - 1}, -1 is before the first"
+            raise UsageError(f"no op {op}; {known}")
         self.cursor = op
         return op
 
@@ -218,16 +239,19 @@ class ReplaySession:
 
     # -- questions; where no op is given, about the cursor's --
 
+    def _command(self, op: int) -> Command:
+        """The call that issued an op; one of no line if it was not recorded."""
+        cmd, start = int(self.trace.op_columns.cmd[self.trace.order[op]]), float(self.starts[op])
+        none = Command(cmd, "?", -1, "?", Site("?", 0, "?"), cmd, start, start)
+        return self.trace.command(cmd) or none
+
     def row(self, op: int) -> OpRow:
         """One line of the op log."""
-        r, row = self.trace.ops[op], int(self.trace.order[op])
-        command = self.trace.command(int(self.trace.op_columns.cmd[row]))
-        site, t_issue = "?", r.t_start
-        if command is not None:
-            site, t_issue = f"{command.site.file}:{command.site.line}", command.t_issue
-        named = r.component_id, r.op_name, r.op_kind, self.timelines.letter(row)
+        r, row, command = self.trace.ops[op], int(self.trace.order[op]), self._command(op)
+        named = r.component_id, r.op_name, r.op_kind, str(self.timelines.letters[row])
+        site = command.site.file + f":{command.site.line}" * (command.site.line > 0)
         nbytes = int(self.trace.op_columns.nbytes[row])
-        return OpRow(op, t_issue, r.t_start, r.t_end, *named, nbytes, site)
+        return OpRow(op, command.t_issue, r.t_start, r.t_end, *named, nbytes, site)
 
     def rows(self, first: int, count: int) -> list[OpRow]:
         """Lines ``first`` to ``first + count`` of the op log, as far as there are any."""
@@ -236,25 +260,20 @@ class ReplaySession:
     def details(self, op: int | None = None) -> OpDetails:
         """Everything recorded about an op."""
         op = self._at(op)
-        row, record = int(self.trace.order[op]), self.trace.ops[op]
-        cmd, slot = int(self.trace.op_columns.cmd[row]), int(self.trace.op_columns.slot[row])
-        command, position = self.trace.command(cmd), self.trace.position
+        row, record, command = int(self.trace.order[op]), self.trace.ops[op], self._command(op)
         waits = tuple(
-            (*wait[:4], int(position[wait[4]]) if wait[4] >= 0 else -1)
+            (*wait[:4], int(self.trace.position[wait[4]]) if wait[4] >= 0 else -1)
             for wait in self.trace.waits_of(row)
         )
-        call = ("?", -1) if command is None else (command.call, command.launch)
-        after = tuple(record.dependency_ids)
-        return OpDetails(self.row(op), cmd, *call, slot, record.params, after, waits)
+        call = command.cmd, command.call, command.launch, int(self.trace.op_columns.slot[row])
+        return OpDetails(self.row(op), *call, record.params, tuple(record.dependency_ids), waits)
 
     def source(self, op: int | None = None) -> Source:
         """The kernel line that issued an op."""
         op = self._at(op)
-        command = self.trace.command(int(self.trace.op_columns.cmd[self.trace.order[op]]))
-        if command is None:
-            return Source(op, "?", 0, "?", ())
-        text = self.trace.sources.get(command.site.file)
-        return Source(op, *command.site, tuple(text.text.splitlines()) if text is not None else ())
+        site = self._command(op).site
+        file = self.trace.sources.get(site.file)
+        return Source(op, *site, tuple(file.text.splitlines()) if file is not None else ())
 
     def memory(self, op: int | None = None) -> Memory:
         """The allocations that hold something."""
@@ -267,13 +286,11 @@ class ReplaySession:
     def history(self, space: str, addr: int, nbytes: int = 1) -> Touches:
         """Every read and write of a range, from the first op to the last."""
         touched = self.versions.touched.take(self.versions.accesses.at(space, addr, nbytes))
-        rows = zip(*(column.tolist() for column in touched[:5]), strict=True)
-        return Touches(
-            tuple(
-                Touch(("read", "write")[mode], space, start, size, self.row(op))
-                for op, mode, _, start, size in rows
-            )
-        )
+        rows = [
+            Touch(("read", "write")[mode], space, start, size, self.row(op))
+            for op, mode, _, start, size in np.stack(touched[:5], 1).tolist()
+        ]
+        return Touches(tuple(rows))
 
     def route(self, op: int | None = None) -> Route:
         """The hops of an op's transactions; where it has none, of the nearest stage of its tile."""
@@ -322,10 +339,7 @@ class ReplaySession:
         return self._diffs.verify()
 
     def hazards(self) -> Touches:
-        """What any op does to bytes that it should not; the whole log is looked at and executed.
-
-        Some 10,000 of a kind are told at most.
-        """
+        """What any op does to bytes that it should not, some 10,000 of a kind; executes them."""
         versions, note = self.versions, ""
         found = find_hazards(self.trace, versions.touched, versions.allocs)
         try:
@@ -344,31 +358,19 @@ class ReplaySession:
         return self.timelines.draw(components, t0, t1, columns, cursor)
 
     def launch_window(self) -> tuple[float, float]:
-        """From the first launch's start to the last one's end, ns; the whole run if nothing was
-        launched.
-        """
-        launches = self.trace.launches
-        if not launches:
+        """From the first launch's start to the last one's end, ns; of no launch the whole run."""
+        if not (launches := self.trace.launches):
             return 0.0, max(self.trace.end_ns, 1.0)
         return min(x.t_start for x in launches), max(x.t_end for x in launches)
 
     def info(self) -> Info:
         """What the trace holds."""
-        trace = self.trace
+        trace, head, report = self.trace, self.trace.header, self.trace.verify_report
         names, counts = np.unique(trace.op_columns.name, return_counts=True)
         by_name = {trace.strings[n]: int(c) for n, c in zip(names.tolist(), counts, strict=True)}
-        report = trace.verify_report
-        return Info(
-            bench=str(trace.header.get("bench", "?")),
-            arguments=dict(trace.header.get("arguments", {})),
-            ops=len(self),
-            by_name=by_name,
-            end_ns=trace.end_ns,
-            complete=trace.complete,
-            damaged=len(trace.damaged),
-            error=str((trace.end or {}).get("error") or ""),
-            nodes=len(trace.node_ids),
-            launches=len(trace.launches),
-            tensors=tuple(dict.fromkeys(s.tensor for s in trace.allocs if s.va)),
-            verified=None if report is None else bool(report.get("ok")),
-        )
+        run = str(head.get("bench", "?")), dict(head.get("arguments", {})), len(self), by_name
+        error = str((trace.end or {}).get("error") or "")
+        state = trace.end_ns, trace.complete, len(trace.damaged), error
+        tensors = tuple(dict.fromkeys(s.tensor for s in trace.allocs if s.va))
+        verified = None if report is None else bool(report.get("ok"))
+        return Info(*run, *state, len(trace.node_ids), len(trace.launches), tensors, verified)

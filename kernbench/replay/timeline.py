@@ -1,8 +1,5 @@
-"""Per-component timelines: busy fractions from cumulative sums, at a cost that knows no number of
-ops.
-
-For each component and op class the sorted starts and ends with their running sums are kept; the
-busy time up to t is sum of (t - start) over started ops less sum of (t - end) over ended ones.
+"""Per-component timelines, at a cost that knows no number of ops: of each component and op class
+the busy time until every start and end is kept; between them it is linear.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.replay.text import time_text
 from kernbench.replay.tiles import STAGE_LETTERS
 from kernbench.trace import Trace
 
@@ -41,11 +39,8 @@ def op_class(name: str, kind: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One component over the window: per cell the busy fraction (0..1; lanes may exceed 1) and its
-    class.
-    """
+    """One component: per cell its busy fraction (of several lanes it may exceed 1) and class."""
 
-    component: int
     node: str
     busy: Floats
     classes: str
@@ -61,83 +56,65 @@ class Timeline:
     cursor: int | None
     rows: tuple[TimelineRow, ...]
 
-
-class _Track:
-    """Busy time of ops of one class on one component, as a function of t."""
-
-    def __init__(self, starts: Floats, ends: Floats) -> None:
-        self._edges = np.sort(starts), np.sort(ends)
-        self._sums = [np.concatenate(([0.0], np.cumsum(edges))) for edges in self._edges]
-
-    def busy_until(self, t: Floats) -> Floats:
-        """Nanoseconds in service before each t, of all ops together."""
-        begun, ended = (
-            np.searchsorted(edges, t) * t - sums[np.searchsorted(edges, t)]
-            for edges, sums in zip(self._edges, self._sums, strict=True)
-        )
-        busy: Floats = begun - ended
-        return busy
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        cell = time_text((self.t1 - self.t0) / self.columns)
+        lines = [f"{time_text(self.t0)} to {time_text(self.t1)}, {cell} a cell"]
+        for row in self.rows:
+            cells = zip(row.classes, row.busy, strict=True)
+            strip = "".join(letter if busy >= 0.5 else letter.lower() for letter, busy in cells)
+            lines.append(f"{row.node:<28} |{strip}|")
+        return lines
 
 
 class Timelines:
-    """The tracks of a trace; ``components`` are the node indices that served an op, in id order of
-    the machine.
-    """
+    """Draws a trace; ``components`` are the node indices that served an op, in id order."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        served = trace.op_columns.component
-        order = np.argsort(served, kind="stable")
-        self.components, firsts = np.unique(served[order], return_index=True)
-        rows = np.split(order, firsts[1:])
-        self._rows = dict(zip(self.components.tolist(), rows, strict=False))
-        self._tracks: dict[int, dict[str, _Track]] = {}
+        self.components = np.unique(trace.op_columns.component)
+        self._tracks: dict[int, dict[str, tuple[Floats, Floats]]] = {}
 
     @cached_property
-    def _letters(self) -> npt.NDArray[np.str_]:
+    def letters(self) -> npt.NDArray[np.str_]:
         """The class letter of every row."""
         columns, strings = self._trace.op_columns, self._trace.strings
         pairs, which = np.unique(columns.name * 4 + columns.kind, return_inverse=True)
         letters = [op_class(strings[pair // 4], pair % 4) for pair in pairs.tolist()]
         return np.array(letters, "U1")[which]
 
-    def letter(self, row: int) -> str:
-        """The class letter of the op in a row."""
-        return str(self._letters[row])
-
     def draw(
-        self, components: list[int], t0: float, t1: float, columns: int, cursor_time: float | None
+        self, components: list[int], t0: float, t1: float, columns: int, time: float | None
     ) -> Timeline:
-        """``columns`` cells of [t0, t1) for each of ``components`` (node indices)."""
+        """``columns`` cells of [t0, t1) for each of ``components``; the cursor is at ``time``."""
         edges = np.linspace(t0, t1, columns + 1)
-        width = max((t1 - t0) / columns, 1e-12)
-        cell = None
-        if cursor_time is not None and t0 <= cursor_time < t1:
-            cell = min(int((cursor_time - t0) / width), columns - 1)
-        rows = tuple(self._draw_row(c, edges, width) for c in components)
-        return Timeline(t0, t1, columns, cell, rows)
+        width, cell = max((t1 - t0) / columns, 1e-12), None
+        if time is not None and t0 <= time < t1:
+            cell = min(int((time - t0) / width), columns - 1)
+        return Timeline(
+            t0, t1, columns, cell, tuple(self._row(c, edges, width) for c in components)
+        )
 
-    def _draw_row(self, component: int, edges: Floats, width: float) -> TimelineRow:
-        tracks = self._tracks.get(component)
-        if tracks is None:
-            tracks = self._tracks[component] = self._index(component)
-        letters = [letter for letter in CLASSES if letter in tracks]
-        node = self._trace.node_ids[component]
-        if not letters:
-            return TimelineRow(component, node, np.zeros(len(edges) - 1), " " * (len(edges) - 1))
-        share = np.array([np.diff(tracks[x].busy_until(edges)) for x in letters]) / width
+    def _row(self, component: int, edges: Floats, width: float) -> TimelineRow:
+        if component not in self._tracks:
+            self._tracks[component] = self._index(component)
+        letters, tracks = zip(*self._tracks[component].items(), strict=True)
+        share = np.array([np.diff(np.interp(edges, *track)) for track in tracks]) / width
         share[share < 1e-9] = 0.0
-        busy = share.sum(axis=0)
-        best = share.argmax(axis=0)
+        busy, best = share.sum(axis=0), share.argmax(axis=0)
         classes = "".join(letters[b] if f > 0 else " " for b, f in zip(best, busy, strict=True))
-        return TimelineRow(component, node, busy, classes)
+        return TimelineRow(self._trace.node_ids[component], busy, classes)
 
-    def _index(self, component: int) -> dict[str, _Track]:
-        rows, columns = self._rows.get(component, np.empty(0, np.intp)), self._trace.op_columns
-        letters = self._letters[rows]
-        parts = {letter: rows[letters == letter] for letter in CLASSES}
-        return {
-            letter: _Track(columns.t_start[mine], columns.t_end[mine])
-            for letter, mine in parts.items()
-            if len(mine)
-        }
+    def _index(self, component: int) -> dict[str, tuple[Floats, Floats]]:
+        """By class: the times of all starts and ends, and the busy time of all ops until each."""
+        columns, tracks = self._trace.op_columns, {}
+        rows = np.flatnonzero(columns.component == component)
+        letters = self.letters[rows]
+        for letter in filter(set(letters.tolist()).__contains__, CLASSES):
+            mine = rows[letters == letter]
+            times = np.concatenate([columns.t_start[mine], columns.t_end[mine]])
+            order = np.argsort(times)
+            active = np.cumsum(np.where(order < len(mine), 1, -1))[:-1]
+            busy = np.append(0.0, np.cumsum(active * np.diff(times[order])))
+            tracks[letter] = times[order], busy
+        return tracks or {" ": (np.zeros(1), np.zeros(1))}

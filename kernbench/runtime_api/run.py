@@ -1,15 +1,15 @@
 """``run_bench``: one bench on one machine, recorded and verified."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from kernbench.ccl.config import load_ccl
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
+from kernbench.sim_engine import op_check
 from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding
 from kernbench.sim_engine.engine import GraphEngine, TimingResult
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -18,8 +18,7 @@ from kernbench.sim_engine.verify import VerifyReport
 from kernbench.topology import load_topology
 from kernbench.trace.writer import TraceWriter
 
-PHASE2_OPS = 10_000  # between two calls of progress
-_AT = "{:,.0f} ns simulated, {:,} ops"
+PHASE2_OPS, DEBUG_OPS = 10_000, 500  # between two calls of progress
 Progress: TypeAlias = Callable[[str, int, str], object]
 
 
@@ -28,22 +27,36 @@ class RunResult:
     """What a run left: simulated end in ns, the op log by t_start, memory, and the verdict.
 
     ``store`` is Phase 2's memory at the end if it ran (``report`` is then its verdict), else Phase
-    1's. ``findings`` are Phase 1 snapshots that differ from Phase 2's own bytes.
+    1's. ``findings`` are Phase 1 snapshots that differ from Phase 2's own bytes, ``warnings`` what
+    ``warn_memory`` let pass. With ``debug``, ``checked`` ops were compared with the float64 oracle,
+    of which ``first_over`` is the first to be off. ``notes`` is what the bench itself measured.
     """
 
     end_ns: float
     op_log: list[OpRecord]
     store: MemoryStore
     report: VerifyReport | None
+    findings: tuple[SnapshotFinding, ...]
     trace_path: Path | None
     timing: TimingResult
     params: dict[str, Any]
-    findings: tuple[SnapshotFinding, ...] = ()
+    warnings: tuple[str, ...] | None
+    checked: int | None
+    first_over: op_check.OpCheck | None
+    notes: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
         """Whether nothing was found wrong."""
-        return self.report is None or self.report.ok
+        return self.error is None
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong with the data, as the end of the trace has it."""
+        wrong = [row.tensor for row in self.report.by_tensor() if not row.ok] if self.report else []
+        if wrong:
+            return f"VerificationError: {', '.join(wrong)} differ from their references"
+        return f"VerificationError: {self.first_over.as_text()}" if self.first_over else None
 
     @property
     def tile_stages(self) -> int:
@@ -60,16 +73,22 @@ class RunResult:
             "verified": self.report is not None,
             "verify": self.report.by_tensor() if self.report else (),
             "findings": self.findings,
+            "checked": self.checked,
+            "first_over": self.first_over,
+            "warnings": len(self.warnings or ()),
+            "first_warning": next(iter(self.warnings or ()), None),
+            "notes": self.notes,
             "ok": self.ok,
             "trace": str(self.trace_path) if self.trace_path else None,
         }
 
     def as_text(self) -> str:
-        """Time and ops, the verdict, findings, and the command that opens the trace."""
+        """Time and ops, the verdict, findings, the command that opens the trace, and warnings."""
         kinds = self.timing.ops_by_kind | {"tile stages": self.tile_stages}
         kinds["unknown"] = kinds.get("unknown", 0) - self.tile_stages
         counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
         lines = [f"{self.end_ns:,.3f} ns simulated, {len(self.op_log):,} ops ({counts})"]
+        lines += self.notes
         if self.report is not None:
             nothing = "nothing to verify: the bench expects nothing"
             lines.append(self.report.as_text() if self.report.rows else nothing)
@@ -78,8 +97,15 @@ class RunResult:
             f"Phase 2 by up to {found.max_error:g}"
             for found in self.findings
         ]
+        if self.first_over is not None:
+            lines.append(f"debug: {self.first_over.as_text()}")
+        elif self.checked is not None:
+            lines.append(f"debug: {self.checked:,} ops checked, none off by more than rounding")
         if self.trace_path is not None:
             lines.append(f"trace: kernbench-tui {self.trace_path}")
+        if self.warnings is not None:
+            count = f"warnings: {len(self.warnings):,}"
+            lines.append(", the first: ".join([count, *self.warnings[:1]]))
         return "\n".join(lines)
 
 
@@ -92,6 +118,7 @@ def run_bench(
     spec: Mapping[str, Any] | None = None,
     trace: str | Path | None = None,
     verify: bool = True,
+    debug: bool = False,
     seed: int = 0,
     data: bool = True,
     warn_memory: bool = False,
@@ -99,40 +126,38 @@ def run_bench(
 ) -> RunResult:
     """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2 and compare.
 
-    ``spec`` overrides fields of the topology, ``data=False`` leaves the data out of the trace,
-    ``warn_memory`` makes memory errors warnings. ``progress`` is told (what was reached, a count,
-    its unit). Raises what the topology, the bench or a kernel raises; a trace is then complete up
-    to there, and a note of the error names it, unless nothing had been simulated yet.
+    ``debug`` checks every op beside the float64 oracle, ``spec`` overrides fields of the topology,
+    ``data=False`` leaves data out of the trace, ``warn_memory`` makes memory errors warnings,
+    ``progress`` is told (what was reached, a count, its unit). Raises what the topology, bench or
+    kernel raises; a note of it names the trace, complete up to there, unless nothing had run yet.
     """
-    if ccl is not None:
-        raise UsageError(f"ccl={str(ccl)!r}: this version has no collectives to configure")
     if verify and not data:
         raise UsageError("--no-data and --verify: verifying needs the data; leave one of them out")
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
-    graph = load_topology(topology, spec)
+    graph = load_topology(topology, {**entry.machine(**bound), **(spec or {})})
     writer = TraceWriter(trace) if trace is not None else None
     engine = GraphEngine(graph, recorder=writer, warn_memory=warn_memory)
-    torch = Torch(engine, seed)
-    if progress is not None:
-        engine.progress = lambda ns, ops, events: progress(_AT.format(ns, ops), events, "events")
+    torch, tell = Torch(engine, seed, load_ccl(ccl)), progress or (lambda *_: None)
+    said = "{:,.0f} ns simulated, {:,} ops"
+    engine.progress = lambda ns, ops, events: tell(said.format(ns, ops), events, "events")
     head = {"bench": entry.name, "arguments": bound, "seed": seed}
     try:
         if writer is not None:
             writer.begin(head | {"data": data, "warn_memory": warn_memory}, graph)
         engine.run(lambda _: _call(entry, torch, bound))
-        report, store, findings = _phase2(torch, progress) if verify else (None, engine.store, ())
-        if writer is not None and report is not None:
-            writer.verify(report)
+        store, report, findings = _phase2(torch, tell) if verify else (engine.store, None, ())
+        checked, first_over = _debug(torch, tell) if debug else (None, None)
     except BaseException as error:
         _keep_what_there_is(writer, engine.env.now, error)
         raise
-    if writer is not None:
-        writer.end(engine.env.now, error=_what_differs(report))
-        if writer.error:
-            raise KernbenchError(f"the run has ended, but its trace is cut: {writer.error}")
     path, timing = writer.path if writer else None, engine.get_timing_result()
-    return RunResult(engine.env.now, engine.op_log, store, report, path, timing, bound, findings)
+    past = tuple(engine.sim.warnings) if warn_memory else None
+    more = (findings, path, timing, bound, past, checked, first_over, tuple(torch.notes))
+    result = RunResult(engine.env.now, engine.op_log, store, report, *more)
+    if writer is not None:
+        _end(writer, result)
+    return result
 
 
 def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
@@ -147,6 +172,15 @@ def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
         raise KernbenchError(f"{where}: {type(error).__name__}: {error}") from error
 
 
+def _end(writer: TraceWriter, result: RunResult) -> None:
+    """End the trace of a whole run; KernbenchError if it could not be written."""
+    if result.report is not None:
+        writer.verify(result.report)
+    writer.end(result.end_ns, error=result.error)
+    if writer.error:
+        raise KernbenchError(f"the run has ended, but its trace is cut: {writer.error}")
+
+
 def _keep_what_there_is(writer: TraceWriter | None, now: float, error: BaseException) -> None:
     """End the trace of a run that ``error`` ended, and say where it is; no file if none began."""
     if writer is not None and now == 0:
@@ -157,22 +191,25 @@ def _keep_what_there_is(writer: TraceWriter | None, now: float, error: BaseExcep
 
 
 def _phase2(
-    torch: Torch, progress: Progress | None
-) -> tuple[VerifyReport, MemoryStore, tuple[SnapshotFinding, ...]]:
-    """Execute the whole op log: the verdict, memory at the end, and what was found on the way."""
+    torch: Torch, tell: Progress
+) -> tuple[MemoryStore, VerifyReport, tuple[SnapshotFinding, ...]]:
+    """Execute the whole op log: memory at the end, the verdict, and what was found on the way."""
     log, expected = torch.engine.op_log, torch.expectations
     executor = DataExecutor(log, torch.blank.snapshot())
     judged = min((e.after for e in expected.values()), default=len(log))
     for position in range(0, judged, PHASE2_OPS):
         executor.run_until(position)
-        if progress is not None:
-            progress(f"Phase 2: {position:,} of {len(log):,} ops", position, "ops")
+        tell(f"Phase 2: {position:,} of {len(log):,} ops", position, "ops")
     report = executor.verify(expected)
     executor.run()
-    return report, executor.store, tuple(executor.findings)
+    return executor.store, report, tuple(executor.findings)
 
 
-def _what_differs(report: VerifyReport | None) -> str | None:
-    """The error that a trace of wrong data ends with; None if all is well."""
-    wrong = [row.tensor for row in report.by_tensor() if not row.ok] if report else []
-    return f"VerificationError: {', '.join(wrong)} differ from their references" if wrong else None
+def _debug(torch: Torch, tell: Progress) -> tuple[int, op_check.OpCheck | None]:
+    """Check every op beside the float64 oracle: how many there were, and the first that is off."""
+    checks: list[op_check.OpCheck] = []
+    for check in op_check.debug_check(DataExecutor(torch.engine.op_log, torch.blank.snapshot())):
+        checks.append(check)
+        if len(checks) % DEBUG_OPS == 0:
+            tell(f"debug: {len(checks):,} ops checked", len(checks), "checks")
+    return len(checks), op_check.first_over(checks)

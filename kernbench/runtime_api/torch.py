@@ -7,21 +7,24 @@ then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.ccl.config import CclSpec
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import itemsize, name_of, nbytes_of, np_dtype
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
 from kernbench.common.phys_addr import VA_BASE, PhysAddr
 from kernbench.components.builtin.pe_mmu import Mapping
 from kernbench.errors import UsageError, VerificationError
+from kernbench.runtime_api.distributed import Distributed
+from kernbench.runtime_api.multiprocessing import Multiprocessing
 from kernbench.runtime_api.placement import DPPolicy, Place, place_shards
 from kernbench.sim_engine.data_executor import DataExecutor
-from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.engine import HOST, GraphEngine
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.verify import Expectation
 
@@ -50,19 +53,15 @@ class TensorPtr(int):
     __radd__ = __add__
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Tensor:
-    """A tensor on the machine; ``shards`` are its copies, replicas of a shard one after the
-    other.
-    """
+    """A tensor on the machine; in ``shards`` the replicas of a shard follow one another."""
 
-    def __init__(
-        self, torch: Torch, name: str, shape: tuple[int, ...], dtype: str, shards: list[Shard]
-    ) -> None:
-        self._torch = torch
-        self.name = name
-        self.shape = shape
-        self.dtype = dtype
-        self.shards = shards
+    _torch: Torch
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    shards: list[Shard]
 
     @property
     def ptr(self) -> TensorPtr:
@@ -70,9 +69,7 @@ class Tensor:
         return TensorPtr(self.shards[0].va, self.dtype)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The data now: drains the simulation and runs Phase 2 up to here; the first copy of a
-        replica.
-        """
+        """The data now (of a replica the first copy): drains the simulation, runs Phase 2."""
         return self._torch._fetch(self)
 
     def __repr__(self) -> str:
@@ -80,10 +77,16 @@ class Tensor:
 
 
 class Torch:
-    """What a bench's ``run(torch)`` is given."""
+    """What a bench's ``run(torch)`` is given; lines in ``notes`` are printed with the results.
 
-    def __init__(self, engine: GraphEngine, seed: int = 0) -> None:
+    In a spawned rank tensors lie in its SIP, and names begin with that of the rank: ``rank1.x``.
+    """
+
+    def __init__(self, engine: GraphEngine, seed: int = 0, ccl: CclSpec | None = None) -> None:
         self.engine = engine
+        self.multiprocessing = Multiprocessing(engine)
+        self.distributed = Distributed(self, ccl)
+        self.notes: list[str] = []
         self.rng = np.random.default_rng(seed)
         self.expectations: dict[str, Expectation] = {}
         self._next_va = VA_BASE
@@ -120,8 +123,7 @@ class Torch:
     def launch(self, name: str, kernel: Callable[..., None], *args: Any) -> None:
         """Run ``kernel(*args, tl=…)`` on every PE that holds a shard of each tensor argument.
 
-        Tensors reach the kernel as virtual addresses, scalars as they are. Starts when all before
-        it has ended.
+        Tensors become virtual addresses, the rest stays. Starts when all before it has ended.
         """
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
         if not tensors:
@@ -144,12 +146,10 @@ class Torch:
         rtol: float | None = None,
         atol: float | None = None,
     ) -> None:
-        """State what ``tensor`` holds now; all its copies are judged against ``reference`` rounded
-        to its dtype.
-
-        Tolerances default to ADR-0020 D11's for the dtype.
+        """State what ``tensor`` holds now: all its copies are judged against ``reference`` rounded
+        to its dtype, by default with ADR-0020 D11's tolerances.
         """
-        name = name or tensor.name
+        name = self._of_rank(name) if name else tensor.name
         whole = np.asarray(reference)
         if whole.shape != tensor.shape:
             raise VerificationError(
@@ -157,11 +157,10 @@ class Torch:
             )
         if any(e.tensor == name for e in self.expectations.values()):
             raise VerificationError(f"expect {name!r}: the name is taken; give another with name=…")
-        tolerance = dtype_row(tensor.dtype).tolerance
         given = {k: v for k, v in (("rtol", rtol), ("atol", atol)) if v is not None}
-        tolerance = replace(tolerance, **given)
+        tolerance = replace(dtype_row(tensor.dtype).tolerance, **given)
         whole = whole.astype(np_dtype(tensor.dtype))
-        self.engine.drain()
+        self.multiprocessing.drain()
         after = self.engine.op_logger.rows if self.engine.op_logger is not None else 0
         for shard in tensor.shards:
             array = np.ascontiguousarray(whole[_box(shard)])
@@ -174,7 +173,10 @@ class Torch:
     def _allocate(
         self, shape: tuple[int, ...], dtype: str, dp: DPPolicy | None, name: str | None
     ) -> Tensor:
-        name = self._name(name)
+        name = self._of_rank(name if name is not None else f"t{len(self._names)}")
+        if name in self._names:
+            raise UsageError(f"a tensor named {name!r} exists; give another name=…")
+        self._names.add(name)
         extents = tuple(int(extent) for extent in shape)
         if min(extents, default=1) < 1:
             raise UsageError(f"tensor {name!r}: shape {extents} has an extent below 1")
@@ -182,17 +184,17 @@ class Torch:
         spec = self.engine.graph.spec
         cubes = spec.sip.cube_mesh.w * spec.sip.cube_mesh.h
         dp = dp or DPPolicy(num_cubes=1, num_pes=1)
-        placed = place_shards(extents, dp, spec.system.sips.count, cubes, spec.cube.pes)
         shards: list[Shard] = []
         va = self._next_va
-        for part in placed:
-            nbytes = nbytes_of(part.shape, dtype)
-            copies = tuple((place, self._take(place, nbytes, name)) for place in part.places)
+        rank = self.engine.stream
+        sips, first = (spec.system.sips.count, 0) if rank == HOST else (1, rank)
+        for part in place_shards(extents, dp, sips, cubes, spec.cube.pes):
+            nbytes, box = nbytes_of(part.shape, dtype), (part.origin, part.shape)
+            places = [(sip + first, cube, pe) for sip, cube, pe in part.places]
+            copies = tuple((place, self._take(place, nbytes, name)) for place in places)
             self.engine.sim.pages.add(Mapping(va, nbytes, name, copies))
             for place, addr in copies:
-                owner = self.engine.graph.at(*place, "pe_cpu")
-                at = ("hbm", addr, va, nbytes, owner)
-                box = (part.origin, part.shape)
+                at = ("hbm", addr, va, nbytes, self.engine.graph.at(*place, "pe_cpu"))
                 shards.append(Shard(name, dtype, *at, *box, self.engine.next_cmd, len(shards)))
             va += nbytes
         self._next_va = -(-va // _PAGE) * _PAGE + _PAGE
@@ -201,55 +203,43 @@ class Torch:
                 self.engine.recorder.alloc(shard)
         return Tensor(self, name, extents, dtype, shards)
 
-    def _name(self, name: str | None) -> str:
-        if name is None:
-            name = f"t{len(self._names)}"
-        if name in self._names:
-            raise UsageError(f"a tensor named {name!r} exists; give another name=…")
-        self._names.add(name)
-        return name
+    def _of_rank(self, name: str) -> str:
+        return name if self.engine.stream == HOST else f"rank{self.engine.stream}.{name}"
 
     def _take(self, place: Place, nbytes: int, name: str) -> int:
         """A physical range in the HBM slice of a PE; not reused within a run."""
         sip, cube, pe = place
         memory = self.engine.graph.spec.cube.memory_map
-        slice_bytes = memory.hbm_total_gb * (1 << 30) // memory.slices_per_cube
-        used = self._hbm_used.get(place, 0)
-        if used + nbytes > slice_bytes:
+        slice_bytes, used = memory.slice_bytes, self._hbm_used.get(place, 0)
+        left = slice_bytes - used - self.engine.sim.reserved["hbm", sip, cube, pe]
+        if nbytes > left:
             raise UsageError(
                 f"tensor {name!r}: {nbytes} bytes do not fit the HBM slice of sip {sip} cube "
-                f"{cube} pe {pe}: {slice_bytes - used} of {slice_bytes} bytes are left"
+                f"{cube} pe {pe}: {left} of {slice_bytes} bytes are left"
             )
         self._hbm_used[place] = used + -(-nbytes // _LINE) * _LINE
-        return PhysAddr.pe_hbm_addr(sip, cube, pe, used, int(slice_bytes)).encode()
+        return PhysAddr.pe_hbm_addr(sip, cube, pe, used, slice_bytes).encode()
 
     def _write(self, tensor: Tensor, array: npt.NDArray[Any]) -> None:
-        writes = []
-        parts: dict[tuple[int, ...], npt.NDArray[Any]] = {}
-        for shard in tensor.shards:
-            part = parts.get(shard.origin)
-            if part is None:
-                part = parts[shard.origin] = np.ascontiguousarray(array[_box(shard)])
-            msg = HostWriteCmd(dst=_region(shard), data=part)
-            writes.append((self.engine.place_of(shard.addr), msg))
+        boxes = {shard.origin: _box(shard) for shard in tensor.shards}
+        parts = {origin: np.ascontiguousarray(array[box]) for origin, box in boxes.items()}
+        messages = [HostWriteCmd(dst=_region(s), data=parts[s.origin]) for s in tensor.shards]
+        writes = [(self.engine.place_of(msg.dst.addr), msg) for msg in messages]
         self.engine.host_write(writes, self.engine.sim.sites.here())
 
     def _fetch(self, tensor: Tensor) -> npt.NDArray[Any]:
         if self.engine.op_logger is None:
             raise UsageError(f"{tensor.name}.numpy() needs the op log, which is off in this run")
-        self.engine.drain()
+        self.multiprocessing.drain()
         self._flush()
         whole = np.empty(tensor.shape, np_dtype(tensor.dtype))
-        firsts = {shard.origin: shard for shard in reversed(tensor.shards)}
         reads = []
-        for shard in firsts.values():
-            region = _region(shard)
-            whole[_box(shard)] = self._phase2.store.view(
-                region.space, region.addr, region.shape, region.dtype
-            )
-            reads.append((self.engine.place_of(shard.addr), HostReadCmd(src=region)))
+        for shard in {shard.origin: shard for shard in reversed(tensor.shards)}.values():
+            r = _region(shard)
+            whole[_box(shard)] = self._phase2.store.view(r.space, r.addr, r.shape, r.dtype)
+            reads.append((self.engine.place_of(r.addr), HostReadCmd(src=r)))
         self.engine.host_read(reads, self.engine.sim.sites.here())
-        self.engine.drain()
+        self.multiprocessing.drain()
         return whole
 
     def _flush(self) -> None:
@@ -258,15 +248,15 @@ class Torch:
         self._phase2.extend(log[self._phase2.position :])
         self._phase2.run()
         for space, addr, nbytes in self.engine.pending.ranges():
+            if space != "hbm" and self.engine.is_busy():
+                continue  # of a kernel that waits for another rank: its compute has yet to come
             data = self._phase2.store.view(space, addr, (nbytes,), "u8")
             self.engine.store.patch(space, addr, data)
             self.engine.pending.clear(space, addr, nbytes)
 
 
 def _box(shard: Shard) -> tuple[slice, ...]:
-    return tuple(
-        slice(low, low + extent) for low, extent in zip(shard.origin, shard.shape, strict=True)
-    )
+    return tuple(slice(at, at + n) for at, n in zip(shard.origin, shard.shape, strict=True))
 
 
 def _region(shard: Shard) -> Region:

@@ -6,7 +6,7 @@ bytes of a tile are its composite's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,9 +38,7 @@ class Regions(NamedTuple):
 
 
 class AccessColumns(NamedTuple):
-    """Accesses by ascending ``row`` of their op, reads first; ``mode`` is 1 for a write, ``space``
-    an index of ``spaces``.
-    """
+    """By ascending ``row``, reads first; ``mode`` 1: a write; ``space``: an index of ``spaces``."""
 
     row: Ints
     mode: Ints
@@ -59,8 +57,9 @@ class AccessColumns(NamedTuple):
 _OPTIONAL = ("src", "dst", "acc")
 _LISTS = {
     kind: tuple(f"{name}_{field}" for field in ("spaces", "addrs", "shapes", "dtypes"))
-    for kind, name in (("gemm", "epilogue"), ("math", "input"), ("memory", ""), ("unknown", ""))
+    for kind, name in (("gemm", "epilogue"), ("math", "input"))
 }
+_UNLISTED = ("",) * 4
 
 
 class Place(NamedTuple):
@@ -96,7 +95,7 @@ def regions(record: OpRecord) -> Regions:
     Those of a gemm are a, b, the accumulator (of out's dtype) where there is one, the epilogue's.
     """
     p, kind = record.params, record.op_kind
-    reads, write = places(kind, tuple(p), len(p.get(_LISTS[kind][1], ())))
+    reads, write = places(kind, tuple(p), len(p.get(_LISTS.get(kind, _UNLISTED)[1], ())))
     operands = tuple([_region(p, place) for place in reads])
     return Regions(operands, None if write is None else _region(p, write))
 
@@ -108,37 +107,28 @@ def accesses(record: OpRecord) -> list[Access]:
     return [Access(mode, r.space, r.addr, r.nbytes) for mode, r in touched if r.nbytes]
 
 
-def access_columns(log: Any) -> AccessColumns:
-    """``accesses`` of all ops as columns: of a ``Trace`` by row, of a list of records by index.
+def access_columns(trace: Any) -> AccessColumns:
+    """``accesses`` of all ops of a ``Trace`` as columns, by row; no op is decoded.
 
-    Of a trace no op is decoded. TraceFormatError for params that do not say what an op touches.
+    TraceFormatError for params that do not say what an op touches.
     """
-    if isinstance(log, Sequence):
-        spaces: dict[str, int] = {}
-        touched = [
-            (i, mode == "w", spaces.setdefault(space, len(spaces)), addr, nbytes)
-            for i, record in enumerate(log)
-            for mode, space, addr, nbytes in accesses(record)
-        ]
-        row, mode, where, addr, nbytes = np.array(touched, np.int64).reshape(-1, 5).T
-        return AccessColumns(row, mode, where, addr, nbytes, tuple(spaces))
-    parts = [part for block in log.param_blocks() for part in _block_parts(block, log.strings)]
-    if not parts:
-        return access_columns([])
-    columns = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
-    row, mode, where, addr, nbytes = columns
-    used, where = np.unique(where, return_inverse=True)
-    names = tuple(log.strings[i] for i in used.tolist())
+    parts = [part for block in trace.param_blocks() for part in _parts(block, trace.strings)]
+    none = (np.empty(0, np.int64),) * 5
+    row, mode, where, addr, nbytes = (
+        np.concatenate(column).astype(np.int64) for column in zip(none, *parts, strict=True)
+    )
+    used, space = np.unique(where, return_inverse=True)
+    names = tuple(trace.strings[i] for i in used.tolist())
     kept = np.flatnonzero(nbytes)
     kept = kept[np.argsort(row[kept], kind="stable")]
-    return AccessColumns(row, mode, where, addr, nbytes, names).take(kept)
+    return AccessColumns(row, mode, space, addr, nbytes, names).take(kept)
 
 
-def _block_parts(block: Any, strings: Any) -> Iterable[tuple[Any, ...]]:
+def _parts(block: Any, strings: Any) -> Iterable[tuple[Any, ...]]:
     """(row, mode, string of the space, addr, nbytes) columns of a block, one of each region."""
     schema, fields = block.schema, dict(block.schema.fields)
     leaves = {path: f"f{i}" for i, (path, letter) in enumerate(schema.leaves) if letter in "is"}
-    listed = len(fields.get(_LISTS[schema.kind][1], ("", ()))[1]) if schema.kind in _LISTS else 0
+    listed = len(fields.get(_LISTS.get(schema.kind, _UNLISTED)[1], ("", ()))[1])
     reads, write = places(schema.kind, tuple(fields), listed)
     for place in reads if write is None else (*reads, write):
         suffix = "" if place.at is None else f".{place.at}"

@@ -1,11 +1,8 @@
 """Phase 2: executes an op log on a memory store (ADR-0020 D6, D10, D11).
 
 Owns the order (canonical, held back by dependency_ids), the choice of operands (a snapshot where
-there is one) and what may run in one numpy call. What an op touches is ``accesses.regions``, what
-it computes ``numpy_ops``.
-
-There is no pool of threads: two threads ran f16 gemms of 32^3 to 512^3 at 0.77 to 0.84 times the
-speed of one, as BLAS uses both cores by itself and the casts hold them up.
+there is one) and what may run in one numpy call. There is no pool of threads: two ran f16 gemms of
+32^3 to 512^3 at 0.77 to 0.84 times the speed of one, as BLAS uses both cores by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,7 +33,6 @@ from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params, canonical_r
 
 Ops: TypeAlias = Mapping[str, NumpyOp]
 Compute: TypeAlias = Callable[..., Array]  # (operands, shape of the output), not yet rounded
-_Plans: TypeAlias = "tuple[Callable[[Params], Any], dict[bytes, Plan]]"
 EXECUTED = frozenset(KIND_RANK) - {"unknown"}
 
 # Params in which alike ops may differ
@@ -56,14 +53,30 @@ class Plan(NamedTuple):
 
     reads: tuple[Region, ...]
     write: Region | None
-    places: tuple[tuple[str, int | None], ...]
-    guarded: tuple[tuple[int, int], ...]
+    places: list[tuple[str, int | None]]
+    guarded: list[tuple[int, int]]
     compute: Compute
     axes: int
 
-    def addresses(self, p: Params) -> list[int]:
-        """Where an op of these params reads and writes."""
-        return [p[key] if at is None else p[key][at] for key, at in self.places]
+    def turn(self, record: OpRecord, position: int = 0) -> Turn:
+        """The turn of an op that has this plan."""
+        p = record.params
+        where = [p[key] if at is None else p[key][at] for key, at in self.places]
+        return Turn(record, self, where, position)
+
+
+class Turn(NamedTuple):
+    """One op to be executed: where it reads and, last, writes, and its canonical position."""
+
+    record: OpRecord
+    plan: Plan
+    where: list[int]
+    position: int
+
+    def snapshots(self) -> Iterable[Array | None]:
+        """Phase 1 values of the operands, None where there is none; goes on without end."""
+        p = self.record.params
+        return chain(p.get("input_snapshots") or [p.get("snapshot")], repeat(None))
 
 
 def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
@@ -71,27 +84,27 @@ def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
     p, kind = record.params, record.op_kind
     reads, write = regions(record)
     fields = tuple(p)
-    listed = len(reads) - len(places(kind, fields, 0)[0])
-    sources, target = places(kind, fields, listed)
-    if not reads and kind == "memory" and target is not None:
-        reads, sources = (write,) if write else (), (target,)  # host_write: its snapshot
-    batched, axes = False, max([len(r.shape) for r in reads], default=0)
+    sources, target = places(kind, fields, len(reads) - len(places(kind, fields, 0)[0]))
+    held = [(x.keys[1], x.at) for x in (*sources, target) if x is not None]
+    if not reads and kind == "memory" and write is not None:
+        reads, held = (write,), held * 2  # host_write: its snapshot
+    batched = False
     compute: Compute = _first
     if kind == "gemm":
         batched, compute = True, _gemm(p, ops, wide)
     elif kind == "math":
         op = numpy_op(p["op"], ops)
-        operands: list[Any] = [np_dtype(r.dtype) for r in reads]
+        slots: list[Any] = [np_dtype(r.dtype) for r in reads]
         scalars = zip(p.get("scalar_positions", ()), p.get("scalars", ()), strict=True)
         for position, scalar in sorted(scalars):
-            operands.insert(position, scalar)
-        compute = bind(op, operands, p.get("axis"), p.get("keepdims", False), wide)
+            slots.insert(position, scalar)
+        compute = bind(op, slots, p.get("axis"), p.get("keepdims", False), wide)
         batched = op.kind == "elementwise"
     shapes = [r.shape for r in (*reads, write) if r is not None]
     batched &= bool(reads) and all(shapes) and sum(map(math.prod, shapes)) <= _SMALL
-    held = tuple((x.keys[1], x.at) for x in (*sources, target) if x is not None)
-    guarded = tuple((i, r.nbytes) for i, r in enumerate(reads) if write and r.space == write.space)
-    return Plan(reads, write, held, guarded, compute, axes if batched else 0)
+    axes = max(len(r.shape) for r in reads) if batched else 0
+    guarded = [(i, r.nbytes) for i, r in enumerate(reads) if write and r.space == write.space]
+    return Plan(reads, write, held, guarded, compute, axes)
 
 
 def _first(operands: Sequence[Array], shape: tuple[int, ...]) -> Array:
@@ -99,11 +112,10 @@ def _first(operands: Sequence[Array], shape: tuple[int, ...]) -> Array:
 
 
 def _gemm(p: Params, ops: Ops, wide: bool) -> Compute:
-    columns = ("epilogue", "epilogue_scopes", "epilogue_has_operand", "epilogue_scalars")
-    rows = zip(*(p.get(c, ()) for c in columns), strict=True)
+    columns = ("epilogue", "epilogue_scopes", "epilogue_scalars", "epilogue_has_operand")
     steps = [
-        (numpy_op(name, ops), scope, has_operand, None if math.isnan(scalar) else scalar)
-        for name, scope, has_operand, scalar in rows
+        (Step(numpy_op(name, ops), scope, None if math.isnan(scalar) else scalar), has_operand)
+        for name, scope, scalar, has_operand in zip(*(p.get(c, ()) for c in columns), strict=True)
     ]
     turned = [bool(p.get(f"transpose_{x}")) for x in "ab"]
     has_acc, tile_k = "src_acc_addr" in p, p["tile"][2] if "tile" in p else 0
@@ -112,12 +124,9 @@ def _gemm(p: Params, ops: Ops, wide: bool) -> Compute:
         a, b = (np.swapaxes(x, -1, -2) if t else x for x, t in zip(operands, turned, strict=False))
         rest = iter(operands[2:])
         acc = next(rest) if has_acc else None
-        with_operands = [
-            Step(op, scope, next(rest) if has_operand else scalar)
-            for op, scope, has_operand, scalar in steps
-        ]
+        own = [step._replace(operand=next(rest)) if has else step for step, has in steps]
         dtype_acc = p.get("dtype_acc", "f32")
-        return gemm(a, b, acc, dtype_acc, with_operands, tile_k, wide, slack).reshape(shape)
+        return gemm(a, b, acc, dtype_acc, own, tile_k, wide, slack).reshape(shape)
 
     return compute
 
@@ -134,40 +143,27 @@ class SnapshotFinding:
     max_error: float
 
 
-def snapshots_of(record: OpRecord) -> Sequence[Array | None]:
-    """Phase 1 values of the first operands of an op, None where there is none."""
-    return record.params.get("input_snapshots") or (record.params.get("snapshot"),)
-
-
 def operands_of(
-    record: OpRecord,
-    plan: Plan,
-    store: MemoryStore,
-    addresses: Sequence[int] = (),
-    position: int = 0,
-    found: list[SnapshotFinding] | None = None,
+    turn: Turn, store: MemoryStore, found: list[SnapshotFinding] | None = None
 ) -> list[Array]:
     """What an op takes: Phase 1's snapshot where there is one, else the bytes in ``store``.
 
-    ``addresses`` are the record's own, if the plan is that of another. ``found`` gets the snapshots
-    that differ from ``store`` by more than D11 allows; those of bytes that are not in it never do.
+    ``found`` gets the snapshots that differ from ``store`` by more than D11 allows; those of bytes
+    that are not in it never do.
     """
-    snapshots = snapshots_of(record)
-    last, operands = len(snapshots) - 1, list[Array]()
-    for which, (r, addr) in enumerate(
-        zip(plan.reads, addresses or plan.addresses(record.params), strict=False)
-    ):
-        snapshot = None if which > last else snapshots[which]
-        if snapshot is None:
-            if r is plan.write:
-                raise VerificationError("the op holds no data; record the run again with data")
+    operands, write = list[Array](), turn.plan.write
+    for r, addr, snapshot in zip(turn.plan.reads, turn.where, turn.snapshots(), strict=False):
+        if snapshot is not None:
+            data = np.ascontiguousarray(snapshot)
+            operands.append(reinterpret(data, r.shape, np_dtype(r.dtype)))
+            if found is None or r is write:
+                continue
+            if apart := _difference(operands[-1], store, addr, r):
+                found.append(SnapshotFinding(turn.position, len(operands) - 1, apart))
+        elif r is write:
+            raise VerificationError("the op holds no data; record the run again with data")
+        else:
             operands.append(store.view(r.space, addr, r.shape, r.dtype))
-            continue
-        operands.append(reinterpret(np.ascontiguousarray(snapshot), r.shape, np_dtype(r.dtype)))
-        if found is not None and r is not plan.write:
-            apart = _difference(operands[-1], store, addr, r)
-            if apart:
-                found.append(SnapshotFinding(position, which, apart))
     return operands
 
 
@@ -185,13 +181,10 @@ def _difference(snapshot: Array, store: MemoryStore, addr: int, r: Region) -> fl
 
 @np.errstate(all="ignore")
 def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
-    """Patch the output of ``record``, made from its snapshots and ``store``, into ``store``.
-
-    Nothing happens for an op that writes nothing (host_read, kinds that are not executed).
-    """
+    """Patch what ``record``, if it writes, makes of its snapshots and ``store`` into ``store``."""
     plan = plan_of(record, ops)
     if (out := plan.write) is not None:
-        operands = operands_of(record, plan, store)
+        operands = operands_of(plan.turn(record), store)
         store.patch(out.space, out.addr, rounded(plan.compute(operands, out.shape), out.dtype))
 
 
@@ -202,10 +195,10 @@ class DataExecutor:
     unknown kind by name, TileToken stages aside. An op that failed has not run: the next step tries
     it again. VerificationError for a log whose dependency_ids lead nowhere or in a circle.
 
-    Consecutive small ops that are alike in all but addresses, none of which reads what an earlier
-    one of them writes, run in one numpy call: gemms and elementwise math, whose results are then
-    the same bit for bit. All are read before any is written, and they are written in order, so
-    writes over operands or over each other need no care. ``batch=False``: one after the other.
+    Consecutive small gemms and elementwise ops that are alike in all but addresses, none of which
+    reads what an earlier one of them writes, run in one numpy call, with the same bits. All are
+    read before any is written, in order, so other overlaps need no care. ``batch=False``: one by
+    one.
     """
 
     def __init__(
@@ -221,10 +214,9 @@ class DataExecutor:
         self.findings: list[SnapshotFinding] = []
         self._initial, self._ops, self._batch = self.store.snapshot(), ops, batch
         self._records: list[OpRecord] = []  # in canonical order; a rank is an index of it
-        self._ranks: list[int] = []  # of the records as they were given
         self._order: list[int] = []  # ranks as they are executed
-        self._plans: dict[tuple[str, ...], _Plans] = {}  # by the names of the params
-        self._ahead: dict[int, tuple[Plan, list[int]]] = {}  # looked at, yet to run
+        self._plans: dict[tuple[str, ...], tuple[itemgetter[Any], dict[bytes, Plan]]] = {}
+        self._ahead: dict[int, Turn] = {}  # looked at, yet to run
         self.extend(op_log)
 
     def extend(self, records: Sequence[OpRecord]) -> None:
@@ -242,16 +234,13 @@ class DataExecutor:
                     f"earlier {base} start by {latest} ns; give the whole log, in order"
                 )
         rows = canonical_rows(records)
-        ranks = self._ranks + [0] * len(records)
-        for rank, row in enumerate(rows, base):
-            ranks[base + row] = rank
+        ranks = {base + row: rank for rank, row in enumerate(rows, base)}
         self._order += _execution_order(
             {
-                rank: {ranks[d] for d in records[row].dependency_ids if ranks[d] >= base}
+                rank: {ranks[d] for d in records[row].dependency_ids if d >= base}
                 for rank, row in enumerate(rows, base)
             }
         )
-        self._ranks = ranks
         self._records += [records[row] for row in rows]
 
     def upcoming(self) -> Iterator[tuple[int, OpRecord]]:
@@ -288,9 +277,9 @@ class DataExecutor:
         record = self._records[rank]
         if record.op_kind in EXECUTED:
             try:
-                plan, alike = self._alike(limit)
+                alike = self._alike(limit)
                 count = len(alike)
-                self._execute(plan, alike)
+                self._execute(alike)
             except Exception as error:
                 if count > 1:  # one of them is wrong; one by one, to name it
                     return self._run()
@@ -303,17 +292,14 @@ class DataExecutor:
         self.position += count
         return record
 
-    def _execute(self, plan: Plan, alike: Sequence[tuple[int, list[int]]]) -> None:
-        """Execute ops that share a plan, each given as its rank and addresses, in one call."""
+    def _execute(self, alike: Sequence[Turn]) -> None:
+        """Execute ops that share a plan in one call."""
+        plan, count = alike[0].plan, len(alike)
         if (out := plan.write) is None:
             return
         found: list[SnapshotFinding] = []
+        taken = [operands_of(turn, self.store, found) for turn in alike]
         results: Iterable[Array]
-        taken = [
-            operands_of(self._records[rank], plan, self.store, addresses, rank, found)
-            for rank, addresses in alike
-        ]
-        count = len(alike)
         if count == 1:
             results = [rounded(plan.compute(taken[0], out.shape), out.dtype)]
         else:
@@ -322,57 +308,54 @@ class DataExecutor:
                 for r, arrays in zip(plan.reads, zip(*taken, strict=True), strict=True)
             ]
             results = rounded(plan.compute(stacked, (count, *out.shape)), out.dtype)
-        for (rank, addresses), result in zip(alike, results, strict=True):
-            self.store.patch(out.space, addresses[-1], result)
-            self._ahead.pop(rank, None)
+        for turn, result in zip(alike, results, strict=True):
+            self.store.patch(out.space, turn.where[-1], result)
+            self._ahead.pop(turn.position, None)
         self.findings += found
 
-    def _alike(self, limit: int) -> tuple[Plan, list[tuple[int, list[int]]]]:
-        """The plan of the next op, and (rank, addresses) of those that run in one call with it."""
-        rank = self._order[self.position]
-        plan, addresses = self._plan(rank)
-        alike, out = [(rank, addresses)], plan.write
-        if out is None or not plan.axes:
-            return plan, alike
-        written = [addresses[-1]]  # sorted
+    def _alike(self, limit: int) -> list[Turn]:
+        """The next op, and those before ``limit`` that run in one call with it."""
+        first = self._turn(self._order[self.position])
+        (plan, where), alike = first[1:3], [first]
+        if (out := plan.write) is None or not plan.axes:
+            return alike
+        written = [where[-1]]  # sorted
         for position in range(self.position + 1, min(limit, self.position + _BATCH)):
-            rank = self._order[position]
             try:
-                other, addresses = self._plan(rank)
+                turn = self._turn(self._order[position])
             except Exception:  # what is wrong with it is said when its turn comes
                 break
-            if other is not plan:
+            if turn.plan is not plan:
                 break
+            where = turn.where
             for i, size in plan.guarded:
-                at = bisect_right(written, addresses[i] - out.nbytes)
-                if at < len(written) and written[at] < addresses[i] + size:
-                    return plan, alike
-            alike.append((rank, addresses))
-            insort(written, addresses[-1])
-        return plan, alike
+                at = bisect_right(written, where[i] - out.nbytes)
+                if at < len(written) and written[at] < where[i] + size:
+                    return alike
+            alike.append(turn)
+            insort(written, where[-1])
+        return alike
 
-    def _plan(self, rank: int) -> tuple[Plan, list[int]]:
-        """The plan of all records that differ in the params of _OWN only; addresses of this one."""
+    def _turn(self, rank: int) -> Turn:
+        """The turn of an op; its plan is that of all that differ in the params of _OWN only."""
+        if rank in self._ahead:
+            return self._ahead[rank]
         record = self._records[rank]
         if not self._batch:
-            plan = plan_of(record, self._ops)
-            return plan, plan.addresses(record.params)
-        seen = self._ahead.get(rank)
-        if seen is not None:
-            return seen
+            return plan_of(record, self._ops).turn(record, rank)
         names = (record.op_kind, *record.params)
-        shared, plans = self._plans.get(names) or self._plans.setdefault(
-            names, (itemgetter(*(name for name in record.params if name not in _OWN)), {})
-        )
+        if (known := self._plans.get(names)) is None:
+            shared = itemgetter(*(name for name in names[1:] if name not in _OWN))
+            known = self._plans[names] = shared, {}
+        shared, plans = known
         # marshal is quick and exact: it tells 0.0 from -0.0 and 1 from 1.0
         key = marshal.dumps(shared(record.params), 2)
-        found = plans.get(key)
-        if found is None:
+        if (plan := plans.get(key)) is None:
             if len(plans) == _PLANS:
                 plans.clear()
-            found = plans[key] = plan_of(record, self._ops)
-        self._ahead[rank] = seen = found, found.addresses(record.params)
-        return seen
+            plan = plans[key] = plan_of(record, self._ops)
+        self._ahead[rank] = turn = plan.turn(record, rank)
+        return turn
 
     def verify(self, expected: Mapping[str, verify.Expectation]) -> verify.VerifyReport:
         """Judge each expectation when its ``after`` ops have run; this executor goes on until then.

@@ -1,7 +1,7 @@
 """Phase 1: makes components as they are used, owns the SimPy environment, runs what the host asks.
 
-Host actions (writes, launches, reads) of the one host stream start in order, each when the one
-before has ended. Knows no torch: ``run`` takes a callable that is given the engine.
+Host actions (writes, launches, reads) of one stream start in order, each when the one before has
+ended; every rank has a stream, and the bench itself one that all the others come after. Knows no torch: ``run`` takes a callable that is given the engine.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import simpy
 
-from kernbench.common.messages import NO_CMD, HostReadCmd, HostWriteCmd, LaunchMsg
+from kernbench.common.messages import NO_CMD, HostReadCmd, HostWriteCmd, LaunchMsg, Waiter
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
@@ -37,6 +37,8 @@ PROGRESS_EVENTS = 20_000  # between two calls of GraphEngine.progress
 # A launch's start lies 1 ps after the farthest PE has the message: sums of floats in another order
 # differ by less, so that no PE is late by rounding.
 _LAUNCH_SLACK_NS = 1e-3
+_LISTED = 32  # waiters that a DeadlockError names
+HOST = -1  # the stream of the bench itself; a rank's has its number
 Place = tuple[int, int, int]
 
 
@@ -47,6 +49,14 @@ class TimingResult:
     end_ns: float
     ops_by_kind: dict[str, int]
     busy_ns: dict[str, float]
+
+
+class LaunchSpan(NamedTuple):
+    """A launch that has ended: ns from the start of its first PE to the end of its last."""
+
+    name: str
+    t_start: float
+    t_end: float
 
 
 class _Numbers(Iterator[int]):
@@ -117,10 +127,14 @@ class GraphEngine:
             network=self.network,
             sites=CallSites(recorder),
             commands=self._numbers,
+            warnings=[],
         )
+        self.launches: list[LaunchSpan] = []
         self._events = self._launches = 0
-        self._tail: simpy.Event | None = None
-        self._waiting: dict[int, tuple[str, float]] = {}
+        self.stream = HOST  # of the host actions that come now
+        self._tails: dict[int, simpy.Process] = {}
+        self._arrived: list[simpy.Event] = []
+        self._waiting: dict[int, Waiter] = {}
 
     @property
     def op_log(self) -> list[OpRecord]:
@@ -144,18 +158,22 @@ class GraphEngine:
             gc.enable()
             gc.unfreeze()
 
-    def drain(self) -> None:
-        """Simulate until the host stream is empty; DeadlockError if something can never end."""
+    def simulate(self) -> None:
+        """Simulate until nothing more can happen."""
         while self._dispatch(PROGRESS_EVENTS):
             self._events += PROGRESS_EVENTS
             if self.progress is not None:
                 rows = self.op_logger.rows if self.op_logger is not None else 0
                 self.progress(self.env.now, rows, self._events)
-        waiting = [f"{what} since {t:g} ns" for what, t in self._waiting.values()]
-        if waiting:
-            raise DeadlockError(
-                f"nothing can go on at t={self.env.now:g} ns; still waiting: {'; '.join(waiting)}"
-            )
+
+    def drain(self) -> None:
+        """Simulate until all streams are empty; DeadlockError if something can never end."""
+        self.simulate()
+        if self._waiting:
+            for cmd, waiter in self._waiting.items():
+                if self.recorder is not None:
+                    self.recorder.text(self.env.now, cmd, "error", f"never ended: {waiter.what}")
+            raise DeadlockError(_deadlock(self.env.now, self._waiting.values()))
 
     def _dispatch(self, events: int) -> bool:
         """``Environment.step`` so many times, in one loop; whether there were so many."""
@@ -187,6 +205,24 @@ class GraphEngine:
         places = (place for place, _ in reads)
         self._submit("host_read", site, lambda cmd: self._serve_host(cmd, reads), places)
 
+    def barrier(self, streams: int, site: Site) -> None:
+        """Have the stream wait until so many streams, this one too, have come to a barrier."""
+
+        def action(_: int) -> Process:
+            self._arrived.append(passed := self.env.event())
+            if len(self._arrived) == streams:
+                for event in self._arrived:
+                    event.succeed()
+                self._arrived = []
+            yield passed
+
+        self._submit("barrier", site, action, [(max(self.stream, 0), 0, 0)])
+
+    def is_busy(self, *streams: int) -> bool:
+        """Whether a host action of these streams, or of any, has not ended."""
+        tails = [self._tails[s] for s in streams or self._tails if s in self._tails]
+        return any(tail.is_alive for tail in tails)
+
     def launch(
         self,
         name: str,
@@ -217,6 +253,7 @@ class GraphEngine:
             for sip in sorted(cubes):
                 self._serve(sip, msg)
             yield msg.done
+            self.launches.append(LaunchSpan(name, msg.t_first_start, self.env.now))
             if self.recorder is not None:
                 names = tuple(self.graph.at(*place, "pe_cpu") for place in pes)
                 self.recorder.launch(launch, name, names, t_issue, msg.t_first_start, self.env.now)
@@ -245,22 +282,22 @@ class GraphEngine:
     def _submit(
         self, call: str, site: Site, action: Callable[[int], Process], places: Iterable[Place]
     ) -> None:
-        """Have a host action begin when those before it have ended."""
+        """Have a host action begin when those before it in its stream have ended."""
         cmd, waiting = next(self._numbers), self._waiting
         end_point = self.sim.resolver.find_pcie_ep(min(places)[0])
-        before = self._tail
+        before = [self._tails[s] for s in (HOST, self.stream) if s in self._tails]
 
         def chained() -> Generator[Any, Any, None]:
-            if before is not None:
-                yield before
+            for earlier in before:  # noqa: UP028 (SimPy sends values; a list takes none)
+                yield earlier
             t_issue = self.env.now
             yield from action(cmd)
             del waiting[cmd]
             if self.recorder is not None:
                 self.recorder.command(cmd, end_point, -1, call, site, NO_CMD, t_issue, self.env.now)
 
-        waiting[cmd] = f"{call} at {site.file}:{site.line}", self.env.now
-        self._tail = self.env.process(chained())
+        waiting[cmd] = Waiter(f"{call} at {site.file}:{site.line}", self.env.now, end_point)
+        self._tails[self.stream] = self.env.process(chained())
 
     def _serve_host(
         self, cmd: int, messages: Sequence[tuple[Place, HostWriteCmd | HostReadCmd]]
@@ -283,3 +320,21 @@ class GraphEngine:
         legs = (router.route("node", *leg) for leg in pairwise(stops))
         latency = sum(self.network.route(leg).zero_load(LAUNCH_BYTES) for leg in legs)
         return self.sim.component(end_point).overhead_ns + latency
+
+
+def _deadlock(now: float, waiters: Iterable[Waiter]) -> str:
+    """Who waits, since when, and for whom: the cycle among them, or who has ended meanwhile."""
+    waiters = sorted(waiters, key=lambda w: (w.since, w.node))
+    listed = [f"{w.what} since {w.since:g} ns" for w in waiters]
+    rest = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
+    text = f"nothing can go on at t={now:g} ns; still waiting: {'; '.join(listed[:_LISTED] + rest)}"
+    peers = {w.node: w.peer for w in waiters if w.peer}
+    ends: list[str] = []
+    for node in peers:
+        chain = [node]
+        while (peer := peers.get(chain[-1])) is not None and peer not in chain:
+            chain.append(peer)
+        if peer is not None:
+            return f"{text}; cycle: {' -> '.join([*chain[chain.index(peer) :], peer])}"
+        ends.append(f"{chain[-2]} waits for {chain[-1]}, which waits for none")
+    return "; ".join([text, *ends[:1]])

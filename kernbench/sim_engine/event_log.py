@@ -1,5 +1,4 @@
-"""What the simulator tells whoever records it: the ``Recorder`` protocol (architecture.md,
-Interfaces 3).
+"""What the simulator tells whoever records it: the ``Recorder`` (architecture.md, Interfaces 3).
 
 Paths come from transactions, never from the router, so this module asks no helper of ADR-0051.
 """
@@ -7,7 +6,7 @@ Paths come from transactions, never from the router, so this module asks no help
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy.typing as npt
 
@@ -16,6 +15,9 @@ from kernbench.common.messages import Transfer, Wait
 
 if TYPE_CHECKING:
     from kernbench.sim_engine.op_log import OpRecord
+
+Waits: TypeAlias = list[Wait]
+Transfers: TypeAlias = list[Transfer]
 
 
 class Site(NamedTuple):
@@ -70,14 +72,7 @@ class Recorder(Protocol):
         """
 
     def op(
-        self,
-        row: int,
-        record: OpRecord,
-        cmd: int,
-        slot: int,
-        waits: list[Wait],
-        transfers: list[Transfer],
-        /,
+        self, row: int, record: OpRecord, cmd: int, slot: int, waits: Waits, transfers: Transfers, /
     ) -> None:
         """One finished op; ``row`` counts from 0 as ops end, ``dependency_ids`` are rows."""
 

@@ -27,25 +27,35 @@ class _Extents(dict[int, Array]):
 
     def __init__(self, other: _Extents | None = None) -> None:
         super().__init__(other or {})
-        self.starts: list[int] = other.starts.copy() if other is not None else []
+        self.starts: list[int] = [] if other is None else other.starts.copy()
 
-    def overlapping(self, low: int, high: int) -> tuple[int, int]:
-        """The slice of ``starts`` whose extents have a byte in [low, high)."""
+    def overlapping(self, low: int, high: int) -> slice:
+        """The slice of ``starts`` whose extents have a byte in [low, high), a range not empty."""
         first = bisect_right(self.starts, low)
         if first and self.starts[first - 1] + self[self.starts[first - 1]].nbytes > low:
             first -= 1
-        return first, bisect_left(self.starts, high, lo=first)
+        return slice(first, bisect_left(self.starts, high, lo=first))
+
+    def carve(self, low: int, high: int) -> None:
+        """Drop the bytes of [low, high); what is left of an extent becomes views beside them."""
+        kept: dict[int, Array] = {}
+        within = self.overlapping(low, high)
+        for start in self.starts[within]:
+            array = self.pop(start)
+            if start < low:
+                kept[start] = _cut(array, 0, low - start)
+            if start + array.nbytes > high:
+                kept[high] = _cut(array, high - start, array.nbytes)
+        self.starts[within] = kept
+        self.update(kept)
 
 
 def reinterpret(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """The bytes of contiguous ``array`` as another shape and dtype; a copy only where misaligned.
-
-    MemoryStoreError when the byte counts differ.
-    """
-    if array.nbytes != prod(shape) * dtype.itemsize:
+    """Contiguous ``array`` as another shape and dtype of as many bytes; a copy if misaligned."""
+    if array.nbytes != (wanted := prod(shape) * dtype.itemsize):
         raise MemoryStoreError(
             f"{array.nbytes} bytes of {array.dtype}{array.shape} asked for as {dtype}{shape}, "
-            f"which is {prod(shape) * dtype.itemsize} bytes; ask for as many as there are"
+            f"which is {wanted} bytes; ask for as many as there are"
         )
     if array.shape == shape and array.dtype == dtype:
         return array
@@ -69,11 +79,9 @@ _NOTHING = _Extents()  # a space that was never written
 
 
 class MemoryStore:
-    """``_storage[space][addr]`` is an array; what an address means is the caller's business.
-
-    ``write``, ``read``, ``has`` and ``snapshot`` are ADR-0052 D6 and speak of exact keys; ``view``,
-    ``patch`` and ``take`` of byte ranges. An array of no bytes is not stored and can be viewed
-    anywhere. With ``fill``, bytes never written can be viewed too, and hold that value.
+    """``write``, ``read``, ``has`` and ``snapshot`` are ADR-0052 D6 and speak of exact keys;
+    ``view``, ``patch`` and ``take`` of byte ranges. An array of no bytes is not stored and can be
+    viewed anywhere. With ``fill``, bytes never written can be viewed too, and hold that value.
     """
 
     fill: int | None = None
@@ -84,10 +92,9 @@ class MemoryStore:
             self.fill = fill
 
     def write(self, space: str, addr: int, data: Array) -> None:
-        """Store the reference to C-contiguous ``data`` at its key.
+        """Store the reference to ``data`` at its key; older extents lose the bytes that it covers.
 
-        Older extents lose the bytes that it covers; what is left of them before and after it stays,
-        as views. MemoryStoreError for an array that is not contiguous or not of plain bytes.
+        MemoryStoreError for an array that is not C-contiguous or not of plain bytes.
         """
         if not data.flags.c_contiguous or data.dtype.hasobject:
             raise MemoryStoreError(
@@ -96,12 +103,10 @@ class MemoryStore:
             )
         if not data.nbytes:
             return
-        extents = self._storage.get(space)
-        if extents is None:
+        if (extents := self._storage.get(space)) is None:
             extents = self._storage[space] = _Extents()
-        old = extents.get(addr)
-        if old is None or old.nbytes != data.nbytes:
-            self.take(space, addr, data.nbytes)
+        if (old := extents.get(addr)) is None or old.nbytes != data.nbytes:
+            extents.carve(addr, addr + data.nbytes)
             extents.starts.insert(bisect_left(extents.starts, addr), addr)
         extents[addr] = data
 
@@ -138,8 +143,7 @@ class MemoryStore:
     def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Array:
         """The bytes from ``addr`` on, read-only: a view of one extent, a copy across several.
 
-        MemoryStoreError, naming the nearest extents, if a byte of them was never written and there
-        is no ``fill``.
+        MemoryStoreError, naming what is near, for a byte never written if there is no ``fill``.
         """
         wanted, shape = np_dtype(dtype), tuple(shape)
         array = self._storage.get(space, _NOTHING).get(addr)
@@ -150,27 +154,13 @@ class MemoryStore:
         return found
 
     def take(self, space: str, addr: int, nbytes: int) -> list[tuple[int, Array]]:
-        """Remove the bytes of [addr, addr + nbytes); what lay there as (addr, array), for an undo.
-
-        Pieces are in address order: whole extents as they were, or 1-D views in the dtype of their
-        extent (uint8 where an element was split).
+        """Remove the bytes of [addr, addr + nbytes); what lay there as (addr, array), for an undo:
+        whole extents as they were, or 1-D views (of uint8 where an element was split).
         """
-        extents, high = self._storage.get(space), addr + nbytes
-        if extents is None or nbytes <= 0:
-            return []
-        first, last = extents.overlapping(addr, high)
-        taken: list[tuple[int, Array]] = []
-        kept: list[tuple[int, Array]] = []
-        for start in extents.starts[first:last]:
-            array = extents.pop(start)
-            low, end = max(start, addr), start + array.nbytes
-            taken.append((low, _cut(array, low - start, min(end, high) - start)))
-            if start < addr:
-                kept.append((start, _cut(array, 0, addr - start)))
-            if end > high:
-                kept.append((high, _cut(array, high - start, end - start)))
-        extents.starts[first:last] = [start for start, _ in kept]
-        extents.update(kept)
+        parts = self._parts(space, addr, addr + nbytes)
+        taken = [(low, part) for low, _, part in parts if part is not None]
+        if taken:
+            self._storage[space].carve(addr, addr + nbytes)
         return taken
 
     def spaces(self) -> list[str]:
@@ -184,17 +174,13 @@ class MemoryStore:
 
     def gap(self, space: str, addr: int, nbytes: int) -> int | None:
         """The first byte of [addr, addr + nbytes) that was never written; None if there is none."""
-        array = self._storage.get(space, _NOTHING).get(addr)
-        if array is not None and array.nbytes >= nbytes:
-            return None
         parts = self._parts(space, addr, addr + nbytes)
         return next((low for low, _, part in parts if part is None), None)
 
     def _parts(self, space: str, low: int, high: int) -> Iterator[tuple[int, int, Array | None]]:
         """The parts of [low, high) in order, each with its bytes, None where never written."""
         extents = self._storage.get(space, _NOTHING)
-        first, last = extents.overlapping(low, high)
-        for start in extents.starts[first:last]:
+        for start in extents.starts[extents.overlapping(low, high)] if low < high else ():
             if start > low:
                 yield low, start, None
                 low = start
@@ -221,9 +207,8 @@ class MemoryStore:
         extents = self.extents(space)
         at = bisect_right([start for start, _ in extents], gap)
         near = [f"[{s:#x}, {s + a.nbytes:#x})" for s, a in extents[max(at - 1, 0) : at + 1]]
-        asked = f"{nbytes} bytes at {addr:#x}" if nbytes else f"an array that begins at {addr:#x}"
         what = f"byte {gap:#x} was never written" if nbytes else "no array begins there"
         return MemoryStoreError(
-            f"{space}: {asked} asked for, but {what}; nearest extents: "
-            f"{', '.join(near) or 'none'}; write it first, or read inside an extent with view()"
+            f"{space}: {nbytes or 'an array of'} bytes at {addr:#x} asked for, but {what}; nearest "
+            f"extents: {', '.join(near) or 'none'}; write it first, or view() inside an extent"
         )

@@ -3,8 +3,7 @@
 To add an op, add its row to ``NUMPY_OPS`` and its meaning to ``MEANING`` of the tests, where a row
 without one fails. The oracle of the debug mode uses this table too, with the same functions in f64.
 
-Floats are computed in f32 (f64 if an operand is f64), never natively in f16, bf16 or fp8, to which
-they are cast by numpy (a table of all f16 takes 0.8 to 1.7 times as long, by size); integers
+Floats are computed in f32 (f64 if an operand is f64), never natively in f16, bf16 or fp8; integers
 and bool in numpy's common type of the operands, wrapping, or in f64 for functions that leave the
 integers (``real``) and with scalars that are not whole. The result is rounded once, to the dtype of
 the output (towards zero for an integer one).
@@ -12,10 +11,10 @@ the output (towards zero for an integer one).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +23,15 @@ from kernbench.common.dtypes import DTYPES, is_float, np_dtype
 from kernbench.errors import UsageError
 
 Array: TypeAlias = npt.NDArray[Any]
-Operand: TypeAlias = "Array | float"
+_Dtype: TypeAlias = np.dtype[Any]
+Slots: TypeAlias = "Sequence[_Dtype | float]"  # dtypes of arrays, scalars in their places
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class NumpyOp:
-    """One row. ``cost_cycles`` is MATH time an element and lane (simulator.md section 5).
-
-    An add costs 1; what a special-function unit does 4, as GPUs have 64 FP32 and 16 such lanes an
-    SM; softmax the sum of its max, subtract, exp, sum and multiply.
+    """One row. ``cost_cycles`` is MATH time an element and lane (simulator.md section 5): an add 1,
+    special functions 4, as GPUs have 64 FP32 and 16 such lanes an SM, softmax the sum of its steps.
 
     ``kind`` says how ``function`` is called: "elementwise" f(*operands), "reduction" f(x, axis,
     keepdims), "shaped" f(shape, *operands), which may be given more scalars than its ``arity``.
@@ -53,21 +52,21 @@ class NumpyOp:
     sums: bool = False
 
 
-def _softmax(x: Array, axis: int | None, keepdims: bool) -> Array:
-    """Along ``axis`` (None: the last), minus the maximum first.
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    """Products of f32 are exact in f64, so neither rounded nor too large before the sum."""
+    return np.asarray(np.multiply(a, b, dtype=_F64 if a.dtype == _F32 else None) + c)
 
-    Where exp(x - max) is not 0 in f32, |x - max| < 104: its rounding costs 52 ulps above the line
-    and below it.
-    """
+
+def _softmax(x: Array, axis: int | None, keepdims: bool) -> Array:
+    """Along ``axis`` (None: the last); ulps: 52 above the line and below, as |x - max| < 104."""
     axis = -1 if axis is None else axis
     e = np.exp(x - np.max(x, axis=axis, keepdims=True))
     return np.asarray(e / np.sum(e, axis=axis, keepdims=True))
 
 
 def _copy(shape: tuple[int, ...], x: Array, offset: float = 0, *strides: float) -> Array:
-    """``x`` in row-major order; with scalars, the strided walk through its elements.
-
-    Element i of the output is x.flat[offset + sum(i[d] * strides[d])]: in elements, one an axis.
+    """``x`` in row-major order; with strides, in elements, x.flat[offset + sum(i[d] * strides[d])]
+    at each index i of the output.
     """
     if not strides:
         return x.reshape(shape)
@@ -105,7 +104,7 @@ NUMPY_OPS: dict[str, NumpyOp] = {
     "maximum": NumpyOp(np.maximum, 2),
     "minimum": NumpyOp(np.minimum, 2),
     "where": NumpyOp(lambda c, a, b: np.where(c != 0, a, b), 3),
-    "fma": NumpyOp(lambda a, b, c: a * b + c, 3, ulps=1, sums=True),
+    "fma": NumpyOp(_fma, 3, ulps=1, sums=True),
     "clamp": NumpyOp(lambda x, low, high: np.minimum(np.maximum(x, low), high), 3),
     "sum": NumpyOp(np.sum, 1, "reduction", ulps=0.5, sums=True),
     "max": NumpyOp(np.max, 1, "reduction"),
@@ -127,13 +126,11 @@ NUMPY_OPS: dict[str, NumpyOp] = {
 }
 
 _FLOATS = frozenset(row.numpy for row in DTYPES.values() if is_float(row.name))
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def numpy_op(name: str, ops: Mapping[str, NumpyOp] = NUMPY_OPS) -> NumpyOp:
     """The row of ``name``; UsageError lists the valid names."""
-    op = ops.get(name)
-    if op is None:
+    if (op := ops.get(name)) is None:
         raise UsageError(f"unknown math op {name!r}; valid: {', '.join(ops)}")
     return op
 
@@ -143,9 +140,7 @@ def cost_cycles(name: str) -> int:
     return numpy_op(name).cost_cycles
 
 
-def _work_dtype(
-    dtypes: Sequence[np.dtype[Any]], scalars: Sequence[float], real: bool
-) -> np.dtype[Any]:
+def _work_dtype(dtypes: Sequence[_Dtype], scalars: Sequence[float], real: bool) -> _Dtype:
     """The dtype in which an op of arrays of ``dtypes`` and of ``scalars`` is computed."""
     if _F64 in dtypes or not dtypes:
         return _F64
@@ -158,33 +153,25 @@ def _work_dtype(
 
 
 def bind(
-    op: NumpyOp,
-    operands: Sequence[np.dtype[Any] | float],
-    axis: int | None = None,
-    keepdims: bool = False,
-    wide: bool = False,
+    op: NumpyOp, slots: Slots, axis: int | None = None, keepdims: bool = False, wide: bool = False
 ) -> Callable[[Sequence[Array], tuple[int, ...]], Array]:
     """``op`` as f(arrays, shape), not yet rounded; ``wide``: f64 for every float (the oracle).
 
-    ``operands`` are the dtypes of its arrays and, in their places, scalars: those are values of the
-    dtype in which the op is computed, in the oracle too. An elementwise op may be called with
-    arrays that have one more axis in front and its ``shape``. The caller mutes numpy's warnings.
-    UsageError for too few or too many operands; ValueError in f where they do not broadcast.
+    Scalars are values of the dtype in which the op is computed, in the oracle too. An elementwise
+    op may be called with arrays and a shape of one more axis in front. The caller mutes numpy's
+    warnings. UsageError for too few or many operands; ValueError in f if they do not broadcast.
     """
     shaped, function = op.kind == "shaped", op.function
-    if len(operands) != op.arity and not (shaped and len(operands) > op.arity):
-        raise UsageError(f"op takes {op.arity} operands, not {len(operands)}")
-    dtypes = [x for x in operands if isinstance(x, np.dtype)]
-    scalars = [(i, x) for i, x in enumerate(operands) if not isinstance(x, np.dtype)]
+    if len(slots) != op.arity and not (shaped and len(slots) > op.arity):
+        raise UsageError(f"op takes {op.arity} operands, not {len(slots)}")
+    dtypes = [x for x in slots if isinstance(x, np.dtype)]
+    scalars = {i: x for i, x in enumerate(slots) if not isinstance(x, np.dtype)}
+    values = list(scalars.values())
     if shaped:  # those only place elements
-
-        def place(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
-            return np.asarray(function(shape, *arrays, *(x for _, x in scalars))).reshape(shape)
-
-        return place
-    narrow = _work_dtype(dtypes, [x for _, x in scalars], op.real)
+        return lambda arrays, shape: np.asarray(function(shape, *arrays, *values)).reshape(shape)
+    narrow = _work_dtype(dtypes, values, op.real)
     work = _F64 if wide and narrow == _F32 else narrow
-    fixed = [(i, np.asarray(x).astype(narrow).astype(work)) for i, x in scalars]
+    fixed = [(i, np.asarray(x).astype(narrow).astype(work)) for i, x in scalars.items()]
     options = {"axis": axis, "keepdims": keepdims} if op.kind == "reduction" else {}
 
     def compute(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
@@ -196,34 +183,20 @@ def bind(
     return compute
 
 
-def apply(
-    op: NumpyOp,
-    operands: Sequence[Operand],
-    shape: tuple[int, ...],
-    axis: int | None = None,
-    keepdims: bool = False,
-    wide: bool = False,
-) -> Array:
-    """``op`` of arrays and Python scalars in ``shape``, not yet rounded; raises as ``bind``."""
-    arrays = [x for x in operands if isinstance(x, np.ndarray)]
-    slots = [x.dtype if isinstance(x, np.ndarray) else x for x in operands]
-    with np.errstate(all="ignore"):
-        return bind(op, slots, axis, keepdims, wide)(arrays, shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One epilogue step: ``op(sum, operand)``, or ``op(sum)`` where it has no operand."""
 
     op: NumpyOp
     scope: str = "output_tile"
-    operand: Operand | None = None
+    operand: Array | float | None = None
 
 
-def _finish(total: Array, steps: Sequence[Step], wide: bool) -> Array:
-    for step in steps:
-        operands = (total,) if step.operand is None else (total, step.operand)
-        total = apply(step.op, operands, total.shape, wide=wide)
+def _finish(total: Array, steps: Iterable[Step], wide: bool) -> Array:
+    for op, _, operand in steps:
+        operands = [total] if operand is None else [total, operand]
+        arrays = [x for x in operands if isinstance(x, np.ndarray)]
+        slots = [x.dtype if isinstance(x, np.ndarray) else x for x in operands]
+        total = bind(op, slots, wide=wide)(arrays, total.shape)
     return total
 
 
@@ -240,10 +213,9 @@ def gemm(
 ) -> Array:
     """a[…, m, k] @ b[…, k, n] (+ acc[…, m, n]) with its epilogue ``steps``, not yet rounded.
 
-    Floats are multiplied and summed in f32, in f64 if an operand or ``dtype_acc`` is f64; integers
-    in i32, in i64 if an operand has 64 bits or ``dtype_acc`` is i64. Steps of scope "k_tile" run on
-    the product of each ``tile_k`` columns before it is added, the others on the finished sum.
-    ``slack`` times the sum of the magnitudes is added before the steps, for error bounds.
+    Multiplied and summed in ``accumulator``'s dtype. Steps of scope "k_tile" run on the product of
+    each ``tile_k`` columns before it is added, the others on the finished sum. ``slack`` times the
+    sum of the magnitudes is added before the steps, for error bounds.
     """
     work = accumulator(a.dtype, b.dtype, dtype_acc)
     work = _F64 if wide and work == _F32 else work
@@ -266,8 +238,8 @@ def gemm(
     return _finish(np.asarray(total), [step for step in steps if step.scope != "k_tile"], wide)
 
 
-def accumulator(a: np.dtype[Any], b: np.dtype[Any], dtype_acc: str = "f32") -> np.dtype[Any]:
-    """The dtype in which products of these are summed."""
+def accumulator(a: _Dtype, b: _Dtype, dtype_acc: str = "f32") -> _Dtype:
+    """The dtype in which products of these are summed: f32 or f64, of integers i32 or i64."""
     if not _FLOATS.isdisjoint((a, b)):
         return _F64 if _F64 in (a, b) or dtype_acc == "f64" else _F32
     return np.dtype(np.int64 if dtype_acc == "i64" or 8 in (a.itemsize, b.itemsize) else np.int32)

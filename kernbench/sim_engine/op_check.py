@@ -17,15 +17,9 @@ import numpy as np
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import Region
 from kernbench.errors import MemoryStoreError, UsageError
-from kernbench.sim_engine.data_executor import (
-    DataExecutor,
-    Plan,
-    operands_of,
-    plan_of,
-    snapshots_of,
-)
+from kernbench.sim_engine.data_executor import DataExecutor, Turn, operands_of, plan_of
 from kernbench.sim_engine.memory_store import Array, MemoryStore
-from kernbench.sim_engine.numpy_ops import NUMPY_OPS, accumulator, numpy_op, rounded
+from kernbench.sim_engine.numpy_ops import accumulator, numpy_op, rounded
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.verify import first_index
 
@@ -36,9 +30,9 @@ _UNDERFLOW = 2.0**-126  # the smallest normal f32: what is below may be lost on 
 class OpCheck:
     """The op at canonical ``position`` beside the oracle.
 
-    ``local`` and ``accumulated`` are the largest |difference| (inf where one side is not finite),
-    ``bound`` is what rounding explains at the element of the first. ``over`` elements, the first of
-    them at ``first_over``, differ by more than rounding explains.
+    ``over`` elements, the first at ``first_over``, differ by more than rounding explains; ``local``
+    is the |difference| there, else the largest (inf where one side is not finite), ``bound`` what
+    rounding explains of it. ``accumulated`` is the largest.
     """
 
     position: int
@@ -50,9 +44,16 @@ class OpCheck:
     over: int
     first_over: tuple[int, ...] | None
 
+    @property
+    def overflows(self) -> bool:
+        """Whether rounding alone makes infinity (or NaN) of what is finite."""
+        return not self.over and self.local == inf
+
     def as_text(self) -> str:
         """One line: the op, its errors, and where it first is over its bound."""
-        verdict = f"{self.over} elements over, first {self.first_over}" if self.over else "ok"
+        verdict = "overflow" if self.overflows else "ok"
+        if self.over:
+            verdict = f"{self.over} elements over, first {self.first_over}"
         return (
             f"op {self.position} {self.op_name} on {self.component_id}: local error "
             f"{self.local:.1e}, rounding explains {self.bound:.1e}, accumulated "
@@ -86,30 +87,33 @@ class Reference:
         return np.asarray(np.where(nan | np.isnan(self.value), nan != nan_is_right, outside))
 
 
-@np.errstate(all="ignore")
 def reference(record: OpRecord, store: MemoryStore) -> Reference:
     """The oracle of ``record`` on its own inputs: its snapshots and ``store`` as it was before.
 
     UsageError for an op that writes nothing.
     """
-    plan = plan_of(record, NUMPY_OPS, wide=True)
-    if (out := plan.write) is None:
+    turn = plan_of(record, wide=True).turn(record)
+    if (out := turn.plan.write) is None:
         raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
-    operands = operands_of(record, plan, store)
-    value = plan.compute(operands, out.shape)
+    return _reference(turn, out, operands_of(turn, store))
+
+
+@np.errstate(all="ignore")
+def _reference(turn: Turn, out: Region, operands: Sequence[Array]) -> Reference:
+    value = turn.plan.compute(operands, out.shape)
     size = np.abs(value.astype(np.float64))
-    spread = np.where(np.isfinite(size), _spread(record, plan, operands, size), 0.0)
+    spread = np.where(np.isfinite(size), _spread(turn, operands, size), 0.0)
     ends = (value - spread, value + spread) if spread.any() else (value, value)
     return Reference(value, *(rounded(x, out.dtype).astype(np.float64) for x in ends))
 
 
-def _spread(record: OpRecord, plan: Plan, operands: Sequence[Array], size: Array) -> Array | float:
+def _spread(turn: Turn, operands: Sequence[Array], size: Array) -> Array | float:
     """By how much an op in its own precision may be off before its result is rounded.
 
     ``size`` is that of the result. A gemm is off by as much as it moves when its sum is moved by n
     roundings of the terms' magnitudes.
     """
-    p, dtypes = record.params, [x.dtype for x in operands]
+    record, p, dtypes = turn.record, turn.record.params, [x.dtype for x in operands]
     if record.op_kind == "gemm":
         steps = 2 * len(p.get("epilogue", ()))
         work = accumulator(dtypes[0], dtypes[1], p.get("dtype_acc", "f32"))
@@ -117,7 +121,7 @@ def _spread(record: OpRecord, plan: Plan, operands: Sequence[Array], size: Array
             return 0.0
         u = float(np.finfo(work if work.kind == "f" else np.float32).eps) / 2
         slack = u * (steps + 1 + (p["k"] if work.kind == "f" else 0))
-        up, value, down = (plan.compute(operands, size.shape, s) for s in (slack, 0.0, -slack))
+        up, value, down = (turn.plan.compute(operands, size.shape, s) for s in (slack, 0.0, -slack))
         moved = np.maximum(np.abs(up - value), np.abs(down - value))
         return np.asarray(moved + steps * u * size + _UNDERFLOW)
     op = numpy_op(p["op"]) if record.op_kind == "math" else None
@@ -128,64 +132,61 @@ def _spread(record: OpRecord, plan: Plan, operands: Sequence[Array], size: Array
     if op.sums:
         positive = replace(record, params=p | {"scalars": [abs(x) for x in p.get("scalars", ())]})
         magnitudes = [np.abs(x.astype(np.float64)) for x in operands]
-        size = plan_of(positive, NUMPY_OPS, wide=True).compute(magnitudes, size.shape)
+        size = plan_of(positive, wide=True).compute(magnitudes, size.shape)
     return np.asarray((2 * op.ulps + added) * u * size + _UNDERFLOW)
 
 
 class _Wide:
-    """The oracle's own memory: floats as f64, each dtype in spaces of its own, 8 bytes an element.
-
-    Integers, bools and bytes read as another dtype are not in it: there it goes on from real bytes.
+    """The oracle's own memory: floats as f64, 8 bytes an element, in a space for each dtype and
+    alignment. What else is read (integers, bytes as another dtype) goes on from real bytes.
     """
 
     def __init__(self) -> None:
         self._store = MemoryStore()
-        self._dtypes: set[str] = set()
+        self._lanes: set[tuple[str, int]] = set()
 
     def write(self, r: Region, value: Array) -> None:
-        for dtype in self._dtypes:
-            size = itemsize(dtype)
-            low, high = r.addr // size, -(-(r.addr + r.nbytes) // size)
-            self._store.take(f"{r.space} {dtype}", 8 * low, 8 * (high - low))
-        size = itemsize(r.dtype)
-        if is_float(r.dtype) and not r.addr % size:
-            self._dtypes.add(r.dtype)
-            wide = np.ascontiguousarray(value, np.float64)
-            self._store.patch(f"{r.space} {r.dtype}", 8 * (r.addr // size), wide)
+        for dtype, phase in self._lanes:
+            low, high = r.addr - phase, r.addr - phase + r.nbytes
+            low, high = low // itemsize(dtype), -(-high // itemsize(dtype))
+            self._store.take(f"{r.space} {dtype} {phase}", 8 * low, 8 * (high - low))
+        if is_float(r.dtype):
+            self._lanes.add((r.dtype, r.addr % itemsize(r.dtype)))
+            self._store.patch(*self._place(r), np.ascontiguousarray(value, np.float64))
 
     def read(self, r: Region, real: Array) -> Array:
         """What the oracle has of ``r``, else the ``real`` bytes."""
-        size = itemsize(r.dtype)
-        if r.addr % size:
-            return real
         try:
-            return self._store.view(f"{r.space} {r.dtype}", 8 * (r.addr // size), r.shape, "f64")
+            return self._store.view(*self._place(r), r.shape, "f64")
         except MemoryStoreError:
             return real
 
+    def _place(self, r: Region) -> tuple[str, int]:
+        index, phase = divmod(r.addr, itemsize(r.dtype))
+        return f"{r.space} {r.dtype} {phase}", 8 * index
+
 
 def debug_check(executor: DataExecutor) -> Iterator[OpCheck]:
-    """Run ``executor`` to its end, op by op: a check of each op that writes.
+    """Run ``executor``, a fresh one, to its end, op by op: a check of each op that writes.
 
-    Give it a fresh one. Snapshots are ready data: the oracle goes on from them.
+    Snapshots are ready data: the oracle goes on from them.
     """
     memory = _Wide()
     for position, record in executor.upcoming():
-        plan = plan_of(record, NUMPY_OPS, wide=True)
-        if (out := plan.write) is None:
+        turn = plan_of(record, wide=True).turn(record)
+        if (out := turn.plan.write) is None:
             executor.run_until(executor.position + 1)
             continue
-        own = operands_of(record, plan, executor.store)
-        expected = reference(record, executor.store)
+        own = operands_of(turn, executor.store)
+        expected = _reference(turn, out, own)
         executor.run_until(executor.position + 1)
         actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)
-        ready = [snapshot is not None for snapshot in snapshots_of(record)]
         inputs = [
-            x if i < len(ready) and ready[i] else memory.read(r, x)
-            for i, (x, r) in enumerate(zip(own, plan.reads, strict=True))
+            x if snapshot is not None else memory.read(r, x)
+            for x, r, snapshot in zip(own, turn.plan.reads, turn.snapshots(), strict=False)
         ]
         with np.errstate(all="ignore"):
-            wide = plan.compute(inputs, out.shape)
+            wide = turn.plan.compute(inputs, out.shape)
         memory.write(out, wide)
         yield _check(position, record, actual, expected, wide)
 
@@ -194,13 +195,13 @@ def _check(
     position: int, record: OpRecord, actual: Array, expected: Reference, wide: Array
 ) -> OpCheck:
     local, over = _apart(actual, expected.value), expected.over(actual)
-    worst = np.unravel_index(int(np.argmax(local)), local.shape) if local.size else None
+    shown = first_index(over) or first_index(local == np.max(local, initial=0.0))
     return OpCheck(
         position,
         record.op_name,
         record.component_id,
-        float(np.max(local, initial=0.0)),
-        0.0 if worst is None else float(expected.bound[worst]),
+        0.0 if shown is None else float(local[shown]),
+        0.0 if shown is None else float(expected.bound[shown]),
         float(np.max(_apart(actual, wide), initial=0.0)),
         int(np.count_nonzero(over)),
         first_index(over),
@@ -216,5 +217,10 @@ def _apart(actual: Array, expected: Array) -> Array:
 
 
 def first_over(checks: Iterable[OpCheck]) -> OpCheck | None:
-    """The first op that differs by more than rounding explains."""
-    return next((check for check in checks if check.over), None)
+    """The first op that differs by more than rounding explains; else the first that overflows."""
+    overflow = None
+    for check in checks:
+        if check.over:
+            return check
+        overflow = overflow or (check if check.overflows else None)
+    return overflow

@@ -155,14 +155,19 @@ class OpLogger:
         shape: tuple[int, ...],
         dtype: str,
         nbytes: int,
-        snapshot: Array | None = None,
+        snapshot: Array | str | None = None,
         *,
         msg: MsgBase | None = None,
         op_name: str = "ipcq_copy",
     ) -> None:
-        """A copy that no component serves (D3.6); without ``snapshot`` a fresh read is tried."""
+        """A copy that no component serves (D3.6); without ``snapshot`` a fresh read is tried.
+
+        A str says why there is none.
+        """
         if snapshot is None:
             snapshot = self._snapshot(Region(src_space, src_addr, shape, dtype, nbytes))
+        elif isinstance(snapshot, str):
+            snapshot = None
         copied = (src_space, src_addr, dst_space, dst_addr, shape, dtype, nbytes, snapshot)
         params = dict(zip(_COPIED, copied, strict=True))
         self._append(msg or MsgBase(), t_start, t_end, component_id, "memory", op_name, params)

@@ -1,7 +1,6 @@
 """Pending bytes: ranges whose latest writer is a compute result that Phase 2 has yet to make.
 
-Owns the interval map of simulator.md section 7. Knows no store and no command; ``op`` is whatever
-describes the writer to a user.
+Owns the interval map of simulator.md section 7. Knows no store and no command.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ Range: TypeAlias = tuple[int, int, object]  # start, end, op
 
 
 class PendingRanges:
-    """Disjoint ranges of bytes in each space, each with the op that will write it."""
+    """Disjoint ranges in each space; ``op`` is whatever describes the writer to a user."""
 
     def __init__(self) -> None:
         self._ranges: dict[str, list[Range]] = {}  # sorted
 
     def mark(self, space: str, addr: int, nbytes: int, op: object) -> None:
-        """``op`` will write these bytes; what was pending there gives way. ``op`` is not None."""
+        """``op``, not None, will write these bytes; what was pending there gives way."""
         self._replace(space, addr, nbytes, [(addr, addr + nbytes, op)])
 
     def clear(self, space: str, addr: int, nbytes: int) -> None:
@@ -28,17 +27,17 @@ class PendingRanges:
 
     def find(self, space: str, addr: int, nbytes: int) -> object | None:
         """The op of the lowest pending byte in the range; None if all are ready."""
-        ranges = self._ranges.get(space, [])
-        at = bisect_right(ranges, addr, key=lambda r: r[1])
-        if nbytes > 0 and at < len(ranges) and ranges[at][0] < addr + nbytes:
-            return ranges[at][2]
-        return None
+        return self._lowest(space, addr, nbytes)[2]
 
     def end_of(self, space: str, addr: int) -> int | None:
         """Where the pending range that holds ``addr`` ends; None if that byte is ready."""
+        return self._lowest(space, addr, 1)[1]
+
+    def _lowest(self, space: str, addr: int, nbytes: int) -> Range | tuple[None, None, None]:
         ranges = self._ranges.get(space, [])
         at = bisect_right(ranges, addr, key=lambda r: r[1])
-        return ranges[at][1] if at < len(ranges) and ranges[at][0] <= addr else None
+        found = nbytes > 0 and at < len(ranges) and ranges[at][0] < addr + nbytes
+        return ranges[at] if found else (None, None, None)
 
     def ranges(self) -> list[tuple[str, int, int]]:
         """All pending (space, addr, nbytes), by space and address."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, fields, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,10 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class VerifyRow:
-    """One comparison. ``nans`` and ``infs`` are counts of (actual, expected).
+    """One comparison; ``note`` says why there was nothing to compare.
 
     The maxima are over elements finite on both sides; ``max_rel`` over references other than 0,
-    ``max_ulp`` in steps of the actual's float dtype (0 for integers). ``note`` says why there was
-    nothing to compare.
+    ``max_ulp`` in steps of the actual's float dtype. ``nans``, ``infs``: of (actual, expected).
     """
 
     name: str
@@ -64,8 +64,7 @@ def ulp_distance(a: Array, b: Array) -> Array:
     sign = bits.type(1 << (8 * bits.itemsize - 1))
     ua, ub = a.view(bits), b.view(bits)
     ma, mb = (ua & ~sign).astype(np.uint64), (ub & ~sign).astype(np.uint64)
-    apart = np.maximum(ma, mb) - np.minimum(ma, mb)
-    return np.asarray(np.where((ua ^ ub) & sign, ma + mb, apart))
+    return np.asarray(np.where((ua ^ ub) & sign, ma + mb, np.maximum(ma, mb) - np.minimum(ma, mb)))
 
 
 def _distance(actual: Array, expected: Array) -> Array:
@@ -80,10 +79,9 @@ def first_index(bad: Array, origin: tuple[int, ...] = ()) -> tuple[int, ...] | N
     """The index of the first bad element in the whole tensor; None if there is none."""
     if not bad.any():
         return None
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-    if len(origin) != len(index):
-        return index
-    return tuple(o + i for o, i in zip(origin, index, strict=True))
+    index = np.unravel_index(int(np.argmax(bad)), bad.shape)
+    offsets = origin if len(origin) == len(index) else repeat(0)
+    return tuple(int(i) + o for i, o in zip(index, offsets, strict=False))
 
 
 def compare(
@@ -117,35 +115,20 @@ def compare(
         if is_float(dtype):
             nearest = expected.astype(actual.dtype)
             steps = ulp_distance(actual, nearest)[finite & np.isfinite(nearest)]
-    first = first_index(bad.reshape(shape), origin)
-    return VerifyRow(
-        name,
-        tensor or name,
-        dtype,
-        elements=actual.size,
-        tolerance=tolerance,
-        ok=first is None,
-        mismatches=int(np.count_nonzero(bad)),
-        max_abs=float(np.max(apart[finite], initial=0.0)),
-        max_rel=float(np.max(relative, initial=0.0)),
-        max_ulp=int(np.max(steps, initial=0)),
-        nans=(int(np.isnan(a).sum()), int(np.isnan(r).sum())),
-        infs=(int(np.isinf(a).sum()), int(np.isinf(r).sum())),
-        first_bad=first,
-    )
+    first, wrong = first_index(bad.reshape(shape), origin), int(np.count_nonzero(bad))
+    max_abs, max_rel = (float(np.max(x, initial=0.0)) for x in (apart[finite], relative))
+    nans, infs = ((int(is_so(a).sum()), int(is_so(r).sum())) for is_so in (np.isnan, np.isinf))
+    found = first is None, wrong, max_abs, max_rel, int(np.max(steps, initial=0)), nans, infs, first
+    return VerifyRow(name, tensor or name, dtype, actual.size, tolerance, *found)
 
 
-def missing(name: str, expected: Expectation, note: str) -> VerifyRow:
+def missing(name: str, e: Expectation, note: str) -> VerifyRow:
     """The row of an expectation that has nothing to be compared with; never ok."""
-    size = expected.array.size
-    return VerifyRow(
-        name, expected.tensor or name, expected.dtype, size, expected.tolerance, note=note
-    )
+    return VerifyRow(name, e.tensor or name, e.dtype, e.array.size, e.tolerance, note=note)
 
 
-def judge(name: str, expected: Expectation, store: MemoryStore) -> VerifyRow:
+def judge(name: str, e: Expectation, store: MemoryStore) -> VerifyRow:
     """The row of one expectation against ``store``; bytes never written make it not ok."""
-    e = expected
     try:
         actual = store.view(e.space, e.addr, e.array.shape, e.dtype)
     except MemoryStoreError as error:

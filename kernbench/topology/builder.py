@@ -7,10 +7,10 @@ Owns places on the machine, link kinds and routing weights; the names are ``rout
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from itertools import chain, product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
@@ -20,12 +20,11 @@ from kernbench.topology.cube_mesh import SIDES, CubeMesh, Place, cube_mesh, on_b
 from kernbench.topology.graph import NOWHERE, Edge, Node, TopologyGraph
 from kernbench.topology.spec import TopologySpec, check_spec, load_spec
 
-_PE_GRID = (  # as the engines lie in their PE
-    ("pe_cpu", "pe_scheduler", "pe_mmu"),
-    ("pe_dma", "pe_tcm", "pe_ipcq"),
-    ("pe_fetch_store", "pe_gemm", "pe_math"),
+PE_ENGINES = (  # three a row, as they lie in their PE
+    *("pe_cpu", "pe_scheduler", "pe_mmu"),
+    *("pe_dma", "pe_tcm", "pe_ipcq"),
+    *("pe_fetch_store", "pe_gemm", "pe_math"),
 )
-PE_ENGINES = tuple(chain(*_PE_GRID))
 _PE_LINKS = {  # in both directions
     "pe_scheduler": ("pe_dma", "pe_fetch_store", "pe_gemm", "pe_math", "pe_ipcq"),
     "pe_mmu": ("pe_dma",),
@@ -39,46 +38,35 @@ _SIP_GAP_MM = 20.0
 _BUS_MM = 0.001  # routing weight inside a UCIe port and an IO chiplet's fan-out
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some nodes by id, and some edges."""
-
-    nodes: Mapping[str, Node]
-    edges: tuple[Edge, ...]
-
-
 def load_topology(
     path: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
     cache_dir: Path | None = None,
 ) -> TopologyGraph:
-    """The machine of a YAML file, None: the shipped one; TopologyError has file, line and field.
-
-    ``overrides`` are values of fields by dotted path, or by any end of one that is unique.
-    """
+    """The machine of a YAML file, None: the shipped one; overrides, errors as of ``load_spec``."""
     return build_topology(load_spec(Path(path) if path else None, overrides), cache_dir)
 
 
 def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> TopologyGraph:
     """The machine of ``spec``; ``cache_dir`` holds the cube layout (None: the user's cache)."""
     check_spec(spec)
-    mesh = cube_mesh(spec.cube, cache_dir)
-    tiles = cubes(spec, mesh)
-    links = chiplet_links(spec, tiles)
-    return freeze(spec, (tiles, links, system(spec, links)))
+    tiles = cubes(spec, cube_mesh(spec.cube, cache_dir))
+    links = chiplet_links(tiles)
+    return freeze((tiles, links, system(links)))
 
 
-def cubes(spec: TopologySpec, mesh: CubeMesh) -> Part:
+def cubes(spec: TopologySpec, mesh: CubeMesh) -> TopologyGraph:
     """Stage 3: all cubes of all SIPs, each with its PEs, not yet joined to each other."""
     make, grid = _Maker(spec), spec.sip.cube_mesh
     for sip, cube in product(range(spec.system.sips.count), range(grid.w * grid.h)):
         _cube(make, mesh, sip, cube)
-    return Part(make.nodes, tuple(make.edges))
+    return make.part()
 
 
-def chiplet_links(spec: TopologySpec, tiles: Part) -> Part:
+def chiplet_links(tiles: TopologyGraph) -> TopologyGraph:
     """Stage 4: IO chiplets, their links to the top row of cubes, and UCIe between cubes."""
-    make, grid, ucie = _Maker(spec), spec.sip.cube_mesh, spec.cube.ucie
+    make, spec = _Maker(tiles.spec), tiles.spec
+    grid, ucie = spec.sip.cube_mesh, spec.cube.ucie
     bandwidth, cubes_ = ucie.bw_gbs * ucie.connections_per_side, grid.w * grid.h
     for sip in range(spec.system.sips.count):
         for cube in range(cubes_):
@@ -92,22 +80,21 @@ def chiplet_links(spec: TopologySpec, tiles: Part) -> Part:
                     make.link(a, b, "ucie_mesh", bandwidth, make.port)
         for io in range(spec.sip.io.count):
             _io_chiplet(make, tiles, sip, io)
-    return Part(make.nodes, tuple(make.edges))
+    return make.part()
 
 
-def system(spec: TopologySpec, links: Part) -> Part:
+def system(links: TopologyGraph) -> TopologyGraph:
     """Stage 5: the switch, and PCIe from it to every end point."""
-    make = _Maker(spec)
+    make = _Maker(links.spec)
     ends = [node for node in links.nodes.values() if node.type == "pcie_ep"]
-    x = sum(end.x_mm for end in ends) / len(ends)
-    nowhere = (NOWHERE, NOWHERE, NOWHERE)
+    x, nowhere = fmean(end.x_mm for end in ends), (NOWHERE, NOWHERE, NOWHERE)
     switch = make.node(name.switch_node(0), "switch", nowhere, x, -_IO_DEPTH_MM)
     for end in ends:
-        make.link(end, switch, "pcie", spec.system.pcie_bw_gbs)
-    return Part(make.nodes, tuple(make.edges))
+        make.link(end, switch, "pcie", links.spec.system.pcie_bw_gbs)
+    return make.part()
 
 
-def freeze(spec: TopologySpec, parts: Iterable[Part]) -> TopologyGraph:
+def freeze(parts: Sequence[TopologyGraph]) -> TopologyGraph:
     """Stage 6: the graph of all parts; TopologyError if it is not sound.
 
     Sound: no name twice, positive bandwidths, every node reachable from every pcie_ep.
@@ -115,35 +102,31 @@ def freeze(spec: TopologySpec, parts: Iterable[Part]) -> TopologyGraph:
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
     for part in parts:
-        twice = nodes.keys() & part.nodes.keys()
-        if twice:
+        if twice := nodes.keys() & part.nodes.keys():
             raise TopologyError(f"two nodes have the name {min(twice)}; names must be unique")
-        nodes.update(part.nodes)
-        edges.extend(part.edges)
+        nodes |= part.nodes
+        edges += part.edges
     for edge in edges:
         if edge.bandwidth_gbs <= 0:
             link = f"link {edge.src} -> {edge.dst} has {edge.bandwidth_gbs} GB/s"
             raise TopologyError(f"{link}; it must be above 0")
     ends = sorted(node.id for node in nodes.values() if node.type == "pcie_ep")
     # All nodes from the first end point, and it from all others: then all from every one.
-    lost = nodes.keys() - _reachable(ends[0], ((e.src, e.dst) for e in edges))
-    if lost:
+    if lost := nodes.keys() - _reachable(ends[0], ((e.src, e.dst) for e in edges)):
         raise TopologyError(f"no path leads from {ends[0]} to {min(lost)} ({len(lost)} such nodes)")
-    cut_off = set(ends) - _reachable(ends[0], ((e.dst, e.src) for e in edges))
-    if cut_off:
+    if cut_off := set(ends) - _reachable(ends[0], ((e.dst, e.src) for e in edges)):
         raise TopologyError(f"no path leads from {min(cut_off)} to {ends[0]}")
-    return TopologyGraph(MappingProxyType(nodes), tuple(edges), spec)
+    return TopologyGraph(MappingProxyType(nodes), tuple(edges), parts[0].spec)
 
 
 def _reachable(start: str, pairs: Iterable[tuple[str, str]]) -> set[str]:
     following: defaultdict[str, list[str]] = defaultdict(list)
     for src, dst in pairs:
         following[src].append(dst)
-    found, frontier = {start}, [start]
+    found = frontier = {start}
     while frontier:
-        fresh = [node for node in following[frontier.pop()] if node not in found]
-        found.update(fresh)
-        frontier.extend(fresh)
+        frontier = {dst for src in frontier for dst in following[src]} - found
+        found = found | frontier
     return found
 
 
@@ -177,6 +160,9 @@ class _Maker:
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
 
+    def part(self) -> TopologyGraph:
+        return TopologyGraph(self.nodes, tuple(self.edges), self.spec)
+
     def node(self, id_: str, type_: str, place: tuple[int, int, int], x: float, y: float) -> Node:
         """Add a node at ``place`` (sip, cube, pe); one of a PE is told by its type there."""
         _, cube, pe = place
@@ -202,8 +188,10 @@ class _Maker:
 
 def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
     """Routers, UCIe ports, memories, M_CPU and PEs of one cube."""
-    spec = make.spec.cube
-    x0, y0 = _cube_corner(make.spec, sip, cube)
+    spec, columns, gap = make.spec.cube, make.spec.sip.cube_mesh.w, make.spec.cube.ucie.link_mm
+    (row, col), across = divmod(cube, columns), spec.size_mm.w + gap
+    x0 = sip * (columns * across - gap + _SIP_GAP_MM) + col * across
+    y0 = _IO_DEPTH_MM + gap + row * (spec.size_mm.h + gap)
 
     def add(id_: str, type_: str, at: Place, pe: int = NOWHERE) -> Node:
         return make.node(id_, type_, (sip, cube, pe), x0 + at.x_mm, y0 + at.y_mm)
@@ -253,12 +241,11 @@ def _pe(make: _Maker, place: tuple[int, int, int], x: float, y: float) -> dict[s
             make.edge(engines[a], engines[b], kind, mm, tcm.read_bw_gbs, 0.0)
             make.edge(engines[b], engines[a], kind, mm, into, 0.0)
     # As heavy as pe_cpu's command edge, or what it answers to m_cpu would go by pe_dma.
-    cpu, scheduler = engines["pe_cpu"], engines["pe_scheduler"]
-    make.edge(cpu, scheduler, kind, mm, tcm.read_bw_gbs, make.span)
+    make.edge(engines["pe_cpu"], engines["pe_scheduler"], kind, mm, tcm.read_bw_gbs, make.span)
     return engines
 
 
-def _io_chiplet(make: _Maker, tiles: Part, sip: int, io: int) -> None:
+def _io_chiplet(make: _Maker, tiles: TopologyGraph, sip: int, io: int) -> None:
     """One IO chiplet north of its share of the top row of cubes."""
     spec, io_id, grid = make.spec, f"io{io}", make.spec.sip.cube_mesh
     ports = {
@@ -266,27 +253,20 @@ def _io_chiplet(make: _Maker, tiles: Part, sip: int, io: int) -> None:
         for column in range(grid.w)
         if column * spec.sip.io.count // grid.w == io
     }
-    x = sum(port.x_mm for port in ports.values()) / len(ports)
-    place, half = (sip, NOWHERE, NOWHERE), _IO_DEPTH_MM / 2
-    noc = make.node(name.io_node(sip, io_id, "io_noc"), "io_noc", place, x, half)
-    end = make.node(name.io_node(sip, io_id, "pcie_ep"), "pcie_ep", place, x, 0.5)
-    cpu = make.node(name.io_node(sip, io_id, "io_cpu"), "io_cpu", place, x + 2, half)
+    x, half = fmean(port.x_mm for port in ports.values()), _IO_DEPTH_MM / 2
+    place = (sip, NOWHERE, NOWHERE)
+    noc, end, cpu = (
+        make.node(name.io_node(sip, io_id, type_), type_, place, x + dx, y)
+        for type_, dx, y in (("io_noc", 0, half), ("pcie_ep", 0, 0.5), ("io_cpu", 2, half))
+    )
     for a, b, weight in ((end, noc, 0.0), (end, cpu, make.reach), (cpu, noc, make.reach)):
         make.link(a, b, "io_internal", spec.sip.io.noc_bw_gbs, weight)
     for cube in range(grid.w * grid.h):
         m_cpu = tiles.nodes[name.cube_node(sip, cube, "m_cpu")]
         make.link(cpu, m_cpu, "command", spec.cube.m_cpu.to_router_bw_gbs, make.reach)
-    bandwidth = spec.cube.ucie.bw_gbs
+    gbs = spec.cube.ucie.bw_gbs
     for column, port in ports.items():
         id_ = name.io_conn_node(sip, io_id, column)
         conn = make.node(id_, "ucie_conn", place, port.x_mm, _IO_DEPTH_MM)
-        make.link(noc, conn, "noc_to_ucie_conn", bandwidth, _BUS_MM, "ucie_conn_to_noc")
-        make.link(conn, port, "io_to_cube", bandwidth, make.io, "cube_to_io")
-
-
-def _cube_corner(spec: TopologySpec, sip: int, cube: int) -> tuple[float, float]:
-    """The north-west corner of a cube: SIPs side by side, cube id = row x w + col."""
-    size, link, grid = spec.cube.size_mm, spec.cube.ucie.link_mm, spec.sip.cube_mesh
-    row, col = divmod(cube, grid.w)
-    sip_width = grid.w * (size.w + link) - link + _SIP_GAP_MM
-    return sip * sip_width + col * (size.w + link), _IO_DEPTH_MM + link + row * (size.h + link)
+        make.link(noc, conn, "noc_to_ucie_conn", gbs, _BUS_MM, "ucie_conn_to_noc")
+        make.link(conn, port, "io_to_cube", gbs, make.io, "cube_to_io")

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +33,7 @@ class Place(NamedTuple):
     col: int
 
 
-@dataclass(frozen=True, slots=True)
-class CubeMesh:
+class CubeMesh(NamedTuple):
     """A place for every unit: ``pes[p]`` and ``hbm[p]`` share a router.
 
     ``connections`` holds those of each UCIe side in the order of SIDES, from west or north.
@@ -80,8 +80,7 @@ def lay_out(cube: CubeSpec) -> CubeMesh:
     dx, dy, count = width / cube.mesh.cols, height / cube.mesh.rows, cube.ucie.connections_per_side
     routers = tuple(
         Place(round((col + 0.5) * dx, 6), round((row + 0.5) * dy, 6), row, col)
-        for row in range(cube.mesh.rows)
-        for col in range(cube.mesh.cols)
+        for row, col in product(range(cube.mesh.rows), range(cube.mesh.cols))
         if not (0 <= row - zone.row < zone.rows and 0 <= col - zone.col < zone.cols)
     )
 
@@ -111,15 +110,14 @@ def _by_corner(routers: tuple[Place, ...], cube: CubeSpec) -> list[Place]:
     """
     rows, cols = cube.mesh.rows, cube.mesh.cols
     free, homes = list(routers), []
+
+    def rank(south: int, east: int, router: Place) -> tuple[int, ...]:
+        row = rows - 1 - router.row if south else router.row
+        col = cols - 1 - router.col if east else router.col
+        return (2 * row >= rows, 2 * col >= cols, row, col == 0, col)
+
     for pe in range(cube.pes):
-        south, east = divmod(pe * 4 // cube.pes, 2)
-
-        def rank(router: Place, south: int = south, east: int = east) -> tuple[int, ...]:
-            row = rows - 1 - router.row if south else router.row
-            col = cols - 1 - router.col if east else router.col
-            return (2 * row >= rows, 2 * col >= cols, row, col == 0, col)
-
-        homes.append(min(free, key=rank))
+        homes.append(min(free, key=partial(rank, *divmod(pe * 4 // cube.pes, 2))))
         free.remove(homes[-1])
     return homes
 

@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, dataclass_transform, get_args
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_args
 
 import yaml
 
@@ -20,7 +20,7 @@ from kernbench.errors import TopologyError
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class Range:
     """Valid numbers: ``low`` (not itself if ``above``) to ``high``; never NaN or infinity."""
 
     low: float
@@ -35,20 +35,24 @@ class _Range:
         return f"{self.note}{'above' if self.above else 'from'} {self.low:g} to {self.high:g}"
 
 
-Positive = Annotated[float, _Range(0, above=True)]
-NonNegative = Annotated[float, _Range(0)]
-Count = Annotated[int, _Range(1, 2**31)]
-Whole = Annotated[int, _Range(0, 2**31)]
+Positive = Annotated[float, Range(0, above=True)]
+NonNegative = Annotated[float, Range(0)]
+Count = Annotated[int, Range(1, 2**31)]
+Whole = Annotated[int, Range(0, 2**31)]
 _FITS = "that fits PhysAddr, "
-GridSize = Annotated[int, _Range(1, 32)]
-CubeCount = Annotated[int, _Range(1, MAX_CUBES, note=_FITS)]
-PeCount = Annotated[int, _Range(1, MAX_PES, note=_FITS)]
-SipTopology = Annotated[str, ("ring_1d", "torus_2d", "mesh_2d_no_wrap")]
+GridSize = Annotated[int, Range(1, 32)]
+CubeCount = Annotated[int, Range(1, MAX_CUBES, note=_FITS)]
+PeCount = Annotated[int, Range(1, MAX_PES, note=_FITS)]
 
 
 @dataclass_transform(frozen_default=True)
 class Section:
-    """A part of the file with fields of its own; every subclass is a frozen dataclass."""
+    """A part of the file with fields of its own; every subclass is a frozen dataclass.
+
+    With an ``entry`` a field may have any other name too, and is such a part.
+    """
+
+    entry: ClassVar["type[Section] | None"] = None
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -57,8 +61,8 @@ class Section:
 class SipsSpec(Section):
     """How many SIPs there are, and the topology that collectives between them assume."""
 
-    count: Annotated[int, _Range(1, MAX_SIPS, note=_FITS)] = 2
-    topology: SipTopology = "ring_1d"
+    count: Annotated[int, Range(1, MAX_SIPS, note=_FITS)] = 2
+    topology: Annotated[str, ("ring_1d", "torus_2d", "mesh_2d_no_wrap")] = "ring_1d"
 
 
 class SystemSpec(Section):
@@ -80,7 +84,7 @@ class CubeMeshSpec(Section):
 class IoSpec(Section):
     """IO chiplets of a SIP; several share the top row of cubes."""
 
-    count: Annotated[int, _Range(1, MAX_DIES - MAX_CUBES)] = 1
+    count: Annotated[int, Range(1, MAX_DIES - MAX_CUBES)] = 1
     noc_bw_gbs: Positive = 256.0
     noc_overhead_ns: NonNegative = 2.0
     cpu_overhead_ns: NonNegative = 10.0
@@ -127,7 +131,7 @@ class RouterSpec(Section):
 class UcieSpec(Section):
     """UCIe ports of a cube: bandwidth a connection, overhead a port."""
 
-    connections_per_side: Annotated[int, _Range(1, 32)] = 4
+    connections_per_side: Annotated[int, Range(1, 32)] = 4
     bw_gbs: Positive = 128.0
     overhead_ns: NonNegative = 8.0
     link_mm: NonNegative = 1.0
@@ -136,7 +140,7 @@ class UcieSpec(Section):
 class MemoryMapSpec(Section):
     """HBM of a cube, in one slice a PE; at most the HBM half of a cube's address window."""
 
-    hbm_total_gb: Annotated[int, _Range(1, 2048)] = 48
+    hbm_total_gb: Annotated[int, Range(1, 2048)] = 48
     slices_per_cube: PeCount = 8
 
     @property
@@ -148,7 +152,7 @@ class MemoryMapSpec(Section):
 class HbmSpec(Section):
     """The controller of one HBM slice."""
 
-    channels: Annotated[int, _Range(1, 4096)] = 8
+    channels: Annotated[int, Range(1, 4096)] = 8
     channel_bw_gbs: Positive = 32.0
     interleave_bytes: Count = 256
     access_ns: NonNegative = 30.0
@@ -158,7 +162,7 @@ class HbmSpec(Section):
 class SramSpec(Section):
     """SRAM of a cube; its size fits the 34 offset bits of an address."""
 
-    size_mib: Annotated[int, _Range(1, 2**14)] = 32
+    size_mib: Annotated[int, Range(1, 2**14)] = 32
     access_ns: NonNegative = 10.0
     to_router_bw_gbs: Positive = 128.0
 
@@ -209,7 +213,7 @@ class MathSpec(Section):
 class TcmSpec(Section):
     """Tightly coupled memory of a PE; its size fits the 34 offset bits of an address."""
 
-    size_kib: Annotated[int, _Range(1, 2**24)] = 2048
+    size_kib: Annotated[int, Range(1, 2**24)] = 2048
     read_bw_gbs: Positive = 512.0
     write_bw_gbs: Positive = 512.0
 
@@ -261,7 +265,7 @@ class ComponentsSpec(Section):
     pe_math: ComponentSpec = ComponentSpec("pe_math")
     pe_mmu: ComponentSpec = ComponentSpec("pe_mmu")
     pe_tcm: ComponentSpec = ComponentSpec("pe_tcm")
-    pe_ipcq: ComponentSpec = ComponentSpec("transit")
+    pe_ipcq: ComponentSpec = ComponentSpec("pe_ipcq")
     hbm_ctrl: ComponentSpec = ComponentSpec("hbm_ctrl")
     sram: ComponentSpec = ComponentSpec("sram")
     m_cpu: ComponentSpec = ComponentSpec("m_cpu")
@@ -289,18 +293,18 @@ def check_spec(spec: TopologySpec, where: Callable[[str], str] = str) -> None:
 
     ``where`` turns the path of a field into what the message starts with (file and line).
     """
-    for path, problem in chain(_wrong_fields(spec, ""), _geometry(spec)):
+    for path, problem in chain(wrong_fields(spec, ""), _geometry(spec)):
         raise TopologyError(f"{where(path)}: {problem}")
 
 
-def _wrong_fields(spec: Any, prefix: str) -> Iterator[tuple[str, str]]:
+def wrong_fields(spec: Any, prefix: str) -> Iterator[tuple[str, str]]:
     """(path, what is wrong) of every field whose value its type or rule does not allow."""
     for name, hint in _hints(spec.__class__).items():
         value, path = getattr(spec, name), f"{prefix}{name}"
         base, rule = get_args(hint) or (hint, ())
         if is_dataclass(base):
             if isinstance(value, base):  # type: ignore[arg-type]
-                yield from _wrong_fields(value, f"{path}.")
+                yield from wrong_fields(value, f"{path}.")
                 continue
             right, wanted = False, f"have the fields {_names(base)}"
         elif base is str:
@@ -316,27 +320,24 @@ def _wrong_fields(spec: Any, prefix: str) -> Iterator[tuple[str, str]]:
 
 def _geometry(spec: TopologySpec) -> Iterator[tuple[str, str]]:
     """(path, what is wrong) of every field that does not fit the others."""
-    cubes, cube, io = spec.sip.cube_mesh, spec.cube, spec.sip.io
+    cubes, cube, ios = spec.sip.cube_mesh, spec.cube, spec.sip.io.count
     mesh, zone, slices = cube.mesh, cube.hbm_zone, cube.memory_map.slices_per_cube
     if cubes.w * cubes.h > MAX_CUBES:
         most = f"a SIP has at most {MAX_CUBES} (PhysAddr)"
         yield "sip.cube_mesh", f"{cubes.w} x {cubes.h} cubes; {most}"
-    if io.count > cubes.w:
-        needs = f"need as many cubes in the top row; sip.cube_mesh.w is {cubes.w}"
-        yield "sip.io.count", f"{io.count} IO chiplets {needs}"
+    if ios > cubes.w:
+        yield "sip.io.count", f"{ios} IO chiplets need a column each; sip.cube_mesh.w is {cubes.w}"
     bottom, right = zone.row + zone.rows, zone.col + zone.cols
     if bottom > mesh.rows or right > mesh.cols:
         place = f"rows {zone.row} to {bottom - 1} and columns {zone.col} to {right - 1}"
-        inside = f"are not all inside the mesh of {mesh.rows} x {mesh.cols}"
-        yield "cube.hbm_zone", f"{place} {inside}"
+        yield "cube.hbm_zone", f"{place} are not all inside the mesh of {mesh.rows} x {mesh.cols}"
     across = zone.rows > 0 and zone.cols == mesh.cols and zone.row > 0 and bottom < mesh.rows
     down = zone.cols > 0 and zone.rows == mesh.rows and zone.col > 0 and right < mesh.cols
     if across or down:
         yield "cube.hbm_zone", "cuts the router mesh in two; make it smaller"
     routers = mesh.rows * mesh.cols - zone.rows * zone.cols
     if cube.pes > routers:
-        have = f"the mesh without the HBM zone has {routers}"
-        yield "cube.pes", f"{cube.pes} PEs need a router each; {have}"
+        yield "cube.pes", f"{cube.pes} PEs need a router each; the mesh around HBM has {routers}"
     if slices != cube.pes:
         wrong = f"{slices} HBM slices for {cube.pes} PEs (cube.pes); there is one slice a PE"
         yield "cube.memory_map.slices_per_cube", wrong
@@ -347,53 +348,54 @@ def load_spec(path: Path | None = None, overrides: Mapping[str, Any] | None = No
 
     ``overrides`` are values of fields by dotted path, or by any end of one that is unique.
     """
-    file = None if path is None else _File(path)
-    spec = TopologySpec() if file is None else file.spec()
-    given: dict[str, str] = {}
+    file = SpecFile(path) if path else None
+    values, given = file.read() if file else {}, {}
     for name, value in (overrides or {}).items():
-        field = _field(name)
-        given[field] = f"--spec {name}"
-        spec = _replaced(spec, field.split("."), value)
+        field, hint = _field(name)
+        values[field], given[field] = _converted(value, hint), f"--spec {name}"
+    spec = TopologySpec()
+    for field, value in values.items():
+        spec = _replaced(spec, field, value)
 
     def where(field: str) -> str:
-        of_file = field if file is None else file.where(field)
+        of_file = file.where(field) if file else field
         return given.get(field) or ", ".join([*given.values(), of_file])
 
     check_spec(spec, where)
     return spec
 
 
-def _field(name: str) -> str:
-    """The dotted path of the one field that ``name`` is, or is the end of."""
-    paths = list(_paths(TopologySpec, ""))
-    found = [name] if name in paths else [path for path in paths if path.endswith(f".{name}")]
+def _field(name: str) -> tuple[str, Any]:
+    """Dotted path and type of the one field that ``name`` is, or is the end of."""
+    hints = dict(_leaves(TopologySpec, ""))
+    found = [name] if name in hints else [path for path in hints if path.endswith(f".{name}")]
     if not found:
-        near = ", ".join(get_close_matches(name, paths, 9, 0.4) or paths)
+        near = ", ".join(get_close_matches(name, hints, 9, 0.4) or hints)
         raise TopologyError(f"--spec {name}: unknown field; valid are: {near}")
     if len(found) > 1:
         raise TopologyError(f"--spec {name}: could be any of {', '.join(found)}; give more of it")
-    return found[0]
+    return found[0], hints[found[0]]
 
 
-def _paths(cls: Any, prefix: str) -> Iterator[str]:
+def _leaves(cls: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, hint in _hints(cls).items():
-        below = _paths(hint, f"{prefix}{name}.") if is_dataclass(hint) else [f"{prefix}{name}"]
-        yield from below
+        path = f"{prefix}{name}"
+        yield from _leaves(hint, f"{path}.") if is_dataclass(hint) else [(path, hint)]
 
 
-def _replaced(section: Any, path: list[str], value: Any) -> Any:
+def _replaced(section: Any, path: str, value: Any) -> Any:
     """A section with another value of one field."""
-    name, *rest = path
-    hint = _hints(section.__class__)[name]
-    new = _replaced(getattr(section, name), rest, value) if rest else _converted(value, hint)
+    name, _, below = path.partition(".")
+    new = _replaced(getattr(section, name), below, value) if below else value
     return replace(section, **{name: new})
 
 
-class _File:
-    """A topology file while it is read."""
+class SpecFile:
+    """A YAML file of ``root``'s fields while it is read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, root: Any = TopologySpec) -> None:
         self.path = path
+        self.root = root
         self.lines = {"": 1}  # of each field
 
     def where(self, field: str) -> str:
@@ -403,8 +405,8 @@ class _File:
             parent = parent.rpartition(".")[0]
         return f"{self.path}:{self.lines[parent]}: {field}"
 
-    def spec(self) -> TopologySpec:
-        """The spec in it, its values not yet checked."""
+    def read(self) -> dict[str, Any]:
+        """The values in it by path, not yet checked."""
         path = self.path
         try:
             root = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
@@ -420,34 +422,32 @@ class _File:
             why = getattr(error, "problem", None) or getattr(error, "reason", "cannot be parsed")
             raise TopologyError(f"{path}:{line}: not valid YAML: {why}") from None
         if root is None:
-            raise TopologyError(f"{path}:1: the file is empty; fields: {_names(TopologySpec)}")
-        made: TopologySpec = self._section(TopologySpec, root, "")
-        return made
+            raise TopologyError(f"{path}:1: the file is empty; fields: {_names(self.root)}")
+        return dict(self._section(self.root, root, ""))
 
-    def _section(self, cls: Any, node: yaml.Node, path: str) -> Any:
+    def _section(self, cls: Any, node: yaml.Node, path: str) -> Iterator[tuple[str, Any]]:
+        names = _names(cls)
         if not isinstance(node, yaml.MappingNode):
-            what = f"must be a mapping with fields of: {_names(cls)}"
-            raise TopologyError(f"{self.where(path or 'the file')}: {what}")
-        values: dict[str, Any] = {}
+            where = self.where(path or "the file")
+            raise TopologyError(f"{where}: must be a mapping with fields of: {names}")
         for key, value in node.value:
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
-            below = f"{path}.{name}".lstrip(".")
+            hint, below = _hints(cls).get(name, cls.entry), f"{path}.{name}".lstrip(".")
             first, self.lines[below] = self.lines.get(below), key.start_mark.line + 1
-            hint, where = _hints(cls).get(name), self.where(below)
-            if name in values:
-                raise TopologyError(f"{where}: given twice; first on line {first}")
             if hint is None:
-                raise TopologyError(f"{where}: unknown field; valid: {_names(cls)}")
+                raise TopologyError(f"{self.where(below)}: unknown field; valid: {names}")
+            if first:
+                raise TopologyError(f"{self.where(below)}: given twice; first on line {first}")
             if is_dataclass(hint):
-                values[name] = self._section(hint, value, below)
+                yield from self._section(hint, value, below)
             elif isinstance(value, yaml.ScalarNode):
-                values[name] = _scalar(value, hint)
+                yield below, _scalar(value, hint)
             else:
-                raise TopologyError(f"{where}: must be one value, not a list or mapping")
+                what = "must be one value, not a list or mapping"
+                raise TopologyError(f"{self.where(below)}: {what}")
         for field in fields(cls):
-            if field.default is MISSING and field.name not in values:
+            if field.default is MISSING and f"{path}.{field.name}".lstrip(".") not in self.lines:
                 raise TopologyError(f"{self.where(path)}: the field {field.name} is missing")
-        return cls(**values)
 
 
 def _scalar(node: yaml.ScalarNode, hint: Any) -> Any:

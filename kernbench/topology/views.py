@@ -7,17 +7,15 @@ the graph's own. Draws nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 _LEVELS = ("SIP", "cube", "PE")  # what a box stands for on the system, in a SIP, in a cube
 _HEIGHTS = (3, 3, 1, 3)  # of a box, by level: a cube has too many boxes for borders
 _GAPS = (2, 1)  # characters between boxes, across and down
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """Nodes drawn as one: ``w`` by ``h`` characters from column ``x`` and row ``y`` on."""
 
     nodes: tuple[Hashable, ...]
@@ -28,8 +26,7 @@ class Box:
     h: int
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """All edges of one kind from one box to another, which are numbers of ``View.boxes``."""
 
     src: int
@@ -37,8 +34,7 @@ class Line:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A projection; north is up, boxes are in the order of their first nodes."""
 
     boxes: tuple[Box, ...]
@@ -63,10 +59,8 @@ def project(nodes: Iterable[Any], edges: Iterable[Any], place: tuple[int, ...] =
     boxes = _lay_out(list(groups.values()), labels, _HEIGHTS[level])
     box_of = {node: number for number, box in enumerate(boxes) for node in box.nodes}
     ends = ((box_of.get(edge.src), box_of.get(edge.dst), edge.kind) for edge in edges)
-    lines = dict.fromkeys(
-        Line(a, b, kind) for a, b, kind in ends if a is not None and b is not None and a != b
-    )
-    return View(tuple(boxes), tuple(lines))
+    lines = (Line(a, b, kind) for a, b, kind in ends if a is not None and b is not None and a != b)
+    return View(tuple(boxes), tuple(dict.fromkeys(lines)))
 
 
 def _label(key: Hashable, node: Any, level: int) -> str:

@@ -8,83 +8,100 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.common.dtypes import DTYPES, Tolerance
-from kernbench.common.messages import WAIT_REASONS, Transfer, Wait
+from kernbench.common.messages import Transfer, Wait
 from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.event_log import Shard, Site
-from kernbench.sim_engine.op_log import KIND_RANK, canonical_order
-from kernbench.trace.frames import (
-    Columns,
-    Damage,
-    Frame,
-    FrameFile,
-    Numbered,
-    join_columns,
-    read_columns,
-    read_strings,
-    whole,
-)
-from kernbench.trace.params import Blocks, ParamBlock, decode, read_blocks, read_schemas
-from kernbench.trace.rows import Command, Expect, Launch, Records, Source, Text
-from kernbench.trace.schema import DTYPE_NAMES, LOGS
+from kernbench.sim_engine.memory_store import Array
+from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
+from kernbench.sim_engine.verify import Expectation
+from kernbench.trace.frames import Damage, Frame, FrameFile, Lazy, Numbered
+from kernbench.trace.params import Block, ParamBlock, decode, read_blocks, read_schemas
+from kernbench.trace.schema import FIXED, LOGS, Columns, join_columns, lists, read_columns, whole
 
-Array = npt.NDArray[Any]
-_SPACES = 256  # kinds of memory
+
+class Command(NamedTuple):
+    """A row of ``commands``: one tl call of the kernel on ``pe``; times in ns."""
+
+    cmd: int
+    pe: str
+    launch: int
+    call: str
+    site: Site
+    awaits: int
+    t_issue: float
+    t_resume: float
+
+
+class Launch(NamedTuple):
+    """A row of ``launches``; ``pes`` are pe_cpu ids, times in ns."""
+
+    launch: int
+    kernel: str
+    pes: tuple[str, ...]
+    t_issue: float
+    t_start: float
+    t_end: float
+
+
+class Text(NamedTuple):
+    """A row of ``text`` at ``t`` ns."""
+
+    t: float
+    cmd: int
+    level: str
+    message: str
+
+
+class Source(NamedTuple):
+    """The text of a file and the kernel for which it was recorded."""
+
+    kernel: str
+    text: str
 
 
 class _Chunk(NamedTuple):
-    """A sound ops frame; its first row as recorded, and as counted here."""
+    """A sound ops frame; its first row as recorded, and its rows as counted here."""
 
     first: int
-    base: int
+    rows: range
     columns: Columns
-    blocks: Blocks
-
-
-def _said(head: dict[str, Any]) -> dict[str, Any]:
-    """A head without what only packs it."""
-    return {key: value for key, value in head.items() if key not in ("crc", "pad")}
+    blocks: dict[int, Block]
 
 
 class Trace:
     """One trace file. Nothing that it holds makes a method raise anything but TraceFormatError.
 
-    ``header`` and ``end`` are the heads of the first and last frame (``end`` None: cut off).
+    ``header`` and ``end`` are the heads of the first and last frame (``end`` None: cut off),
+    ``damaged`` the frames found bad so far (``check`` looks into all).
     Rows are in completion order, positions in canonical order: ``order[position]`` is a row,
-    ``position[row]`` a position. Nodes are indices of ``node_ids``, names are of ``strings``.
+    ``position[row]`` a position. Nodes are indices of ``node_ids``, names are of ``strings``; of a
+    list column X row i has ``X[X_ptr[i]:X_ptr[i + 1]]``.
     """
 
     def __init__(self, file: FrameFile) -> None:
         self._file = file
-        self.path = file.path
-        self.header = _said(file.header)
-        read = partial(read_strings, file)
-        self.strings = Numbered[str](file, "strings", read, "?{}".format)
+        self.path, self.header, self.damaged = file.path, file.header, file.damaged
+        self.strings = Numbered[str](file, "strings", file.strings, "?{}".format)
         self.paths = Numbered[tuple[int, ...]](file, "paths", self._read_paths, lambda _: ())
         self._tensors = Numbered[Array | None](file, "tensors", self._read_tensors, lambda _: None)
         self.schemas = read_schemas(file)
+        self._leaves: dict[str, Callable[[Any], Any]] = {"i": int, "f": float, "b": bool}
+        self._leaves |= {"s": self.strings.get, "r": self.strings.get, "t": self._tensors.get}
         self._sorted: dict[str, tuple[Array, Array]] = {}
-        ends = list(file.each("end", lambda frame: frame.head))
-        self.end = _said(ends[-1]) if ends else None
-        self.complete = bool(ends)
+        self.end = [None, *file.each("end", lambda frame: frame.head)][-1]
+        self.complete = self.end is not None
 
     @classmethod
     def open(cls, path: str | Path) -> Trace:
         """Map the file and find its frames; TraceFormatError if it has no readable first frame."""
         return cls(FrameFile(Path(path)))
-
-    @property
-    def damaged(self) -> list[Damage]:
-        """(offset, tag, reason) of frames found bad so far; ``check`` looks into all."""
-        return self._file.damaged
 
     def check(self) -> list[Damage]:
         """Look into every frame; all that are damaged."""
@@ -100,21 +117,17 @@ class Trace:
     @cached_property
     def _machine(self) -> tuple[Columns, Columns, dict[str, Any]]:
         """Nodes, edges, spec; without a sound topology frame every string is a node somewhere."""
-        found = list(self._file.each("topology", self._read_topology))
-        if found:
-            return found[0]
-        n = len(self.strings.known())
-        nodes = {name: np.zeros(n, column.load) for name, column in LOGS["nodes"].items()}
-        for name in ("sip", "cube", "pe"):
-            nodes[name] -= 1
+        for found in self._file.each("topology", self._read_topology):
+            return found
+        n = len(self.strings.known())  # of sip, cube and pe: -1
+        nodes = {k: np.full(n, -(c.load == "i4"), c.load) for k, c in LOGS["nodes"].items()}
         return nodes, join_columns("edges", []), {}
 
     def _read_topology(self, frame: Frame) -> tuple[Columns, Columns, dict[str, Any]]:
         body, head = self._file.inflate(frame), frame.head
-        count = whole(head["nodes"]["n"])
-        limits = {"node": count, "string": len(self.strings)}
-        nodes = read_columns("nodes", head["nodes"], body, limits.__getitem__)
-        edges = read_columns("edges", head["edges"], body, limits.__getitem__)
+        count = whole(head["nodes"]["n"], len(self.strings))
+        tables = {"node": range(count), "string": self.strings}
+        nodes, edges = (read_columns(log, head[log], body, tables) for log in ("nodes", "edges"))
         if not isinstance(head["spec"], dict):
             raise TraceFormatError("its spec is no map")
         return nodes, edges, head["spec"]
@@ -132,84 +145,75 @@ class Trace:
     @cached_property
     def nodes(self) -> SimpleNamespace:
         """Columns: sip, cube, pe (-1: none), x_mm, y_mm, overhead_ns; lists: type, engine."""
-        columns = dict(self._machine[0])
-        texts = {k: self._texts_of(columns.pop(k)) for k in ("type", "engine")}
-        return SimpleNamespace(**columns, **texts)
+        return self._spelt("nodes", self._machine[0])
 
     @cached_property
     def edges(self) -> SimpleNamespace:
-        """Columns: src, dst (nodes), distance_mm, routing_weight_mm, bandwidth_gbs; list: kind.
+        """Columns: src, dst (nodes), distance_mm, routing_weight_mm, bandwidth_gbs; list: kind."""
+        return self._spelt("edges", self._machine[1])
 
-        ``kind_of(edge)`` is the kind of one.
-        """
-        columns = dict(self._machine[1])
-        kind = self._texts_of(columns.pop("kind"))
-        return SimpleNamespace(**columns, kind=kind, kind_of=kind.__getitem__)
+    def _spelt(self, tag: str, columns: Columns) -> SimpleNamespace:
+        texts = [name for name, column in LOGS[tag].items() if column.limit == "string"]
+        spelt = {name: [self.strings[i] for i in columns[name].tolist()] for name in texts}
+        return SimpleNamespace(**{**columns, **spelt})
 
     @property
     def spec(self) -> dict[str, Any]:
         """The topology's spec as maps, lists and scalars."""
         return self._machine[2]
 
-    def _texts_of(self, column: Array) -> list[str]:
-        return [self.strings[i] for i in column.tolist()]
-
     # -- logs -------------------------------------------------------------------
 
-    def _table(self, kind: str) -> Sequence[Any]:
-        """What the numbers of an index column stand for."""
-        if kind == "node":
-            return self.node_ids
-        if kind == "space":
-            return self.alloc_columns.spaces  # type: ignore[no-any-return]
-        tables = {"path": self.paths, "reason": WAIT_REASONS, "dtype": DTYPE_NAMES}
-        return tables.get(kind, self.strings)
+    @cached_property
+    def _tables(self) -> dict[str, Sequence[Any]]:
+        """What the numbers of index columns stand for."""
+        texts = {"node": self.node_ids, "string": self.strings, "text": self.strings}
+        return {**FIXED, **texts, "path": self.paths, "space": self._spaces}
 
-    def _limit(self, kind: str) -> int:
-        """What the values of an index column must stay below."""
-        if kind == "node":
-            return len(self._machine[0]["sip"])
-        return _SPACES if kind == "space" else len(self._table(kind))
-
-    def _read(self, tag: str) -> Callable[[Frame], Columns]:
-        return lambda frame: read_columns(tag, frame.head, self._file.body(frame), self._limit)
+    def _columns(self, frame: Frame) -> Columns:
+        return read_columns(frame.tag, frame.head, self._file.body(frame), self._tables)
 
     def _log(self, tag: str) -> SimpleNamespace:
-        columns = join_columns(tag, list(self._file.each(tag, self._read(tag))))
+        columns = join_columns(tag, list(self._file.each(tag, self._columns)))
         for name in {"row", "holder"} & columns.keys():
             columns[name] = self._counted(columns[name])
         return SimpleNamespace(**columns)
 
-    def _told(self, tag: str, log: SimpleNamespace, rows: Sequence[int]) -> Iterator[Any]:
+    def _told(self, tag: str, log: SimpleNamespace, rows: Any = slice(None)) -> Iterator[Any]:
         """Rows of a log as they were recorded: names for numbers, lists for ``many`` columns."""
         columns: list[list[Any]] = []
         for name, column in LOGS[tag].items():
             values = getattr(log, name)
             if column.many:
                 ends = getattr(log, f"{name}_ptr")
-                cells = [values[ends[row] : ends[row + 1]].tolist() for row in rows]
+                cuts = zip(ends[:-1][rows], ends[1:][rows], strict=True)
+                cells = [values[a:b].tolist() for a, b in cuts]
             else:
-                cells = values[np.asarray(rows, np.intp)].tolist()
+                cells = values[rows].tolist()
             if column.limit:
-                table = self._table(column.limit)
+                table = self._tables[column.limit]
                 cells = [[table[n] for n in c] if column.many else table[c] for c in cells]
             columns.append(cells)
         return zip(*columns, strict=True)
 
+    def _told_of(self, tag: str, name: str, key: int) -> Iterator[Any]:
+        """The rows of a log whose column ``name`` is ``key``, as ``_told``."""
+        log = getattr(self, tag)
+        if tag not in self._sorted:
+            keys = getattr(log, name)
+            order = np.argsort(keys, kind="stable")
+            self._sorted[tag] = order, keys[order].astype(np.int64)
+        order, ordered = self._sorted[tag]
+        low, high = np.searchsorted(ordered, (key, key + 1))
+        return self._told(tag, log, order[low:high])
+
     def _read_paths(self, frame: Frame) -> list[tuple[int, ...]]:
-        columns = join_columns("paths", [self._read("paths")(frame)])
-        nodes, cuts = columns["node"].tolist(), columns["node_ptr"].tolist()
-        return [tuple(nodes[a:b]) for a, b in pairwise(cuts)]
+        return lists(self._columns(frame), "node")
 
     def _read_tensors(self, frame: Frame) -> list[Array | None]:
-        columns, body = self._read("tensors")(frame), self._file.body(frame)
-        table = join_columns("tensors", [columns])
-        extents, cuts = table["shape"].tolist(), table["shape_ptr"].tolist()
-        rows = zip(table["dtype"].tolist(), table["offset"].tolist(), cuts, cuts[1:], strict=False)
-        return [
-            np.ndarray(tuple(extents[a:b]), DTYPES[DTYPE_NAMES[code]].numpy, body, offset)
-            for code, offset, a, b in rows
-        ]
+        columns, body, dtypes = self._columns(frame), self._file.body(frame), [*DTYPES.values()]
+        rows = zip(columns["dtype"], columns["offset"], lists(columns, "shape"), strict=True)
+        return [np.ndarray(shape, dtypes[n].numpy, body, offset) for n, offset, shape in rows]
 
     def tensor(self, number: int) -> Array:
         """A stored array, read-only, on the mapping; TraceFormatError if it is not there."""
@@ -222,41 +226,34 @@ class Trace:
 
     @cached_property
     def _chunks(self) -> list[_Chunk]:
-        chunks: list[_Chunk] = []
-        rows = end = 0
+        chunks = [_Chunk(0, range(0), {}, {})]
 
         def chunk(frame: Frame) -> _Chunk:
-            columns, first = self._read("ops")(frame), whole(frame.head["first"])
-            if first < end:
+            columns, first, before = self._columns(frame), whole(frame.head["first"]), chunks[-1]
+            if first < before.first + len(before.rows):
                 raise TraceFormatError(f"its first row {first} is in a chunk before")
-            place = columns["schema"], columns["param"]
-            blocks = read_blocks(frame, self._file.body(frame), self.schemas, *place)
-            return _Chunk(first, rows, columns, blocks)
+            schema, param, start = columns["schema"], columns["param"], before.rows.stop
+            blocks = read_blocks(frame, self._file.body(frame), self.schemas, schema, param)
+            return _Chunk(first, range(start, start + len(schema)), columns, blocks)
 
         for found in self._file.each("ops", chunk):
             chunks.append(found)
-            n = len(found.columns["cmd"])
-            rows, end = rows + n, found.first + n
-        return chunks
+        return chunks[1:]
 
     def _counted(self, recorded: Array) -> Array:
         """Rows as recorded -> as counted here: those of damaged chunks, and "none", are -1."""
         rows = recorded.astype(np.int64)
-        chunks = [c for c in self._chunks if len(c.columns["cmd"])]
+        chunks = [(c.first, c.rows.start, len(c.rows)) for c in self._chunks if c.rows]
         if not chunks:
             return np.full(len(rows), -1)
-        firsts, bases = np.array([(c.first, c.base) for c in chunks]).T
-        sizes = np.array([len(c.columns["cmd"]) for c in chunks])
+        firsts, bases, sizes = np.array(chunks).T
         at = np.searchsorted(firsts, rows, side="right") - 1
         offset = rows - firsts[at]
         return np.where((at >= 0) & (offset < sizes[at]), bases[at] + offset, -1)
 
     @cached_property
     def op_columns(self) -> SimpleNamespace:
-        """Columns t_start, t_end, component, name, kind (rank), slot, cmd, nbytes, schema, param.
-
-        The rows that op i waited for are dep[dep_ptr[i]:dep_ptr[i + 1]].
-        """
+        """Columns t_start … param of ``LOGS``, kind (rank), and dep: a list of rows waited for."""
         columns = join_columns("ops", [chunk.columns for chunk in self._chunks])
         n, counts = len(columns["cmd"]), np.diff(columns["dep_ptr"])
         owner, dep = np.repeat(np.arange(n), counts), self._counted(columns["dep"])
@@ -270,42 +267,55 @@ class Trace:
         return SimpleNamespace(**columns)
 
     @cached_property
-    def order(self) -> npt.NDArray[np.intp]:
+    def order(self) -> Array:
         """The row at each canonical position."""
         return canonical_order(self.op_columns.t_start, self.op_columns.kind)
 
     @cached_property
-    def position(self) -> npt.NDArray[np.intp]:
+    def position(self) -> Array:
         """The canonical position of each row."""
         position = np.empty_like(self.order)
         position[self.order] = np.arange(len(position))
         return position
 
     @cached_property
-    def ops(self) -> Records:
-        """All ops in canonical order."""
-        return Records(self)
+    def ops(self) -> Lazy[OpRecord]:
+        """All ops in canonical order; their dependency_ids are positions."""
+        return Lazy(len(self.order), partial(self._record, None))
 
     @cached_property
-    def executable_positions(self) -> npt.NDArray[np.intp]:
+    def executable_positions(self) -> Array:
         """The canonical positions of ``executable``."""
         return np.flatnonzero(self.op_columns.kind[self.order] < KIND_RANK["unknown"])
 
     @cached_property
-    def executable(self) -> Records:
-        """What the executor runs: all but TileTokens and unknown kinds, in canonical order."""
-        return Records(self, self.executable_positions)
+    def executable(self) -> Lazy[OpRecord]:
+        """What the executor runs: all but TileTokens and unknown kinds, in canonical order.
+
+        Their dependency_ids index this sequence; those on ops that it leaves out are not listed.
+        """
+        mine = self.executable_positions
+        return Lazy(len(mine), partial(self._record, mine))
+
+    def _record(self, mine: Array | None, index: int) -> OpRecord:
+        """The op at ``index`` of the positions ``mine`` (None: of all)."""
+        columns = self.op_columns
+        row = int(self.order[index if mine is None else mine[index]])
+        held = np.sort(self.position[self.deps(row)])
+        if mine is not None and len(held):
+            places = np.searchsorted(mine, held)
+            held = places[mine[np.minimum(places, len(mine) - 1)] == held]
+        schema = self.schemas[int(columns.schema[row])]
+        kind = schema.kind if schema is not None else "unknown"
+        node, name = self.node_ids[columns.component[row]], self.strings[int(columns.name[row])]
+        times = float(columns.t_start[row]), float(columns.t_end[row])
+        return OpRecord(*times, node, kind, name, self.params(row), held.tolist())
 
     def params(self, row: int) -> dict[str, Any]:
-        """The params of the op in ``row``, as they were recorded."""
-        columns = self.op_columns
-        chunk = self._chunks[bisect_right(self._bases, row) - 1]
-        at = int(columns.schema[row]), int(columns.param[row])
-        return decode(chunk.blocks, *at, self.strings.get, self._tensors.get)
-
-    @cached_property
-    def _bases(self) -> list[int]:
-        return [chunk.base for chunk in self._chunks]
+        """The params of the op in ``row``, as they were recorded; {} if their schema is lost."""
+        chunk = self._chunks[bisect_right(self._chunks, row, key=lambda c: c.rows.start) - 1]
+        block = chunk.blocks.get(int(self.op_columns.schema[row]))
+        return decode(block, int(self.op_columns.param[row]), self._leaves) if block else {}
 
     def param_blocks(self) -> Iterator[ParamBlock]:
         """The params of all ops as columns: a block a chunk and schema."""
@@ -314,41 +324,25 @@ class Trace:
             for number, (schema, values) in chunk.blocks.items():
                 rows = np.flatnonzero(numbers == number)
                 picked = values[param[rows]] if schema.leaves else np.empty(len(rows), "u1")
-                yield ParamBlock(schema, picked, chunk.base + rows)
+                yield ParamBlock(schema, picked, chunk.rows.start + rows)
 
     def deps(self, row: int) -> Array:
         """The rows that the op in ``row`` waited for."""
         columns = self.op_columns
-        found: Array = columns.dep[columns.dep_ptr[row] : columns.dep_ptr[row + 1]]
-        return found
+        return np.asarray(columns.dep[columns.dep_ptr[row] : columns.dep_ptr[row + 1]])
 
     # -- what else happened -----------------------------------------------------
 
-    def _rows_with(self, tag: str, keys: Array, key: int) -> list[int]:
-        """The rows of a log whose key is ``key``."""
-        if tag not in self._sorted:
-            order = np.argsort(keys, kind="stable")
-            self._sorted[tag] = order, keys[order].astype(np.int64)
-        order, ordered = self._sorted[tag]
-        low, high = np.searchsorted(ordered, (key, key + 1))
-        rows: list[int] = order[low:high].tolist()
-        return rows
-
     @cached_property
     def transfers(self) -> SimpleNamespace:
-        """Columns cmd, row (-1: no op's), path (of ``paths``), t0, nbytes, bursts.
-
-        The starts of transfer i are start[start_ptr[i]:start_ptr[i + 1]].
-        """
+        """Columns cmd, row (-1: no op's), path (of ``paths``), t0, nbytes, bursts, list start."""
         return self._log("transfers")
 
     def transfers_of(self, row: int) -> list[Transfer]:
         """The transactions of the op in ``row``, but for those whose path is lost."""
-        rows = self._rows_with("transfers", self.transfers.row, row)
-        told = self._told("transfers", self.transfers, rows)
         return [
             (tuple(self.node_ids[node] for node in path), *rest)
-            for _, _, path, *rest in told
+            for _, _, path, *rest in self._told_of("transfers", "row", row)
             if path and len(rest[-1]) >= len(path) - 1
         ]
 
@@ -359,8 +353,7 @@ class Trace:
 
     def waits_of(self, row: int) -> list[Wait]:
         """The waits of the op in ``row``; the holder is a row, or -1."""
-        rows = self._rows_with("waits", self.waits.row, row)
-        return [tuple(wait) for _, _, *wait in self._told("waits", self.waits, rows)]
+        return [tuple(wait) for _, _, *wait in self._told_of("waits", "row", row)]
 
     @cached_property
     def commands(self) -> SimpleNamespace:
@@ -369,8 +362,7 @@ class Trace:
 
     def command(self, cmd: int) -> Command | None:
         """The tl call of that number; None if it was not recorded."""
-        rows = self._rows_with("commands", self.commands.cmd, cmd)
-        for row in self._told("commands", self.commands, rows[:1]):
+        for row in self._told_of("commands", "cmd", cmd):
             number, pe, launch, call, *site, awaits, t_issue, t_resume = row
             return Command(number, pe, launch, call, Site(*site), awaits, t_issue, t_resume)
         return None
@@ -378,59 +370,50 @@ class Trace:
     @cached_property
     def launches(self) -> list[Launch]:
         """All launches that ended."""
-        log = self._log("launches")
-        told = self._told("launches", log, range(len(log.launch)))
+        told = self._told("launches", self._log("launches"))
         return [Launch(n, name, tuple(pes), *times) for n, name, pes, *times in told]
 
     @cached_property
     def texts(self) -> list[Text]:
         """What was printed, asserted or warned of, as it happened."""
-        log = self._log("text")
-        return [Text(*row) for row in self._told("text", log, range(len(log.t)))]
+        return [Text(*row) for row in self._told("text", self._log("text"))]
 
     @cached_property
     def alloc_columns(self) -> SimpleNamespace:
-        """Columns tensor, dtype (of DTYPES), space (of the list ``spaces``), addr, va, nbytes,
-        owner, origin0.., shape0.., rank, cmd, index.
-        """
-        spaces: dict[str, int] = {}
+        """The columns of ``LOGS``: dtype is of DTYPES, space of the list ``spaces`` beside them."""
+        return SimpleNamespace(**vars(self._log("alloc")), spaces=self._spaces)
 
-        def read(frame: Frame) -> Columns:
-            columns = dict(self._read("alloc")(frame))
-            mine = np.array([spaces.setdefault(str(s), len(spaces)) for s in frame.head["spaces"]])
-            if len(columns["rank"]) and int(columns["rank"].max()) > 3:
-                raise TraceFormatError("a shard has more than 3 axes")
-            columns["space"] = mine[columns["space"]].astype(np.uint32)
-            return columns
-
-        columns = join_columns("alloc", list(self._file.each("alloc", read)))
-        return SimpleNamespace(**columns, spaces=list(spaces))
+    @cached_property
+    def _spaces(self) -> list[str]:
+        """The kinds of memory: every alloc frame names those so far."""
+        named = self._file.each("alloc", lambda f: [*map(str, f.head["spaces"])], body=False)
+        return max(named, key=len, default=[])
 
     @cached_property
     def allocs(self) -> list[Shard]:
         """All shards, replicas and scratch handles, in the order of their making."""
-        log, shards = self.alloc_columns, []
-        for row in self._told("alloc", log, range(len(log.cmd))):
+        shards = []
+        for row in self._told("alloc", self.alloc_columns):
             tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
             boxes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
             shards.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *boxes, cmd, index))
         return shards
 
     @cached_property
-    def expects(self) -> list[Expect]:
+    def expects(self) -> list[Expectation]:
         """The references, in the order in which they were given."""
         return list(self._file.each("expect", self._read_expect))
 
-    def _read_expect(self, frame: Frame) -> Expect:
+    def _read_expect(self, frame: Frame) -> Expectation:
         head = frame.head
-        if DTYPES.get(head["dtype"]) is None or not isinstance(head["name"], str):
+        if head["dtype"] not in DTYPES or not isinstance(head["name"], str):
             raise TraceFormatError("its name or dtype is none")
-        numbers = {name: whole(head[name]) for name in ("shard", "addr", "after")}
-        box = {name: tuple(map(whole, head[name])) for name in ("origin", "shape")}
-        tolerance = Tolerance(*map(float, head["tolerance"]))
-        array, texts = self.tensor(whole(head["tensor"])), (head["name"], str(head["space"]))
-        row = {"array": array, "tolerance": tolerance, "dtype": head["dtype"], **numbers, **box}
-        return Expect(*texts, **row)
+        addr, number, after, shard = map(
+            whole, (head["addr"], head["tensor"], head["after"], head["shard"])
+        )
+        what = self.tensor(number), head["dtype"], Tolerance(*map(float, head["tolerance"])), after
+        of = head["name"], shard, tuple(map(whole, head["origin"]))
+        return Expectation(str(head["space"]), addr, *what, *of)
 
     @cached_property
     def sources(self) -> dict[str, Source]:
@@ -445,8 +428,8 @@ class Trace:
     @cached_property
     def verify_report(self) -> dict[str, Any] | None:
         """Phase 2's verdict as it was recorded; None if it did not run."""
-        found = [r for r in self._file.each("verify", lambda frame: frame.head["results"]) if r]
-        return found[-1] if found and isinstance(found[-1], dict) else None
+        results = self._file.each("verify", lambda frame: frame.head["results"])
+        return [None, *(found for found in results if isinstance(found, dict))][-1]
 
     @cached_property
     def end_ns(self) -> float:

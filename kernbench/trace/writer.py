@@ -16,26 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench import __version__
 from kernbench.common.dtypes import Tolerance, name_of, nbytes_of
-from kernbench.common.messages import WAIT_REASONS, Transfer, Wait
+from kernbench.common.messages import WAIT_REASONS, Transfer
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.sim_engine.event_log import Shard, Site
+from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
+from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import OpRecord, Params
 from kernbench.trace.params import ParamsEncoder, TensorId
-from kernbench.trace.schema import (
-    DTYPE_NAMES,
-    LOGS,
-    MAGIC,
-    NONE,
-    VERSION,
-    Body,
-    pack,
-    pack_frame,
-    plain,
-)
+from kernbench.trace.schema import FIXED, LOGS, MAGIC, NONE, VERSION, Body, pack, pack_frame, plain
 
 if TYPE_CHECKING:
     from kernbench.topology.graph import TopologyGraph
@@ -44,33 +34,25 @@ CHUNK_ROWS = 8192
 QUIET_ROWS, QUIET_NS = 256, 10_000.0  # a smaller chunk, once that much simulated time has passed
 TENSOR_FRAME_BYTES = 1 << 20
 REMEMBERED = 1 << 16  # strings of params and digests of tensors; more would grow with the run
-_MAX_FRAME_BYTES = (1 << 32) - 1  # of a msgpack bin
 
-_REASONS = {reason: code for code, reason in enumerate(WAIT_REASONS)}
-_DTYPES = {name: code for code, name in enumerate(DTYPE_NAMES)}
+_REASONS = frozenset(WAIT_REASONS)
 _BUFFERED = ("alloc", "commands", "ops", "transfers", "waits", "launches", "text")
 _NO_TENSOR = TensorId(NONE)
 
-Frame: TypeAlias = tuple[str, dict[str, Any], bytes]
+Frame: TypeAlias = tuple[str, dict[str, Any], bytes | bytearray]
 
 
-class _Table:
-    """A table that grows by frames: its size, and the entries that no frame holds yet."""
+class _Table(list[Any]):
+    """A table that grows by frames: the entries that no frame holds yet; ``first`` numbers them."""
 
-    def __init__(self) -> None:
-        self.size = 0
-        self._fresh: list[Any] = []
+    first = 0
 
-    def add(self, entry: Any) -> int:
-        """The number of a new entry."""
-        self._fresh.append(entry)
-        self.size += 1
-        return self.size - 1
-
-    def take(self) -> tuple[int, list[Any]]:
-        """The first entry that no frame holds yet, and all of them: the caller writes them."""
-        taken, self._fresh = self._fresh, []
-        return self.size - len(taken), taken
+    def take(self) -> tuple[dict[str, int], list[Any]]:
+        """The head of a frame for all entries, and these: the caller writes it."""
+        head, taken = {"first": self.first}, self.copy()
+        self.first += len(self)
+        self.clear()
+        return head, taken
 
 
 class _Numbers(dict[Any, int]):
@@ -81,15 +63,14 @@ class _Numbers(dict[Any, int]):
         self._table = table
 
     def __missing__(self, key: Any) -> int:
-        self[key] = number = self._table.add(key)
+        self[key] = number = self._table.first + len(self._table)
+        self._table.append(key)
         return number
 
 
 def _nbytes(params: Params) -> int:
     """What an op moves or makes: nbytes, out_nbytes or the size of its output; 0 if unknown."""
-    found = params.get("nbytes")
-    if found is None:
-        found = params.get("out_nbytes")
+    found = params.get("nbytes", params.get("out_nbytes"))
     if isinstance(found, int):
         return found if 0 <= found < 1 << 63 else 0
     try:
@@ -113,8 +94,7 @@ class TraceWriter:
             self._file = open(self._partial, "wb", buffering=0)  # noqa: SIM115
         except OSError as error:
             raise KernbenchError(
-                f"cannot write trace {self.path}: {error.strerror}; name a file in a directory "
-                "that exists and may be written"
+                f"cannot write trace {self.path}: {error.strerror}; name one that may be written"
             ) from None
         self._offset = 0
         self._began, self._data = False, True
@@ -124,23 +104,19 @@ class TraceWriter:
         self._digests: dict[Any, TensorId] = {}
         # names are kept for good (node ids come first), texts forgotten when they are too many
         self._names, self._values = _Numbers(self._texts), _Numbers(self._texts)
-        self._tables: dict[str, dict[Any, int]] = {
-            "node": self._names,
-            "string": self._names,
-            "text": self._values,
-            "path": _Numbers(self._paths),
-            "space": _Numbers(_Table()),
-            "reason": _REASONS,
-            "dtype": _DTYPES,
+        self._tables: dict[str, Mapping[Any, int]] = {
+            **{"node": self._names, "string": self._names, "text": self._values},
+            **{"path": _Numbers(self._paths), "space": _Numbers(_Table())},
+            **{kind: {value: n for n, value in enumerate(FIXED[kind])} for kind in FIXED},
         }
         self._params = ParamsEncoder(self._values, self._tensor)
         self._counts = dict.fromkeys(_BUFFERED, 0)
-        self._expects: list[Frame] = []
         self._empty()
 
     def _empty(self) -> None:
         """Buffer nothing. A row of ops has its waits and transfers, so many in all."""
         self._rows: dict[str, list[tuple[Any, ...]]] = {tag: [] for tag in _BUFFERED}
+        self._expects: list[Frame] = []
         self._waits = self._transfers = 0
 
     # -- the life of a file ------------------------------------------------------------
@@ -148,10 +124,9 @@ class TraceWriter:
     def begin(self, header: Mapping[str, Any], graph: TopologyGraph | None) -> None:
         """Write the first frame (``header`` holds bench, arguments, seed, data …) and the machine.
 
-        With ``data`` false no array is stored. KernbenchError if events came before; without it the
-        file begins with nothing.
+        With ``data`` false no array is stored. KernbenchError if events came before.
         """
-        if self._began or self._texts.size or any(self._rows.values()):
+        if self._began or any(self._rows.values()):
             raise KernbenchError("the trace has begun already; call begin once, before all events")
         self._data = bool(header.get("data", True))
         self._write_first(header, graph.hash if graph is not None else "")
@@ -159,12 +134,12 @@ class TraceWriter:
             return
         for node in graph.nodes:
             _ = self._names[node]
-        body = Body(self._tables)
-        machine = [[getattr(n, f) for n in graph.nodes.values()] for f in LOGS["nodes"]]
-        links = [[getattr(e, f) for e in graph.edges] for f in LOGS["edges"]]
-        head = {"nodes": body.add_log("nodes", machine), "edges": body.add_log("edges", links)}
+        body, head = Body(), dict[str, Any]()
+        for log, things in (("nodes", list(graph.nodes.values())), ("edges", graph.edges)):
+            columns = [[getattr(thing, name) for thing in things] for name in LOGS[log]]
+            head[log] = body.add_log(log, columns, self._tables)
         self._write_strings()
-        self._write_deflated("topology", head | {"spec": plain(graph.spec)}, body.bytes())
+        self._write_deflated("topology", head | {"spec": plain(graph.spec)}, body)
 
     def _write_first(self, header: Mapping[str, Any], topology_hash: str) -> None:
         self._began = True
@@ -173,9 +148,9 @@ class TraceWriter:
 
     def verify(self, report: Any) -> None:
         """Phase 2's verdict: a VerifyReport, or a map of what the reader shall give back."""
+        self._flush()
         results = plain(report)
         results.setdefault("ok", bool(getattr(report, "ok", False)))
-        self._flush()
         self._write(("verify", {"results": results}, b""))
 
     def end(self, end_ns: float, error: str | None = None) -> None:
@@ -190,13 +165,11 @@ class TraceWriter:
         if self._file.closed:
             return
         self._flush()
-        self._write()
         try:
             self._file.close()
             os.replace(self._partial, self.path)
         except OSError as error:
-            reason = f"{self.path}: {error.strerror}; the trace is {self._partial}"
-            self.error = self.error or reason
+            self.error = self.error or f"{self.path}: {error.strerror}; it is {self._partial}"
 
     def abandon(self) -> None:
         """Leave no file: nothing ran."""
@@ -211,17 +184,9 @@ class TraceWriter:
         self._add("commands", rest[-1], (cmd, pe, launch, call, *site, *rest))
 
     def op(
-        self,
-        row: int,
-        record: OpRecord,
-        cmd: int,
-        slot: int,
-        waits: list[Wait],
-        transfers: list[Transfer],
+        self, row: int, record: OpRecord, cmd: int, slot: int, waits: Waits, transfers: Transfers
     ) -> None:
         """A row of ``ops``, with its waits and transfers; its snapshots are stored as they are."""
-        if self.error is not None:
-            return
         params = record.params
         for name in ("snapshot", "input_snapshots"):
             if name in params:
@@ -259,17 +224,15 @@ class TraceWriter:
         self._add("alloc", self._now, (*place, *box, s.cmd, min(len(s.shape), 3), s.index))
 
     def expect(
-        self, name: str, shard: Shard, array: npt.NDArray[Any], tolerance: Tolerance, after: int
+        self, name: str, shard: Shard, array: Array, tolerance: Tolerance, after: int
     ) -> None:
         """An ``expect`` frame; its array is stored as a tensor."""
-        if self.error is not None or not self._data:
+        if not self._data:
             return
-        head = {
-            **{"name": name, "shard": shard.index, "space": shard.space, "addr": shard.addr},
-            **{"dtype": shard.dtype, "tensor": self._tensor(array), "after": after},
-            "tolerance": (tolerance.rtol, tolerance.atol),
-            **{"origin": shard.origin, "shape": shard.shape},
-        }
+        s, bounds = shard, (tolerance.rtol, tolerance.atol)
+        head = {"name": name, "shard": s.index, "space": s.space, "addr": s.addr, "dtype": s.dtype}
+        head |= {"tensor": self._tensor(array), "after": after, "tolerance": bounds}
+        head |= {"origin": s.origin, "shape": s.shape}
         self._expects.append(("expect", head, b""))
 
     def text(self, t: float, *row: Any) -> None:
@@ -287,27 +250,25 @@ class TraceWriter:
         rows.append(row)
         self._passed(t, len(rows))
 
-    def _tensor(self, array: npt.NDArray[Any]) -> TensorId:
+    def _tensor(self, array: Array) -> TensorId:
         """The number of an array's content, NONE if it is not to be stored."""
         try:
             dtype = name_of(array.dtype)
         except UsageError:
-            return _NO_TENSOR  # no element type of the machine: not its data
-        if not self._data:
+            dtype = ""  # no element type of the machine: not its data
+        if not (dtype and self._data):
             return _NO_TENSOR
         data = array.tobytes()
         digest = hashlib.sha256(data).digest()
         key = (digest, dtype, array.shape)
-        found = self._digests.get(key)
-        if found is not None:
-            return found
+        if key in self._digests:
+            return self._digests[key]
         if len(self._digests) >= REMEMBERED:
             del self._digests[next(iter(self._digests))]
         if self._tensor_bytes and self._tensor_bytes + len(data) > TENSOR_FRAME_BYTES:
             self._write_tensors()
-        self._digests[key] = number = TensorId(
-            self._tensors.add((dtype, array.shape, digest, data))
-        )
+        self._digests[key] = number = TensorId(self._tensors.first + len(self._tensors))
+        self._tensors.append((dtype, array.shape, data, np.frombuffer(digest, "<u8").tolist()))
         self._tensor_bytes += len(data)
         return number
 
@@ -324,10 +285,8 @@ class TraceWriter:
         """Write all buffered rows, after the strings, tensors and paths that they refer to."""
         self._flushed_at = self._now
         logs, expects = self._rows, self._expects
-        self._expects = []
         self._empty()
         if self.error is not None:
-            self._texts.take(), self._paths.take(), self._tensors.take()
             return
         columns = {tag: list(zip(*rows, strict=True)) for tag, rows in logs.items() if rows}
         if "ops" in columns:
@@ -338,22 +297,17 @@ class TraceWriter:
             if any(waits):
                 columns["waits"] = [cmds, numbers, waits]
         frames = [self._log_frame(tag, columns[tag]) for tag in _BUFFERED if tag in columns]
-        first, paths = self._paths.take()
+        head, paths = self._paths.take()
         if paths:
-            body = Body(self._tables)
-            head = body.add_log("paths", [paths]) | {"first": first}
-            frames.insert(0, ("paths", head, body.bytes()))
+            frames.insert(0, self._frame("paths", [paths], head, Body()))
         self._write_strings()
         self._write_tensors()
-        for frame in frames:
-            self._write(frame)
-        if expects:
-            self._write(*expects)
+        self._write(*frames, *expects)
         if len(self._values) > REMEMBERED:
             self._values.clear()
 
     def _log_frame(self, tag: str, columns: list[Any]) -> Frame:
-        body, extra = Body(self._tables), dict[str, Any]()
+        body, extra = Body(), dict[str, Any]()
         if tag == "ops":
             starts, ends, nodes, kinds, names, params, slots, after, cmds, *_ = columns
             schema, place, extra = self._params.add(kinds, names, params, body)
@@ -366,31 +320,28 @@ class TraceWriter:
             columns = owners + list(zip(*chain.from_iterable(columns[2]), strict=True))
             if tag == "waits":
                 columns[-1] = np.bitwise_and(columns[-1], NONE)
-        head = body.add_log(tag, columns) | extra
-        if tag == "alloc":
-            head["spaces"] = list(self._tables["space"])
+        elif tag == "alloc":
+            extra["spaces"] = list(dict.fromkeys([*self._tables["space"], *columns[2]]))
         self._counts[tag] += len(columns[0])
-        return tag, head, body.bytes()
+        return self._frame(tag, columns, extra, body)
 
-    # -- frames ------------------------------------------------------------
+    def _frame(self, tag: str, columns: list[Any], extra: dict[str, Any], body: Body) -> Frame:
+        return tag, body.add_log(tag, columns, self._tables) | extra, body
 
     def _write_strings(self) -> None:
-        first, texts = self._texts.take()
+        head, texts = self._texts.take()
         if texts:
-            self._write_deflated("strings", {"first": first, "n": len(texts)}, pack(texts))
+            self._write_deflated("strings", head | {"n": len(texts)}, pack(texts))
 
     def _write_tensors(self) -> None:
         self._tensor_bytes = 0
-        first, tensors = self._tensors.take()
+        head, tensors = self._tensors.take()
         if tensors:
-            body = Body(self._tables)
-            dtypes, shapes, digests, data = zip(*tensors, strict=True)
-            offsets = [body.add(np.frombuffer(piece, np.uint8)) for piece in data]
-            shas = [np.frombuffer(digest, "<u8").tolist() for digest in digests]
-            head = body.add_log("tensors", [dtypes, shapes, offsets, shas]) | {"first": first}
-            self._write(("tensors", head, body.bytes()))
+            body, (dtypes, shapes, data, shas) = Body(), zip(*tensors, strict=True)
+            columns = [dtypes, shapes, list(map(body.add, data)), shas]
+            self._write(self._frame("tensors", columns, head, body))
 
-    def _write_deflated(self, tag: str, head: dict[str, Any], raw: bytes) -> None:
+    def _write_deflated(self, tag: str, head: dict[str, Any], raw: bytes | bytearray) -> None:
         self._write((tag, head | {"raw": len(raw)}, zlib.compress(raw, 6)))
 
     def _write(self, *frames: Frame) -> None:
@@ -402,9 +353,6 @@ class TraceWriter:
         end, pieces = self._offset, list[bytes]()
         try:
             for tag, head, body in frames:
-                if len(body) > _MAX_FRAME_BYTES:
-                    reason = f"a {tag} frame of {len(body)} bytes is over the 4 GiB of a frame"
-                    raise OSError(0, reason)
                 pieces.append(pack_frame(tag, head, body, end))
                 end += len(pieces[-1])
             data = memoryview(b"".join(pieces))
@@ -412,10 +360,11 @@ class TraceWriter:
             while data:
                 data = data[self._file.write(data) :]
             self._offset = end
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", "a frame of over 4 GiB")
             self.error = (
                 f"recording to {self.path} stopped at {self._offset} bytes, {self._now:.0f} ns: "
-                f"{error.strerror}; free some space or choose another place, and run again"
+                f"{reason}; free some space or choose another place, and run again"
             )
             with contextlib.suppress(OSError):
                 self._file.truncate(self._offset)

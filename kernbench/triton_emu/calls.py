@@ -1,8 +1,6 @@
 """What passes between a kernel and its runner: what a PE_CPU lends, and one tl call on its way."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,10 +22,8 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class KernelContext:
-    """What a PE_CPU (``node``) lends to the kernel that the launch ``msg`` runs on it.
-
-    ``translate(va, nbytes, past_end)`` gives the pieces of a range, ``describe(addr)`` the nearest
-    allocation.
+    """What a PE_CPU lends to a kernel: ``translate(va, nbytes, past_end)`` gives the pieces of a
+    range, ``describe(addr)`` the nearest allocation.
     """
 
     env: Any
@@ -38,9 +34,12 @@ class KernelContext:
     events: Recorder | None
     sites: CallSites
     commands: Iterator[int]
+    warnings: list[str]
     dispatch: Callable[[MsgBase], Any]
     translate: Callable[[int, int, bool], Sequence[Piece]]
     describe: Callable[[int], str]
+    scratch_bytes: int
+    peers: Mapping[str, str]
 
 
 @dataclass(slots=True, eq=False)
@@ -52,10 +51,11 @@ class Call:
     site: Site
     messages: list[MsgBase] = field(default_factory=list)
     blocking: bool = True
-    waits_for: Call | None = None
+    waits_for: "Call | None" = None
     on_issue: Callable[[Any], None] = lambda _: None
     on_done: Callable[[Any], None] = lambda _: None
     processes: list[Any] = field(default_factory=list)
+    link: tuple[str, str] | None = None  # direction, and the pe_cpu of the neighbour
     last: MsgBase | None = None
     error: Exception | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Scalar: TypeAlias = "int | float | np.number[Any] | np.bool_"
 SCALARS = (int, float, np.number, np.bool_)
 Operand: TypeAlias = "TensorHandle | Scalar"
+Out: TypeAlias = "TensorHandle | None"
+Shape: TypeAlias = Sequence[int]
+_ARITHMETIC = ("add", "sub", "mul", "div")
 
 
 def _operator(op: str, swapped: bool = False) -> Callable[..., TensorHandle]:
@@ -37,8 +40,8 @@ def _operator(op: str, swapped: bool = False) -> Callable[..., TensorHandle]:
 class TensorHandle:
     """A tensor of known place, shape and dtype. Its data are the bytes there, ready or pending.
 
-    Row-major in its ``region``, or the transpose of that where ``transposed``. ``call`` is the
-    latest to fill it, ``scope`` that of its scratch; a view leaves both to its ``base``.
+    Row-major in ``region``, or the transpose of that. ``call`` is the latest to fill it, ``scope``
+    that of its scratch; a view leaves both to its ``base``.
     """
 
     tl: Issuer
@@ -67,11 +70,6 @@ class TensorHandle:
     def dtype(self) -> str:
         """Our dtype name."""
         return self.region.dtype
-
-    @property
-    def space(self) -> str:
-        """The memory that it lies in: "tcm" or "hbm"."""
-        return self.region.space
 
     @property
     def addr(self) -> int:
@@ -122,28 +120,17 @@ class TensorHandle:
     def __int__(self) -> int:
         return int(self.data.item())
 
-    __neg__ = _operator("neg")
-    __abs__ = _operator("abs")
-    __add__ = _operator("add")
-    __radd__ = _operator("add", swapped=True)
-    __sub__ = _operator("sub")
-    __rsub__ = _operator("sub", swapped=True)
-    __mul__ = _operator("mul")
-    __rmul__ = _operator("mul", swapped=True)
-    __truediv__ = _operator("div")
-    __rtruediv__ = _operator("div", swapped=True)
+    __neg__, __abs__ = _operator("neg"), _operator("abs")
+    __add__, __sub__, __mul__, __truediv__ = map(_operator, _ARITHMETIC)
+    __radd__, __rsub__, __rmul__, __rtruediv__ = (_operator(op, True) for op in _ARITHMETIC)
     __matmul__ = _operator("dot")
-    __lt__ = _operator("lt")
-    __le__ = _operator("le")
-    __gt__ = _operator("gt")
-    __ge__ = _operator("ge")
-    __eq__ = _operator("eq")  # type: ignore[assignment]
-    __ne__ = _operator("ne")  # type: ignore[assignment]
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
+    __eq__, __ne__ = _operator("eq"), _operator("ne")  # type: ignore[assignment]
     __hash__ = object.__hash__  # == makes a tensor; identity stays the key of sets and dicts
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "pending"
-        return f"<{self.id} {self.dtype}{list(self.shape)} in {self.space}, {state}>"
+        return f"<{self.id} {self.dtype}{list(self.shape)} in {self.region.space}, {state}>"
 
 
 class CompletionHandle(TensorHandle):

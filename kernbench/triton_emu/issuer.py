@@ -3,10 +3,9 @@
 A call that takes time switches to the runner's greenlet; the kernel stays a plain function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import greenlet
@@ -24,7 +23,7 @@ from kernbench.errors import (
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.triton_emu.calls import Call, KernelContext, Piece, overlap
-from kernbench.triton_emu.handles import TensorHandle
+from kernbench.triton_emu.handles import Out, Shape, TensorHandle
 
 _ALIGN = 64
 H = TypeVar("H", bound=TensorHandle)
@@ -34,12 +33,9 @@ class Issuer:
     """What every tl call of one kernel on one PE needs; scratch is a bump allocator in its TCM."""
 
     def __init__(self, ctx: KernelContext, store: MemoryStore) -> None:
-        self._ctx = ctx
-        self._store = store
-        node = ctx.node
+        self._ctx, self._store, node = ctx, store, ctx.node
         self._scratch = PhysAddr.pe_tcm_addr(node.sip, node.cube, node.pe, 0).encode()
-        self._scratch_bytes = ctx.spec.tcm.size_kib * 1024
-        self._scratch_end = self._scratch + self._scratch_bytes
+        self._scratch_end = self._scratch + ctx.scratch_bytes
         self._handles = 0
         self._scopes: list[object] = [None]
 
@@ -53,8 +49,6 @@ class Issuer:
         finally:
             self._scopes.pop()
             self._scratch = start
-
-    # -- calls
 
     def _new_call(self, name: str, blocking: bool = True) -> Call:
         return Call(name, next(self._ctx.commands), self._ctx.sites.here(), blocking=blocking)
@@ -83,52 +77,43 @@ class Issuer:
         """Raise what is wrong with memory; where that is to be a warning, record it and go on."""
         if self._store.fill is None:
             raise error
-        where = f"{self._ctx.node.id}: {call.site.file}:{call.site.line}"
-        self._text(call, "warning", f"{where}: {error}")
+        text = f"{self._ctx.node.id}: {call.site.file}:{call.site.line}: {error}"
+        self._ctx.warnings.append(text)
+        self._text(call, "warning", text)
 
     def _text(self, call: Call, level: str, message: str) -> None:
         if self._ctx.events is not None:
             self._ctx.events.text(self._ctx.env.now, call.cmd, level, message)
-
-    # -- handles and scratch
 
     def _handle(self, kind: type[H], region: Region, call: Call) -> H:
         self._handles += 1
         name = f"h{self._ctx.msg.launch}.{self._handles}"
         return kind(self, name, region, call.site, call)
 
-    def _allocate(self, call: Call, shape: Sequence[int], dtype: str) -> TensorHandle:
-        extents = _extents(call.name, shape)
-        nbytes = nbytes_of(extents, dtype)
-        left = self._scratch_end - self._scratch
-        if nbytes > left:
+    def _allocate(self, call: Call, shape: Shape, dtype: str) -> TensorHandle:
+        r = _checked(call, "tcm", self._scratch, shape, dtype)
+        left, size = self._scratch_end - self._scratch, self._ctx.scratch_bytes
+        if r.nbytes > left:
             raise TcmOverflowError(
-                f"{call.name} needs {nbytes} bytes of scratch for {dtype}{list(extents)}, but "
-                f"{left} of {self._scratch_bytes} are left: use smaller tiles, out= or tl.scope()"
+                f"{call.name} needs {r.nbytes} bytes of scratch for {dtype}{list(r.shape)}, but "
+                f"{left} of {size} are left: use smaller tiles, out= or tl.scope()"
             )
-        region = Region("tcm", self._scratch, extents, dtype, nbytes)
-        self._scratch += -(-nbytes // _ALIGN) * _ALIGN
-        handle = self._handle(TensorHandle, region, call)
+        self._scratch += -(-r.nbytes // _ALIGN) * _ALIGN
+        handle = self._handle(TensorHandle, r, call)
         handle.scope = self._scopes[-1]
         if self._ctx.events is not None:
-            place = ("tcm", region.addr, 0, nbytes, self._ctx.node.id)
-            box = ((0,) * len(extents), extents)
-            self._ctx.events.alloc(Shard(handle.id, dtype, *place, *box, call.cmd))
+            place, origin = ("tcm", r.addr, 0, r.nbytes, self._ctx.node.id), (0,) * len(r.shape)
+            self._ctx.events.alloc(Shard(handle.id, dtype, *place, origin, r.shape, call.cmd))
         return handle
 
     def _output(
-        self,
-        call: Call,
-        shape: tuple[int, ...],
-        dtype: str,
-        out: TensorHandle | None,
-        exact: bool = False,
+        self, call: Call, shape: tuple[int, ...], dtype: str, out: Out, exact: bool = False
     ) -> TensorHandle:
         """Fresh scratch for a result, or ``out`` if it can take it; ``exact``: as this dtype."""
         if out is None:
             return self._allocate(call, shape, dtype)
-        wanted = ("tcm", shape, dtype if exact else out.dtype, False)
-        if (self._live(out, call.name).space, out.shape, out.dtype, out.transposed) != wanted:
+        seen = (self._live(out, call.name).region.space, out.shape, out.dtype, out.transposed)
+        if seen != ("tcm", shape, dtype if exact else out.dtype, False):
             raise KernelError(
                 f"{call.name}: {out!r} cannot take the result: it must lie in scratch with shape "
                 f"{shape}, {f'have out_dtype={dtype} ' if exact else ''}and be no transpose"
@@ -140,19 +125,14 @@ class Issuer:
     ) -> None:
         """No op may write what it still reads, which the replay of a whole op would hide."""
         region = out if isinstance(out, Region) else out.region
-        for operand in operands:
-            if not overlap(operand, region):
-                continue
+        for operand in (r for r in operands if overlap(r, region)):
             where = self._ctx.describe(region.addr)
             if isinstance(out, TensorHandle):
                 whole = out.root.region
                 where = f"in {out.id} [{whole.addr:#x}, {whole.addr + whole.nbytes:#x})"
-            error = KernelError(
-                f"{call.name}: the output at {region.addr:#x} overlaps an operand at "
-                f"{operand.addr:#x} ({where}): what is still to be read would be overwritten; use "
-                "another tensor for the output"
-            )
-            self._fault(call, error)
+            what = f"{call.name}: the output at {region.addr:#x} overlaps an operand"
+            why = "what is still to be read would be overwritten; use another tensor for the output"
+            self._fault(call, KernelError(f"{what} at {operand.addr:#x} ({where}): {why}"))
 
     def _live(self, handle: Any, what: str, in_scratch: str = "") -> TensorHandle:
         """``handle``, if it is one that was not released; ``in_scratch`` names one to lie there."""
@@ -163,13 +143,10 @@ class Issuer:
                 f"{what}: {handle.id} (made at {handle.site.file}:{handle.site.line}) was released "
                 "at the end of its tl.scope(); make it before the scope and write it with out="
             )
-        if in_scratch and handle.space != "tcm":
-            raise KernelError(
-                f"{what}: {in_scratch} {handle!r} is not in scratch; tl.load it first"
-            )
+        if in_scratch and handle.region.space != "tcm":
+            problem = f"{in_scratch} {handle!r} is not in scratch; tl.load it first"
+            raise KernelError(f"{what}: {problem}")
         return handle
-
-    # -- memory
 
     def _pending(self, region: Region) -> str | None:
         why = self._ctx.pending.find(region.space, region.addr, region.nbytes)
@@ -222,38 +199,34 @@ class Issuer:
             fault(unmapped)
             pieces = self._ctx.translate(ptr, whole.nbytes, True)
         size = itemsize(whole.dtype)
-        for piece in pieces:
-            if piece.nbytes % size or piece.addr % size:
-                fault(
-                    f"its piece of {piece.nbytes} bytes at {piece.addr:#x} "
-                    f"({self._ctx.describe(piece.addr)}) is not aligned to its {size}-byte "
-                    "elements; address whole elements"
-                )
+        for _, nbytes, addr in pieces:
+            if nbytes % size or addr % size:
+                piece = f"its piece of {nbytes} bytes at {addr:#x} ({self._ctx.describe(addr)})"
+                fault(f"{piece} is not aligned to its {size}-byte elements; address whole elements")
         return pieces
 
-    def _one_piece(self, call: Call, ptr: int, shape: Sequence[int], dtype: str) -> Region:
-        extents = _extents(call.name, shape)
-        region = Region("hbm", 0, extents, dtype, nbytes_of(extents, dtype))
+    def _one_piece(self, call: Call, ptr: int, shape: Shape, dtype: str) -> Region:
+        region = _checked(call, "hbm", 0, shape, dtype)
         pieces = self._pieces(call, ptr, region)
         if len(pieces) != 1:
             spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p in pieces)
             raise AddressError(
-                f"{call.name} of {dtype}{list(extents)} at {ptr:#x} covers {len(pieces)} shards "
-                f"({spans}); it must lie in one: use the shard's own size, or tl.load"
+                f"{call.name} of {dtype}{list(region.shape)} at {ptr:#x} covers {len(pieces)} "
+                f"shards ({spans}); it must lie in one: use the shard's own size, or tl.load"
             )
-        return Region("hbm", pieces[0].addr, extents, dtype, region.nbytes)
+        return replace(region, addr=pieces[0].addr)
 
 
-def _extents(what: str, shape: Sequence[int]) -> tuple[int, ...]:
+def _checked(call: Call, space: str, addr: int, shape: Shape, dtype: str) -> Region:
     extents = tuple(int(extent) for extent in shape)
     if min(extents, default=1) < 1:
-        raise KernelError(f"{what}: shape {extents} has an extent below 1")
-    return extents
+        raise KernelError(f"{call.name}: shape {extents} has an extent below 1")
+    return Region(space, addr, extents, dtype, nbytes_of(extents, dtype))
 
 
 def part(whole: Region, space: str, addr: int, nbytes: int) -> Region:
     """A piece of a tensor: the whole keeps its shape, less is flat, bytes where it must be."""
     if nbytes == whole.nbytes:
-        return Region(space, addr, whole.shape, whole.dtype, nbytes)
+        return replace(whole, space=space, addr=addr)
     dtype = "u8" if nbytes % itemsize(whole.dtype) else whole.dtype
     return Region(space, addr, (nbytes // itemsize(dtype),), dtype, nbytes)

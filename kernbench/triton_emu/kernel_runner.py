@@ -3,14 +3,13 @@
 Makes no log record: the hooks of the components do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from typing import Any
 
 import greenlet
 
-from kernbench.common.messages import NO_CMD, MsgBase
+from kernbench.common.messages import NO_CMD, MsgBase, Waiter
+from kernbench.common.pe_commands import RecvCmd, SendCmd
 from kernbench.errors import KernelError
 from kernbench.sim_engine.event_log import Site
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -42,22 +41,26 @@ class KernelRunner:
             yield from self._serve(env, call)
             self._record(call, t_issue)
             call = self._resume(child, call.error)
-        end = Call("exit", next(self.ctx.commands), self._exit_site(kernel_fn))
-        t_end = env.now
+        end, t_end = Call("exit", next(self.ctx.commands), self._exit_site(kernel_fn)), env.now
         self._note_waiting(end)
         for call in self._calls:
-            t0 = env.now
+            t0, end.link = env.now, call.link
+            self._note_waiting(end)
             yield from self._await(call)
             if end.waits_for is None or env.now > t0:  # the last one that held it up
                 end.waits_for = call
         self._record(end, t_end)
 
-    def _resume(self, child: greenlet.greenlet, error: Exception | None) -> Call | None:
+    def _resume(self, child: greenlet.greenlet, error: Exception | None) -> Any:
+        """The next call of the kernel, into which ``error`` is raised; None at its end."""
         try:
-            call: Call | None = child.switch() if error is None else child.throw(error)
+            return child.switch() if error is None else child.throw(error)
         except Exception as raised:
-            raise self._kernel_error(raised) from raised
-        return call
+            site, kind = self.ctx.sites.of(raised.__traceback__), type(raised)
+            where = f"{self.ctx.node.id}: kernel {self.ctx.msg.name} at {site.file}:{site.line}"
+            if issubclass(kind, KernelError):
+                raise kind(f"{where}: {raised}") from raised
+            raise KernelError(f"{where}: {kind.__name__}: {raised}") from raised
 
     def _serve(self, env: Any, call: Call) -> Generator[Any, Any, None]:
         if call.messages:
@@ -104,7 +107,10 @@ class KernelRunner:
         for earlier in self._unstarted:
             if _conflict(earlier, msg):
                 t0 = env.now
-                if earlier.t_start < 0:
+                if isinstance(earlier, SendCmd | RecvCmd):
+                    waiting, peer = self.ctx.msg.waiting, self.ctx.peers[earlier.direction]
+                    waiting[msg.cmd] = waiting[msg.cmd]._replace(peer=peer)
+                while earlier.t_start < 0:
                     earlier.started = earlier.started or env.event()
                     yield earlier.started
                 if earlier.t_start + cycle > env.now:
@@ -112,30 +118,24 @@ class KernelRunner:
                 msg.wait(self.ctx.node.id, "operand", t0, env.now, earlier)
 
     def _note_waiting(self, call: Call) -> None:
-        where = f"{self.ctx.node.id}: {call.name} at {call.site.file}:{call.site.line}"
-        self.ctx.msg.waiting[call.cmd] = where, self.ctx.env.now
+        node, site = self.ctx.node.id, call.site
+        direction, peer = (call.waits_for or call).link or ("", "")
+        what = f"{node}: {call.name} {direction}".rstrip() + f" at {site.file}:{site.line}"
+        self.ctx.msg.waiting[call.cmd] = Waiter(what, self.ctx.env.now, node, peer)
 
     def _record(self, call: Call, t_issue: float) -> None:
         ctx = self.ctx
         del ctx.msg.waiting[call.cmd]
-        if ctx.events is None:
-            return
         awaited = call.waits_for or (call if call.blocking and call.messages else None)
-        awaits, times = (awaited.cmd if awaited else NO_CMD), (t_issue, ctx.env.now)
-        pe, launch = ctx.node.id, ctx.msg.launch
-        ctx.events.command(call.cmd, pe, launch, call.name, call.site, awaits, *times)
+        if ctx.events is not None:
+            what, times = (ctx.msg.launch, call.name, call.site), (t_issue, ctx.env.now)
+            awaits = awaited.cmd if awaited else NO_CMD
+            ctx.events.command(call.cmd, ctx.node.id, *what, awaits, *times)
 
     def _exit_site(self, kernel_fn: Callable[..., None]) -> Site:
-        code = kernel_fn.__code__
+        code = getattr(kernel_fn, "func", kernel_fn).__code__  # a partial has none of its own
         last = max(line for _, _, line in code.co_lines() if line is not None)
         return Site(self.ctx.sites.file_of(code), last, code.co_name)
-
-    def _kernel_error(self, raised: Exception) -> KernelError:
-        site = self.ctx.sites.of(raised.__traceback__)
-        where = f"{self.ctx.node.id}: kernel {self.ctx.msg.name} at {site.file}:{site.line}"
-        if isinstance(raised, KernelError):
-            return type(raised)(f"{where}: {raised}")
-        return KernelError(f"{where}: {type(raised).__name__}: {raised}")
 
 
 def _conflict(earlier: MsgBase, later: MsgBase) -> bool:

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from inspect import signature
-from math import prod
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,51 +25,39 @@ from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import KernelError
 from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.numpy_ops import numpy_op
-from kernbench.triton_emu.handles import SCALARS, Operand, Scalar, TensorHandle
+from kernbench.triton_emu.handles import SCALARS, Operand, Out, Scalar, Shape, TensorHandle
 from kernbench.triton_emu.issuer import Issuer
 
-P = ParamSpec("P")
-Out = TensorHandle | None
+Axis: TypeAlias = int | None
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _row(
-    model: Callable[Concatenate[MathCalls, str, P], TensorHandle],
-) -> Callable[[str, str], Callable[Concatenate[MathCalls, P], TensorHandle]]:
-    """A maker of tl calls like ``model``, from the name of an op and a docstring."""
-    parameters = [p for name, p in signature(model).parameters.items() if name != "op"]
-
-    def row(op: str, doc: str) -> Callable[Concatenate[MathCalls, P], TensorHandle]:
-        def call(self: MathCalls, /, *args: P.args, **kwargs: P.kwargs) -> TensorHandle:
-            return model(self, op, *args, **kwargs)
-
-        call.__name__, call.__doc__, call.__qualname__ = op, doc, f"TLContext.{op}"
-        call.__dict__["__signature__"] = signature(model).replace(parameters=parameters)
-        return call
-
-    return row
+def _named(op: str, doc: str, call: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
+    call.__name__, call.__doc__, call.__qualname__ = op, doc, f"TLContext.{op}"
+    return call
 
 
-@_row
-def _unary(tl: MathCalls, op: str, x: TensorHandle, out: Out = None) -> TensorHandle:
-    return tl._math(op, x, out=out)
+def _unary(op: str, doc: str) -> Callable[..., TensorHandle]:
+    def call(tl: MathCalls, x: TensorHandle, out: Out = None) -> TensorHandle:
+        return tl._math(op, x, out=out)
+
+    return _named(op, doc, call)
 
 
-@_row
-def _binary(tl: MathCalls, op: str, a: Operand, b: Operand, out: Out = None) -> TensorHandle:
-    return tl._math(op, a, b, out=out)
+def _binary(op: str, doc: str) -> Callable[..., TensorHandle]:
+    def call(tl: MathCalls, a: Operand, b: Operand, out: Out = None) -> TensorHandle:
+        return tl._math(op, a, b, out=out)
+
+    return _named(op, doc, call)
 
 
-@_row
-def _reduction(
-    tl: MathCalls,
-    op: str,
-    x: TensorHandle,
-    axis: int | None = None,
-    keepdims: bool = False,
-    out: Out = None,
-) -> TensorHandle:
-    return tl._math(op, x, axis=axis, keepdims=keepdims, out=out)
+def _reduction(op: str, doc: str) -> Callable[..., TensorHandle]:
+    def call(
+        tl: MathCalls, x: TensorHandle, axis: Axis = None, keepdims: bool = False, out: Out = None
+    ) -> TensorHandle:
+        return tl._math(op, x, axis=axis, keepdims=keepdims, out=out)
+
+    return _named(op, doc, call)
 
 
 class MathCalls(Issuer):
@@ -125,11 +111,11 @@ class MathCalls(Issuer):
         """``x`` rounded to another dtype."""
         return self._math("cast", x, dtype=dtype)
 
-    def full(self, shape: Sequence[int], value: Scalar, dtype: str = "f16") -> TensorHandle:
+    def full(self, shape: Shape, value: Scalar, dtype: str = "f16") -> TensorHandle:
         """A tensor of one value."""
         return self._math("full", value, shape=shape, dtype=dtype)
 
-    def zeros(self, shape: Sequence[int], dtype: str = "f16") -> TensorHandle:
+    def zeros(self, shape: Shape, dtype: str = "f16") -> TensorHandle:
         """A tensor of zeros."""
         return self._math("full", 0, shape=shape, dtype=dtype, name="zeros")
 
@@ -138,19 +124,18 @@ class MathCalls(Issuer):
         first, last = (0, start) if end is None else (start, end)
         return self._math("arange", first, shape=(last - first,), dtype=dtype)
 
-    def reshape(self, x: TensorHandle, shape: Sequence[int]) -> TensorHandle:
+    def reshape(self, x: TensorHandle, shape: Shape) -> TensorHandle:
         """A view of ``x`` in another shape; one extent may be -1."""
         return self._moved("reshape", self._row_major(x, "reshape"), lambda t: t.reshape(shape))
 
-    def transpose(self, x: TensorHandle, axes: Sequence[int] | None = None) -> TensorHandle:
+    def transpose(self, x: TensorHandle, axes: Shape | None = None) -> TensorHandle:
         """``x`` with its axes in another order (None: reversed).
 
-        Two axes that change places cost nothing (dot and composite take a transpose as it is, other
-        calls copy it first), more a copy.
+        Of two axes free for dot and composite, a copy for other calls; of more a copy at once.
         """
         return self._moved("transpose", x, lambda t: t.transpose(axes))
 
-    def slice(self, x: TensorHandle, starts: Sequence[int], shape: Sequence[int]) -> TensorHandle:
+    def slice(self, x: TensorHandle, starts: Shape, shape: Shape) -> TensorHandle:
         """The block of ``x`` from ``starts`` on: a view where contiguous, else a copy."""
         return self._moved("slice", x, lambda t: _block(t, starts, tuple(shape)))
 
@@ -161,13 +146,14 @@ class MathCalls(Issuer):
             seen = move(stored.T if x.transposed else stored)
         except (ValueError, IndexError) as error:
             raise KernelError(f"{name} of {x!r}: {error}") from error
-        offset = seen.ctypes.data - stored.ctypes.data
-        if seen.flags.c_contiguous:
-            return _view_of(x, offset, seen.shape)
-        if seen.ndim == 2 and seen.flags.f_contiguous:
-            return _view_of(x, offset, seen.shape[::-1], transposed=True)
-        walk = (offset, *seen.strides)
-        return self._math("copy", x, *walk, shape=seen.shape, dtype=x.dtype, name=name)
+        offset, r = seen.ctypes.data - stored.ctypes.data, x.region
+        turned = seen.ndim == 2 and seen.flags.f_contiguous and not seen.flags.c_contiguous
+        if not (turned or seen.flags.c_contiguous):
+            walk = (offset, *seen.strides)
+            return self._math("copy", x, *walk, shape=seen.shape, dtype=x.dtype, name=name)
+        shape, size = seen.shape[::-1] if turned else seen.shape, itemsize(x.dtype)
+        region = Region(r.space, r.addr + offset * size, shape, r.dtype, seen.size * size)
+        return replace(x, region=region, call=None, base=x.root, transposed=turned)
 
     def _row_major(self, x: TensorHandle, name: str) -> TensorHandle:
         """``x``, or a copy where it is a transpose."""
@@ -188,9 +174,9 @@ class MathCalls(Issuer):
         self,
         op: str,
         *operands: Operand,
-        shape: Sequence[int] | None = None,
+        shape: Shape | None = None,
         dtype: str | None = None,
-        axis: int | None = None,
+        axis: Axis = None,
         keepdims: bool = False,
         out: Out = None,
         name: str | None = None,
@@ -211,18 +197,10 @@ class MathCalls(Issuer):
         target = self._output(call, tuple(shape), dtype, out)
         inputs = tuple(x.region for x in operands if isinstance(x, TensorHandle))
         scalars = {i: float(x) for i, x in enumerate(operands) if not isinstance(x, TensorHandle)}
-        in_place = row.kind == "elementwise"
-        others = [r for r in inputs if not (in_place and r == target.region)]
-        self._refuse_overlap(call, target, others)
-        message = MathCmd(
-            op=op,
-            inputs=inputs,
-            out=target.region,
-            axis=axis,
-            keepdims=keepdims,
-            scalars=tuple(scalars.values()),
-            scalar_positions=tuple(scalars),
-        )
+        in_place = target.region if row.kind == "elementwise" else None
+        self._refuse_overlap(call, target, [r for r in inputs if r != in_place])
+        message = MathCmd(op=op, inputs=inputs, out=target.region, axis=axis, keepdims=keepdims)
+        message.scalars, message.scalar_positions = tuple(scalars.values()), tuple(scalars)
         return self._compute(call, target, message)
 
 
@@ -248,7 +226,7 @@ def result_dtype(op: str, operands: Sequence[Operand], real: bool) -> str:
 
 
 def _shape(
-    op: str, kind: str, operands: Sequence[Operand], axis: int | None, keepdims: bool
+    op: str, kind: str, operands: Sequence[Operand], axis: Axis, keepdims: bool
 ) -> tuple[int, ...]:
     """The shape of a result: that of the operands together, reduced along ``axis``."""
     shapes = [x.shape for x in operands if isinstance(x, TensorHandle)]
@@ -264,18 +242,9 @@ def _shape(
     return whole.shape if op == "softmax" else reduced.shape
 
 
-def _block(t: Array, starts: Sequence[int], shape: tuple[int, ...]) -> Array:
+def _block(t: Array, starts: Shape, shape: tuple[int, ...]) -> Array:
     box = tuple(slice(low, low + n) for low, n in zip(starts, shape, strict=True))
     seen = t[box] if box else t
     if seen.shape != shape or min((*starts, *(n - 1 for n in shape)), default=0) < 0:
         raise ValueError(f"the block of shape {shape} from {tuple(starts)} is not inside it")
     return seen
-
-
-def _view_of(
-    x: TensorHandle, offset: int, shape: tuple[int, ...], transposed: bool = False
-) -> TensorHandle:
-    """Elements of ``x`` from ``offset`` on, in ``shape`` as stored."""
-    size = itemsize(x.dtype)
-    region = Region(x.space, x.addr + offset * size, shape, x.dtype, prod(shape) * size)
-    return replace(x, region=region, call=None, base=x.root, transposed=transposed)

@@ -4,12 +4,11 @@ Benches and collective algorithms count as user code wherever they live. A file 
 to the package or to the working directory, so that equal runs show equal names.
 """
 
-from __future__ import annotations
-
 import linecache
 import os
 import sys
 import sysconfig
+from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 
 from kernbench.sim_engine.event_log import Recorder, Site
@@ -43,8 +42,7 @@ class CallSites:
         """The site of the call that is being made."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            shown = self._name(frame.f_code)
-            if shown is not None:
+            if (shown := self._name(frame.f_code)) is not None:
                 return Site(shown, frame.f_lineno, frame.f_code.co_name)
             frame = frame.f_back
         return Site("?", 0, "?")
@@ -52,14 +50,11 @@ class CallSites:
     def of(self, traceback: TracebackType | None) -> Site:
         """The site that an exception passed through innermost, not counting libraries."""
         site = Site("?", 0, "?")
-        while traceback is not None:
-            code = traceback.tb_frame.f_code
-            path = code.co_filename  # ours may be installed among the libraries
+        for frame, line in walk_tb(traceback):
+            path = frame.f_code.co_filename  # ours may be installed among the libraries
             library = path.startswith(_LIBRARIES) and not path.startswith(_PACKAGE)
-            shown = None if library else self._name(code)
-            if shown is not None:
-                site = Site(shown, traceback.tb_lineno, code.co_name)
-            traceback = traceback.tb_next
+            if not library and (shown := self._name(frame.f_code)) is not None:
+                site = Site(shown, line, frame.f_code.co_name)
         return site
 
     def file_of(self, code: CodeType) -> str:

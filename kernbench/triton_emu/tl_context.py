@@ -3,8 +3,6 @@
 Axis 0 is the PE in its cube, 1 the cube in its SIP, 2 the SIP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isnan
 from typing import Any
@@ -17,14 +15,14 @@ from kernbench.common.pe_commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, 
 from kernbench.errors import KernelError
 from kernbench.sim_engine.memory_store import Array
 from kernbench.triton_emu.calls import Call
-from kernbench.triton_emu.handles import CompletionHandle, TensorHandle
+from kernbench.triton_emu.handles import CompletionHandle, Out, Shape, TensorHandle
+from kernbench.triton_emu.ipcq_calls import IpcqCalls
 from kernbench.triton_emu.issuer import part
-from kernbench.triton_emu.math_calls import MathCalls
 
 EPILOGUES = ("bias", "relu", "scale", "dequant")
 
 
-class TLContext(MathCalls):
+class TLContext(IpcqCalls):
     """The calls of one kernel on one PE."""
 
     def program_id(self, axis: int) -> int:
@@ -41,11 +39,8 @@ class TLContext(MathCalls):
         """Ceiling of a / b."""
         return -(-a // b)
 
-    def load(
-        self, ptr: int, shape: Sequence[int], dtype: str = "f16", wait: bool = True
-    ) -> TensorHandle:
-        """DMA of a tensor at virtual ``ptr`` into scratch; pending where its bytes are, else ready
-        once awaited.
+    def load(self, ptr: int, shape: Shape, dtype: str = "f16", wait: bool = True) -> TensorHandle:
+        """DMA from virtual ``ptr`` to scratch; pending where its bytes are, ready once awaited.
 
         ``wait=True`` reads the memory when the DMA has ended, ``wait=False`` when it is issued.
         """
@@ -74,7 +69,7 @@ class TLContext(MathCalls):
         self._switch(call)
         return handle
 
-    def ref(self, ptr: int, shape: Sequence[int], dtype: str = "f16") -> TensorHandle:
+    def ref(self, ptr: int, shape: Shape, dtype: str = "f16") -> TensorHandle:
         """An operand in HBM at virtual ``ptr``, without a DMA of its own; must lie in one shard."""
         call = Call("ref", NO_CMD, self._ctx.sites.here())
         return self._handle(TensorHandle, self._one_piece(call, ptr, shape, dtype), call)
@@ -102,9 +97,9 @@ class TLContext(MathCalls):
         self,
         a: TensorHandle,
         b: TensorHandle,
-        acc: TensorHandle | None = None,
+        acc: Out = None,
         out_dtype: str | None = None,
-        out: TensorHandle | None = None,
+        out: Out = None,
     ) -> TensorHandle:
         """a[m, k] @ b[k, n] (+ acc) of operands in scratch, accumulated in f32; pending.
 
@@ -137,8 +132,7 @@ class TLContext(MathCalls):
         """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``; ``tile`` is (m, n, k).
 
         ``epilogue`` holds steps "relu", ("scale", number), ("dequant", number), ("bias", handle),
-        each with an optional last item "output_tile" or "k_tile". A number must not be NaN, which
-        stands for "none" in a record.
+        each with an optional last item "output_tile" or "k_tile". No number may be NaN.
         """
         if op != "gemm":
             raise KernelError(f"composite: unknown op {op!r}; valid: 'gemm'")
@@ -187,21 +181,20 @@ class TLContext(MathCalls):
         scope = rest.pop() if rest and isinstance(rest[-1], str) else "output_tile"
         known = name in EPILOGUES and scope in ("output_tile", "k_tile")
         if not known or len(rest) != (name != "relu"):
-            raise KernelError(
-                f"epilogue step {step!r}: valid are {EPILOGUES} with a scope; relu takes no "
-                "argument, every other step one"
-            )
-        argument = rest[0] if rest else None
+            valid = f"{EPILOGUES} with a scope; relu takes no argument, every other step one"
+            raise KernelError(f"epilogue step {step!r}: valid are {valid}")
+        if not rest:
+            return Epilogue(name, scope)
+        (argument,) = rest
         if isinstance(argument, TensorHandle):
             # each axis is the output's, or 1 and broadcast
             rows, cols = (1, 1, *argument.shape)[-2:]
             if len(argument.shape) > 2 or rows not in (1, shape[0]) or cols not in (1, shape[1]):
                 raise KernelError(f"epilogue {name}: {argument!r} does not broadcast to {shape}")
             return Epilogue(name, scope, self._row_major(argument, "epilogue").region)
-        scalar = None if argument is None else float(argument)
-        if scalar is not None and isnan(scalar):
+        if isnan(argument):
             raise KernelError(f"epilogue {name}: its scalar is NaN; give a number")
-        return Epilogue(name, scope, scalar=scalar)
+        return Epilogue(name, scope, scalar=float(argument))
 
 
 def _along(values: tuple[int, int, int], axis: int) -> int:
@@ -217,13 +210,7 @@ def _product(a: TensorHandle, b: TensorHandle) -> dict[str, Any]:
     if a.dtype != b.dtype:
         raise KernelError(f"gemm of {a.dtype} and {b.dtype}: both operands need the same dtype")
     (m, k), n = a.shape, b.shape[1]
-    flags = {"transpose_a": a.transposed, "transpose_b": b.transposed}
-    accumulator = {"dtype_acc": _accumulator(a.dtype)}
-    return {"a": a.region, "b": b.region, "m": m, "k": k, "n": n, **accumulator, **flags}
-
-
-def _accumulator(dtype: str) -> str:
-    """What a gemm of ``dtype`` accumulates in: floats in f32 or f64, integers in i32 or i64."""
-    if is_float(dtype):
-        return "f64" if dtype == "f64" else "f32"
-    return "i64" if itemsize(dtype) == 8 or dtype == "u32" else "i32"
+    wide = a.dtype == "u32" or itemsize(a.dtype) == 8  # floats accumulate in f32, integers in i32
+    dtype_acc = f"{'f' if is_float(a.dtype) else 'i'}{64 if wide else 32}"
+    how = {"dtype_acc": dtype_acc, "transpose_a": a.transposed, "transpose_b": b.transposed}
+    return {"a": a.region, "b": b.region, "m": m, "k": k, "n": n, **how}

@@ -174,6 +174,6 @@ def test_a_kernel_of_an_installed_package_is_named_with_its_line(monkeypatch):
         run_bench("fault_never_written")
 
 
-def test_collectives_cannot_be_configured(tmp_path):
-    with pytest.raises(UsageError, match="no collectives"):
+def test_a_ccl_file_that_is_missing_is_named(tmp_path):
+    with pytest.raises(KernbenchError, match=r"ccl\.yaml"):
         run_bench("matmul", ccl=tmp_path / "ccl.yaml")

@@ -6,7 +6,6 @@ from kernbench.errors import UsageError
 from kernbench.sim_engine.numpy_ops import (
     NUMPY_OPS,
     Step,
-    apply,
     bind,
     cost_cycles,
     gemm,
@@ -16,6 +15,14 @@ from kernbench.sim_engine.numpy_ops import (
 
 X = np.array([0.25, 1.0, 4.0], np.float32)
 Y = np.array([2.0, -1.0, 0.5], np.float32)
+
+
+def apply(op, operands, shape, *options, wide=False):
+    slots = [x.dtype if isinstance(x, np.ndarray) else x for x in operands]
+    arrays = [x for x in operands if isinstance(x, np.ndarray)]
+    with np.errstate(all="ignore"):
+        return bind(op, slots, *options, wide=wide)(arrays, shape)
+
 
 # name -> operands, expected in f64
 MEANING = {
@@ -95,6 +102,22 @@ def test_small_floats_are_computed_in_f32_and_rounded_once(dtype):
     assert found.dtype == np.float32
     once = np.exp(x.astype(np.float32)).astype(np_dtype(dtype))
     assert rounded(found, dtype).tobytes() == once.tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "big"), [("f32", 3e38), ("bf16", 3e38), ("f16", 6e4)])
+def test_an_fma_rounds_once_so_a_product_may_be_too_large_or_too_fine(dtype, big):
+    a, b, c = np.array([[big, 1 + 2**-7], [2, 1 - 2**-7], [-big, -1]]).astype(np_dtype(dtype))
+    once = a.astype(float) * b.astype(float) + c.astype(float)
+    found = rounded(apply(numpy_op("fma"), (a, b, c), (2,)), dtype)
+    assert found.tolist() == once.astype(np_dtype(dtype)).tolist()
+    assert found[0] == a[0]
+
+
+def test_an_fma_of_integers_wraps_and_one_of_bool_is_logical():
+    a = np.array([200], np.uint8)
+    assert apply(numpy_op("fma"), (a, a, a), (1,)).tolist() == [(200 * 200 + 200) % 256]
+    yes = np.array([True])
+    assert apply(numpy_op("fma"), (yes, yes, yes), (1,)).tolist() == [True]
 
 
 def test_f64_stays_f64_and_the_oracle_widens_f32():

@@ -7,8 +7,9 @@ import pytest
 
 from kernbench.errors import RoutingError, TopologyError
 from kernbench.policy.routing.router import io_conn_node, pe_node, ucie_node
-from kernbench.topology import NOWHERE, TopologySpec, build_topology, load_topology
-from kernbench.topology.builder import PE_ENGINES, Part, freeze
+from kernbench.topology import TopologySpec, build_topology, load_topology
+from kernbench.topology.builder import PE_ENGINES, freeze
+from kernbench.topology.graph import NOWHERE
 from kernbench.topology.spec import (
     CubeMeshSpec,
     CubeSpec,
@@ -254,29 +255,28 @@ def test_the_graph_cannot_be_changed(graph):
 
 
 def test_a_name_given_twice_does_not_freeze(graph):
-    part = Part(graph.nodes, graph.edges)
     with pytest.raises(TopologyError, match=r"two nodes have the name fabric\.switch0"):
-        freeze(graph.spec, (part, part))
+        freeze((graph, graph))
 
 
 @pytest.mark.parametrize("bandwidth", [0.0, -1.0])
 def test_a_link_without_bandwidth_does_not_freeze(graph, bandwidth):
     edges = (replace(graph.edges[0], bandwidth_gbs=bandwidth), *graph.edges[1:])
     with pytest.raises(TopologyError, match="it must be above 0"):
-        freeze(graph.spec, [Part(graph.nodes, edges)])
+        freeze([replace(graph, edges=edges)])
 
 
 def test_a_node_that_cannot_be_reached_does_not_freeze(graph):
     edges = tuple(e for e in graph.edges if e.dst != "sip0.cube0.sram")
     with pytest.raises(TopologyError, match=r"no path leads from .* to sip0.cube0.sram \(1 such"):
-        freeze(graph.spec, [Part(graph.nodes, edges)])
+        freeze([replace(graph, edges=edges)])
 
 
 def test_an_end_point_that_reaches_nothing_does_not_freeze(graph):
     ends = ("fabric.switch0", "sip0.io0.pcie_ep")
     edges = tuple(e for e in graph.edges if (e.src, e.dst) != ends)
     with pytest.raises(TopologyError, match=r"no path leads from sip1\.io0\.pcie_ep to sip0"):
-        freeze(graph.spec, [Part(graph.nodes, edges)])
+        freeze([replace(graph, edges=edges)])
 
 
 def test_a_mesh_of_another_shape_has_its_routers(tmp_path):

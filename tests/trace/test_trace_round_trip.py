@@ -51,7 +51,7 @@ def test_the_machine_comes_back(trace, small):
         assert getattr(trace.nodes, name).tolist() == wanted
     edge, last = small.edges[-1], len(small.edges) - 1
     ends = (trace.node_ids[trace.edges.src[last]], trace.node_ids[trace.edges.dst[last]])
-    assert (*ends, trace.edges.kind_of(last)) == (edge.src, edge.dst, edge.kind)
+    assert (*ends, trace.edges.kind[last]) == (edge.src, edge.dst, edge.kind)
     assert trace.edges.bandwidth_gbs.tolist() == [e.bandwidth_gbs for e in small.edges]
     assert trace.spec["system"]["ns_per_mm"] == small.spec.system.ns_per_mm
 
@@ -137,8 +137,8 @@ def test_shards_come_back(trace):
 
 def test_a_reference_comes_back(trace):
     (expect,) = trace.expects
-    assert (expect.name, expect.shard, expect.space, expect.addr) == ("c", 0, "hbm", 4096)
-    assert (expect.dtype, expect.origin, expect.shape) == ("f16", (0, 4), (2, 4))
+    assert (expect.tensor, expect.shard, expect.space, expect.addr) == ("c", 0, "hbm", 4096)
+    assert (expect.dtype, expect.origin, expect.array.shape) == ("f16", (0, 4), (2, 4))
     assert (expect.tolerance, expect.after) == (Tolerance(1e-3, 1e-4), 12)
     np.testing.assert_array_equal(expect.array, np.arange(8, dtype=np.float32).reshape(2, 4))
 

@@ -5,8 +5,6 @@ that of ``DataExecutor(log, ops=OPS)``. To be found by the debug check of that e
 the exp as the first op over its bound, and by verification.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

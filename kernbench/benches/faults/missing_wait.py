@@ -4,8 +4,6 @@ To be found as a hazard: the add reads bytes that the load is still writing. Pha
 program order, so the data come out right: on a machine they would depend on the DMA's speed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernbench.runtime_api.registry import bench

@@ -4,8 +4,6 @@ To be found as a hazard: the load reads bytes that nothing has written. A run en
 error; with ``--warn-memory`` it goes on with bytes 0xFF, which are NaN, and verification fails.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernbench.runtime_api.registry import bench

@@ -4,8 +4,6 @@ exp(12) is more than f16 holds: the exp gives inf, and the quotient NaN. To be f
 check, where the exp is the first op of infinite error, and by verification, which counts the NaNs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

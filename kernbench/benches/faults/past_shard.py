@@ -4,8 +4,6 @@ To be found as a hazard: that load reads bytes outside of the allocation. A run 
 error; with ``--warn-memory`` it goes on, reads what lies behind, and verification fails.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernbench.runtime_api.registry import bench

@@ -5,8 +5,6 @@ composite that nobody waits for, is reading. Phase 2 runs each op whole when it 
 come out right: on a machine they would be mixed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernbench.runtime_api.registry import bench, one_of

@@ -1,11 +1,10 @@
 """The CPU of a PE: runs the kernel of a launch through KernelRunner; it knows no greenlet."""
 
-from __future__ import annotations
-
 import simpy
 
 from kernbench.common.messages import NO_CMD, LaunchMsg
 from kernbench.components.base import ComponentBase, Process
+from kernbench.components.builtin.pe_ipcq import PeIpcq
 from kernbench.components.builtin.pe_mmu import PeMmu
 from kernbench.components.builtin.pe_scheduler import PeScheduler
 from kernbench.errors import KernelError
@@ -38,19 +37,11 @@ class PeCpu(ComponentBase):
         sim, node = self.sim, self.node
         mmu, scheduler = self.sibling("pe_mmu"), self.sibling("pe_scheduler")
         if not isinstance(mmu, PeMmu) or not isinstance(scheduler, PeScheduler):
-            raise KernelError(
-                f"{node.id}: impl of pe_mmu and pe_scheduler must subclass the built-in ones"
-            )
-        return KernelContext(
-            env=env,
-            node=node,
-            spec=sim.graph.spec.pe,
-            msg=msg,
-            pending=sim.pending,
-            events=sim.events,
-            sites=sim.sites,
-            commands=sim.commands,
-            dispatch=scheduler.dispatch,
-            translate=mmu.translate,
-            describe=sim.pages.describe,
-        )
+            what = "impl of pe_mmu and pe_scheduler must subclass the built-in ones"
+            raise KernelError(f"{node.id}: {what}")
+        lent = (sim.pending, sim.events, sim.sites, sim.commands, sim.warnings)
+        calls = (scheduler.dispatch, mmu.translate, sim.pages.describe)
+        ipcq, tcm = self.sibling("pe_ipcq"), sim.graph.spec.pe.tcm.size_kib * 1024
+        scratch = tcm - sim.reserved["tcm", node.sip, node.cube, node.pe]
+        peers = ipcq.peers if isinstance(ipcq, PeIpcq) else {}
+        return KernelContext(env, node, sim.graph.spec.pe, msg, *lent, *calls, scratch, peers)

@@ -1,4 +1,5 @@
-"""The DMA engine of a PE: a read and a write channel, each with a number of outstanding commands.
+"""The DMA engine of a PE: channels for reads, writes and what it pushes to other PEs, each with a
+number of outstanding commands.
 
 Service is the whole transfer: it ends when the last byte has landed. A read is a 32-byte request
 along the path, the access, and data back on the reversed path.
@@ -12,21 +13,21 @@ from typing import ClassVar
 import simpy
 
 from kernbench.common.messages import MsgBase, StageType, TileToken, Transaction
-from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
+from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd, PushCmd
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.topology.graph import Node
 
 REQUEST_BYTES = 32
 PE_WINDOW = 1 << 34  # of addresses, for each PE's TCM (common/phys_addr.py)
-_READ, _WRITE = 0, 1
+_READ, _WRITE, _PUSH = 0, 1, 2
 
 
 class PeDma(ComponentBase):
-    """Serves loads, stores and the DMA stages of tiles."""
+    """Serves loads, stores, the DMA stages of tiles, and the slots that a PE_IPCQ pushes."""
 
-    serves = (DmaReadCmd, DmaWriteCmd, TileToken)
-    channels: ClassVar[int] = 2
+    serves = (DmaReadCmd, DmaWriteCmd, TileToken, PushCmd)
+    channels: ClassVar[int] = 3
     queue_reason: ClassVar[str] = "dma_slot"
 
     def __init__(self, node: Node, sim: Sim) -> None:
@@ -39,7 +40,9 @@ class PeDma(ComponentBase):
         self._paths: dict[int, tuple[str, ...]] = {}
 
     def channel(self, msg: MsgBase) -> int:
-        """Reads and writes have slots of their own."""
+        """Reads, writes and pushes have slots of their own."""
+        if isinstance(msg, PushCmd):
+            return _PUSH
         if isinstance(msg, TileToken):
             return _READ if msg.stage.stage_type is StageType.DMA_READ else _WRITE
         return _READ if isinstance(msg, DmaReadCmd) else _WRITE
@@ -47,6 +50,9 @@ class PeDma(ComponentBase):
     def run(self, env: simpy.Environment, msg: MsgBase) -> Process:
         """Set-up, the reads of the command side by side, then its write."""
         yield env.timeout(self._dma.setup_ns)
+        if isinstance(msg, PushCmd):
+            yield from self._push(env, msg)
+            return
         reads: Iterable[tuple[int, int]] = ()  # address and bytes
         write: tuple[int, int] | None = None
         if isinstance(msg, TileToken):
@@ -61,7 +67,7 @@ class PeDma(ComponentBase):
                 reads = [(msg.src.addr, msg.src.nbytes)]
             if isinstance(msg, DmaWriteCmd):
                 write = (msg.dst_addr, msg.src.nbytes)
-        for read in [self._read(msg, *piece) for piece in reads]:  # noqa: UP028 (a list takes none)
+        for read in [self.read(msg, *piece) for piece in reads]:  # noqa: UP028 (a list takes none)
             yield read
         if write is not None:
             addr, nbytes = write
@@ -69,7 +75,23 @@ class PeDma(ComponentBase):
             data = Transaction(self._path(addr), nbytes, msg, burst, dst_addr=addr)
             yield from self.sim.transfer(data)
 
-    def _read(self, msg: MsgBase, addr: int, nbytes: int) -> simpy.Event:
+    def _push(self, env: simpy.Environment, msg: PushCmd) -> Process:
+        """The source has been read when its last byte has left at the bandwidth of our link."""
+        copy, nbytes = msg.copy, msg.copy.src.nbytes
+        if copy.src.space == "hbm":
+            yield self.read(copy, copy.src.addr, nbytes)
+        copy.t_start, copy.slot = env.now, msg.slot
+        addr, burst = copy.dst.addr, self._dma.burst_bytes
+        data = Transaction(self._path(addr), nbytes, copy, burst, dst_addr=addr)
+        landing = env.process(self.sim.transfer(data))
+        yield env.timeout(nbytes / self._dma.to_router_bw_gbs)
+        copy.data = self.sim.peek(copy.src)
+        msg.read.succeed()
+        yield landing
+        msg.on_landed()
+
+    def read(self, msg: MsgBase, addr: int, nbytes: int) -> simpy.Event:
+        """Read a memory for ``msg``; the event is that its bytes are here."""
         path, burst = self._path(addr), self._dma.burst_bytes
         request = Transaction(path, REQUEST_BYTES, msg)
         return self.sim.read(request, Transaction(path[::-1], nbytes, msg, burst, src_addr=addr))

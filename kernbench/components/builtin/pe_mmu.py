@@ -4,8 +4,6 @@ A tensor's contiguous virtual range is mapped in sub-ranges, one a shard; a repl
 several copies, of which a PE sees its own, else the nearest.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right, insort
 from dataclasses import dataclass
 
@@ -70,22 +68,18 @@ class PeMmu(ComponentBase):
     def translate(self, va: int, nbytes: int, past_end: bool = False) -> list[Piece]:
         """The physical pieces of [va, va + nbytes); AddressError if a byte of it is not mapped.
 
-        With ``past_end`` a mapping goes on with the physical bytes behind it, up to the next one.
+        With ``past_end`` a mapping goes on with the bytes behind it, up to the next one.
         """
-        pieces: list[Piece] = []
-        at, end = va, va + nbytes
+        pieces, at, end = [], va, va + nbytes
         while at < end:
             found = self.sim.pages.find(at, past_end)
             if found is None:
                 kind = "virtual" if at >= VA_BASE else "(not a virtual address)"
-                raise AddressError(
-                    f"address {at:#x} {kind}, byte {at - va} of {nbytes}, is in no tensor; "
-                    f"{self.sim.pages.describe(at)}"
-                )
+                what = f"address {at:#x} {kind}, byte {at - va} of {nbytes}, is in no tensor"
+                raise AddressError(f"{what}; {self.sim.pages.describe(at)}")
             mapping, held = found
-            pieces.append(
-                Piece(at - va, min(held, end - at), self._copy(mapping) + at - mapping.va)
-            )
+            addr = self._copy(mapping) + at - mapping.va
+            pieces.append(Piece(at - va, min(held, end - at), addr))
             at += held
         return pieces
 

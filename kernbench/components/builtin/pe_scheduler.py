@@ -11,7 +11,15 @@ import simpy
 
 from kernbench.common.dtypes import itemsize
 from kernbench.common.messages import MsgBase, Region, Stage, StageType, TileToken
-from kernbench.common.pe_commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
+from kernbench.common.pe_commands import (
+    CompositeCmd,
+    DmaReadCmd,
+    DmaWriteCmd,
+    GemmCmd,
+    MathCmd,
+    RecvCmd,
+    SendCmd,
+)
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
@@ -21,6 +29,8 @@ _ENGINES: dict[type[MsgBase] | StageType, str] = {
     DmaWriteCmd: "pe_dma",
     GemmCmd: "pe_gemm",
     MathCmd: "pe_math",
+    SendCmd: "pe_ipcq",
+    RecvCmd: "pe_ipcq",
     CompositeCmd: "pe_scheduler",
     StageType.DMA_READ: "pe_dma",
     StageType.FETCH: "pe_fetch_store",

@@ -1,0 +1,61 @@
+"""Fault: a PE_IPCQ that gives a slot back when it has arrived, before its bytes have been read.
+
+The component is named by ``components.pe_ipcq.impl``; the kernel is right. To be found as a hazard:
+a slot is read while the next payload is on its way into it; and by verification, as what is read is
+a later payload than it should be.
+"""
+
+from typing import Any
+
+from kernbench.ccl.install import install_ipcq
+from kernbench.common.pe_commands import SlotCopy
+from kernbench.components.builtin.pe_ipcq import PeIpcq, Queue
+from kernbench.runtime_api.placement import DPPolicy
+from kernbench.runtime_api.registry import bench
+
+TWO_CUBES = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
+ROW_A_CUBE = DPPolicy(cube="row_wise", num_pes=1)
+
+
+class EarlyCredit(PeIpcq):
+    """Returns a credit for what has landed, none for what has been taken."""
+
+    def arrive(self, direction: str, number: int, copy: SlotCopy) -> None:
+        """The payload has landed."""
+        super().arrive(direction, number, copy)
+        super().give_back(self.queues[direction], copy)  # fault: nobody has read it
+
+    def give_back(self, queue: Queue, copy: SlotCopy) -> None:
+        """Nothing is left to give back."""
+
+
+def kernel(x_ptr: Any, y_ptr: Any, rows: int, n: int, tl: Any) -> None:
+    """The rows of cube 0, doubled one by one in cube 1."""
+    row_bytes = n * x_ptr.itemsize
+    if tl.program_id(1) == 0:
+        for x in [tl.load(x_ptr + row * row_bytes, (n,), "f32") for row in range(rows)]:
+            tl.send("E", x, wait=False)  # writes
+        return
+    for row in range(rows, 2 * rows):
+        x = tl.recv("W", (n,), "f32")  # reads
+        tl.store(y_ptr + row * row_bytes, x + x)
+
+
+@bench(
+    name="fault_early_credit",
+    description="fault: a credit returned before its slot was read",
+    machine=lambda **_: TWO_CUBES | {"components.pe_ipcq.impl": f"{__name__}:EarlyCredit"},
+)
+def run(torch: Any, rows: int = 16, n: int = 1024, slots: int = 2) -> None:
+    """``rows`` payloads of ``n`` elements through a ring of ``slots``."""
+    size, cubes = {"slots": slots, "slot_bytes": n * 4}, [(0, 0, 0), (0, 1, 0)]
+    table = [{"E": 1}, {"W": 0}]
+    install_ipcq(
+        torch.engine, world_size=2, rank_to_pe=cubes, neighbors=table.__getitem__, **size
+    )
+    data = torch.rng.standard_normal((2 * rows, n)).astype("f4")
+    x = torch.tensor(data, dp=ROW_A_CUBE, name="x")
+    y = torch.zeros((2 * rows, n), "f32", dp=ROW_A_CUBE, name="y")
+    torch.launch("early_credit", kernel, x, y, rows, n)
+    data[rows:], data[:rows] = 2 * data[:rows], 0
+    torch.expect(y, data)

@@ -1,0 +1,43 @@
+"""Fault: a ring of two ranks whose queues are joined by name: what goes E arrives from the E.
+
+The component is named by ``components.pe_ipcq.impl``; the kernel is right. To be found as a
+deadlock: both ranks wait in a recv from the W, each for the other.
+"""
+
+from typing import Any
+
+from kernbench.benches.faults.early_credit import ROW_A_CUBE, TWO_CUBES
+from kernbench.ccl.install import install_ipcq
+from kernbench.components.builtin.pe_ipcq import PeIpcq, Ring
+from kernbench.runtime_api.registry import bench
+
+
+class ByName(PeIpcq):
+    """Takes the direction of the same name for the other end of one."""
+
+    def connect(self, direction: str, ring: Ring, peer: PeIpcq, back: str) -> None:
+        """Wire a direction."""
+        super().connect(direction, ring, peer, direction)  # fault: the other end is ``back``
+
+
+def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
+    """y of each cube is x of the other."""
+    at = tl.program_id(1) * n * x_ptr.itemsize
+    tl.send("E", tl.load(x_ptr + at, (n,), "f32"))
+    tl.store(y_ptr + at, tl.recv("W", (n,), "f32"))  # waits
+
+
+@bench(
+    name="fault_ring_by_name",
+    description="fault: a ring of 2 ranks, joined by name",
+    machine=lambda **_: TWO_CUBES | {"components.pe_ipcq.impl": f"{__name__}:ByName"},
+)
+def run(torch: Any, n: int = 64) -> None:
+    """``n`` elements a cube."""
+    cubes, table = [(0, 0, 0), (0, 1, 0)], [{"E": 1, "W": 1}, {"E": 0, "W": 0}]
+    install_ipcq(torch.engine, world_size=2, rank_to_pe=cubes, neighbors=table.__getitem__)
+    data = torch.rng.standard_normal((2, n)).astype("f4")
+    x = torch.tensor(data, dp=ROW_A_CUBE, name="x")
+    y = torch.empty((2, n), "f32", dp=ROW_A_CUBE, name="y")
+    torch.launch("ring_by_name", kernel, x, y, n)
+    torch.expect(y, data[::-1])

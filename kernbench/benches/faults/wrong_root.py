@@ -1,0 +1,43 @@
+"""Fault: an all-reduce whose broadcast starts at another cube than its reduce ended at.
+
+Every op is right, and no two conflict. To be found by verification: every row is that of cube 0,
+also in the cube that held the sum. The first byte to differ came with the recv of the broadcast.
+"""
+
+from typing import Any
+
+from kernbench.benches.faults.early_credit import ROW_A_CUBE, TWO_CUBES
+from kernbench.ccl.install import install_ipcq
+from kernbench.runtime_api.registry import bench
+
+
+def kernel(x_ptr: Any, n: int, tl: Any) -> None:
+    """Cube 0 sends its row to cube 1, which adds its own; then both are to have the sum."""
+    cube, toward = tl.program_id(1), ("E", "W")
+    shard = x_ptr + cube * n * x_ptr.itemsize
+    x = tl.load(shard, (n,), "f32")
+    if cube == 0:
+        tl.send("E", x)
+    else:
+        tl.add(x, tl.recv("W", (n,), "f32"), out=x)
+    root = 0  # fault: the sum is in cube 1
+    if cube == root:
+        tl.send(toward[root], x)
+    else:
+        tl.recv(toward[1 - root], (n,), "f32", out=x)  # broadcast
+        tl.store(shard, x)
+
+
+@bench(
+    name="fault_wrong_root",
+    description="fault: an all-reduce that broadcasts from another root",
+    machine=lambda **_: TWO_CUBES,
+)
+def run(torch: Any, n: int = 64) -> None:
+    """``n`` elements a cube."""
+    cubes, table = [(0, 0, 0), (0, 1, 0)], [{"E": 1}, {"W": 0}]
+    install_ipcq(torch.engine, world_size=2, rank_to_pe=cubes, neighbors=table.__getitem__)
+    data = torch.rng.integers(-1, 2, (2, n)).astype("f4")
+    x = torch.tensor(data, dp=ROW_A_CUBE, name="x")
+    torch.launch("wrong_root", kernel, x, n)
+    torch.expect(x, [data.sum(0)] * 2)

@@ -1,0 +1,74 @@
+"""relu(X @ A) @ B, tensor-parallel: A by columns and B by rows over the cubes of all SIPs.
+
+Exercises ranks with shards of their own, composites that feed each other, and an all-reduce of the
+partial products, in f32. In its trace look at how much longer the all-reduce takes than the gemms
+whose results it joins, and at who waits for whom in it.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.benches.ccl_allreduce import ROW_A_CUBE, init_group
+from kernbench.benches.grid import rounded, share
+from kernbench.common.dtypes import dtype as dtype_row
+from kernbench.runtime_api.placement import DPPolicy
+from kernbench.runtime_api.registry import at_least_one, bench, one_of
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+
+def mlp_kernel(
+    x_ptr: Any, a_ptr: Any, b_ptr: Any, h_ptr: Any, y_ptr: Any,
+    m: int, d: int, hidden: int, cubes: int, tl: Any,
+) -> None:  # fmt: skip
+    """One cube's partial Y, from its columns of the rank's A and the same rows of its B."""
+    cube, dtype, size = tl.program_id(1), x_ptr.dtype, x_ptr.itemsize
+    own = share(hidden, cubes, cube)
+    x = tl.ref(x_ptr, (m, d), dtype)
+    a = tl.ref(a_ptr + own.start * d * size, (d, len(own)), dtype)
+    b = tl.ref(b_ptr + own.start * d * size, (len(own), d), dtype)
+    h = tl.composite(a=x, b=a, out_ptr=h_ptr + own.start * m * size, epilogue=("relu",))
+    tl.wait(h)
+    y = y_ptr + cube * m * d * y_ptr.itemsize
+    tl.wait(tl.composite(a=h, b=b, out_ptr=y, out_dtype=y_ptr.dtype))
+
+
+def worker(rank: int, torch: Any, x: Array, a: Array, b: Array, y: Array, dtype: str) -> None:
+    """One rank: its share of the hidden columns, and all of Y in each of its cubes."""
+    (m, d), mesh = x.shape, torch.engine.graph.spec.sip.cube_mesh
+    cubes, own = mesh.w * mesh.h, share(a.shape[1], torch.distributed.get_world_size(), rank)
+    partial = torch.zeros((cubes * m, d), "f32", ROW_A_CUBE, name="y")
+    if own:
+        columns = DPPolicy(cube="column_wise", num_pes=1)
+        args = [
+            torch.tensor(x, dtype, DPPolicy(num_pes=1), name="x"),
+            torch.tensor(a[:, own], dtype, columns, name="a"),
+            torch.tensor(b[own], dtype, ROW_A_CUBE, name="b"),
+            torch.empty((m, len(own)), dtype, columns, name="h"),
+        ]
+        torch.launch("mlp", mlp_kernel, *args, partial, m, d, len(own), cubes)
+    torch.distributed.all_reduce(partial)
+    bound = dtype_row(dtype).tolerance  # that of h, which is rounded to dtype
+    torch.expect(partial, np.tile(y, (cubes, 1)), rtol=bound.rtol, atol=bound.atol)
+
+
+@bench(name="mlp_tp", description="relu(X @ A) @ B, tensor-parallel over the cubes of all SIPs")
+def run(
+    torch: Any,
+    tokens: int = 64,
+    d: int = 64,
+    hidden: int = 256,
+    algorithm: str = "default",
+    dtype: str = "f16",
+) -> None:
+    """``algorithm`` "default" is that of ccl.yaml."""
+    at_least_one(tokens=tokens, d=d, hidden=hidden)
+    one_of(("f16", "bf16", "f32"), dtype=dtype)
+    x = torch.rng.standard_normal((tokens, d))
+    a = torch.rng.standard_normal((d, hidden)) / np.sqrt(d)
+    b = torch.rng.standard_normal((hidden, d)) / np.sqrt(hidden)
+    h = rounded(np.maximum(rounded(x, dtype) @ rounded(a, dtype), 0), dtype)
+    init_group(torch, algorithm)
+    torch.multiprocessing.spawn(worker, (torch, x, a, b, h @ rounded(b, dtype), dtype))

@@ -1,0 +1,112 @@
+"""What the all-reduce kernels share: arguments (ADR-0032 D7), lanes, and what peers exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kernbench.ccl.topologies import SIP_TOPO_MESH, TOPO_NAME_TO_KIND
+from kernbench.errors import KernelError
+
+OPS = {"sum": "add", "max": "maximum", "min": "minimum"}  # operator -> the tl call that applies it
+
+
+class Lane(NamedTuple):
+    """A place of ``size`` on a line or ring; the ways to its neighbours, None past an end."""
+
+    size: int
+    place: int
+    ahead: str | None
+    back: str | None
+    ring: bool = False
+
+    @classmethod
+    def of(cls, size: int, place: int, ahead: str, back: str, ring: bool = False) -> Lane:
+        """A lane, its ways cut where a line ends."""
+        on, behind = ring or place < size - 1, ring or place > 0
+        return cls(size, place, ahead if on else None, back if behind else None, ring)
+
+
+class Lanes(NamedTuple):
+    """Where a kernel runs: in its row and column of cubes, and of SIPs."""
+
+    row: Lane
+    col: Lane
+    sip_row: Lane
+    sip_col: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Exchange with the neighbours; a way of None does nothing."""
+
+    tl: Any
+    combine: Callable[..., Any]
+
+    def merge(self, way: str | None, mine: Any) -> None:
+        """Combine what comes with ``mine``, in place."""
+        if way is not None:
+            with self.tl.scope():
+                self.combine(mine, self.tl.recv(way, mine.shape, mine.dtype), out=mine)
+
+    def take(self, way: str | None, mine: Any) -> None:
+        """Put what comes in the place of ``mine``."""
+        if way is not None:
+            self.tl.recv(way, mine.shape, mine.dtype, out=mine)
+
+    def give(self, way: str | None, mine: Any) -> None:
+        """Queue ``mine`` and go on; what would overwrite it is held until it has been read."""
+        if way is not None:
+            self.tl.send(way, mine, wait=False)
+
+
+def kernel_args(
+    world_size: int, n_elem: int, cube_w: int = 4, cube_h: int = 4
+) -> tuple[int, int, int, int]:
+    """The scalar arguments of a kernel for a tensor of ``n_elem`` elements a cube."""
+    return n_elem, cube_w, cube_h, world_size
+
+
+def all_reduce_kernel(exchange: Callable[[Peers, Any, int, Lanes], None]) -> Callable[..., None]:
+    """A kernel of D7's signature: load a cube's row, ``exchange`` it in place, store it."""
+
+    def kernel(
+        t_ptr: Any,
+        n_elem: int,
+        cube_w: int,
+        cube_h: int,
+        n_sips: int,
+        sip_rank: int,
+        sip_topo_kind: int,
+        sip_topo_w: int,
+        sip_topo_h: int,
+        tl: Any,
+        *,
+        op: str = "sum",
+    ) -> None:
+        """Reduce every cube's row of a SIP's (cubes, n_elem) tensor with all others, in place."""
+        if op not in OPS:
+            raise KernelError(f"all-reduce: unknown op {op!r}; valid: {', '.join(OPS)}")
+        kinds = TOPO_NAME_TO_KIND.values()
+        if sip_topo_kind not in kinds or sip_topo_w * sip_topo_h != n_sips:
+            raise KernelError(
+                f"all-reduce: topology {sip_topo_kind} of {sip_topo_w} x {sip_topo_h} = {n_sips} "
+                f"SIPs does not exist; valid: {TOPO_NAME_TO_KIND}, and a product that holds"
+            )
+        if tl.program_id(0) != 0:
+            return
+        cube, ring = tl.program_id(1), sip_topo_kind != SIP_TOPO_MESH
+        (row, col), (sip_row, sip_col) = divmod(cube, cube_w), divmod(sip_rank, sip_topo_w)
+        lanes = Lanes(
+            Lane.of(cube_w, col, "E", "W"),
+            Lane.of(cube_h, row, "S", "N"),
+            Lane.of(sip_topo_w, sip_col, "global_E", "global_W", ring),
+            Lane.of(sip_topo_h, sip_row, "global_S", "global_N", ring),
+        )
+        shard = t_ptr + cube * n_elem * t_ptr.itemsize
+        acc = tl.load(shard, (n_elem,), t_ptr.dtype)
+        exchange(Peers(tl, getattr(tl, OPS[op])), acc, sip_topo_kind, lanes)
+        tl.store(shard, acc)
+
+    return kernel

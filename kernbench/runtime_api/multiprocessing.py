@@ -1,0 +1,83 @@
+"""``torch.multiprocessing``: a rank is a SIP and a greenlet; the scheduler here drives the simulation.
+
+A rank runs until it parks: to read memory, to state what it expects, at a barrier. When every rank
+has parked or ended, the machine is simulated until nothing more can happen; those whose own host
+stream is empty then go on. So a rank may wait for what another has yet to launch.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import greenlet
+
+from kernbench.errors import KernbenchError, UsageError
+from kernbench.sim_engine.engine import HOST, GraphEngine
+
+
+class Multiprocessing:
+    """Ranks of one engine; ``nprocs`` is how many there are now, 0 outside of ``spawn``.
+
+    ``joined`` are the streams that have called ``init_process_group``; a rank leaves when it ends.
+    """
+
+    def __init__(self, engine: GraphEngine) -> None:
+        self._engine = engine
+        self.nprocs = 0
+        self.joined: set[int] = set()
+
+    def spawn(
+        self, fn: Callable[..., None], args: Sequence[Any] = (), nprocs: int | None = None
+    ) -> None:
+        """Call ``fn(rank, *args)`` in every rank, and simulate until all that they asked for is
+        done.
+
+        ``nprocs`` defaults to the number of SIPs. The first rank that raises stops the others, and
+        is named; a DeadlockError lists what can never end.
+        """
+        sips = self._engine.graph.spec.system.sips.count
+        nprocs = sips if nprocs is None else nprocs
+        if self.nprocs:
+            raise UsageError("spawn: called in a rank; spawn once, from the bench itself")
+        if not 1 <= nprocs <= sips:
+            raise UsageError(f"spawn: nprocs={nprocs}; a rank is a SIP, so 1 to {sips} are valid")
+        ranks = [greenlet.greenlet(partial(fn, rank, *args)) for rank in range(nprocs)]
+        ready = list(range(nprocs))
+        self.nprocs = nprocs
+        try:
+            while ready:
+                for rank in ready:
+                    self._resume(rank, ranks[rank])
+                self._engine.simulate()
+                live = (rank for rank in range(nprocs) if not ranks[rank].dead)
+                ready = [rank for rank in live if not self._engine.is_busy(rank)]
+            self._engine.drain()
+        finally:
+            self.nprocs = 0
+            self.joined &= {HOST}
+            for stopped in ranks:
+                if not stopped.dead:
+                    stopped.throw()
+
+    def drain(self) -> None:
+        """Simulate until the host stream of the caller is empty; in a rank: park until then."""
+        if self._engine.stream == HOST:
+            self._engine.drain()
+        else:
+            scheduler = greenlet.getcurrent().parent
+            assert scheduler is not None
+            scheduler.switch()
+
+    def _resume(self, rank: int, process: greenlet.greenlet) -> None:
+        """Let a rank go on until it parks; what it raises names it."""
+        self._engine.stream = rank
+        try:
+            process.switch()
+        except KernbenchError as error:
+            raise type(error)(f"rank {rank}: {error}") from error
+        except Exception as error:
+            site = self._engine.sim.sites.of(error.__traceback__)
+            where = f"rank {rank} at {site.file}:{site.line}"
+            raise KernbenchError(f"{where}: {type(error).__name__}: {error}") from error
+        finally:
+            self._engine.stream = HOST

@@ -1,0 +1,72 @@
+"""The calls of ``tl`` that PEs talk to each other with."""
+
+from collections.abc import Sequence
+
+from kernbench.common.messages import Region
+from kernbench.common.pe_commands import RecvCmd, SendCmd
+from kernbench.errors import KernelError
+from kernbench.sim_engine.memory_store import Array
+from kernbench.triton_emu.calls import Call
+from kernbench.triton_emu.handles import TensorHandle
+from kernbench.triton_emu.math_calls import MathCalls
+
+
+class IpcqCalls(MathCalls):
+    """A direction is one of those that the PE is wired in: N, E, global_W …"""
+
+    def send(self, dir: str, handle: TensorHandle, wait: bool = True) -> None:
+        """Send a tensor to the neighbour in ``dir``, slot by slot as it takes them.
+
+        ``wait=True`` until all of it has been read, so it may be overwritten. Ranks that all send
+        before they recv need ``wait=False`` for a payload larger than the ring.
+        """
+        whole = self._row_major(handle, "send").region
+        call = self._link_call("send", dir, wait)
+        call.messages.append(SendCmd(direction=dir, src=whole))
+        call.on_issue = lambda msg: self._check_written(call, msg.src)
+        self._switch(call)
+
+    def recv(
+        self, dir: str, shape: Sequence[int], dtype: str = "f16", out: TensorHandle | None = None
+    ) -> TensorHandle:
+        """The next payload from the neighbour in ``dir``, in scratch; ready if it was when sent.
+
+        It is written to ``out``, else to fresh scratch.
+        """
+        return self._receive(dir, shape, dtype, True, out)
+
+    def recv_async(self, dir: str, shape: Sequence[int], dtype: str = "f16") -> TensorHandle:
+        """``recv`` that goes on at once; tl.wait(handle) before its data are used."""
+        return self._receive(dir, shape, dtype, False)
+
+    def _receive(
+        self,
+        dir: str,
+        shape: Sequence[int],
+        dtype: str,
+        wait: bool,
+        out: TensorHandle | None = None,
+    ) -> TensorHandle:
+        call = self._link_call("recv", dir, wait)
+        handle = self._output(call, tuple(shape), dtype, out, exact=True)
+        handle.awaited = wait
+        under_way = f"the recv of {handle.id} from {dir}, still under way"
+
+        def land(piece: Region, data: Array | str) -> None:
+            if self._pending(piece) is under_way:  # else it was released, and is another's now
+                self._put(piece, data)
+
+        what = f"recv at {call.site.file}:{call.site.line}"
+        call.messages.append(RecvCmd(direction=dir, dst=handle.region, call=what, land=land))
+        call.on_issue = lambda msg: self._put(msg.dst, under_way)
+        self._switch(call)
+        return handle
+
+    def _link_call(self, name: str, dir: str, wait: bool) -> Call:
+        peers = self._ctx.peers
+        if dir not in peers:
+            wired = ", ".join(peers) or "none; init_process_group or install_ipcq wires them"
+            raise KernelError(f"{name}: direction {dir!r} is not wired at this PE; wired: {wired}")
+        call = self._new_call(name, blocking=wait)
+        call.link = (dir, peers[dir])
+        return call
