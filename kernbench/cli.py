@@ -94,7 +94,7 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     finally:
         if progress is not None:
             click.echo("\r\033[K", err=True, nl=False)
-    given = {name: options[name] for name in ("spec", "topology", "seed", "warn_memory")}
+    given = {name: options[name] for name in ("spec", "topology", "ccl", "seed", "warn_memory")}
     summary = {"bench": bench, "params": result.params, **given, **result.summary()}
     text = json.dumps(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
     _answer(text, result.ok)

@@ -15,7 +15,7 @@ from kernbench.errors import UsageError
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.registry import bench, one_of
 
-REDUCE = {"sum": np.sum, "max": np.max, "min": np.min}
+REDUCE: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 ROW_A_CUBE = DPPolicy(cube="row_wise", pe="replicate", num_pes=1)
 
 

@@ -13,7 +13,10 @@ from kernbench.topology.spec import Count, Range, Section, SpecFile, wrong_field
 
 SHIPPED = Path(__file__).parents[1] / "configs" / "ccl.yaml"
 NO_ROOT = -1  # of an algorithm without a root cube
-SYMBOLS = "kernel kernel_args TOPO_NAME_TO_KIND SIP_TOPO_RING SIP_TOPO_TORUS SIP_TOPO_MESH".split()
+SYMBOLS = (  # of the module of an algorithm
+    *("kernel", "kernel_args", "TOPO_NAME_TO_KIND"),
+    *("SIP_TOPO_RING", "SIP_TOPO_TORUS", "SIP_TOPO_MESH"),
+)
 
 
 class QueueSpec(Section):

@@ -21,6 +21,8 @@ OPS = ("sum", "max", "min")
 class AhbmCCLBackend:
     """The communicator: an algorithm of ccl.yaml on the SIP topology, its queues wired once."""
 
+    name = "ahbm"
+
     def __init__(self, torch: Torch, ccl: CclSpec, algorithm: str | None) -> None:
         self._torch = torch
         spec = torch.engine.graph.spec
@@ -56,7 +58,7 @@ class AhbmCCLBackend:
 class Distributed:
     """The process group; ``init_process_group`` in the bench is for all ranks, in a rank its own.
 
-    Whatever else is called before it raises RuntimeError.
+    Whatever else is called before it raises RuntimeError, as does a rank's call outside of a rank.
     """
 
     def __init__(self, torch: Torch, ccl: CclSpec | None = None) -> None:
@@ -71,22 +73,18 @@ class Distributed:
         """
         if backend != "ahbm":
             raise ValueError(f"init_process_group: unknown backend {backend!r}; valid: 'ahbm'")
-        torch, stream = self._torch, self._torch.engine.stream
-        if torch.multiprocessing.joined & {stream, HOST}:
+        processes, stream = self._torch.multiprocessing, self._torch.engine.stream
+        if processes.joined & {stream, HOST}:
             raise RuntimeError("init_process_group: called twice; a process joins its group once")
-        sips = torch.engine.graph.spec.system.sips.count
-        if stream != HOST and torch.multiprocessing.nprocs != sips:
-            raise RuntimeError(
-                f"init_process_group: {torch.multiprocessing.nprocs} ranks; the group spans all "
-                f"{sips} SIPs: spawn with nprocs={sips}"
-            )
+        if stream != HOST:
+            self._rank("init_process_group")
         if self._backend is None:
-            self._backend = AhbmCCLBackend(torch, self._ccl or load_ccl(), algorithm)
+            self._backend = AhbmCCLBackend(self._torch, self._ccl or load_ccl(), algorithm)
         elif algorithm not in (None, wired := self._backend.cfg.name):
             raise RuntimeError(
                 f"init_process_group: algorithm={algorithm!r}, but the group is wired for {wired!r}"
             )
-        torch.multiprocessing.joined.add(stream)
+        processes.joined.add(stream)
 
     @property
     def algorithm(self) -> AlgorithmSpec:
@@ -104,8 +102,7 @@ class Distributed:
 
     def get_backend(self) -> str:
         """The name of the backend."""
-        self._group("get_backend")
-        return "ahbm"
+        return self._group("get_backend").name
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> None:
         """Reduce, in place, the rows of all cubes of all ranks, one a cube; each gets the result.
@@ -129,7 +126,10 @@ class Distributed:
         return self._backend
 
     def _rank(self, call: str) -> int:
-        stream = self._torch.engine.stream
-        if stream == HOST:
-            raise RuntimeError(f"{call}: no rank calls; use it in torch.multiprocessing.spawn")
-        return stream
+        ranks, sips = self._torch.multiprocessing.nprocs, self._torch.engine.graph.spec.system.sips
+        if ranks != sips.count:
+            raise RuntimeError(
+                f"{call}: the group has a rank a SIP; call it in torch.multiprocessing.spawn with "
+                f"nprocs={sips.count} (now {ranks})"
+            )
+        return self._torch.engine.stream

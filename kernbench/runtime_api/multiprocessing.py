@@ -1,4 +1,4 @@
-"""``torch.multiprocessing``: a rank is a SIP and a greenlet; the scheduler here drives the simulation.
+"""``torch.multiprocessing``: a rank is a SIP, and a greenlet; only the scheduler here simulates.
 
 A rank runs until it parks: to read memory, to state what it expects, at a barrier. When every rank
 has parked or ended, the machine is simulated until nothing more can happen; those whose own host
@@ -6,6 +6,7 @@ stream is empty then go on. So a rank may wait for what another has yet to launc
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -29,8 +30,7 @@ class Multiprocessing:
     def spawn(
         self, fn: Callable[..., None], args: Sequence[Any] = (), nprocs: int | None = None
     ) -> None:
-        """Call ``fn(rank, *args)`` in every rank, and simulate until all that they asked for is
-        done.
+        """Call ``fn(rank, *args)`` in every rank; simulate until all that they ask for is done.
 
         ``nprocs`` defaults to the number of SIPs. The first rank that raises stops the others, and
         is named; a DeadlockError lists what can never end.
@@ -53,11 +53,14 @@ class Multiprocessing:
                 ready = [rank for rank in live if not self._engine.is_busy(rank)]
             self._engine.drain()
         finally:
+            for rank in range(nprocs):
+                if not ranks[rank].dead:
+                    with suppress(Exception):  # what it does when stopped hides no error
+                        self._engine.stream = rank
+                        ranks[rank].throw()
+            self._engine.stream = HOST
             self.nprocs = 0
             self.joined &= {HOST}
-            for stopped in ranks:
-                if not stopped.dead:
-                    stopped.throw()
 
     def drain(self) -> None:
         """Simulate until the host stream of the caller is empty; in a rank: park until then."""

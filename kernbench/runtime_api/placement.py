@@ -12,11 +12,12 @@ POLICIES = ("replicate", "row_wise", "column_wise")
 
 @dataclass(frozen=True, slots=True)
 class DPPolicy:
-    """How a tensor lies: ``cube`` over cubes (of all SIPs, sip-major), ``pe`` over a cube's PEs.
+    """How a tensor lies: ``cube`` over cubes, ``pe`` over a cube's PEs.
 
-    Each is "replicate", "row_wise" (axis 0) or "column_wise" (the last axis); ``num_cubes`` and
-    ``num_pes`` take the first so many, None all. A size that does not divide is split by ceiling:
-    the last shard is shorter, or empty, and a PE without a shard stays idle.
+    The cubes are those of all SIPs, sip-major; in a spawned rank those of its own. Each is
+    "replicate", "row_wise" (axis 0) or "column_wise" (the last axis); ``num_cubes`` and ``num_pes``
+    take the first so many, None all. A size that does not divide is split by ceiling: the last
+    shard is shorter, or empty, and a PE without a shard stays idle.
     """
 
     cube: str = "replicate"

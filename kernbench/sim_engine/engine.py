@@ -1,7 +1,8 @@
 """Phase 1: makes components as they are used, owns the SimPy environment, runs what the host asks.
 
 Host actions (writes, launches, reads) of one stream start in order, each when the one before has
-ended; every rank has a stream, and the bench itself one that all the others come after. Knows no torch: ``run`` takes a callable that is given the engine.
+ended; every rank has a stream, and the bench itself one that all the others come after. Knows no
+torch: ``run`` takes a callable that is given the engine.
 """
 
 from __future__ import annotations

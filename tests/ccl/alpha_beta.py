@@ -9,7 +9,7 @@ of a row take.
 from dataclasses import dataclass
 
 import numpy as np
-from ccl_machines import timed, engine_of
+from ccl_machines import engine_of, timed
 
 from kernbench.common.dtypes import itemsize
 from kernbench.runtime_api.placement import DPPolicy

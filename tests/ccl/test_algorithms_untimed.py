@@ -58,3 +58,28 @@ def test_sizes_need_divide_nothing(algorithm, where, mesh, n_elem, seed):
     if where[1] * mesh[0] * mesh[1] * n_elem > 500_000:
         n_elem = 1 + n_elem % 1_000
     check(algorithm, *where, mesh, n_elem, seed=seed)
+
+
+@BOTH
+def test_inside_a_sip_a_link_carries_the_tensor_once_each_way(algorithm):
+    data = integers(1, (4, 4), 1600)
+    sent = run(algorithm, data, "f16", "ring_1d", (4, 4)).sent
+    assert {nbytes for ways in sent for nbytes in ways.values()} == {1600 * 2}
+
+
+def test_in_chunks_a_cube_sends_2_n_minus_1_nths_of_its_chunk_between_n_sips():
+    data = integers(8, (4, 4), 12800)
+    sent = run(ring_chunked_allreduce, data, "f16", "ring_1d", (4, 4)).sent
+    assert {ways["global_E"] for ways in sent} == {2 * 7 * 12800 * 2 // 16 // 8}
+
+
+@pytest.mark.parametrize(
+    ("topology", "sips", "tensors"),
+    [("ring_1d", 8, 7), ("torus_2d", 9, 4), ("mesh_2d_no_wrap", 9, 4)],
+)
+def test_only_root_cubes_send_whole_tensors_between_sips(topology, sips, tensors):
+    data = integers(sips, (2, 2), 10)
+    sent = run(intercube_allreduce, data, "f16", topology, (2, 2)).sent
+    across = [sum(n for way, n in ways.items() if way.startswith("global_")) for ways in sent]
+    assert not any(n for cube, n in enumerate(across) if cube % 4 != 3)
+    assert max(across) == tensors * 10 * 2

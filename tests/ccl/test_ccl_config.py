@@ -1,5 +1,7 @@
 """``ccl.yaml``: the shipped file, defaults, and a clear error for every wrong field."""
 
+from inspect import signature
+
 import pytest
 
 from kernbench.ccl.config import load_ccl
@@ -38,6 +40,8 @@ def test_every_shipped_module_keeps_the_contract(name):
     assert kinds == (0, 1, 2) == tuple(module.TOPO_NAME_TO_KIND.values())
     assert list(module.TOPO_NAME_TO_KIND) == ["ring_1d", "torus_2d", "mesh_2d_no_wrap"]
     assert module.kernel_args(2, 8) == (8, 4, 4, 2)
+    positional = "t_ptr n_elem cube_w cube_h n_sips sip_rank sip_topo_kind sip_topo_w sip_topo_h tl"
+    assert list(signature(module.kernel).parameters) == [*positional.split(), "op"]
 
 
 def test_an_algorithm_takes_what_it_lacks_from_the_defaults(ccl):

@@ -1,6 +1,6 @@
 """The kernels of ccl without a machine: greenlets, queues and numpy arrays, and no time."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ class Tl:
 
     def __init__(self, sip, cube, ways, queues, memory):
         self.place, self.ways, self.queues, self.memory = (0, cube, sip), ways, queues, memory
-        self.sent = self.received = 0
+        self.sent, self.received = Counter(), 0
 
     def program_id(self, axis):
         return self.place[axis]
@@ -46,7 +46,7 @@ class Tl:
         return Handle(x.data[starts[0] : starts[0] + shape[0]], x.dtype)
 
     def send(self, way, handle, wait=True):
-        self.sent += handle.data.nbytes
+        self.sent[way] += handle.data.nbytes
         self.queues[self.ways[way], OPPOSITE[way]].append(handle.data.copy())
 
     def recv(self, way, shape, dtype="f16", out=None):

@@ -220,6 +220,26 @@ def test_what_would_overwrite_the_source_is_held_until_all_of_it_was_read(graph)
     np.testing.assert_array_equal(run.out[1], run.data[0])
 
 
+def test_what_would_overwrite_the_source_of_a_send_that_queues_is_held_as_long(graph):
+    n = 4 * 1024
+
+    def overwrite(rank, mine, out, tl):
+        if rank == 0:
+            x = tl.load(mine, (n,), "f32")
+            y = tl.add(x, 1.0)
+            tl.send("E", x, wait=False)
+            tl.send("E", y, wait=False)
+            tl.mul(x, 0.0, out=y)
+        else:
+            tl.recv("W", (n,), "f32")
+            tl.store(out, tl.recv("W", (n,), "f32"))
+
+    run = talk(graph, overwrite, n, slots=1)
+    (math,), copies = named(run, "mul"), named(run, "ipcq_copy")
+    assert math.t_start > max(r.t_start for r in copies)
+    np.testing.assert_array_equal(run.out[1], run.data[0] + 1)
+
+
 def test_a_send_that_waits_comes_back_when_its_source_was_read_not_when_it_landed(graph, events):
     talk(graph, one_way(8), 8, places=CROSS_SIP, recorder=events)
     (send,) = [args for args in events.of("command") if args[3] == "send"]

@@ -208,6 +208,21 @@ def test_a_rank_that_raises_is_named_with_its_line_and_stops_the_others(spawn, p
     assert log == ["stopped"]
 
 
+def test_what_a_stopped_rank_does_hides_no_error(spawn):
+    def fn(rank, torch):
+        if rank == 1:
+            raise ValueError("the first")
+        try:
+            torch.tensor(X).numpy()
+        finally:
+            torch.tensor(X).numpy()  # never comes back
+            raise ValueError("another")
+
+    with pytest.raises(KernbenchError, match="the first") as caught:
+        spawn(fn)
+    assert "another" not in str(caught.value)
+
+
 def test_an_error_of_ours_keeps_its_type_and_gets_the_rank(spawn):
     def fn(rank, torch):
         if rank == 1:

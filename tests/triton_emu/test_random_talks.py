@@ -164,6 +164,8 @@ def compare(graph, talked, n, slots, kind, slot_bytes, await_all=False, **option
         return False
     run = talk(*arguments, **queues, **options)
     assert not run.findings
+    for position, record in enumerate(run.log):
+        assert all(held < position for held in record.dependency_ids)
     for got, want in zip(run.out, expected, strict=True):
         flat = np.concatenate([*want, np.empty(0)])
         np.testing.assert_array_equal(got[: flat.size], flat)

@@ -113,6 +113,68 @@ def test_recvs_that_were_asked_for_first_get_their_payload_first(graph):
     np.testing.assert_array_equal(run.out[1][N:], run.data[0][:N] + 10)
 
 
+def test_a_ready_payload_in_the_slot_of_a_pending_one_is_ready(graph):
+    seen = []
+
+    def program(rank, mine, out, tl):
+        if rank == 0:
+            x = tl.load(mine, (N,), "f32")
+            tl.send("E", tl.add(x, 1.0))
+            tl.send("E", x)
+        else:
+            seen.extend(tl.recv("W", (N,), "f32").ready for _ in range(2))
+
+    talk(graph, program, N, slots=1)
+    assert seen == [False, True]
+
+
+def test_a_recv_into_released_scratch_leaves_what_lies_there_now_alone(graph):
+    def program(rank, mine, out, tl):
+        if rank == 0:
+            tl.send("E", tl.load(mine, (1024,), "f32"))
+        else:
+            with tl.scope():
+                tl.recv_async("W", (1024,), "f32")
+            assert float(tl.load(mine, (1024,), "f32")[1]) == 1001.0
+
+    run = talk(graph, program, 1024)
+    (taken,), load = named(run, "ipcq_recv"), named(run, "dma_read")[-1]
+    assert load.params["dst_addr"] == taken.params["dst_addr"]
+    assert taken.t_start < load.t_start
+
+
+def test_what_comes_after_a_recv_depends_on_its_last_copy(graph, events):
+    def program(rank, mine, out, tl):
+        if rank == 0:
+            tl.send("E", tl.load(mine, (2048,), "f32"))
+        else:
+            tl.store(out, tl.recv("W", (2048,), "f32"))
+
+    talk(graph, program, 2048, recorder=events)
+    rows = {row: record for row, record, *_ in events.of("op")}
+    (store,) = [record for record in rows.values() if record.op_name == "dma_write"]
+    last = max(row for row in rows if rows[row].op_name == "ipcq_recv")
+    assert store.dependency_ids == [last]
+
+
+def test_writing_the_source_after_it_was_read_is_no_hazard_while_the_payload_flies(graph, tmp_path):
+    def program(rank, mine, out, tl):
+        if rank == 0:
+            x = tl.load(mine, (1024,), "f32")
+            tl.send("E", x)
+            tl.mul(x, 2.0, out=x)
+        else:
+            tl.recv("W", (1024,), "f32")
+
+    writer = TraceWriter(tmp_path / "t")
+    writer.begin({}, graph)
+    run = talk(graph, program, 1024, places=[(0, 0, 0), (1, 3, 0)], recorder=writer)
+    writer.end(run.engine.env.now)
+    (copy,), (math,) = named(run, "ipcq_copy"), named(run, "mul")
+    assert copy.t_start < math.t_start < copy.t_end
+    assert ReplaySession(Trace.open(tmp_path / "t")).hazards().rows == ()
+
+
 def test_a_transposed_handle_is_sent_as_it_looks(graph):
     def program(rank, mine, out, tl):
         if rank == 0:

@@ -5,6 +5,7 @@ a slot is read while the next payload is on its way into it; and by verification
 a later payload than it should be.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from kernbench.ccl.install import install_ipcq
@@ -15,6 +16,12 @@ from kernbench.runtime_api.registry import bench
 
 TWO_CUBES = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
 ROW_A_CUBE = DPPolicy(cube="row_wise", num_pes=1)
+
+
+def join(torch: Any, *neighbors: Mapping[str, int], **ring: Any) -> None:
+    """Wire the first PEs of the two cubes."""
+    pes, table = [(0, 0, 0), (0, 1, 0)], neighbors.__getitem__
+    install_ipcq(torch.engine, world_size=2, rank_to_pe=pes, neighbors=table, **ring)
 
 
 class EarlyCredit(PeIpcq):
@@ -48,11 +55,7 @@ def kernel(x_ptr: Any, y_ptr: Any, rows: int, n: int, tl: Any) -> None:
 )
 def run(torch: Any, rows: int = 16, n: int = 1024, slots: int = 2) -> None:
     """``rows`` payloads of ``n`` elements through a ring of ``slots``."""
-    size, cubes = {"slots": slots, "slot_bytes": n * 4}, [(0, 0, 0), (0, 1, 0)]
-    table = [{"E": 1}, {"W": 0}]
-    install_ipcq(
-        torch.engine, world_size=2, rank_to_pe=cubes, neighbors=table.__getitem__, **size
-    )
+    join(torch, {"E": 1}, {"W": 0}, slots=slots, slot_bytes=n * 4)
     data = torch.rng.standard_normal((2 * rows, n)).astype("f4")
     x = torch.tensor(data, dp=ROW_A_CUBE, name="x")
     y = torch.zeros((2 * rows, n), "f32", dp=ROW_A_CUBE, name="y")

@@ -6,8 +6,7 @@ also in the cube that held the sum. The first byte to differ came with the recv 
 
 from typing import Any
 
-from kernbench.benches.faults.early_credit import ROW_A_CUBE, TWO_CUBES
-from kernbench.ccl.install import install_ipcq
+from kernbench.benches.faults.early_credit import ROW_A_CUBE, TWO_CUBES, join
 from kernbench.runtime_api.registry import bench
 
 
@@ -35,8 +34,7 @@ def kernel(x_ptr: Any, n: int, tl: Any) -> None:
 )
 def run(torch: Any, n: int = 64) -> None:
     """``n`` elements a cube."""
-    cubes, table = [(0, 0, 0), (0, 1, 0)], [{"E": 1}, {"W": 0}]
-    install_ipcq(torch.engine, world_size=2, rank_to_pe=cubes, neighbors=table.__getitem__)
+    join(torch, {"E": 1}, {"W": 0})
     data = torch.rng.integers(-1, 2, (2, n)).astype("f4")
     x = torch.tensor(data, dp=ROW_A_CUBE, name="x")
     torch.launch("wrong_root", kernel, x, n)

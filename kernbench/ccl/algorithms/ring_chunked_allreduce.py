@@ -3,8 +3,9 @@
 The cubes of a SIP are a line (a snake through the mesh, which has no wraparound) with a chunk of
 the tensor a cube: each is reduced towards its owner from both ends, and spreads from there. In
 between its owner does the same with its peers in the other SIPs, in rings or lines as their
-topology has it. A link carries at most 2 (N-1) / N of the tensor: more messages, fewer bytes than
-``intercube_allreduce``, so it wins for large tensors.
+topology has it. All links work at once, each on another chunk, where ``intercube_allreduce`` has
+one hop after the other carry the whole tensor: it wins for large tensors, and loses by the latency
+of its many messages for small ones.
 """
 
 from __future__ import annotations

@@ -179,9 +179,10 @@ class PeIpcq(ComponentBase):
 
     def _record(self, copy: SlotCopy, node: str, name: str) -> None:
         if self._op_logger is not None:
-            (src, dst), times = (copy.src, copy.dst), (copy.t_start, self.sim.env.now)
-            places = (src.space, src.addr, dst.space, dst.addr, dst.shape, dst.dtype, dst.nbytes)
-            self._op_logger.record_copy(*times, node, *places, copy.data, msg=copy, op_name=name)
+            src, dst, now = copy.src, copy.dst, self.sim.env.now
+            from_to = (copy.t_start, now, node, src.space, src.addr, dst.space, dst.addr)
+            what = (dst.shape, dst.dtype, dst.nbytes, copy.data)
+            self._op_logger.record_copy(*(from_to + what), msg=copy, op_name=name)
         copy.resumed_by = copy.data = None  # a chain of them would keep every message alive
 
 

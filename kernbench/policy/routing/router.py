@@ -20,6 +20,7 @@ __all__ = ["AddressResolver", "PathRouter", "RoutingError"]
 Adjacency = defaultdict[str, list[tuple[str, float]]]
 Policy = Literal["pe", "mcpu_dma", "memory", "node"]
 
+_SEARCHES = 64  # kept to go on from: each holds what it has seen of the machine
 _MCPU_DMA_EXCLUDE = frozenset({"pe_internal", "pe_to_router"})
 _UCIE_KINDS = frozenset(
     {"ucie_internal", "ucie_mesh", "io_to_cube", "cube_to_io"}
@@ -187,6 +188,8 @@ class PathRouter:
             local = _same_cube(src, dst)
             search = self._searches.get((policy, local, src))
             if search is None:
+                if len(self._searches) == _SEARCHES:
+                    del self._searches[next(iter(self._searches))]
                 search = _Search(self._graphs[policy][local], src)
                 self._searches[policy, local, src] = search
             found = self._paths[policy, src, dst] = search.to(dst)
