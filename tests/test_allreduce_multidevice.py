@@ -63,12 +63,17 @@ def test_max_and_min_reduce_like_sum(check, algorithm, op):
 
 @BOTH
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_random_values_are_within_a_rounding_an_addition(layout_cache, algorithm, dtype):
+@pytest.mark.parametrize(("topology", "sips"), RINGS + SQUARES)
+def test_random_values_are_within_a_rounding_an_addition(
+    layout_cache, algorithm, topology, sips, dtype
+):
     finfo = ml_dtypes.finfo if dtype == "bf16" else np.finfo
-    rows = np.random.default_rng(1).standard_normal((2, 4, 300)).astype(np.float32)
+    mesh = (2, 2) if sips < 5 else (2, 1)
+    shape = (sips, mesh[0] * mesh[1], 300)
+    rows = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     numpy_type = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}[dtype]
     rows = rows.astype(numpy_type).astype(np.float64)
-    done = all_reduce(rows, dtype, layout_cache, algorithm, mesh=(2, 2))
+    done = all_reduce(rows, dtype, layout_cache, algorithm, topology, mesh)
     rounding = float(finfo(numpy_type).eps) / 2 * np.abs(rows).sum(axis=(0, 1))
     error = np.abs(done.data.astype(np.float64) - rows.sum(axis=(0, 1)))
     assert (error <= (rows.shape[0] * rows.shape[1] - 1) * rounding).all()

@@ -411,7 +411,7 @@ class SpecFile:
         try:
             root = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
         except OSError as error:
-            raise TopologyError(f"{path}: cannot read the topology: {error.strerror}") from None
+            raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:
             raise TopologyError(f"{path}: not a UTF-8 text file: {error.reason}") from None
         except RecursionError:

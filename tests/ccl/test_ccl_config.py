@@ -95,7 +95,7 @@ def test_a_wrong_file_is_refused(ccl, text, problem):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(TopologyError, match=r"none\.yaml: cannot read"):
+    with pytest.raises(TopologyError, match=r"none\.yaml: cannot be read"):
         load_ccl(tmp_path / "none.yaml")
 
 

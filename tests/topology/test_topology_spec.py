@@ -161,9 +161,9 @@ def test_a_file_that_is_no_spec_is_a_topology_error(load, text, says):
 
 
 def test_a_file_that_cannot_be_read_is_a_topology_error(tmp_path):
-    with pytest.raises(TopologyError, match="cannot read the topology: Is a directory"):
+    with pytest.raises(TopologyError, match="cannot be read: Is a directory"):
         load_spec(tmp_path)
-    with pytest.raises(TopologyError, match=r"none\.yaml: cannot read the topology: No such file"):
+    with pytest.raises(TopologyError, match=r"none\.yaml: cannot be read: No such file"):
         load_spec(tmp_path / "none.yaml")
 
 
