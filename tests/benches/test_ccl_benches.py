@@ -116,6 +116,18 @@ def test_two_runs_give_the_same_bytes_and_a_trace_without_findings(tmp_path, nam
     assert (session.hazards().rows, session.hazards().note) == ((), "")
 
 
+def test_the_routes_of_copies_between_sips_cross_the_switch(tmp_path):
+    path = tmp_path / "t.msgpack"
+    run_bench("ccl_allreduce", params={"n_elem": 33, **CHUNKED}, spec=SMALL, trace=path)
+    session = ReplaySession(Trace.open(path))
+    copies = [i for i, op in enumerate(session.trace.ops) if op.op_name == "ipcq_copy"]
+    paths = [[hop.node for hop in session.route(i).legs[0].hops] for i in copies]
+    between = [p for p in paths if p[0].split(".")[0] != p[-1].split(".")[0]]
+    assert 0 < len(between) < len(paths)
+    assert all("fabric.switch0" in p for p in between)
+    assert not any("fabric.switch0" in p for p in paths if p not in between)
+
+
 @pytest.mark.parametrize("name", ["ccl_allreduce", "mlp_tp"])
 def test_a_bench_says_what_it_exercises_and_what_to_look_for(name):
     text = " ".join(importlib.import_module(f"kernbench.benches.{name}").__doc__.split())
