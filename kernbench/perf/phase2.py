@@ -11,13 +11,13 @@ import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 
 import numpy as np
 
 from kernbench.common.messages import HostWriteCmd, MsgBase, Region
 from kernbench.common.pe_commands import GemmCmd, MathCmd
-from kernbench.perf.sim import PerfRow
+from kernbench.perf.sim import PerfRow, seconds
 from kernbench.replay.hazards import find_hazards
 from kernbench.replay.history import History
 from kernbench.sim_engine.data_executor import DataExecutor
@@ -50,14 +50,14 @@ def gemm_rows(count: int, rounds: int) -> list[PerfRow]:
 
     alone, batched, casts = [], [], []
     for _ in range(rounds):
-        alone += [_seconds(together) / count * 1e6 for _ in range(5)]
+        alone += [seconds(together) / count * 1e6 for _ in range(5)]
         plain = DataExecutor(log, store.snapshot(), batch=False)
-        batched.append(_run(log, store) / _seconds(plain.run))
+        batched.append(_run(log, store) / seconds(plain.run))
     log, store = gemm_log(count, 128)
     wide = [array.astype(np.float32) for _, array in store.extents("tcm")]
     pairs = list(zip(wide[::3], wide[1::3], strict=True))
     for _ in range(rounds):  # BLAS has threads here: by the clock, and after the others
-        bare = _seconds(lambda: [a @ b for a, b in pairs], perf_counter)
+        bare = seconds(lambda: [a @ b for a, b in pairs], perf_counter)
         casts.append(_run(log, store, perf_counter) / bare)
     return [
         PerfRow("16^3 gemm in a batch, gather to scatter", min(alone), 3.0, "us"),
@@ -72,7 +72,7 @@ def overhead_rows(count: int, rounds: int) -> list[PerfRow]:
     for addr in range(0, 3 * _SLOTS * x.nbytes, x.nbytes):
         store.write("tcm", addr, x)
     spent = min(_run(log, store) for _ in range(rounds))
-    bare = min(_seconds(lambda: [np.add(x, x) for _ in log]) for _ in range(rounds))
+    bare = min(seconds(lambda: [np.add(x, x) for _ in log]) for _ in range(rounds))
     return [PerfRow("a small add, all in - numpy", (spent - bare) / count * 1e6, 15.0, "us")]
 
 
@@ -86,21 +86,21 @@ def replay_rows(cached: int, scanned: int) -> list[PerfRow]:
 
         look(cached)
         jumps = np.random.default_rng(0).integers(0, cached, 200).tolist()
-        jump = _seconds(lambda: [look(op) for op in jumps]) / len(jumps)
+        jump = seconds(lambda: [look(op) for op in jumps]) / len(jumps)
         trace = _trace(Path(folder) / "hazards.msgpack", scanned)
 
         def scan() -> None:
             fresh = History(trace)
             find_hazards(trace, fresh.touched, fresh.allocs)
 
-        seconds = _seconds(scan)
+        taken = seconds(scan)
         tracemalloc.start()
         scan()
         peak = tracemalloc.get_traced_memory()[1] / 2**20
         tracemalloc.stop()
     return [
         PerfRow(f"memory at any of {cached} ops, cached", jump * 1e3, 1.0, "ms"),
-        PerfRow(f"hazard scan of {scanned} ops", seconds, 5.0, "s"),
+        PerfRow(f"hazard scan of {scanned} ops", taken, 5.0, "s"),
         PerfRow(f"hazard scan of {scanned} ops, peak", peak, 1024.0, "MiB"),
     ]
 
@@ -151,10 +151,4 @@ def _trace(path: Path, count: int) -> Trace:
 
 
 def _run(log: list[OpRecord], store: MemoryStore, *clock: Callable[[], float]) -> float:
-    return _seconds(DataExecutor(log, store.snapshot()).run, *clock)
-
-
-def _seconds(call: Callable[[], object], clock: Callable[[], float] = process_time) -> float:
-    start = clock()
-    call()
-    return clock() - start
+    return seconds(DataExecutor(log, store.snapshot()).run, *clock)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench_sizes import UNEVEN
 
 from kernbench.benches import SHIPPED
 from kernbench.errors import KernbenchError, UsageError
@@ -15,15 +16,6 @@ from kernbench.runtime_api.registry import BENCHES
 from kernbench.topology import TopologySpec, build_topology
 from kernbench.topology.spec import CubeMeshSpec
 
-UNEVEN = {
-    "matmul": {"m": 37, "k": 20, "n": 50, "tile": 16},
-    "matmul_ref": {"m": 37, "k": 20, "n": 50},
-    "softmax": {"m": 37, "n": 50, "block": 3},
-    "layernorm": {"m": 37, "n": 50, "block": 3},
-    "flash_attention": {"seq": 19, "d": 12, "block": 8},
-    "moe_route": {"tokens": 37, "d": 12, "experts": 5},
-    "pointer_chase": {"entries": 37, "hops": 5},
-}
 ON_PES = [name for name in SHIPPED if "pes" in BENCHES[name].params]  # the others run on SIPs
 FLOATS = [name for name in ON_PES if "dtype" in BENCHES[name].params]
 

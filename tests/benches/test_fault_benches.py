@@ -8,6 +8,7 @@ from math import isinf
 
 import numpy as np
 import pytest
+from bench_sizes import UNEVEN
 from click.testing import CliRunner
 
 from kernbench.benches import FAULTS, SHIPPED
@@ -26,15 +27,7 @@ from kernbench.trace.writer import TraceWriter
 
 ONE_CUBE = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 PE = "sip0.cube0.pe0."
-SMALL = {
-    "matmul": {"m": 70, "k": 40, "n": 50, "tile": 16},
-    "matmul_ref": {"m": 37, "k": 20, "n": 50},
-    "softmax": {"m": 37, "n": 50, "block": 3},
-    "layernorm": {"m": 37, "n": 50, "block": 3},
-    "flash_attention": {"seq": 19, "d": 12, "block": 8},
-    "moe_route": {"tokens": 37, "d": 12, "experts": 5},
-    "pointer_chase": {"entries": 37, "hops": 5},
-}
+SMALL = UNEVEN | {"matmul": {"m": 70, "k": 40, "n": 50, "tile": 16}}
 
 
 @pytest.fixture
