@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernbench.errors import UsageError
+from kernbench.replay.answers import OpRow
 from kernbench.replay.memory import Memory, TensorView
-from kernbench.replay.session import OpRow, ReplaySession
+from kernbench.replay.session import ReplaySession
 from kernbench.replay.text import table
 from kernbench.replay.timeline import Timeline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.session import OpRow
+from kernbench.replay.answers import OpRow
 from kernbench.replay.text import as_text, time_text
 from tui.widgets.draw import Glyphs, Line, clip
 from tui.widgets.pane import BEFORE, Pane
