@@ -19,6 +19,7 @@ from kernbench.replay.text import as_text
 from kernbench.replay.tiles import Tiles
 from kernbench.replay.timeline import Timeline
 from tui.actions import BY_ID, bindings
+from tui.jobs import Jobs
 from tui.messages import Activate, Hint, RunCommand
 from tui.screens.help import TextScreen, help_lines
 from tui.screens.layout import ALL, Plan, plan
@@ -35,6 +36,7 @@ from tui.widgets.tabs import Tabs
 from tui.widgets.tiles import TilesPane
 from tui.widgets.timeline import TimelinePane
 
+_LOOK_S = 0.1  # between two looks at jobs
 _FITTED = (TensorView, OpDiff, Timeline, Tiles)  # answers whose text knows the width
 
 
@@ -56,6 +58,9 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
         self.line, self.notice = CommandLine(words), Static(id="notice", markup=False)
         self.active, self.tab, self.maximised = 1, 2, False
         self._plan = Plan({})
+        self.jobs = Jobs()
+        for pane in self.panes.values():
+            pane.jobs = self.jobs
 
     def compose(self) -> ComposeResult:
         """Two lines, the body, the footer; command line and notice lie above them."""
@@ -66,7 +71,18 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
     def on_mount(self) -> None:
         """Nothing is typed or said yet."""
         self.line.display = self.notice.display = False
+        self.set_interval(_LOOK_S, self._look)
         self.moved()
+
+    def on_unmount(self) -> None:
+        """Nobody waits for the answers any more."""
+        self.jobs.close()
+
+    def _look(self) -> None:
+        """Draw what waits for a job: how far it is, or its answer."""
+        for pane in self.panes.values():
+            if pane.waiting:
+                pane.repaint()
 
     def on_resize(self, event: events.Resize) -> None:
         """Choose the layout; cursor, active pane and tab stay."""
@@ -77,7 +93,7 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
         self._plan = plan(self.size, self.active, self.tab, self.maximised)
         for number, pane in self.panes.items():
             region = self._plan.regions.get(number)
-            pane.place(region, number not in self._plan.tabbed, number == self.active)
+            pane.stand(region, number not in self._plan.tabbed, number == self.active)
         self.tabs.display = self._plan.tabs is not None
         if self._plan.tabs is not None:
             shown = next(n for n in self._plan.tabbed if n in self._plan.regions)
@@ -178,6 +194,14 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
         self.maximised = not self.maximised
         self.lay_out()
 
+    def _do_view(self, by: int) -> None:
+        if not self.panes[self.active].change_view(by):
+            self.say(f"{self.panes[self.active].title} has one view only")
+
+    def _do_pin(self) -> None:
+        if not self.panes[self.active].pin():
+            self.say("rows of the timeline can be pinned: 1 shows it, j and k pick a row")
+
     def _do_rows(self, by: int, pages: bool = False) -> None:
         pane = self.panes[self.active]
         (pane.scroll_page if pages else pane.scroll_rows)(by)
@@ -192,10 +216,13 @@ class DebuggerScreen(Screen[None], inherit_bindings=False):
             self.timeline.pan(by)
 
     def _do_redraw(self) -> None:
+        self.jobs.forget()
         self.refresh(layout=True)
 
     def _do_back(self) -> None:
-        if self.maximised:
+        if self.jobs.cancel():
+            self.say("cancelled; ctrl+l computes again")
+        elif self.maximised:
             self._do_maximise()
 
     def _do_quit(self) -> None:

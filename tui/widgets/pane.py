@@ -4,6 +4,9 @@ rows that scroll, and repainting of changed lines only. A pane knows no other wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from rich.segment import Segment
 from textual import events, on
 from textual.geometry import Region
@@ -12,9 +15,12 @@ from textual.widget import Widget
 
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
+from kernbench.replay.job import Job, Tell
+from tui.jobs import Jobs, Key
 from tui.messages import Activate, RunCommand
 from tui.widgets.draw import STYLES, Glyphs, Line, rule, strip
 
+T = TypeVar("T")
 BEFORE: Line = [(" before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]
 
 
@@ -27,10 +33,12 @@ class Pane(Widget):
     picks = True  # rows are picked one by one; else the text just scrolls
     header = 0  # lines above the first row
     columns_a_step = 0  # of numbers, that h and l move by
+    views: tuple[str, ...] = ()  # what v and V go through; the title names the one shown
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(id=f"pane-{self.number}")
         self.session, self.glyphs, self.subtitle = session, glyphs, ""
+        self.jobs, self.waiting, self.view = Jobs(), False, 0
         self.active, self.titled, self.gap = False, True, 0
         self.top, self.total, self.room, self.column = 0, 0, 1, 0
         self.pick: int | None = None  # the row that the user picked; None: as the cursor has it
@@ -46,6 +54,31 @@ class Pane(Widget):
     def enter(self) -> str | None:
         """The command line that Enter on the picked row runs, if any."""
         return None
+
+    def change_view(self, by: int) -> bool:
+        """Show the next or previous view; False if there is one only."""
+        self.view = (self.view + by) % max(len(self.views), 1)
+        self.seek = True
+        self.repaint()
+        return len(self.views) > 1
+
+    def place(self) -> str | None:
+        """The bytes that are picked, as ``watch`` and ``blame`` name them; None: the op's own."""
+        return None
+
+    def pin(self) -> bool:
+        """Keep the picked row on top, or let go of it; False if this pane does not."""
+        return False
+
+    def answer(
+        self, key: Key, title: str, compute: Callable[[Tell], T], quick: bool = False
+    ) -> T | Line:
+        """The answer, or while its job runs the line to show; see ``Jobs.ask``."""
+        found = self.jobs.ask(key, title, compute, quick)
+        if not isinstance(found, Job):
+            return found
+        self.waiting = True
+        return [(f" computing {title}: {found.done:.0%}", "mark"), ("  Esc cancels", "dim")]
 
     def pan(self, by: int) -> bool:
         """Move sideways by ``by`` steps; False if this pane does not."""
@@ -81,7 +114,7 @@ class Pane(Widget):
         """The same by what the pane shows."""
         self.scroll_rows(by * max(self.room - 1, 1))
 
-    def place(self, region: Region | None, titled: bool, active: bool) -> None:
+    def stand(self, region: Region | None, titled: bool, active: bool) -> None:
         """Stand at ``region`` of the body, or nowhere; away from the left edge a bar is drawn."""
         self.display = region is not None
         if region is not None:
@@ -110,15 +143,16 @@ class Pane(Widget):
 
     def _build(self) -> None:
         width, height = self.size.width - self.gap, self.size.height
+        self.waiting = False
         try:
             lines = self.draw(width, max(height - self.titled, 0))
         except KernbenchError as error:
             lines = [[(f" {error}", "mark")]]
         self.seek = False
         if self.titled:
-            name = (
-                f"[{self.number} {self.title}]" if self.active else f" {self.number} {self.title} "
-            )
+            view = f": {self.views[self.view]}" if self.view else ""
+            name = f"{self.number} {self.title}{view}"
+            name = f"[{name}]" if self.active else f" {name} "
             left = [(self.glyphs.rule, "rule"), (name, "active" if self.active else "title")]
             lines.insert(0, rule(left, self.subtitle, width, self.glyphs))
         lines += [[]] * (height - len(lines))

@@ -1,0 +1,69 @@
+"""Long answers off the screen's thread: each is computed once, by its lane's worker, and kept."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar
+
+from kernbench.replay.job import Job, Tell, untold
+
+T = TypeVar("T")
+Key: TypeAlias = tuple[str, Hashable]  # lane, what is asked
+_KEPT = 32  # answers
+_SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
+
+
+class Jobs:
+    """Answers by key. What two answers of one lane share is used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
+        self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
+        sys.setswitchinterval(_SWITCH_S)
+
+    def ask(
+        self, key: Key, title: str, compute: Callable[[Tell], T], quick: bool = False
+    ) -> T | Job[T]:
+        """The answer of ``compute(tell)`` if it is there, else its Job, begun if it is new.
+
+        A ``quick`` one is computed at once, unless the lane is busy. Raises the KernbenchError that
+        computing raised, Cancelled too, until ``forget``.
+        """
+        if key not in self._asked:
+            if quick and not any(k[0] == key[0] for k in self._running()):
+                return compute(untold)
+            job = Job(title, compute)
+            self._asked[key] = job, self._pools[key[0]].submit(job.run)
+        job, future = self._asked[key] = self._asked.pop(key)  # last: asked for most lately
+        done = [k for k, (_, future) in self._asked.items() if future.done()]
+        for old in done[:-_KEPT]:
+            del self._asked[old]
+        return future.result() if future.done() else job
+
+    def _running(self) -> list[Key]:
+        return [key for key, (_, future) in self._asked.items() if not future.done()]
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job is not done."""
+        return bool(self._running())
+
+    def cancel(self) -> bool:
+        """Cancel all that run or wait; whether there was any."""
+        running = self._running()
+        for key in running:
+            self._asked[key][0].cancel()
+        return bool(running)
+
+    def forget(self) -> None:
+        """Drop all that is done: what was cancelled, or failed, may be asked for again."""
+        self._asked = {key: self._asked[key] for key in self._running()}
+
+    def close(self) -> None:
+        """The screen ends: cancel all, wait for none."""
+        self.cancel()
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
