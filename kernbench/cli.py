@@ -3,6 +3,8 @@ or input, 2 for usage, 130 for Ctrl-C.
 """
 
 import json
+import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -41,7 +43,8 @@ class _Group(click.Group):
             help_ = f"{(error.ctx or ctx).command_path} --help"
             click.echo(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
             sys.exit(2)
-        except BrokenPipeError:
+        except BrokenPipeError:  # the reader has enough; the flush at exit shall find no pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
 
 
@@ -97,6 +100,9 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     given = {name: options[name] for name in ("spec", "topology", "ccl", "seed", "warn_memory")}
     summary = {"bench": bench, "params": result.params, **given, **result.summary()}
     text = json.dumps(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
+    if result.trace_error is not None:
+        click.echo(text)
+        raise KernbenchError(result.trace_error)
     _answer(text, result.ok)
 
 
@@ -110,6 +116,16 @@ def list_benches() -> None:
         bench = BENCHES[name]
         params = " ".join(f"{k}={'all' if v is None else v}" for k, v in bench.params.items())
         click.echo(f"{name:<21} {bench.description}\n{'':<21} {params}")
+
+
+@main.command()
+@click.argument("folder", type=click.Path(file_okay=False))
+def record(folder: str) -> None:
+    """Record the traces that ship in traces/ anew into FOLDER; what a fault ends with is shown."""
+    from kernbench.benches.recorded import record
+
+    for path, error in record(Path(folder)):
+        click.echo(f"{path}  {error or 'ok'}")
 
 
 @main.command()
@@ -158,35 +174,75 @@ def info(topology: str | None) -> None:
 
 
 @main.command()
-@click.argument("part", type=click.Choice(["sim", "phase2"]))
+@click.argument("part", type=click.Choice(["sim", "phase2", "replay"]))
 @_json
 def perf(part: str, as_json: bool) -> None:
     """Measure what PART costs against its goals; exits 1 where one is not met."""
-    from kernbench.perf import phase2, sim
+    from kernbench.perf import phase2, replay, sim
 
-    rows = {"sim": sim, "phase2": phase2}[part].measure()
+    rows = {"sim": sim, "phase2": phase2, "replay": replay}[part].measure()
     _answer(sim.as_json(rows) if as_json else sim.as_text(rows), all(row.met for row in rows))
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
+class _Trace(click.Command):
+    """Its help lists the commands; ``trace NAME --help`` shows one, with an example."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = next((arg for arg in args if not arg.startswith("-")), None)
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from kernbench.replay.commands import help_of
+
+        formatter.write("\n" + "\n".join(help_of(ctx.obj).lines(100)) + "\n")
+
+
+@main.command(cls=_Trace, context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("file", type=click.Path())
 @click.argument("args", nargs=-1)
 @click.option("--op", type=int, help="Position in the op log to answer for (default: the last).")
+@click.option("-o", "--out", help="The last argument: what `cut` and `export` write.")
 @_json
 @click.option("--width", default=100, show_default=True, help="Columns of the text.")
-def trace(name: str, file: str, args: Texts, op: int | None, as_json: bool, width: int) -> None:
-    """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace FILE."""
+def trace(
+    name: str, file: str, args: Texts, op: int | None, out: str | None, as_json: bool, width: int
+) -> None:
+    """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace FILE.
+
+    ``--name VALUE`` gives the argument NAME. `ops` without COUNT and --op prints all ops as it
+    finds them, with --json an object a line. Exit code 1: a verdict is bad (verify, outputs, check,
+    compare --fail-over) or hazards were found.
+    """
     from kernbench.replay import ReplaySession
-    from kernbench.replay.commands import as_data, run_command
+    from kernbench.replay.commands import as_data, run_command, run_pages
     from kernbench.replay.text import as_text
     from kernbench.trace import Trace
 
     session = ReplaySession(Trace.open(file))
     session.goto(len(session) - 1 if op is None else op)
-    answer = run_command(session, " ".join([name, *args]))
-    text = json.dumps(as_data(answer)) if as_json else as_text(answer, width)
-    _answer(text, getattr(answer, "ok", True))
+    line = " ".join([name, *map(_word, (*args, *([] if out is None else [out])))])
+    pages = run_pages(session, line) if op is None else None
+    if pages is None:
+        answer = run_command(session, line)
+        text = json.dumps(as_data(answer)) if as_json else as_text(answer, width)
+        _answer(text, getattr(answer, "ok", True))
+    for number, page in enumerate(pages):
+        if as_json:
+            lines = [json.dumps(as_data(row)) for row in page.rows]
+        else:
+            whole = as_text(page, width).splitlines()
+            lines = whole[2 if number else 1 :] or whole
+        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+
+
+def _word(arg: str) -> str:
+    """An argument of the shell as one word of a command line, as far as that has quotes for it."""
+    option, equals, value = arg.partition("=")
+    if equals and re.fullmatch("--[a-z-]+", option):
+        return f"{option} {_word(value)}"
+    quote = next((quote for quote in "'\"" if quote not in arg), "")
+    return arg if re.fullmatch(r"[^\s'\"]+", arg) else f"{quote}{arg}{quote}"
 
 
 def _answer(text: str, ok: bool) -> NoReturn:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import resource
 import select
 import signal
 import subprocess
@@ -188,6 +189,30 @@ def test_what_a_bench_raises_is_one_line_with_its_place(tmp_path):
     assert result.exit_code == 1
     assert line.startswith("error: bench fails at ")
     assert "fails.py:4: ValueError: " in line
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_trace_that_cannot_be_written_does_not_lose_the_result(tmp_path, as_json):
+    out, limit = tmp_path / "out.msgpack", 60_000
+    command = ["run", "matmul", *SMALL, "--trace", str(out), *(["--json"] if as_json else [])]
+    run = subprocess.run(
+        [sys.executable, "-m", "kernbench.cli", *command],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    (line,) = run.stderr.splitlines()
+    assert run.returncode == 1
+    assert line.startswith("error: the run has ended, but its trace is cut: ")
+    assert "File too large" in line
+    if as_json:
+        assert json.loads(run.stdout)["ops_by_kind"] == {"memory": 2, "unknown": 5, "gemm": 1}
+    else:
+        assert "8 ops (2 memory, 1 gemm, 5 tile stages)" in run.stdout
+        assert " ok " in run.stdout
+    assert Trace.open(out).header["bench"] == "matmul"
 
 
 def test_ctrl_c_keeps_a_readable_trace_and_says_so(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -78,20 +79,27 @@ def open_session(path: Path, op: int | None) -> ReplaySession:
 
 
 def run_script(session: ReplaySession, script: str) -> None:
-    """Run the lines of a file ('-' is stdin; '#' begins a comment) and print each answer."""
+    """Run the lines of a file ('-' is stdin) and print each answer."""
     try:
         text = sys.stdin.read() if script == "-" else Path(script).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise KernbenchError(f"{script}: cannot be read as a script: {error}") from None
-    lines = (line.split("#", 1)[0].strip().removeprefix(":") for line in text.splitlines())
-    answer(session, (line for line in lines if line))
+    answer(session, text.splitlines())
 
 
 def answer(session: ReplaySession, lines: Iterable[str]) -> None:
-    """Run command lines and print what they answer, until the reader of a pipe has enough."""
+    """Run command lines and print what they answer, until the reader of a pipe has enough.
+
+    ``# `` begins a comment. An error, as of a failed ``assert``, ends with the number of its line.
+    """
     try:
-        for line in lines:
-            click.echo(as_text(run_command(session, line)))
+        for number, line in enumerate(lines, 1):
+            command = re.sub(r"^\s*#.*|\s#\s.*|\s#$", "", line).strip().removeprefix(":")
+            try:
+                if command:
+                    click.echo(as_text(run_command(session, command)))
+            except KernbenchError as error:
+                raise KernbenchError(f"{error}; line {number}: {command}") from None
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # quiet the last flush

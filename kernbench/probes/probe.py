@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, Region, Transaction
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
+from kernbench.common.peaks import peaks
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import Process
 from kernbench.components.builtin.hbm_ctrl import channel_shares
@@ -265,9 +267,8 @@ def describe(graph: TopologyGraph) -> dict[str, str]:
     """What ``kernbench info`` says of a machine: counts and peak numbers, by title."""
     spec = graph.spec
     sips, cubes = spec.system.sips.count, spec.sip.cube_mesh.w * spec.sip.cube_mesh.h
-    pes, gemm, hbm = sips * cubes * spec.cube.pes, spec.pe.gemm, spec.cube.hbm
-    flops = 2 * gemm.rows * gemm.cols * spec.pe.clock_ghz * 1e9
-    slice_gbs = min(hbm.channels * hbm.channel_bw_gbs, hbm.to_router_bw_gbs)
+    pes, best = sips * cubes * spec.cube.pes, peaks(lambda path: attrgetter(path)(spec))
+    flops, slice_gbs = best.gemm * 1e9, best.hbm
     kinds = Counter(edge.kind for edge in graph.edges)
     return {
         "machine": f"{sips} SIPs x {cubes} cubes x {spec.cube.pes} PEs = {pes} PEs",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernbench.replay.text import cell_text, field_values, param_text, time_text
+from kernbench.replay.text import cell_text, field_values, param_text, table, time_text
+
+_OPS = "op t_start t_end nbytes name component"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,40 @@ class OpRow:
     letter: str
     nbytes: int
     site: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpList:
+    """Lines of an op log of ``total``, of which ``note`` says more; the cursor is at ``op``."""
+
+    op: int
+    total: int
+    rows: tuple[OpRow, ...]
+    note: str = ""
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        marks = "".join(">" if row.op == self.op else " " for row in self.rows)
+        place = f"op {self.op:,} of" if self.op >= 0 else "before the first of"
+        head = f"{place} {self.total:,}" + (f"; {self.note}" if self.note else "")
+        return [head, *(table(self.rows, _OPS, marks) if self.rows else [])]
+
+
+class Moved(OpList):
+    """The line that the cursor moved to; none before the first op."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Moved):
+    """Where a run halted, and at which stops; at none: it came to an end of the log."""
+
+    stops: tuple[str, ...] = ()
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        return [*Moved.lines(self, width), *(self.stops or ["no further stop that way"])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +122,11 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """In canonical order; ``note`` says what could not be looked at."""
+    """In canonical order; ``note`` says what could not be looked at, ``ok`` the verdict."""
 
     rows: tuple[Touch, ...]
     note: str = ""
+    ok: bool = True
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""

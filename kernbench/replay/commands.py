@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, is_dataclass
+from inspect import signature
+from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernbench.errors import UsageError
-from kernbench.replay.answers import OpRow
+from kernbench.errors import KernbenchError, UsageError
+from kernbench.replay.answers import Moved as Moved
+from kernbench.replay.answers import OpList, Stopped
+from kernbench.replay.check import check_file
+from kernbench.replay.compare import Comparison, compare, parse_percent
+from kernbench.replay.expr import FIELDS, parse_count
+from kernbench.replay.expr import parse_time as parse_time
+from kernbench.replay.job import Tell, untold
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.session import ReplaySession
-from kernbench.replay.text import table
+from kernbench.replay.stops import StopList
+from kernbench.replay.text import as_text
+from kernbench.replay.tiles import Tiles, TileWindow
 from kernbench.replay.timeline import Timeline
-
-_OPS = "op t_start t_end nbytes name component"
-
-
-@dataclass(frozen=True, slots=True)
-class OpList:
-    """A run of lines of the op log; the cursor is at ``op``."""
-
-    op: int
-    total: int
-    rows: tuple[OpRow, ...]
-
-    def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        marks = "".join(">" if row.op == self.op else " " for row in self.rows)
-        place = f"op {self.op:,} of" if self.op >= 0 else "before the first of"
-        return [f"{place} {self.total:,}", *(table(self.rows, _OPS, marks) if self.rows else [])]
-
-
-class Moved(OpList):
-    """The line that the cursor moved to; none before the first op."""
-
-    __slots__ = ()
+from kernbench.trace import Trace
+from kernbench.trace.cut import Cut, cut
+from kernbench.trace.export import EXPORTERS, export
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,61 +47,175 @@ Answer: TypeAlias = Any  # a frozen dataclass with ``lines`` of text
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: ``args`` is its usage, ``run(session, *values)`` answers."""
+    """One command; ``run(session, *values, **options)`` answers, and is given ``tell`` if it asks.
+
+    ``args`` is its usage: NAME a value, [NAME] one that may be left out, [word NAME] an option,
+    lower-case words a choice. EXPR and LINE are the rest of the line, PLACE is as c[3,17]. In front
+    of an option there may be --, and ``--name value`` gives any NAME too.
+    """
 
     name: str
     args: str
     help: str
     run: Callable[..., Answer]
+    example: str = ""
+    pages: Callable[..., Iterator[OpList]] | None = None  # all of it, for a pipe
 
 
-_UNITS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+@dataclass(frozen=True, slots=True)
+class Asserted:
+    """What was asserted, and is so."""
+
+    text: str
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        return [f"ok: {self.text}"]
 
 
-def parse_time(text: str) -> float:
-    """``3.2us`` or ``3200`` to ns; UsageError names the units."""
-    match = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(ns|us|ms|s|)", text, re.ASCII)
-    if match is None:
-        raise UsageError(f"time {text!r}: give a number with ns, us, ms or s, as in 3.2us")
-    return float(match[1]) * _UNITS[match[2]]
-
-
+_PAGE = 1000  # ops
 _NUMBERS = {"OP": "op", "N": "count", "COUNT": "count", "ADDR": "address", "BYTES": "byte count"}
+_NUMBERS |= {"STOP": "stop", "CMD": "call"}
+
+_QUOTED = r"""'[^']*'|"[^"]*\""""
+_WORD = re.compile(rf"(?:{_QUOTED}|[^\s'\"])+(?!\S)")
+_PATTERNS = {
+    "EXPR": re.compile(rf"(?:{_QUOTED})(?!\s+[^-\s])|\S.*?(?=\s+(?:--[a-z]+|limit)\s|\s*$)"),
+    "PLACE": re.compile(rf"{_QUOTED}|[^\s[]+\[[^]]*\]|\S+\s+(?:0x\w+|\w+:\w+)(:\w+)?(?!\S)|\S+"),
+    "LINE": re.compile(r"\S.*"),
+}
 
 
 def _value(text: str, usage: str) -> Any:
-    """The value of one word, which ``usage`` says the kind of."""
-    kind, *others = usage.strip("[]").split("|")
+    """The value of ``text``, which ``usage`` says the kind of."""
+    kind, *others = usage.split("|")
     if kind in ("TIME", "FROM", "TO"):
         return parse_time(text)
-    if kind not in _NUMBERS or text in others:
+    if kind == "FAIL-OVER":
+        return parse_percent(text)
+    if kind.islower() and text not in (kind, *others):
+        raise UsageError(f"{text!r}: must be {' or '.join((kind, *others))}")
+    named = text in others or ("MARK" in others and text.isidentifier())
+    if kind not in _NUMBERS or named:
         return text
     try:
-        return int(text.replace(",", ""), 16 if text.startswith("0x") else 10)
-    except ValueError:
-        raise UsageError(f"{_NUMBERS[kind]} {text!r}: must be a whole number") from None
+        number = parse_count(text)
+    except UsageError as why:
+        raise UsageError(f"{_NUMBERS[kind]} {why}") from None
+    if number < 0 and kind in ("COUNT", "BYTES"):
+        raise UsageError(f"{_NUMBERS[kind]} {number}: must not be negative")
+    return number
+
+
+def _arguments(rest: str, usage: str) -> tuple[list[Any], dict[str, Any]] | None:
+    """The values and options in the rest of a line; None where they do not fit the usage."""
+    takes = re.findall(r"\[[a-z]+ [A-Z]+\]|\S+", usage.replace(" | ", "|"))
+    options = dict(word[1:-1].split() for word in takes if " " in word)
+    waiting = [word for word in takes if " " not in word]
+    values, given = list[Any](), dict[str, Any]()
+    while rest:
+        word = rest.split()[0]
+        option = word.removeprefix("--")
+        if (kind := options.pop(option, "")) or not waiting:
+            rest = rest[len(word) :].lstrip()
+        else:
+            option, kind = "", waiting.pop(0).strip("[]")
+            rest = rest.removeprefix(f"--{kind.lower()} ").lstrip()
+        if not kind or not rest:
+            return None
+        match = _PATTERNS.get(kind, _WORD).match(rest)
+        if match is None:
+            raise UsageError(f"{rest!r}: No closing quotation")
+        whole = kind in _PATTERNS and not re.fullmatch(_QUOTED, match[0])
+        text = match[0] if whole else re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", match[0])
+        if option:
+            given[option] = _value(text, kind)
+        else:
+            values.append(_value(text, kind))
+        rest = rest[match.end() :].lstrip()
+    return None if any(word[0] != "[" for word in waiting) else (values, given)
 
 
 def _moving(move: Callable[..., int]) -> Callable[..., Moved]:
-    def run(session: ReplaySession, *where: int) -> Moved:
+    def run(session: ReplaySession, *where: Any) -> Moved:
         op = move(session, *where)
-        return Moved(op, len(session), tuple(session.rows(op, 1)) if op >= 0 else ())
+        return Moved(op, len(session), tuple(session.rows(op, 1)))
 
     return run
 
 
 def _goto(session: ReplaySession, op: int | str) -> int:
-    ends = {"start": -1, "end": len(session) - 1}
-    return session.goto(ends[op] if isinstance(op, str) else op)
+    return session.goto_mark(op) if isinstance(op, str) else session.goto(op)
 
 
-def _ops(session: ReplaySession, count: int = 20) -> OpList:
-    first = max(min(session.cursor - count // 2, len(session) - count), 0)
-    return OpList(session.cursor, len(session), tuple(session.rows(first, count)))
+def _ops(
+    session: ReplaySession, count: int = 20, where: str = "", limit: int | None = None
+) -> OpList:
+    ops: Any = session.matching(where) if where else range(len(session))
+    first = 0
+    if limit is None:
+        first = max(min(bisect_left(ops, session.cursor) - count // 2, len(ops) - count), 0)
+    rows = session.rows_of(ops[first : first + (count if limit is None else limit)])
+    note = f"{len(ops):,} fit {where!r}" if where else ""
+    return OpList(session.cursor, len(session), tuple(rows), note)
+
+
+_NONE = (("no mark is set", ""),)
+
+
+def _pages(session: ReplaySession, where: str = "", limit: int | None = None) -> Iterator[OpList]:
+    """All ops, or those that fit; found as they are asked for."""
+    ops: Any = session.matching(where) if where else range(len(session))
+    ops = ops[:limit]
+    for at in range(0, max(len(ops), 1), _PAGE):
+        rows = tuple(session.rows_of(ops[at : at + _PAGE]))
+        yield OpList(-1, len(session), rows, f"{len(ops):,} fit")
+
+
+def _marks(session: ReplaySession) -> CommandHelp:
+    return CommandHelp(tuple((name, f"op {op:,}") for name, op in session.marks.items()) or _NONE)
+
+
+def _delete(session: ReplaySession, number: int) -> StopList:
+    session.stops.delete(number)
+    return session.stops.list()
+
+
+def _continue(session: ReplaySession, back: str = "") -> Stopped:
+    return session.run(not back)
+
+
+def _assert(session: ReplaySession, text: str) -> Asserted:
+    """Raises KernbenchError that says what is so instead."""
+    how, _, rest = text.partition(" ")
+    said = re.fullmatch(rf"({_QUOTED}) in (\S.*)", text)
+    if how in ("none", "some") or how.isdecimal():
+        ops = session.matching(rest)
+        so = len(ops) == int(how) if how.isdecimal() else (how == "some") == (len(ops) > 0)
+        why = f"{len(ops):,} ops do" + (f", the first is op {ops[0]:,}" if len(ops) else "")
+    elif how == "ok":
+        answer = run_command(session, rest)
+        if not hasattr(answer, "ok"):
+            raise UsageError(f"{rest!r} gives no verdict; verify, outputs or compare do")
+        so, why = bool(answer.ok), " / ".join(as_text(answer).splitlines()[:3])
+    elif said is not None:
+        answer = as_text(run_command(session, said[2]), 1000)
+        so, why = said[1][1:-1] in answer, f"it says {answer.splitlines()[0]!r}"
+    else:
+        so = session.at() in session.matching(text)
+        why = session.details().lines(0)[0]
+    if not so:
+        raise KernbenchError(f"assert {text}: {why}")
+    return Asserted(text)
 
 
 def _memory(session: ReplaySession, name: str | None = None) -> Memory | TensorView:
     return session.memory() if name is None else session.tensor(name)
+
+
+def _tiles(session: ReplaySession, *ends: float) -> Tiles | TileWindow:
+    between = (*ends, *session.launch_window()[len(ends) :])
+    return session.tiles_between(*between) if ends else session.tiles()
 
 
 def _timeline(session: ReplaySession, *ends: float) -> Timeline:
@@ -121,13 +225,31 @@ def _timeline(session: ReplaySession, *ends: float) -> Timeline:
     return session.timeline(session.timelines.components.tolist(), low, high, 60)
 
 
-def _help(session: ReplaySession) -> CommandHelp:
-    return CommandHelp(tuple((f"{c.name} {c.args}".strip(), c.help) for c in COMMANDS))
+def _compare(session: ReplaySession, file: str, percent: float | None = None) -> Comparison:
+    return compare(session.trace, Trace.open(file), percent)
 
+
+def _cut(session: ReplaySession, out: str, **part: Any) -> Cut:
+    times = part.get("from", -inf), part.get("to", inf)
+    return cut(session.trace.path, out, *times, part.get("components", "*"))
+
+
+def help_of(name: str | None = None) -> CommandHelp:
+    """All commands, or one with an example and the fields of its expression."""
+    shown = COMMANDS if name is None else (_named(name),)
+    rows = [(f"{c.name} {c.args}".strip(), c.help) for c in shown]
+    if name is not None:
+        rows += [("for example", text) for text in shown[0].example.splitlines()]
+        rows += [("fields of EXPR", " ".join(FIELDS))] * ("EXPR" in shown[0].args)
+    return CommandHelp(tuple(rows))
+
+
+_FIND = 'find comp ~ "*.pe_gemm" and dur >= 3.2us'
+_BREAK = "break name = dma_write and (bytes > 4KiB or line = matmul.py:35)"
 
 COMMANDS: tuple[Command, ...] = (
     Command("info", "", "what the trace holds", ReplaySession.info),
-    Command("goto", "OP | start | end", "move the cursor to an op", _moving(_goto)),
+    Command("goto", "OP | MARK | start | end", "move the cursor to an op", _moving(_goto)),
     Command(
         "t",
         "TIME",
@@ -136,42 +258,145 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("step", "[N]", "move by N ops (negative: back)", _moving(ReplaySession.step)),
     Command("next", "[N]", "move by N ops within the focus", _moving(ReplaySession.step_component)),
-    Command("ops", "[COUNT]", "the op log around the cursor", _ops),
+    Command("line", "[N]", "move by N kernel lines of this PE", _moving(ReplaySession.step_line)),
+    Command("lane", "[N]", "move by N ops in this lane", _moving(ReplaySession.step_lane)),
+    Command("stage", "[N]", "move by N stages of this tile", _moving(ReplaySession.step_stage)),
+    Command("tile", "[N]", "move by N tiles of the composite", _moving(ReplaySession.step_tile)),
+    Command("first", "", "to the first stage of this tile", _moving(ReplaySession.to_first)),
+    Command("last", "", "to where this op or tile ends", _moving(ReplaySession.to_last)),
+    Command("cause", "", "to the op that this one waited for", _moving(ReplaySession.to_cause)),
+    Command("effect", "", "to the first that waited for it", _moving(ReplaySession.to_effect)),
+    Command("mark", "NAME", "give this op a name to go to", _moving(ReplaySession.mark)),
+    Command("marks", "", "all marks", _marks),
+    Command("back", "[N]", "undo N jumps (negative: redo)", _moving(ReplaySession.back)),
+    Command("find", "EXPR", "to the next op that fits", _moving(ReplaySession.find), _FIND),
+    Command("rfind", "EXPR", "to the previous one", _moving(ReplaySession.rfind), f"r{_FIND}"),
+    Command("break", "EXPR", "stop at ops that fit", ReplaySession.break_on, _BREAK),
+    Command(
+        "watch",
+        "PLACE [r|w|rw]",
+        "stop at what touches bytes",
+        ReplaySession.watch_place,
+        "watch c[3,17] w\nwatch hbm 0x4000:64",
+    ),
+    Command("catch", "hazards|checks", "stop at hazards, or at wrong results", ReplaySession.catch),
+    Command("breaks", "", "all stops", lambda session: session.stops.list()),
+    Command("delete", "STOP", "forget a stop", _delete),
+    Command("continue", "[back]", "run to the next or previous stop", _continue),
+    Command(
+        "assert",
+        "LINE",
+        "fail unless this op fits EXPR; none, some or N ops do; a command is ok, or says TEXT",
+        _assert,
+        "assert kind=gemm and dur<2us\nassert none dur > 1ms\nassert 16 kind=memory\n"
+        "assert ok verify\nassert 'mm.py:12' in source",
+    ),
+    Command(
+        "ops",
+        "[COUNT] [where EXPR] [limit N]",
+        "the op log around the cursor; with a limit from the first",
+        _ops,
+        "ops 40 where kind=gemm and dur > 1us",
+        _pages,
+    ),
     Command("op", "", "everything recorded about this op", ReplaySession.details),
     Command("source", "", "the kernel line of this op", ReplaySession.source),
     Command("memory", "[TENSOR]", "allocations at this op, or the numbers of one tensor", _memory),
     Command(
         "history", "SPACE ADDR [BYTES]", "every read and write of a range", ReplaySession.history
     ),
+    Command(
+        "blame",
+        "PLACE [N]",
+        "the ops behind an element, back to the inputs or N ops deep",
+        ReplaySession.blame,
+        "blame c[3,17]\nblame hbm 0x4000:2 8",
+    ),
+    Command("who-wrote", "PLACE", "who wrote these bytes last", ReplaySession.who_wrote),
+    Command("who-reads", "PLACE", "who reads these bytes next", ReplaySession.who_reads),
     Command("route", "", "the routed path of this op, hop by hop", ReplaySession.route),
-    Command("tiles", "", "the tiles of this op's composite", ReplaySession.tiles),
+    Command("tiles", "[FROM [TO]]", "the tiles of this op's composite, or of a time", _tiles),
     Command("diff", "", "expected, actual and error of this op", ReplaySession.check),
     Command("divergence", "", "first op off by more than rounding", ReplaySession.first_divergence),
     Command("outputs", "", "expected tensors against memory at this op", ReplaySession.outputs),
     Command("verify", "", "execute all ops, judge the expected tensors", ReplaySession.verify),
     Command("hazards", "", "bytes used twice, never written, not allocated", ReplaySession.hazards),
     Command("timeline", "[FROM [TO]]", "busy cells by component", _timeline),
-    Command("help", "", "this list", _help),
+    Command(
+        "stalls",
+        "[PE|all] [FROM] [TO]",
+        "compute, load, store, waits of a PE",
+        ReplaySession.stalls,
+    ),
+    Command("lines", "[PE]", "time and stalls by kernel line", ReplaySession.lines),
+    Command("pes", "[CMD]", "this op's call (or another) on all its PEs", ReplaySession.pes),
+    Command("critical", "[COUNT]", "what sets the end, and why", ReplaySession.critical_path),
+    Command("links", "[FROM] [TO]", "load of every link", ReplaySession.link_load),
+    Command("busiest", "[COUNT]", "components and links, the busiest", ReplaySession.busiest),
+    Command("roofline", "", "FLOPs and bytes against the peaks", ReplaySession.roofline),
+    Command("bound", "", "ideal time and slack of this op", ReplaySession.bound),
+    Command("compare", "FILE [FAIL-OVER]", "another trace beside this one; its limit", _compare),
+    Command(
+        "check",
+        "",
+        "the frames of the file, and what is damaged or missing",
+        lambda session: check_file(session.trace.path),
+    ),
+    Command(
+        "cut",
+        "OUT [from TIME] [to TIME] [components GLOB]",
+        "write what ran within a time on some components to a trace of its own",
+        _cut,
+        "cut part.msgpack from 3us to 4.5us components *.pe0.*",
+    ),
+    Command(
+        "export",
+        "FORMAT OUT",
+        f"write all of it in another format: {', '.join(EXPORTERS)}",
+        lambda session, name, out, tell=untold: export(session.trace, name, out, tell),
+        "export perfetto out.json",
+    ),
+    Command(
+        "help",
+        "[NAME]",
+        "this list, or one command with an example",
+        lambda session, *name: help_of(*name),
+        "help break",
+    ),
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
 
 
-def run_command(session: ReplaySession, line: str) -> Answer:
-    """Run one command line; UsageError lists the commands, or says how to call this one."""
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise UsageError(f"{line!r}: {error}") from None
-    name, *args = words or [""]
+def _named(name: str) -> Command:
     command = _BY_NAME.get(name)
     if command is None:
-        what = f"unknown command {name!r}" if words else "an empty command"
+        what = f"unknown command {name!r}" if name else "an empty command"
         raise UsageError(f"{what}; valid: {', '.join(_BY_NAME)}")
-    takes = command.args.replace(" | ", "|").split()
-    if not sum(not word.startswith("[") for word in takes) <= len(args) <= len(takes):
-        usage, got = command.args or "no arguments", " ".join(args) or "none"
-        raise UsageError(f"{name}: takes {usage}, got {got}")
-    return command.run(session, *map(_value, args, takes))
+    return command
+
+
+def _called(line: str) -> tuple[Command, list[Any], dict[str, Any]]:
+    """The command of a line with its values and options."""
+    name, _, rest = line.strip().partition(" ")
+    command, rest = _named(name), rest.strip()
+    found = _arguments(rest, command.args)
+    if found is None:
+        raise UsageError(f"{name}: takes {command.args or 'no arguments'}, got {rest or 'none'}")
+    return command, *found
+
+
+def run_command(session: ReplaySession, line: str, tell: Tell = untold) -> Answer:
+    """Run one command line; UsageError lists the commands, or says how to call this one."""
+    command, values, options = _called(line)
+    if "tell" in signature(command.run).parameters:
+        options["tell"] = tell
+    return command.run(session, *values, **options)
+
+
+def run_pages(session: ReplaySession, line: str) -> Iterator[OpList] | None:
+    """All that a command has to say, in pages; None if it has none, or asks for a part of it."""
+    command, values, options = _called(line)
+    return None if command.pages is None or values else command.pages(session, **options)
 
 
 def as_data(answer: Any) -> Any:

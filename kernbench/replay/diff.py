@@ -6,21 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import dtype as dtype_row
+from kernbench.common.dtypes import itemsize
 from kernbench.errors import KernbenchError
 from kernbench.replay.history import History
+from kernbench.replay.job import Tell, untold
 from kernbench.replay.text import grid_text
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import Array, MemoryStore
-from kernbench.sim_engine.op_check import OpCheck, debug_check, first_over, reference
+from kernbench.sim_engine.op_check import OpCheck, check_op, debug_check, first_over, reference
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
 from kernbench.trace import Trace
+
+_FEW = 2000  # executed ops whose accumulated error is told unasked
+_READERS = 64  # of an output whose snapshots are looked at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +36,8 @@ class OpDiff:
     ``expected``, ``actual`` and ``error`` (actual - expected) are the output, or the tile's block
     of it from ``origin``; None, like ``row``, where there is nothing to compare, as ``note`` says.
     ``check``, where it was asked for, tells rounding from bugs, and has the accumulated error.
+    ``simulated`` is what else is known of the output, NaN where nothing is: the bench's reference,
+    or what Phase 1 saw there, as ``source`` says.
     """
 
     op: int
@@ -43,6 +51,8 @@ class OpDiff:
     error: Array | None = None
     note: str = ""
     check: OpCheck | None = None
+    simulated: Array | None = None
+    source: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
@@ -58,8 +68,14 @@ class OpDiff:
             f"max abs {r.max_abs:.2e} rel {r.max_rel:.2e} ulp {r.max_ulp}"
             + (f"; first at {list(r.first_bad)}" if r.first_bad else "")
         )
-        for title in ("expected", "actual", "error"):
-            lines += [title, *grid_text(getattr(self, title), 4, width)]
+        shown = {name: getattr(self, name) for name in ("expected", "actual", "error")}
+        if self.simulated is not None and self.actual is not None and self.expected is not None:
+            wide = self.actual.astype(np.float64)
+            shown |= {f"simulated: {self.source}": self.simulated}
+            shown |= {"simulated - expected": self.simulated - self.expected}
+            shown |= {"simulated - actual": self.simulated - wide}
+        for title, values in shown.items():
+            lines += [title, *grid_text(values, 4, width, ~np.isnan(values) | (title == "actual"))]
         return lines
 
 
@@ -111,15 +127,66 @@ class Diffs:
             self._checks[op] = replace(check, position=op)
             yield self._checks[op]
 
-    def check(self, op: int) -> OpCheck | None:
-        """Local and accumulated error of an op that writes; executes all before it."""
-        while op not in self._checks and next(self._unchecked, None) is not None:
-            pass
-        return self._checks.get(op)
+    def _told(self, tell: Tell) -> Iterator[OpCheck]:
+        for check in self._unchecked:
+            tell(self._history.executed(check.position) / self._history.executed(1 << 62))
+            yield check
 
-    def first_divergence(self) -> OpCheck | None:
-        """The first op that differs from its oracle by more than rounding explains."""
-        return first_over(chain(tuple(self._checks.values()), self._unchecked))
+    def checked(self, op: int, whole: bool = False) -> OpDiff:
+        """``of`` with its errors; the accumulated one if ``whole``, or few ops are before it."""
+        diff = self.of(op)
+        if whole or self._history.executed(op) <= _FEW:
+            while op not in self._checks and next(self._unchecked, None) is not None:
+                pass
+            return replace(diff, check=self._checks.get(op))
+        if diff.actual is None:
+            return diff
+        record = self._trace.ops[op]
+        oracle = reference(record, self._history.at(op - 1))
+        return replace(diff, check=check_op(op, record, diff.actual, oracle))
+
+    def first_divergence(self, tell: Tell = untold) -> OpDiff | None:
+        """The first op that differs from its oracle by more than rounding explains, three-way."""
+        first = first_over(chain(tuple(self._checks.values()), self._told(tell)))
+        return None if first is None else self._beside(self.checked(first.position, True))
+
+    def _beside(self, diff: OpDiff) -> OpDiff:
+        """``diff`` with what the bench expects of that output, or Phase 1 saw of it."""
+        record = self._trace.ops[diff.op]
+        if (out := regions(record).write) is None or diff.actual is None:
+            return diff
+        found, source = np.full(prod(out.shape), np.nan), ""
+        seen = [
+            (f"expected {e.tensor}", e.space, e.addr, e.array, e.after) for e in self._trace.expects
+        ]
+        touched = self._history.touched
+        later = self._history.accesses.at(out.space, out.addr, out.nbytes)
+        later = later[(touched.row[later] > diff.op) & (touched.mode[later] == 0)][:_READERS]
+        for op in touched.row[later].tolist():
+            reads = self._history.turn(op).reads()
+            seen += [
+                (f"Phase 1 at op {op:,}", r.space, addr, snapshot, op)
+                for r, addr, snapshot in reads
+                if snapshot is not None
+            ]
+        for title, space, addr, array, before in seen:
+            own = np.arange(out.addr, out.addr + out.nbytes, itemsize(out.dtype))
+            own = own[(own >= addr) & (own < addr + array.nbytes)]
+            if space != out.space or array.itemsize != itemsize(out.dtype) or not len(own):
+                continue
+            mine = [at for w, at in self._history.writers(space, own, before - 1) if w == diff.op]
+            for at in mine:
+                found[(at - out.addr) // array.itemsize] = array.reshape(-1)[
+                    (at - addr) // array.itemsize
+                ]
+                source = source or title
+        return replace(
+            diff, simulated=found.reshape(out.shape), source=source or "nothing recorded"
+        )
+
+    def over(self, tell: Tell = untold) -> list[int]:
+        """All such ops, by executing everything."""
+        return [c.position for c in (*self._checks.values(), *self._told(tell)) if c.over]
 
     def _fresh(self) -> DataExecutor:
         return DataExecutor(self._trace.executable, MemoryStore(self._history.fill))
@@ -179,15 +246,13 @@ class Diffs:
     def _expected(self) -> dict[str, Expectation]:
         return {f"{e.tensor}.{e.shard}": e for e in self._trace.expects}
 
-    @cached_property
-    def executed(self) -> tuple[DataExecutor, VerifyReport]:
-        """Phase 2 after the last op, and what it says of each tensor when that was due."""
-        executor, executed = self._fresh(), self._history.executed
-        due = {name: replace(e, after=executed(e.after - 1)) for name, e in self._expected.items()}
-        report = executor.verify(due)
-        executor.run()
-        return executor, report
-
-    def verify(self) -> Outputs:
+    def verify(self, tell: Tell = untold) -> Outputs:
         """Every expected tensor when it was due, by executing the whole trace."""
-        return self._summed(len(self._trace.ops) - 1, self.executed[1])
+        steps = self._history.executed(1 << 62)
+        rows = dict[str, VerifyRow]()
+        for name, e in sorted(self._expected.items(), key=lambda item: item[1].after):
+            self._history.reach(self._history.executed(e.after - 1), tell)
+            rows[name] = judge(name, e, self._history.at(e.after - 1))
+        self._history.reach(steps, tell)
+        report = VerifyReport(tuple(rows[name] for name in self._expected))
+        return self._summed(len(self._trace.ops) - 1, report)

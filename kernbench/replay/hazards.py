@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.replay.job import Tell, untold
 from kernbench.sim_engine.accesses import AccessColumns, Ints, regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
@@ -24,7 +25,7 @@ EARLY_WRITER = "write over bytes that are being read"
 NEVER_WRITTEN = "read of bytes never written"
 OUTSIDE = "access outside its allocation"
 SNAPSHOT = "Phase 1 snapshot differs from the Phase 2 value"
-_CONFLICTS = ((EARLY_WRITER, EARLY_WRITER), (LATE_WRITER, TWO_WRITERS))  # by modes, earlier first
+CONFLICTS = ((EARLY_WRITER, EARLY_WRITER), (LATE_WRITER, TWO_WRITERS))  # by modes, earlier first
 _HOST = ("host_write", "host_read")
 _GOLDEN, _BITS = np.uint64(0x9E3779B97F4A7C15), 22  # Knuth's multiplicative hash
 _AT_ONCE = 1 << 21  # candidate pairs in memory at one time
@@ -34,7 +35,9 @@ _MOST = 10_000  # hazards of a kind that are told
 Found: TypeAlias = tuple[str, int, int, str, int, int]
 
 
-def conflicts(touched: AccessColumns, begins: Floats, ends: Floats, lane: Ints) -> list[Found]:
+def conflicts(
+    touched: AccessColumns, begins: Floats, ends: Floats, lane: Ints, tell: Tell = untold
+) -> list[Found]:
     """Accesses that overlap in bytes and in time, one of them a write.
 
     ``begins`` and ``ends`` are each access's, ns (inf: it is left out); those of one ``lane`` >= 0
@@ -45,13 +48,14 @@ def conflicts(touched: AccessColumns, begins: Floats, ends: Floats, lane: Ints) 
         real = np.maximum(low[a], low[b]) < np.minimum(high[a], high[b])
         real &= (touched.row[a] != touched.row[b]) & ((lane[a] < 0) | (lane[a] != lane[b]))
         found.append(np.stack([b[real], a[real]]))
+        tell(0.3)
         if sum(pairs.shape[1] for pairs in found) > _MOST:
             break
     b, a = np.unique(np.concatenate(found, axis=1), axis=1)
     shared = touched.space[b], np.maximum(low[a], low[b]), np.minimum(high[a], high[b])
     columns = touched.mode[a], touched.mode[b], touched.row[b], touched.row[a], *shared
     return [
-        (_CONFLICTS[first][second], op, other, touched.spaces[space], addr, end)
+        (CONFLICTS[first][second], op, other, touched.spaces[space], addr, end)
         for first, second, op, other, space, addr, end in np.stack(columns, 1).tolist()
     ]
 
@@ -147,32 +151,45 @@ def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
     ]
 
 
-def find_hazards(trace: Trace, touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
-    """All hazards of a trace; ``touched`` are its accesses by canonical position.
+def timing(trace: Trace, touched: AccessColumns) -> tuple[Floats, Floats, Ints]:
+    """When each access begins and ends (ns), and its lane, for ``conflicts``.
 
     Host ops are ordered with all others, as the runtime drains the machine around them. What a
     dma_write writes is in flight from the issue of its command, when it becomes visible; what it
     reads, like any op's, from t_start; an ipcq_copy has read when anyone may write there. Of one PE
     the DMAs of HBM bytes are in order.
     """
-    log = trace.op_columns
+    log, nodes, commands = trace.op_columns, trace.nodes, trace.commands
     row = trace.order[touched.row]
-    texts = trace.strings[: len(trace.strings)]
+    used, name = np.unique(log.name[row], return_inverse=True)
+    texts = [trace.strings[i] for i in used.tolist()]
     host, stores, dmas, copies = (
-        np.array([text in kinds for text in texts], np.bool_)[log.name[row]]
+        np.array([text in kinds for text in texts], np.bool_)[name]
         for kinds in (_HOST, ("dma_write",), ("dma_read", "dma_write"), ("ipcq_copy",))
     )
     begins, early = log.t_start[row], np.flatnonzero(stores & (touched.mode == 1))
-    issued = dict(zip(trace.commands.cmd.tolist(), trace.commands.t_issue.tolist(), strict=True))
-    calls = zip(log.cmd[row[early]].tolist(), begins[early].tolist(), strict=True)
-    begins[early] = [min(t, issued.get(cmd, t)) for cmd, t in calls]
-    in_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)[touched.space]
-    places = np.stack([getattr(trace.nodes, level) for level in ("sip", "cube", "pe")], 1)
-    pe = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)[log.component[row]]
+    by_cmd, cmd = np.argsort(commands.cmd, kind="stable"), log.cmd[row[early]]
+    at = np.searchsorted(commands.cmd[by_cmd], cmd, side="right") - 1
+    told = (at >= 0) & (commands.cmd[by_cmd[at]] == cmd) if len(by_cmd) else at >= 0
+    issued = commands.t_issue[by_cmd[at[told]]]
+    begins[early[told]] = np.minimum(begins[early[told]], issued)
     begins[host] = np.inf
     ends = np.where(copies & (touched.mode == 0), begins, log.t_end[row])
-    found = conflicts(touched, begins, ends, np.where(dmas & in_hbm, pe, -1))
-    found += never_written(touched)
+    in_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)[touched.space]
+    sip, cube, pe = (x.astype(np.int64) + 1 for x in (nodes.sip, nodes.cube, nodes.pe))
+    lane = ((sip << 40) + (cube << 20) + pe)[log.component[row]]
+    return begins, ends, np.where(dmas & in_hbm, lane, -1)
+
+
+def find_hazards(
+    trace: Trace, touched: AccessColumns, allocs: AccessColumns, tell: Tell = untold
+) -> list[Found]:
+    """All hazards of a trace; ``touched`` are its accesses by canonical position."""
+    tell(0.1)
+    found = conflicts(touched, *timing(trace, touched), tell)
+    tell(0.6)
+    found += [] if trace.cut else never_written(touched)
+    tell(0.9)
     return found + outside(touched, allocs) if len(allocs.row) else found
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from kernbench.common.dtypes import np_dtype
 from kernbench.errors import KernbenchError, VerificationError
+from kernbench.replay.job import Tell, untold
 from kernbench.sim_engine.accesses import AccessColumns, Ints, access_columns
-from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.sim_engine.plans import SnapshotFinding, TraceTurns, Turn, gather, perform
 from kernbench.trace import Trace
 
 
@@ -101,6 +102,10 @@ class History:
         return Ranges(self.touched, np.arange(len(self.touched.row)))
 
     @cached_property
+    def _turns(self) -> TraceTurns:
+        return TraceTurns(self._trace)
+
+    @cached_property
     def _writes(self) -> Ranges:
         return Ranges(self.touched, np.flatnonzero(self.touched.mode))
 
@@ -140,6 +145,25 @@ class History:
                 break
         return flat, held
 
+    def writers(self, space: str, at: Ints, op: int) -> list[tuple[int, Ints]]:
+        """Who last wrote each of the bytes ``at`` (ascending) by op ``op``, latest first; -1: none.
+
+        Of every writer its canonical position and the bytes that are its own.
+        """
+        rows = self._writes.at(space, int(at[0]), int(at[-1] - at[0]) + 1)
+        rows = rows[: np.searchsorted(self.touched.row[rows], op, side="right")]
+        starts = self.touched.addr[rows]
+        low, high = np.searchsorted(at, (starts, starts + self.touched.nbytes[rows]))
+        found, free = list[tuple[int, Ints]](), np.ones(len(at), np.bool_)
+        for i in np.flatnonzero(low < high)[::-1].tolist():
+            part = slice(low[i], high[i])
+            if free[part].any():
+                found.append((int(self.touched.row[rows[i]]), at[part][free[part]]))
+                free[part] = False
+                if not free.any():
+                    return found
+        return [*found, (-1, at[free])]
+
     def held(self) -> int:
         """Bytes of the versions and of the checkpoints."""
         return sum(segment.nbytes for segment in self._segments) + self._checkpointed()
@@ -149,13 +173,15 @@ class History:
         arrays = {id(a): a.nbytes for s in stores for x in s.spaces() for _, a in s.extents(x)}
         return sum(arrays.values())
 
-    def reach(self, steps: int) -> _Segment:
+    def reach(self, steps: int, tell: Tell = untold) -> _Segment:
         """The segment of step ``steps``, executed that far."""
         at = bisect_right(self._segments, steps, key=lambda s: s.first)
         segment = self._segments[at - 1]
         self._clock += 1
         segment.used = self._clock
+        begun = segment.first + len(segment.writes)
         while (now := segment.first + len(segment.writes)) < steps:
+            tell((now - begun) / (steps - begun))
             if self._live[0] != now:
                 self._live = now, segment.store(now)
             if segment.nbytes >= self._budget // 8:
@@ -165,37 +191,68 @@ class History:
             if not segment.writes:
                 self._make_room(segment)
                 at = self._segments.index(segment) + 1
-            self._run(segment, now)
+            self._run(segment, now, steps)
         return segment
 
-    def _run(self, segment: _Segment, step: int) -> None:
-        """Execute ``step`` on the live store and keep what it wrote."""
-        record, store, kept = self._records[step], self._live[1], None
-        at = int(np.searchsorted(self.touched.row, self._steps[step], side="right")) - 1
+    def turn(self, op: int) -> Turn:
+        """The turn of the op at a canonical position that is executed."""
+        return self._turns[int(np.searchsorted(self._steps, op))]
+
+    def findings(self, tell: Tell = untold) -> list[SnapshotFinding]:
+        """The Phase 1 snapshots that differ from Phase 2, by step, by executing everything."""
+        store, found, step = MemoryStore(self.fill), list[SnapshotFinding](), 0
+        while step < len(self._steps):
+            tell(step / len(self._steps))
+            step += len(self._perform(step, len(self._steps), store, found)[0])
+        return found
+
+    def _run(self, segment: _Segment, step: int, stop: int) -> None:
+        """Execute ``step``, and those before ``stop`` that share its call; keep what they wrote."""
+        store, room = self._live[1], self._budget // 8 - segment.nbytes
+        self._live = -1, store  # until it has worked
+        alike, results = self._perform(step, stop, store, room=room)
+        self._live = step + len(alike), store
+        out = alike[0].plan.write
+        if out is None or not out.nbytes:
+            segment.writes += [None] * len(alike)
+            return
+        for turn, result in zip(alike, results, strict=True):
+            segment.writes.append((out.space, turn.where[-1], result))
+        segment.nbytes += out.nbytes * len(alike)
+
+    @np.errstate(all="ignore")
+    def _perform(
+        self,
+        step: int,
+        stop: int,
+        store: MemoryStore,
+        found: list[SnapshotFinding] | None = None,
+        room: int = 1 << 62,
+    ) -> tuple[list[Turn], list[Array]]:
+        """The ops from ``step`` on that ran in one call, and what they wrote (``room``: bytes)."""
         try:
-            execute(record, store)
-            if at >= 0 and self.touched.mode[at] and self.touched.row[at] == self._steps[step]:
-                space = self.touched.spaces[self.touched.space[at]]
-                addr = int(self.touched.addr[at])
-                kept = space, addr, store.read(space, addr)
+            alike = gather(self._turns.__getitem__, step, stop)
+            if (out := alike[0].plan.write) is not None and len(alike) > 1:
+                alike = alike[: 1 + max(room, 0) // out.nbytes]
+            return alike, perform(alike, store, found)
         except Exception as why:
-            self._live = -1, store
+            if stop > step + 1:  # alone, to name the one that is wrong
+                return self._perform(step, step + 1, store, found)
             kind = type(why) if isinstance(why, KernbenchError) else VerificationError
+            record = self._records[step]
             where = f"op {self._steps[step]} ({record.op_name} on {record.component_id})"
             raise kind(f"{where} cannot be executed: {why}") from why
-        self._live = step + 1, store
-        segment.writes.append(kept)
-        segment.nbytes += 0 if kept is None else kept[2].nbytes
 
     def _make_room(self, current: _Segment) -> None:
-        """Drop the versions used longest ago, and every second checkpoint if they are too many."""
+        """Drop the versions used longest ago, and if there are too many the closest checkpoints."""
         kept = sorted(self._segments, key=lambda s: s.used)
         while kept[0] is not current and sum(s.nbytes for s in kept) > self._budget * 3 // 8:
             kept[0].writes, kept[0].nbytes = [], 0
             kept.pop(0)
         while len(self._segments) > 2 and self._checkpointed() > self._budget // 2:
-            dropped = [s for s in self._segments[1:] if s is not current][::2]
-            self._segments = [s for s in self._segments if all(s is not d for d in dropped)]
+            ends = [s.first for s in self._segments] + [1 << 62]
+            inner = [i for i in range(1, len(ends) - 1) if self._segments[i] is not current]
+            del self._segments[min(inner, key=lambda i: ends[i + 1] - ends[i - 1])]
 
 
 class MemoryAt(MemoryStore):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import compress
-from typing import TypeAlias
+from math import prod
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.dtypes import np_dtype
+from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.errors import UsageError
 from kernbench.replay.history import History, Ranges
 from kernbench.replay.text import grid_text, number_text, table
@@ -81,72 +85,175 @@ class TensorView:
         return lines + grid_text(self.values, 12, width, self.written, self.changed)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes that a user has named; ``index`` are first and end on each axis of ``tensor``.
+
+    ``ranges`` are contiguous (space, addr, nbytes), at most 4,096 of them.
+    """
+
+    text: str
+    tensor: str
+    dtype: str
+    index: tuple[tuple[int, int], ...]
+    ranges: tuple[tuple[str, int, int], ...]
+
+
+_MOST_RANGES, _COMPARED = 4096, 1 << 24
+_NAMED = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]*)\])?")
+_BYTES = re.compile(r"(\w+)\s+(0x[0-9a-f]+|\d+)(?::(\d+))?", re.ASCII | re.I)
+
+
 class Memories:
     """Answers from a History and the allocations of a trace."""
 
     def __init__(self, trace: Trace, history: History) -> None:
         self._trace, self._history = trace, history
-        self._shards: dict[str, list[Shard]] = {}
-        for shard in trace.allocs:
-            self._shards.setdefault(_key(shard), []).append(shard)
-        self.names = list(self._shards)  # a scratch handle is h0.3@sip0.cube0.pe0.pe_cpu
-        self._near: dict[tuple[str, int], Ints] = {}
+        self._near: dict[tuple[str, int], tuple[Ints, Ints]] = {}
         self._last: tuple[str, int, Array, Mask] | None = None
+
+    @cached_property
+    def _keys(self) -> tuple[list[str], Ints, Ints]:
+        """Names in the order of their making; rows by name, and where those of each begin."""
+        log, strings = self._trace.alloc_columns, self._trace.strings
+        whose = np.where(log.va > 0, 0, log.owner.astype(np.int64) + 1)
+        keys = log.tensor.astype(np.int64) << 32 | whose
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        turn = np.argsort(np.argsort(first))[which.reshape(-1)]
+        made = np.sort(first)
+        pairs = zip(log.tensor[made].tolist(), whose[made].tolist(), strict=True)
+        names = [strings[t] + (f"@{strings[o - 1]}" if o else "") for t, o in pairs]
+        starts = np.searchsorted(np.sort(turn), np.arange(len(names) + 1))
+        return names, np.argsort(turn, kind="stable"), starts
+
+    @property
+    def names(self) -> list[str]:
+        """What can be asked for; a scratch handle is h0.3@sip0.cube0.pe0.pe_cpu."""
+        return self._keys[0]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names)}
+
+    def _shards(self, rows: Sequence[int]) -> list[Shard]:
+        """Rows of ``trace.allocs``; axes that were not kept are folded into the last that was."""
+        found = []
+        for row in self._trace.told("alloc", self._trace.alloc_columns, np.array(rows, np.int64)):
+            tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
+            more = nbytes // max(prod(box[3 : 3 + rank]) * itemsize(dtype), 1)
+            box[2], box[5] = box[2] * more, box[5] * more
+            axes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
+            found.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *axes, cmd, index))
+        return found
+
+    def _copies(self, name: str) -> list[Shard]:
+        """Every shard of ``name``, or with @NODE those of one owner; UsageError lists the names."""
+        names, order, starts = self._keys
+        wanted, _, owner = name.partition("@")
+        if (n := self._numbers.get(name, self._numbers.get(wanted))) is not None:
+            shards = self._shards(order[starts[n] : starts[n + 1]].tolist())
+            if mine := [s for s in shards if name in self._numbers or s.owner == owner]:
+                return mine
+        alike = [x for x in names if ("@" in x) == ("@" in name)] or names
+        near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
+        raise UsageError(f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}")
+
+    def place(self, text: str) -> Place:
+        """``c``, ``c[3,17]``, ``c[0:2, :]`` (first copies), ``a@NODE[0]``, ``hbm 0x4000:64``.
+
+        UsageError for what is not there.
+        """
+        spaces = self._history.allocs.spaces
+        if (match := _BYTES.fullmatch(text.strip())) is not None:
+            space, addr, nbytes = match[1], int(match[2], 0), int(match[3] or 1)
+            if space not in spaces or not nbytes:
+                known = ", ".join(spaces) or "none"
+                raise UsageError(f"{text!r}: give SPACE ADDR:BYTES; this trace's spaces: {known}")
+            return Place(text, "", "u8", ((0, nbytes),), ((space, addr, nbytes),))
+        if (match := _NAMED.fullmatch(text.strip())) is None:
+            raise UsageError(f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64")
+        shards = _firsts(self._copies(match[1]))
+        shape = np.max([np.add(s.origin, s.shape) for s in shards], axis=0).tolist()
+        index = _index(text, match[2], shape)
+        ranges = [r for shard in shards for r in _ranges(shard, index)]
+        if not 0 < len(ranges) <= _MOST_RANGES:
+            raise UsageError(f"{text} lies in {len(ranges):,} pieces; ask for a part of it")
+        return Place(text, match[1], shards[0].dtype, index, tuple(ranges))
+
+    def named(self, space: str, bytes_at: Ints, op: int) -> str:
+        """Bytes at these addresses as a user names them: c[3, 0:128], or hbm 0x40:8."""
+        low, high = int(bytes_at[0]), int(bytes_at[-1]) + 1
+        if (row := int(self._alloc_at(space, low, op))) < 0:
+            return f"{space} {low:#x}:{high - low}"
+        (s,) = self._shards([row])
+        held = bytes_at[: np.searchsorted(bytes_at, s.addr + s.nbytes)]
+        axes = np.unravel_index((held - s.addr) // itemsize(s.dtype), s.shape or (1,))
+        ends = [(int(x.min()) + o, int(x.max()) + o) for x, o in zip(axes, s.origin, strict=False)]
+        return f"{_key(s)}[{', '.join(f'{a}:{b + 1}' if b > a else f'{a}' for a, b in ends)}]"
 
     @cached_property
     def _allocs(self) -> Ranges:
         allocs = self._history.allocs
         return Ranges(allocs, allocs.row)
 
-    def _alloc_at(self, space: str, addr: int, op: int) -> int:
-        """The youngest, by op ``op``, of the allocations that hold an address; -1 if none."""
-        if (rows := self._near.get((space, addr))) is None:
-            rows = self._near[space, addr] = self._allocs.at(space, addr, 1)
-        cmds = self._trace.alloc_columns.cmd[rows]
-        known = cmds <= self._trace.op_columns.cmd[self._trace.order[op]]
-        return int(rows[known][np.argmax(cmds[known])]) if known.any() else -1
+    def _made(self, space: str, addr: int) -> tuple[Ints, Ints]:
+        """(cmd, allocation) of those that ever held an address, by cmd; -1 first, for none yet."""
+        if (space, addr) not in self._near:
+            rows, log = self._allocs.at(space, addr, 1), self._trace.alloc_columns
+            rows = rows[np.argsort(log.cmd[rows], kind="stable")]
+            cmds = np.append(-1, log.cmd[rows].astype(np.int64))
+            self._near[space, addr] = cmds, np.append(-1, rows)
+        return self._near[space, addr]
+
+    def _alloc_at(self, space: str, addr: int, op: Any) -> Ints:
+        """The youngest, by an op or each of several, of the allocations that hold an address."""
+        cmds, rows = self._made(space, addr)
+        now = self._trace.op_columns.cmd[self._trace.order[op]]
+        return np.asarray(rows[np.searchsorted(cmds, now, side="right") - 1])
 
     @cached_property
-    def _written_allocs(self) -> tuple[Ints, Ints]:
-        """(op, allocation) of every write, in canonical order."""
-        ops, mode, space, addr, _, spaces = self._history.touched
-        writes = np.flatnonzero(mode)
-        places = zip(space[writes].tolist(), addr[writes].tolist(), ops[writes], strict=True)
-        allocs = [self._alloc_at(spaces[s], a, op) for s, a, op in places]
-        return ops[writes], np.array(allocs, np.int64)
+    def _written_allocs(self) -> tuple[Ints, Ints, Ints]:
+        """(op, allocation, number of the next into the same) of all writes, in canonical order."""
+        writes = self._history.touched.take(np.flatnonzero(self._history.touched.mode))
+        allocs, following = np.full((2, len(writes.row)), len(writes.row))
+        order = np.lexsort((writes.addr, writes.space))
+        cuts = np.flatnonzero(np.diff(writes.space[order]) | np.diff(writes.addr[order])) + 1
+        for part in np.split(order, cuts) if len(order) else ():
+            space, addr = writes.spaces[writes.space[part[0]]], int(writes.addr[part[0]])
+            allocs[part] = self._alloc_at(space, addr, writes.row[part])
+        order = np.argsort(allocs, kind="stable")
+        same = np.flatnonzero(np.diff(allocs[order]) == 0)
+        following[order[same]] = order[same + 1]
+        return writes.row, allocs, following
 
     def at(self, op: int, limit: int = 200) -> Memory:
         """The allocations that hold something at op ``op``, at most ``limit`` of them."""
-        ops, allocs = self._written_allocs
+        ops, allocs, following = self._written_allocs
         upto = int(np.searchsorted(ops, op, side="right"))
-        found, age = np.unique(allocs[:upto][::-1], return_index=True)
-        latest = sorted(zip(age.tolist(), found.tolist(), strict=True))
-        writers = {alloc: int(ops[upto - 1 - back]) for back, alloc in latest if alloc >= 0}
-        near = (self._alloc_at(access.space, access.addr, op) for access in self._touched(op))
+        last = np.flatnonzero((following[:upto] >= upto) & (allocs[:upto] >= 0))[::-1]
+        near = (int(self._alloc_at(a.space, a.addr, op)) for a in self._touched(op))
         touched = dict.fromkeys(alloc for alloc in near if alloc >= 0)
-        shards = {alloc: self._trace.allocs[alloc] for alloc in [*touched | writers][:limit]}
+        shown = [*dict.fromkeys([*touched, *allocs[last[:limit]].tolist()])][:limit]
+        writers = dict(zip(allocs[last].tolist(), ops[last].tolist(), strict=True))
         entries = tuple(
             MemoryEntry(_key(shard), shard, writers.get(alloc), alloc in touched)
-            for alloc, shard in shards.items()
+            for alloc, shard in zip(shown, self._shards(shown), strict=True)
         )
-        return Memory(op, len(touched | writers), entries)
+        return Memory(op, len(writers) + sum(a not in writers for a in touched), entries)
 
     def tensor(self, op: int, name: str) -> TensorView:
         """The numbers of a tensor at op ``op``; UsageError lists the names."""
-        if (shards := self._shards.get(name)) is None:
-            near = ", ".join(self.names[:8]) or "none"
-            raise UsageError(f"no tensor {name!r} in this trace; it has: {near}")
-        firsts = list({s.origin: s for s in reversed(shards)}.values())
+        firsts = _firsts(self._copies(name))
         values, mask = self._gather(op, name, firsts)
         changed = np.zeros(values.shape, np.bool_)
         written = [access for access in self._touched(op) if access.mode == "w"]
-        for shard in firsts:
+        for shard in firsts if written else ():
             flat = np.zeros(shard.nbytes, np.bool_)
             for _, space, addr, nbytes in written:
                 if space == shard.space and addr + nbytes > shard.addr:
                     flat[max(addr - shard.addr, 0) : addr + nbytes - shard.addr] = True
             changed[_box(shard)] |= _elements(flat, shard).any(axis=-1)
-        known, s = values[mask].astype(np.float64), shards[0]
+        known, s = values[mask].astype(np.float64), firsts[0]
         finite, nans = known[np.isfinite(known)], int(np.isnan(known).sum())
         low, high, mean = (
             float(f(finite)) if finite.size else np.nan for f in (np.min, np.max, np.mean)
@@ -160,9 +267,10 @@ class Memories:
             _, before, values, mask = self._last
             values, mask = values.copy(), mask.copy()
             new = self._history.written(*sorted((before, executed)))
-            low, size = np.array([(s.addr, s.nbytes) for s in firsts]).T
-            inside = (new.addr[:, None] < low + size) & ((new.addr + new.nbytes)[:, None] > low)
-            stale = inside.any(axis=0)
+            if len(new.row) * len(firsts) <= _COMPARED:
+                low, size = np.array([(s.addr, s.nbytes) for s in firsts]).T
+                inside = (new.addr[:, None] < low + size) & ((new.addr + new.nbytes)[:, None] > low)
+                stale = inside.any(axis=0)
         else:
             ends = np.max([np.add(s.origin, s.shape) for s in firsts], axis=0)
             values = np.zeros(tuple(ends.astype(int)), np_dtype(firsts[0].dtype))
@@ -181,8 +289,9 @@ class Memories:
             whole = composite_of(self._trace, op)
             touched = [] if whole is None else self._touched(whole)
         ordered = sorted(touched, key=lambda a: a.mode != "w")
-        allocs = (self._alloc_at(access.space, access.addr, op) for access in ordered)
-        return next((_key(self._trace.allocs[alloc]) for alloc in allocs if alloc >= 0), None)
+        allocs = (int(self._alloc_at(access.space, access.addr, op)) for access in ordered)
+        found = [alloc for alloc in allocs if alloc >= 0][:1]
+        return next(map(_key, self._shards(found)), None)
 
     def _touched(self, op: int) -> list[Access]:
         """What an op touches; a tile's bytes are in its params."""
@@ -207,3 +316,43 @@ def _box(shard: Shard) -> tuple[slice, ...]:
 def _elements(flat: Mask, shard: Shard) -> Mask:
     """A mask of a shard's bytes, an axis for the bytes of each element."""
     return flat.reshape(*shard.shape, np_dtype(shard.dtype).itemsize)
+
+
+def _firsts(shards: list[Shard]) -> list[Shard]:
+    """The first copy of each."""
+    return list({s.origin: s for s in reversed(shards)}.values())[::-1]
+
+
+def _index(text: str, cells: str | None, shape: list[int]) -> tuple[tuple[int, int], ...]:
+    """First and end on each axis of ``shape``; UsageError for what is no index of it."""
+    words = [word.strip() for word in cells.split(",")] if cells is not None else []
+    found: list[tuple[int, int]] = []
+    if len(words) <= len(shape):
+        for word, extent in zip([*words, *":" * len(shape)], shape, strict=False):
+            match = re.fullmatch(r"(-?\d+)?(:)?(-?\d+)?", word, re.ASCII)
+            if match is None or not word or (match[3] and not match[2]):
+                break
+            low, high = int(match[1] or 0), int(match[3] or extent)
+            low += extent * (low < 0)
+            high = (high + extent * (high < 0)) if match[2] else low + 1
+            if not 0 <= low < high <= extent:
+                break
+            found.append((low, high))
+    if len(found) < len(shape):
+        raise UsageError(f"{text}: no index of shape {shape}; give one number or A:B for each axis")
+    return tuple(found)
+
+
+def _ranges(shard: Shard, index: tuple[tuple[int, int], ...]) -> list[tuple[str, int, int]]:
+    """The contiguous bytes of ``index`` in one shard, by address."""
+    size, boxes = itemsize(shard.dtype), zip(index, shard.origin, shard.shape, strict=True)
+    box = tuple(slice(max(low - o, 0), max(min(high - o, n), 0)) for (low, high), o, n in boxes)
+    if any(part.start >= part.stop for part in box):
+        return []
+    flat = np.arange(shard.nbytes // size).reshape(shard.shape)[box].ravel()
+    cuts = np.append(np.flatnonzero(np.diff(flat, prepend=-2) != 1), len(flat))
+    starts, counts = flat[cuts[:-1]][: _MOST_RANGES + 1].tolist(), np.diff(cuts).tolist()
+    return [
+        (shard.space, shard.addr + start * size, count * size)
+        for start, count in zip(starts, counts, strict=False)
+    ]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
+
+import numpy as np
 
 from kernbench.errors import TraceFormatError
 from kernbench.replay.text import table
@@ -64,15 +67,20 @@ class Route:
         return lines
 
 
+def spec_number(spec: Any, path: str) -> float:
+    """The number at a dotted path of a trace's spec; 0 if it has none there."""
+    for name in path.split("."):
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return float(spec) if isinstance(spec, int | float) and np.isfinite(spec) else 0.0
+
+
 class Routes:
     """Turns recorded starts into hops, with the constants of the trace's topology."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         ids, edges = trace.node_ids, trace.edges
-        system = trace.spec.get("system")
-        speed = system.get("ns_per_mm") if isinstance(system, dict) else None
-        self._ns_per_mm = float(speed) if isinstance(speed, int | float) else 0.0
+        self._ns_per_mm = spec_number(trace.spec, "system.ns_per_mm")
         pairs = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
         self._edges = {(ids[s], ids[d]): i for i, (s, d) in enumerate(pairs)}
 

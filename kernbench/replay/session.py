@@ -1,121 +1,109 @@
-"""``ReplaySession``: one cursor over the op log in canonical order, and every question about it.
+"""``ReplaySession``: every question about a trace and its cursor, answered as frozen data.
 
-"At op i" means that ops 0..i have run; -1 is before the first. Everything is a function of (trace,
-cursor, focus).
+Everything is a function of (trace, cursor, focus).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from kernbench.common.messages import NO_CMD
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay.answers import Info, OpDetails, OpRow, Source, Touch, Touches
+from kernbench.replay.answers import Info, OpDetails, OpRow, Source, Stopped, Touch, Touches
+from kernbench.replay.blame import Blame, Blames
+from kernbench.replay.critical import Critical, CriticalPath
+from kernbench.replay.cursor import FOCUS_LEVELS, Cursor
 from kernbench.replay.diff import Diffs, OpDiff, Outputs
+from kernbench.replay.expr import compile
 from kernbench.replay.hazards import find_hazards, snapshot_hazards
 from kernbench.replay.history import History
+from kernbench.replay.job import Tell, untold
+from kernbench.replay.loads import Busiest, LinkLoad, Loads, window
 from kernbench.replay.memory import Memories, Memory, TensorView
+from kernbench.replay.roofline import Bound, Roofline, Work
 from kernbench.replay.routes import Route, Routes
-from kernbench.replay.tiles import Tiles, tiles_of
-from kernbench.replay.timeline import Timeline, Timelines
+from kernbench.replay.stalls import CallTimes, Ledger, LineTimes, Stalls
+from kernbench.replay.stops import Stop, Stops
+from kernbench.replay.tiles import Tiles, TileWindow
+from kernbench.replay.timeline import CLASSES, Timeline
+from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.event_log import Site
-from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
 from kernbench.trace.reader import Command
 
-FOCUS_LEVELS = ("component", "pe", "cube", "sip", "machine")
+__all__ = ["FOCUS_LEVELS", "ReplaySession"]
 
 
-class ReplaySession:
-    """The debugger without a screen; of every op ``starts`` (ns) and ``components`` (nodes)."""
+class ReplaySession(Cursor):
+    """The debugger without a screen: its cursor, its stops, and every question about the trace."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace, self.cursor, self.level = trace, -1, 0
-        self.starts: npt.NDArray[np.float64] = trace.op_columns.t_start[trace.order]
-        self.components: npt.NDArray[np.integer[Any]] = trace.op_columns.component[trace.order]
-        self.versions, self.timelines = History(trace), Timelines(trace)
-        self.memories = Memories(trace, self.versions)
+        super().__init__(trace)
+        self.versions = History(trace)
+        self.memories, self.stops = Memories(trace, self.versions), Stops(self.versions)
         self._diffs, self._routes = Diffs(trace, self.versions), Routes(trace)
-        self._tiles: tuple[int, Tiles] | None = None
+        self._stalls = Stalls(trace, self.timelines)
+        self._blames = Blames(trace, self.versions, self.memories, self.row)
+        self._matched: tuple[str, Ints] | None = None
+        self._loads = Loads(trace, self.timelines)
+        self._graph: Critical | None = None
 
-    def __len__(self) -> int:
-        return len(self.starts)
+    # -- stops and search --
 
-    # -- where we are --
+    def matching(self, expr: str) -> Ints:
+        """The ops that fit an expression, ascending; UsageError points at its column."""
+        if self._matched is None or self._matched[0] != expr:
+            found = np.flatnonzero(compile(expr).mask(self.trace, self.versions))
+            self._matched = expr, found
+        return self._matched[1]
 
-    @property
-    def op(self) -> OpRecord | None:
-        """The record under the cursor; None before the first."""
-        return self.trace.ops[self.cursor] if self.cursor >= 0 else None
+    def find(self, expr: str, back: bool = False) -> int:
+        """To the next (or previous) op that fits; UsageError if there is none."""
+        found = self.matching(expr)
+        side = np.searchsorted(found, self.cursor, "left" if back else "right") - back
+        if not 0 <= side < len(found):
+            way = "before" if back else "after"
+            raise UsageError(f"no op {way} op {self.cursor} fits {expr!r}; {len(found):,} do")
+        return self.goto(int(found[side]))
 
-    @property
-    def time(self) -> float:
-        """The time cursor: when the op under the cursor started, ns; 0 before the first."""
-        return float(self.starts[self.cursor]) if self.cursor >= 0 else 0.0
+    def rfind(self, expr: str) -> int:
+        """``find`` backwards."""
+        return self.find(expr, back=True)
 
-    @property
-    def component(self) -> int | None:
-        """The node index of the op under the cursor."""
-        return int(self.components[self.cursor]) if self.cursor >= 0 else None
+    def break_on(self, expr: str) -> Stop:
+        """Stop at ops that fit an expression."""
+        return self.stops.add("break", expr, self.matching(expr))
 
-    def in_flight(self) -> list[int]:
-        """Ops in service at the time cursor, in canonical order."""
-        if self.cursor < 0:
-            return []
-        started = self.trace.order[: np.searchsorted(self.starts, self.time, side="right")]
-        return np.flatnonzero(self.trace.op_columns.t_end[started] > self.time).tolist()
+    def watch(self, space: str, addr: int, nbytes: int = 1, mode: str = "rw") -> Stop:
+        """Stop at ops that read (r), write (w) or touch (rw) any of these bytes."""
+        return self.stops.watch(f"{space} {addr:#x}:{nbytes}", [(space, addr, nbytes)], mode)
 
-    # -- moving --
+    def watch_place(self, place: str, mode: str = "rw") -> Stop:
+        """``watch`` of c[3,17], or of any other place that ``Memories.place`` knows."""
+        return self.stops.watch(place, self.memories.place(place).ranges, mode)
 
-    def goto(self, op: int) -> int:
-        """Put the cursor on an op; UsageError if there is no such op."""
-        if not -1 <= op < len(self):
-            known = f"this trace has ops 0 to {len(self) - 1}, -1 is before the first"
-            raise UsageError(f"no op {op}; {known}")
-        self.cursor = op
-        return op
+    def catch(self, what: str, tell: Tell = untold) -> Stop:
+        """Stop at ``hazards``, or at ``checks`` that fail; executes everything.
 
-    def goto_time(self, t: float) -> int:
-        """To the last op that has started by ``t`` ns."""
-        return self.goto(int(np.searchsorted(self.starts, t, side="right")) - 1)
+        Checks fail at ops that rounding does not explain, and where an output is due and wrong.
+        """
+        if what == "hazards":
+            ops = [touch.op.op for touch in self.hazards(tell).rows]
+        else:
+            ops = [out.after - 1 for out in self.verify(tell).rows if not out.row.ok]
+            ops += self._diffs.over(tell)
+        return self.stops.add("catch", what, np.unique(np.array(ops, np.int64)))
 
-    def step(self, n: int = 1) -> int:
-        """Move by ``n`` ops, at most to the ends."""
-        return self.goto(min(max(self.cursor + n, -1), len(self) - 1))
-
-    def to_start(self) -> int:
-        """Before the first op."""
-        return self.goto(-1)
-
-    def to_end(self) -> int:
-        """To the last op."""
-        return self.goto(len(self) - 1)
-
-    def step_component(self, n: int = 1) -> int:
-        """Move by ``n`` ops within the focus; stays where there is no further one."""
-        if self.cursor < 0:
-            return self.step(1) if n > 0 and len(self) else self.cursor
-        here, nodes = self.components[self.cursor], self.trace.nodes
-        columns = (np.arange(len(nodes.pe)), nodes.pe, nodes.cube, nodes.sip)[self.level :]
-        near = np.all([column == column[here] for column in columns], axis=0)
-        mine = np.flatnonzero(near[self.components]) if columns else np.arange(len(self))
-        at = int(np.searchsorted(mine, self.cursor)) + n
-        return self.goto(int(mine[min(max(at, 0), len(mine) - 1)]))
-
-    def widen(self, by: int = 1) -> str:
-        """Widen (or with -1 narrow) the focus: component, pe, cube, sip, machine."""
-        self.level = min(max(self.level + by, 0), len(FOCUS_LEVELS) - 1)
-        return FOCUS_LEVELS[self.level]
-
-    def _at(self, op: int | None = None) -> int:
-        """``op``, or the cursor's; UsageError if that is before the first."""
-        op = self.cursor if op is None else op
-        if op < 0:
-            raise UsageError("the cursor is before the first op; step forward or goto an op first")
-        return op
+    def run(self, forward: bool = True) -> Stopped:
+        """To the next stop, or back to the previous; if there is none, to that end of the log."""
+        op, hit = self.stops.next(self.cursor, forward)
+        op = self.goto((len(self) - 1 if forward else -1) if op is None else op)
+        whys = tuple(f"stop {stop.number}: {stop.kind} {stop.what}" for stop in hit)
+        return Stopped(op, len(self), tuple(self.rows(op, 1)), "", whys)
 
     # -- questions; where no op is given, about the cursor's --
 
@@ -127,19 +115,38 @@ class ReplaySession:
 
     def row(self, op: int) -> OpRow:
         """One line of the op log."""
-        r, row, command = self.trace.ops[op], int(self.trace.order[op]), self._command(op)
-        named = r.component_id, r.op_name, r.op_kind, str(self.timelines.letters[row])
-        site = command.site.file + f":{command.site.line}" * (command.site.line > 0)
-        nbytes = int(self.trace.op_columns.nbytes[row])
-        return OpRow(op, command.t_issue, r.t_start, r.t_end, *named, nbytes, site)
+        return self.rows_of([op])[0]
 
     def rows(self, first: int, count: int) -> list[OpRow]:
         """Lines ``first`` to ``first + count`` of the op log, as far as there are any."""
-        return [self.row(i) for i in range(max(first, 0), min(first + count, len(self)))]
+        return self.rows_of(range(max(first, 0), min(first + count, len(self))))
+
+    def rows_of(self, ops: Sequence[int] | Ints) -> list[OpRow]:
+        """Lines of the op log; many at a time cost some us each."""
+        trace, log, calls = self.trace, self.trace.op_columns, self.trace.commands
+        ops = np.array(ops, np.int64)
+        rows, call, letters = trace.order[ops], self.calls(ops), "".join(CLASSES)
+        issued, known = log.t_start[rows], call >= 0
+        issued[known] = calls.t_issue[call[known]]
+        sites = self.sites(ops).tolist()
+        lines = {site: f":{site & NO_CMD}" * (site & NO_CMD > 0) for site in set(sites)}
+        lines = {
+            site: trace.strings[site >> 32] + line for site, line in lines.items() if site >= 0
+        }
+        schemas = [trace.schemas[n] for n in log.schema[rows].tolist()]
+        times = (column.tolist() for column in (ops, issued, log.t_start[rows], log.t_end[rows]))
+        names = (
+            [trace.node_ids[n] for n in log.component[rows].tolist()],
+            [trace.strings[n] for n in log.name[rows].tolist()],
+            [schema.kind if schema else "unknown" for schema in schemas],
+            [letters[n] for n in self.timelines.codes(rows).tolist()],
+        )
+        where = [lines.get(site, "?") for site in sites]
+        return list(map(OpRow, *times, *names, log.nbytes[rows].tolist(), where))
 
     def details(self, op: int | None = None) -> OpDetails:
         """Everything recorded about an op."""
-        op = self._at(op)
+        op = self.at(op)
         row, record, command = int(self.trace.order[op]), self.trace.ops[op], self._command(op)
         waits = tuple(
             (*wait[:4], int(self.trace.position[wait[4]]) if wait[4] >= 0 else -1)
@@ -150,7 +157,7 @@ class ReplaySession:
 
     def source(self, op: int | None = None) -> Source:
         """The kernel line that issued an op."""
-        op = self._at(op)
+        op = self.at(op)
         site = self._command(op).site
         file = self.trace.sources.get(site.file)
         return Source(op, *site, tuple(file.text.splitlines()) if file is not None else ())
@@ -172,9 +179,23 @@ class ReplaySession:
         ]
         return Touches(tuple(rows))
 
+    def blame(self, place: str, depth: int = 32, tell: Tell = untold) -> Blame:
+        """The ops behind a place as it is at the cursor, or at the end before the first op."""
+        op = self.cursor if self.cursor >= 0 else len(self) - 1
+        return self._blames.of(self.memories.place(place), op, depth, tell=tell)
+
+    def who_wrote(self, place: str) -> Touches:
+        """The writers of what a place holds at the cursor, or at the end before the first op."""
+        op = self.cursor if self.cursor >= 0 else len(self) - 1
+        return self._blames.writers(self.memories.place(place), op)
+
+    def who_reads(self, place: str) -> Touches:
+        """The reads after the cursor of what a place holds there, until it is overwritten."""
+        return self._blames.readers(self.memories.place(place), self.cursor)
+
     def route(self, op: int | None = None) -> Route:
         """The hops of an op's transactions; where it has none, of the nearest stage of its tile."""
-        at = self._at(op)
+        at = self.at(op)
         route = self._routes.of(at)
         rows = [] if route.legs else self.tiles(at).rows
         mine = [r for r in rows if any(s.op == at for s in r.spans)]
@@ -190,52 +211,107 @@ class ReplaySession:
 
     def tiles(self, op: int | None = None) -> Tiles:
         """The tiles of the composite that an op belongs to."""
-        at = self.cursor if op is None else op
-        if self._tiles is None or self._tiles[0] != at:
-            self._tiles = (at, tiles_of(self.trace, at))
-        return self._tiles[1]
+        return self.composites.tiles_of(self.cursor if op is None else op)
+
+    def tiles_between(self, t0: float, t1: float) -> TileWindow:
+        """The tiles that were in some stage in [t0, t1) ns, by composite."""
+        return self.composites.between(t0, t1)
 
     def diff(self, op: int | None = None) -> OpDiff:
         """What an op wrote, beside its float64 oracle."""
-        return self._diffs.of(self._at(op))
+        return self._diffs.of(self.at(op))
 
     def check(self, op: int | None = None) -> OpDiff:
-        """``diff`` with the accumulated error; executes everything up to there."""
-        return replace(self.diff(op), check=self._diffs.check(self._at(op)))
+        """``diff`` with the errors of the op, the accumulated one too where that is quick."""
+        return self._diffs.checked(self.at(op))
 
-    def first_divergence(self) -> OpDiff:
-        """``check`` of the first op that rounding does not explain, by executing everything."""
-        first = self._diffs.first_divergence()
-        if first is None:
-            return OpDiff(-1, "divergence", note="rounding explains every op")
-        return self.check(first.position)
+    def first_divergence(self, tell: Tell = untold) -> OpDiff:
+        """The first op that rounding does not explain, three-way, by executing everything."""
+        none = OpDiff(-1, "divergence", note="rounding explains every op")
+        return self._diffs.first_divergence(tell) or none
 
     def outputs(self, op: int | None = None) -> Outputs:
         """The expected tensors, against memory at an op."""
         return self._diffs.outputs(self.cursor if op is None else op)
 
-    def verify(self) -> Outputs:
+    def verify(self, tell: Tell = untold) -> Outputs:
         """The expected tensors, each when it was due, by executing the whole trace."""
-        return self._diffs.verify()
+        return self._diffs.verify(tell)
 
-    def hazards(self) -> Touches:
+    def hazards(self, tell: Tell = untold) -> Touches:
         """What any op does to bytes that it should not, some 10,000 of a kind; executes them."""
         versions, note = self.versions, ""
-        found = find_hazards(self.trace, versions.touched, versions.allocs)
+        found = find_hazards(self.trace, versions.touched, versions.allocs, tell)
         try:
-            found += snapshot_hazards(self.trace, self._diffs.executed[0].findings)
+            found += snapshot_hazards(self.trace, versions.findings(tell))
         except KernbenchError as why:
             note = f"Phase 1 was not compared with Phase 2: {why}"
         rows = []
         for kind, op, other, space, addr, end in sorted(set(found), key=lambda f: f[1:]):
             with_whom = self.row(other) if other >= 0 else None
             rows.append(Touch(kind, space, addr, end - addr, self.row(op), with_whom))
-        return Touches(tuple(rows), note)
+        return Touches(tuple(rows), note, not rows)
 
-    def timeline(self, components: list[int], t0: float, t1: float, columns: int) -> Timeline:
-        """Busy cells of ``components`` (node indices) over [t0, t1) ns."""
+    def timeline(
+        self, components: list[int], t0: float, t1: float, columns: int, lanes: bool = False
+    ) -> Timeline:
+        """Busy cells of ``components`` (node indices) or each lane of them, over [t0, t1) ns."""
         cursor = self.time if self.cursor >= 0 else None
-        return self.timelines.draw(components, t0, t1, columns, cursor)
+        return self.timelines.draw(components, t0, t1, columns, cursor, lanes)
+
+    def stalls(
+        self,
+        pe: str | None = None,
+        t0: float | None = None,
+        t1: float | None = None,
+        tell: Tell = untold,
+    ) -> Ledger:
+        """Where the time of a PE, or of all within a cube or SIP, went; None: all that ran."""
+        return self._stalls.ledger(pe, (t0, t1), tell)
+
+    def lines(self, pe: str | None = None, tell: Tell = untold) -> LineTimes:
+        """Time and stalls by kernel line."""
+        return self._stalls.lines(pe, tell=tell)
+
+    def pes(self, cmd: int | None = None) -> CallTimes:
+        """One tl call (None: the cursor's) on all of its PEs."""
+        row = int(self.trace.order[self.at()]) if cmd is None else 0
+        return self._stalls.calls(int(self.trace.op_columns.cmd[row]) if cmd is None else cmd)
+
+    def _critical(self, tell: Tell) -> Critical:
+        if self._graph is None:
+            self._graph = Critical(self.trace, self.timelines, tell)
+        return self._graph
+
+    def critical_path(self, count: int = 20, tell: Tell = untold) -> CriticalPath:
+        """The chain that sets the end of the launches, with its ``count`` longest steps."""
+        return self._critical(tell).path(count)
+
+    def slack(self, op: int | None = None, tell: Tell = untold) -> float:
+        """How much later an op could end without moving the end of the launches, ns."""
+        return float(self._critical(tell).slack[self.trace.order[self.at(op)]])
+
+    def link_load(self, t0: float | None = None, t1: float | None = None) -> LinkLoad:
+        """Bytes, busy share and queue of every link from t0 to t1 ns, or while launches ran."""
+        return self._loads.links(*window(self.launch_window(), t0, t1))
+
+    def busiest(self, count: int = 10) -> Busiest:
+        """The components and links that are busy for most of the launches' time."""
+        return self._loads.busiest(*self.launch_window(), count)
+
+    @cached_property
+    def _work(self) -> Work:
+        return Work(self.trace, self.versions.touched, self.timelines)
+
+    def roofline(self) -> Roofline:
+        """FLOPs and HBM bytes of the launches' time against the machine's peaks, by PE."""
+        return self._work.roofline(*self.launch_window())
+
+    def bound(self, op: int | None = None, tell: Tell = untold) -> Bound:
+        """The ideal time of an op beside its real one, and its slack."""
+        row = self.row(at := self.at(op))
+        ideal = float(self._work.ideal[self.trace.order[at]])
+        return Bound(row, row.t_end - row.t_start, ideal, self.slack(at, tell))
 
     def launch_window(self) -> tuple[float, float]:
         """From the first launch's start to the last one's end, ns; of no launch the whole run."""

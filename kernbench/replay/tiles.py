@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
 from kernbench.replay.text import time_text
 from kernbench.sim_engine.accesses import Ints
-from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.op_log import OpRecord, Params
 from kernbench.trace import Trace
 
 _STAGES = ("DMA_READ", "FETCH", "GEMM", "MATH", "STORE", "DMA_WRITE")
 STAGE_LETTERS = dict(zip(_STAGES, "RFGMSW", strict=True))
 _TILE = "TileToken/"
+_AHEAD = 1 << 16  # rows to look at in one go
 Index: TypeAlias = tuple[int, int, int]
 
 
@@ -82,24 +84,95 @@ class Tiles:
         return [f"{whole}: {len(self.rows)} tiles, {time_text(self.t1 - self.t0)}", *lines]
 
 
-def tiles_of(trace: Trace, position: int) -> Tiles:
-    """The tiles of the composite of op ``position``, else of the last that started before it."""
-    cmds = trace.op_columns.cmd[trace.order]
-    cmd = _composite_cmd(trace, cmds, position)
-    if cmd is None:
-        return Tiles(None, "", 0.0, 0.0, (), None, "no composite has run in this trace")
-    composite, component, tiles = None, "", dict[Index, list[tuple[int, OpRecord]]]()
-    for op in np.flatnonzero(cmds == cmd).tolist():
-        record = trace.ops[op]
-        if record.op_name.startswith(_TILE):
-            tiles.setdefault(record.params["tile_index"], []).append((op, record))
-        else:
-            composite, component = op, record.component_id
-    rows = tuple(_row(trace, stages) for stages in tiles.values())
-    current = next((i for i, t in enumerate(rows) if any(s.op == position for s in t.spans)), None)
-    t0 = rows[0].spans[0].t0 if rows else 0.0
-    t1 = max((tile.spans[-1].t1 for tile in rows), default=0.0)
-    return Tiles(composite, component, t0, t1, rows, current)
+@dataclass(frozen=True, slots=True)
+class TileWindow:
+    """The tiles that were in some stage in [t0, t1) ns, by composite; ``more`` are not listed."""
+
+    t0: float
+    t1: float
+    composites: tuple[Tiles, ...]
+    more: int
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        lines = [line for tiles in self.composites for line in tiles.lines(width)]
+        lines += [f"{self.more} more composites"] * (self.more > 0)
+        return lines or [f"no tile from {time_text(self.t0)} to {time_text(self.t1)}"]
+
+
+class Composites:
+    """All composites of a trace; the tiles of the one that was asked for last are kept."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._kept: tuple[int, Tiles, dict[int, int]] | None = None
+
+    @cached_property
+    def positions(self) -> Ints:
+        """Those that ended, in canonical order."""
+        trace, names = self._trace, self._trace.op_columns.name
+        used = np.flatnonzero(np.bincount(names))
+        whole = np.zeros(len(trace.strings), bool)
+        whole[[n for n in used.tolist() if trace.strings[n].startswith("composite_")]] = True
+        return np.sort(trace.position[np.flatnonzero(whole[names])])
+
+    def tiles_of(self, position: int) -> Tiles:
+        """The tiles of the composite of op ``position``, else of the last that started before it,
+        else of the first.
+        """
+        trace = self._trace
+        if self._kept is not None and position in self._kept[2]:
+            _, tiles, places = self._kept
+            return replace(tiles, current=places[position])
+        name = trace.ops[position].op_name if position >= 0 else ""
+        if not name.startswith((_TILE, "composite_")):
+            if not len(self.positions):
+                return Tiles(None, "", 0.0, 0.0, (), None, "no composite has run in this trace")
+            before = int(np.searchsorted(self.positions, position, side="right")) - 1
+            position = int(self.positions[max(before, 0)])
+        cmd = int(trace.op_columns.cmd[trace.order[position]])
+        if self._kept is None or self._kept[0] != cmd:
+            tiles = self._tiles(cmd, position)
+            places = {s.op: i for i, row in enumerate(tiles.rows) for s in row.spans}
+            self._kept = cmd, tiles, places
+        return replace(self._kept[1], current=self._kept[2].get(position))
+
+    def between(self, t0: float, t1: float, limit: int = 64) -> TileWindow:
+        """The tiles of [t0, t1) ns, of at most ``limit`` composites, the first to start first."""
+        columns, rows = self._trace.op_columns, self._trace.order[self.positions]
+        inside = (columns.t_start[rows] < t1) & (columns.t_end[rows] > t0)
+        found = self.positions[inside].tolist()
+        shown = []
+        for position in found[:limit]:
+            tiles = self._tiles(int(columns.cmd[self._trace.order[position]]), position)
+            seen = (r for r in tiles.rows if r.spans[0].t0 < t1 and r.spans[-1].t1 > t0)
+            shown.append(replace(tiles, rows=tuple(seen)))
+        return TileWindow(t0, t1, tuple(shown), len(found) - len(shown))
+
+    def _tiles(self, cmd: int, position: int) -> Tiles:
+        """The tiles of a call, ``position`` is an op of it."""
+        trace, composite = self._trace, composite_of(self._trace, position)
+        columns, component = trace.op_columns, ""
+        low, high = 0, len(trace.order)
+        if composite is not None:  # it covers its tiles, and they ended before it
+            component, row = trace.ops[composite].component_id, int(trace.order[composite])
+            low, high = int(np.searchsorted(columns.t_end, columns.t_start[row])), row
+        tiles = dict[Index, list[tuple[int, OpRecord]]]()
+        for op in np.sort(trace.position[low + np.flatnonzero(columns.cmd[low:high] == cmd)]):
+            record = trace.ops[op]
+            if record.op_name.startswith(_TILE) and _is_tile(record.params):
+                tiles.setdefault(record.params["tile_index"], []).append((int(op), record))
+        rows = tuple(_row(trace, stages) for stages in tiles.values())
+        t0 = rows[0].spans[0].t0 if rows else 0.0
+        t1 = max((tile.spans[-1].t1 for tile in rows), default=0.0)
+        return Tiles(composite, component, t0, t1, rows, None)
+
+
+def _is_tile(params: Params) -> bool:
+    """Whether they say what a tile's do: those of a strange file may not."""
+    boxes = (params.get(key) for key in ("tile_index", "origin", "extent"))
+    sound = all(isinstance(box, tuple) and [*map(type, box)] == [int] * 3 for box in boxes)
+    return sound and str(params.get("stage_type")) in STAGE_LETTERS
 
 
 def _row(trace: Trace, stages: list[tuple[int, OpRecord]]) -> TileRow:
@@ -112,18 +185,12 @@ def _row(trace: Trace, stages: list[tuple[int, OpRecord]]) -> TileRow:
 
 def composite_of(trace: Trace, op: int) -> int | None:
     """The composite that ``op`` is, or is a tile of; None if there is none, or it never ended."""
-    cmds = trace.op_columns.cmd
-    same = trace.position[np.flatnonzero(cmds == cmds[trace.order[op]])].tolist()
-    return next((p for p in same if trace.ops[p].op_name.startswith("composite_")), None)
-
-
-def _composite_cmd(trace: Trace, cmds: Ints, position: int) -> int | None:
-    """Of the composite of ``position``, else of the last started by then, else of the first."""
-    names = [i for i, text in enumerate(trace.strings) if text.startswith("composite_")]
-    whole = np.flatnonzero(np.isin(trace.op_columns.name[trace.order], names))
-    if position >= 0 and (
-        cmds[position] in cmds[whole] or trace.ops[position].op_name.startswith(_TILE)
-    ):
-        return int(cmds[position])
-    before = max(int(np.searchsorted(whole, position, side="right")) - 1, 0)
-    return int(cmds[whole[before]]) if len(whole) else None
+    columns, row = trace.op_columns, int(trace.order[op])
+    if not trace.ops[op].op_name.startswith((_TILE, "composite_")):
+        return None
+    for start in range(row, len(columns.cmd), _AHEAD):  # it ends after its tiles
+        same = start + np.flatnonzero(columns.cmd[start : start + _AHEAD] == columns.cmd[row])
+        for other in same.tolist():
+            if trace.strings[columns.name[other]].startswith("composite_"):
+                return int(trace.position[other])
+    return None

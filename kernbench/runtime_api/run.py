@@ -1,7 +1,7 @@
 """``run_bench``: one bench on one machine, recorded and verified."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,7 +29,8 @@ class RunResult:
     ``store`` is Phase 2's memory at the end if it ran (``report`` is then its verdict), else Phase
     1's. ``findings`` are Phase 1 snapshots that differ from Phase 2's own bytes, ``warnings`` what
     ``warn_memory`` let pass. With ``debug``, ``checked`` ops were compared with the float64 oracle,
-    of which ``first_over`` is the first to be off. ``notes`` is what the bench itself measured.
+    of which ``first_over`` is the first to be off. ``notes`` is what the bench itself measured,
+    ``trace_error`` why not all of the run is in its trace (None: it is).
     """
 
     end_ns: float
@@ -44,6 +45,7 @@ class RunResult:
     checked: int | None
     first_over: op_check.OpCheck | None
     notes: tuple[str, ...]
+    trace_error: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -156,7 +158,7 @@ def run_bench(
     more = (findings, path, timing, bound, past, checked, first_over, tuple(torch.notes))
     result = RunResult(engine.env.now, engine.op_log, store, report, *more)
     if writer is not None:
-        _end(writer, result)
+        result = replace(result, trace_error=_end(writer, result))
     return result
 
 
@@ -172,13 +174,12 @@ def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
         raise KernbenchError(f"{where}: {type(error).__name__}: {error}") from error
 
 
-def _end(writer: TraceWriter, result: RunResult) -> None:
-    """End the trace of a whole run; KernbenchError if it could not be written."""
+def _end(writer: TraceWriter, result: RunResult) -> str | None:
+    """End the trace of a whole run; what went wrong if it could not be written."""
     if result.report is not None:
         writer.verify(result.report)
     writer.end(result.end_ns, error=result.error)
-    if writer.error:
-        raise KernbenchError(f"the run has ended, but its trace is cut: {writer.error}")
+    return f"the run has ended, but its trace is cut: {writer.error}" if writer.error else None
 
 
 def _keep_what_there_is(writer: TraceWriter | None, now: float, error: BaseException) -> None:

@@ -6,8 +6,9 @@ bytes of a tile are its composite's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,8 +17,11 @@ import numpy.typing as npt
 from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
 from kernbench.errors import TraceFormatError
+from kernbench.sim_engine.numpy_ops import numpy_op
 from kernbench.sim_engine.op_log import PLACES, OpRecord, Params
 
+Shape: TypeAlias = tuple[int, ...]
+Reads: TypeAlias = tuple[Region, ...]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -85,7 +89,10 @@ def places(
 
 def _region(p: Params, place: Place) -> Region:
     keys, at = place
-    space, addr, shape, dtype = [p[key] if at is None else p[key][at] for key in keys]
+    try:
+        space, addr, shape, dtype = [p[key] if at is None else p[key][at] for key in keys]
+    except LookupError:
+        raise TraceFormatError(f"params of an op lack {', '.join(keys)}") from None
     return Region(space, addr, tuple(shape), dtype, nbytes_of(shape, dtype))
 
 
@@ -119,6 +126,8 @@ def access_columns(trace: Any) -> AccessColumns:
     )
     used, space = np.unique(where, return_inverse=True)
     names = tuple(trace.strings[i] for i in used.tolist())
+    if len(row) and (min(addr.min(), nbytes.min()) < 0 or max(addr.max(), nbytes.max()) >> 52):
+        raise TraceFormatError("an op touches bytes that no address of 52 bits names")
     kept = np.flatnonzero(nbytes)
     kept = kept[np.argsort(row[kept], kind="stable")]
     return AccessColumns(row, mode, space, addr, nbytes, names).take(kept)
@@ -145,3 +154,86 @@ def _parts(block: Any, strings: Any) -> Iterable[tuple[Any, ...]]:
                 nbytes = nbytes * block.values[field]
         mode = np.full(len(nbytes), place is write)
         yield block.rows, mode, block.values[leaves[space]], block.values[leaves[addr]], nbytes
+
+
+# -- which elements an element is made of: flat row-major indices, each once ------------
+
+
+def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
+    """Of each of ``regions(record).reads`` the elements that ``wanted`` ones of the output need.
+
+    Whatever their values are: both branches of a "where", all terms of a product with 0.
+    """
+    reads, write = regions(record)
+    kind = record.op_kind
+    if kind == "math":
+        kind = numpy_op(record.params["op"]).kind
+    shape = () if write is None else write.shape
+    return [np.unique(x) for x in _ELEMENTS[kind](record.params, reads, shape, wanted)]
+
+
+def _of_copy(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list[Ints]:
+    return [wanted for _ in reads]
+
+
+def _of_elementwise(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list[Ints]:
+    whole = np.broadcast_shapes(*(r.shape for r in reads))
+    return [_broadcast(wanted, r.shape, whole) for r in reads]
+
+
+def _of_reduction(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list[Ints]:
+    """Lines along the axis: of a softmax, whose shape is its operand's, of every element."""
+    (x,), axis, same = (r.shape for r in reads), p.get("axis"), prod(shape) == prod(reads[0].shape)
+    if axis is None and not same:
+        return [np.arange(prod(x))]
+    axis = (-1 if axis is None else axis) % max(len(x), 1)
+    extent, inner = x[axis] if x else 1, prod(x[axis + 1 :])
+    lines = wanted // (extent * inner) * inner + wanted % inner if same else wanted
+    return [_lines(lines, extent, inner)]
+
+
+def _of_shaped(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list[Ints]:
+    """Those only place elements: they do so with the elements' numbers too."""
+    numbers = [np.arange(prod(r.shape)).reshape(r.shape) for r in reads]
+    placed = numpy_op(p["op"]).function(shape, *numbers, *p.get("scalars", ()))
+    return [placed.reshape(-1)[wanted] for _ in reads]
+
+
+def _of_gemm(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list[Ints]:
+    """Rows of a, columns of b, the same of an accumulator, and what an epilogue spreads."""
+    (a, b, *rest), turned = (r.shape for r in reads), [bool(p.get(f"transpose_{x}")) for x in "ab"]
+    m, k = a[-2:][::-1] if turned[0] else a[-2:]
+    n = b[-2] if turned[1] else b[-1]
+    batch = np.broadcast_shapes(a[:-2], b[:-2])
+    at, row, column = wanted // (m * n), wanted // n % m, wanted % n
+    found = []
+    for x, line, extent, apart in ((a, row, m, turned[0]), (b, column, n, not turned[1])):
+        lines = _broadcast(at, x[:-2], batch) * extent + line
+        found.append(_lines(lines, k, extent if apart else 1))
+    return found + [_broadcast(wanted, x, (*batch, m, n)) for x in rest]
+
+
+def _lines(lines: Ints, extent: int, inner: int) -> Ints:
+    """The elements of those lines of ``extent``, ``inner`` apart, of a tensor (…, extent, inner)"""
+    outer, offset = divmod(np.unique(lines), inner)
+    return np.asarray(
+        ((outer * extent * inner + offset)[:, None] + np.arange(extent) * inner).ravel()
+    )
+
+
+def _broadcast(wanted: Ints, shape: Shape, whole: Shape) -> Ints:
+    """The elements of a tensor that stand at ``wanted`` of it broadcast to ``whole``."""
+    places = np.unravel_index(wanted, whole or (1,))[len(whole) - len(shape) :]
+    found = np.zeros(len(wanted), np.int64)
+    for axis, (extent, place) in enumerate(zip(shape, places, strict=False)):
+        found += (extent > 1) * prod(shape[axis + 1 :]) * place
+    return found
+
+
+_ELEMENTS: dict[str, Callable[[Params, Reads, Shape, Ints], list[Ints]]] = {
+    "memory": _of_copy,
+    "gemm": _of_gemm,
+    "elementwise": _of_elementwise,
+    "reduction": _of_reduction,
+    "shaped": _of_shaped,
+}

@@ -17,10 +17,11 @@ import numpy as np
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import Region
 from kernbench.errors import MemoryStoreError, UsageError
-from kernbench.sim_engine.data_executor import DataExecutor, Turn, operands_of, plan_of
+from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.sim_engine.numpy_ops import accumulator, numpy_op, rounded
 from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.plans import Turn, operands_of, plan_of
 from kernbench.sim_engine.verify import first_index
 
 _UNDERFLOW = 2.0**-126  # the smallest normal f32: what is below may be lost on the way
@@ -32,7 +33,7 @@ class OpCheck:
 
     ``over`` elements, the first at ``first_over``, differ by more than rounding explains; ``local``
     is the |difference| there, else the largest (inf where one side is not finite), ``bound`` what
-    rounding explains of it. ``accumulated`` is the largest.
+    rounding explains of it. ``accumulated`` is the largest, None where it is not known.
     """
 
     position: int
@@ -40,7 +41,7 @@ class OpCheck:
     component_id: str
     local: float
     bound: float
-    accumulated: float
+    accumulated: float | None
     over: int
     first_over: tuple[int, ...] | None
 
@@ -56,8 +57,9 @@ class OpCheck:
             verdict = f"{self.over} elements over, first {self.first_over}"
         return (
             f"op {self.position} {self.op_name} on {self.component_id}: local error "
-            f"{self.local:.1e}, rounding explains {self.bound:.1e}, accumulated "
-            f"{self.accumulated:.1e}: {verdict}"
+            f"{self.local:.1e}, rounding explains {self.bound:.1e}"
+            + ("" if self.accumulated is None else f", accumulated {self.accumulated:.1e}")
+            + f": {verdict}"
         )
 
 
@@ -113,7 +115,7 @@ def _spread(turn: Turn, operands: Sequence[Array], size: Array) -> Array | float
     ``size`` is that of the result. A gemm is off by as much as it moves when its sum is moved by n
     roundings of the terms' magnitudes.
     """
-    record, p, dtypes = turn.record, turn.record.params, [x.dtype for x in operands]
+    record, p, dtypes = turn.plan.record, turn.plan.record.params, [x.dtype for x in operands]
     if record.op_kind == "gemm":
         steps = 2 * len(p.get("epilogue", ()))
         work = accumulator(dtypes[0], dtypes[1], p.get("dtype_acc", "f32"))
@@ -183,17 +185,22 @@ def debug_check(executor: DataExecutor) -> Iterator[OpCheck]:
         actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)
         inputs = [
             x if snapshot is not None else memory.read(r, x)
-            for x, r, snapshot in zip(own, turn.plan.reads, turn.snapshots(), strict=False)
+            for x, (r, _, snapshot) in zip(own, turn.reads(), strict=True)
         ]
         with np.errstate(all="ignore"):
             wide = turn.plan.compute(inputs, out.shape)
         memory.write(out, wide)
-        yield _check(position, record, actual, expected, wide)
+        yield check_op(position, record, actual, expected, wide)
 
 
-def _check(
-    position: int, record: OpRecord, actual: Array, expected: Reference, wide: Array
+def check_op(
+    position: int,
+    record: OpRecord,
+    actual: Array,
+    expected: Reference,
+    wide: Array | None = None,
 ) -> OpCheck:
+    """What an op wrote beside its oracle, and beside ``wide``, the oracle of all before too."""
     local, over = _apart(actual, expected.value), expected.over(actual)
     shown = first_index(over) or first_index(local == np.max(local, initial=0.0))
     return OpCheck(
@@ -202,7 +209,7 @@ def _check(
         record.component_id,
         0.0 if shown is None else float(local[shown]),
         0.0 if shown is None else float(expected.bound[shown]),
-        float(np.max(_apart(actual, wide), initial=0.0)),
+        None if wide is None else float(np.max(_apart(actual, wide), initial=0.0)),
         int(np.count_nonzero(over)),
         first_index(over),
     )

@@ -12,8 +12,9 @@ import stat
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -22,11 +23,14 @@ from kernbench.trace.schema import LOGS, MAGIC, VERSION, whole
 
 T = TypeVar("T")
 
-_HEAD_WINDOW, _MAX_HEAD = 1 << 12, 1 << 24
-_MAX_ITEMS = 1 << 16  # of one array or map in a head
+# What a file may cost in memory, by its size: 64 MiB + 4 bytes a byte in all.
+_HEAD_WINDOW, _MAX_HEAD = 1 << 9, 1 << 18  # decoded, a head is up to 90 times as large
+_MAX_DEPTH = 16  # of a head
 _MAX_RESYNCS = 16
-_ENTRIES_A_BYTE = 1100  # of a table, at zlib's best
-_INFLATE_FREE, _INFLATE_RATIO = 1 << 26, 64  # bytes that all deflated bodies together may grow to
+_FRAME_BYTES = 100  # of any frame that a writer makes
+_TEXT_BYTES = 64  # of a short string
+_ENTRIES = 1 << 18  # of a table, beyond one a byte
+_INFLATE_FREE, _INFLATE_RATIO = 24 << 20, 2  # bytes that all deflated bodies together may grow to
 _TAGS = (MAGIC, "topology", "source", "strings", *LOGS, "expect", "verify", "end")
 _FRAME_START = re.compile(rb"\x93.(?:%s)" % "|".join(_TAGS).encode(), re.DOTALL)
 _BIN_LENGTHS = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4, b"": 0}  # bytes of the length; cut off: none
@@ -46,14 +50,13 @@ class Damage(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One frame; its body is ``size`` bytes at ``start``."""
+    """One frame; its body is ``size`` bytes at ``start``; ``head`` is decoded to be read."""
 
     offset: int
     tag: str
-    head: dict[str, Any]
-    crc: int
     start: int
     size: int
+    head: dict[str, Any] = {}  # noqa: RUF012  # never written to
 
 
 Decode: TypeAlias = Callable[[Frame], T]
@@ -74,9 +77,10 @@ class FrameFile:
             with path.open("rb") as file:
                 self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self.size = len(self.map)
-            _, tag, self.header, *_ = self._frame_at(0)
-            if tag != MAGIC:
-                raise TraceFormatError(f"the first frame is {tag!r:.40}, not {MAGIC!r}")
+            first = self._frame_at(0)
+            if first.tag != MAGIC:
+                raise TraceFormatError(f"the first frame is {first.tag!r}, not {MAGIC!r}")
+            self.header = self._head(first)
             if (major := whole(self.header["version"][0])) != VERSION[0]:
                 raise TraceFormatError(f"format {major}.x, and this kernbench reads {VERSION[0]}.x")
             if not isinstance(self.header.get("arguments", {}), dict):
@@ -90,9 +94,11 @@ class FrameFile:
         self._scan()
 
     def _scan(self) -> None:
-        offset, tries, lost = 0, 0, False
+        offset, tries, lost, frames = 0, 0, False, 0
         while offset < self.size:
             try:
+                if frames > _FRAME_BYTES + self.size // _FRAME_BYTES:
+                    raise TraceFormatError("no file of this size has so many frames")
                 frame = self._frame_at(offset)
             except _WRONG as error:
                 found = _FRAME_START.search(self.map, offset + 1)
@@ -105,28 +111,44 @@ class FrameFile:
                 offset = found.start()
                 continue
             self.by_tag.setdefault(frame.tag, []).append(frame)
+            frames += 1
             offset = frame.start + frame.size
             lost = False
 
     def _frame_at(self, offset: int) -> Frame:
         """The frame there; OutOfData if the file ends within it, or what ``_WRONG`` lists."""
-        self.map.seek(offset)
-        limits = {"max_array_len": _MAX_ITEMS, "max_map_len": _MAX_ITEMS}
-        limits |= {"read_size": _HEAD_WINDOW, "max_buffer_size": _MAX_HEAD}
-        unpacker = msgpack.Unpacker(self.map, **limits)
-        items, tag, head = unpacker.read_array_header(), unpacker.unpack(), unpacker.unpack()
-        if items != 3 or not isinstance(tag, str) or not isinstance(head, dict):
+        front = self.map[offset : offset + 2]
+        if front[0] != 0x93 or (len(front) > 1 and front[1] >> 5 != 5):
             raise TraceFormatError("not a frame of tag, head and body")
-        crc, _ = whole(head.pop("crc", None), 0xFFFFFFFF), head.pop("pad", None)
-        at = offset + unpacker.tell()
+        head = offset + 2 + (front[-1] & 31)
+        tag, lead = self.map[offset + 2 : head].decode(), self.map[head : head + 1]
+        if lead and lead[0] >> 4 != 8 and lead not in b"\xde\xdf":
+            raise TraceFormatError(f"the head of a {tag!r} frame is no map")
+        self.map.seek(min(head, self.size))
+        unpacker = msgpack.Unpacker(self.map, read_size=_HEAD_WINDOW)
+        unpacker.skip()
+        at = head + unpacker.tell()
+        if at - head > _MAX_HEAD:
+            raise TraceFormatError(f"the head of a {tag!r} frame is larger than {_MAX_HEAD} bytes")
         width = _BIN_LENGTHS.get(self.map[at : at + 1])
         if width is None:
-            raise TraceFormatError(f"the body of a {tag!r:.40} frame is no bin")
+            raise TraceFormatError(f"the body of a {tag!r} frame is no bin")
         start = at + 1 + width
         size = int.from_bytes(self.map[at + 1 : start], "big")
         if start + size > self.size:
             raise msgpack.OutOfData("the file ends within a frame")
-        return Frame(offset, tag, head, crc, start, size)
+        return Frame(offset, tag, start, size)
+
+    def _head(self, frame: Frame) -> dict[str, Any]:
+        """Its head, with ``crc``: all that it claims to hold is there."""
+        at = frame.offset + 2 + len(frame.tag.encode())
+        unpacker = msgpack.Unpacker(max_buffer_size=0)
+        unpacker.feed(self.map[at : frame.start])  # the body's length behind it is left over
+        head = unpacker.unpack()
+        if frame.tag not in LOGS:
+            _checked(head)
+        head.pop("pad", None)
+        return cast("dict[str, Any]", head)
 
     def each(self, tag: str, decode: Decode[T], body: bool = True) -> Iterator[T]:
         """``decode`` of every sound frame of ``tag``; without ``body`` of sound heads."""
@@ -139,8 +161,10 @@ class FrameFile:
         if sound is False:
             return None
         try:
+            frame = frame._replace(head=self._head(frame))
+            crc = whole(frame.head.pop("crc", None))
             if body and not sound:
-                if zlib.crc32(self.body(frame)) != frame.crc:
+                if zlib.crc32(self.body(frame)) != crc:
                     raise TraceFormatError("its checksum does not match")
                 self._sound[frame.offset] = True
             return decode(frame)
@@ -153,10 +177,13 @@ class FrameFile:
         """The bytes of a body, as they lie in the file."""
         return memoryview(self.map)[frame.start : frame.start + frame.size]
 
-    def inflate(self, frame: Frame) -> bytes:
-        """A deflated body, of exactly the size that the head claims and the file allows."""
+    def inflate(self, frame: Frame, more: int = 0) -> bytes:
+        """A deflated body, of exactly the size that the head claims and the file allows.
+
+        What is made of it takes ``more`` bytes.
+        """
         raw = whole(frame.head["raw"])
-        self._inflated += raw
+        self._inflated += raw + more
         if self._inflated > _INFLATE_FREE + _INFLATE_RATIO * self.size:
             raise TraceFormatError(f"{raw} bytes in a body of {frame.size} are not credible")
         inflater = zlib.decompressobj()
@@ -167,11 +194,22 @@ class FrameFile:
 
     def strings(self, frame: Frame) -> list[str]:
         """The strings of a ``strings`` frame."""
-        texts = msgpack.unpackb(self.inflate(frame))
-        n = frame.head["n"]
-        if not isinstance(texts, list) or len(texts) != n or {*map(type, texts)} - {str}:
+        n = whole(frame.head["n"])
+        unpacker = msgpack.Unpacker(max_array_len=0, max_map_len=0, max_ext_len=0)
+        unpacker.feed(self.inflate(frame, _TEXT_BYTES * n))
+        claimed, texts = unpacker.read_array_header(), [*islice(unpacker, n + 1)]
+        if not claimed == len(texts) == n or {*map(type, texts)} - {str}:
             raise TraceFormatError(f"it holds something other than {n} strings")
         return texts
+
+
+def _checked(value: Any, depth: int = 0) -> None:
+    """TraceFormatError for a value of a head that is nested too deep to be shown."""
+    if isinstance(value, (dict, list)):
+        if depth == _MAX_DEPTH:
+            raise TraceFormatError(f"its head is nested deeper than {_MAX_DEPTH}")
+        for item in value.values() if isinstance(value, dict) else value:
+            _checked(item, depth + 1)
 
 
 class Lazy(Sequence[T]):
@@ -199,15 +237,15 @@ class Numbered(Lazy[T]):
     """
 
     def __init__(
-        self, file: FrameFile, tag: str, decode: Decode[list[T]], missing: Callable[[int], T]
+        self, file: FrameFile, tag: str, decode: Decode[Sequence[T]], missing: Callable[[int], T]
     ) -> None:
         super().__init__(0, self._entry)
         self._file, self._decode, self._missing = file, decode, missing
-        self._decoded: dict[int, list[T]] = {}
+        self._decoded: dict[int, Sequence[T]] = {}
 
         def place(frame: Frame) -> tuple[Frame, int]:
-            first = self._length + whole(whole(frame.head["first"]) - self._length, file.size)
-            self._length = first + whole(frame.head["n"], _ENTRIES_A_BYTE * frame.size)
+            first = self._length + whole(whole(frame.head["first"]) - self._length)
+            self._length = whole(first + whole(frame.head["n"]), _ENTRIES + file.size)
             return frame, first
 
         found = list(file.each(tag, place, body=False))
@@ -215,18 +253,18 @@ class Numbered(Lazy[T]):
 
     def _entry(self, index: int) -> T:
         at = bisect_right(self._firsts, index) - 1
-        offset, entries = (index - self._firsts[at], self._entries(at)) if at >= 0 else (0, [])
+        offset, entries = (index - self._firsts[at], self._entries(at)) if at >= 0 else (0, ())
         return entries[offset] if offset < len(entries) else self._missing(index)
 
-    def _entries(self, at: int) -> list[T]:
+    def _entries(self, at: int) -> Sequence[T]:
         if at not in self._decoded:
-            self._decoded[at] = self._file.read(self._frames[at], self._decode) or []
+            self._decoded[at] = self._file.read(self._frames[at], self._decode) or ()
         return self._decoded[at]
 
-    def known(self) -> list[T]:
-        """All entries up to the first that is lost; every frame is looked into."""
-        entries: list[T] = []
+    def known(self) -> int:
+        """How many entries there are up to the first that is lost; looks into every frame."""
+        known = 0
         for at, first in enumerate(self._firsts):
-            found = self._entries(at)
-            entries += found if first == len(entries) else []
-        return entries
+            entries = self._entries(at)
+            known += len(entries) if first == known else 0
+        return known

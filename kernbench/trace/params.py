@@ -7,7 +7,7 @@ schema. Decoding gives back the dict that went in: tuples as tuples, None as Non
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import count
 from operator import contains
@@ -29,13 +29,14 @@ class TensorId(int):
 # What a value is made of: a leaf's letter, or a container's bracket and its items.
 # i int of up to 64 bits, f float, b bool, s str, t tensor, n None, r the repr of anything else.
 Tree: TypeAlias = "str | tuple[str, tuple[Tree, ...]]"
+Names: TypeAlias = tuple[str, ...]
 _KINDS: dict[type, str] = {
     **{bool: "b", np.bool_: "b", int: "i", np.integer: "i", float: "f", np.floating: "f"},
     **{str: "s", type(None): "n", np.ndarray: "t", TensorId: "t"},
 }
 _CONTAINERS: dict[type, str] = {tuple: "(", list: "["}
 _STORED = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}  # numpy kinds
-_DEPTH = 16
+_DEPTH, _SCHEMA_BYTES = 16, 16  # of one schema: at most, at least
 
 
 def _checked(tree: Any, path: str, leaves: list[tuple[str, str]], depth: int = 0) -> Tree:
@@ -54,27 +55,12 @@ def _checked(tree: Any, path: str, leaves: list[tuple[str, str]], depth: int = 0
 
 
 class _Mixed(Exception):
-    """Values that are to be one column are not of one structure."""
+    """Values that are to be one column are not of one structure; holds what tells them apart."""
 
 
 @cache
 def _kind(cls: type) -> str:
     return _CONTAINERS.get(cls) or next((_KINDS[c] for c in cls.__mro__ if c in _KINDS), "r")
-
-
-def _form(value: Any) -> object:
-    """The type of a value; "r" for an int that no column can hold."""
-    if isinstance(value, (int, np.integer)) and not -(1 << 63) <= value < 1 << 63:
-        return "r"
-    return type(value)
-
-
-def _signature(values: Iterable[Any]) -> Any:
-    """Equal for values of one structure: the types, and those inside lists and tuples."""
-    types = tuple(map(_form, values))
-    if tuple not in types and list not in types:
-        return types
-    return types, *[_signature(v) for v in values if type(v) in _CONTAINERS]
 
 
 class ParamsEncoder:
@@ -85,27 +71,37 @@ class ParamsEncoder:
         self._schemas: dict[tuple[Any, ...], int] = {}
 
     def add(
-        self, kinds: Sequence[str], names: Sequence[str], params: Sequence[Params], body: Body
+        self,
+        kinds: Sequence[str],
+        names: Sequence[str],
+        keys: Sequence[Names],
+        values: Sequence[tuple[Any, ...]],
+        body: Body,
     ) -> tuple[Array, Array, dict[str, Any]]:
-        """Append a chunk to ``body``: each op's schema, its place in that, entries of the head."""
+        """Append a chunk to ``body``: each op's schema, its place in that, entries of the head.
+
+        ``keys`` and ``values`` are those of each op's params.
+        """
         groups = defaultdict[Any, list[int]](list)
-        for row, key in enumerate(zip(kinds, names, strict=True)):
+        for row, key in enumerate(zip(kinds, names, keys, strict=True)):
             groups[key].append(row)
         todo, known = list(groups.items()), len(self._schemas)
         blocks: dict[int, tuple[int, int, str]] = {}
-        schema, place = np.empty((2, len(params)), np.int64)
-        for key, rows in todo:
-            mine, stored = [params[row] for row in rows], list[Array]()
+        schema, place = np.empty((2, len(values)), np.int64)
+        for (kind, name, fields), rows in todo:
+            stored = list[Array]()
             try:
-                fields = self._fields(mine, stored)
-            except _Mixed:
+                columns = zip(*[values[row] for row in rows], strict=True)
+                trees = [self._tree(column, stored) for column in columns]
+            except _Mixed as mixed:
                 parts = defaultdict[Any, list[int]](list)
-                for row, one in zip(rows, mine, strict=True):
-                    parts[(*one, _signature(one.values()))].append(row)
-                todo += [(key, part) for part in parts.values()]
+                for row, sort in zip(rows, mixed.args[0], strict=True):
+                    parts[sort].append(row)
+                todo += [((kind, name, fields), part) for part in parts.values()]
                 continue
+            structure = tuple(zip(fields, trees, strict=True))
             for twin in count():  # another type of the same letter has a schema of its own
-                number = self._schemas.setdefault((*key, fields, twin), len(self._schemas))
+                number = self._schemas.setdefault((kind, name, structure, twin), len(self._schemas))
                 if number not in blocks:
                     break
             blocks[number] = self._block(len(rows), stored, body)
@@ -114,31 +110,29 @@ class ParamsEncoder:
         head = [(number, *block) for number, block in blocks.items()]
         return schema, place, {"params": head, "first_schema": known, "schemas": fresh}
 
-    def _fields(self, params: Sequence[Params], stored: list[Array]) -> tuple[Any, ...]:
-        """The structure that all have, its leaves appended to ``stored``; _Mixed if they differ."""
-        if len(set(map(tuple, params))) > 1:
-            raise _Mixed
-        columns = zip(*map(dict.values, params), strict=True)
-        fields = zip(params[0], columns, strict=True)
-        return tuple((name, self._tree(column, stored)) for name, column in fields)
-
     def _tree(self, values: Sequence[Any], stored: list[Array]) -> Tree:
+        """The structure that all have, its leaves appended to ``stored``; _Mixed if they differ."""
         kind, *others = {_kind(cls) for cls in set(map(type, values))}
-        if others or (kind in "([" and len(set(map(len, values))) > 1):
-            raise _Mixed
+        if others:
+            raise _Mixed([_kind(type(value)) for value in values])
         if kind in "([":
+            if len(set(map(len, values))) > 1:
+                raise _Mixed(list(map(len, values)))
             return kind, tuple(self._tree(column, stored) for column in zip(*values, strict=True))
         if kind == "n":
             return kind
         if kind == "t":
             values = [v if isinstance(v, int) else self._tensor(v) for v in values]
+        elif kind == "s" and values.count(values[0]) == len(values):
+            values = [self._string(values[0])]  # of a block it fills the column
         elif kind in "sr":
             values = list(map(self._string, values if kind == "s" else map(repr, values)))
         try:
             stored.append(np.fromiter(values, np.float64 if kind == "f" else np.int64, len(values)))
         except OverflowError:
-            if any(_form(value) != "r" for value in values):
-                raise _Mixed from None
+            small = [-(1 << 63) <= value < 1 << 63 for value in values]
+            if any(small):
+                raise _Mixed(small) from None
             stored.append(np.array([self._string(repr(value)) for value in values]))
             return "r"
         return kind
@@ -186,7 +180,7 @@ def read_schemas(file: FrameFile) -> list[Schema | None]:
     schemas: list[Schema | None] = []
 
     def read(frame: Frame) -> list[Schema | None]:
-        gap = whole(whole(frame.head["first_schema"], file.size) - len(schemas))
+        gap = whole(whole(frame.head["first_schema"], file.size // _SCHEMA_BYTES) - len(schemas))
         fresh = [_schema(*row) for row in frame.head["schemas"]]
         return [*[None] * gap, *fresh] if fresh else []
 
@@ -207,14 +201,22 @@ Block: TypeAlias = tuple[Schema, Array]
 
 
 def read_blocks(
-    frame: Frame, body: memoryview, schemas: Sequence[Schema | None], schema: Array, param: Array
+    frame: Frame,
+    body: memoryview,
+    schemas: Sequence[Schema | None],
+    schema: Array,
+    param: Array,
+    counts: Array,
 ) -> dict[int, Block]:
-    """The structured arrays of an ops frame by schema, if its columns refer to nothing else."""
-    counts = np.zeros(len(schemas), np.int64)
-    blocks: dict[int, Block] = {}
-    for number, n, offset, codes in frame.head["params"]:
-        known = schemas[whole(number)]
-        counts[number] = whole(n, frame.head["n"])
+    """The structured arrays of an ops frame by schema, if its columns refer to nothing else.
+
+    ``counts`` is scratch, a zero for each schema.
+    """
+    params, blocks = frame.head["params"], dict[int, Block]()
+    numbers = [whole(number, len(schemas) - 1) for number, *_ in params]
+    sizes = [whole(n, frame.head["n"]) for _, n, *_ in params]
+    for number, n, offset, codes in params:
+        known = schemas[number]
         if known is None:
             continue
         dtype, wanted = _structure(codes), [_STORED[letter] for _, letter in known.leaves]
@@ -224,7 +226,11 @@ def read_blocks(
         if whole(offset) + length * dtype.itemsize > len(body):
             raise TraceFormatError(f"params of {known.name!r:.40} lie outside the body")
         blocks[number] = known, np.ndarray((length,), dtype, body, offset)
-    if len(schema) and (int(schema.max()) >= len(schemas) or (param >= counts[schema]).any()):
+    sound = not len(schema) or int(schema.max()) < len(schemas)
+    counts[numbers] = sizes
+    sound = sound and bool((param < counts[schema]).all())
+    counts[numbers] = 0
+    if not sound:
         raise TraceFormatError("an op has params that are not there")
     return blocks
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES, Tolerance
 from kernbench.common.messages import Transfer, Wait
-from kernbench.errors import TraceFormatError
+from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.frames import Damage, Frame, FrameFile, Lazy, Numbered
 from kernbench.trace.params import Block, ParamBlock, decode, read_blocks, read_schemas
-from kernbench.trace.schema import FIXED, LOGS, Columns, join_columns, lists, read_columns, whole
+from kernbench.trace.schema import FIXED, LOGS, Columns, join_columns, read_columns, whole
 
 
 class Command(NamedTuple):
@@ -75,11 +75,18 @@ class _Chunk(NamedTuple):
     blocks: dict[int, Block]
 
 
+def _lists(columns: Columns, name: str) -> Lazy[tuple[int, ...]]:
+    """The list column ``name`` of one frame, a tuple a row."""
+    values, ends = columns[name], np.cumsum(columns[f"{name}_n"], dtype=np.int64)
+    starts = ends - columns[f"{name}_n"]
+    return Lazy(len(ends), lambda i: tuple(values[starts[i] : ends[i]].tolist()))
+
+
 class Trace:
     """One trace file. Nothing that it holds makes a method raise anything but TraceFormatError.
 
     ``header`` and ``end`` are the heads of the first and last frame (``end`` None: cut off),
-    ``damaged`` the frames found bad so far (``check`` looks into all).
+    ``damaged`` the frames found bad so far (``check`` looks into all); ``cut``: only some ops.
     Rows are in completion order, positions in canonical order: ``order[position]`` is a row,
     ``position[row]`` a position. Nodes are indices of ``node_ids``, names are of ``strings``; of a
     list column X row i has ``X[X_ptr[i]:X_ptr[i + 1]]``.
@@ -97,6 +104,7 @@ class Trace:
         self._sorted: dict[str, tuple[Array, Array]] = {}
         self.end = [None, *file.each("end", lambda frame: frame.head)][-1]
         self.complete = self.end is not None
+        self.cut = "cut" in self.header
 
     @classmethod
     def open(cls, path: str | Path) -> Trace:
@@ -119,7 +127,7 @@ class Trace:
         """Nodes, edges, spec; without a sound topology frame every string is a node somewhere."""
         for found in self._file.each("topology", self._read_topology):
             return found
-        n = len(self.strings.known())  # of sip, cube and pe: -1
+        n = self.strings.known()  # of sip, cube and pe: -1
         nodes = {k: np.full(n, -(c.load == "i4"), c.load) for k, c in LOGS["nodes"].items()}
         return nodes, join_columns("edges", []), {}
 
@@ -171,7 +179,10 @@ class Trace:
         return {**FIXED, **texts, "path": self.paths, "space": self._spaces}
 
     def _columns(self, frame: Frame) -> Columns:
-        return read_columns(frame.tag, frame.head, self._file.body(frame), self._tables)
+        found = read_columns(frame.tag, frame.head, self._file.body(frame), self._tables)
+        if frame.tag == "alloc" and np.any((found["addr"] | found["nbytes"]) >> np.uint64(52)):
+            raise TraceFormatError("an allocation lies beyond all addresses of 52 bits")
+        return found
 
     def _log(self, tag: str) -> SimpleNamespace:
         columns = join_columns(tag, list(self._file.each(tag, self._columns)))
@@ -179,7 +190,7 @@ class Trace:
             columns[name] = self._counted(columns[name])
         return SimpleNamespace(**columns)
 
-    def _told(self, tag: str, log: SimpleNamespace, rows: Any = slice(None)) -> Iterator[Any]:
+    def told(self, tag: str, log: SimpleNamespace, rows: Any = slice(None)) -> Iterator[Any]:
         """Rows of a log as they were recorded: names for numbers, lists for ``many`` columns."""
         columns: list[list[Any]] = []
         for name, column in LOGS[tag].items():
@@ -197,7 +208,7 @@ class Trace:
         return zip(*columns, strict=True)
 
     def _told_of(self, tag: str, name: str, key: int) -> Iterator[Any]:
-        """The rows of a log whose column ``name`` is ``key``, as ``_told``."""
+        """The rows of a log whose column ``name`` is ``key``, as ``told``."""
         log = getattr(self, tag)
         if tag not in self._sorted:
             keys = getattr(log, name)
@@ -205,15 +216,22 @@ class Trace:
             self._sorted[tag] = order, keys[order].astype(np.int64)
         order, ordered = self._sorted[tag]
         low, high = np.searchsorted(ordered, (key, key + 1))
-        return self._told(tag, log, order[low:high])
+        return self.told(tag, log, order[low:high])
 
-    def _read_paths(self, frame: Frame) -> list[tuple[int, ...]]:
-        return lists(self._columns(frame), "node")
+    def _read_paths(self, frame: Frame) -> Lazy[tuple[int, ...]]:
+        return _lists(self._columns(frame), "node")
 
-    def _read_tensors(self, frame: Frame) -> list[Array | None]:
+    def _read_tensors(self, frame: Frame) -> Lazy[Array | None]:
         columns, body, dtypes = self._columns(frame), self._file.body(frame), [*DTYPES.values()]
-        rows = zip(columns["dtype"], columns["offset"], lists(columns, "shape"), strict=True)
-        return [np.ndarray(shape, dtypes[n].numpy, body, offset) for n, offset, shape in rows]
+        shapes, offsets = _lists(columns, "shape"), columns["offset"]
+
+        def tensor(i: int) -> Array:
+            dtype = dtypes[columns["dtype"][i]].numpy
+            return np.ndarray(shapes[i], dtype, body, int(offsets[i]))
+
+        for i in range(len(offsets)):
+            tensor(i)  # lies inside the body, or raises
+        return Lazy(len(offsets), cache(tensor))
 
     def tensor(self, number: int) -> Array:
         """A stored array, read-only, on the mapping; TraceFormatError if it is not there."""
@@ -227,13 +245,15 @@ class Trace:
     @cached_property
     def _chunks(self) -> list[_Chunk]:
         chunks = [_Chunk(0, range(0), {}, {})]
+        scratch = np.zeros(len(self.schemas), np.int64)
 
         def chunk(frame: Frame) -> _Chunk:
             columns, first, before = self._columns(frame), whole(frame.head["first"]), chunks[-1]
             if first < before.first + len(before.rows):
                 raise TraceFormatError(f"its first row {first} is in a chunk before")
             schema, param, start = columns["schema"], columns["param"], before.rows.stop
-            blocks = read_blocks(frame, self._file.body(frame), self.schemas, schema, param)
+            body = self._file.body(frame)
+            blocks = read_blocks(frame, body, self.schemas, schema, param, scratch)
             return _Chunk(first, range(start, start + len(schema)), columns, blocks)
 
         for found in self._file.each("ops", chunk):
@@ -293,9 +313,16 @@ class Trace:
         """What the executor runs: all but TileTokens and unknown kinds, in canonical order.
 
         Their dependency_ids index this sequence; those on ops that it leaves out are not listed.
+        Of a cut trace asking for one is a KernbenchError: what memory held before is not there.
         """
         mine = self.executable_positions
-        return Lazy(len(mine), partial(self._record, mine))
+        return Lazy(len(mine), self._refuse if self.cut else partial(self._record, mine))
+
+    def _refuse(self, index: int) -> OpRecord:
+        raise KernbenchError(
+            f"{self.path} was cut from a trace, so what memory held before is not known; "
+            "ask the whole trace"
+        )
 
     def _record(self, mine: Array | None, index: int) -> OpRecord:
         """The op at ``index`` of the positions ``mine`` (None: of all)."""
@@ -370,13 +397,13 @@ class Trace:
     @cached_property
     def launches(self) -> list[Launch]:
         """All launches that ended."""
-        told = self._told("launches", self._log("launches"))
+        told = self.told("launches", self._log("launches"))
         return [Launch(n, name, tuple(pes), *times) for n, name, pes, *times in told]
 
     @cached_property
     def texts(self) -> list[Text]:
         """What was printed, asserted or warned of, as it happened."""
-        return [Text(*row) for row in self._told("text", self._log("text"))]
+        return [Text(*row) for row in self.told("text", self._log("text"))]
 
     @cached_property
     def alloc_columns(self) -> SimpleNamespace:
@@ -393,7 +420,7 @@ class Trace:
     def allocs(self) -> list[Shard]:
         """All shards, replicas and scratch handles, in the order of their making."""
         shards = []
-        for row in self._told("alloc", self.alloc_columns):
+        for row in self.told("alloc", self.alloc_columns):
             tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
             boxes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
             shards.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *boxes, cmd, index))

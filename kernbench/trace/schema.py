@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import msgpack  # type: ignore[import-untyped]
@@ -170,12 +170,6 @@ def join_columns(tag: str, parts: Sequence[Columns]) -> Columns:
             counts: list[Any] = [[0], *(p[f"{name}_n"] for p in parts)]
             joined[f"{name}_ptr"] = np.concatenate(counts, dtype=np.int64).cumsum()
     return joined
-
-
-def lists(columns: Columns, name: str) -> list[tuple[int, ...]]:
-    """The list column ``name`` of one frame, a tuple a row."""
-    values, ends = columns[name].tolist(), np.cumsum(columns[f"{name}_n"], dtype=np.int64)
-    return [tuple(values[a:b]) for a, b in pairwise([0, *ends.tolist()])]
 
 
 def pack_frame(tag: str, head: Mapping[str, Any], body: bytes | bytearray, offset: int) -> bytes:

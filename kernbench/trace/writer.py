@@ -11,6 +11,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -68,13 +69,16 @@ class _Numbers(dict[Any, int]):
         return number
 
 
+_size = lru_cache(maxsize=1024)(nbytes_of)
+
+
 def _nbytes(params: Params) -> int:
     """What an op moves or makes: nbytes, out_nbytes or the size of its output; 0 if unknown."""
-    found = params.get("nbytes", params.get("out_nbytes"))
+    found = params["nbytes"] if "nbytes" in params else params.get("out_nbytes")
     if isinstance(found, int):
         return found if 0 <= found < 1 << 63 else 0
     try:
-        return nbytes_of(params["shape_out"], params.get("dtype_out") or params["dtype"])
+        return _size(tuple(params["shape_out"]), params.get("dtype_out") or params["dtype"])
     except (KeyError, TypeError, UsageError):
         return 0
 
@@ -194,9 +198,10 @@ class TraceWriter:
         for wait in waits:
             if wait[1] not in _REASONS:
                 raise KernbenchError(f"wait reason {wait[1]!r}; valid: {', '.join(WAIT_REASONS)}")
-        r, ops = record, self._rows["ops"]  # its fields are fetched now, from a warm cache
-        what = (r.t_start, r.t_end, r.component_id, r.op_kind, r.op_name, params)
-        ops.append((*what, slot, r.dependency_ids, cmd, row, waits, transfers))
+        r, ops = record, self._rows["ops"]  # all is fetched now, from a warm cache
+        what = (r.t_start, r.t_end, r.component_id, r.op_kind, r.op_name)
+        fields = (_nbytes(params), tuple(params), tuple(params.values()))
+        ops.append((*what, *fields, slot, r.dependency_ids, cmd, row, waits, transfers))
         self._waits += len(waits)
         self._transfers += len(transfers)
         self._passed(record.t_end, max(len(ops), self._waits, self._transfers))
@@ -205,6 +210,8 @@ class TraceWriter:
         """``value`` with the numbers of its arrays in their place."""
         if isinstance(value, list):
             return [self._stored(item) for item in value]
+        if value is None:
+            return _NO_TENSOR  # not another schema
         return self._tensor(value) if isinstance(value, np.ndarray) else value
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
@@ -309,10 +316,9 @@ class TraceWriter:
     def _log_frame(self, tag: str, columns: list[Any]) -> Frame:
         body, extra = Body(), dict[str, Any]()
         if tag == "ops":
-            starts, ends, nodes, kinds, names, params, slots, after, cmds, *_ = columns
-            schema, place, extra = self._params.add(kinds, names, params, body)
+            starts, ends, nodes, kinds, names, sizes, keys, values, slots, after, cmds, *_ = columns
+            schema, place, extra = self._params.add(kinds, names, keys, values, body)
             extra["first"] = self._counts[tag]
-            sizes = list(map(_nbytes, params))
             columns = [starts, ends, nodes, names, slots, cmds, sizes, schema, place, after]
         elif tag in ("transfers", "waits"):
             counts = list(map(len, columns[2]))

@@ -42,13 +42,15 @@ class Log:
         self.writer.begin({}, graph)
         self.logger, self.cmd = OpLogger(sink=self.writer), 0
 
-    def op(self, msg, t0, t1, pe=PE0, engine="pe_dma", t_issue=None):
+    def op(self, msg, t0, t1, pe=PE0, engine="pe_dma", t_issue=None, line=0):
+        """``line``: 0 is one of its own, None no recorded call."""
         self.cmd += 1
         msg.cmd, node = self.cmd, f"{pe}.{engine}"
         node = "sip0.io0.pcie_ep" if isinstance(msg, HostWriteCmd | HostReadCmd) else node
-        site = Site("kernel.py", self.cmd, "kernel")
+        site = Site("kernel.py", line or self.cmd, "kernel")
         issued = t0 if t_issue is None else t_issue
-        self.writer.command(self.cmd, f"{pe}.pe_cpu", 0, "call", site, self.cmd, issued, t1)
+        if line is not None:
+            self.writer.command(self.cmd, f"{pe}.pe_cpu", 0, "call", site, self.cmd, issued, t1)
         self.logger.record_start(t0, node, msg)
         self.logger.record_end(t1, node, msg)
 

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from replay_logs import Log, double, host_write, load, store
 
 from kernbench.cli import main
-from kernbench.errors import UsageError
-from kernbench.replay import ReplaySession
-from kernbench.replay.commands import COMMANDS, as_data, parse_time, run_command
+from kernbench.errors import KernbenchError, UsageError
+from kernbench.replay import ReplaySession, commands
+from kernbench.replay.commands import COMMANDS, Command, as_data, parse_time, run_command
 from kernbench.replay.text import as_text
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
@@ -109,6 +109,7 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
         ("fly", "unknown command 'fly'; valid: info, goto"),
         ("goto", "goto: takes OP"),
         ("goto x", "op 'x': must be a whole number"),
+        ("goto 1.5", "op '1.5': must be a whole number"),
         ("goto 99999", "no op 99999"),
         ("step 1 2", r"step: takes \[N\]"),
         ("t 3parsec", "time '3parsec'"),
@@ -116,6 +117,21 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
         ("memory 'c", "No closing quotation"),
         ("history hbm", r"history: takes SPACE ADDR \[BYTES\], got hbm"),
         ("history hbm top", "address 'top': must be a whole number"),
+        ("continue forth", "'forth': must be back"),
+        ("catch me", "'me': must be hazards or checks"),
+        ("watch c[1] x", "'x': must be r or w or rw"),
+        ("watch nothing", "no tensor 'nothing'"),
+        ("break name =", r"column 7: it ends, expected a value"),
+        ("break", "break: takes EXPR, got none"),
+        ("ops where", r"ops: takes \[COUNT\]"),
+        ("ops where op=1 limit", r"column 6: 'limit'"),
+        ("ops -5", "count -5: must not be negative"),
+        ("ops --limit x", "count 'x': must be a whole number"),
+        ("ops 3 4", r"ops: takes \[COUNT\] \[where EXPR\] \[limit N\], got 3 4"),
+        ("delete 1", "no stop 1; there is: none"),
+        ("find op = 999", "no op after op -1 fits 'op = 999'; 0 do"),
+        ("help fly", "unknown command 'fly'"),
+        ("assert ok info", "'info' gives no verdict"),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_error(shipped_session, line, message):
@@ -231,3 +247,114 @@ def test_divergence_names_the_first_op_that_rounding_does_not_explain(wrong, mon
     )
     found = ReplaySession(Trace.open(wrong)).first_divergence()
     assert (found.op, found.name, found.check.over) == (2, "add", 3)
+
+
+def positions(session, line):
+    return [row.op for row in run_command(session, line).rows]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ops where kind=gemm and op>17 limit 3",
+        "ops --where 'kind=gemm and op>17' --limit 3",
+        "ops --where kind=gemm and op>17 --limit 3",
+        'ops limit 3 where "kind=gemm and op>17"',
+    ],
+)
+def test_options_stand_anywhere_with_and_without_dashes(shipped_session, line):
+    fits = shipped_session.matching("kind=gemm and op>17").tolist()
+    assert positions(shipped_session, line) == fits[:3]
+
+
+def test_an_argument_may_be_given_by_its_name(shipped_session):
+    assert positions(shipped_session, "ops --count 3") == positions(shipped_session, "ops 3")
+    assert run_command(shipped_session, "step --n -1").op == -1
+
+
+def test_ops_that_fit_are_listed_around_the_cursor(shipped_session):
+    fits = shipped_session.matching("stage=GEMM").tolist()
+    shipped_session.goto(fits[9])
+    answer = run_command(shipped_session, "ops 4 where stage=GEMM")
+    assert [row.op for row in answer.rows] == fits[7:11]
+    assert as_text(answer).splitlines()[0].endswith("; 32 fit 'stage=GEMM'")
+
+
+@pytest.mark.parametrize("name", [c.name for c in COMMANDS])
+def test_help_of_a_command_has_its_usage_and_examples_that_fit_it(shipped_session, name):
+    usage, *others = run_command(shipped_session, f"help {name}").rows
+    assert usage[0].split()[0] == name
+    for title, example in others:
+        if title == "for example":
+            assert commands._called(example)[0].name == name
+
+
+def test_help_of_what_takes_an_expression_lists_the_fields(shipped_session):
+    assert "stage t dur bytes" in as_text(run_command(shipped_session, "help break"))
+
+
+def test_a_command_that_takes_long_is_told_whom_to_tell(shipped_session, monkeypatch):
+    told = []
+
+    def slow(session, tell):
+        tell(0.5)
+        return session.info()
+
+    command = Command("slow", "", "takes long", slow)
+    monkeypatch.setitem(commands._BY_NAME, "slow", command)
+    run_command(shipped_session, "slow", told.append)
+    assert told == [0.5]
+
+
+def test_a_session_of_commands_sets_stops_and_runs_to_them(shipped_session):
+    for line in ("break stage=STORE", "watch c[0:2, 3] w", "watch hbm 0x4000:64 r", "mark here"):
+        run_command(shipped_session, line)
+    stores = shipped_session.matching("stage=STORE").tolist()
+    listed = as_text(run_command(shipped_session, "breaks")).splitlines()
+    assert [line.split()[1] for line in listed] == ["kind", "break", "watch", "watch"]
+    run_command(shipped_session, "delete 2")
+    run_command(shipped_session, "delete 3")
+    assert run_command(shipped_session, "continue").op == stores[0]
+    assert run_command(shipped_session, "continue back").op == -1
+    shipped_session.goto(stores[-1])
+    assert "no further stop that way" in as_text(run_command(shipped_session, "continue"))
+    assert run_command(shipped_session, "goto here").op == -1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind=gemm and pe=4",
+        "none dur > 1ms",
+        "some stage=STORE",
+        "8 kind = gemm",
+        "ok verify",
+        "'matmul.py:' in source",
+        '"c" in memory c',
+    ],
+)
+def test_what_is_so_can_be_asserted(shipped_session, text):
+    shipped_session.goto(16)
+    assert as_text(run_command(shipped_session, f"assert {text}")) == f"ok: {text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("kind=memory", r"op 16  composite_gemm \(gemm\) on"),
+        ("none stage=STORE", "16 ops do, the first is op"),
+        ("some dur > 1ms", "0 ops do"),
+        ("9 kind = gemm", "8 ops do"),
+        ("'softmax.py' in source", "it says '.*/matmul.py:"),
+    ],
+)
+def test_an_assertion_that_fails_says_what_is_so(shipped_session, text, why):
+    shipped_session.goto(16)
+    with pytest.raises(KernbenchError, match=f"assert .*: {why}"):
+        run_command(shipped_session, f"assert {text}")
+
+
+def test_a_verdict_can_be_asserted(wrong):
+    session = ReplaySession(Trace.open(wrong))
+    with pytest.raises(KernbenchError, match=r"assert ok verify: .* FAIL"):
+        run_command(session, "assert ok verify")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from replay_logs import PE1, Log, load
 
 from kernbench.errors import UsageError
 
@@ -100,3 +101,194 @@ def test_info_counts_the_ops_by_name(session, recorded):
     assert info.by_name["composite_gemm"] == 2
     assert (info.bench, info.verified, info.complete) == ("matmul", True, True)
     assert info.tensors == ("a", "b", "c")
+
+
+# -- moves within a lane, a tile, a kernel; along waits; back --------------
+
+
+def tile_of(record):
+    return record.params.get("tile_index")
+
+
+def a_tile_op(session):
+    """A GEMM stage of some tile in the middle."""
+    ops = [op for op, r in enumerate(session.trace.ops) if r.op_name == "TileToken/GEMM"]
+    return session.goto(ops[len(ops) // 2])
+
+
+def same_tile(session, op):
+    """All ops of the tile of an op, by what each says of itself."""
+    trace = session.trace
+    cmds = trace.op_columns.cmd[trace.order]
+    return [
+        other
+        for other, record in enumerate(trace.ops)
+        if cmds[other] == cmds[op] and tile_of(record) == tile_of(trace.ops[op])
+    ]
+
+
+def test_stages_are_those_of_one_tile(session):
+    op = a_tile_op(session)
+    stages = same_tile(session, op)
+    at = stages.index(op)
+    assert at > 0
+    assert session.step_stage(-1) == stages[at - 1]
+    assert session.step_stage(-9) == stages[0]
+    assert session.step_stage(9) == stages[-1]
+
+
+def test_a_tile_step_goes_to_the_first_stage_of_the_next_tile(session):
+    op = a_tile_op(session)
+    tiles = [[span.op for span in tile.spans] for tile in session.tiles(op).rows]
+    at = next(i for i, tile in enumerate(tiles) if op in tile)
+    assert session.step_tile(1) == tiles[at + 1][0]
+    assert session.step_tile(-1) == tiles[at][0]
+    assert session.step_tile(10**6) == tiles[-1][0]
+
+
+def test_first_and_last_are_the_ends_of_the_tile(session):
+    op = a_tile_op(session)
+    stages = same_tile(session, op)
+    end = max(session.trace.ops[stage].t_end for stage in stages)
+    session.to_last()
+    assert session.time <= end
+    assert session.cursor == len(session) - 1 or session.starts[session.cursor + 1] > end
+    session.goto(op)
+    assert session.to_first() == stages[0]
+
+
+def test_the_end_of_another_op_is_its_own(session):
+    session.goto(0)
+    end = session.op.t_end
+    session.to_last()
+    assert session.cursor == sum(session.starts <= end) - 1
+    assert session.to_first() == session.cursor
+
+
+def test_a_lane_holds_what_one_slot_of_a_component_served(session):
+    slots = session.trace.op_columns.slot[session.trace.order]
+    for op in range(0, len(session), 7):
+        lane = np.flatnonzero(
+            (session.components == session.components[op]) & (slots == slots[op])
+        ).tolist()
+        at = lane.index(op)
+        session.goto(op)
+        assert session.step_lane(2) == lane[min(at + 2, len(lane) - 1)]
+        session.goto(op)
+        assert session.step_lane(-1) == lane[max(at - 1, 0)]
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_a_line_step_goes_to_the_next_op_of_the_pe_that_another_line_issued(tmp_path, shipped, way):
+    log = Log(tmp_path / "log", shipped)
+    sites = [1, 1, 2, 2, 1, 3]
+    for op, line in enumerate(sites):
+        log.op(load(0, 64 * op), 10 * op, 10 * op + 1, line=line)
+        log.op(load(0, 64 * op), 10 * op + 5, 10 * op + 6, pe=PE1, line=99)
+    session = log.session()
+    changes = [op for op in range(1, len(sites)) if sites[op] != sites[op - 1]]
+    if way > 0:
+        session.goto(0)
+        expected = [2 * op for op in changes]
+    else:
+        session.goto(2 * len(sites) - 2)
+        expected = [2 * (op - 1) for op in reversed(changes)]
+    assert [session.step_line(way) for _ in expected] == expected
+    assert session.step_line(way) == expected[-1]
+
+
+def test_cause_is_the_last_of_what_an_op_waited_for_and_effect_the_first_that_waited(session):
+    ops = session.trace.ops
+    waiting = [op for op in range(len(session)) if ops[op].dependency_ids]
+    assert waiting
+    for op in waiting:
+        session.goto(op)
+        held = ops[op].dependency_ids
+        cause = session.to_cause()
+        assert cause in held
+        assert ops[cause].t_end == max(ops[h].t_end for h in held)
+        waiters = [other for other in waiting if cause in ops[other].dependency_ids]
+        assert session.to_effect() == waiters[0]
+
+
+def test_an_op_without_cause_or_effect_keeps_the_cursor(session):
+    alone = next(op for op, r in enumerate(session.trace.ops) if not r.dependency_ids)
+    session.goto(alone)
+    assert session.to_cause() == alone
+    session.to_end()
+    assert session.to_effect() == len(session) - 1
+
+
+def test_back_undoes_jumps_and_forth_does_them_again(session):
+    for op in (5, 9, 2):
+        session.goto(op)
+    session.step(1)
+    assert session.back() == 9
+    assert session.back(2) == -1
+    assert session.back() == -1
+    assert session.back(-1) == 5
+    assert session.back(-9) == 3
+    session.back()
+    session.goto(20)
+    assert session.back(-1) == 20
+
+
+def test_a_mark_is_a_place_to_go_to(session):
+    session.goto(7)
+    session.mark("here")
+    session.to_end()
+    assert session.goto_mark("here") == 7
+    assert session.goto_mark("start") == -1
+    with pytest.raises(UsageError, match=r"'there': .* start, end or a mark \(here\)"):
+        session.goto_mark("there")
+    for name in ("start", "a b", "3"):
+        with pytest.raises(UsageError, match="must be a word"):
+            session.mark(name)
+
+
+@pytest.mark.parametrize("level", range(5))
+def test_every_focus_steps_through_all_of_its_ops_in_order(session, level):
+    nodes = session.trace.nodes
+    columns = [np.arange(len(nodes.pe)), nodes.pe, nodes.cube, nodes.sip][level:]
+    session.goto(len(session) // 2)
+    here = session.component
+    near = [
+        op
+        for op in range(len(session))
+        if all(c[session.components[op]] == c[here] for c in columns)
+    ]
+    session.widen(level)
+    assert session.step_component(-(10**6)) == near[0]
+    assert [session.step_component(1) for _ in near[1:]] == near[1:]
+    assert session.step_component(1) == near[-1]
+
+
+def test_rows_made_at_once_are_what_each_record_says(session):
+    trace = session.trace
+    for row, record in zip(session.rows(0, len(trace.ops)), trace.ops, strict=True):
+        command = trace.command(int(trace.op_columns.cmd[trace.order[row.op]]))
+        assert (row.t_start, row.t_end) == (record.t_start, record.t_end)
+        assert (row.component, row.name, row.kind) == (
+            record.component_id,
+            record.op_name,
+            record.op_kind,
+        )
+        assert row.t_issue == command.t_issue
+        assert row.site == f"{command.site.file}:{command.site.line}"
+
+
+def test_an_op_without_a_recorded_call_has_no_site(tmp_path, shipped):
+    log = Log(tmp_path / "log", shipped)
+    log.op(load(0, 0), 5, 6, line=None)
+    row = log.session().row(0)
+    assert (row.site, row.t_issue) == ("?", 5.0)
+
+
+def test_find_goes_to_the_nearest_op_that_fits(session):
+    fits = session.matching("stage = GEMM").tolist()
+    session.goto(fits[1])
+    assert session.find("stage = GEMM") == fits[2]
+    assert session.find("stage = GEMM", back=True) == fits[1]
+    session.to_end()
+    with pytest.raises(UsageError, match=f"no op after op .* fits 'stage = GEMM'; {len(fits)} do"):
+        session.find("stage = GEMM")

@@ -171,5 +171,6 @@ def touch(trace):
     for cmd in (*trace.commands.cmd.tolist(), 77):
         trace.command(cmd)
     list(trace.param_blocks())
-    _ = list(trace.executable), trace.nodes, trace.spec, trace.node_index, trace.end_ns
+    _ = [] if trace.cut else list(trace.executable)
+    _ = trace.nodes, trace.edges, trace.spec, trace.node_index, trace.end_ns, trace.alloc_columns
     return trace

@@ -1,0 +1,49 @@
+"""The traces that ship in ``traces/``: what each runs, and how its run has to end."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kernbench.errors import KernbenchError, VerificationError
+from kernbench.runtime_api import run_bench
+
+
+class Recorded(NamedTuple):
+    """A bench and its parameters; ``ends``: the error that ends it, "" for none."""
+
+    bench: str
+    params: dict[str, Any]
+    ends: str = ""
+
+
+_ATTENTION, _MLP = {"seq": 64, "d": 32, "pes": 8}, {"tokens": 16, "d": 32, "hidden": 128}
+RECORDED = {
+    "matmul": Recorded("matmul", {"m": 128, "k": 128, "n": 128, "pes": 8}),
+    "flash_attention": Recorded("flash_attention", _ATTENTION),
+    "ccl_allreduce": Recorded("ccl_allreduce", {"n_elem": 64}),
+    "mlp_tp": Recorded("mlp_tp", _MLP),
+    "fault_missing_wait": Recorded("fault_missing_wait", {}),
+    "fault_overflow": Recorded("fault_overflow", {}, "VerificationError"),
+    "fault_wrong_root": Recorded("fault_wrong_root", {}, "VerificationError"),
+    "fault_ring_by_name": Recorded("fault_ring_by_name", {}, "DeadlockError"),
+}
+
+
+def record(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Record all into ``folder``: each file, and the error that its run ended with or "".
+
+    VerificationError where that is another than it has to be.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (bench, params, ends) in RECORDED.items():
+        path = folder / f"{name}.msgpack"
+        try:
+            error = run_bench(bench, params=params, trace=path).error or ""
+        except KernbenchError as why:
+            error = f"{type(why).__name__}: {why}"
+        if error.partition(":")[0] != ends:
+            raise VerificationError(
+                f"{path}: {bench} ended with {error or 'no error'}, not with "
+                f"{ends or 'none'}; look at the trace, or correct RECORDED"
+            )
+        yield path, error

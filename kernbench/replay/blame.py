@@ -1,0 +1,264 @@
+"""Where bytes came from: from an element back, op by op, to the inputs that it was made of.
+
+Owns the walk over writers and operands. What an op reads is ``accesses``'s, when ``history``'s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from kernbench.common.dtypes import itemsize, np_dtype
+from kernbench.common.messages import Region
+from kernbench.errors import KernbenchError
+from kernbench.replay.answers import OpRow, Touch, Touches
+from kernbench.replay.hazards import CONFLICTS, NEVER_WRITTEN, OUTSIDE, Floats, outside, timing
+from kernbench.replay.history import History
+from kernbench.replay.job import Tell, untold
+from kernbench.replay.memory import Memories, Place
+from kernbench.replay.text import number_text
+from kernbench.sim_engine.accesses import Ints, read_elements, regions
+from kernbench.sim_engine.op_check import reference
+from kernbench.trace import Trace
+
+RowOf: TypeAlias = Callable[[int], OpRow]
+_CHECKED, _WORK = 256, 1 << 25  # links beside their oracle; products or elements of one of them
+_SEEN = 1 << 22  # bytes between the first and the last of which the values are read
+_READS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Elements as a user names them, the bytes from the first to the last, and what they hold.
+
+    ``writers`` are ops; -1 is nobody.
+    """
+
+    name: str
+    space: str
+    addr: int
+    nbytes: int
+    elements: int
+    value: str
+    writers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One op of the chain, so many ops before the element: what of its output went into it.
+
+    ``reads`` are what that was made of; ``followed`` is False where the answer was cut off.
+    ``notes`` say what is wrong here, also by the float64 oracle on the op's own inputs.
+    """
+
+    op: OpRow
+    depth: int
+    wrote: Part
+    reads: tuple[Part, ...]
+    followed: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """``links``, latest first, of ``part`` at op ``op``; ``suspect`` is the first op with a note"""
+
+    op: int
+    part: Part
+    links: tuple[Link, ...]
+    suspect: int | None
+    note: str
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        lines = [f"{self.part.name} at op {self.op:,}{_holds(self.part)}"]
+        links, told = {link.op.op: link for link in self.links}, set[int]()
+
+        def tell(part: Part, indent: str) -> Iterator[str]:
+            for op in part.writers:
+                if (link := links.get(op)) is None:
+                    yield indent + (f"op {op:,}: not followed" if op >= 0 else "never written")
+                    continue
+                r = link.op
+                yield f"{indent}op {op:,} {r.name} on {r.component}{' (above)' * (op in told)}"
+                if op in told:
+                    continue
+                told.add(op)
+                yield f"{indent}  {r.t_start:.2f} to {r.t_end:.2f} ns, {r.site}"
+                yield f"{indent}  wrote {link.wrote.name}{_holds(link.wrote)}"
+                yield from (f"{indent}  ! {note}" for note in link.notes)
+                for read in link.reads:
+                    yield f"{indent}  from {read.name}{_holds(read)}"
+                    yield from tell(read, indent + "    ")
+
+        lines += tell(self.part, "  ")
+        lines += [self.note] if self.note else []
+        return lines + ([] if self.suspect is None else [f"first suspect: op {self.suspect:,}"])
+
+
+def _holds(part: Part) -> str:
+    return f" = {part.value}" if part.value else ""
+
+
+class Blames:
+    """Blames the ops of a trace; ``row`` is the session's."""
+
+    def __init__(self, trace: Trace, history: History, memories: Memories, row: RowOf) -> None:
+        self._trace, self._history, self._memories, self._row = trace, history, memories, row
+
+    def of(
+        self,
+        place: Place,
+        op: int,
+        depth: int,
+        most: int = 500,
+        values: bool = True,
+        tell: Tell = untold,
+    ) -> Blame:
+        """The ops behind a place at op ``op``: at most ``most``, none further than ``depth``.
+
+        ``values``: with what they hold, for which all until ``op`` is executed.
+        """
+        steps = self._history.executed(op) if values else 0
+        self._history.reach(steps, lambda done: tell(0.9 * done))
+        wanted, near = defaultdict[int, list[Ints]](list), dict[int, int]()
+        todo: list[int] = []
+
+        def ask(space: str, at: Ints, dtype: str, before: int, away: int) -> Part:
+            writers = self._history.writers(space, at, before)
+            for writer, mine in writers:
+                if writer >= 0:
+                    if writer not in wanted:
+                        heappush(todo, -writer)
+                    wanted[writer].append(mine)
+                    near[writer] = min(away, near.get(writer, away))
+            part = self._part(space, at, dtype, before, min(before + (away > 0), op), values)
+            return Part(*part, tuple(writer for writer, _ in writers))
+
+        at = np.concatenate([np.arange(addr, addr + n) for _, addr, n in place.ranges])
+        whole = ask(place.ranges[0][0], np.unique(at), place.dtype, op, 0)
+        links = list[Link]()
+        while todo and len(links) < most:  # an op after all that read it: what is wanted is known
+            tell(0.9 + 0.1 * len(links) / most)
+            link = -heappop(todo)
+            record, away = self._trace.ops[link], near[link]
+            reads, out = regions(record)
+            assert out is not None  # of a writer
+            bytes_at, size = np.unique(np.concatenate(wanted[link])), itemsize(out.dtype)
+            elements = np.unique((bytes_at - out.addr) // size)
+            mine = _bytes(out, elements)
+            wrote = Part(*self._part(out.space, mine, out.dtype, link, link, values))
+            parts, followed = list[Part](), away < depth
+            for r, mine in zip(reads, read_elements(record, elements), strict=True):
+                if followed:
+                    parts.append(ask(r.space, _bytes(r, mine), r.dtype, link - 1, away + 1))
+            notes = self._wrong(link, out, elements) if values and len(links) < _CHECKED else ()
+            notes += tuple(f"{NEVER_WRITTEN}: {x.name}" for x in parts if -1 in x.writers)
+            notes += tuple(dict.fromkeys(self._raced(link, [wrote, *parts])))
+            row = self._row(link)
+            links.append(Link(row, away, wrote, tuple(parts), followed or not reads, notes))
+        left = len(todo) + sum(not link.followed for link in links)
+        note = f"cut off: the inputs of {left:,} ops are not followed" if left else ""
+        bad = [link.op.op for link in links if link.notes]
+        return Blame(op, whole, tuple(links), min(bad, default=None), note)
+
+    def _part(
+        self, space: str, at: Ints, dtype: str, op: int, user: int, values: bool
+    ) -> tuple[str, str, int, int, int, str]:
+        """The fields of a Part: bytes of whole elements at op ``op``, named as op ``user`` does."""
+        low, span, size = int(at[0]), int(at[-1] - at[0]) + 1, itemsize(dtype)
+        name, text = self._memories.named(space, at, user), ""
+        if values and span <= _SEEN:
+            flat, held = self._history.read(self._history.executed(op), space, low, span)
+            known = flat[at - low].view(np_dtype(dtype)).astype(np.float64)
+            known = known[held[at - low].reshape(-1, size).all(axis=1)]
+            ends = known[~np.isnan(known)]
+            if len(ends):
+                text = " to ".join(dict.fromkeys(map(number_text, (ends.min(), ends.max()))))
+            text += f" {len(known) - len(ends)} NaN" if len(ends) < len(known) else ""
+        return name, space, low, span, len(at) // size, text.strip()
+
+    def _wrong(self, op: int, out: Region, elements: Ints) -> tuple[str, ...]:
+        """What the oracle says of these elements of the output of ``op``."""
+        record = self._trace.ops[op]
+        work = sum(prod(r.shape) for r in regions(record).reads) + prod(out.shape)
+        if max(work, prod(out.shape) * int(record.params.get("k", 1))) > _WORK:
+            return ()
+        try:
+            expected = reference(record, self._history.at(op - 1))
+            actual = self._history.at(op).view(out.space, out.addr, out.shape, out.dtype)
+        except KernbenchError as why:
+            return (str(why),)
+        over = expected.over(actual).reshape(-1)[elements]
+        finite = np.isfinite(expected.value.astype(np.float64).reshape(-1)[elements])
+        lost = finite & ~np.isfinite(actual.astype(np.float64).reshape(-1)[elements])
+        counts = (over, "differ by more than rounding"), (lost & ~over, "overflow")
+        return tuple(f"{int(x.sum()):,} of {len(x):,} {what}" for x, what in counts if x.any())
+
+    @cached_property
+    def _timing(self) -> tuple[Floats, Floats, Ints]:
+        return timing(self._trace, self._history.touched)
+
+    @cached_property
+    def _outside(self) -> set[int]:
+        allocs = self._history.allocs
+        found = outside(self._history.touched, allocs) if len(allocs.row) else []
+        return {op for _, op, *_ in found}
+
+    def _raced(self, op: int, parts: Sequence[Part]) -> Iterator[str]:
+        """What ``op`` does to those bytes that it should not (see hazards)."""
+        touched, (begins, ends, lane) = self._history.touched, self._timing
+        if op in self._outside:
+            yield OUTSIDE
+        for i in range(*np.searchsorted(touched.row, (op, op + 1)).tolist()):
+            low, high = touched.addr[i], touched.addr[i] + touched.nbytes[i]
+            for part in parts:
+                if touched.spaces[touched.space[i]] != part.space or not low <= part.addr < high:
+                    continue
+                near = self._history.accesses.at(part.space, part.addr, part.nbytes)
+                near = near[(begins[near] < ends[i]) & (begins[i] < ends[near])]
+                near = near[(touched.row[near] != op) & (touched.mode[near] | touched.mode[i] > 0)]
+                for j in near[(lane[near] < 0) | (lane[near] != lane[i])].tolist():
+                    first, second = sorted((i, j), key=lambda x: (begins[x], x))
+                    kind = CONFLICTS[touched.mode[first]][touched.mode[second]]
+                    yield f"{kind}: op {int(touched.row[j]):,}"
+
+    def writers(self, place: Place, op: int) -> Touches:
+        """The last writes into a place by op ``op``."""
+        rows, note = list[Touch](), ""
+        for space, addr, nbytes in place.ranges:
+            for writer, at in self._history.writers(space, np.arange(addr, addr + nbytes), op):
+                if writer < 0:
+                    note = f"{len(at):,} bytes from {space} {int(at[0]):#x} on were never written"
+                else:
+                    rows.append(Touch("write", space, int(at[0]), len(at), self._row(writer)))
+        return Touches(tuple(sorted(rows, key=lambda t: t.op.op)), note)
+
+    def readers(self, place: Place, op: int) -> Touches:
+        """The reads after op ``op`` of what a place holds then, until it is overwritten."""
+        touched, rows, note = self._history.touched, list[Touch](), ""
+        for space, addr, nbytes in place.ranges:
+            held = np.ones(nbytes, np.bool_)
+            mine = self._history.accesses.at(space, addr, nbytes)
+            mine = mine[np.searchsorted(touched.row[mine], op, side="right") :]
+            for when, mode, _, start, size in np.stack(touched.take(mine)[:5], 1).tolist():
+                part = held[max(start - addr, 0) : start + size - addr]
+                if part.any() and not mode:
+                    rows.append(Touch("read", space, start, size, self._row(when)))
+                part[:] &= not mode
+                if not held.any() or len(rows) == _READS:
+                    break
+        return Touches(tuple(sorted(rows, key=lambda t: t.op.op)), note)
+
+
+def _bytes(r: Region, elements: Ints) -> Ints:
+    """The addresses of all bytes of some elements."""
+    size = itemsize(r.dtype)
+    return np.asarray((r.addr + elements[:, None] * size + np.arange(size)).ravel())

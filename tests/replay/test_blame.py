@@ -1,0 +1,244 @@
+"""From an element back to what it was made of: the ops, their operands, and what is wrong there."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bench_sizes import UNEVEN
+from replay_logs import PE0, Log, double, host_write, load, region, store
+
+from kernbench.common.pe_commands import MathCmd
+from kernbench.errors import UsageError
+from kernbench.replay import ReplaySession
+from kernbench.replay import hazards as kinds
+from kernbench.replay.commands import run_command
+from kernbench.replay.text import as_text
+from kernbench.runtime_api import run_bench
+from kernbench.sim_engine.data_executor import DataExecutor
+from kernbench.sim_engine.event_log import Shard
+from kernbench.trace import Trace
+
+
+def names(links):
+    return [link.op.name for link in links]
+
+
+# -- by changing inputs and executing again --
+
+
+def stripped(record):
+    """Without what Phase 1 saw, which would hide a change."""
+    hidden = {"snapshot", "input_snapshots"} & record.params.keys()
+    kept = record.op_name == "host_write"
+    return record if kept else replace(record, params=record.params | dict.fromkeys(hidden))
+
+
+def changed(record, shards, index):
+    """A host_write of one of ``shards`` with the element at ``index`` of the tensor changed."""
+    p = record.params
+    for shard in shards if record.op_name == "host_write" else ():
+        inside = [i - o for i, o in zip(index, shard.origin, strict=True)]
+        held = all(0 <= i < n for i, n in zip(inside, shard.shape, strict=True))
+        if p["dst_addr"] == shard.addr and held:
+            data = p["snapshot"].copy()
+            data[tuple(inside)] += 1
+            record = replace(record, params=p | {"snapshot": data})
+    return record
+
+
+def outputs(session, records):
+    """The bytes of each element of the expected tensor, by its index."""
+    executor, found = DataExecutor(records), {}
+    executor.run()
+    for e in session.trace.expects:
+        values = executor.store.view(e.space, e.addr, e.array.shape, e.dtype)
+        for at, value in np.ndenumerate(values):
+            found[tuple(i + o for i, o in zip(at, e.origin, strict=True))] = value.tobytes()
+    return found
+
+
+def changed_by(session, shards, index):
+    """Where the expected tensor changes when one element of all copies of an input is changed."""
+    log = [stripped(record) for record in session.trace.executable]
+    before = outputs(session, log)
+    after = outputs(session, [changed(record, shards, index) for record in log])
+    return {at for at in before if before[at] != after[at]}
+
+
+def blamed(session, output, element, tensor, index):
+    """Whether the blame of an element of the output ends at an element of an input."""
+    answer = session.blame(f"{output}{list(element)}", 100)
+    assert not answer.note
+    ends = [x.wrote.name for x in answer.links if x.op.name == "host_write"]
+    boxes = [session.memories.place(e).index for e in ends if e.startswith(f"{tensor}[")]
+    return any(all(a <= i < b for i, (a, b) in zip(index, box, strict=True)) for box in boxes)
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "layernorm", "flash_attention"])
+def test_every_output_that_an_input_changes_is_blamed_on_it(name, tmp_path):
+    params = UNEVEN.get(name, {}) | {"pes": 2}
+    assert run_bench(name, params=params, trace=tmp_path / "t").ok
+    session = ReplaySession(Trace.open(tmp_path / "t"))
+    draw, output = random.Random(name), session.trace.expects[0].tensor
+    shape = session.tensor(output, len(session) - 1).values.shape
+    inputs = sorted({s.tensor for s in session.trace.allocs if s.va} - {output})
+    for tensor in inputs:
+        shards = [s for s in session.trace.allocs if s.tensor == tensor]
+        extents = np.max([np.add(s.origin, s.shape) for s in shards], axis=0)
+        index = tuple(draw.randrange(int(n)) for n in extents)
+        touched = changed_by(session, shards, index)
+        assert touched
+        others = {tuple(draw.randrange(n) for n in shape) for _ in range(4)} - touched
+        for element in draw.sample(sorted(touched), 3):
+            assert blamed(session, output, element, tensor, index)
+        if name in ("matmul", "softmax"):  # every element that is blamed counts, so none other is
+            for element in others:
+                assert not blamed(session, output, element, tensor, index)
+
+
+# -- logs made by hand --
+
+
+@pytest.fixture
+def log(tmp_path, one_cube):
+    return Log(tmp_path / "log", one_cube)
+
+
+@pytest.fixture
+def chain(log):
+    """hbm -> tcm 0 -> doubled at tcm 64 -> hbm 256, and a tensor over all of it."""
+    log.writer.alloc(Shard("x", "f32", "hbm", 0, 1 << 52, 512, PE0, (0,), (128,), 0))
+    log.alloc("tcm", 0, 256, "s")
+    log.op(host_write(), 0, 10)
+    log.op(load(16, 0), 20, 30)
+    log.op(double(0, 64), 40, 50, engine="pe_math")
+    log.op(store(64, 256), 60, 70)
+    return log.session()
+
+
+def test_a_chain_leads_through_scratch_to_the_input(chain):
+    answer = chain.blame("x[65]")
+    assert names(answer.links) == ["dma_write", "add", "dma_read", "host_write"]
+    assert [link.wrote.name for link in answer.links] == [
+        "x[65]",
+        f"s@{PE0}[17]",
+        f"s@{PE0}[1]",
+        "x[5]",
+    ]
+    assert [link.depth for link in answer.links] == [0, 1, 2, 3]
+    assert [link.wrote.value for link in answer.links] == ["10", "10", "5", "5"]
+    assert answer.suspect is None
+    assert answer.links[1].op.site == "kernel.py:3"
+
+
+def test_an_op_that_is_read_twice_is_told_once(chain):
+    lines = as_text(chain.blame("x[65]")).splitlines()
+    assert sum("dma_read on" in line for line in lines) == 2
+    assert sum("dma_read on" in line and line.endswith("(above)") for line in lines) == 1
+
+
+def test_the_place_is_that_at_the_cursor(chain):
+    chain.goto(2)
+    assert names(chain.blame("x[65]").links) == ["host_write"]
+
+
+def test_depth_cuts_the_chain_off_and_says_so(chain):
+    answer = chain.blame("x[65]", 1)
+    assert names(answer.links) == ["dma_write", "add"]
+    assert [link.followed for link in answer.links] == [True, False]
+    assert answer.note == "cut off: the inputs of 1 ops are not followed"
+
+
+def test_an_element_of_two_writers_has_both(log):
+    log.op(host_write(), 0, 10)
+    log.op(load(0, 0), 20, 30)
+    log.op(load(64, 8, 1), 40, 50)
+    session = log.session()
+    assert session.blame("tcm 0x4:8").part.writers == (2, 1)
+    wrote = session.who_wrote("tcm 0x0:16").rows
+    assert [(t.op.op, t.addr, t.nbytes) for t in wrote] == [(1, 0, 12), (2, 8, 4)]
+
+
+def test_a_newer_write_hides_an_older_one(log):
+    log.op(host_write(), 0, 10)
+    for t in (20, 40):
+        log.op(load(t, 0), t, t + 10)
+    assert [t.op.op for t in log.session().who_wrote("tcm 0:16").rows] == [2]
+
+
+def test_bytes_that_nobody_wrote_are_said_to_be_so(log):
+    log.op(load(16, 0), 20, 30)
+    session = log.session()
+    answer = session.who_wrote("tcm 0x8:16")
+    assert answer.note == "8 bytes from tcm 0x10 on were never written"
+    blame = session._blames.of(session.memories.place("tcm 0x0:4"), 0, 9, values=False)
+    (link,) = blame.links
+    assert link.reads[0].writers == (-1,)
+    assert kinds.NEVER_WRITTEN in link.notes[0]
+    assert "never written" in as_text(blame)
+
+
+def test_readers_are_those_until_the_bytes_are_overwritten(log):
+    log.op(host_write(), 0, 10)
+    log.op(load(0, 0), 20, 30)
+    log.op(double(0, 64), 40, 50, engine="pe_math")
+    log.op(store(8, 256, 1), 60, 70)
+    log.op(load(16, 0, 2), 80, 90)
+    log.op(double(0, 128), 100, 110, engine="pe_math")
+    session = log.session()
+    session.goto(1)
+    readers = session.who_reads("tcm 0x0:8").rows
+    assert [t.op.op for t in readers] == [2, 2]
+    assert [t.op.op for t in session.who_reads("tcm 0x8:4").rows] == [2, 2, 3, 5, 5]
+
+
+def test_a_read_of_a_writer_in_flight_is_marked_on_its_link(log):
+    log.op(host_write(), 0, 10)
+    log.op(load(0, 0), 20, 60)
+    log.op(double(0, 64), 40, 50, engine="pe_math")
+    answer = log.session().blame("tcm 0x40:4")
+    assert answer.links[0].notes == (f"{kinds.LATE_WRITER}: op 1",)
+    assert answer.suspect == 1
+
+
+def test_an_overflow_is_the_first_suspect(log):
+    log.op(host_write(), 0, 10)
+    big = MathCmd(op="exp", inputs=(region("hbm", 400),), out=region("tcm", 0))
+    log.op(big, 20, 30, engine="pe_math")
+    log.op(double(0, 64), 40, 50, engine="pe_math")
+    answer = log.session().blame("tcm 0x40:16")
+    assert answer.suspect == 1
+    assert answer.links[1].notes == ("4 of 4 overflow",)
+    assert answer.links[1].wrote.value == "inf"
+
+
+@pytest.mark.parametrize(
+    ("fault", "params", "what"),
+    [
+        ("missing_wait", {}, kinds.LATE_WRITER),
+        ("scratch_reused", {}, kinds.EARLY_WRITER),
+        ("overflow", {}, "overflow"),
+        ("never_written", {"warn_memory": True}, kinds.NEVER_WRITTEN),
+        ("past_shard", {"warn_memory": True}, kinds.OUTSIDE),
+    ],
+)
+def test_the_blame_of_a_faulty_output_names_the_fault(fault, params, what, tmp_path):
+    run_bench(f"fault_{fault}", trace=tmp_path / "t", **params)
+    session = ReplaySession(Trace.open(tmp_path / "t"))
+    answer = session.blame("y")
+    (suspect,) = [link for link in answer.links if link.op.op == answer.suspect]
+    assert what in " ".join(suspect.notes)
+    assert f"faults/{fault}.py" in suspect.op.site
+
+
+def test_the_commands_take_places_as_users_write_them(chain):
+    assert as_text(run_command(chain, "blame x[65]")) == as_text(chain.blame("x[65]"))
+    assert as_text(run_command(chain, "blame hbm 0x104:4 1")) == as_text(
+        chain.blame("hbm 0x104:4", 1)
+    )
+    assert [t.op.op for t in run_command(chain, "who-wrote x[64:68]").rows] == [3]
+    chain.goto(0)
+    assert [t.op.op for t in run_command(chain, "who-reads x[5]").rows] == [1]
+    with pytest.raises(UsageError, match="no tensor 'q'"):
+        run_command(chain, "blame q[3]")

@@ -1,0 +1,230 @@
+"""Two traces beside each other: what is matched, what is told apart, and when B is a failure."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_logs import PE0, PE1, Log, double, host_write, load
+
+from kernbench.cli import main
+from kernbench.errors import UsageError
+from kernbench.replay.commands import as_data, run_command
+from kernbench.replay.compare import compare, parse_percent
+from kernbench.replay.text import as_text
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace
+
+SIZES = {"m": 128, "k": 128, "n": 128, "pes": 8}
+KINDS = ("missing", "added", "slower", "faster", "rerouted", "data")
+
+
+@pytest.fixture(scope="module")
+def matmul(tmp_path_factory):
+    """matmul(params, **options) -> the trace of a run."""
+    folder, made = tmp_path_factory.mktemp("compare"), {}
+
+    def matmul(params=None, **options):
+        key = repr((params, options))
+        if key not in made:
+            made[key] = folder / f"{len(made)}.msgpack"
+            run_bench("matmul", params=SIZES | (params or {}), trace=made[key], **options)
+        return Trace.open(made[key])
+
+    return matmul
+
+
+@pytest.fixture
+def logged(tmp_path, one_cube):
+    """logged(ops) -> the trace of (message, t0, t1[, PE]) by hand."""
+    count = iter(range(100))
+
+    def logged(*ops):
+        log = Log(tmp_path / f"{next(count)}.msgpack", one_cube)
+        for op in ops:
+            log.op(*op)
+        return log.session().trace
+
+    return logged
+
+
+def differing(found):
+    return {kind: found.counts[kind] for kind in KINDS if found.counts[kind]}
+
+
+def total(found, what):
+    (row,) = (row for row in found.totals if row.what == what)
+    return row
+
+
+def test_a_trace_is_the_same_as_itself(matmul):
+    found = compare(matmul(), matmul(), 0.0)
+    assert found.ok
+    assert found.counts == {"matched": 152} | dict.fromkeys(KINDS, 0)
+    assert (found.tensors, found.changes) == ((), ())
+    assert all(row.a == row.b for row in (*found.totals, *found.kernel_lines))
+
+
+def test_an_op_that_takes_longer_is_named_with_both_times(logged):
+    before = (load(0, 0), 0, 10), (double(0, 64), 10, 20), (load(0, 128), 20, 30)
+    after = (load(0, 0), 0, 10), (double(0, 64), 10, 24), (load(0, 128), 24, 34)
+    found = compare(logged(*before), logged(*after))
+    assert differing(found) == {"slower": 1}
+    (change,) = found.changes
+    assert (change.kind, change.op_a, change.op_b) == ("slower", 1, 1)
+    assert (change.a_ns, change.b_ns, change.row.name) == (10, 14, "add")
+    assert change.row.site == "kernel.py:2"
+    line = found.kernel_lines[0]
+    assert (line.what, line.a, line.b, line.change) == ("kernel.py:2", 10, 14, "+40.0%")
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.booleans(), st.sampled_from([1.0, 2.0, 30.0]), st.sampled_from("lds")),
+        max_size=12,
+    ),
+    order=st.randoms(use_true_random=False),
+)
+@settings(max_examples=30, deadline=None)
+def test_ops_match_by_program_whatever_their_times(steps, order, tmp_path_factory, one_cube):
+    makers = {"l": lambda: load(0, 0), "d": lambda: double(0, 64), "s": lambda: host_write(n=4)}
+    traces, folder = [], tmp_path_factory.mktemp("random")
+    programs = [[step for step in steps if step[0] is first] for first in (True, False)]
+    for name in "ab":
+        left, log, now = [list(program) for program in programs], Log(folder / name, one_cube), 0.0
+        while any(left):
+            which = order.choice([i for i in (0, 1) if left[i]])
+            _, ns, kind = left[which].pop(0)
+            log.op(makers[kind](), now, now + ns, pe=(PE0, PE1)[which])
+            now += ns
+        traces.append(log.session().trace)
+    found = compare(*traces)
+    assert found.counts["matched"] == len(steps)
+    assert differing(found) == {}
+
+
+def test_a_change_within_the_limit_is_none(logged):
+    before, after = logged((load(0, 0), 0, 100)), logged((load(0, 0), 0, 104))
+    assert differing(compare(before, after)) == {}
+    assert differing(compare(before, after, 3.0)) == {"slower": 1}
+    assert differing(compare(after, before, 3.0)) == {"faster": 1}
+
+
+def test_what_only_one_has_is_missing_or_added(logged):
+    one, two = logged((load(0, 0), 0, 10)), logged((load(0, 0), 0, 10), (double(0, 64), 10, 20))
+    added, missing = compare(one, two), compare(two, one)
+    assert differing(added) == {"added": 1}
+    assert differing(missing) == {"missing": 1}
+    assert [(c.op_a, c.op_b, c.row.name) for c in added.changes] == [(-1, 1, "add")]
+    assert [(c.op_a, c.op_b, c.row.name) for c in missing.changes] == [(1, -1, "add")]
+
+
+def test_an_empty_trace_is_compared_too(logged):
+    assert differing(compare(logged(), logged((load(0, 0), 0, 10)))) == {"added": 1}
+    assert compare(logged(), logged()).counts["matched"] == 0
+
+
+def test_a_faster_clock_makes_ops_faster_and_moves_none(matmul):
+    found = compare(matmul(), matmul(spec={"pe.clock_ghz": 2}), 5.0)
+    assert found.ok
+    assert differing(found) == {"faster": 40}  # 8 composites and the gemm of each of 32 tiles
+    assert {c.row.name for c in found.changes[:8]} == {"composite_gemm"}  # the largest gains first
+    gemm = total(found, "busy gemm, ns")
+    assert gemm.b == gemm.a / 2
+    assert total(found, "busy dma read, ns").change == "+0.0%"
+
+
+def test_another_seed_is_other_data_at_equal_times(matmul):
+    found = compare(matmul(), matmul(seed=1), 0.0)
+    assert found.ok
+    assert differing(found) == {"data": 16}  # the host writes of a and b
+    assert {(c.row.name, c.detail) for c in found.changes} == {("host_write", "contents")}
+    assert [(t.what, t.a, t.b, t.change) for t in found.tensors] == [
+        ("c", "ok", "ok", "other reference")
+    ]
+
+
+def test_another_tile_size_adds_tiles_and_resizes_those_that_stay(matmul):
+    found = compare(matmul(), matmul({"tile": 32}), limit=3)
+    assert found.counts["added"] - found.counts["missing"] == 472 - 152
+    assert found.counts["matched"] + found.counts["missing"] == 152
+    assert {"10,240 -> 3,072 bytes"} == {c.detail for c in found.changes if c.kind == "data"}
+    assert max(sum(c.kind == kind for c in found.changes) for kind in KINDS) == 3
+
+
+def test_another_topology_reroutes_what_crosses_it(matmul):
+    tall, wide = ({"sip.cube_mesh.w": w, "sip.cube_mesh.h": 3 - w} for w in (1, 2))
+    found = compare(matmul({"pes": 16}, spec=tall), matmul({"pes": 16}, spec=wide))
+    rerouted = [c for c in found.changes if c.kind == "rerouted"]
+    assert found.counts["rerouted"] == 16  # the host writes to the other cube: 8 of a, 8 of b
+    assert {c.row.name for c in rerouted} == {"host_write"}
+    assert all(" hops" in c.detail for c in rerouted)
+    assert found.counts["missing"] == found.counts["added"] == 0
+
+
+def test_b_fails_where_its_launches_take_more_than_the_limit_longer(matmul):
+    slow, fast = matmul(), matmul(spec={"pe.clock_ghz": 2})
+    change = total(compare(fast, slow), "launches, ns")
+    percent = (change.b / change.a - 1) * 100
+    assert compare(fast, slow).ok
+    assert compare(fast, slow, percent + 0.1).ok
+    found = compare(fast, slow, percent - 0.1)
+    assert not found.ok
+    assert "% longer" in found.verdict
+
+
+def test_b_fails_where_it_gets_wrong_what_was_right(matmul, tmp_path):
+    source = (
+        "from kernbench.benches import bench\n"
+        "@bench(name='sum', description='a number')\n"
+        "def run(torch, n: int = 1):\n"
+        "    torch.expect(torch.tensor([float(n)], 'f32', name='x'), [1.0])\n"
+    )
+    (tmp_path / "sum.py").write_text(source)
+    for n in (1, 2):
+        path = tmp_path / str(n)
+        run_bench(str(tmp_path / "sum.py"), params={"n": n}, trace=path)
+    right, wrong = (Trace.open(tmp_path / name) for name in "12")
+    found = compare(right, wrong, 5.0)
+    assert not found.ok
+    assert "B ended with VerificationError: x differ" in found.verdict
+    assert "x is wrong" in found.verdict
+    assert [(t.what, t.a, t.b) for t in found.tensors] == [("x", "ok", "wrong")]
+    assert compare(wrong, right, 5.0).ok
+    assert compare(wrong, wrong, 5.0).ok
+
+
+def test_it_prints_and_makes_json(matmul):
+    found = compare(matmul(), matmul(spec={"pe.clock_ghz": 2}), 5.0)
+    lines = as_text(found, 120).splitlines()
+    assert lines[0].startswith("launches -32")
+    assert "ops: 152 matched, 0 missing, 0 added, 0 slower, 40 faster" in "\n".join(lines)
+    assert max(map(len, lines)) <= 120
+    data = json.loads(json.dumps(as_data(found)))
+    assert data["ok"] is True
+    assert data["changes"][0]["row"]["name"] == "composite_gemm"
+
+
+def test_the_command_compares_with_a_file_and_exits_1_where_it_fails(matmul):
+    fast, slow = str(matmul(spec={"pe.clock_ghz": 2}).path), str(matmul().path)
+    run = CliRunner()
+    assert run.invoke(main, ["trace", "compare", fast, slow]).exit_code == 0
+    result = run.invoke(main, ["trace", "compare", fast, slow, "5%"])
+    assert result.exit_code == 1
+    assert "more than 5 % longer" in result.output
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "nan", "5%%", "1e3"])
+def test_a_limit_that_is_no_percentage_is_refused(text):
+    with pytest.raises(UsageError, match="give percent"):
+        parse_percent(text)
+
+
+def test_a_limit_is_read_with_and_without_its_sign():
+    assert (parse_percent("5%"), parse_percent("2.5")) == (5.0, 2.5)
+
+
+def test_the_session_knows_the_command(session, matmul):
+    answer = run_command(session, f"compare '{session.trace.path}'")
+    assert answer.counts["matched"] == len(session)

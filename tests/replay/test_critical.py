@@ -1,0 +1,319 @@
+"""The critical path covers the launches and names what sets their end; slack is room to be late."""
+
+
+import hypothesis.strategies as st
+import networkx as nx
+import numpy as np
+import pytest
+from bench_sizes import UNEVEN
+from hypothesis import given, settings
+from ipcq_runs import machine, talk
+from replay_logs import Log, double, load, store
+
+from kernbench.components.builtin.pe_math import PeMath
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import as_data, run_command
+from kernbench.replay.critical import WHATS, _steps
+from kernbench.replay.job import Cancelled
+from kernbench.replay.text import as_text
+from kernbench.runtime_api import run_bench
+from kernbench.runtime_api.placement import DPPolicy
+from kernbench.runtime_api.torch import Torch
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.trace import Trace, TraceWriter
+
+FEW = {name: {**UNEVEN[name], "pes": 4} for name in ("flash_attention", "pointer_chase")}
+BENCHES = {**UNEVEN, **FEW, "ccl_allreduce": {}, "mlp_tp": {}}
+TWO_PES = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=1, num_pes=2)
+LATE: dict[tuple[int, int], float] = {}  # ns that an op of MATH takes longer, by cube and number
+
+
+class Late(PeMath):
+    """MATH whose ops take longer, as LATE has it."""
+
+    served = 0
+
+    def run(self, env, msg):
+        yield from super().run(env, msg)
+        yield env.timeout(LATE.get((self.node.cube, self.served), 0.0))
+        self.served += 1
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    """record(kernel, graph): the session of a launch on two PEs, of a half of 64x32 x, y each."""
+
+    def record(kernel, graph):
+        path = tmp_path_factory.mktemp("trace") / "trace"
+        writer = TraceWriter(path)
+        writer.begin({}, graph)
+        engine = GraphEngine(graph, recorder=writer)
+        torch = Torch(engine)
+
+        def bench(_):
+            x = torch.tensor(np.ones((64, 32)), "f16", TWO_PES, "x")
+            torch.launch("kernel", kernel, x, torch.empty((64, 32), "f16", TWO_PES, "y"))
+
+        engine.run(bench)
+        writer.end(engine.env.now)
+        return ReplaySession(Trace.open(path))
+
+    return record
+
+
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory):
+    """bench name, spec -> its session."""
+    folder, known = tmp_path_factory.mktemp("benches"), {}
+
+    def session(name, **spec):
+        key = name, *spec.items()
+        if key not in known:
+            path = folder / f"{len(known)}"
+            run_bench(name, params=BENCHES[name], spec=spec, trace=path, verify=False)
+            known[key] = ReplaySession(Trace.open(path))
+        return known[key]
+
+    return session
+
+
+def whats(path):
+    """What the pieces are, in order, without repetitions."""
+    found = [WHATS[n] for n in path.whats]
+    return [a for a, b in zip(found, [*found[1:], ""], strict=True) if a != b]
+
+
+def mine(tl, x, y):
+    at = tl.program_id(0) * 32 * 32 * 2
+    return x + at, y + at
+
+
+def chain(x, y, tl):
+    x, y = mine(tl, x, y)
+    a = tl.load(x, (32, 32), "f16")
+    tl.store(y, tl.dot(a, a, out_dtype="f16"))
+
+
+def uneven(x, y, tl):
+    x, y = mine(tl, x, y)
+    a = tl.load(x, (32, 32), "f16")
+    for _ in range(1 + 3 * tl.program_id(0)):
+        a = tl.dot(a, a, out_dtype="f16")
+    tl.store(y, a)
+
+
+# -- the path --
+
+
+def test_a_chain_of_load_dot_and_store_is_the_path(record, one_cube):
+    path = record(chain, one_cube).critical_path()
+    served = [what for what in whats(path) if what not in ("link", "hbm_channel")]
+    together = [a for a, b in zip(served, [*served[1:], ""], strict=True) if a != b]
+    assert together == ["issue", "dma read", "issue", "gemm", "issue", "dma write"]
+
+
+def test_of_two_pes_the_slow_one_is_on_the_path(record, one_cube):
+    session = record(uneven, one_cube)
+    path = session.critical_path()
+    nodes = {session.row(op).component for op in path.ops.tolist() if op >= 0}
+    assert nodes == {f"sip0.cube0.pe1.{engine}" for engine in ("pe_dma", "pe_gemm")}
+
+
+def test_the_last_op_of_the_fast_pe_has_the_slack_of_its_whole_lead(record, one_cube):
+    session = record(uneven, one_cube)
+    fast = [op for op in range(len(session)) if "pe0.pe_dma" in session.row(op).component][-1]
+    end = session.launch_window()[1]
+    assert session.slack(fast) == pytest.approx(end - session.row(fast).t_end, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_pieces_cover_the_launches_without_gap_or_overlap(benches, name):
+    session = benches(name)
+    path = session.critical_path()
+    assert (path.times[0], path.times[-1]) == session.launch_window()
+    assert (np.diff(path.times) > 0).all()
+    assert sum(path.totals.values()) == pytest.approx(path.t1 - path.t0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_nothing_on_the_path_of_a_bench_is_unexplained(benches, name):
+    assert "unexplained" not in benches(name).critical_path().totals
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_an_op_on_the_path_is_served_or_waits_while_it_is_its_turn(benches, name):
+    session = benches(name)
+    path, columns = session.critical_path(), session.trace.op_columns
+    served = np.flatnonzero((path.whats < WHATS.index("operand")) & (path.ops >= 0))
+    rows = session.trace.order[path.ops[served]]
+    assert (path.times[served] >= columns.t_start[rows] - 1e-6).all()
+    assert (path.times[served + 1] <= columns.t_end[rows] + 1e-6).all()
+
+
+def test_a_launch_after_another_is_joined_by_the_host(benches):
+    session = benches("mlp_tp")
+    first, second = session.trace.launches[0], session.trace.launches[-1]
+    path = session.critical_path()
+    host = [i for i, what in enumerate(path.whats) if WHATS[what] == "host"]
+    assert first.t_end <= path.times[host[0]] < path.times[host[-1] + 1] <= second.t_start
+
+
+def test_a_run_without_launches_has_the_path_of_its_ops(tmp_path, one_cube):
+    log = Log(tmp_path / "trace", one_cube)
+    log.op(load(0, 0), 10.0, 20.0, t_issue=9.0)
+    log.op(double(0, 64), 21.0, 30.0, engine="pe_math", t_issue=20.0)
+    log.op(store(64, 64), 31.0, 40.0, t_issue=30.0)
+    path = log.session().critical_path()
+    assert whats(path) == ["unexplained", "dma read", "issue", "math", "issue", "dma write"]
+    assert path.times.tolist() == [0.0, 10.0, 20.0, 21.0, 30.0, 31.0, 40.0]
+
+
+def test_an_empty_trace_has_an_empty_path(tmp_path, one_cube):
+    path = Log(tmp_path / "trace", one_cube).session().critical_path()
+    assert (path.totals, path.steps) == ({}, ())
+
+
+def test_what_is_on_the_path_sets_the_end(benches):
+    """Twice the clock takes off at least half of what the array has of the path."""
+    usual, quick = benches("matmul"), benches("matmul", **{"pe.clock_ghz": 2.0})
+    gain = np.ptp(usual.launch_window()) - np.ptp(quick.launch_window())
+    gemm = usual.critical_path().totals["gemm"]
+    assert gain >= gemm / 2
+    assert quick.critical_path().totals["gemm"] == pytest.approx(gemm / 2, rel=0.2)
+
+
+# -- slack --
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_slack_is_nowhere_negative_and_zero_on_the_path(benches, name):
+    session = benches(name)
+    path = session.critical_path()
+    served = (path.whats < WHATS.index("operand")) & (path.ops >= 0)
+    slack = np.array([session.slack(op) for op in range(len(session))])
+    assert slack.min() >= 0
+    assert slack[path.ops[served]].max(initial=0.0) < 1e-6
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_slack_is_at_most_that_of_dependencies_and_lanes(benches, name):
+    """By networkx: the longest path from each op over recorded dependencies and lanes alone."""
+    session = benches(name)
+    trace, graph, lanes = session.trace, nx.DiGraph(), {}
+    ops, end = trace.op_columns, session.launch_window()[1]
+    for row in np.argsort(ops.t_start, kind="stable").tolist():
+        took = float(ops.t_end[row] - ops.t_start[row])
+        before = lanes.get((ops.component[row], ops.slot[row]))
+        graph.add_edge(row, "end", weight=took)
+        for other in [*trace.deps(row).tolist(), *([before] if before is not None else [])]:
+            if ops.t_end[other] <= ops.t_start[row]:
+                graph.add_edge(other, row, weight=float(ops.t_end[other] - ops.t_start[other]))
+        lanes[ops.component[row], ops.slot[row]] = row
+    longest = {"end": 0.0}  # to the end, from the start of each op
+    for node in reversed(list(nx.topological_sort(graph))):
+        ahead = (e["weight"] + longest[then] for then, e in graph[node].items())
+        longest[node] = max(ahead, default=0.0)
+    for row, start in enumerate(ops.t_start.tolist()):
+        if ops.t_end[row] <= end:
+            room = end - start - longest[row]
+            assert session.slack(int(trace.position[row])) <= room + 1e-6
+
+
+def work(counts, rounds):
+    """Each rank computes, sends to the other and takes what comes from there, ``rounds`` times."""
+
+    def program(rank, mine, out, tl):
+        a = tl.load(mine, (16,), "f32")
+        for _ in range(rounds):
+            for _ in range(counts[rank]):
+                a = a + a
+            tl.send("E", a)
+            a = a + tl.recv("W", (16,), "f32")
+        tl.store(out, a)
+
+    return program
+
+
+@pytest.fixture(scope="module")
+def late_machine(layout_cache):
+    return machine(layout_cache, pe_math=f"{__name__}:Late")
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    counts=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    rounds=st.integers(1, 3),
+    data=st.data(),
+)
+def test_an_op_as_late_as_its_slack_moves_nothing_and_one_later_does(
+    late_machine, tmp_path_factory, counts, rounds, data
+):
+    def run(late):
+        LATE.clear()
+        LATE.update(late)
+        path = tmp_path_factory.mktemp("late") / "trace"
+        writer = TraceWriter(path)
+        writer.begin({}, late_machine)
+        talk(late_machine, work(counts, rounds), 16, recorder=writer)
+        writer.end(0.0)
+        LATE.clear()
+        return ReplaySession(Trace.open(path))
+
+    session = run({})
+    cube = data.draw(st.integers(0, 1))
+    mine = [
+        op
+        for op in range(len(session))
+        if session.row(op).component == f"sip0.cube{cube}.pe0.pe_math"
+    ]
+    number = data.draw(st.integers(0, len(mine) - 1))
+    slack, end = session.slack(mine[number]), session.launch_window()[1]
+    assert run({(cube, number): slack}).launch_window()[1] == pytest.approx(end, abs=1e-3)
+    later = run({(cube, number): slack + 500.0}).launch_window()[1]
+    assert end < later <= end + 500.0 + 1e-3
+
+
+# -- the answer --
+
+
+def test_repeated_pieces_are_one_step_a_kind():
+    keys = np.array([7, *[1, 2, 3] * 4, 9])
+    step, times = _steps(keys)
+    assert step.tolist() == [0, *[1, 2, 3] * 4, 4]
+    assert times.tolist() == [1, *[4] * 12, 1]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
+def test_a_step_has_pieces_of_one_kind_as_often_as_it_says(kinds):
+    step, times = _steps(np.array(kinds))
+    for number in set(step.tolist()):
+        where = step == number
+        assert len({kinds[i] for i in np.flatnonzero(where)}) == 1
+        assert np.count_nonzero(where) == times[where][0]
+
+
+def test_the_text_begins_with_the_totals_and_says_what_if(benches):
+    answer = run_command(benches("matmul"), "critical 3")
+    lines = as_text(answer, 120).splitlines()
+    share = answer.totals["gemm"] / (answer.t1 - answer.t0)
+    assert lines[1].split()[0] == f"{share:.1%}"
+    assert any("--spec pe.clock_ghz=" in line for line in lines)
+    assert len(answer.steps) == 3
+
+
+def test_it_is_data_too(benches):
+    found = as_data(run_command(benches("matmul"), "critical"))
+    assert sum(found["totals"].values()) == pytest.approx(found["t1"] - found["t0"])
+
+
+def test_it_tells_how_far_it_is_and_can_be_cancelled(recorded):
+    told = []
+    ReplaySession(Trace.open(recorded.trace_path)).critical_path(tell=told.append)
+    assert told == sorted(told)
+    assert 0 < told[0] <= told[-1] <= 1
+
+    def cancel(done):
+        raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        ReplaySession(Trace.open(recorded.trace_path)).critical_path(tell=cancel)

@@ -1,0 +1,243 @@
+"""The expression grammar: what it finds, beside a plain evaluation op by op, and its errors."""
+
+from __future__ import annotations
+
+import operator
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernbench.errors import UsageError
+from kernbench.replay import ReplaySession
+from kernbench.replay.expr import FIELDS, compile, parse_count, parse_time
+from kernbench.sim_engine.accesses import accesses
+from kernbench.trace import Trace
+
+SHIPPED = Path(__file__).parents[2] / "traces" / "matmul.msgpack"
+SIGNS = {
+    **{"=": operator.eq, "==": operator.eq, "!=": operator.ne, "<": operator.lt},
+    **{"<=": operator.le, ">": operator.gt, ">=": operator.ge},
+}
+SESSION = ReplaySession(Trace.open(SHIPPED))
+TRACE, RECORDS = SESSION.trace, list(SESSION.trace.ops)
+
+
+def hits(text: str, trace: Trace = TRACE) -> list[int]:
+    return np.flatnonzero(compile(text).mask(trace)).tolist()
+
+
+def those(condition) -> list[int]:
+    return [op for op, record in enumerate(RECORDS) if condition(op, record)]
+
+
+def shapes(record) -> list[tuple[int, ...]]:
+    found = []
+    for key, value in record.params.items():
+        if "shape" in key:
+            found += value if isinstance(value, list) else [value]
+    return found
+
+
+def node(record, level: str) -> int:
+    return int(getattr(TRACE.nodes, level)[TRACE.node_index[record.component_id]])
+
+
+NUMBERS = {
+    "op": lambda op, r: op,
+    "t": lambda op, r: r.t_start,
+    "dur": lambda op, r: r.t_end - r.t_start,
+    "bytes": lambda op, r: SESSION.row(op).nbytes,
+    "pe": lambda op, r: node(r, "pe"),
+    "cube": lambda op, r: node(r, "cube"),
+    "sip": lambda op, r: node(r, "sip"),
+    "line": lambda op, r: SESSION.source(op).line,
+    "launch": lambda op, r: SESSION.details(op).launch,
+    "cmd": lambda op, r: SESSION.details(op).cmd,
+}
+TEXTS = {
+    "name": lambda op, r: [r.op_name],
+    "kind": lambda op, r: [r.op_kind],
+    "comp": lambda op, r: [r.component_id],
+    "stage": lambda op, r: [str(r.params.get("stage_type", ""))],
+    "space": lambda op, r: [a.space for a in accesses(r)],
+    "shape": lambda op, r: ["x".join(map(str, s)) for s in shapes(r)],
+}
+VALUES = {
+    name: sorted({read(op, r) for op, r in enumerate(RECORDS)}) for name, read in NUMBERS.items()
+}
+WORDS = {
+    name: sorted({v for op, r in enumerate(RECORDS) for v in read(op, r)} - {""})
+    for name, read in TEXTS.items()
+}
+
+
+@st.composite
+def comparisons(draw):
+    """(text, plain evaluation) of one comparison."""
+    name = draw(st.sampled_from([*NUMBERS, *TEXTS]))
+    if name in TEXTS:
+        sign, word = (
+            draw(st.sampled_from(["=", "!=", "~", "!~"])),
+            draw(st.sampled_from(WORDS[name])),
+        )
+        glob = "~" in sign and name != "shape"
+        word = f"*{word[1:-1]}?" if glob else word
+        sign = sign.replace("~", "=") if name == "shape" else sign
+        read = TEXTS[name]
+
+        def plain(op, r):
+            fits = (fnmatchcase(v, word) if glob else v == word for v in read(op, r))
+            return any(fits) != ("!" in sign)
+
+        return f'{name} {sign} "{word}"', plain
+    sign, value = draw(st.sampled_from([*SIGNS])), draw(st.sampled_from(VALUES[name]))
+    text = f"{value!r}ns" if name in ("t", "dur") else str(value)
+    read = NUMBERS[name]
+    return f"{name}{sign}{text}", lambda op, r: SIGNS[sign](read(op, r), value)
+
+
+def joined(parts):
+    """(text, plain evaluation) of larger expressions of ``parts``."""
+    two = st.tuples(parts, parts)
+    return st.one_of(
+        two.map(lambda p: (f"({p[0][0]} and {p[1][0]})", lambda *x: p[0][1](*x) and p[1][1](*x))),
+        two.map(lambda p: (f"({p[0][0]}) or {p[1][0]}", lambda *x: p[0][1](*x) or p[1][1](*x))).map(
+            lambda p: (f"({p[0]})", p[1])
+        ),
+        parts.map(lambda p: (f"not ({p[0]})", lambda *x: not p[1](*x))),
+    )
+
+
+@given(st.recursive(comparisons(), joined, max_leaves=5))
+@settings(max_examples=150, deadline=None)
+def test_the_mask_is_what_every_op_says_by_itself(pair):
+    text, plain = pair
+    assert hits(text) == those(plain)
+
+
+def test_and_binds_tighter_than_or_and_not_tightest():
+    expected = those(lambda op, r: op == 1 or (op < 9 and op != 3))
+    assert hits("op=1 or op<9 and not op=3") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["addr = {0}", "addr = {1}:64", "addr >= {0}", "addr < {0}", "addr <= {0}", "addr > {0}"],
+)
+def test_addr_is_any_byte_that_the_op_touches(text):
+    touched = next(accesses(r)[-1] for r in reversed(RECORDS) if accesses(r))
+    at = touched.addr + touched.nbytes - 1
+    sign = text.split()[1]
+    span = range(at, at + 64) if ":" in text else range(at, at + 1)
+
+    def plain(op, r):
+        bytes_of = [(a.addr, a.addr + a.nbytes - 1) for a in accesses(r)]
+        if sign == "=":
+            return any(low <= span[-1] and high >= span[0] for low, high in bytes_of)
+        return any(SIGNS[sign](low if "<" in sign else high, at) for low, high in bytes_of)
+
+    found = hits(text.format(at, hex(at)))
+    assert found == those(plain)
+    assert found
+
+
+def test_a_shape_may_leave_an_extent_open():
+    expected = those(lambda op, r: any(len(s) == 2 and s[1] == 16 for s in shapes(r)))
+    assert hits("shape=*x16") == expected != []
+
+
+def test_a_line_is_a_number_of_any_file_or_a_file_and_a_number():
+    site = SESSION.source(60)
+    assert SESSION.source(60).file.endswith("/matmul.py")
+    assert 60 in hits(f"line = matmul.py:{site.line}")
+    assert hits(f"line = matmul.py:{site.line}") == hits(f"line = {site.line}")
+    assert hits("line ~ matm*.py:*") == hits("line > 0")
+    assert hits("line = tmul.py:1") == []
+
+
+def test_every_field_answers_for_a_trace_without_ops(empty):
+    for name in FIELDS:
+        for text in (f"{name} = 1", f"{name} != 1"):
+            assert compile(text).mask(empty).shape == (0,)
+
+
+@pytest.fixture
+def empty(tmp_path, shipped):
+    from replay_logs import Log
+
+    return Log(tmp_path / "empty", shipped).session().trace
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "why"),
+    [
+        ("", 1, "it ends, expected not, ( or a field (op name kind"),
+        ("colour = red", 1, "'colour', expected not, ( or a field (op name kind"),
+        ("name", 5, "it ends, expected one of = != < <= > >= ~ !~"),
+        ("name dma", 6, "'dma', expected one of ="),
+        ("name = and op = 1", 12, "'op', expected and, or, or the end"),
+        ("op = = 1", 6, "'=', expected a value"),
+        ("op ! 1", 4, "'!', expected = !="),
+        ("(op = 1", 8, "it ends, expected and, or, or )"),
+        ("op = 1)", 7, "')', expected and, or, or the end"),
+        ("name = 'x", 8, "expected a quote that ends"),
+        ("name < x", 8, "name: text is compared by = != ~ !~"),
+        ("bytes ~ 3", 9, "bytes: numbers are compared by = != <"),
+        ("bytes > 3.5", 9, "bytes: '3.5': must be a whole number"),
+        ("t > 3parsec", 5, "t: time '3parsec': give a number with ns, us"),
+        ("shape < 3x4", 9, "shape: shapes, as 64x64"),
+        ("addr < 3:4", 8, "addr: addresses are compared"),
+        ("not " * 60 + "op=1", 201, "expected at most 50 levels"),
+        ("(" * 60 + "op=1", 51, "expected at most 50 levels"),
+    ],
+)
+def test_an_error_points_at_the_column(text, column, why):
+    with pytest.raises(UsageError, match=f"column {column}: .*{re.escape(why)}"):
+        compile(text)
+
+
+_PIECES = st.sampled_from(
+    [*FIELDS, *SIGNS, "~", "!~", "and", "or", "not", "(", ")", "'", '"', "3us"]
+)
+
+
+@given(
+    st.one_of(st.text(max_size=40), st.lists(st.one_of(_PIECES, st.text(max_size=3))).map(" ".join))
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_text_is_an_expression_or_a_usage_error_of_one_line(text):
+    try:
+        found = compile(text)
+        said = str(len(found.mask(TRACE)))
+    except UsageError as error:
+        said = str(error)
+    assert said == str(len(RECORDS)) or said.startswith("expression ")
+    assert len(said.splitlines()) == 1
+
+
+def test_a_long_chain_needs_no_recursion():
+    assert hits(" or ".join(f"op={op % 7}" for op in range(5000))) == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("12", 12), ("0x1F", 31), ("1_000", 1000), ("1,000", 1000), ("-1", -1), ("4KiB", 4096)],
+)
+def test_counts_may_be_hex_grouped_or_sizes(text, count):
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "x", "0x", "1.5", "4kb", "9" * 31, "１"])
+def test_what_is_no_count_is_refused(text):
+    with pytest.raises(UsageError, match="must be a whole number"):
+        parse_count(text)
+
+
+@given(st.floats(0, 1e15))
+def test_a_time_keeps_every_digit(value):
+    assert parse_time(f"{value!r}ns") == value

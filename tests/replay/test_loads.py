@@ -1,0 +1,162 @@
+"""Bytes, busy share and queue of every link over a window, and what is busiest."""
+
+from collections import Counter
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from bench_sizes import UNEVEN
+from hypothesis import given, settings
+from replay_logs import Log, double, load, store
+
+from kernbench.common.messages import NO_CMD
+from kernbench.errors import UsageError
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import as_data, run_command
+from kernbench.replay.text import as_text
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace, TraceWriter
+
+BENCHES = {name: UNEVEN[name] for name in ("matmul", "moe_route")} | {"mlp_tp": {}}
+PATH = ("sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c1", "sip0.cube0.hbm_ctrl.pe0")  # 256 bytes a ns
+
+
+@pytest.fixture(scope="module", params=BENCHES)
+def session(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("trace") / "trace"
+    run_bench(request.param, params=BENCHES[request.param], trace=path, verify=False)
+    return ReplaySession(Trace.open(path))
+
+
+@pytest.fixture
+def carried(tmp_path, one_cube):
+    """carried(transfers): the session of a trace of these alone, which ends at 1000 ns."""
+
+    def carried(*transfers):
+        writer = TraceWriter(tmp_path / "trace")
+        writer.begin({}, one_cube)
+        for transfer in transfers:
+            writer.transfer(NO_CMD, transfer)
+        writer.end(1000.0)
+        return ReplaySession(Trace.open(tmp_path / "trace"))
+
+    return carried
+
+
+def by_ends(load):
+    return {(link.src, link.dst): link for link in load.links}
+
+
+def test_over_the_whole_run_the_bytes_are_those_of_every_transaction(session):
+    trace, wanted = session.trace, Counter()
+    for row in (-1, *range(len(session))):
+        for path, _, nbytes, *_ in trace.transfers_of(row):
+            wanted.update(dict.fromkeys(pairwise(path), nbytes))
+    found = by_ends(session.link_load(0.0, trace.end_ns))
+    assert {ends: link.nbytes for ends, link in found.items()} == pytest.approx(wanted, rel=1e-9)
+
+
+def test_no_link_is_busy_for_more_than_all_of_the_time(session):
+    whole = session.link_load(0.0, session.trace.end_ns)
+    speed = session.trace.edges.bandwidth_gbs
+    for link in whole.links:
+        assert 0 < link.busy <= 1
+        assert link.nbytes / speed[link.edge] <= session.trace.end_ns + 1e-6
+
+
+def test_windows_that_cover_the_run_have_all_of_its_bytes(session):
+    end, parts = session.trace.end_ns, Counter()
+    for t0, t1 in pairwise(np.linspace(0.0, end, 8).tolist()):
+        parts.update({ends: x.nbytes for ends, x in by_ends(session.link_load(t0, t1)).items()})
+    whole = {ends: x.nbytes for ends, x in by_ends(session.link_load(0.0, end)).items()}
+    assert parts == pytest.approx(whole, rel=1e-9)
+
+
+def test_the_busiest_links_come_first_and_the_default_window_is_that_of_the_launches(session):
+    load = session.link_load()
+    assert (load.t0, load.t1) == session.launch_window()
+    assert [x.busy for x in load.links] == sorted((x.busy for x in load.links), reverse=True)
+
+
+def test_a_burst_is_on_each_link_from_its_start_for_its_bytes(carried):
+    session = carried((PATH, 10.0, 2560, 1, [10.0, 14.0]))
+    first, second = PATH[:2], PATH[1:]
+    half = by_ends(session.link_load(0.0, 15.0))
+    assert (half[first].nbytes, half[second].nbytes) == pytest.approx((1280, 256))
+    assert half[first].busy == pytest.approx(5 / 15)
+
+
+def test_the_bursts_between_the_first_and_the_last_are_spread_evenly(carried):
+    session = carried((PATH, 0.0, 4 * 4096, 4, [0.0, 2.0, 100.0, 102.0]))
+    assert by_ends(session.link_load(0.0, 16.0))[PATH[:2]].nbytes == pytest.approx(4096)
+    assert by_ends(session.link_load(16.0, 58.0))[PATH[:2]].nbytes == pytest.approx(4096)
+    assert by_ends(session.link_load(0.0, 116.0))[PATH[:2]].nbytes == pytest.approx(4 * 4096)
+
+
+def test_the_queue_is_of_the_headers_that_had_come_and_not_started(carried):
+    late = [(PATH, 0.0, 2560, 1, [10.0 * n, 10.0 * n + 4]) for n in range(4)]
+    session = carried(*late)
+    assert by_ends(session.link_load(0.0, 40.0))[PATH[:2]].queue == 3
+    assert by_ends(session.link_load(15.0, 40.0))[PATH[:2]].queue == 2
+    assert by_ends(session.link_load(31.0, 40.0))[PATH[:2]].queue == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 4096), min_size=1, max_size=8),
+    gaps=st.lists(st.floats(0, 50), min_size=8, max_size=8),
+    window=st.tuples(st.floats(0, 200), st.floats(1, 200)),
+)
+def test_any_window_has_what_the_wire_carried_in_it(
+    tmp_path_factory, one_cube, sizes, gaps, window
+):
+    path, now, spans = tmp_path_factory.mktemp("wire") / "trace", 0.0, []
+    writer = TraceWriter(path)
+    writer.begin({}, one_cube)
+    for nbytes, gap in zip(sizes, gaps, strict=False):
+        writer.transfer(NO_CMD, (PATH[:2], now, nbytes, 1, [now + gap]))
+        spans.append((now + gap, now + gap + nbytes / 256))
+        now = spans[-1][1]
+    writer.end(now)
+    t0, t1 = window[0], sum(window)
+    wanted = sum(max(min(b, t1) - max(a, t0), 0.0) for a, b in spans) * 256
+    links = by_ends(ReplaySession(Trace.open(path)).link_load(t0, t1))
+    found = links[PATH[:2]].nbytes if links else 0.0
+    assert found == pytest.approx(wanted, abs=1e-3)
+
+
+def test_what_two_ops_do_at_once_is_busy_once(tmp_path, one_cube):
+    log = Log(tmp_path / "trace", one_cube)
+    log.op(load(0, 0), 0.0, 40.0)
+    log.op(load(0, 64), 20.0, 60.0)
+    log.op(double(0, 128), 60.0, 70.0, engine="pe_math")
+    log.op(store(128, 64), 80.0, 100.0)
+    found = {node: busy for busy, node in log.session().busiest().components}
+    assert found == pytest.approx({"sip0.cube0.pe0.pe_dma": 0.8, "sip0.cube0.pe0.pe_math": 0.1})
+
+
+def test_the_busiest_are_components_and_links_over_the_launches(session):
+    answer = run_command(session, "busiest 3")
+    shares = [busy for busy, _ in answer.components]
+    assert shares == sorted(shares, reverse=True)
+    assert (len(answer.components), len(answer.links)) == (3, 3)
+    assert answer.links == session.link_load().links[:3]
+
+
+def test_commands_take_a_window_and_print(session):
+    t0, t1 = session.launch_window()
+    answer = run_command(session, f"links {t0} {(t0 + t1) / 2}ns")
+    assert answer.t1 == pytest.approx((t0 + t1) / 2)
+    assert len(as_text(answer).splitlines()) <= 43
+    assert as_data(answer)["links"][0]["busy"] == answer.links[0].busy
+
+
+def test_a_window_that_ends_before_it_starts_is_refused(session):
+    with pytest.raises(UsageError, match="from 20 to 10 ns: the end must lie after the start"):
+        session.link_load(20.0, 10.0)
+
+
+def test_a_trace_of_nothing_has_no_links_and_nothing_busy(carried):
+    session = carried()
+    assert session.link_load().links == session.busiest().components == ()

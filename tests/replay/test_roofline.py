@@ -1,0 +1,131 @@
+"""FLOPs and bytes against the machine's peaks, and the ideal time of ops."""
+
+import numpy as np
+import pytest
+from bench_sizes import UNEVEN
+from replay_logs import Log, double, load
+
+from kernbench.errors import TraceFormatError
+from kernbench.probes import probe
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import as_data, run_command
+from kernbench.replay.text import as_text
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace, TraceWriter
+
+BENCHES = ("matmul", "matmul_ref", "softmax", "flash_attention")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """run(bench, **params) -> its session."""
+
+    def run(name, **params):
+        path = tmp_path_factory.mktemp("trace") / "trace"
+        run_bench(name, params=params, trace=path, verify=False)
+        return ReplaySession(Trace.open(path))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def matmul(run):
+    return run("matmul", m=64, k=128, n=32, tile=32, pes=1)
+
+
+def test_a_matmul_has_2mnk_flops_and_the_bytes_that_its_tiles_move(matmul):
+    total = matmul.roofline().total
+    assert total.flops == 2 * 64 * 128 * 32
+    tiles, block = 2 * 4 * 1, 32 * 32 * 2  # m, k, n; f16
+    assert total.nbytes == 2 * tiles * block + 2 * block
+
+
+def test_its_intensity_rate_and_share_of_the_roof_follow(matmul):
+    answer = matmul.roofline()
+    total, ns = answer.total, np.ptp(matmul.launch_window())
+    assert total.intensity == pytest.approx(total.flops / total.nbytes)
+    assert total.gflops == pytest.approx(total.flops / ns)
+    assert total.bound == "memory"  # below 8192 / 256 FLOPs a byte
+    assert total.share == pytest.approx(total.gflops / (256 * total.intensity))
+
+
+def test_a_gemm_of_operands_that_are_used_often_is_bound_by_compute(run):
+    total = run("matmul_ref", m=256, k=256, n=256, variant="dot", pes=1).roofline().total
+    assert total.nbytes == 3 * 256 * 256 * 2
+    assert total.flops == 2 * 256**3
+    assert total.bound == "compute"
+    assert total.share == pytest.approx(total.gflops / 8192)
+
+
+def test_peaks_are_those_that_info_shows(matmul, one_cube):
+    answer = matmul.roofline()
+    told = probe.describe(one_cube)
+    assert f"({answer.peak_gflops / 1e3:g} a PE)" in told["GEMM"]
+    assert f"({answer.peak_gbs:g} a PE)" in told["HBM"]
+
+
+def test_peaks_follow_the_spec(tmp_path):
+    path, spec = tmp_path / "trace", {"pe.clock_ghz": 2.0, "cube.hbm.channels": 4}
+    run_bench("matmul", params={"m": 32, "k": 32, "n": 32, "pes": 1}, spec=spec, trace=path)
+    answer = ReplaySession(Trace.open(path)).roofline()
+    assert (answer.peak_gflops, answer.peak_gbs) == (2 * 64 * 64 * 2.0, 4 * 32)
+
+
+def test_math_counts_an_element_once(tmp_path, one_cube):
+    log = Log(tmp_path / "trace", one_cube)
+    log.op(load(0, 0, 16), 0.0, 10.0)
+    log.op(double(0, 64, 16), 10.0, 20.0, engine="pe_math")
+    total = log.session().roofline().total
+    assert (total.flops, total.nbytes) == (16, 64)
+
+
+def test_the_pes_add_up_and_the_furthest_from_its_roof_is_first(run):
+    answer = run("flash_attention", **UNEVEN["flash_attention"]).roofline()
+    assert sum(pe.flops for pe in answer.pes) == answer.total.flops
+    assert sum(pe.nbytes for pe in answer.pes) == answer.total.nbytes
+    shares = [pe.share for pe in answer.pes]
+    assert shares == sorted(shares)
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_no_op_is_quicker_than_its_ideal_time(run, name):
+    session = run(name, **UNEVEN[name])
+    for op in range(0, len(session), max(len(session) // 200, 1)):
+        bound = session.bound(op)
+        assert 0 < bound.ideal <= bound.real + 1e-6
+
+
+def test_the_ideal_time_of_a_gemm_and_of_a_load(run):
+    session = run("matmul_ref", m=64, k=64, n=64, variant="dot", pes=1)
+    ideal = {session.row(op).name: session.bound(op).ideal for op in range(len(session))}
+    assert ideal["gemm_f16"] == 2 * 64**3 / 8192
+    assert ideal["dma_read"] == 64 * 64 * 2 / 256
+    assert ideal["host_write"] == pytest.approx(64 * 64 * 2 / 63)
+
+
+def test_the_plot_has_the_roof_and_all_pes(matmul):
+    lines = as_text(matmul.roofline(), 80).splitlines()
+    plot = [line for line in lines if "|" in line]
+    assert len(plot) <= 15
+    assert "/" in plot[-1]
+    assert "-" in plot[0]
+    assert sum(line.count("T") for line in plot) == 1
+
+
+def test_commands_answer_in_text_and_data(matmul):
+    matmul.goto(3)
+    assert as_data(run_command(matmul, "bound"))["op"]["op"] == 3
+    assert as_text(run_command(matmul, "bound")).startswith("op 3 ")
+    assert as_data(run_command(matmul, "roofline"))["total"]["flops"] == 2 * 64 * 128 * 32
+
+
+def test_a_trace_without_a_topology_has_no_roof(tmp_path):
+    TraceWriter(tmp_path / "trace").close()
+    with pytest.raises(TraceFormatError, match="says no peaks"):
+        ReplaySession(Trace.open(tmp_path / "trace")).roofline()
+
+
+def test_a_trace_of_no_ops_is_all_zero(tmp_path, one_cube):
+    answer = Log(tmp_path / "trace", one_cube).session().roofline()
+    assert (answer.total.flops, answer.pes) == (0, ())
+    assert as_text(answer)

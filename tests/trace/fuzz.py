@@ -1,0 +1,285 @@
+"""Files that are broken in every way, and a process that opens them under hard limits.
+
+``python fuzz.py FOLDER FIRST COUNT [NAME]`` breaks the traces of a folder and prints a JSON map of
+what became of them. ``NAME`` is one of SABOTAGE: a reader that is too trusting is to be caught.
+"""
+
+import json
+import mmap
+import random
+import resource
+import signal
+import struct
+import sys
+import traceback
+import zlib
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import msgpack
+from recordings import touch
+
+from kernbench.errors import KernbenchError, TraceFormatError
+from kernbench.replay import ReplaySession
+from kernbench.replay.check import check_file
+from kernbench.replay.commands import COMMANDS, as_data, run_command
+from kernbench.replay.text import as_text
+from kernbench.trace import Trace, reader
+from kernbench.trace.frames import FrameFile
+from kernbench.trace.schema import CODES, pack_frame
+
+SECONDS = 20  # for one file; a sound one takes 0.02
+FREE, TIMES = 64 << 20, 4  # memory that a file may cost: so many bytes + so many times its size
+SESSION = 512 << 20  # of questions that execute ops
+
+HUGE = [1 << 16, (1 << 31) - 1, 1 << 32, (1 << 62) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+ODD = [None, True, False, "", "x" * 40, "..", b"", b"\xff" * 9, [], {}, [[]], {"a": {"b": [1]}}]
+NUMBERS = [-(1 << 63), -1, 0, 1, 2, 3, 7, 255, 0.0, -1.5, 1e300, float("nan"), float("inf"), *HUGE]
+WORDS = ["f8", "u1", "i8", "O", "n", "hbm", "memory", "gemm", "math", "f16", "int4", "dma_read"]
+BOMB = zlib.compress(bytes(80 << 20), 9)
+
+
+def frames_of(data):
+    """The frames of a sound file, as lists [tag, head, body]."""
+    unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
+    unpacker.feed(data)
+    frames = []
+    for tag, head, body in unpacker:
+        del head["crc"], head["pad"]
+        frames.append([tag, head, body])
+    return frames
+
+
+def packed(frames):
+    """A file of frames, every crc right; one that msgpack cannot say is left out."""
+    data = bytearray()
+    for tag, head, body in frames:
+        try:
+            data += pack_frame(tag, head, body, len(data))
+        except (ValueError, OverflowError, TypeError):
+            continue
+    return data
+
+
+# -- what is done to bytes ---------------------------------------------------------------
+
+
+def starts_of(data):
+    return [start for start in range(len(data) - 1) if data[start] == 0x93] or [0]
+
+
+def truncated(rng, data, _):
+    at = rng.choice([rng.randrange(len(data) + 1), rng.choice(starts_of(data)) + rng.randrange(9)])
+    return data[:at]
+
+
+def flipped(rng, data, _):
+    for _ in range(rng.randint(1, 6)):
+        near = rng.choice(starts_of(data)) + rng.randrange(200)
+        at = min(rng.choice([rng.randrange(len(data)), near]), len(data) - 1)
+        data[at] = rng.choice([data[at] ^ 1 << rng.randrange(8), rng.randrange(256)])
+    return data
+
+
+def huge_length(rng, data, _):
+    at = min(rng.choice(starts_of(data)) + rng.randrange(300), len(data) - 1)
+    lead = rng.choice([0xC4, 0xC6, 0xC9, 0xD9, 0xDB, 0xDC, 0xDD, 0xDE, 0xDF])
+    data[at : at + 5] = bytes([lead]) + rng.choice(HUGE).to_bytes(8, "big")[-4:]
+    return data
+
+
+def nested(rng, data, _):
+    at, depth = rng.choice(starts_of(data)), rng.choice([50, 600, 5000, 100_000])
+    deep = rng.choice([b"\x91", b"\x81\xa1x", b"\xdd\x00\x00\x00\x01", b"\xdd\x00\x00\xff\xff"])
+    return data[:at] + b"\x93\xa3ops\x81\xa1x" + deep * depth + rng.choice([b"", data[at:]])
+
+
+def shuffled(rng, data, other):
+    a, b = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+    piece = rng.choice([data[a:b], other[a:b]])
+    at = rng.randrange(len(data) + 1)
+    return rng.choice([data[:at] + piece + data[at:], data[:a] + data[b:], data[:a] + other[b:]])
+
+
+# -- what is done to frames, their crcs right ------------------------------------------------
+
+
+def spliced(rng, frames, others):
+    at = rng.randrange(1, len(frames))
+    return rng.choice(
+        [
+            [*frames[:at], rng.choice(others), *frames[at:]],
+            [*frames[:at], rng.choice(frames), *frames[at:]],
+            [*frames[:at], *frames[at + 1 :]],
+            [frames[0], *rng.sample(frames[1:], len(frames) - 1)],
+            [*frames[:at], *others[rng.randrange(len(others)) :]],
+        ]
+    )
+
+
+def value(rng, old):
+    if isinstance(old, int) and rng.random() < 0.4:
+        return old + rng.choice([-1, 1, -8, 8, rng.randrange(-99, 99)])
+    return rng.choice(rng.choice([NUMBERS, ODD, WORDS, [old, [old], {"a": old}]]))
+
+
+def head_changed(rng, frames, _):
+    """One value somewhere in the head of one frame is another, gone, or said twice."""
+    at = rng.randrange(len(frames))
+    tag, head, body = frames[at]
+    head = json.loads(json.dumps(head, default=str))
+    place, keys = head, []
+    while isinstance(place, dict | list) and len(place) and (not keys or rng.random() < 0.8):
+        parent = place
+        keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        key = rng.choice(keys)
+        place = parent[key]
+    if keys and rng.random() < 0.2:
+        del parent[key]
+    elif keys:
+        parent[key] = value(rng, place)
+    else:
+        head["x"] = value(rng, 0)
+    changed = rng.choice([tag, tag, tag, rng.choice(frames)[0]])
+    return [*frames[:at], [changed, head, body], *frames[at + 1 :]]
+
+
+def body_changed(rng, frames, _):
+    """Some numbers of the columns of one frame, or some bytes of its body, are others."""
+    at = rng.choice([i for i, frame in enumerate(frames) if frame[2]])
+    tag, head, body = frames[at]
+    inflated = "raw" in head
+    raw = bytearray(zlib.decompress(body) if inflated else body)
+    places = [(o + i * CODES[c].itemsize, c) for _, c, o, n in columns(head) for i in range(n)]
+    for _ in range(rng.randint(1, 3)):
+        where, code = rng.choice(places or [(rng.randrange(len(raw) + 1), "u1")])
+        number = rng.choice([n for n in NUMBERS if (code == "f8" or isinstance(n, int))])
+        size = CODES[code].itemsize
+        wild = struct.pack("<d", float(number)) if code == "f8" else number % (1 << 8 * size)
+        raw[where : where + size] = wild if code == "f8" else wild.to_bytes(size, "little")
+    if rng.random() < 0.1:
+        raw = raw[: rng.randrange(len(raw) + 1)]
+    new = zlib.compress(bytes(raw)) if inflated else bytes(raw)
+    return [*frames[:at], [tag, head, new], *frames[at + 1 :]]
+
+
+def columns(head):
+    logs = (head, *(log for log in head.values() if isinstance(log, dict)))
+    return [column for log in logs for column in log.get("columns", ())]
+
+
+def bombed(rng, frames, _):
+    """A deflated body of far more than its size, as its head claims, or does not."""
+    at = rng.choice([i for i, (_, head, _) in enumerate(frames) if "raw" in head])
+    tag, head, _ = frames[at]
+    claim = rng.choice([80 << 20, head["raw"], 1 << 40, (80 << 20) - 1])
+    bomb = [tag, head | {"raw": claim}, BOMB]
+    return [*frames[:at], *[bomb] * rng.choice([1, 3]), *frames[at + 1 :]]
+
+
+BYTES = (truncated, flipped, huge_length, nested, shuffled)
+FRAMES = (body_changed,) * 3 + (bombed, spliced) + (head_changed,) * 4  # in this order
+
+
+def broken(rng, files):
+    """(the names of what was done, the bytes) of a file that is broken in one to three ways."""
+    data, other = rng.sample(files, 2)
+    ways = sorted(rng.choices(FRAMES, k=rng.randint(0, 3)), key=FRAMES.index)
+    frames, others = frames_of(data), frames_of(other)
+    for way in ways:
+        frames = way(rng, frames, others)
+    done = packed(frames) if ways else bytearray(data)
+    if not ways or rng.random() < 0.2:
+        ways = [*ways, rng.choice(BYTES)]
+        done = ways[-1](rng, done, other)
+    return [way.__name__ for way in ways], bytes(done)
+
+
+# -- what is done with the files ---------------------------------------------------------------
+
+QUESTIONS = [
+    c.name for c in COMMANDS if all(w[0] == "[" for w in c.args.replace(" | ", "|").split())
+]
+
+
+def limit(extra):
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (pages * mmap.PAGESIZE + extra, hard))
+
+
+def ask(rng, trace):
+    """Some commands of a session somewhere in the trace; KernbenchErrors are answers."""
+    session = ReplaySession(trace)
+    session.goto(rng.randrange(-1, len(session)))
+    for name in rng.sample(QUESTIONS, 5):
+        try:
+            answer = run_command(session, name)
+        except KernbenchError:
+            continue
+        as_text(answer), json.dumps(as_data(answer))
+
+
+def try_file(rng, path, size):
+    """What became of a file: "opened", "damaged" or "refused"; anything else is raised."""
+    limit(FREE + TIMES * size)
+    try:
+        trace = touch(Trace.open(path))
+        check_file(path)
+    except TraceFormatError:
+        return "refused"
+    limit(SESSION)
+    with suppress(TraceFormatError):
+        ask(rng, Trace.open(path))
+    return "damaged" if trace.damaged else "opened"
+
+
+def overrun(*_):
+    raise TimeoutError(f"took over {SECONDS} s")
+
+
+def main(folder, first, count, sabotage=""):
+    SABOTAGE.get(sabotage, int)()
+    signal.signal(signal.SIGALRM, overrun)
+    folder = Path(folder)
+    files = [path.read_bytes() for path in sorted(folder.glob("*.msgpack"))]
+    path, seen, failures = folder / f"{first}.broken", Counter(), []
+    for data in files:  # what is made on first use is not the file's
+        path.write_bytes(data)
+        seen[try_file(random.Random(0), path, 1 << 30)] += 1
+    assert seen == {"opened": len(files)}, seen
+    for number in range(int(first), int(first) + int(count)):
+        rng = random.Random(number)
+        ways, data = broken(rng, files)
+        path.write_bytes(data)
+        signal.alarm(SECONDS)
+        try:
+            became = try_file(rng, path, len(data))
+        except Exception:
+            limit(1 << 34)
+            failures.append(f"file {number}, {ways}: {traceback.format_exc()}")
+            became = "failed"
+        finally:
+            signal.alarm(0)
+        seen[became] += 1
+        for way in ways:
+            seen[way] += 1
+    print(json.dumps({"seen": seen, "failures": failures}))
+
+
+def believe_sizes():
+    FrameFile.inflate = lambda file, frame, more=0: zlib.decompress(file.body(frame))
+
+
+def believe_numbers():
+    checked = reader.read_columns
+    tables = {column.limit for log in reader.LOGS.values() for column in log.values()}
+    endless = dict.fromkeys(tables, range(1 << 40))
+    reader.read_columns = lambda tag, head, body, _: checked(tag, head, body, endless)
+
+
+SABOTAGE = {"sizes": believe_sizes, "numbers": believe_numbers}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

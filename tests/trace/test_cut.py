@@ -1,0 +1,199 @@
+"""A part of a trace is a sound trace: what is in it is as it was, and it says what it is."""
+
+from fnmatch import fnmatchcase
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from recordings import PE, assert_same, record_all, touch
+
+from kernbench.errors import KernbenchError, UsageError
+from kernbench.replay import ReplaySession
+from kernbench.replay.check import check_file
+from kernbench.replay.commands import run_command
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace, TraceWriter
+from kernbench.trace.cut import cut
+
+SIZES = {"m": 64, "k": 64, "n": 64, "tile": 32, "pes": 2}
+DATA = ("snapshot", "input_snapshots")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "matmul.msgpack"
+    run_bench("matmul", params=SIZES, trace=path)
+    return Trace.open(path)
+
+
+def part(whole, folder, t0=0.0, t1=1e9, components="*"):
+    """The cut as a trace."""
+    out = folder / "part.msgpack"
+    out.unlink(missing_ok=True)
+    cut(whole.path, out, t0, t1, components)
+    return Trace.open(out)
+
+
+def kept_rows(whole, t0, t1, components):
+    """The rows of the ops that a cut is to hold."""
+    rows = []
+    for row, position in enumerate(whole.position.tolist()):
+        op = whole.ops[position]
+        inside = op.t_start < t1 and (op.t_end > t0 or op.t_start >= t0)
+        if inside and fnmatchcase(op.component_id, components):
+            rows.append(row)
+    return rows
+
+
+def told(trace, row, numbers):
+    """All about an op, rows by ``numbers`` (those not in it: left out, or -1)."""
+    record = trace.ops[int(trace.position[row])]
+    params = {k: v for k, v in record.params.items() if k not in DATA}
+    what = record.t_start, record.t_end, record.component_id, record.op_kind, record.op_name
+    after = [numbers[d] for d in trace.deps(row).tolist() if d in numbers]
+    waits = [(*w[:4], numbers.get(w[4], -1)) for w in trace.waits_of(row)]
+    log = trace.op_columns
+    cells = int(log.cmd[row]), int(log.slot[row]), int(log.nbytes[row])
+    return [*what, params, after, waits, trace.transfers_of(row), *cells]
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_a_cut_holds_the_ops_that_overlap_as_they_were(whole, tmp_path, data):
+    times = sorted({*whole.op_columns.t_start.tolist(), *whole.op_columns.t_end.tolist()})
+    t0, t1 = sorted(
+        data.draw(st.lists(st.sampled_from(times), min_size=2, max_size=2, unique=True))
+    )
+    globs = st.sampled_from(["*", "*.pe_gemm", "sip0.cube0.pe1.*", "*.pcie_ep", "*pe0.pe_[dg]*"])
+    components = data.draw(globs)
+    rows = kept_rows(whole, t0, t1, components)
+    if not rows:
+        with pytest.raises(UsageError, match="no op on"):
+            part(whole, tmp_path, t0, t1, components)
+        return
+    found = part(whole, tmp_path, t0, t1, components)
+    numbers = {row: new for new, row in enumerate(rows)}
+    same = {new: new for new in numbers.values()}
+    wanted = [told(whole, row, numbers) for row in rows]
+    assert_same([told(found, row, same) for row in range(len(found.ops))], wanted)
+    assert check_file(found.path).ok
+
+
+def test_the_calls_launches_and_machine_go_with_the_ops(whole, tmp_path):
+    launch = whole.launches[0]
+    middle = (launch.t_start + launch.t_end) / 2
+    found = part(whole, tmp_path, middle, middle + 1, "sip0.cube0.pe1.*")
+    assert found.launches == whole.launches
+    assert found.sources == whole.sources
+    assert found.spec == whole.spec
+    assert found.node_ids == whole.node_ids
+    for log in ("nodes", "edges"):
+        mine, theirs = (vars(getattr(trace, log)) for trace in (found, whole))
+        assert {k: list(v) for k, v in mine.items()} == {k: list(v) for k, v in theirs.items()}
+    cmds = set(found.commands.cmd.tolist())
+    assert cmds >= set(found.op_columns.cmd.tolist())
+    assert all(found.command(cmd) == whole.command(cmd) for cmd in cmds)
+    assert {found.command(cmd).pe for cmd in cmds} == {"sip0.cube0.pe1.pe_cpu"}
+
+
+def test_a_cut_keeps_the_allocations_that_its_ops_touch(whole, tmp_path):
+    first = whole.ops[0]
+    found = part(whole, tmp_path, first.t_start, first.t_end, first.component_id)
+    (shard,) = found.allocs
+    assert (shard.space, shard.addr) == (first.params["dst_space"], first.params["dst_addr"])
+
+
+def test_of_a_whole_window_nothing_is_missing_but_the_data(demo, tmp_path):
+    whole = Trace.open(demo[0])
+    found = touch(part(whole, tmp_path, -100.0))
+    assert (len(found.ops), found.texts, found.launches) == (13, whole.texts, whole.launches)
+    assert found.transfers.row.tolist().count(-1) == 1  # the transaction that no op has
+    assert {op.params["snapshot"] for op in found.ops if "snapshot" in op.params} == {None}
+    assert found.expects == []
+
+
+def test_a_cut_says_what_it_is(whole, tmp_path):
+    found = part(whole, tmp_path, 1.0, 1e6, "*.pe_*")
+    window = {"from": 1.0, "to": 1e6, "components": "*.pe_*", "of": None}
+    assert (found.header["cut"], found.header["data"]) == (window, False)
+    assert found.header["bench"] == "matmul"
+    assert found.header["topology_hash"] == whole.header["topology_hash"]
+    assert (found.end_ns, found.end["ok"]) == (whole.end_ns, True)
+    cut(found.path, tmp_path / "again.msgpack", 2.0, 1e6)
+    assert Trace.open(tmp_path / "again.msgpack").header["cut"]["of"] == window
+
+
+def test_a_cut_of_a_recording_that_breaks_off_says_so(tmp_path, demo):
+    broken = tmp_path / "broken.msgpack"
+    broken.write_bytes(demo[0].read_bytes()[:-60])
+    found = part(Trace.open(broken), tmp_path)
+    assert (found.complete, found.end["ok"]) == (True, False)
+    assert "breaks off" in found.end["error"]
+
+
+@pytest.mark.parametrize("command", ["verify", "diff", "divergence", "memory c"])
+def test_what_a_cut_cannot_know_is_an_error(whole, tmp_path, command):
+    session = ReplaySession(part(whole, tmp_path, whole.launches[0].t_start))
+    session.to_end()
+    with pytest.raises(KernbenchError, match="was cut from a trace"):
+        run_command(session, command)
+
+
+def test_a_cut_has_no_hazards_that_the_whole_has_not(whole, tmp_path):
+    session = ReplaySession(part(whole, tmp_path, whole.launches[0].t_start))
+    assert session.hazards().rows == ()
+    assert "was cut from a trace" in session.hazards().note
+
+
+@pytest.mark.parametrize(
+    ("window", "reason"),
+    [
+        ((5.0, 5.0), "the end must lie after the start"),
+        ((5.0, float("nan")), "the end must lie after the start"),
+        ((5e8, 6e8), "no op on '[*]' runs from 5e[+]08 to 6e[+]08 ns; the trace ends at"),
+        ((0.0, 1e9, "*.pe_gem"), r"no op on '\*\.pe_gem' runs"),
+    ],
+)
+def test_a_window_of_nothing_is_refused(whole, tmp_path, window, reason):
+    with pytest.raises(UsageError, match=reason):
+        cut(whole.path, tmp_path / "part.msgpack", *window)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("taken", ["x.msgpack", "x.msgpack.partial"])
+def test_a_file_that_is_there_is_not_written_over(whole, tmp_path, taken):
+    (tmp_path / taken).write_bytes(b"mine")
+    with pytest.raises(UsageError, match=f"{taken} is there already"):
+        cut(whole.path, tmp_path / "x.msgpack", 0.0, 1e9)
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [(taken, b"mine")]
+
+
+def test_a_cut_that_cannot_be_written_leaves_nothing(whole, tmp_path, monkeypatch):
+    def full(writer, *row):
+        writer.error = "recording stopped: No space left on device"
+
+    monkeypatch.setattr(TraceWriter, "launch", full)
+    with pytest.raises(KernbenchError, match="No space left"):
+        cut(whole.path, tmp_path / "x.msgpack", 0.0, 1e9)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_cut_leaves_nothing(whole, tmp_path, monkeypatch):
+    def interrupted(writer, *row):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TraceWriter, "launch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cut(whole.path, tmp_path / "x.msgpack", 0.0, 1e9)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_machine_a_trace_can_be_cut(tmp_path):
+    path = tmp_path / "plain.msgpack"
+    record_all(TraceWriter(path), None)
+    found = touch(part(Trace.open(path), tmp_path, 0.0, 50.0, f"{PE}dma"))
+    assert {op.component_id for op in found.ops} == {f"{PE}dma"}
+    assert np.all(found.op_columns.t_start < 50.0)

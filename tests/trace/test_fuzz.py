@@ -1,0 +1,133 @@
+"""Whatever bytes it is given, the reader opens or raises TraceFormatError, in bounded memory.
+
+And so does the debugger's mind on top of it. 1,000 files by default, 10,000 under ``-m soak``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from recordings import record_all, touch
+
+from kernbench.errors import TraceFormatError
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace, TraceWriter
+from kernbench.trace.schema import pack_frame
+
+ONE_CUBE = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "system.sips.count": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two small sound traces, to be broken."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    record_all(TraceWriter(folder / "plain.msgpack"), None)
+    sizes = {"m": 32, "k": 32, "n": 32, "tile": 16, "pes": 2}
+    run_bench("matmul", params=sizes, spec=ONE_CUBE, trace=folder / "matmul.msgpack")
+    return folder
+
+
+def fuzzed(folder, first, count, *sabotage):
+    """What became of so many broken files, in a process of its own."""
+    fuzz = Path(__file__).parent / "fuzz.py"
+    words = [sys.executable, "-W", "ignore", fuzz, folder, first, count, *sabotage]
+    lean = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}  # a thread reserves memory
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, env=os.environ | lean
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def assert_survived(found, count):
+    assert found["failures"] == []
+    ends = [found["seen"].get(end, 0) for end in ("opened", "damaged", "refused")]
+    assert sum(ends) == count + 2  # two sound ones go first
+    assert min(ends) > count // 200  # it reaches every kind of end
+
+
+def test_a_thousand_broken_files_open_or_are_refused(folder):
+    assert_survived(fuzzed(folder, 0, 1000), 1000)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(1000, 10_000, 1000))
+def test_nine_thousand_more_broken_files_open_or_are_refused(folder, first):
+    assert_survived(fuzzed(folder, first, 1000), 1000)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "error"), [("sizes", "MemoryError"), ("numbers", "IndexError")]
+)
+def test_the_fuzzer_notices_a_reader_that_is_too_trusting(folder, sabotage, error):
+    failures = fuzzed(folder, 0, 60, sabotage)["failures"]
+    assert any(error in failure for failure in failures)
+
+
+HEADS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=12,
+)
+TAGS = ["topology", "source", "strings", "tensors", "paths", "alloc", "commands", "ops", "waits"]
+TAGS += ["transfers", "launches", "text", "expect", "verify", "end", "kernbench-trace", "future"]
+KEYS = ["n", "first", "columns", "raw", "params", "schemas", "first_schema", "results", "counts"]
+KEYS += ["nodes", "edges", "spec", "spaces", "name", "dtype", "tensor", "tolerance", "end_ns"]
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    frames=st.lists(
+        st.tuples(
+            st.sampled_from(TAGS),
+            st.dictionaries(st.sampled_from(KEYS), HEADS | st.integers(0, 3), max_size=7),
+            st.binary(max_size=64),
+        ),
+        max_size=5,
+    )
+)
+def test_frames_of_anything_are_skipped(tmp_path, frames):
+    data = pack_frame("kernbench-trace", {"version": [1, 0]}, b"", 0)
+    for tag, head, body in frames:
+        data += pack_frame(tag, head, body, len(data))
+    (tmp_path / "x").write_bytes(data)
+    assert len(touch(Trace.open(tmp_path / "x")).ops) == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary(max_size=200))
+def test_bytes_of_anything_are_refused(folder, data):
+    path = folder / "bytes"
+    path.write_bytes(data)
+    with pytest.raises(TraceFormatError, match="at offset 0"):
+        Trace.open(path)
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        ({"results": [{}] * 300_000}, "?"),  # an empty map is 88 times as large in memory
+        ({"results": [[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]}, "verify"),
+    ],
+)
+def test_a_head_that_is_too_large_or_too_deep_is_refused(tmp_path, head, found):
+    first = pack_frame("kernbench-trace", {"version": [1, 0]}, b"", 0)
+    (tmp_path / "x").write_bytes(first + pack_frame("verify", head, b"", len(first)))
+    trace = touch(Trace.open(tmp_path / "x"))
+    assert [damage.tag for damage in trace.damaged] == [found]
+
+
+def test_more_frames_than_its_size_can_hold_are_not_kept(tmp_path):
+    first = pack_frame("kernbench-trace", {"version": [1, 0]}, b"", 0)
+    tiny = msgpack.packb(["x", {"crc": 0}, b""])
+    (tmp_path / "x").write_bytes(first + tiny * 5000)
+    (damage,) = Trace.open(tmp_path / "x").damaged
+    assert "so many frames" in damage.reason
