@@ -174,13 +174,24 @@ def info(topology: str | None) -> None:
 
 
 @main.command()
-@click.argument("part", type=click.Choice(["sim", "phase2", "replay"]))
+@click.argument("part", type=click.Choice(["sim", "phase2", "replay", "trace", "make-trace"]))
+@click.option("--ops", type=click.IntRange(1), default=1_000_000, help="How many make-trace makes.")
+@click.option("-o", "out", type=click.Path(dir_okay=False), help="What make-trace writes.")
 @_json
-def perf(part: str, as_json: bool) -> None:
-    """Measure what PART costs against its goals; exits 1 where one is not met."""
-    from kernbench.perf import phase2, replay, sim
+def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
+    """Measure what PART costs against its goals; exits 1 where one is not met.
 
-    rows = {"sim": sim, "phase2": phase2, "replay": replay}[part].measure()
+    make-trace measures nothing: it writes a large trace to try things on.
+    """
+    from kernbench.perf import make_trace, phase2, replay, sim, trace
+
+    if part == "make-trace":
+        if out is None:
+            raise UsageError("make-trace: say with -o FILE what to write")
+        make_trace.make_trace(out, ops)
+        return
+    parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace}
+    rows = parts[part].measure()
     _answer(sim.as_json(rows) if as_json else sim.as_text(rows), all(row.met for row in rows))
 
 

@@ -1,11 +1,8 @@
-"""THE table of actions: bindings, footer, help and palette are made from it."""
+"""THE table of actions: keys, footer, help and palette are made from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
-
-from textual.binding import Binding, BindingType
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,68 +21,88 @@ class Action:
     footer: str = ""
 
 
-def _view(id: str, keys: str, title: str, method: str, *args: float, footer: str = "") -> Action:
-    return Action(id, tuple(keys.split()), title, "View", "", method, args, footer)
+def _move(id: str, keys: str, title: str, line: str, footer: str = "") -> Action:
+    return Action(id, tuple(keys.split()), title, "Move", line, footer=footer)
 
 
+def _act(group: str, id: str, keys: str, title: str, method: str, *args: float) -> Action:
+    title, _, footer = title.partition(" | ")
+    return Action(id, tuple(keys.split()), title, group, "", method, args, footer)
+
+
+PANES = ("Timeline", "Ops", "Tiles", "Memory", "Route", "Diff", "Source", "Stats")
 ACTIONS: tuple[Action, ...] = (
-    Action("step", ("s",), "one op forward", "Move", "step 1", footer="step"),
-    Action("step_back", ("S",), "one op back", "Move", "step -1", footer="step"),
-    Action("next", ("n",), "next op within the focus", "Move", "next 1", footer="next"),
-    Action("previous", ("N",), "previous op within the focus", "Move", "next -1", footer="next"),
-    Action("first", ("g",), "first op", "Move", method="first"),
-    Action("last", ("G",), "last op", "Move", "goto end"),
-    Action("widen", ("u",), "widen the focus: PE, cube, SIP, machine", "Move", "", "focus", (1,)),
-    Action("narrow", ("d",), "narrow the focus", "Move", "", "focus", (-1,)),
-    Action("command", (":",), "command line", "Ask", method="command", footer="cmd"),
-    Action("help", ("?", "f1"), "help", "Ask", method="help", footer="help"),
-    Action("palette", ("ctrl+p",), "palette of actions and commands", "Ask", method="palette"),
+    _move("step", "s", "one op forward", "step 1", "step"),
+    _move("step_back", "S", "one op back", "step -1", "step"),
+    _move("next", "n", "next op within the focus", "next 1", "next"),
+    _move("previous", "N", "previous op within the focus", "next -1", "next"),
+    _move("continue", "c", "run to the next stop", "continue", "run"),
+    _move("reverse", "C", "run back to the previous stop", "continue back", "run"),
+    _act("Ask", "find", "/", "search: an expression, or text of a name | find", "prompt", 0),
+    _act("Ask", "command", ":", "command line | cmd", "prompt", 1),
+    _act("Ask", "help", "? f1", "help | help", "help"),
+    _act("Panes", "maximise", "z", "maximise the pane, or back | max", "maximise"),
+    _act("View", "enter", "enter", "drill in: to the row's op, or what it holds | go", "enter"),
+    _act("View", "next_view", "v", "next view of the pane | view", "view", 1),
+    _act("View", "previous_view", "V", "previous view of the pane", "view", -1),
+    _move("line", "i", "next kernel line of this PE", "line 1"),
+    _move("line_back", "I", "previous kernel line of this PE", "line -1"),
+    _move("cause", "t", "to the op that this one waited for", "cause"),
+    _move("effect", "T", "to the first that waited for this one", "effect"),
+    _move("back_jump", "o", "back in the history of jumps", "back 1"),
+    _move("forward_jump", "O", "forward in the history of jumps", "back -1"),
+    _move("lane", ".", "next op in the same lane", "lane 1"),
+    _move("lane_back", ",", "previous op in the same lane", "lane -1"),
+    _move("end", "f", "to the end of this op or tile", "last"),
+    _move("begin", "F", "to the start of this tile", "first"),
+    _act("Move", "first", "g", "first op", "first"),
+    _move("last", "G", "last op", "goto end"),
+    _act("Move", "widen", "u", "widen the focus: PE, cube, SIP, machine", "focus", 1),
+    _act("Move", "narrow", "d", "narrow the focus", "focus", -1),
+    _act("Move", "mark", "m", "set a mark: m and a letter", "letter", 0),
+    _act("Move", "jump", "'", "jump to a mark: ' and its letter", "letter", 1),
+    _act("Move", "play", "space", "play eight ops a second; any key pauses", "play"),
+    _act("Ask", "find_next", "f3", "next that fits the search", "find", 1),
+    _act("Ask", "find_previous", "shift+f3 f15", "previous that fits the search", "find", -1),
+    _act("Ask", "filter", "&", "show only the ops that fit an expression", "prompt", 2),
+    _act("Ask", "break", "b", "breakpoint at ops like this one", "break"),
+    _act("Ask", "watch", "w", "watch the bytes picked, or what this op writes", "watch"),
+    _act("Ask", "stops", "B", "list the stops: Enter goes to one, d deletes", "stops"),
+    _act("Ask", "palette", "ctrl+p", "palette of actions and commands", "palette"),
     *(
-        Action(f"pane_{i}", (str(i),), f"pane {i}: {title}", "Panes", "", "activate", (i,))
-        for i, title in enumerate(("Timeline", "Ops", "Tiles", "Memory", "Route", "Diff"), 1)
+        _act("Panes", f"pane_{i}", str(i), f"pane {i}: {title}", "activate", i)
+        for i, title in enumerate(PANES, 1)
     ),
-    Action("next_pane", ("tab",), "next pane", "Panes", "", "cycle", (1,), "pane"),
-    Action("previous_pane", ("shift+tab",), "previous pane", "Panes", "", "cycle", (-1,)),
-    Action("next_tab", ("]",), "next tab of the strip", "Panes", "", "cycle_tab", (1,)),
-    Action("previous_tab", ("[",), "previous tab of the strip", "Panes", "", "cycle_tab", (-1,)),
-    Action(
-        "maximise", ("z",), "maximise the pane, or back", "Panes", method="maximise", footer="max"
-    ),
-    _view("row_down", "j down", "row down", "rows", 1),
-    _view("row_up", "k up", "row up", "rows", -1),
-    _view("page_down", "pagedown", "page down (Memory: its numbers)", "rows", 1, True),
-    _view("page_up", "pageup", "page up", "rows", -1, True),
-    _view("top", "home", "first row", "rows", -(10**9)),
-    _view("bottom", "end", "last row", "rows", 10**9),
-    _view("enter", "enter", "go to the row: its op, or its numbers", "enter", footer="go"),
-    _view("left", "h left", "pan left: time, or columns of numbers", "pan", -1),
-    _view("right", "l right", "pan right", "pan", 1),
-    _view("zoom_in", "+", "zoom the timeline in", "zoom", 0.5, footer="zoom"),
-    _view("zoom_out", "-", "zoom the timeline out", "zoom", 2.0, footer="zoom"),
-    _view("fit", "0", "fit the timeline to its launches", "fit"),
-    _view("next_view", "v", "next view of the pane", "view", 1),
-    _view("previous_view", "V", "previous view of the pane", "view", -1),
-    _view("pin", "p", "pin the picked row of the timeline on top, or let go", "pin"),
-    Action("redraw", ("ctrl+l",), "redraw the screen", "Program", method="redraw"),
-    Action("back", ("escape",), "back: message, maximised pane", "Program", method="back"),
-    Action("quit", ("q",), "quit", "Program", method="quit", footer="quit"),
+    _act("Panes", "next_pane", "tab", "next pane", "cycle", 1),
+    _act("Panes", "previous_pane", "shift+tab", "previous pane", "cycle", -1),
+    _act("Panes", "next_tab", "]", "next tab of the strip", "cycle_tab", 1),
+    _act("Panes", "previous_tab", "[", "previous tab of the strip", "cycle_tab", -1),
+    _act("Panes", "diff", "x", "show Diff; there: its next view", "diff"),
+    _act("View", "row_down", "j down", "row down", "rows", 1),
+    _act("View", "row_up", "k up", "row up", "rows", -1),
+    _act("View", "page_down", "pagedown", "page down (Memory: its numbers)", "rows", 1, True),
+    _act("View", "page_up", "pageup", "page up", "rows", -1, True),
+    _act("View", "top", "home", "first row", "rows", -(10**9)),
+    _act("View", "bottom", "end", "last row", "rows", 10**9),
+    _act("View", "left", "h left", "pan left: time, or columns of numbers", "pan", -1),
+    _act("View", "right", "l right", "pan right", "pan", 1),
+    _act("View", "zoom_in", "+", "zoom the timeline in", "zoom", 0.5),
+    _act("View", "zoom_out", "-", "zoom the timeline out", "zoom", 2.0),
+    _act("View", "fit", "0", "fit the timeline to its launches", "fit"),
+    _act("View", "fit_marks", "=", "fit the timeline between the last two marks", "fit_marks"),
+    _act("View", "pin", "p", "pin the picked row of the timeline on top, or let go", "pin"),
+    _act("Program", "yank", "y", "copy the pane as text", "yank"),
+    _act("Program", "reload", "R", "read the file again, keep the cursor", "reload"),
+    _act("Program", "redraw", "ctrl+l", "redraw the screen", "redraw"),
+    _act("Program", "suspend", "ctrl+z", "suspend; fg comes back", "suspend"),
+    _act("Program", "back", "escape", "back: message, job, filter, maximised pane", "back"),
+    _act("Program", "quit", "q", "quit | quit", "quit"),
 )
 BY_ID = {action.id: action for action in ACTIONS}
-
-_SHOWN = {"pagedown": "PgDn", "pageup": "PgUp", "shift+tab": "shift+Tab", "escape": "Esc"}
-
-
-def shown(key: str) -> str:
-    """A key as people write it."""
-    return _SHOWN.get(key) or (key if len(key) == 1 or "+" in key else key.capitalize())
-
-
-def bindings() -> list[BindingType]:
-    """A binding an action."""
-    return [Binding(",".join(a.keys), f"act('{a.id}')", a.title, show=False) for a in ACTIONS]
-
-
-def footer_items() -> list[tuple[str, str]]:
-    """(keys, word) in the order of the table; neighbours of one word share an entry."""
-    pairs = groupby((a for a in ACTIONS if a.footer), key=lambda action: action.footer)
-    return [("/".join(shown(action.keys[0]) for action in group), word) for word, group in pairs]
+DEFAULT = {action.id: action.keys for action in ACTIONS}
+# commands of the : line that are the screen's own: name, arguments, help
+SCREEN_COMMANDS = (
+    ("search", "EXPR|TEXT", "to the next op that fits, or with the text in a name; F3 goes on"),
+    ("filter", "[EXPR|TEXT]", "show only those in Ops; without one, all"),
+    ("reload", "", "read the file again"),
+)

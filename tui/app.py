@@ -13,7 +13,8 @@ from textual.theme import Theme
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
-from tui.actions import ACTIONS, shown
+from tui.actions import ACTIONS
+from tui.keymap import Keymap, load
 from tui.screens.debugger import DebuggerScreen
 from tui.widgets.draw import ASCII, UNICODE
 
@@ -26,22 +27,35 @@ class KernbenchApp(App[None]):
 
     CSS_PATH = "app.tcss"
 
-    def __init__(self, session: ReplaySession, name: str, ascii_only: bool = False) -> None:
+    def __init__(
+        self,
+        session: ReplaySession,
+        name: str,
+        ascii_only: bool = False,
+        keymap: Keymap | None = None,
+    ) -> None:
         plain = "NO_COLOR" in os.environ
         super().__init__(ansi_color=True if plain else None)
         self.register_theme(THEME)
         self.theme = "ansi-dark" if plain else THEME.name
         self.animation_level = "none"
-        self.debugger = DebuggerScreen(session, name, ASCII if ascii_only else UNICODE)
+        self._made = name, ASCII if ascii_only else UNICODE, keymap or load()
+        self.debugger = DebuggerScreen(session, *self._made)
 
     def on_mount(self) -> None:
         """Show the debugger."""
         self.push_screen(self.debugger)
 
+    def reopen(self, session: ReplaySession) -> None:
+        """The file was read again: a new screen, standing as the old one."""
+        old, self.debugger = self.debugger, DebuggerScreen(session, *self._made)
+        self.debugger.carry(old)
+        self.switch_screen(self.debugger)
+
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: every action, and every command that needs no argument."""
         for action in ACTIONS:
-            keys, act = " ".join(map(shown, action.keys)), self.debugger.action_act
+            keys, act = self.debugger.keymap.shown(action.id), self.debugger.action_act
             name = f"{action.id.replace('_', ' ')}: {action.title}"
             yield SystemCommand(name, f"key {keys}", partial(act, action.id))
         for command in COMMANDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeAlias, TypeVar
 
 from kernbench.replay.job import Job, Tell, untold
@@ -25,18 +25,24 @@ class Jobs:
         sys.setswitchinterval(_SWITCH_S)
 
     def ask(
-        self, key: Key, title: str, compute: Callable[[Tell], T], quick: bool = False
+        self,
+        key: Key,
+        title: str,
+        compute: Callable[[Tell], T],
+        quick: bool = False,
+        wait_s: float = 0.0,
     ) -> T | Job[T]:
         """The answer of ``compute(tell)`` if it is there, else its Job, begun if it is new.
 
-        A ``quick`` one is computed at once, unless the lane is busy. Raises the KernbenchError that
-        computing raised, Cancelled too, until ``forget``.
+        A ``quick`` one is computed at once, unless the lane is busy; for a new one ``wait_s`` are
+        waited. Raises the KernbenchError that computing raised, Cancelled too, until ``forget``.
         """
         if key not in self._asked:
             if quick and not any(k[0] == key[0] for k in self._running()):
                 return compute(untold)
             job = Job(title, compute)
             self._asked[key] = job, self._pools[key[0]].submit(job.run)
+            wait([self._asked[key][1]], wait_s)
         job, future = self._asked[key] = self._asked.pop(key)  # last: asked for most lately
         done = [k for k, (_, future) in self._asked.items() if future.done()]
         for old in done[:-_KEPT]:
@@ -50,6 +56,10 @@ class Jobs:
     def busy(self) -> bool:
         """Whether any job is not done."""
         return bool(self._running())
+
+    def running(self) -> list[Job[Any]]:
+        """The jobs that run or wait."""
+        return [self._asked[key][0] for key in self._running()]
 
     def cancel(self) -> bool:
         """Cancel all that run or wait; whether there was any."""

@@ -38,7 +38,8 @@ def record(folder: Path) -> Iterator[tuple[Path, str]]:
     for name, (bench, params, ends) in RECORDED.items():
         path = folder / f"{name}.msgpack"
         try:
-            error = run_bench(bench, params=params, trace=path).error or ""
+            result = run_bench(bench, params=params, trace=path)
+            error = result.trace_error or result.error or ""
         except KernbenchError as why:
             error = f"{type(why).__name__}: {why}"
         if error.partition(":")[0] != ends:

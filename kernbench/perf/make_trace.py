@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kernbench.benches import flash_attention, matmul
 from kernbench.common.messages import NO_CMD
-from kernbench.errors import UsageError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpRecord
@@ -75,6 +75,8 @@ def make_trace(path: str | Path, ops: int, seed: int = 0) -> None:
         writer.end(tell(writer, told, ops))
     finally:
         gc.enable()
+    if writer.error is not None:
+        raise KernbenchError(writer.error)
 
 
 def record(graph: TopologyGraph, seed: int, small: bool = False) -> Told:

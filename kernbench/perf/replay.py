@@ -34,7 +34,7 @@ GOALS = {  # goal, unit, how many of it are a second
     "goto": (50.0, "us", 1e6),
     "step": (50.0, "us", 1e6),
     "step_component": (50.0, "us", 1e6),
-    "run to a breakpoint never hit": (0.5, "s", 1.0),
+    "run to no stop": (0.5, "s", 1.0),
     "timeline of 40 rows": (5.0, "ms", 1e3),
     "timeline of 100 rows": (20.0, "ms", 1e3),
     "critical_path": (10.0, "s", 1.0),
@@ -56,7 +56,7 @@ def measure(sizes: Sequence[int] = SIZES, **matmul: Any) -> list[PerfRow]:
             goal, unit, scale = GOALS[name]
             rows.append(PerfRow(f"{name}, {timed[-1][0]:,} ops", found[-1] * scale, goal, unit))
         for (few, before), (many, after) in pairwise(timed):
-            bound = NOISE * many * log(many) / (few * log(few))
+            bound = round(NOISE * many * log(many) / (few * log(few)), 1)
             rows.append(PerfRow(f"{name}, {many:,} / {few:,}", after / before, bound, "ratio"))
     return [*rows, PerfRow("blame of an element of a matmul", blame * 1e3, 50.0, "ms")]
 
@@ -77,7 +77,7 @@ def figures(trace: Trace, long_answers: bool = True) -> Iterator[tuple[str, floa
     for move in (session.step, session.step_component):
         yield move.__name__, _median(lambda _, move=move: move(), ops, session.goto)
     endless = [f'comp ~ "*.pe_*" and dur > {limit}s' for limit in range(10, 15)]
-    yield "run to a breakpoint never hit", _median(run, endless)
+    yield "run to no stop", _median(run, endless)
     for rows in (40, 100):
         draw = partial(session.timeline, session.timelines.components[:rows].tolist())
         yield f"timeline of {rows} rows", _median(lambda span, d=draw: d(*span, COLUMNS), spans)

@@ -17,7 +17,7 @@ import numpy as np
 
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.messages import Region
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import OpRow, Touch, Touches
 from kernbench.replay.hazards import CONFLICTS, NEVER_WRITTEN, OUTSIDE, Floats, outside, timing
 from kernbench.replay.history import History
@@ -25,11 +25,11 @@ from kernbench.replay.job import Tell, untold
 from kernbench.replay.memory import Memories, Place
 from kernbench.replay.text import number_text
 from kernbench.sim_engine.accesses import Ints, read_elements, regions
-from kernbench.sim_engine.op_check import reference
+from kernbench.sim_engine.op_check import Reference, reference
 from kernbench.trace import Trace
 
 RowOf: TypeAlias = Callable[[int], OpRow]
-_CHECKED, _WORK = 256, 1 << 25  # links beside their oracle; products or elements of one of them
+_CHECKED, _WORK = 256, 1 << 24  # links beside their oracle; products or elements of one of them
 _SEEN = 1 << 22  # bytes between the first and the last of which the values are read
 _READS = 1000
 
@@ -126,8 +126,11 @@ class Blames:
 
         ``values``: with what they hold, for which all until ``op`` is executed.
         """
-        steps = self._history.executed(op) if values else 0
-        self._history.reach(steps, lambda done: tell(0.9 * done))
+        note = ""
+        try:
+            self._history.reach(self._history.executed(op) if values else 0, tell)
+        except KernbenchError as why:
+            values, note = False, f"without values: {why}"
         wanted, near = defaultdict[int, list[Ints]](list), dict[int, int]()
         todo: list[int] = []
 
@@ -139,14 +142,13 @@ class Blames:
                         heappush(todo, -writer)
                     wanted[writer].append(mine)
                     near[writer] = min(away, near.get(writer, away))
-            part = self._part(space, at, dtype, before, min(before + (away > 0), op), values)
-            return Part(*part, tuple(writer for writer, _ in writers))
+            user, found = min(before + (away > 0), op), tuple(writer for writer, _ in writers)
+            return self._part(space, at, dtype, before, user, values, found)
 
-        at = np.concatenate([np.arange(addr, addr + n) for _, addr, n in place.ranges])
-        whole = ask(place.ranges[0][0], np.unique(at), place.dtype, op, 0)
+        whole = ask(place.ranges[0][0], _addresses(place), place.dtype, op, 0)
         links = list[Link]()
         while todo and len(links) < most:  # an op after all that read it: what is wanted is known
-            tell(0.9 + 0.1 * len(links) / most)
+            tell(len(links) / most)
             link = -heappop(todo)
             record, away = self._trace.ops[link], near[link]
             reads, out = regions(record)
@@ -154,7 +156,7 @@ class Blames:
             bytes_at, size = np.unique(np.concatenate(wanted[link])), itemsize(out.dtype)
             elements = np.unique((bytes_at - out.addr) // size)
             mine = _bytes(out, elements)
-            wrote = Part(*self._part(out.space, mine, out.dtype, link, link, values))
+            wrote = self._part(out.space, mine, out.dtype, link, link, values)
             parts, followed = list[Part](), away < depth
             for r, mine in zip(reads, read_elements(record, elements), strict=True):
                 if followed:
@@ -165,14 +167,21 @@ class Blames:
             row = self._row(link)
             links.append(Link(row, away, wrote, tuple(parts), followed or not reads, notes))
         left = len(todo) + sum(not link.followed for link in links)
-        note = f"cut off: the inputs of {left:,} ops are not followed" if left else ""
+        note += f"cut off: the inputs of {left:,} ops are not followed" if left else ""
         bad = [link.op.op for link in links if link.notes]
         return Blame(op, whole, tuple(links), min(bad, default=None), note)
 
     def _part(
-        self, space: str, at: Ints, dtype: str, op: int, user: int, values: bool
-    ) -> tuple[str, str, int, int, int, str]:
-        """The fields of a Part: bytes of whole elements at op ``op``, named as op ``user`` does."""
+        self,
+        space: str,
+        at: Ints,
+        dtype: str,
+        op: int,
+        user: int,
+        values: bool,
+        writers: tuple[int, ...] = (),
+    ) -> Part:
+        """Bytes ``at`` of whole elements, as they are at op ``op``, named as op ``user`` does."""
         low, span, size = int(at[0]), int(at[-1] - at[0]) + 1, itemsize(dtype)
         name, text = self._memories.named(space, at, user), ""
         if values and span <= _SEEN:
@@ -183,23 +192,34 @@ class Blames:
             if len(ends):
                 text = " to ".join(dict.fromkeys(map(number_text, (ends.min(), ends.max()))))
             text += f" {len(known) - len(ends)} NaN" if len(ends) < len(known) else ""
-        return name, space, low, span, len(at) // size, text.strip()
+        return Part(name, space, low, span, len(at) // size, text.strip(), writers)
 
     def _wrong(self, op: int, out: Region, elements: Ints) -> tuple[str, ...]:
         """What the oracle says of these elements of the output of ``op``."""
-        record = self._trace.ops[op]
-        work = sum(prod(r.shape) for r in regions(record).reads) + prod(out.shape)
-        if max(work, prod(out.shape) * int(record.params.get("k", 1))) > _WORK:
+        record, grid, at = self._trace.ops[op], None, elements
+        work = sum(prod(r.shape) for r in regions(record).reads)
+        if record.op_kind == "gemm":
+            if len(out.shape) == 2 == max(len(r.shape) for r in regions(record).reads):
+                (rows, i), (columns, j) = (
+                    np.unique(x, return_inverse=True) for x in divmod(elements, out.shape[1])
+                )
+                grid, at = (rows, columns), i * len(columns) + j
+            work = prod(map(len, grid) if grid else out.shape) * int(record.params["k"])
+        if work > _WORK:
             return ()
         try:
-            expected = reference(record, self._history.at(op - 1))
+            expected = reference(record, self._history.at(op - 1), grid)
             actual = self._history.at(op).view(out.space, out.addr, out.shape, out.dtype)
         except KernbenchError as why:
             return (str(why),)
-        over = expected.over(actual).reshape(-1)[elements]
-        finite = np.isfinite(expected.value.astype(np.float64).reshape(-1)[elements])
-        lost = finite & ~np.isfinite(actual.astype(np.float64).reshape(-1)[elements])
-        counts = (over, "differ by more than rounding"), (lost & ~over, "overflow")
+        value, low, high = (
+            x.astype(np.float64).reshape(-1)[at]
+            for x in (expected.value, expected.low, expected.high)
+        )
+        own = actual.reshape(-1)[elements].astype(np.float64)
+        over = Reference(value, low, high).over(own)
+        lost = np.isfinite(value) & ~np.isfinite(own) & ~over
+        counts = (over, "differ by more than rounding"), (lost, "overflow")
         return tuple(f"{int(x.sum()):,} of {len(x):,} {what}" for x, what in counts if x.any())
 
     @cached_property
@@ -232,30 +252,38 @@ class Blames:
 
     def writers(self, place: Place, op: int) -> Touches:
         """The last writes into a place by op ``op``."""
-        rows, note = list[Touch](), ""
-        for space, addr, nbytes in place.ranges:
-            for writer, at in self._history.writers(space, np.arange(addr, addr + nbytes), op):
-                if writer < 0:
-                    note = f"{len(at):,} bytes from {space} {int(at[0]):#x} on were never written"
-                else:
-                    rows.append(Touch("write", space, int(at[0]), len(at), self._row(writer)))
-        return Touches(tuple(sorted(rows, key=lambda t: t.op.op)), note)
+        rows, note, space = list[Touch](), "", place.ranges[0][0]
+        for writer, at in self._history.writers(space, _addresses(place), op)[::-1]:
+            if writer < 0:
+                note = f"{len(at):,} bytes from {space} {int(at[0]):#x} on were never written"
+            else:
+                rows.append(Touch("write", space, int(at[0]), len(at), self._row(writer)))
+        return Touches(tuple(rows), note)
 
     def readers(self, place: Place, op: int) -> Touches:
         """The reads after op ``op`` of what a place holds then, until it is overwritten."""
-        touched, rows, note = self._history.touched, list[Touch](), ""
-        for space, addr, nbytes in place.ranges:
-            held = np.ones(nbytes, np.bool_)
-            mine = self._history.accesses.at(space, addr, nbytes)
-            mine = mine[np.searchsorted(touched.row[mine], op, side="right") :]
-            for when, mode, _, start, size in np.stack(touched.take(mine)[:5], 1).tolist():
-                part = held[max(start - addr, 0) : start + size - addr]
-                if part.any() and not mode:
-                    rows.append(Touch("read", space, start, size, self._row(when)))
-                part[:] &= not mode
-                if not held.any() or len(rows) == _READS:
-                    break
-        return Touches(tuple(sorted(rows, key=lambda t: t.op.op)), note)
+        touched, space, at = self._history.touched, place.ranges[0][0], _addresses(place)
+        mine = self._history.accesses.at(space, int(at[0]), int(at[-1] - at[0]) + 1)
+        near = touched.take(mine[np.searchsorted(touched.row[mine], op, side="right") :])
+        lows, highs = np.searchsorted(at, (near.addr, near.addr + near.nbytes))
+        held, rows = np.ones(len(at), np.bool_), list[Touch]()
+        for i in np.flatnonzero(lows < highs).tolist():
+            part = held[lows[i] : highs[i]]
+            if near.mode[i]:
+                part[:] = False
+            elif part.any():
+                bytes_of = int(near.addr[i]), int(near.nbytes[i])
+                rows.append(Touch("read", space, *bytes_of, self._row(int(near.row[i]))))
+            if len(rows) == _READS or not held.any():
+                break
+        return Touches(tuple(rows))
+
+
+def _addresses(place: Place) -> Ints:
+    """Of all bytes of a place, ascending; UsageError if they are too many."""
+    if sum(nbytes for *_, nbytes in place.ranges) > _SEEN:
+        raise UsageError(f"{place.text} is of more than {_SEEN:,} bytes; ask for a part of it")
+    return np.unique(np.concatenate([np.arange(a, a + nbytes) for _, a, nbytes in place.ranges]))
 
 
 def _bytes(r: Region, elements: Ints) -> Ints:

@@ -22,7 +22,6 @@ from kernbench.replay.expr import parse_time as parse_time
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.session import ReplaySession
-from kernbench.replay.stops import StopList
 from kernbench.replay.text import as_text
 from kernbench.replay.tiles import Tiles, TileWindow
 from kernbench.replay.timeline import Timeline
@@ -32,14 +31,15 @@ from kernbench.trace.export import EXPORTERS, export
 
 
 @dataclass(frozen=True, slots=True)
-class CommandHelp:
-    """(usage, help) of every command."""
+class Listing:
+    """Some things and what is to be said of each; ``none`` stands for no thing."""
 
     rows: tuple[tuple[str, str], ...]
+    none: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        return [f"{usage:<26} {text}" for usage, text in self.rows]
+        return [f"{name:<26} {text}" for name, text in self.rows] or [self.none]
 
 
 Answer: TypeAlias = Any  # a frozen dataclass with ``lines`` of text
@@ -60,17 +60,6 @@ class Command:
     run: Callable[..., Answer]
     example: str = ""
     pages: Callable[..., Iterator[OpList]] | None = None  # all of it, for a pipe
-
-
-@dataclass(frozen=True, slots=True)
-class Asserted:
-    """What was asserted, and is so."""
-
-    text: str
-
-    def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        return [f"ok: {self.text}"]
 
 
 _PAGE = 1000  # ops
@@ -160,9 +149,6 @@ def _ops(
     return OpList(session.cursor, len(session), tuple(rows), note)
 
 
-_NONE = (("no mark is set", ""),)
-
-
 def _pages(session: ReplaySession, where: str = "", limit: int | None = None) -> Iterator[OpList]:
     """All ops, or those that fit; found as they are asked for."""
     ops: Any = session.matching(where) if where else range(len(session))
@@ -172,20 +158,23 @@ def _pages(session: ReplaySession, where: str = "", limit: int | None = None) ->
         yield OpList(-1, len(session), rows, f"{len(ops):,} fit")
 
 
-def _marks(session: ReplaySession) -> CommandHelp:
-    return CommandHelp(tuple((name, f"op {op:,}") for name, op in session.marks.items()) or _NONE)
+def _marks(session: ReplaySession) -> Listing:
+    rows = ((name, f"op {op:,}") for name, op in session.marks.items())
+    return Listing(tuple(rows), "no mark is set")
 
 
-def _delete(session: ReplaySession, number: int) -> StopList:
-    session.stops.delete(number)
-    return session.stops.list()
+def _breaks(session: ReplaySession, delete: int | None = None) -> Listing:
+    if delete is not None:
+        session.stops.delete(delete)
+    rows = ((f"stop {s.number}", f"{s.kind} {s.what}, at {s.ops:,} ops") for s in session.stops.all)
+    return Listing(tuple(rows), "no stop is set")
 
 
 def _continue(session: ReplaySession, back: str = "") -> Stopped:
     return session.run(not back)
 
 
-def _assert(session: ReplaySession, text: str) -> Asserted:
+def _assert(session: ReplaySession, text: str) -> Listing:
     """Raises KernbenchError that says what is so instead."""
     how, _, rest = text.partition(" ")
     said = re.fullmatch(rf"({_QUOTED}) in (\S.*)", text)
@@ -206,7 +195,7 @@ def _assert(session: ReplaySession, text: str) -> Asserted:
         why = session.details().lines(0)[0]
     if not so:
         raise KernbenchError(f"assert {text}: {why}")
-    return Asserted(text)
+    return Listing((("ok", text),))
 
 
 def _memory(session: ReplaySession, name: str | None = None) -> Memory | TensorView:
@@ -234,14 +223,14 @@ def _cut(session: ReplaySession, out: str, **part: Any) -> Cut:
     return cut(session.trace.path, out, *times, part.get("components", "*"))
 
 
-def help_of(name: str | None = None) -> CommandHelp:
+def help_of(name: str | None = None) -> Listing:
     """All commands, or one with an example and the fields of its expression."""
     shown = COMMANDS if name is None else (_named(name),)
     rows = [(f"{c.name} {c.args}".strip(), c.help) for c in shown]
     if name is not None:
         rows += [("for example", text) for text in shown[0].example.splitlines()]
         rows += [("fields of EXPR", " ".join(FIELDS))] * ("EXPR" in shown[0].args)
-    return CommandHelp(tuple(rows))
+    return Listing(tuple(rows))
 
 
 _FIND = 'find comp ~ "*.pe_gemm" and dur >= 3.2us'
@@ -280,8 +269,8 @@ COMMANDS: tuple[Command, ...] = (
         "watch c[3,17] w\nwatch hbm 0x4000:64",
     ),
     Command("catch", "hazards|checks", "stop at hazards, or at wrong results", ReplaySession.catch),
-    Command("breaks", "", "all stops", lambda session: session.stops.list()),
-    Command("delete", "STOP", "forget a stop", _delete),
+    Command("breaks", "", "all stops", _breaks),
+    Command("delete", "STOP", "forget a stop", _breaks),
     Command("continue", "[back]", "run to the next or previous stop", _continue),
     Command(
         "assert",
@@ -293,7 +282,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "ops",
-        "[COUNT] [where EXPR] [limit N]",
+        "[COUNT] [where EXPR] [limit COUNT]",
         "the op log around the cursor; with a limit from the first",
         _ops,
         "ops 40 where kind=gemm and dur > 1us",

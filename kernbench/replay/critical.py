@@ -7,7 +7,7 @@ than that alone asks for it came. The path goes back by the edges of no gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -166,9 +166,7 @@ class Critical:
         some = np.flatnonzero(slot)
         yield from self._in_turn(some, (slot[some],), _OPERAND)  # send, recv, send … of a ring slot
         yield from self._waited()
-        served = np.ones(len(row), bool)
-        served[of] = False  # a composite ends with its tiles
-        served = np.flatnonzero(served)
+        served = np.flatnonzero(np.bincount(of, minlength=len(row)) == 0)  # others end with tiles
         yield start[served], served, np.zeros(len(served)), self._class[served]
         mine = np.flatnonzero(own >= 0)
         mine = mine[last[own[mine]] >= 0]
@@ -195,17 +193,18 @@ class Critical:
         turn = np.lexsort((calls.launch, calls.pe))
         same = np.diff(calls.launch[turn]) == 0
         same &= np.diff(calls.pe[turn].astype(np.int64)) == 0
-        issuer = np.full(len(turn), -1)
-        numbers = np.array([x.launch for x in trace.launches], np.int64)
-        issuer[kernel] = match(numbers, calls.launch[kernel])
-        issuer[issuer >= 0] += first[1]
         same &= kernel[turn[1:]]
+        numbers = np.array([x.launch for x in trace.launches], np.int64)
+        issuer = np.where(kernel, match(numbers, calls.launch), -1)
+        issuer[issuer >= 0] += first[1]
         issuer[turn[1:][same]] = first[2] + turn[:-1][same]
         free = issuer < 0  # of the host, or of a launch that never ended
         issuer[free] = self._host_before(calls.t_issue[free])
         ends = np.flatnonzero(np.append(~same, True)[: len(turn)])
         last = np.empty(len(turn), np.int64)
-        last[turn] = np.where(kernel, turn[ends][np.searchsorted(ends, np.arange(len(turn)))], -1)
+        last[turn] = np.where(
+            kernel[turn], turn[ends][np.searchsorted(ends, np.arange(len(turn)))], -1
+        )
         cycles = spec_number(trace.spec, "pe.cpu.issue_cycles")
         issue_ns = cycles / (spec_number(trace.spec, "pe.clock_ghz") or 1.0)
         late = calls.t_issue > self._times[issuer] + _EPS if len(turn) else kernel
@@ -250,16 +249,15 @@ class Critical:
         parent[kinds[1] & (found >= 0)] = whole[found[kinds[1] & (found >= 0)]]
         tile, slot = np.full(len(ops.cmd), -1), np.zeros(len(ops.cmd), np.int64)
         ends = {"ipcq_copy": "dst_addr", "ipcq_recv": "src_addr"}
+        index = [f"tile_index.{axis}" for axis in range(3)]
         for block in trace.param_blocks():
-            name, leaves = block.schema.name, enumerate(block.schema.leaves)
-            field = {
-                path: block.values[f"f{i}"].astype("i8") for i, (path, x) in leaves if x == "i"
-            }
-            if name.startswith("TileToken/") and "tile_index.2" in field:
-                m, n, k = (field[f"tile_index.{axis}"] for axis in range(3))
+            leaves, end = enumerate(block.schema.leaves), ends.get(block.schema.name)
+            field = {path: block.values[f"f{i}"] for i, (path, letter) in leaves if letter == "i"}
+            if end in field:
+                slot[block.rows] = field[end]
+            elif {*index} <= field.keys():
+                m, n, k = (field[path].astype(np.int64) for path in index)
                 tile[block.rows] = (m << 40) + (n << 20) + k
-            elif ends.get(name) in field:
-                slot[block.rows] = field[ends[name]]
         rows = np.flatnonzero(tile >= 0)
         return parent, rows, tile[rows], slot
 
@@ -368,9 +366,7 @@ class Critical:
         total = np.bincount(step, ns)
         first = np.unique(step, return_index=True)[1]
         last = len(step) - 1 - np.unique(step[::-1], return_index=True)[1]
-        texts = [
-            f"{trace.strings[n >> 32]}:{n & 0xFFFFFFFF}" if n >= 0 else "" for n in used.tolist()
-        ]
+        texts = [f"{trace.strings[n >> 32]}:{n & NO_CMD}" * (n >= 0) for n in used.tolist()]
         nodes, op = [*trace.node_ids, ""], np.append(trace.position, -1)[op]
         steps = []
         for n in np.sort(np.argsort(-total, kind="stable")[:count]).tolist():
@@ -378,15 +374,15 @@ class Critical:
             where = int(op[i]), nodes[node[i]], texts[site[i]]
             span = float(at[i]), float(at[last[n] + 1]), float(total[n]), int(times[i])
             steps.append(Step(*span, WHATS[what[i]], *where))
-        by_what, by_line = np.bincount(what, ns, len(WHATS)), np.bincount(site, ns)
-        totals = {
-            WHATS[i]: float(by_what[i]) for i in np.argsort(-by_what, kind="stable") if by_what[i]
-        }
-        lines = {
-            texts[i]: float(by_line[i]) for i in np.argsort(-by_line, kind="stable") if texts[i]
-        }
+        totals = _largest(WHATS, np.bincount(what, ns, len(WHATS)))
+        lines = _largest(texts, np.bincount(site, ns))
         more = len(total) - len(steps)
         return CriticalPath(self.t0, self.t1, totals, lines, tuple(steps), more, at, what, op)
+
+
+def _largest(names: Sequence[str], ns: npt.NDArray[Any]) -> dict[str, float]:
+    order = np.argsort(-ns, kind="stable").tolist()
+    return {names[i]: float(ns[i]) for i in order if ns[i] and names[i]}
 
 
 def _steps(keys: Ints) -> tuple[Ints, Ints]:

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from kernbench.errors import UsageError
+from kernbench.replay.job import Tell, untold
 from kernbench.replay.routes import spec_number
 from kernbench.replay.text import table, time_text
 from kernbench.replay.timeline import CLASSES, Floats, Timelines
@@ -115,14 +116,15 @@ class Loads:
 
     def __init__(self, trace: Trace, timelines: Timelines) -> None:
         self._trace, self._timelines = trace, timelines
+        self._links: tuple[Array, _Sums, _Sums] | None = None
 
-    @cached_property
-    def _links(self) -> tuple[Array, _Sums, _Sums]:
+    def _index(self, tell: Tell) -> tuple[Array, _Sums, _Sums]:
         """Rows of the edges that carried something; their bytes a ns, and who waits for them."""
         trace, hops, log = self._trace, hop_columns(self._trace), self._trace.transfers
         speed = np.append(trace.edges.bandwidth_gbs, 0.0)[hops.edge]
         if not (sound := (speed > 0) & np.isfinite(speed)).all():
             hops, speed = Hops(*(column[sound] for column in hops)), speed[sound]
+        tell(0.3)
         edge, row = hops.edge, hops.transfer
         nbytes, bursts = log.nbytes[row].astype(np.float64), log.bursts[row]
         usual = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
@@ -139,6 +141,7 @@ class Loads:
             np.concatenate([speed, speed[many], rest]),
             trace.end_ns,
         )
+        tell(0.8)
         # a header comes to a link when it has passed the one before; a memory's first link has
         # none, as what it sends waits for the memory
         wire = trace.edges.distance_mm[hops.edge] * spec_number(trace.spec, "system.ns_per_mm")
@@ -155,8 +158,9 @@ class Loads:
         waiting = _Sums(group, since, until, np.ones(len(group), np.int64), self._trace.end_ns)
         return np.flatnonzero(np.bincount(edge)), carried, waiting
 
-    def links(self, t0: float, t1: float) -> LinkLoad:
+    def links(self, t0: float, t1: float, tell: Tell = untold) -> LinkLoad:
         """The load of every link over [t0, t1) ns."""
+        self._links = self._links or self._index(tell)
         used, carried, waiting = self._links
         edges, ids = self._trace.edges, self._trace.node_ids
         nbytes = carried.integral(carried.level, used, t0, t1)
@@ -177,10 +181,10 @@ class Loads:
         group, rates = ops.component[own].astype(np.int64), np.ones(len(own), np.int64)
         return _Sums(group, ops.t_start[own], ops.t_end[own], rates, self._trace.end_ns)
 
-    def busiest(self, t0: float, t1: float, count: int) -> Busiest:
+    def busiest(self, t0: float, t1: float, count: int, tell: Tell = untold) -> Busiest:
         """The ``count`` components and links that are busy for most of [t0, t1) ns."""
         served, ids = self._served, self._trace.node_ids
         share = served.integral(served.level > 0, np.arange(len(ids)), t0, t1) / (t1 - t0)
         top = np.argsort(-share, kind="stable")[: min(count, np.count_nonzero(share > 0))]
         rows = tuple((float(share[i]), ids[i]) for i in top.tolist())
-        return Busiest(t0, t1, rows, self.links(t0, t1).links[:count])
+        return Busiest(t0, t1, rows, self.links(t0, t1, tell).links[:count])

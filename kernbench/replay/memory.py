@@ -113,27 +113,23 @@ class Memories:
         self._last: tuple[str, int, Array, Mask] | None = None
 
     @cached_property
-    def _keys(self) -> tuple[list[str], Ints, Ints]:
-        """Names in the order of their making; rows by name, and where those of each begin."""
+    def _keys(self) -> tuple[dict[str, int], Ints, Ints]:
+        """Names, numbered as they were made; rows by name, and where those of each begin."""
         log, strings = self._trace.alloc_columns, self._trace.strings
         whose = np.where(log.va > 0, 0, log.owner.astype(np.int64) + 1)
         keys = log.tensor.astype(np.int64) << 32 | whose
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        turn = np.argsort(np.argsort(first))[which.reshape(-1)]
-        made = np.sort(first)
+        turn, made = np.argsort(np.argsort(first))[which.reshape(-1)], np.sort(first)
         pairs = zip(log.tensor[made].tolist(), whose[made].tolist(), strict=True)
-        names = [strings[t] + (f"@{strings[o - 1]}" if o else "") for t, o in pairs]
-        starts = np.searchsorted(np.sort(turn), np.arange(len(names) + 1))
-        return names, np.argsort(turn, kind="stable"), starts
-
-    @property
-    def names(self) -> list[str]:
-        """What can be asked for; a scratch handle is h0.3@sip0.cube0.pe0.pe_cpu."""
-        return self._keys[0]
+        names = (strings[t] + (f"@{strings[o - 1]}" if o else "") for t, o in pairs)
+        order = np.argsort(turn, kind="stable")
+        starts = np.searchsorted(turn[order], np.arange(len(made) + 1))
+        return {name: i for i, name in enumerate(names)}, order, starts
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.names)}
+    def names(self) -> list[str]:
+        """What can be asked for; a scratch handle is h0.3@sip0.cube0.pe0.pe_cpu."""
+        return list(self._keys[0])
 
     def _shards(self, rows: Sequence[int]) -> list[Shard]:
         """Rows of ``trace.allocs``; axes that were not kept are folded into the last that was."""
@@ -148,13 +144,13 @@ class Memories:
 
     def _copies(self, name: str) -> list[Shard]:
         """Every shard of ``name``, or with @NODE those of one owner; UsageError lists the names."""
-        names, order, starts = self._keys
+        numbers, order, starts = self._keys
         wanted, _, owner = name.partition("@")
-        if (n := self._numbers.get(name, self._numbers.get(wanted))) is not None:
+        if (n := numbers.get(name, numbers.get(wanted))) is not None:
             shards = self._shards(order[starts[n] : starts[n + 1]].tolist())
-            if mine := [s for s in shards if name in self._numbers or s.owner == owner]:
+            if mine := [s for s in shards if name in numbers or s.owner == owner]:
                 return mine
-        alike = [x for x in names if ("@" in x) == ("@" in name)] or names
+        alike = [x for x in numbers if ("@" in x) == ("@" in name)] or self.names
         near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
         raise UsageError(f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}")
 
@@ -165,8 +161,9 @@ class Memories:
         """
         spaces = self._history.allocs.spaces
         if (match := _BYTES.fullmatch(text.strip())) is not None:
-            space, addr, nbytes = match[1], int(match[2], 0), int(match[3] or 1)
-            if space not in spaces or not nbytes:
+            space, nbytes = match[1], int(match[3] or 1)
+            addr = int(match[2], 16 if match[2][:2].lower() == "0x" else 10)
+            if space not in spaces or not 0 < nbytes <= 1 << 40 or addr >= 1 << 60:
                 known = ", ".join(spaces) or "none"
                 raise UsageError(f"{text!r}: give SPACE ADDR:BYTES; this trace's spaces: {known}")
             return Place(text, "", "u8", ((0, nbytes),), ((space, addr, nbytes),))
@@ -292,6 +289,12 @@ class Memories:
         allocs = (int(self._alloc_at(access.space, access.addr, op)) for access in ordered)
         found = [alloc for alloc in allocs if alloc >= 0][:1]
         return next(map(_key, self._shards(found)), None)
+
+    def touches(self, op: int) -> str | None:
+        """The bytes that an op writes, else reads, as ``place`` takes them; None for none."""
+        for _, space, addr, nbytes in sorted(self._touched(op), key=lambda a: a.mode != "w"):
+            return f"{space} {addr:#x}:{nbytes}"
+        return None
 
     def _touched(self, op: int) -> list[Access]:
         """What an op touches; a tile's bytes are in its params."""

@@ -16,6 +16,7 @@ import numpy as np
 from kernbench.common.peaks import peaks
 from kernbench.errors import TraceFormatError
 from kernbench.replay.answers import OpRow
+from kernbench.replay.job import Tell
 from kernbench.replay.routes import spec_number
 from kernbench.replay.timeline import CLASSES, Timelines
 from kernbench.sim_engine.accesses import AccessColumns
@@ -62,7 +63,7 @@ class Roofline:
         ]
         more = len(self.pes) - _SHOWN
         lines += [f"({more:,} closer to their roof)"] if more > 0 else []
-        return lines + self._plot(min(width - 12, 60))
+        return lines + self._plot(min(max(width - 12, 8), 60))
 
     def _plot(self, columns: int) -> list[str]:
         """The roof over the intensity, both on log scales; * is a PE, T their mean."""
@@ -113,7 +114,9 @@ class Work:
     the ns that it would take alone at the machine's peak rates (a composite: its slowest engine).
     """
 
-    def __init__(self, trace: Trace, touched: AccessColumns, timelines: Timelines) -> None:
+    def __init__(
+        self, trace: Trace, touched: AccessColumns, timelines: Timelines, tell: Tell
+    ) -> None:
         ops, self._trace, n = trace.op_columns, trace, len(trace.order)
         self.gemm, self.elements, tile = np.zeros(n), np.zeros(n), np.zeros(n, bool)
         for block in trace.param_blocks():
@@ -124,28 +127,25 @@ class Work:
             }
             tile[block.rows] = block.schema.name.startswith("TileToken/")
             self.gemm[block.rows], self.elements[block.rows] = _work(block.schema, sizes)
+            tell(0.8 * float(block.rows[-1] + 1) / n if len(block.rows) else 0.0)
         self.peaks = peaks(partial(spec_number, trace.spec))
         hbm = np.isin(touched.space, [i for i, x in enumerate(touched.spaces) if x == "hbm"])
         nbytes = np.bincount(trace.order[touched.row[hbm]], touched.nbytes[hbm], n)
-        name = np.array([*CLASSES.values()])[timelines.codes(np.arange(n))]
-        nbytes = np.where(tile & ((name == "dma read") | (name == "dma write")), ops.nbytes, nbytes)
+        letter = np.array([*CLASSES])[timelines.codes(np.arange(n))]
+        nbytes = np.where(tile & np.isin(letter, ("R", "W")), ops.nbytes, nbytes)
         # what is counted once: a composite computes, its tiles move
         self.moved = np.where(tile | (ops.kind == KIND_RANK["memory"]), nbytes, 0.0)
-        rates, pushed = (
-            self.peaks,
-            [i for i, x in enumerate(trace.strings) if x.startswith("ipcq_")],
-        )
+        pushed = [i for i, text in enumerate(trace.strings) if text.startswith("ipcq_")]
         copied = np.isin(ops.name, pushed)  # from TCM to TCM; what it reads of HBM it reads before
-        own = (trace.nodes.pe[ops.component] >= 0) & ~copied
-        tcm = {"fetch": rates.tcm_read, "store": rates.tcm_write}
+        own, rates = (trace.nodes.pe[ops.component] >= 0) & ~copied, self.peaks
         parts = [
-            (copied * ops.nbytes, rates.tcm_write),
             (self.gemm, rates.gemm),
             (self.elements, rates.math),
             (nbytes * own, rates.hbm),
+            (nbytes * ~(own | copied), spec_number(trace.spec, "system.pcie_bw_gbs")),
+            (ops.nbytes * (letter == "F"), rates.tcm_read),
+            (ops.nbytes * (copied | (letter == "S")), rates.tcm_write),
         ]
-        parts.append((nbytes * ~(own | copied), spec_number(trace.spec, "system.pcie_bw_gbs")))
-        parts += [(np.where(name == what, ops.nbytes, 0), rate) for what, rate in tcm.items()]
         self.ideal = np.max([amount / (rate or np.inf) for amount, rate in parts], axis=0)
         self.flops = np.where(tile, 0.0, self.gemm + self.elements)
 
@@ -177,10 +177,8 @@ class Work:
 
 def _work(schema: Schema, sizes: dict[str, Any]) -> tuple[Any, Any]:
     """FLOPs of the array and elements of MATH, of ops of one schema."""
-    boxes, listed = (
-        defaultdict[str, Any](lambda: 1.0),
-        [path.split(".")[0] for path, _ in schema.leaves],
-    )
+    listed = [path.split(".")[0] for path, _ in schema.leaves]
+    boxes = defaultdict[str, Any](lambda: 1.0)
     for path, size in sizes.items():
         boxes[path.rpartition(".")[0]] = boxes[path.rpartition(".")[0]] * size
     if schema.name == "TileToken/GEMM":

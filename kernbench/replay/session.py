@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -51,6 +50,7 @@ class ReplaySession(Cursor):
         self._matched: tuple[str, Ints] | None = None
         self._loads = Loads(trace, self.timelines)
         self._graph: Critical | None = None
+        self._work: Work | None = None
 
     # -- stops and search --
 
@@ -241,9 +241,12 @@ class ReplaySession(Cursor):
     def hazards(self, tell: Tell = untold) -> Touches:
         """What any op does to bytes that it should not, some 10,000 of a kind; executes them."""
         versions, note = self.versions, ""
-        found = find_hazards(self.trace, versions.touched, versions.allocs, tell)
+        columns = versions.touched, versions.allocs
+        found = find_hazards(self.trace, *columns, lambda done: tell(done / 2))
         try:
-            found += snapshot_hazards(self.trace, versions.findings(tell))
+            found += snapshot_hazards(
+                self.trace, versions.findings(lambda done: tell((1 + done) / 2))
+            )
         except KernbenchError as why:
             note = f"Phase 1 was not compared with Phase 2: {why}"
         rows = []
@@ -291,26 +294,29 @@ class ReplaySession(Cursor):
         """How much later an op could end without moving the end of the launches, ns."""
         return float(self._critical(tell).slack[self.trace.order[self.at(op)]])
 
-    def link_load(self, t0: float | None = None, t1: float | None = None) -> LinkLoad:
+    def link_load(
+        self, t0: float | None = None, t1: float | None = None, tell: Tell = untold
+    ) -> LinkLoad:
         """Bytes, busy share and queue of every link from t0 to t1 ns, or while launches ran."""
-        return self._loads.links(*window(self.launch_window(), t0, t1))
+        return self._loads.links(*window(self.launch_window(), t0, t1), tell)
 
-    def busiest(self, count: int = 10) -> Busiest:
+    def busiest(self, count: int = 10, tell: Tell = untold) -> Busiest:
         """The components and links that are busy for most of the launches' time."""
-        return self._loads.busiest(*self.launch_window(), count)
+        return self._loads.busiest(*self.launch_window(), count, tell)
 
-    @cached_property
-    def _work(self) -> Work:
-        return Work(self.trace, self.versions.touched, self.timelines)
+    def _works(self, tell: Tell) -> Work:
+        if self._work is None:
+            self._work = Work(self.trace, self.versions.touched, self.timelines, tell)
+        return self._work
 
-    def roofline(self) -> Roofline:
+    def roofline(self, tell: Tell = untold) -> Roofline:
         """FLOPs and HBM bytes of the launches' time against the machine's peaks, by PE."""
-        return self._work.roofline(*self.launch_window())
+        return self._works(tell).roofline(*self.launch_window())
 
     def bound(self, op: int | None = None, tell: Tell = untold) -> Bound:
         """The ideal time of an op beside its real one, and its slack."""
         row = self.row(at := self.at(op))
-        ideal = float(self._work.ideal[self.trace.order[at]])
+        ideal = float(self._works(tell).ideal[self.trace.order[at]])
         return Bound(row, row.t_end - row.t_start, ideal, self.slack(at, tell))
 
     def launch_window(self) -> tuple[float, float]:
@@ -327,6 +333,7 @@ class ReplaySession(Cursor):
         run = str(head.get("bench", "?")), dict(head.get("arguments", {})), len(self), by_name
         error = str((trace.end or {}).get("error") or "")
         state = trace.end_ns, trace.complete, len(trace.damaged), error
-        tensors = tuple(dict.fromkeys(s.tensor for s in trace.allocs if s.va))
+        named = trace.alloc_columns.tensor[trace.alloc_columns.va > 0].tolist()
+        tensors = tuple(trace.strings[n] for n in dict.fromkeys(named))
         verified = None if report is None else bool(report.get("ok"))
         return Info(*run, *state, len(trace.node_ids), len(trace.launches), tensors, verified)

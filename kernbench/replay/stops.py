@@ -10,7 +10,6 @@ import numpy as np
 
 from kernbench.errors import UsageError
 from kernbench.replay.history import History
-from kernbench.replay.text import table
 from kernbench.sim_engine.accesses import Ints
 
 Range: TypeAlias = tuple[str, int, int]  # space, addr, nbytes
@@ -28,17 +27,6 @@ class Stop:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         return [f"stop {self.number}: {self.kind} {self.what}, at {self.ops:,} ops"]
-
-
-@dataclass(frozen=True, slots=True)
-class StopList:
-    """All stops, and at how many ops each is."""
-
-    rows: tuple[Stop, ...]
-
-    def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        return table(self.rows, "number kind ops what") if self.rows else ["no stop is set"]
 
 
 class Stops:
@@ -73,14 +61,17 @@ class Stops:
             known = ", ".join(map(str, self._stops)) or "none"
             raise UsageError(f"no stop {number}; there is: {known}")
 
-    def list(self) -> StopList:
-        """All of them."""
-        return StopList(tuple(stop for stop, _ in self._stops.values()))
+    @property
+    def all(self) -> tuple[Stop, ...]:
+        """By number."""
+        return tuple(stop for stop, _ in self._stops.values())
 
-    def next(self, op: int, forward: bool) -> tuple[int | None, tuple[Stop, ...]]:
-        """The nearest op after (or before) ``op`` where a stop is, and which are; None if none."""
+    def next(
+        self, op: int, forward: bool, number: int | None = None
+    ) -> tuple[int | None, tuple[Stop, ...]]:
+        """The nearest op after (or before) ``op`` of any stop, or of one, and which are there."""
         found: dict[int, list[Stop]] = {}
-        for stop, ops in self._stops.values():
+        for stop, ops in (s for n, s in self._stops.items() if number in (None, n)):
             at = np.searchsorted(ops, op, "right") if forward else np.searchsorted(ops, op) - 1
             if 0 <= at < len(ops):
                 found.setdefault(int(ops[at]), []).append(stop)

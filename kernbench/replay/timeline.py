@@ -4,20 +4,24 @@ the busy time until every change of its level is kept; between two of them it is
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kernbench.replay.groups import Groups
+from kernbench.replay.job import Tell, untold
 from kernbench.replay.text import time_text
 from kernbench.replay.tiles import STAGE_LETTERS
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 
 Floats = npt.NDArray[np.float64]
+Row: TypeAlias = tuple[tuple[int, ...], int | None]  # components, and the one lane meant, or None
 
 # class letter -> what it stands for; in the order that ties are settled
 CLASSES = {
@@ -32,8 +36,11 @@ CLASSES = {
     "?": "other",
 }
 _LETTERS = "".join(CLASSES)
+_CODES = np.frombuffer(_LETTERS.encode(), np.uint8)
 _STEP, _STEPS = 64, (32, 16, 8, 4, 2, 1)
 _BLOCK = 512  # ops that share one note of the latest end among them
+_BENDS = 1 << 14  # of the busy time of a class that a row of several components keeps, at most
+_FEW = 1 << 14  # ops of a window; below it such a row is drawn from the ops themselves
 
 
 def op_class(name: str, kind: int) -> str:
@@ -47,8 +54,9 @@ def op_class(name: str, kind: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One component, or one lane of it: per cell busy fraction (of several lanes it may exceed 1)
-    and class; a cell of ops that take no time has a class and no busy fraction.
+    """One component, one lane of it, or several components: per cell busy fraction (of several
+    lanes it may exceed 1) and class, composites last; a cell of ops that take no time has a class
+    and no busy fraction.
     """
 
     node: str
@@ -108,17 +116,22 @@ class _Tracks(NamedTuple):
 
 
 class Timelines:
-    """Draws a trace, row by row; of a component it indexes the ops when it is first drawn."""
+    """Draws a trace, row by row; of a row it indexes the ops when it is first drawn."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._tracks: dict[tuple[int, int | None], _Tracks] = {}
+        self._tracks: dict[Row, _Tracks | None] = {}
         self._slots: dict[int, list[int]] = {}
+
+    @cached_property
+    def _counts(self) -> Array:
+        """How many ops each node served."""
+        return np.bincount(self._trace.op_columns.component, minlength=len(self._trace.node_ids))
 
     @cached_property
     def components(self) -> Array:
         """The node indices that served an op, ascending."""
-        return np.flatnonzero(np.bincount(self._trace.op_columns.component))
+        return np.flatnonzero(self._counts)
 
     @cached_property
     def _by_component(self) -> Groups:
@@ -183,33 +196,80 @@ class Timelines:
 
         The cursor is at ``time``.
         """
-        edges = np.linspace(t0, t1, columns + 1)
-        width, cell = max((t1 - t0) / columns, 1e-12), None
+        cell = None
         if time is not None and t0 <= time < t1:
-            cell = min(int((time - t0) / width), columns - 1)
-        rows = [(c, slot) for c in components for slot in (self.slots_of(c) if lanes else [None])]
-        return Timeline(t0, t1, columns, cell, tuple(self._row(*row, edges, width) for row in rows))
+            cell = min(int((time - t0) / max((t1 - t0) / columns, 1e-12)), columns - 1)
+        slots = [(c, slot) for c in components for slot in (self.slots_of(c) if lanes else [None])]
+        rows = self.draw_rows([((c,), slot) for c, slot in slots], t0, t1, columns)
+        return Timeline(t0, t1, columns, cell, rows)
 
-    def _row(self, component: int, lane: int | None, edges: Floats, width: float) -> TimelineRow:
-        tracks = self._tracks.get((component, lane))
+    def draw_rows(
+        self, rows: Sequence[Row], t0: float, t1: float, columns: int
+    ) -> tuple[TimelineRow, ...]:
+        """``columns`` cells of [t0, t1) for each of ``rows``."""
+        edges, near = np.linspace(t0, t1, columns + 1), self._near(t0, t1)
+        return tuple(self._row(row, edges, near) for row in rows)
+
+    def missing(self, rows: Sequence[Row], t0: float, t1: float) -> tuple[tuple[Row, ...], int]:
+        """The rows that [t0, t1) cannot be drawn of at once, and how many ops must be indexed."""
+        few = self._near(t0, t1) is not None
+        found = [row for row in rows if row not in self._tracks and not (few and len(row[0]) > 1)]
+        ops = sum(int(self._counts[list(row[0])].sum()) for row in found)
+        sort = bool(found) and "_by_component" not in self.__dict__
+        return tuple(found), ops + sort * len(self._trace.order)
+
+    def prime(self, rows: Sequence[Row], tell: Tell = untold) -> None:
+        """Index what is to be drawn."""
+        for i, row in enumerate(rows):
+            tell(i / len(rows))
+            if row not in self._tracks:
+                (components, lane), parts = row, [self.ops_of(c) for c in row[0]]
+                ops = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+                served = self._trace.order[ops]
+                if lane is not None:
+                    served = served[self._trace.op_columns.slot[served] == lane]
+                self._tracks[row] = self._index(served, len(components) > 1)
+
+    def _near(self, t0: float, t1: float) -> tuple[Array, Array] | None:
+        """The rows of the ops of [t0, t1) ns and their components, if they are few."""
+        columns, order = self._trace.op_columns, self._trace.order
+        low, high = (bisect_left(order, t, key=columns.t_start.__getitem__) for t in (t0, t1))
+        if high - low > _FEW:
+            return None
+        early = np.array(self.in_flight(low - 1, t0), np.int64)
+        rows = order[np.concatenate([early, np.arange(low, high)])]
+        return rows, columns.component[rows]
+
+    def _row(self, row: Row, edges: Floats, near: tuple[Array, Array] | None) -> TimelineRow:
+        (components, lane), cells = row, len(edges) - 1
+        more = f" and {len(components) - 1} more" * (len(components) > 1)
+        node, width = self._trace.node_ids[components[0]] + more, max(edges[1] - edges[0], 1e-12)
+        if more and near:
+            wanted = np.zeros(len(self._trace.node_ids), bool)
+            wanted[list(components)] = True
+            tracks = self._index(near[0][wanted[near[1]]])
+        else:
+            self.prime([row])
+            tracks = self._tracks[row]
         if tracks is None:
-            tracks = self._tracks[component, lane] = self._index(component, lane)
+            return TimelineRow(node, np.zeros(cells), " " * cells, lane)
         until = tracks.until(edges)
         share = (until[:, 1:] - until[:, :-1]) / width
         share[share < 1e-9] = 0.0
+        if more:
+            rest = tracks.codes != ord("C")  # what composites consist of is in the row too
+            share[~rest] *= ~share[rest].any(axis=0)
         busy, letters = share.sum(axis=0), tracks.codes[share.argmax(axis=0)]
         letters[busy == 0] = ord(" ")
         for code, moments in zip(tracks.codes[::-1], tracks.moments[::-1], strict=True):
             if len(moments):
                 places = np.searchsorted(moments, edges)
                 letters[(places[1:] > places[:-1]) & (busy == 0)] = code
-        return TimelineRow(self._trace.node_ids[component], busy, letters.tobytes().decode(), lane)
+        return TimelineRow(node, busy, letters.tobytes().decode(), lane)
 
-    def _index(self, component: int, lane: int | None) -> _Tracks:
+    def _index(self, rows: Array, thin: bool = False) -> _Tracks | None:
+        """The tracks of some ops, None of none; ``thin``: exact at some times, linear between."""
         columns, parts = self._trace.op_columns, []
-        rows = self._trace.order[self.ops_of(component)]
-        if lane is not None:
-            rows = rows[columns.slot[rows] == lane]
         codes = self.codes(rows)
         classes = np.flatnonzero(np.bincount(codes))
         for code in classes:
@@ -221,12 +281,15 @@ class Timelines:
             busy = np.append(0.0, np.cumsum(level[:-1] * np.diff(times)))
             last = np.flatnonzero(np.append(np.diff(times) > 0, True))
             bends = last[np.append(True, np.diff(level[last]) != 0)]
+            if thin and len(bends) > _BENDS:
+                bends = bends[np.linspace(0, len(bends) - 1, _BENDS).astype(np.int64)]
             coarse = np.append(-np.inf, times[bends[_STEP::_STEP]])
             bent = np.append(times[bends], np.inf), np.append(busy[bends], busy[-1])
             parts.append((*bent, coarse, starts[starts == ends]))
-        times, busy, coarses, moments = zip(*parts, strict=True)
-        ends = np.cumsum([len(part) for part in times])[:, None]
-        base = np.append(0, ends[:-1])[:, None]
-        letters = np.frombuffer(_LETTERS.encode(), np.uint8)[classes]
-        whole = np.concatenate(times), np.concatenate(busy)
-        return _Tracks(letters, *whole, base, ends - 2, [*coarses], [*moments])
+        if not parts:
+            return None
+        until, height, coarses, moments = zip(*parts, strict=True)
+        stop = np.cumsum([len(part) for part in until])[:, None]
+        base = np.append(0, stop[:-1])[:, None]
+        whole = np.concatenate(until), np.concatenate(height)
+        return _Tracks(_CODES[classes], *whole, base, stop - 2, [*coarses], [*moments])

@@ -1,6 +1,6 @@
 """``run_bench``: one bench on one machine, recorded and verified."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ Progress: TypeAlias = Callable[[str, int, str], object]
 class RunResult:
     """What a run left: simulated end in ns, the op log by t_start, memory, and the verdict.
 
+    Of a recorded run the op log is read back from the trace, each time that it is asked for.
     ``store`` is Phase 2's memory at the end if it ran (``report`` is then its verdict), else Phase
     1's. ``findings`` are Phase 1 snapshots that differ from Phase 2's own bytes, ``warnings`` what
     ``warn_memory`` let pass. With ``debug``, ``checked`` ops were compared with the float64 oracle,
@@ -34,7 +35,9 @@ class RunResult:
     """
 
     end_ns: float
-    op_log: list[OpRecord]
+    ops: int
+    tile_stages: int
+    read_log: Callable[[], Sequence[OpRecord]]
     store: MemoryStore
     report: VerifyReport | None
     findings: tuple[SnapshotFinding, ...]
@@ -61,15 +64,15 @@ class RunResult:
         return f"VerificationError: {self.first_over.as_text()}" if self.first_over else None
 
     @property
-    def tile_stages(self) -> int:
-        """How many ops are stages of a composite's tiles, which Phase 2 does not execute."""
-        return sum(record.op_name.startswith("TileToken") for record in self.op_log)
+    def op_log(self) -> Sequence[OpRecord]:
+        """All ops; ``ops`` is their number, ``tile_stages`` that of those Phase 2 leaves out."""
+        return self.read_log()
 
     def summary(self) -> dict[str, Any]:
         """What a sweep needs, by stable names."""
         return {
             "end_ns": self.end_ns,
-            "ops": len(self.op_log),
+            "ops": self.ops,
             "ops_by_kind": self.timing.ops_by_kind,
             "tile_stages": self.tile_stages,
             "verified": self.report is not None,
@@ -89,7 +92,7 @@ class RunResult:
         kinds = self.timing.ops_by_kind | {"tile stages": self.tile_stages}
         kinds["unknown"] = kinds.get("unknown", 0) - self.tile_stages
         counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
-        lines = [f"{self.end_ns:,.3f} ns simulated, {len(self.op_log):,} ops ({counts})"]
+        lines = [f"{self.end_ns:,.3f} ns simulated, {self.ops:,} ops ({counts})"]
         lines += self.notes
         if self.report is not None:
             nothing = "nothing to verify: the bench expects nothing"
@@ -139,7 +142,7 @@ def run_bench(
     bound = bind_params(entry, params or {})
     graph = load_topology(topology, {**entry.machine(**bound), **(spec or {})})
     writer = TraceWriter(trace) if trace is not None else None
-    engine = GraphEngine(graph, recorder=writer, warn_memory=warn_memory)
+    engine = GraphEngine(graph, recorder=writer, warn_memory=warn_memory, keep=writer is None)
     torch, tell = Torch(engine, seed, load_ccl(ccl)), progress or (lambda *_: None)
     said = "{:,.0f} ns simulated, {:,} ops"
     engine.progress = lambda ns, ops, events: tell(said.format(ns, ops), events, "events")
@@ -156,7 +159,10 @@ def run_bench(
     path, timing = writer.path if writer else None, engine.get_timing_result()
     past = tuple(engine.sim.warnings) if warn_memory else None
     more = (findings, path, timing, bound, past, checked, first_over, tuple(torch.notes))
-    result = RunResult(engine.env.now, engine.op_log, store, report, *more)
+    logger = engine.op_logger
+    assert logger is not None
+    log = logger.rows, logger.tile_stages, lambda: engine.op_log
+    result = RunResult(engine.env.now, *log, store, report, *more)
     if writer is not None:
         result = replace(result, trace_error=_end(writer, result))
     return result
@@ -195,7 +201,7 @@ def _phase2(
     torch: Torch, tell: Progress
 ) -> tuple[MemoryStore, VerifyReport, tuple[SnapshotFinding, ...]]:
     """Execute the whole op log: memory at the end, the verdict, and what was found on the way."""
-    log, expected = torch.engine.op_log, torch.expectations
+    log, expected = list(torch.engine.op_log), torch.expectations
     executor = DataExecutor(log, torch.blank.snapshot())
     judged = min((e.after for e in expected.values()), default=len(log))
     for position in range(0, judged, PHASE2_OPS):
@@ -209,7 +215,8 @@ def _phase2(
 def _debug(torch: Torch, tell: Progress) -> tuple[int, op_check.OpCheck | None]:
     """Check every op beside the float64 oracle: how many there were, and the first that is off."""
     checks: list[op_check.OpCheck] = []
-    for check in op_check.debug_check(DataExecutor(torch.engine.op_log, torch.blank.snapshot())):
+    log = list(torch.engine.op_log)
+    for check in op_check.debug_check(DataExecutor(log, torch.blank.snapshot())):
         checks.append(check)
         if len(checks) % DEBUG_OPS == 0:
             tell(f"debug: {len(checks):,} ops checked", len(checks), "checks")

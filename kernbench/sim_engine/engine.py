@@ -45,7 +45,9 @@ Place = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TimingResult:
-    """What Phase 1 measured; ``busy_ns`` is how long a component served at least one op."""
+    """What Phase 1 measured; ``busy_ns`` is how long a component served at least one op: empty
+    where the op log was not kept, as the trace has it.
+    """
 
     end_ns: float
     ops_by_kind: dict[str, int]
@@ -89,8 +91,9 @@ class _Components(dict[str, ComponentBase]):
 class GraphEngine:
     """The simulator of one machine; ``op_logger=None`` turns the op log off.
 
-    ``recorder`` is told all. With ``warn_memory``, bytes never written read as 0xFF. While it
-    simulates, ``progress`` is told (simulated ns, ops, events) every PROGRESS_EVENTS events.
+    ``recorder`` is told all; unless ``keep``, it alone has the op log. With ``warn_memory``, bytes
+    never written read as 0xFF. While it simulates, ``progress`` is told (simulated ns, ops, events)
+    every PROGRESS_EVENTS events.
     """
 
     progress: Callable[[float, int, int], object] | None = None
@@ -102,6 +105,7 @@ class GraphEngine:
         op_logger: Any = _DEFAULT,
         recorder: Recorder | None = None,
         warn_memory: bool = False,
+        keep: bool = True,
     ) -> None:
         self.graph = graph
         self.env = env = simpy.Environment()
@@ -109,8 +113,9 @@ class GraphEngine:
         self.pending = PendingRanges()
         self.recorder = recorder
         if op_logger is _DEFAULT:
-            op_logger = OpLogger(self.store, sink=recorder, is_pending=self._is_pending)
+            op_logger = OpLogger(self.store, recorder, keep, self._is_pending)
         self.op_logger: OpLogger | None = op_logger
+        self._keep = keep
         self._numbers = _Numbers()
         components = _Components(graph)
         self.network = Network(env, graph, components, recorder)
@@ -138,8 +143,13 @@ class GraphEngine:
         self._waiting: dict[int, Waiter] = {}
 
     @property
-    def op_log(self) -> list[OpRecord]:
-        """All records so far, sorted by t_start; empty without a logger."""
+    def op_log(self) -> Sequence[OpRecord]:
+        """All records so far, sorted by t_start; empty without a logger.
+
+        If they are not kept here, they are read back from the recorder at each call.
+        """
+        if self.recorder is not None and not self._keep:
+            return self.recorder.op_log()
         return self.op_logger.records if self.op_logger is not None else []
 
     @property
@@ -263,10 +273,10 @@ class GraphEngine:
 
     def get_timing_result(self) -> TimingResult:
         """Simulated end time, ops by kind, busy time by component; the last two from the op log."""
-        kinds = Counter(record.op_kind for record in self.op_log)
+        kinds = self.op_logger.kinds if self.op_logger is not None else {}
         busy: defaultdict[str, float] = defaultdict(float)
         reached: defaultdict[str, float] = defaultdict(float)
-        for record in self.op_log:  # by t_start
+        for record in self.op_log if self._keep else ():  # by t_start
             node, end = record.component_id, record.t_end
             busy[node] += max(end - max(record.t_start, reached[node]), 0.0)
             reached[node] = max(end, reached[node])

@@ -5,6 +5,7 @@ Paths come from transactions, never from the router, so this module asks no help
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -75,6 +76,9 @@ class Recorder(Protocol):
         self, row: int, record: OpRecord, cmd: int, slot: int, waits: Waits, transfers: Transfers, /
     ) -> None:
         """One finished op; ``row`` counts from 0 as ops end, ``dependency_ids`` are rows."""
+
+    def op_log(self) -> Sequence[OpRecord]:
+        """All ops so far by t_start: asked of a sink that alone has them."""
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
         """A transaction that belongs to no op: launch, credit."""

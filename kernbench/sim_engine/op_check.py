@@ -16,7 +16,7 @@ import numpy as np
 
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import Region
-from kernbench.errors import MemoryStoreError, UsageError
+from kernbench.errors import KernbenchError, MemoryStoreError, UsageError
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.sim_engine.numpy_ops import accumulator, numpy_op, rounded
@@ -89,15 +89,25 @@ class Reference:
         return np.asarray(np.where(nan | np.isnan(self.value), nan != nan_is_right, outside))
 
 
-def reference(record: OpRecord, store: MemoryStore) -> Reference:
+def reference(
+    record: OpRecord, store: MemoryStore, grid: tuple[Array, Array] | None = None
+) -> Reference:
     """The oracle of ``record`` on its own inputs: its snapshots and ``store`` as it was before.
 
-    UsageError for an op that writes nothing.
+    ``grid``: of these rows and columns of a matrix product alone. UsageError for an op that writes
+    nothing.
     """
     turn = plan_of(record, wide=True).turn(record)
     if (out := turn.plan.write) is None:
         raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
-    return _reference(turn, out, operands_of(turn, store))
+    operands = operands_of(turn, store)
+    if grid is not None:
+        (rows, columns), (a, b, *rest), p = grid, operands, record.params
+        own = a[:, rows] if p.get("transpose_a") else a[rows]
+        others = b[columns] if p.get("transpose_b") else b[:, columns]
+        spread = (np.broadcast_to(x, out.shape)[np.ix_(rows, columns)] for x in rest)
+        operands, out = [own, others, *spread], replace(out, shape=(len(rows), len(columns)))
+    return _reference(turn, out, operands)
 
 
 @np.errstate(all="ignore")
@@ -179,7 +189,11 @@ def debug_check(executor: DataExecutor) -> Iterator[OpCheck]:
         if (out := turn.plan.write) is None:
             executor.run_until(executor.position + 1)
             continue
-        own = operands_of(turn, executor.store)
+        try:
+            own = operands_of(turn, executor.store)
+        except KernbenchError:
+            executor.run_until(executor.position + 1)  # raises it too, and names the op
+            raise
         expected = _reference(turn, out, own)
         executor.run_until(executor.position + 1)
         actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)

@@ -7,6 +7,7 @@ no clock: times come with the calls.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
@@ -72,6 +73,7 @@ class OpLogger:
     """Makes a record of every data op from the hooks of the component base (ADR-0052 D2-D5).
 
     ``sink`` is told each record as it ends; with ``keep=False`` it is the only one who is.
+    ``kinds`` counts the records of each kind, ``tile_stages`` those of tiles.
     ``is_pending`` says whether bytes of the store are still to come (simulator.md section 7):
     those give no snapshot.
     """
@@ -89,7 +91,8 @@ class OpLogger:
         self._sink, self._keep = sink, keep
         self._position: list[int] = []  # of each row, in _records
         self._sorted = 0
-        self.rows = 0
+        self.rows = self.tile_stages = 0
+        self.kinds: Counter[str] = Counter()
 
     @property
     def records(self) -> list[OpRecord]:
@@ -132,6 +135,7 @@ class OpLogger:
             own = {"tile_index": msg.index, "stage_type": snap["stage_type"]}
             params = {**own, **snap["stage_params"], **own}  # keys that exist are kept
             kind, name = "unknown", f"TileToken/{snap['stage_type']}"
+            self.tile_stages += 1
         else:
             kind, name, params = _extract_op_info(msg)
         if isinstance(msg, MathCmd):
@@ -177,6 +181,7 @@ class OpLogger:
     ) -> None:
         msg.row = self.rows
         self.rows += 1
+        self.kinds[kind] += 1
         waits: list[Wait] = []
         holders: set[int] = set()
         for at, why, t0, t1, holder in msg.waits:

@@ -2,6 +2,10 @@
 
 Owns the bytes. A file may come from a stranger: whatever it holds, ``FrameFile`` either opens or
 raises TraceFormatError, and what is wrong later is skipped and listed in ``damaged``.
+
+Of a file that grows a mapping holds what was there; open it again to see more. A writer only adds
+whole frames, never shortens a file to less than these, and begins each run with a new file. If
+somebody else cuts a file that is open, the process ends (SIGBUS): the price of not reading it.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import stat
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, overload
@@ -62,20 +67,36 @@ class Frame(NamedTuple):
 Decode: TypeAlias = Callable[[Frame], T]
 
 
-class FrameFile:
-    """A mapped trace: its frames by tag, their checked bodies, and what was damaged."""
+def untold(end: int) -> None:
+    """Nobody asks how far the reading is."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+
+class FrameFile:
+    """A mapped trace: its frames by tag, their checked bodies, and what was damaged.
+
+    ``told`` is called with the end of each frame that is read, and may raise to stop that; without
+    ``scan`` only the first frame is looked at.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        data: mmap.mmap | None = None,
+        scan: bool = True,
+        told: Callable[[int], None] = untold,
+    ) -> None:
+        self.path, self._told = path, told
         self.damaged: list[Damage] = []
         self.by_tag: dict[str, list[Frame]] = {}
         self._sound: dict[int, bool] = {}  # by offset, of the frames that were looked into
         self._inflated = 0
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
+            if data is None and not stat.S_ISREG(path.stat().st_mode):
                 raise ValueError(f"it is {'a directory' if path.is_dir() else 'no regular file'}")
-            with path.open("rb") as file:
-                self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if data is None:
+                with path.open("rb") as file:
+                    data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.map = data
             self.size = len(self.map)
             first = self._frame_at(0)
             if first.tag != MAGIC:
@@ -91,7 +112,8 @@ class FrameFile:
                 f"{path}: no kernbench trace that can be read, at offset 0: {reason}; "
                 "record one with `kernbench run BENCH --trace FILE`"
             ) from None
-        self._scan()
+        if scan:
+            self._scan()
 
     def _scan(self) -> None:
         offset, tries, lost, frames = 0, 0, False, 0
@@ -160,6 +182,7 @@ class FrameFile:
         sound = self._sound.get(frame.offset)
         if sound is False:
             return None
+        self._told(frame.start + frame.size)
         try:
             frame = frame._replace(head=self._head(frame))
             crc = whole(frame.head.pop("crc", None))
@@ -172,6 +195,11 @@ class FrameFile:
             self._sound[frame.offset] = False
             self.damaged.append(Damage(frame.offset, frame.tag, str(error) or "damaged"))
             return None
+
+    def fingerprint(self) -> str:
+        """A hash of all heads and so, by the checksums in them, of the file; reads no body."""
+        frames = (frame for found in self.by_tag.values() for frame in found)
+        return sha256(b"".join(self.map[f.offset : f.start] for f in frames)).hexdigest()
 
     def body(self, frame: Frame) -> memoryview:
         """The bytes of a body, as they lie in the file."""
@@ -205,10 +233,10 @@ class FrameFile:
 
 def _checked(value: Any, depth: int = 0) -> None:
     """TraceFormatError for a value of a head that is nested too deep to be shown."""
-    if isinstance(value, (dict, list)):
-        if depth == _MAX_DEPTH:
-            raise TraceFormatError(f"its head is nested deeper than {_MAX_DEPTH}")
-        for item in value.values() if isinstance(value, dict) else value:
+    if depth == _MAX_DEPTH:
+        raise TraceFormatError(f"its head is nested deeper than {_MAX_DEPTH}")
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, (dict, list)):
             _checked(item, depth + 1)
 
 

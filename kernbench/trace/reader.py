@@ -6,6 +6,7 @@ Owns the meaning of what the frames hold. Rows are in completion order, position
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
-from kernbench.trace.frames import Damage, Frame, FrameFile, Lazy, Numbered
+from kernbench.trace.frames import Damage, Frame, FrameFile, Lazy, Numbered, untold
 from kernbench.trace.params import Block, ParamBlock, decode, read_blocks, read_schemas
 from kernbench.trace.schema import FIXED, LOGS, Columns, join_columns, read_columns, whole
 
@@ -75,6 +76,22 @@ class _Chunk(NamedTuple):
     blocks: dict[int, Block]
 
 
+class _Later(SimpleNamespace):
+    """Columns by name; ``make`` gives each, maybe with some more, when it is first asked for."""
+
+    def __init__(self, make: Callable[[str], Columns]) -> None:
+        super().__init__(_make=make)
+
+    def __getattr__(self, name: str) -> Array:
+        vars(self).update(self._make(name))
+        return np.asarray(vars(self)[name])
+
+
+def _last(found: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+    """The last, if any; no more than one is kept."""
+    return next(iter(deque(found, maxlen=1)), None)
+
+
 def _lists(columns: Columns, name: str) -> Lazy[tuple[int, ...]]:
     """The list column ``name`` of one frame, a tuple a row."""
     values, ends = columns[name], np.cumsum(columns[f"{name}_n"], dtype=np.int64)
@@ -95,6 +112,7 @@ class Trace:
     def __init__(self, file: FrameFile) -> None:
         self._file = file
         self.path, self.header, self.damaged = file.path, file.header, file.damaged
+        self.fingerprint = file.fingerprint
         self.strings = Numbered[str](file, "strings", file.strings, "?{}".format)
         self.paths = Numbered[tuple[int, ...]](file, "paths", self._read_paths, lambda _: ())
         self._tensors = Numbered[Array | None](file, "tensors", self._read_tensors, lambda _: None)
@@ -102,14 +120,14 @@ class Trace:
         self._leaves: dict[str, Callable[[Any], Any]] = {"i": int, "f": float, "b": bool}
         self._leaves |= {"s": self.strings.get, "r": self.strings.get, "t": self._tensors.get}
         self._sorted: dict[str, tuple[Array, Array]] = {}
-        self.end = [None, *file.each("end", lambda frame: frame.head)][-1]
+        self.end = _last(file.each("end", lambda frame: frame.head))
         self.complete = self.end is not None
         self.cut = "cut" in self.header
 
     @classmethod
-    def open(cls, path: str | Path) -> Trace:
+    def open(cls, path: str | Path, told: Callable[[int], None] = untold) -> Trace:
         """Map the file and find its frames; TraceFormatError if it has no readable first frame."""
-        return cls(FrameFile(Path(path)))
+        return cls(FrameFile(Path(path), told=told))
 
     def check(self) -> list[Damage]:
         """Look into every frame; all that are damaged."""
@@ -175,7 +193,8 @@ class Trace:
     @cached_property
     def _tables(self) -> dict[str, Sequence[Any]]:
         """What the numbers of index columns stand for."""
-        texts = {"node": self.node_ids, "string": self.strings, "text": self.strings}
+        nodes = Lazy(len(self._machine[0]["sip"]), self.strings.get)
+        texts = {"node": nodes, "string": self.strings, "text": self.strings}
         return {**FIXED, **texts, "path": self.paths, "space": self._spaces}
 
     def _columns(self, frame: Frame) -> Columns:
@@ -267,6 +286,8 @@ class Trace:
         if not chunks:
             return np.full(len(rows), -1)
         firsts, bases, sizes = np.array(chunks).T
+        if (firsts == bases).all():  # no chunk is lost
+            return np.where(rows < bases[-1] + sizes[-1], rows, -1)
         at = np.searchsorted(firsts, rows, side="right") - 1
         offset = rows - firsts[at]
         return np.where((at >= 0) & (offset < sizes[at]), bases[at] + offset, -1)
@@ -274,17 +295,26 @@ class Trace:
     @cached_property
     def op_columns(self) -> SimpleNamespace:
         """Columns t_start … param of ``LOGS``, kind (rank), and dep: a list of rows waited for."""
-        columns = join_columns("ops", [chunk.columns for chunk in self._chunks])
-        n, counts = len(columns["cmd"]), np.diff(columns["dep_ptr"])
+        return _Later(self._op_column)
+
+    def _op_column(self, name: str) -> Columns:
+        """A column of the ops, and what is made together with it."""
+        if name == "kind":
+            ranks = [KIND_RANK.get(schema.kind, 3) if schema else 3 for schema in self.schemas]
+            return {name: np.array(ranks, np.uint8)[self.op_columns.schema]}
+        name = name.removesuffix("_ptr")
+        if name not in LOGS["ops"]:
+            raise AttributeError(name)
+        columns = join_columns("ops", [chunk.columns for chunk in self._chunks], [name])
+        if name != "dep":
+            return columns
+        n, counts = len(columns["dep_ptr"]) - 1, np.diff(columns["dep_ptr"])
         owner, dep = np.repeat(np.arange(n), counts), self._counted(columns["dep"])
         sound = (dep >= 0) & (dep < owner)  # what was waited for has completed before
         if not sound.all():
             counts = np.bincount(owner[sound], minlength=n)
             columns["dep_ptr"] = np.concatenate([[0], np.cumsum(counts)])
-        columns["dep"] = dep[sound]
-        ranks = [KIND_RANK.get(schema.kind, 3) if schema else 3 for schema in self.schemas]
-        columns["kind"] = np.array(ranks, np.uint8)[columns["schema"]]
-        return SimpleNamespace(**columns)
+        return columns | {"dep": dep[sound]}
 
     @cached_property
     def order(self) -> Array:
@@ -316,9 +346,10 @@ class Trace:
         Of a cut trace asking for one is a KernbenchError: what memory held before is not there.
         """
         mine = self.executable_positions
-        return Lazy(len(mine), self._refuse if self.cut else partial(self._record, mine))
+        return Lazy(len(mine), self.refuse if self.cut else partial(self._record, mine))
 
-    def _refuse(self, index: int) -> OpRecord:
+    def refuse(self, index: int = 0) -> OpRecord:
+        """KernbenchError: this is a cut, of which nothing can be executed."""
         raise KernbenchError(
             f"{self.path} was cut from a trace, so what memory held before is not known; "
             "ask the whole trace"
@@ -341,8 +372,9 @@ class Trace:
     def params(self, row: int) -> dict[str, Any]:
         """The params of the op in ``row``, as they were recorded; {} if their schema is lost."""
         chunk = self._chunks[bisect_right(self._chunks, row, key=lambda c: c.rows.start) - 1]
-        block = chunk.blocks.get(int(self.op_columns.schema[row]))
-        return decode(block, int(self.op_columns.param[row]), self._leaves) if block else {}
+        at, columns = row - chunk.rows.start, chunk.columns
+        block = chunk.blocks.get(int(columns["schema"][at]))
+        return decode(block, int(columns["param"][at]), self._leaves) if block else {}
 
     def param_blocks(self) -> Iterator[ParamBlock]:
         """The params of all ops as columns: a block a chunk and schema."""
@@ -456,7 +488,7 @@ class Trace:
     def verify_report(self) -> dict[str, Any] | None:
         """Phase 2's verdict as it was recorded; None if it did not run."""
         results = self._file.each("verify", lambda frame: frame.head["results"])
-        return [None, *(found for found in results if isinstance(found, dict))][-1]
+        return _last(found for found in results if isinstance(found, dict))
 
     @cached_property
     def end_ns(self) -> float:

@@ -160,10 +160,14 @@ def read_columns(
     return found
 
 
-def join_columns(tag: str, parts: Sequence[Columns]) -> Columns:
-    """The columns of all frames of a log; ``NAME_ptr`` (n + 1) cuts up a list column ``NAME``."""
+def join_columns(tag: str, parts: Sequence[Columns], names: Sequence[str] = ()) -> Columns:
+    """The columns of all frames of a log, or those of ``names``.
+
+    ``NAME_ptr`` (n + 1) cuts up a list column ``NAME``.
+    """
     joined: Columns = {}
-    for name, column in LOGS[tag].items():
+    for name in names or LOGS[tag]:
+        column = LOGS[tag][name]
         views = [p[name] for p in parts] or [np.empty(0, column.load)]
         joined[name] = np.concatenate(views, dtype=column.load)
         if column.many:

@@ -7,11 +7,15 @@ for longer than a chunk are the names, paths and schemas of the machine, and the
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
+import mmap
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from io import FileIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,7 +29,9 @@ from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
 from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import OpRecord, Params
+from kernbench.trace.frames import FrameFile
 from kernbench.trace.params import ParamsEncoder, TensorId
+from kernbench.trace.reader import Trace
 from kernbench.trace.schema import FIXED, LOGS, MAGIC, NONE, VERSION, Body, pack, pack_frame, plain
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 8192
 QUIET_ROWS, QUIET_NS = 256, 10_000.0  # a smaller chunk, once that much simulated time has passed
 TENSOR_FRAME_BYTES = 1 << 20
+SPILL_BYTES = 1 << 30  # kept in memory of what no longer went to the file
 REMEMBERED = 1 << 16  # strings of params and digests of tensors; more would grow with the run
 
 _REASONS = frozenset(WAIT_REASONS)
@@ -41,6 +48,30 @@ _BUFFERED = ("alloc", "commands", "ops", "transfers", "waits", "launches", "text
 _NO_TENSOR = TensorId(NONE)
 
 Frame: TypeAlias = tuple[str, dict[str, Any], bytes | bytearray]
+
+
+def _claim(path: Path, partial: Path) -> FileIO:
+    """A new file at ``partial``, locked; what a killed run left there becomes ``partial.old``.
+
+    No file is ever shortened: whoever has one mapped keeps it. OSError if it is not to be had.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_CREAT, 0o666)
+
+    if any(place.exists() and not place.is_file() for place in (path, partial)):
+        raise OSError(errno.EEXIST, "it is no regular file")
+    while True:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open(partial, "r+b", buffering=0, opener=opener))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = os.fstat(file.fileno())
+            with contextlib.suppress(FileNotFoundError):  # its run has just ended
+                if os.path.samestat(os.stat(partial), mine):
+                    if not mine.st_size:
+                        stack.pop_all()
+                        return file
+                    os.replace(partial, f"{partial}.old")
 
 
 class _Table(list[Any]):
@@ -87,7 +118,9 @@ class TraceWriter:
     """Records a run to ``path``; until ``end`` or ``close`` the file is ``path.partial``.
 
     A write error stops the recording, not the run: ``error`` then says what happened (None: all is
-    well), and what was written stays readable. KernbenchError if the file cannot be made.
+    well), and what was written stays readable; up to SPILL_BYTES more are held for ``op_log``.
+    A ``.partial`` that a killed run left is kept as ``.partial.old``. KernbenchError if the file
+    cannot be made, or is being written by another run.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -95,13 +128,15 @@ class TraceWriter:
         self.error: str | None = None
         self._partial = self.path.with_name(self.path.name + ".partial")
         try:
-            self._file = open(self._partial, "wb", buffering=0)  # noqa: SIM115
+            self._file = _claim(self.path, self._partial)
         except OSError as error:
+            locked = isinstance(error, BlockingIOError)
+            reason = "another run is writing it" if locked else error.strerror
             raise KernbenchError(
-                f"cannot write trace {self.path}: {error.strerror}; name one that may be written"
+                f"cannot write trace {self.path}: {reason}; name one that may be written"
             ) from None
-        self._offset = 0
-        self._began, self._data = False, True
+        self._offset, self._spill = 0, bytearray()
+        self._began, self._data, self._closed = False, True, False
         self._now = self._flushed_at = 0.0
         self._texts, self._paths, self._tensors = _Table(), _Table(), _Table()
         self._tensor_bytes = 0
@@ -166,20 +201,35 @@ class TraceWriter:
 
     def close(self) -> None:
         """Write what is buffered and name the file; one without ``end`` counts as cut off."""
-        if self._file.closed:
+        if self._closed:
             return
         self._flush()
+        self._closed = True
         try:
+            os.replace(self._partial, self.path)  # before the lock is given up
             self._file.close()
-            os.replace(self._partial, self.path)
         except OSError as error:
-            self.error = self.error or f"{self.path}: {error.strerror}; it is {self._partial}"
+            where = next((p for p in (self._partial, self.path) if p.exists()), "lost")
+            self.error = self.error or f"{self.path}: {error.strerror}; it is {where}"
 
     def abandon(self) -> None:
         """Leave no file: nothing ran."""
+        self._closed = True
         with contextlib.suppress(OSError):
-            self._file.close()
             self._partial.unlink(missing_ok=True)
+            self._file.close()
+
+    def op_log(self) -> Sequence[OpRecord]:
+        """All ops so far in canonical order, read back; KernbenchError if some are lost."""
+        self._flush()
+        if self.error is None:
+            return Trace.open(self.path if self._closed else self._partial).ops
+        if len(self._spill) > SPILL_BYTES:
+            raise KernbenchError(f"its ops cannot be read back: {self.error}")
+        run = mmap.mmap(-1, self._offset)
+        run.write(self._partial.read_bytes()[: self._offset - len(self._spill)])
+        run.write(self._spill)
+        return Trace(FrameFile(self._partial, run)).ops
 
     # -- the Recorder ------------------------------------------------------------
 
@@ -293,7 +343,7 @@ class TraceWriter:
         self._flushed_at = self._now
         logs, expects = self._rows, self._expects
         self._empty()
-        if self.error is not None:
+        if len(self._spill) > SPILL_BYTES:
             return
         columns = {tag: list(zip(*rows, strict=True)) for tag, rows in logs.items() if rows}
         if "ops" in columns:
@@ -354,7 +404,7 @@ class TraceWriter:
         """Append frames whole, or stop recording; what an interrupt tore is overwritten."""
         if not self._began:
             self._write_first({}, "")
-        if self.error is not None or self._file.closed:
+        if self._closed:
             return
         end, pieces = self._offset, list[bytes]()
         try:
@@ -362,15 +412,18 @@ class TraceWriter:
                 pieces.append(pack_frame(tag, head, body, end))
                 end += len(pieces[-1])
             data = memoryview(b"".join(pieces))
-            self._file.seek(self._offset)
-            while data:
-                data = data[self._file.write(data) :]
-            self._offset = end
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", "a frame of over 4 GiB")
+            if self.error is None:
+                self._file.seek(self._offset)
+                while data:
+                    data = data[self._file.write(data) :]
+        except (OSError, OverflowError, ValueError) as error:  # ValueError: the file is closed
+            reason = getattr(error, "strerror", None) or str(error)
             self.error = (
                 f"recording to {self.path} stopped at {self._offset} bytes, {self._now:.0f} ns: "
                 f"{reason}; free some space or choose another place, and run again"
             )
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 self._file.truncate(self._offset)
+        if self.error is not None and len(self._spill) <= SPILL_BYTES:
+            self._spill += b"".join(pieces)
+        self._offset = end

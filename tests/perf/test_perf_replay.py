@@ -3,9 +3,12 @@
 import math
 
 import pytest
+from click.testing import CliRunner
 
+from kernbench.cli import main
 from kernbench.perf import replay
 from kernbench.perf.make_trace import make_trace
+from kernbench.perf.sim import PerfRow
 from kernbench.replay import ReplaySession
 from kernbench.trace import Trace
 
@@ -17,13 +20,18 @@ def rows():
     return replay.measure((500, 2000), **SMALL)
 
 
+def test_the_sizes_are_those_of_the_goals():
+    assert replay.SIZES == (100_000, 1_000_000, 10_000_000)
+    assert replay.LONG_ANSWERS == 1_000_000
+
+
 def test_every_goal_is_measured_on_the_largest_trace(rows):
     goals = {row.name: (row.goal, row.unit) for row in rows if row.unit != "ratio"}
     assert goals == {
         "goto, 2,000 ops": (50, "us"),
         "step, 2,000 ops": (50, "us"),
         "step_component, 2,000 ops": (50, "us"),
-        "run to a breakpoint never hit, 2,000 ops": (0.5, "s"),
+        "run to no stop, 2,000 ops": (0.5, "s"),
         "timeline of 40 rows, 2,000 ops": (5, "ms"),
         "timeline of 100 rows, 2,000 ops": (20, "ms"),
         "critical_path, 2,000 ops": (10, "s"),
@@ -35,8 +43,8 @@ def test_every_goal_is_measured_on_the_largest_trace(rows):
 def test_whatever_is_measured_must_not_grow_faster_than_n_log_n(rows):
     growth = [row for row in rows if row.unit == "ratio"]
     assert len(growth) == 11
-    bound = replay.NOISE * 2000 * math.log(2000) / (500 * math.log(500))
-    assert {row.goal for row in growth} == {bound}
+    bound = 2000 * math.log(2000) / (500 * math.log(500))
+    assert {row.goal for row in growth} == {round(replay.NOISE * bound, 1)}
 
 
 def test_long_answers_are_not_asked_of_the_largest_traces(monkeypatch):
@@ -52,3 +60,11 @@ def test_the_breakpoint_is_never_hit(tmp_path):
     session.break_on(f"bytes > {1 << 50}")
     session.run()
     assert session.cursor == len(session) - 1
+
+
+def test_the_command_exits_1_where_a_goal_is_not_met(monkeypatch):
+    monkeypatch.setattr(replay, "measure", lambda: [PerfRow("a step", 51.0, 50.0, "us")])
+    result = CliRunner().invoke(main, ["perf", "replay"])
+    assert result.exit_code == 1
+    assert "a step" in result.output
+    assert "NOT MET" in result.output

@@ -210,7 +210,7 @@ def test_the_command_compares_with_a_file_and_exits_1_where_it_fails(matmul):
     fast, slow = str(matmul(spec={"pe.clock_ghz": 2}).path), str(matmul().path)
     run = CliRunner()
     assert run.invoke(main, ["trace", "compare", fast, slow]).exit_code == 0
-    result = run.invoke(main, ["trace", "compare", fast, slow, "5%"])
+    result = run.invoke(main, ["trace", "compare", fast, slow, "--fail-over", "5%"])
     assert result.exit_code == 1
     assert "more than 5 % longer" in result.output
 

@@ -1,6 +1,5 @@
 """The critical path covers the launches and names what sets their end; slack is room to be late."""
 
-
 import hypothesis.strategies as st
 import networkx as nx
 import numpy as np
@@ -11,6 +10,7 @@ from ipcq_runs import machine, talk
 from replay_logs import Log, double, load, store
 
 from kernbench.components.builtin.pe_math import PeMath
+from kernbench.errors import DeadlockError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import as_data, run_command
 from kernbench.replay.critical import WHATS, _steps
@@ -41,9 +41,9 @@ class Late(PeMath):
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
-    """record(kernel, graph): the session of a launch on two PEs, of a half of 64x32 x, y each."""
+    """record(kernel, graph): the session of a launch on two PEs, a half of x, y (64x512) each."""
 
-    def record(kernel, graph):
+    def record(kernel, graph, launches=1):
         path = tmp_path_factory.mktemp("trace") / "trace"
         writer = TraceWriter(path)
         writer.begin({}, graph)
@@ -51,8 +51,10 @@ def record(tmp_path_factory):
         torch = Torch(engine)
 
         def bench(_):
-            x = torch.tensor(np.ones((64, 32)), "f16", TWO_PES, "x")
-            torch.launch("kernel", kernel, x, torch.empty((64, 32), "f16", TWO_PES, "y"))
+            x = torch.tensor(np.ones((64, 512)), "f16", TWO_PES, "x")
+            y = torch.empty((64, 512), "f16", TWO_PES, "y")
+            for _ in range(launches):
+                torch.launch("kernel", kernel, x, y)
 
         engine.run(bench)
         writer.end(engine.env.now)
@@ -84,7 +86,7 @@ def whats(path):
 
 
 def mine(tl, x, y):
-    at = tl.program_id(0) * 32 * 32 * 2
+    at = tl.program_id(0) * 32 * 512 * 2
     return x + at, y + at
 
 
@@ -168,6 +170,32 @@ def test_a_run_without_launches_has_the_path_of_its_ops(tmp_path, one_cube):
     assert path.times.tolist() == [0.0, 10.0, 20.0, 21.0, 30.0, 31.0, 40.0]
 
 
+def test_a_deadlock_is_explained_up_to_the_last_op(tmp_path):
+    with pytest.raises(DeadlockError):
+        run_bench("fault_ring_by_name", trace=tmp_path / "trace", verify=False)
+    path = ReplaySession(Trace.open(tmp_path / "trace")).critical_path()
+    assert {"host transfer", "launch", "dma write"} <= set(path.totals) - {"unexplained"}
+    assert "unexplained" not in path.totals
+
+
+def held(x, y, tl):
+    """A small load has to wait until the ninth of large stores has started, and ends before it."""
+    x, y = mine(tl, x, y)
+    a = tl.load(x, (32, 512), "f16")
+    for _ in range(9):
+        tl.store(y, a, wait=False)
+    tl.load(y, (1, 32), "f16", wait=False)
+    b = tl.load(x, (32, 32), "f16")
+    for _ in range(16):
+        b = tl.dot(b, b, out_dtype="f16")
+
+
+def test_a_call_that_is_held_in_program_order_waits_for_its_operand(record, one_cube):
+    path = record(held, one_cube).critical_path()
+    assert path.totals["operand"] > 100
+    assert "unexplained" not in path.totals
+
+
 def test_an_empty_trace_has_an_empty_path(tmp_path, one_cube):
     path = Log(tmp_path / "trace", one_cube).session().critical_path()
     assert (path.totals, path.steps) == ({}, ())
@@ -239,38 +267,77 @@ def late_machine(layout_cache):
     return machine(layout_cache, pe_math=f"{__name__}:Late")
 
 
-@settings(max_examples=10, deadline=None)
-@given(
-    counts=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    rounds=st.integers(1, 3),
-    data=st.data(),
-)
-def test_an_op_as_late_as_its_slack_moves_nothing_and_one_later_does(
-    late_machine, tmp_path_factory, counts, rounds, data
-):
+def judge(graph, path, counts, rounds, cube, which):
+    """Have one op of MATH be late by its slack, and by 500 ns more."""
+
     def run(late):
         LATE.clear()
         LATE.update(late)
-        path = tmp_path_factory.mktemp("late") / "trace"
         writer = TraceWriter(path)
-        writer.begin({}, late_machine)
-        talk(late_machine, work(counts, rounds), 16, recorder=writer)
+        writer.begin({}, graph)
+        talk(graph, work(counts, rounds), 16, recorder=writer)
         writer.end(0.0)
-        LATE.clear()
         return ReplaySession(Trace.open(path))
 
     session = run({})
-    cube = data.draw(st.integers(0, 1))
-    mine = [
-        op
-        for op in range(len(session))
-        if session.row(op).component == f"sip0.cube{cube}.pe0.pe_math"
-    ]
-    number = data.draw(st.integers(0, len(mine) - 1))
-    slack, end = session.slack(mine[number]), session.launch_window()[1]
-    assert run({(cube, number): slack}).launch_window()[1] == pytest.approx(end, abs=1e-3)
-    later = run({(cube, number): slack + 500.0}).launch_window()[1]
-    assert end < later <= end + 500.0 + 1e-3
+    own = f"sip0.cube{cube}.pe0.pe_math"
+    mine = [op for op in range(len(session)) if session.row(op).component == own]
+    slack, end = session.slack(mine[which % len(mine)]), session.launch_window()[1]
+    number = cube, which % len(mine)
+    assert run({number: slack}).launch_window()[1] == pytest.approx(end, abs=1e-3)
+    assert end < run({number: slack + 500.0}).launch_window()[1] <= end + 500.0 + 1e-3
+
+
+TALKS = given(
+    counts=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    rounds=st.integers(1, 3),
+    cube=st.integers(0, 1),
+    which=st.integers(0, 20),
+)
+
+
+@settings(max_examples=10, deadline=None)
+@TALKS
+def test_an_op_as_late_as_its_slack_moves_nothing_and_one_later_does(
+    late_machine, tmp_path_factory, **talked
+):
+    judge(late_machine, tmp_path_factory.mktemp("late") / "trace", **talked)
+
+
+@pytest.mark.soak
+@settings(max_examples=100, deadline=None)
+@TALKS
+def test_a_hundred_late_ops(late_machine, tmp_path_factory, **talked):
+    judge(late_machine, tmp_path_factory.mktemp("late") / "trace", **talked)
+
+
+def test_a_message_that_came_early_may_come_as_late_as_it_is_taken(late_machine, tmp_path):
+    writer = TraceWriter(tmp_path / "trace")
+    writer.begin({}, late_machine)
+    talk(late_machine, work((1, 30), 1), 16, recorder=writer)
+    writer.end(0.0)
+    session = ReplaySession(Trace.open(tmp_path / "trace"))
+    ops = {(r.name, r.component.split(".")[1]): r for r in map(session.row, range(len(session)))}
+    copy, recv = ops["ipcq_copy", "cube1"], ops["ipcq_recv", "cube1"]
+    early = recv.t_start - copy.t_end
+    assert early > 100
+    assert session.slack(copy.op) == pytest.approx(early + session.slack(recv.op), abs=1e-6)
+
+
+def loose(x, y, tl):
+    """A store that nobody waits for but the end of the kernel."""
+    x, y = mine(tl, x, y)
+    a = tl.load(x, (32, 32), "f16")
+    tl.store(y, a, wait=False)
+    for _ in range(4):
+        a = tl.dot(a, a, out_dtype="f16")
+
+
+def test_what_only_the_end_of_its_kernel_awaits_may_end_with_that(record, one_cube):
+    session = record(loose, one_cube, launches=2)
+    stored = next(op for op in range(len(session)) if session.row(op).name == "dma_write")
+    room = session.trace.launches[0].t_end - session.row(stored).t_end
+    assert session.slack(stored) == pytest.approx(room, abs=1e-6)
 
 
 # -- the answer --

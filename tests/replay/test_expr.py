@@ -146,6 +146,13 @@ def test_addr_is_any_byte_that_the_op_touches(text):
     assert found
 
 
+def test_a_range_that_ends_where_an_access_begins_does_not_touch_it():
+    touched = ((op, accesses(r)) for op, r in enumerate(RECORDS))
+    op, first = next((op, a[0]) for op, a in touched if len(a) == 1 and a[0].addr >= 64)
+    assert op not in hits(f"addr = {first.addr - 64}:64 and op = {op}")
+    assert hits(f"addr = {first.addr - 64}:65 and op = {op}") == [op]
+
+
 def test_a_shape_may_leave_an_extent_open():
     expected = those(lambda op, r: any(len(s) == 2 and s[1] == 16 for s in shapes(r)))
     assert hits("shape=*x16") == expected != []

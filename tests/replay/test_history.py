@@ -5,6 +5,7 @@ import random
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from bench_sizes import UNEVEN
 from hypothesis import given, settings
 
 from kernbench.common.dtypes import nbytes_of
@@ -12,10 +13,13 @@ from kernbench.common.messages import HostWriteCmd, Region
 from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import MemoryStoreError
 from kernbench.replay.history import History, Ranges
+from kernbench.replay.job import Cancelled, Job
+from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLogger
+from kernbench.sim_engine.plans import Plans, TraceTurns, perform
 from kernbench.trace import Trace, TraceWriter
 
 
@@ -169,3 +173,80 @@ def test_the_index_finds_exactly_the_ranges_that_overlap(rows, asked):
     s, low, n = asked
     expected = [i for i, (t, a, m) in enumerate(rows) if t == s and a < low + n and low < a + m]
     assert ranges.at(("hbm", "tcm")[s], low, n).tolist() == expected
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=20),
+    asked=st.sets(st.integers(0, 80), min_size=1),
+    op=st.integers(-1, 20),
+)
+def test_every_byte_has_its_last_writer(tmp_path_factory, rows, asked, op):
+    messages = [fill(4 * a, [0] * n) for a, n in rows] or [fill(4096, [0])]
+    history = History(written_trace(tmp_path_factory.mktemp("h") / "t", messages))
+    last = {}
+    for i, (a, n) in enumerate(rows[: op + 1]):
+        last |= dict.fromkeys(range(4 * a, 4 * (a + n)), i)
+    found = history.writers("tcm", np.array(sorted(asked)), op)
+    assert [w for w, _ in found] == sorted({last.get(b, -1) for b in asked}, reverse=True)
+    assert {b: w for w, at in found for b in at.tolist()} == {b: last.get(b, -1) for b in asked}
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "layernorm", "flash_attention", "moe_route"])
+def test_turns_by_columns_are_those_of_the_records(name, tmp_path):
+    run_bench(name, params=UNEVEN[name] | {"pes": 2}, trace=tmp_path / "t")
+    trace = Trace.open(tmp_path / "t")
+    turns, plans = TraceTurns(trace), Plans()
+    for step, record in enumerate(trace.executable):
+        turn, own = turns[step], plans.of(record).turn(record, step)
+        assert (turn.where, turn.position) == (own.where, own.position)
+        for (r, _, seen), (own_r, _, own_seen) in zip(turn.reads(), own.reads(), strict=True):
+            assert (r.space, r.shape, r.dtype) == (own_r.space, own_r.shape, own_r.dtype)
+            np.testing.assert_array_equal(seen, own_seen)
+        assert turn.plan.record.op_name == record.op_name
+        assert turn.plan.record.params.keys() == record.params.keys()
+
+
+def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(tmp_path, monkeypatch):
+    calls = []
+
+    def counted(alike, *args):
+        calls.append(len(alike))
+        return perform(alike, *args)
+
+    monkeypatch.setattr("kernbench.replay.history.perform", counted)
+    adds = [double(0, 4 * i, 1) for i in range(1, 40)]
+    history = History(written_trace(tmp_path / "t", [fill(0, [1]), *adds, double(4000, 0, 1)]))
+    assert history.at(39).view("tcm", 4, (39,), "f32").tolist() == [2] * 39
+    assert calls == [1, 39]
+    with pytest.raises(MemoryStoreError, match=r"op 40 \(add on pe0\)"):
+        history.at(40).view("tcm", 0, (1,), "f32")
+
+
+def test_a_jump_within_a_small_budget_executes_from_the_checkpoint_before(tmp_path, monkeypatch):
+    n, count = 64, 2000
+    history = History(written_trace(tmp_path / "t", counting(n, count)), 4 * n * count // 10)
+    assert history.at(count + 1).view("tcm", 4 * n * (count % 3), (1,), "f32")[0] == count
+    executed = []
+
+    def counted(alike, *args):
+        executed.extend(alike)
+        return perform(alike, *args)
+
+    monkeypatch.setattr("kernbench.replay.history.perform", counted)
+    place = random.Random(4)
+    for i in [place.randrange(count) for _ in range(20)]:
+        assert history.at(i + 1).view("tcm", 4 * n * (i % 3), (1,), "f32")[0] == i
+    assert len(executed) <= 20 * count // 4
+
+
+def test_the_share_done_is_told_and_a_question_can_be_cancelled(tmp_path):
+    history = History(written_trace(tmp_path / "t", counting(4, 50)))
+    told = []
+    history.reach(30, told.append)
+    assert told == sorted(told)
+    assert 0 <= told[0] < told[-1] < 1
+    job = Job("far", lambda tell: history.reach(50, tell))
+    job.cancel()
+    with pytest.raises(Cancelled):
+        job.run()
+    assert history.at(51).view("tcm", 16 * (50 % 3), (1,), "f32")[0] == 50

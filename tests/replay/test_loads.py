@@ -102,6 +102,16 @@ def test_the_queue_is_of_the_headers_that_had_come_and_not_started(carried):
     assert by_ends(session.link_load(31.0, 40.0))[PATH[:2]].queue == 0
 
 
+def test_a_transaction_whose_first_and_last_burst_wait_is_one_in_the_queue(carried):
+    session = carried((PATH, 0.0, 8192, 2, [0.0, 50.0, 16.0, 66.0]))
+    assert by_ends(session.link_load(0.0, 100.0))[PATH[1:]].queue == 1
+
+
+def test_what_a_memory_has_yet_to_read_waits_for_no_link(carried):
+    session = carried((PATH[::-1], 0.0, 256, 1, [30.0, 33.0]))
+    assert by_ends(session.link_load(0.0, 100.0))[PATH[:0:-1]].queue == 0
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 4096), min_size=1, max_size=8),

@@ -280,6 +280,7 @@ def test_rows_made_at_once_are_what_each_record_says(session):
 def test_an_op_without_a_recorded_call_has_no_site(tmp_path, shipped):
     log = Log(tmp_path / "log", shipped)
     log.op(load(0, 0), 5, 6, line=None)
+    log.op(load(0, 0), 7, 8)
     row = log.session().row(0)
     assert (row.site, row.t_issue) == ("?", 5.0)
 

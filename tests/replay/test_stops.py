@@ -39,6 +39,7 @@ def run_all(session, forward=True):
     """Where runs halt until there is no further stop."""
     halts = []
     while (stopped := session.run(forward)).stops:
+        assert stopped.op not in halts
         halts.append(stopped.op)
     return halts
 
@@ -172,5 +173,6 @@ def test_a_watch_stops_where_an_access_overlaps(data):
     }
     op, halts = -1, []
     while (op := stops.next(op, True)[0]) is not None:
+        assert op not in halts
         halts.append(op)
     assert halts == sorted(expected)

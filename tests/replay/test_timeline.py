@@ -83,6 +83,12 @@ def test_ops_that_take_no_time_show_their_letter_in_small(drawn):
     )
 
 
+def test_a_component_that_served_nothing_is_empty(drawn):
+    session = drawn([(0, 10, 0, True)])
+    idle = session.trace.node_index[f"{PE1}.pe_dma"]
+    assert session.timeline([idle], 0, 20, 4).rows[0].classes == "    "
+
+
 def test_a_component_has_as_many_lanes_as_it_used(drawn):
     session = drawn([(0, 10, 1, True), (0, 12, 6, True)])
     assert [session.timelines.lanes(c) for c in session.timelines.components] == [2]

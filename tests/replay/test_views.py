@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from replay_logs import Log, host_write, region
 
+from kernbench.common.pe_commands import MathCmd
 from kernbench.common.phys_addr import PhysAddr
-from kernbench.errors import UsageError
+from kernbench.errors import MemoryStoreError, UsageError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
@@ -258,6 +260,58 @@ def test_the_diff_of_a_tile_is_its_block_of_the_composites(session):
     np.testing.assert_array_equal(diff.actual, whole.actual[m0 : m0 + m, n0 : n0 + n])
     assert f"composite #{composite}" in diff.note
     assert f"rows {m0}..{m0 + m - 1}, columns {n0}..{n0 + n - 1}" in diff.note
+
+
+@pytest.fixture
+def overflowing(tmp_path, one_cube):
+    """exp of numbers of up to 127 straight into hbm 512, of which a reference is given."""
+    log = Log(tmp_path / "log", one_cube)
+    log.op(host_write(), 0, 10)
+    out = MathCmd(op="exp", inputs=(region("hbm", 344, 4),), out=region("hbm", 512, 4))
+    log.op(out, 20, 30, engine="pe_math")
+    log.expect("y", 516, [1.0, 2.0, 3.0])
+    return log.session()
+
+
+def test_a_divergence_shows_the_oracle_phase_2_and_what_the_bench_expects(overflowing):
+    found = overflowing.first_divergence()
+    assert (found.op, found.check.overflows) == (1, True)
+    assert found.source == "expected y"
+    assert np.isnan(found.simulated[0])
+    assert found.simulated[1:].tolist() == [1, 2, 3]
+    assert np.isfinite(found.expected).all()
+    assert np.isinf(found.actual[-1])
+    shown = as_text(found)
+    for title in ("expected", "actual", "simulated: expected y", "simulated - actual"):
+        assert f"\n{title}\n" in shown
+
+
+def test_a_divergence_shows_what_phase_1_saw_of_an_op(session):
+    first = positions(session, "host_write")[0]
+    diff = session._diffs._beside(session.diff(first))
+    assert diff.source == "nothing recorded"
+
+
+def test_a_divergence_that_cannot_be_looked_for_is_never_said_to_be_none(tmp_path, one_cube):
+    log = Log(tmp_path / "log", one_cube)
+    log.op(MathCmd(op="exp", inputs=(region("hbm", 0),), out=region("hbm", 512)), 20, 30)
+    session = log.session()
+    for _ in range(2):
+        with pytest.raises(MemoryStoreError, match="op 0"):
+            session.first_divergence()
+
+
+def test_the_local_error_of_an_op_far_on_is_told_without_executing_an_oracle_of_all(
+    session, monkeypatch
+):
+    monkeypatch.setattr("kernbench.replay.diff._FEW", 0)
+    op = positions(session, "composite_gemm")[1]
+    quick = session.check(op).check
+    monkeypatch.undo()
+    whole = session.check(op).check
+    assert quick.accumulated is None
+    assert (quick.local, quick.bound, quick.over) == (whole.local, whole.bound, whole.over)
+    assert "accumulated" not in quick.as_text()
 
 
 def test_outputs_are_due_when_their_ops_have_run(session, recorded):

@@ -10,7 +10,8 @@ import kernbench
 from kernbench.components.builtin.pe_gemm import PeGemm
 from kernbench.errors import KernbenchError, KernelError, UsageError
 from kernbench.runtime_api import run_bench
-from kernbench.trace import Trace
+from kernbench.sim_engine.op_log import OpLogger
+from kernbench.trace import Trace, TraceWriter
 
 SMALL = {"m": 8, "k": 8, "n": 8, "pes": 1}
 
@@ -177,3 +178,81 @@ def test_a_kernel_of_an_installed_package_is_named_with_its_line(monkeypatch):
 def test_a_ccl_file_that_is_missing_is_named(tmp_path):
     with pytest.raises(KernbenchError, match=r"ccl\.yaml"):
         run_bench("matmul", ccl=tmp_path / "ccl.yaml")
+
+
+TALKS = """
+import numpy as np
+from kernbench.benches import bench
+
+def twice(x_ptr, y_ptr, tl):
+    tl.store(y_ptr, tl.load(x_ptr, (64,), "f32") * 2)
+
+@bench(name="talks", description="goes on with what it has read back")
+def run(torch):
+    x = torch.tensor(torch.rng.standard_normal(64), "f32", name="x")
+    for i in range(3):
+        y = torch.empty((64,), "f32", name=f"y{i}")
+        torch.launch("twice", twice, x, y)
+        read = y.numpy()
+        x = torch.tensor(read + 1, "f32", name=f"x{i}")
+    torch.expect(y, read)
+"""
+
+
+@pytest.fixture
+def talks(tmp_path):
+    path = tmp_path / "talks.py"
+    path.write_text(TALKS)
+    return str(path)
+
+
+def state(result):
+    memory = [(s, *e) for s in ("hbm", "tcm") for e in result.store.extents(s)]
+    return (
+        *(result.end_ns, result.ops, result.tile_stages, result.timing.ops_by_kind),
+        *(result.report, result.findings, result.checked, result.first_over),
+        [(space, addr, array.tobytes()) for space, addr, array in memory],
+    )
+
+
+def test_a_recorded_run_has_the_results_of_one_that_is_not(tmp_path, talks):
+    for bench, params in ((talks, {}), ("matmul", SMALL), ("layernorm", {"m": 8, "pes": 2})):
+        plain, recorded = (
+            run_bench(bench, params=params, debug=True, trace=path)
+            for path in (None, tmp_path / "run.msgpack")
+        )
+        assert state(recorded) == state(plain)
+        assert len(recorded.op_log) == recorded.ops == len(plain.op_log)
+
+
+def test_a_recorded_run_keeps_no_op_in_memory(tmp_path, monkeypatch):
+    loggers = []
+    init = OpLogger.__init__
+    monkeypatch.setattr(
+        OpLogger, "__init__", lambda self, *args: (init(self, *args), loggers.append(self))[0]
+    )
+    result = run_bench("matmul", params=SMALL, trace=tmp_path / "run.msgpack")
+    assert [(logger.records, logger.rows) for logger in loggers] == [([], result.ops)]
+
+
+def test_reading_back_does_not_change_what_a_run_records(tmp_path, talks):
+    for name in "ab":
+        run_bench(talks, trace=tmp_path / name, verify=name == "a", seed=1)
+    ours, theirs = (Trace.open(tmp_path / name) for name in "ab")
+    assert [repr(op) for op in ours.ops] == [repr(op) for op in theirs.ops]
+    assert ours._file.size > theirs._file.size  # the verdict
+
+
+def test_what_a_full_disk_cut_off_is_verified_from_memory(tmp_path, talks, monkeypatch):
+    inner = TraceWriter.begin
+
+    def begin(self, *args):
+        inner(self, *args)
+        with open("/dev/full", "r+b", buffering=0) as full:
+            os.dup2(full.fileno(), self._file.fileno())
+
+    monkeypatch.setattr(TraceWriter, "begin", begin)
+    result = run_bench(talks, trace=tmp_path / "run.msgpack")
+    assert "No space left on device" in result.trace_error
+    assert [row.ok for row in result.report.rows] == [True]
+    assert len(Trace.open(tmp_path / "run.msgpack").ops) == 0

@@ -8,7 +8,7 @@ from phase2_logs import add, host_write, load, math_op, recorded, region, unknow
 
 from kernbench.common.dtypes import dtype
 from kernbench.common.pe_commands import GemmCmd
-from kernbench.errors import MemoryStoreError, UsageError, VerificationError
+from kernbench.errors import MemoryStoreError, TraceFormatError, UsageError, VerificationError
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import KIND_RANK
@@ -120,13 +120,19 @@ def test_an_unknown_op_name_lists_the_valid_ones():
         DataExecutor([record], store).run()
 
 
-@pytest.mark.parametrize("damage", [{"shape_out": (3, 3)}, {"input_shapes": [(4,)]}])
-def test_a_damaged_record_is_one_typed_error(damage):
+@pytest.mark.parametrize(
+    ("damage", "error", "why"),
+    [
+        ({"shape_out": (3, 3)}, VerificationError, "cannot be executed"),
+        ({"input_shapes": [(4,)]}, TraceFormatError, "params of an op lack"),
+    ],
+)
+def test_a_damaged_record_is_one_typed_error(damage, error, why):
     store = MemoryStore()
     store.write("tcm", 0, np.ones(4, np.float32))
     record = add(0, 0, 64)
     record.params.update(damage)
-    with pytest.raises(VerificationError, match=r"op 0 \(add on pe0\) cannot be executed"):
+    with pytest.raises(error, match=rf"op 0 \(add on pe0\).*{why}"):
         DataExecutor([record], store).run()
 
 

@@ -297,3 +297,33 @@ def test_stores_are_checked_too():
         "add",
         "dma_write",
     ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 5)] * 3),
+    turned=st.tuples(st.booleans(), st.booleans()),
+    data=st.data(),
+)
+def test_some_rows_and_columns_of_a_product_have_the_oracle_of_the_whole(sizes, turned, data):
+    m, k, n = sizes
+    a, b = region("tcm", 0, (k, m) if turned[0] else (m, k)), (n, k) if turned[1] else (k, n)
+    row, out = region("hbm", 0, (n,)), region("tcm", 2048, (m, n))
+    rng = np.random.default_rng(0)
+    store = store_of(
+        tcm=[(i * 1024, rng.standard_normal(r).astype("f4")) for i, r in enumerate((a.shape, b))],
+        hbm=[(0, rng.standard_normal(n).astype("f4"))],
+    )
+    cmd = CompositeCmd(
+        op="gemm", a=a, b=region("tcm", 1024, b), out=out, m=m, k=k, n=n, tile=(2, 2, 2),
+        transpose_a=turned[0], transpose_b=turned[1], epilogue=(Epilogue("bias", operand=row),),
+    )  # fmt: skip
+    grid = tuple(
+        np.array(sorted(data.draw(st.sets(st.integers(0, extent - 1), min_size=1))))
+        for extent in (m, n)
+    )
+    whole, part = reference(recorded(cmd), store), reference(recorded(cmd), store, grid)
+    for name in ("value", "low", "high"):
+        expected = getattr(whole, name)[np.ix_(*grid)]
+        np.testing.assert_allclose(getattr(part, name), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(part.value, whole.value[np.ix_(*grid)], rtol=1e-12, atol=1e-12)

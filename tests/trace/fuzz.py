@@ -7,6 +7,7 @@ what became of them. ``NAME`` is one of SABOTAGE: a reader that is too trusting 
 import json
 import mmap
 import random
+import re
 import resource
 import signal
 import struct
@@ -66,7 +67,7 @@ def packed(frames):
 
 
 def starts_of(data):
-    return [start for start in range(len(data) - 1) if data[start] == 0x93] or [0]
+    return [found.start() for found in re.finditer(b"\x93", data)] or [0]
 
 
 def truncated(rng, data, _):
@@ -178,8 +179,16 @@ def bombed(rng, frames, _):
     return [*frames[:at], *[bomb] * rng.choice([1, 3]), *frames[at + 1 :]]
 
 
+def heavy(rng, frames, _):
+    """Many frames of heads that are small on disk and large in memory."""
+    times, items = rng.choice([(1, 600)] * 9 + [(20, 60_000)])
+    head = {"n": 0, "results": {"x": [rng.choice([{}, [], "", 300, None])] * items}}
+    frame = [rng.choice(["verify", "end", "ops", "topology", "future"]), head, b""]
+    return [*frames, *[frame] * times]
+
+
 BYTES = (truncated, flipped, huge_length, nested, shuffled)
-FRAMES = (body_changed,) * 3 + (bombed, spliced) + (head_changed,) * 4  # in this order
+FRAMES = (body_changed,) * 4 + (bombed, spliced) + (head_changed,) * 5 + (heavy,)  # in order
 
 
 def broken(rng, files):
@@ -213,7 +222,7 @@ def ask(rng, trace):
     """Some commands of a session somewhere in the trace; KernbenchErrors are answers."""
     session = ReplaySession(trace)
     session.goto(rng.randrange(-1, len(session)))
-    for name in rng.sample(QUESTIONS, 5):
+    for name in rng.sample(QUESTIONS, 3):
         try:
             answer = run_command(session, name)
         except KernbenchError:

@@ -142,6 +142,13 @@ def test_what_a_cut_cannot_know_is_an_error(whole, tmp_path, command):
         run_command(session, command)
 
 
+@pytest.mark.parametrize("command", ["verify", "outputs"])
+def test_a_cut_that_nobody_could_execute_is_not_called_verified(whole, tmp_path, command):
+    session = ReplaySession(part(whole, tmp_path, components="*.pe_gemm"))
+    with pytest.raises(KernbenchError, match="was cut from a trace"):
+        run_command(session, command)
+
+
 def test_a_cut_has_no_hazards_that_the_whole_has_not(whole, tmp_path):
     session = ReplaySession(part(whole, tmp_path, whole.launches[0].t_start))
     assert session.hazards().rows == ()

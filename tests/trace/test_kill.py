@@ -14,8 +14,10 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+import kernbench.runtime_api  # noqa: F401  # once, not in every run
 from kernbench.cli import main
 from kernbench.trace import Trace
+from kernbench.trace.schema import LOGS
 
 RUN = ["run", "matmul", "--no-verify"]
 RUN += [f"--set={name}={n}" for name, n in (("m", 128), ("k", 128), ("n", 128), ("tile", 16))]
@@ -70,7 +72,8 @@ def ready_when(rng, partial, whole):
 
 def logs(trace):
     named = {name: vars(getattr(trace, name)) for name in ("transfers", "waits", "commands")}
-    return {"ops": vars(trace.op_columns), **named, "alloc": vars(trace.alloc_columns)}
+    ops = {name: getattr(trace.op_columns, name) for name in (*LOGS["ops"], "dep_ptr", "kind")}
+    return {"ops": ops, **named, "alloc": vars(trace.alloc_columns)}
 
 
 def assert_prefix(part, whole):

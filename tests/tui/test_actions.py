@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-from textual.binding import Binding
+import pytest
+from textual.command import CommandPalette
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS, run_command
-from tui.actions import ACTIONS, bindings, footer_items, shown
+from tui.actions import ACTIONS, SCREEN_COMMANDS
+from tui.keymap import LOST, Keymap, shown
 from tui.screens.debugger import DebuggerScreen
 from tui.screens.help import help_lines
 from tui.widgets.draw import UNICODE
 
-LOST = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+[", "ctrl+enter", "shift+enter", "ctrl+a", "ctrl+b"}
-LOST |= {f"alt+{digit}" for digit in range(10)}
+SPECIFIED = """s S n N i I t T o O v V & R f F c C u d b w B m ' g G j k pagedown pageup home end enter h
+l left right up down + - 0 = , . 1 2 3 4 5 6 7 8 tab [ ] z / f3 shift+f3 : space escape p y x ? f1
+ctrl+p ctrl+l ctrl+z q"""
+NEVER = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+[", "ctrl+enter", "shift+enter", "ctrl+a", "ctrl+b"}
+NEVER |= {f"alt+{digit}" for digit in range(10)}
 
 
 def test_no_key_and_no_id_is_used_twice() -> None:
@@ -23,7 +28,12 @@ def test_no_key_and_no_id_is_used_twice() -> None:
 
 
 def test_no_key_is_one_that_terminals_or_multiplexers_swallow() -> None:
+    assert NEVER <= LOST
     assert not LOST & {key for action in ACTIONS for key in action.keys}
+
+
+def test_every_key_of_the_specification_has_an_action() -> None:
+    assert set(SPECIFIED.split()) <= {key for action in ACTIONS for key in action.keys}
 
 
 def test_every_action_is_a_command_line_or_a_method_of_the_screen(session) -> None:
@@ -36,23 +46,40 @@ def test_every_action_is_a_command_line_or_a_method_of_the_screen(session) -> No
 def test_every_command_line_of_the_table_runs(session: ReplaySession) -> None:
     for action in ACTIONS:
         if action.command_line:
+            session.goto(40)
             run_command(session, action.command_line)
 
 
-def test_every_action_is_bound_to_its_keys() -> None:
-    made = [binding for binding in bindings() if isinstance(binding, Binding)]
-    assert [b.key.split(",") for b in made] == [list(action.keys) for action in ACTIONS]
-    assert [b.action for b in made] == [f"act('{action.id}')" for action in ACTIONS]
+@pytest.mark.parametrize("action", ACTIONS, ids=[action.id for action in ACTIONS])
+async def test_every_key_runs_its_action(action, drive, monkeypatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(DebuggerScreen, "action_act", lambda self, id: done.append(id))
+    async with drive(80, 24, *action.keys) as pilot:
+        if action.id == "palette":  # it is the application's own key
+            assert isinstance(pilot.app.screen, CommandPalette)
+        else:
+            assert done == [action.id] * len(action.keys)
 
 
 def test_help_lists_every_action_and_every_command() -> None:
-    text = "\n".join("".join(part for part, _ in line) for line in help_lines())
+    text = "\n".join("".join(part for part, _ in line) for line in help_lines(Keymap()))
     for action in ACTIONS:
         assert f"{' '.join(map(shown, action.keys)):<16} {action.title}" in text
-    for command in COMMANDS:
-        assert command.help in text
+    for help in [c.help for c in COMMANDS] + [help for _, _, help in SCREEN_COMMANDS]:
+        assert help in text
 
 
 def test_footer_joins_the_two_directions_of_a_key() -> None:
-    assert ("s/S", "step") in footer_items()
-    assert len(" ".join(f"{keys} {word}" for keys, word in footer_items())) <= 76
+    items = Keymap().footer({})
+    assert ("s/S", "step") in items
+    assert len(" ".join(f"{keys} {word}" for keys, word in items)) <= 76
+
+
+async def test_the_footer_names_the_next_view_of_the_active_pane(drive, as_text_of) -> None:
+    async with drive(80, 24) as pilot:
+        screen = pilot.app.debugger
+        assert "v " not in as_text_of(pilot.app).splitlines()[-1]
+        screen.panes[2].views = ("list", "other")
+        await pilot.press("2")
+        await pilot.pause()
+        assert "v other" in as_text_of(pilot.app).splitlines()[-1]

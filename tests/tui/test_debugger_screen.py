@@ -12,7 +12,6 @@ from kernbench.sim_engine.verify import compare
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
 from tui.screens.help import TextScreen
-from tui.screens.layout import ALL
 
 
 async def ask(pilot, line: str) -> None:
@@ -67,9 +66,8 @@ async def test_n_at_the_last_op_of_the_focus_says_so(session, drive, as_text_of)
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
 async def test_every_pane_follows_the_cursor(size, session, drive) -> None:
     async with drive(*size, "z") as pilot:
-        for number, shown in zip(
-            ALL, ["pe_gemm", "> 100", "0,0,0", "op ", "stays inside", "op 100 GEMM"], strict=True
-        ):
+        wanted = ["pe_gemm", "> 100", "0,0,0", "op ", "stays inside", "op 100 GEMM"]
+        for number, shown in enumerate(wanted, 1):
             pilot.app.debugger.run("goto 16")
             await pilot.press(str(number))
             pilot.app.debugger.run("goto 100")
@@ -212,7 +210,8 @@ async def test_z_maximises_and_escape_goes_back(drive) -> None:
 
 async def test_large_screen_shows_all_panes_without_overlap(drive) -> None:
     async with drive(200, 50) as pilot:
-        regions = [region(pilot, n) for n in ALL]
+        screen = pilot.app.debugger
+        regions = [region(pilot, n) for n in (1, 2, 3, 4, 5, 6)] + [screen.tabs.region]
         assert sum(r.area for r in regions) == 200 * 47
         assert not any(a.overlaps(b) for a in regions for b in regions if a is not b)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from textual.geometry import Region, Size
 
-ALL = (1, 2, 3, 4, 5, 6)
+ALL = (1, 2, 3, 4, 5, 6, 7, 8)
+_ONE_CELL = (5, 7, 8)  # Source and Stats stand behind Route where all others have a place
 SMALLEST = (60, 16)
 
 
@@ -29,7 +30,7 @@ def plan(size: Size, active: int, tab: int, maximised: bool) -> Plan:
     if maximised:
         return Plan({active: whole}, note="z: all panes")
     if size.width >= 160 and size.height >= 42:
-        return _grid(width, height)
+        return _grid(width, height, tab if tab in _ONE_CELL else 5)
     if size.width >= 110 and size.height >= 30:
         return _beside(width, height, tab if tab > 2 else 3)
     top = height * 9 // 21
@@ -45,11 +46,11 @@ def _beside(width: int, height: int, tab: int) -> Plan:
     return Plan(regions, Region(left, top, right, 1), ALL[2:])
 
 
-def _grid(width: int, height: int) -> Plan:
+def _grid(width: int, height: int, tab: int) -> Plan:
     left, top = max(width * 11 // 50, 46), height * 2 // 5
     half, low = (width - left) // 2, (height - top) // 2
     x, rest, y = left + half, width - left - half, top + low
     regions = {2: Region(0, 0, left, height), 1: Region(left, 0, width - left, top)}
     regions |= {3: Region(left, top, half, low), 4: Region(x, top, rest, low)}
-    regions |= {5: Region(left, y, half, height - y), 6: Region(x, y, rest, height - y)}
-    return Plan(regions)
+    regions |= {tab: Region(left, y + 1, half, height - y - 1), 6: Region(x, y, rest, height - y)}
+    return Plan(regions, Region(left, y, half, 1), _ONE_CELL)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from bisect import bisect_right
+from typing import Any
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import OpRow
@@ -20,10 +22,16 @@ class OpsPane(Pane):
         super().__init__(session, glyphs)
         cubes = session.trace.nodes.cube[session.timelines.components]
         self._cubes = len({int(cube) for cube in cubes} - {-1}) > 1
+        self.where, self._kept = "", range(len(session))
+
+    def keep(self, where: str, ops: Any) -> None:
+        """List only ``ops``, those that fit ``where``; None: all."""
+        self.where, self._kept = where, range(len(self.session)) if ops is None else ops
+        self.follow()
 
     def enter(self) -> str | None:
         """Go to the picked op."""
-        return None if self.at is None else f"goto {self.at}"
+        return None if self.at is None or not len(self._kept) else f"goto {self._kept[self.at]}"
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The list above the details, or beside them where that is wide enough."""
@@ -38,18 +46,23 @@ class OpsPane(Pane):
 
     def _list(self, width: int, height: int) -> list[Line]:
         session, room = self.session, max(height - 1, 1)
-        here = max(session.cursor, 0) if len(session) else None
-        first = self.first_row(len(session), room, here)
+        kept = self._kept
+        here = max(bisect_right(kept, session.cursor) - 1, 0) if len(kept) else None
+        first = self.first_row(len(kept), room, here)
         flying, digits = set(session.in_flight()), len(str(len(session)))
         takes = f" {'takes':>8}" * (width >= 42)
-        head = f"  {'op':>{digits}} {'start':>9}{takes}   name" if len(session) else " no ops"
-        rows = session.rows(first, room)
-        lines = [self._row(row, digits, width, row.op in flying) for row in rows]
+        name = (
+            f"{len(kept):,} fit {self.where}" if self.where else "name" if len(kept) else "no ops"
+        )
+        head = f"  {'op':>{digits}} {'start':>9}{takes}   {name}"
+        rows = session.rows_of(kept[first : first + room])
+        picked = None if self.pick is None or self.at is None else int(kept[self.at])
+        lines = [self._row(row, digits, width, row.op in flying, row.op == picked) for row in rows]
         return [[(clip(head, width, self.glyphs), "dim")], *lines]
 
-    def _row(self, row: OpRow, digits: int, width: int, flying: bool) -> Line:
+    def _row(self, row: OpRow, digits: int, width: int, flying: bool, picked: bool) -> Line:
         here, nodes = row.op == self.session.cursor, self.session.trace.nodes
-        style = "pick" if row.op == self.pick else "here" if here else "flight" if flying else ""
+        style = "pick" if picked else "here" if here else "flight" if flying else ""
         head = f"{'>' if here else '*' if flying else ' '} {row.op:>{digits}}"
         head += f" {time_text(row.t_start):>9} "
         head += f"{time_text(row.t_end - row.t_start):>8} " * (width >= 42)

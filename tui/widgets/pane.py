@@ -34,6 +34,7 @@ class Pane(Widget):
     header = 0  # lines above the first row
     columns_a_step = 0  # of numbers, that h and l move by
     views: tuple[str, ...] = ()  # what v and V go through; the title names the one shown
+    enter_word = "go"  # what Enter does, in the footer
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(id=f"pane-{self.number}")
@@ -61,6 +62,11 @@ class Pane(Widget):
         self.seek = True
         self.repaint()
         return len(self.views) > 1
+
+    @property
+    def text(self) -> str:
+        """What is shown, as lines."""
+        return "\n".join(strip.text.rstrip() for strip in self._strips).rstrip("\n")
 
     def place(self) -> str | None:
         """The bytes that are picked, as ``watch`` and ``blame`` name them; None: the op's own."""

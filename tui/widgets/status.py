@@ -8,13 +8,14 @@ from textual.widget import Widget
 from kernbench.replay import ReplaySession
 from kernbench.replay.session import FOCUS_LEVELS
 from kernbench.replay.text import time_text
+from tui.jobs import Jobs
 from tui.widgets.draw import Line, Run, length, strip
 
 _VERDICTS: dict[bool | None, Run] = {
-    True: ("verify ok ", "flight"),
-    False: ("verify FAILED ", "bad"),
+    True: ("  verify ok ", "flight"),
+    False: ("  verify FAILED ", "bad"),
 }
-_VERDICTS[None] = ("verify not run ", "dim")
+_VERDICTS[None] = ("  verify not run ", "dim")
 
 
 class LineWidget(Widget):
@@ -39,31 +40,49 @@ class LineWidget(Widget):
 
 
 class Status(LineWidget):
-    """``kernbench FILE  op 12/153  t=5.43us  3 in flight  verify ok``."""
+    """``kernbench FILE  op 12/153  t=5.43us  3 in flight  2 BP  !1 DIFF  a-b 1.2us  verify ok``.
+
+    Where the line is too short, what matters least is left out.
+    """
 
     def __init__(self, session: ReplaySession, name: str) -> None:
         super().__init__("status")
         info = session.info()
         self._session, self._file = session, name
         self._verdict = _VERDICTS[info.verified]
+        rows = (session.trace.verify_report or {}).get("rows", ())
+        bad = sum(isinstance(row, dict) and row.get("ok") is False for row in rows)
+        self._bad = f"  !{bad} DIFF" * bool(bad)
         self._state = "" if info.complete else "file cut off"
         self._state = f"{info.damaged} damaged frames" if info.damaged else self._state
 
-    def tell(self, width: int, note: str) -> None:
-        """Say where the cursor is; ``note`` is about the layout."""
+    def tell(
+        self, width: int, note: str, between: tuple[str, float, float] | None, jobs: Jobs
+    ) -> None:
+        """Say where the cursor is; ``note`` is about the layout, ``between`` of two marks."""
         session = self._session
-        line: Line = [(" kernbench ", "bold"), (self._file, "")]
+        line: list[tuple[int, Run]] = [(1, (" kernbench", "bold")), (3, (f" {self._file}", ""))]
         if session.cursor >= 0:
-            line.append((f"  op {session.cursor:,}/{len(session) - 1:,}", "bold"))
-            line.append((f"  t={time_text(session.time)}", ""))
-            line.append((f"  {len(session.in_flight())} in flight", "flight"))
+            line.append((9, (f"  op {session.cursor:,}/{len(session) - 1:,}", "bold")))
+            line.append((5, (f"  t={time_text(session.time)}", "")))
+            line.append((2, (f"  {len(session.in_flight())} in flight", "flight")))
         else:
-            line.append((f"  before the first of {len(session):,} ops", "bold"))
-        right: Line = [(note or self._state, "mark"), ("  ", ""), self._verdict]
-        gap = width - length(line) - length(right)
-        if gap < 2 and note:
-            line[:2] = [(f" {note}", "mark")]
-        self.put([*line, (" " * max(gap, 2), ""), *right])
+            line.append((9, (f"  before the first of {len(session):,} ops", "bold")))
+        stops = len(session.stops.all)
+        line.append((6, (f"  {stops} BP" * bool(stops), "mark")))
+        line.append((7, (self._bad, "mark")))
+        if between is not None:
+            name, t0, t1 = between
+            line.append((4, (f"  {name} {time_text(t1 - t0)}", "title")))
+        right = [(7, (f" {note or self._state}", "mark"))] if note or self._state else []
+        for job in jobs.running()[:1]:
+            right.append((8, (f" {job.title[:24]} {job.done:.0%}", "mark")))
+        right.append((4, self._verdict))
+        while sum(len(run[0]) for _, run in line + right) > width and len(line + right) > 1:
+            least = min(line + right)
+            (line if least in line else right).remove(least)
+        ends: tuple[Line, Line] = [run for _, run in line], [run for _, run in right]
+        self.put([*ends[0], (" " * (width - length(ends[0]) - length(ends[1])), ""), *ends[1]])
 
 
 class Crumbs(LineWidget):

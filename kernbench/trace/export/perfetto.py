@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from heapq import heappush, heapreplace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ _FLOW = '{"ph":"%s","bp":"e","pid":%d,"tid":%d,"ts":%r,"name":"tile","cat":"tile
 _NAME = '{"ph":"M","pid":%d,"tid":%d,"ts":0,"name":"%s_name","args":{"name":%s}},\n'
 _NAME += '{"ph":"M","pid":%d,"tid":%d,"ts":0,"name":"%s_sort_index","args":{"sort_index":%d}}'
 _COUNT = '{"ph":"C","pid":%d,"tid":0,"ts":%r,"name":%s,"args":{"busy %%":%.2f}}'
-_quoted = cache(json.dumps)
+_quoted = lru_cache(1 << 16)(json.dumps)
 
 
 def write_perfetto(trace: Trace, path: Path, tell: Callable[[float], None]) -> dict[str, int]:
@@ -40,11 +40,11 @@ def write_perfetto(trace: Trace, path: Path, tell: Callable[[float], None]) -> d
     counts = dict.fromkeys(("tracks", "counters", "slices", "flows"), 0)
     ops = op_table(trace)
     ops["us"] = _us(ops["t_start"])
-    ops["dur"] = (np.rint(ops["t_end"] * 1e3) - np.rint(ops["t_start"] * 1e3)) / 1e6
+    ops["dur"] = (np.rint(ops["t_end"] * 1e3) - np.rint(ops["t_start"] * 1e3)).clip(0) / 1e6
     tracks = _add_tracks(trace, ops)
     flows, n = _flows(trace, ops), len(ops["op"])
     with open(path, "w", encoding="utf-8") as file:
-        about = {key: trace.header.get(key) for key in ("bench", "arguments", "kernbench")}
+        about = {key: str(trace.header.get(key)) for key in ("bench", "arguments", "kernbench")}
         file.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n')
 
         def put(kind: str, lines: list[str]) -> None:
@@ -93,11 +93,8 @@ def _lanes(ops: Columns, node: Array) -> Array:
 
 def _add_tracks(trace: Trace, ops: Columns) -> list[str]:
     """Give ``ops`` the columns pid and tid; the events that name and sort these."""
-    nodes, node, levels = (
-        trace.nodes,
-        trace.op_columns.component[trace.order],
-        ("sip", "cube", "pe"),
-    )
+    nodes, levels = trace.nodes, ("sip", "cube", "pe")
+    node = trace.op_columns.component[trace.order]
     lane = _lanes(ops, node)
     used, tid = np.unique(np.stack([node, lane]), axis=1, return_inverse=True)
     places = np.stack([getattr(nodes, level)[used[0]] for level in levels])
@@ -149,7 +146,8 @@ def _flows(trace: Trace, ops: Columns) -> list[Array]:
 def _counters(trace: Trace, pid: int) -> list[str]:
     """The busy share of the busiest links, in windows that hold equal shares of the traffic."""
     hops, transfers, edges = hop_columns(trace), trace.transfers, trace.edges
-    busy = transfers.nbytes[hops.transfer] / np.append(edges.bandwidth_gbs, np.inf)[hops.edge]
+    speed = np.where(edges.bandwidth_gbs > 0, edges.bandwidth_gbs, np.inf)
+    busy = transfers.nbytes[hops.transfer] / np.append(speed, np.inf)[hops.edge]
     burst = busy / np.maximum(transfers.bursts[hops.transfer], 1)
     end = np.maximum(hops.start + busy, hops.last + burst)
     total = np.bincount(hops.edge + 1, busy)[1:]
@@ -162,7 +160,7 @@ def _counters(trace: Trace, pid: int) -> list[str]:
     for link in chosen:
         rows = np.flatnonzero((hops.edge == link) & (busy > 0))
         times = np.concatenate([hops.start[rows], end[rows]])
-        rate = busy[rows] / (end[rows] - hops.start[rows])
+        rate = busy[rows] / (end[rows] - hops.start[rows]).clip(1e-9)
         order = np.argsort(times, kind="stable")
         level = np.cumsum(np.concatenate([rate, -rate])[order])[:-1]
         until = np.append(0.0, np.cumsum(level * np.diff(times[order])))

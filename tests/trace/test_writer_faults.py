@@ -1,0 +1,165 @@
+"""Places where no trace can be written, and disks that fill up: one error, and nothing is lost."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from recordings import record_ops, touch
+
+from kernbench.errors import KernbenchError
+from kernbench.trace import Trace, TraceWriter, writer
+
+FULL = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from recordings import record_ops
+from kernbench.trace import TraceWriter
+writer = TraceWriter(sys.argv[1])
+record_ops(writer, repeat=900, step=5.0)
+ops = len(writer.op_log())
+writer.end(1.0)
+print(ops, writer.error)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.msgpack"
+
+
+def cut(path, repeat=900):
+    """A writer whose disk was full after a while."""
+    recording = TraceWriter(path)
+    record_ops(recording, repeat=repeat // 2, step=5.0)
+    full = os.open("/dev/full", os.O_RDWR)
+    os.dup2(full, recording._file.fileno())
+    os.close(full)
+    record_ops(recording, repeat=repeat // 2, step=5.0)
+    return recording
+
+
+# -- places ------------------------------------------------------------
+
+
+def test_a_directory_is_refused(tmp_path):
+    (tmp_path / "x.msgpack").mkdir()
+    with pytest.raises(KernbenchError, match="no regular file"):
+        TraceWriter(tmp_path / "x.msgpack")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.msgpack"]
+
+
+def test_a_folder_that_is_a_file_is_refused(path):
+    path.write_bytes(b"")
+    with pytest.raises(KernbenchError, match="Not a directory"):
+        TraceWriter(path / "y.msgpack")
+
+
+@pytest.mark.parametrize("name", ["x.msgpack", "x.msgpack.partial"])
+def test_a_pipe_is_refused_and_nobody_waits_for_its_reader(tmp_path, path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(KernbenchError, match="no regular file"):
+        TraceWriter(path)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_a_device_is_refused_and_stays_one():
+    with pytest.raises(KernbenchError, match="no regular file"):
+        TraceWriter("/dev/full")
+    assert not os.path.isfile("/dev/full")
+    assert not os.path.exists("/dev/full.partial")
+
+
+def test_a_second_writer_to_one_path_is_refused_and_harms_nothing(path):
+    first = TraceWriter(path)
+    record_ops(first)
+    with pytest.raises(KernbenchError, match="another run is writing it"):
+        TraceWriter(path)
+    first.end(1.0)
+    assert touch(Trace.open(path)).complete
+
+
+def test_the_path_is_free_when_the_first_writer_has_ended(path):
+    for repeat in (1, 2):
+        writer = TraceWriter(path)
+        record_ops(writer, repeat=repeat)
+        writer.end(1.0)
+    assert len(Trace.open(path).ops) == 2 * 12 + 1
+
+
+def test_an_older_trace_stays_until_the_new_one_has_ended(path):
+    TraceWriter(path).end(1.0)
+    writer = TraceWriter(path)
+    record_ops(writer)
+    assert Trace.open(path).end_ns == 1.0
+    writer.end(2.0)
+    assert Trace.open(path).end_ns == 2.0
+
+
+def test_what_a_killed_run_left_is_kept_beside(tmp_path, path):
+    killed = TraceWriter(path)
+    record_ops(killed, repeat=700, step=0.1)
+    killed._file.close()  # as the kernel does
+    left = Trace.open(tmp_path / "x.msgpack.partial")
+    TraceWriter(path).end(1.0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.msgpack", "x.msgpack.partial.old"]
+    kept = touch(Trace.open(tmp_path / "x.msgpack.partial.old"))
+    assert len(kept.ops) == len(left.ops) > 8000
+    assert touch(left).ops[8000].params == kept.ops[8000].params  # still mapped
+
+
+# -- disks ------------------------------------------------------------
+
+
+def test_a_quota_stops_the_recording_and_the_ops_can_still_be_read_back(path):
+    limit = 300_000
+    run = subprocess.run(
+        [sys.executable, "-c", FULL, str(path), os.path.dirname(__file__)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    ops, error = run.stdout.split(maxsplit=1)
+    assert ops == str(900 * 12 + 1)
+    assert "File too large" in error
+    trace = touch(Trace.open(path))
+    assert (trace.complete, trace.damaged) == (False, [])
+    assert 0 < path.stat().st_size <= limit
+
+
+def test_a_file_closed_behind_the_writer_is_an_error_and_not_silence(path):
+    writer = TraceWriter(path)
+    record_ops(writer, repeat=700, step=0.1)
+    writer._file.close()
+    writer.end(1.0)
+    assert "closed file" in writer.error
+    assert touch(Trace.open(path)).damaged == []
+
+
+def test_the_ops_of_a_cut_recording_are_those_of_a_whole_one(tmp_path, path):
+    whole = TraceWriter(tmp_path / "whole.msgpack")
+    record_ops(whole, repeat=450, step=5.0)
+    record_ops(whole, repeat=450, step=5.0)
+    wanted, found = whole.op_log(), cut(path).op_log()
+    assert len(found) == len(wanted)
+    for position in range(0, len(wanted), 97):
+        assert repr(found[position]) == repr(wanted[position])
+
+
+def test_a_recording_cut_long_ago_says_that_its_ops_are_gone(path, monkeypatch):
+    monkeypatch.setattr(writer, "SPILL_BYTES", 1000)
+    recording = cut(path)
+    with pytest.raises(KernbenchError, match=r"read back: .* stopped at .* No space left"):
+        recording.op_log()
+    assert len(recording._spill) < 2_000_000
+
+
+def test_rows_after_the_end_are_not_written(path):
+    recording = TraceWriter(path)
+    recording.end(1.0)
+    record_ops(recording, repeat=700)
+    recording.close()
+    assert (len(Trace.open(path).ops), recording.error) == (0, None)

@@ -1,0 +1,149 @@
+"""Manners: whatever ends the program, the terminal is left as it was found, and the end is told.
+
+Owns signals, the terminal that goes away, crash reports and when garbage is collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import select
+import signal
+import sys
+import termios
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread, Timer
+from typing import Any
+
+from platformdirs import user_state_path
+from textual import events
+from textual.app import App
+
+from tui.terminal import RESET, info_lines
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_PATIENCE_S = 1.5  # for an orderly end, before a hard one
+_IDLE_S = 2.0
+_SELDOM = (5000, 20, 1_000_000)  # the third: collections of all objects, which last long
+
+
+class MannerlyApp(App[None]):
+    """An App that ends as it is told to; ``past`` is what was done last, ``opened`` a hash."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.past: deque[str] = deque(maxlen=50)
+        self.crash, self.opened = "", "none"
+        self._attrs: list[Any] | None = None
+        self._stirred = self._seen = self._collected = 0
+
+    def keep(self) -> None:
+        """Save what the user has set: the program ends."""
+
+    def on_load(self) -> None:
+        """Before the screen is taken: signals, and a thread that sleeps until the tty is gone."""
+        if self.is_headless:
+            return
+        self._attrs = _attributes()
+        loop = asyncio.get_running_loop()
+
+        def end(number: int, frame: object = None) -> None:
+            last = Timer(_PATIENCE_S, self._end_hard, (128 + number,))
+            last.daemon = True
+            last.start()
+            loop.call_soon_threadsafe(self.leave, 128 + number)
+
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, end)
+        Thread(target=_wait_for_hangup, args=(end,), daemon=True).start()
+        gc.set_threshold(*_SELDOM)
+        self.set_interval(_IDLE_S, self._collect)
+
+    def leave(self, code: int = 0) -> None:
+        """End in order, with what was set kept."""
+        with suppress(Exception):  # nothing may keep it from ending
+            self.keep()
+        self.exit(return_code=code)
+
+    def _end_hard(self, code: int) -> None:
+        """The screen's thread hangs, or its writes do: restore by hand, end."""
+        with suppress(OSError):
+            _restore(self._attrs)
+            os.set_blocking(2, False)
+            os.write(2, RESET.encode())
+        os._exit(code)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys and clicks are remembered, and that somebody is at work."""
+        if isinstance(event, events.Key | events.MouseDown):
+            mouse = isinstance(event, events.MouseDown)
+            self.past.append(f"mouse {event.x},{event.y}" if mouse else f"key {event.key}")
+            self._stirred += 1
+        await super().on_event(event)
+
+    def _collect(self) -> None:
+        """Collect garbage once after each spell of work: while keys come it would be felt."""
+        if self._stirred == self._seen != self._collected:
+            self._collected = self._seen
+            gc.collect()
+        self._seen = self._stirred
+
+    def _fatal_error(self) -> None:
+        self.panic()
+
+    def panic(self, *renderables: Any) -> None:
+        """What Textual would print at length goes to the crash report."""
+        self.crash = self.crash or traceback.format_exc()
+        self._return_code = 1
+        self._close_messages_no_wait()
+
+
+def _attributes() -> list[Any] | None:
+    with suppress(termios.error):
+        return termios.tcgetattr(0)
+    return None
+
+
+def _restore(attributes: list[Any] | None) -> None:
+    with suppress(termios.error):
+        if attributes is not None:
+            termios.tcsetattr(0, termios.TCSANOW, attributes)
+
+
+def _wait_for_hangup(end: Callable[[int], None]) -> None:
+    poll = select.poll()
+    poll.register(0, 0)  # a hangup is reported though nothing is asked for
+    poll.poll()
+    end(signal.SIGHUP)
+
+
+def run(app: MannerlyApp) -> int:
+    """Run it to its end; the exit code. Of a crash it prints one line, and writes a report."""
+    attributes = _attributes()
+    try:
+        app.run()
+    except Exception:
+        app.crash = app.crash or traceback.format_exc()
+    if app.crash:
+        _restore(attributes)
+        why = app.crash.strip().splitlines()[-1]
+        print(f"{RESET}error: {why}; {report(app)}", file=sys.stderr)
+        return 1
+    return app.return_code or 0
+
+
+def report(app: MannerlyApp) -> str:
+    """Write the crash report into the state directory; where it is, in words."""
+    path = user_state_path("kernbench") / f"crash-{os.getpid()}.txt"
+    parts = [app.crash, f"trace {app.opened}", "", "done last", *app.past, ""]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([*parts, *info_lines(os.environ), ""]), encoding="utf-8")
+    except OSError as why:
+        return f"no crash report: {path}: {why.strerror}"
+    return f"crash report: {path}"

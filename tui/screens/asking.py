@@ -1,0 +1,283 @@
+"""What the debugger's screen asks of its session: command lines, search, stops, marks, playing.
+
+Moves are made at once; what may take long is a job whose answer is shown when it is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from textwrap import wrap
+from typing import Any
+
+from textual import on
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from kernbench.errors import KernbenchError
+from kernbench.replay import ReplaySession
+from kernbench.replay.answers import Moved, Stopped
+from kernbench.replay.commands import run_command
+from kernbench.replay.diff import OpDiff
+from kernbench.replay.job import Job, Tell
+from kernbench.replay.memory import TensorView
+from kernbench.replay.stops import Stop
+from kernbench.replay.text import as_text
+from kernbench.replay.tiles import Tiles
+from kernbench.replay.timeline import Timeline
+from kernbench.trace import Trace
+from tui.clipboard import copy
+from tui.jobs import Jobs, Key
+from tui.messages import Hint, RunCommand
+from tui.screens.help import TextPane, TextScreen
+from tui.screens.stops import StopsScreen
+from tui.widgets.command_line import CommandLine
+from tui.widgets.draw import Glyphs, Line
+from tui.widgets.ops import OpsPane
+from tui.widgets.pane import Pane
+
+_WAIT_S = 0.03  # for an answer, before it is left to come
+_PLAY_S = 0.125  # an op
+_FITTED = (TensorView, OpDiff, Timeline, Tiles)  # answers whose text knows the width
+_AT_ONCE = "step next line lane stage tile first last cause effect back goto t mark marks breaks"
+_STAYED = {
+    "next": "no further op that way in the focus: u widens it",
+    "cause": "this op waited for no other",
+    "effect": "no op waited for this one",
+    "back": "no further jump that way",
+    "mark": "marked; ' and the letter come back to it",
+    **dict.fromkeys(("step", "line", "lane", "stage", "tile"), "no further op that way"),
+}
+
+
+class AskingScreen(Screen[None], inherit_bindings=False):
+    """Owns the jobs, the command line and the notice; panes are a subclass's."""
+
+    panes: dict[int, Pane]
+    ops: OpsPane
+    active = 1
+
+    def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
+        super().__init__()
+        self.session, self.glyphs, self.jobs = session, glyphs, Jobs()
+        self.line, self.notice = CommandLine(session), Static(id="notice", markup=False)
+        self.sought = ""  # what F3 goes on with
+        self.playing: Timer | None = None
+        self._letter = ""  # the command that the next key is the letter of
+        self._asked: tuple[str, Key, Callable[[Tell], Any], Callable[[Any], None]] | None = None
+        self._number = 0  # of questions
+
+    def moved(self) -> None:
+        """The cursor moved."""
+        raise NotImplementedError
+
+    def tell(self) -> None:
+        """Something of the status may have changed."""
+        raise NotImplementedError
+
+    def say(self, text: str) -> None:
+        """A message above the footer until the next key; empty: none."""
+        if text or self.notice.display:
+            self.notice.update(text)
+            self.notice.display = bool(text)
+
+    def show_text(self, title: str, lines: list[Line]) -> None:
+        """Lines over the whole screen until Esc."""
+        self.app.push_screen(TextScreen(TextPane(self.session, self.glyphs, title, lines)))
+
+    @on(RunCommand)
+    def _run_asked(self, message: RunCommand) -> None:
+        self.run(message.line)
+
+    @on(Hint)
+    def _hinted(self, message: Hint) -> None:
+        self.say(message.text)
+
+    # -- command lines --
+
+    def run(self, line: str) -> None:
+        """Run a command line: a move moves all panes, another answer opens over them."""
+        word, _, rest = line.strip().partition(" ")
+        rest = rest.strip()
+        if word == "search":
+            self.sought = expression(rest)
+            self._do_find(1)
+        elif word == "filter" and not rest:
+            self.ops.keep("", None)
+        elif word == "filter":
+            where = expression(rest)
+            found = partial(self.ops.keep, where)
+            self._ask(line, lambda tell: self.session.matching(where), found)
+        elif word == "reload":
+            self._ask(line, self._opened, lambda session: self.app.reopen(session))  # type: ignore[attr-defined]
+        elif word in _AT_ONCE.split():
+            try:
+                self._told(line, run_command(self.session, line))
+            except KernbenchError as error:
+                self.say(f"error: {error}")
+        else:
+            compute = partial(run_command, self.session, line)
+            self._ask(line, compute, partial(self._told, line))
+
+    def _ask(self, line: str, compute: Callable[[Tell], Any], then: Callable[[Any], None]) -> None:
+        if self._asked is not None:
+            self.say(f"still computing {self._asked[0]}; Esc cancels it")
+            return
+        self._number += 1
+        self._asked = line, ("memory", ("asked", self._number)), compute, then
+        self.say("")
+        self.poll()
+
+    def poll(self) -> None:
+        """Show the answer that was asked for, if it is there by now."""
+        if self._asked is None:
+            return
+        line, key, compute, then = self._asked
+        try:
+            answer = self.jobs.ask(key, line, compute, wait_s=_WAIT_S)
+        except KernbenchError as error:
+            self._asked = None
+            self.say(f"error: {error}")
+            return
+        if not isinstance(answer, Job):
+            self._asked = None
+            then(answer)
+
+    def _told(self, line: str, answer: Any) -> None:
+        self.say("")
+        stayed = not self.follow_cursor()
+        if isinstance(answer, Stopped):
+            self.say("; ".join(answer.stops) or "no further stop that way: the end of the log")
+        elif isinstance(answer, Moved):
+            self.say(_STAYED.get(line.split()[0], "") * stayed)
+        elif isinstance(answer, Stop):
+            self.say(as_text(answer) + "; c runs to it")
+        else:
+            wide = self.size.width
+            text = as_text(answer, wide if isinstance(answer, _FITTED) else 400).splitlines()
+            parts = [wrap(row, wide, subsequent_indent="    ") or [""] for row in text]
+            self.show_text(line, [[(part, "")] for row in parts for part in row])
+        self.tell()
+
+    def follow_cursor(self) -> bool:
+        """Draw where the cursor is now; whether it has moved since that was drawn last."""
+        raise NotImplementedError
+
+    def _opened(self, tell: Tell) -> ReplaySession:
+        """The file as it is now, with the stops of before."""
+        path = self.session.trace.path
+        done = path.with_name(path.name.removesuffix(".partial"))
+        try:
+            session = ReplaySession(Trace.open(path if path.exists() else done))
+        except OSError as error:
+            raise KernbenchError(f"{path}: {error.strerror or error}") from None
+        for stop in self.session.stops.all:
+            with suppress(KernbenchError):  # what it names may be gone
+                run_command(session, f"{stop.kind} {stop.what}", tell)
+        return session
+
+    # -- keys --
+
+    def _do_prompt(self, kind: int) -> None:
+        self.line.open(("search ", "", f"filter {self.ops.where}")[kind])
+
+    def _do_find(self, way: int) -> None:
+        if self.sought:
+            self.run(f"{'r' * (way < 0)}find {self.sought}")
+        else:
+            self.say("nothing is searched for yet: / and an expression or text of a name")
+
+    def _do_break(self) -> None:
+        if self.session.cursor >= 0:
+            row = self.session.row(self.session.cursor)
+            self.line.open(f"break comp = {row.component} and name = {row.name}")
+        else:
+            self.line.open("break name = ")
+
+    def _do_watch(self) -> None:
+        place = self.panes[self.active].place() or self.session.memories.touches(
+            self.session.cursor
+        )
+        if place is None:
+            self.say("this op touches no bytes; pick some in 4 Memory, or :watch c[3,17]")
+        else:
+            self.line.open(f"watch {place} rw")
+
+    def _do_stops(self) -> None:
+        if self.session.stops.all:
+            self.app.push_screen(StopsScreen(self.session, self.glyphs, self.run))
+        else:
+            self.say("no stop is set: b or w makes one, :catch hazards too")
+
+    def _do_letter(self, kind: int) -> None:
+        self._letter = ("mark", "goto")[kind]
+        known = ", ".join(self.session.marks) or "none is set"
+        self.say(("mark with which letter?", f"which mark? ({known})")[kind])
+
+    def lettered(self, character: str | None) -> bool:
+        """Whether a key, its character if it has one, was the letter of a mark."""
+        command, self._letter = self._letter, ""
+        if not command:
+            return False
+        self.say("")
+        if character and character.isalpha():
+            if command == "mark":  # the marks are in the order of their setting
+                self.session.marks.pop(character, None)
+            self.run(f"{command} {character}")
+        elif character and character.isprintable():
+            self.say(f"marks are letters, not {character!r}")
+        return True
+
+    def between(self) -> tuple[str, float, float] | None:
+        """The last two marks, or the only one and the cursor: names, and times in order."""
+        marks = [*self.session.marks.items()][-2:]
+        if not marks:
+            return None
+        if len(marks) == 1:
+            marks.append(("cursor", self.session.cursor))
+        times = [float(self.session.starts[op]) if op >= 0 else 0.0 for _, op in marks]
+        return "-".join(name for name, _ in marks), min(times), max(times)
+
+    def _do_play(self) -> None:
+        self.playing = self.set_interval(_PLAY_S, self.play)
+        self.tell()
+
+    def play(self) -> None:
+        """One op on; a stop there, or the end, ends it."""
+        here = self.session.cursor
+        self.run("step 1")
+        at, hit = self.session.stops.next(self.session.cursor - 1, True)
+        if self.session.cursor in (here, at):
+            self.pause()
+            stopped = self.session.cursor == at
+            self.say("; ".join(map(as_text, hit)) if stopped else "played to the last op")
+
+    def pause(self) -> bool:
+        """Play no more; whether it did."""
+        was, self.playing = self.playing, None
+        if was is not None:
+            was.stop()
+            self.tell()
+        return was is not None
+
+    def _do_yank(self) -> None:
+        text = self.panes[self.active].text
+        how = copy(text, self.app.copy_to_clipboard)
+        self.say(f"{text.count(chr(10)) + 1} lines copied {how}")
+
+    def _do_reload(self) -> None:
+        self.run("reload")
+
+    def _do_suspend(self) -> None:
+        self.app.action_suspend_process()
+
+
+def expression(text: str) -> str:
+    """An expression as it is; other text means that a name or a component has it in it."""
+    if re.search("[=<>~]", text) or not text:
+        return text
+    glob = f'"*{text.strip(chr(34))}*"'
+    return f"name ~ {glob} or comp ~ {glob}"
