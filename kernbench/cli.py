@@ -174,7 +174,9 @@ def info(topology: str | None) -> None:
 
 
 @main.command()
-@click.argument("part", type=click.Choice(["sim", "phase2", "replay", "trace", "make-trace"]))
+@click.argument(
+    "part", type=click.Choice(["sim", "phase2", "replay", "trace", "tui", "make-trace"])
+)
 @click.option("--ops", type=click.IntRange(1), default=1_000_000, help="How many make-trace makes.")
 @click.option("-o", "out", type=click.Path(dir_okay=False), help="What make-trace writes.")
 @_json
@@ -183,14 +185,14 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
 
     make-trace measures nothing: it writes a large trace to try things on.
     """
-    from kernbench.perf import make_trace, phase2, replay, sim, trace
+    from kernbench.perf import make_trace, phase2, replay, sim, trace, tui
 
     if part == "make-trace":
         if out is None:
             raise UsageError("make-trace: say with -o FILE what to write")
         make_trace.make_trace(out, ops)
         return
-    parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace}
+    parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
     rows = parts[part].measure()
     _answer(sim.as_json(rows) if as_json else sim.as_text(rows), all(row.met for row in rows))
 

@@ -4,12 +4,17 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import settings
 
 from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologySpec, build_topology
 from kernbench.topology.spec import CubeMeshSpec, SipSpec
+
+# the same examples in every run, and none is wrong for being slow
+settings.register_profile("kernbench", deadline=None, derandomize=True)
+settings.load_profile("kernbench")
 
 
 class Events(list):

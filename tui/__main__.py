@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import gc
+import asyncio
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import kernbench
 from kernbench.errors import KernbenchError
-from kernbench.replay import ReplaySession
-from kernbench.replay.commands import run_command
-from kernbench.replay.text import as_text
-from kernbench.trace import Trace
+from kernbench.trace.frames import Frame, FrameFile, untold
+from tui.terminal import info_lines, is_terminal, utf8_locale
+
+if TYPE_CHECKING:  # heavy: imported when the first frame is there
+    from kernbench.replay import ReplaySession
 
 _DEMO = "matmul.msgpack"
+_LOOKS = 100  # at the screen's jobs, before it is printed as it is
 _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has more"
 
 
@@ -29,46 +34,101 @@ _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has
 @click.option("--script", type=click.Path(), help="Run the commands in a file (-: stdin), print.")
 @click.option("--op", type=int, help="Where to start (default: the first op of a launch).")
 @click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII characters only.")
-def main(file: str | None, demo: bool, script: str | None, op: int | None, plain: bool) -> None:
-    """Replay a trace FILE: what happened, when, with which data, and why it is slow or wrong."""
-    if file is None and not demo:
-        click.echo(_USAGE, err=True)
-        sys.exit(2)
-    try:
-        path = demo_path() if file is None else Path(file)
-        session = open_session(path, op)
-        if script is not None:
-            run_script(session, script)
-        elif not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-            answer(session, ["info", "op"] if session.cursor >= 0 else ["info"])
-            click.echo("hint: no terminal here; --script FILE runs commands", err=True)
-        else:
-            from tui.app import KernbenchApp
+@click.option("--info", is_flag=True, help="Print versions, paths and what the terminal can do.")
+def main(
+    file: str | None, demo: bool, script: str | None, op: int | None, plain: bool, info: bool
+) -> None:
+    """Replay a trace FILE: what happened, when, with which data, and why it is slow or wrong.
 
-            gc.freeze()  # what was loaded stays: collections need not look at it
-            app = KernbenchApp(session, path.name, plain or not utf8_locale(os.environ))
-            app.run()
-            sys.exit(app.return_code or 0)
+    Without FILE it shows the traces opened last, and those that came with kernbench.
+    """
+    screen, plain = is_terminal(os.environ), plain or not utf8_locale(os.environ)
+    try:
+        path = demo_path() if demo and file is None else file and Path(file)
+        if info:
+            click.echo("\n".join(info_lines(os.environ)))
+        elif screen and script is None:
+            show(path or None, op, plain)
+        elif not path:
+            click.echo(_USAGE, err=True)
+            sys.exit(2)
+        elif script is not None:
+            run_script(open_session(path, op), script)
+        else:
+            print_screen(open_session(path, op), path.name, plain)
+            click.echo("hint: no terminal here; --script FILE runs commands", err=True)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # quiet the last flush
     except KernbenchError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
 
 
+def show(path: Path | None, op: int | None, plain: bool) -> None:
+    """The program on a terminal; ends the process, and waits for no thread that still computes."""
+    if path is not None:
+        FrameFile(path, scan=False)  # else it ends in one line, before the screen is taken
+    from tui import manners
+    from tui.opening import OpeningApp
+    from tui.state import recent
+
+    paths = dict.fromkeys(recent(), "opened before")
+    paths |= dict.fromkeys(sorted(_bundled().glob("*.msgpack")), "comes with kernbench")
+    app = OpeningApp(path, paths, partial(open_session, op=op), plain, stay=op is not None)
+    code = manners.run(app)
+    if app.failure:
+        click.echo(f"error: {app.failure}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def print_screen(session: ReplaySession, name: str, plain: bool) -> None:
+    """The trace's summary, the cursor's op, and the screen there as plain text."""
+    from tui.app import KernbenchApp
+
+    app = KernbenchApp(session, name, plain)
+
+    async def drawn() -> str:
+        wide, high = shutil.get_terminal_size()
+        async with app.run_test(size=(wide, high)) as pilot:
+            await pilot.pause()
+            for _ in range(_LOOKS):
+                await pilot.pause(0.1)
+                if not app.debugger.jobs.busy:
+                    break
+            strips = app.screen._compositor.render_strips()
+            return "\n".join(strip.text.rstrip() for strip in strips)
+
+    answer(session, ["info", "op"] if session.cursor >= 0 else ["info"])
+    click.echo(f"\n{asyncio.run(drawn())}")
+
+
+def _bundled() -> Path:
+    """The folder of the bundled traces: in the package of a wheel, or in the checkout."""
+    package = Path(kernbench.__file__).parent / "traces"
+    return package if package.is_dir() else package.parents[1] / "traces"
+
+
 def demo_path() -> Path:
-    """The bundled trace: in the package of a wheel, or in the checkout."""
-    package = Path(kernbench.__file__).parent
-    for folder in (package, package.parent):
-        if (folder / "traces" / _DEMO).is_file():
-            return folder / "traces" / _DEMO
-    raise KernbenchError(f"no bundled {_DEMO}; record one: kernbench run matmul --trace FILE")
+    """The bundled trace."""
+    if not (path := _bundled() / _DEMO).is_file():
+        raise KernbenchError(f"no bundled {_DEMO}; record one: kernbench run matmul --trace FILE")
+    return path
 
 
-def open_session(path: Path, op: int | None) -> ReplaySession:
+def open_session(
+    path: Path, op: int | None, told: Callable[[Frame], None] = untold
+) -> ReplaySession:
     """A session on the trace at ``path``, its cursor at ``op`` or at the first op of a launch."""
+    from kernbench.replay import ReplaySession
+    from kernbench.trace import Trace
+
     if path.is_dir():
         raise KernbenchError(f"{path}: is a directory; give a trace file")
     try:
-        session = ReplaySession(Trace.open(path))
+        session = ReplaySession(Trace.open(path, told))
     except OSError as error:
         raise KernbenchError(f"{path}: {error.strerror or error}") from None
     if op is None:
@@ -88,27 +148,20 @@ def run_script(session: ReplaySession, script: str) -> None:
 
 
 def answer(session: ReplaySession, lines: Iterable[str]) -> None:
-    """Run command lines and print what they answer, until the reader of a pipe has enough.
+    """Run command lines and print what they answer.
 
     ``# `` begins a comment. An error, as of a failed ``assert``, ends with the number of its line.
     """
-    try:
-        for number, line in enumerate(lines, 1):
-            command = re.sub(r"^\s*#.*|\s#\s.*|\s#$", "", line).strip().removeprefix(":")
-            try:
-                if command:
-                    click.echo(as_text(run_command(session, command)))
-            except KernbenchError as error:
-                raise KernbenchError(f"{error}; line {number}: {command}") from None
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # quiet the last flush
+    from kernbench.replay.commands import run_command
+    from kernbench.replay.text import as_text
 
-
-def utf8_locale(environ: Mapping[str, str]) -> bool:
-    """Whether the locale writes UTF-8; Python itself sets LC_CTYPE=C.UTF-8 in the C locale."""
-    ctype = environ.get("LC_CTYPE", "").replace("C.UTF-8", "")
-    return "utf" in (environ.get("LC_ALL") or ctype or environ.get("LANG", "")).lower()
+    for number, line in enumerate(lines, 1):
+        command = re.sub(r"^\s*#.*|\s#\s.*|\s#$", "", line).strip().removeprefix(":")
+        try:
+            if command:
+                click.echo(as_text(run_command(session, command)))
+        except KernbenchError as error:
+            raise KernbenchError(f"{error}; line {number}: {command}") from None
 
 
 if __name__ == "__main__":

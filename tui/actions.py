@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Keys that run a command line or, to move pixels, ``_do_METHOD(*args)`` of the screen;
-    ``footer`` is the word of a pair of keys there.
+    """Keys that run a command line or, to move pixels, ``_do_METHOD(*args)`` of the screen, or what
+    is at a path with dots from it; ``footer`` is the word of a pair of keys there.
     """
 
     id: str
@@ -68,7 +68,7 @@ ACTIONS: tuple[Action, ...] = (
     _act("Ask", "break", "b", "breakpoint at ops like this one", "break"),
     _act("Ask", "watch", "w", "watch the bytes picked, or what this op writes", "watch"),
     _act("Ask", "stops", "B", "list the stops: Enter goes to one, d deletes", "stops"),
-    _act("Ask", "palette", "ctrl+p", "palette of actions and commands", "palette"),
+    _act("Ask", "palette", "ctrl+p", "palette of all this", "app.action_command_palette"),
     *(
         _act("Panes", f"pane_{i}", str(i), f"pane {i}: {title}", "activate", i)
         for i, title in enumerate(PANES, 1)
@@ -86,17 +86,19 @@ ACTIONS: tuple[Action, ...] = (
     _act("View", "bottom", "end", "last row", "rows", 10**9),
     _act("View", "left", "h left", "pan left: time, or columns of numbers", "pan", -1),
     _act("View", "right", "l right", "pan right", "pan", 1),
-    _act("View", "zoom_in", "+", "zoom the timeline in", "zoom", 0.5),
-    _act("View", "zoom_out", "-", "zoom the timeline out", "zoom", 2.0),
-    _act("View", "fit", "0", "fit the timeline to its launches", "fit"),
+    _act("View", "next_mark", "J", "next changed number, or mismatch", "marked", 1),
+    _act("View", "previous_mark", "K", "previous changed number, or mismatch", "marked", -1),
+    _act("View", "zoom_in", "+", "zoom the timeline in", "timeline.zoom", 0.5),
+    _act("View", "zoom_out", "-", "zoom the timeline out", "timeline.zoom", 2.0),
+    _act("View", "fit", "0", "fit the timeline to its launches", "timeline.fit"),
     _act("View", "fit_marks", "=", "fit the timeline between the last two marks", "fit_marks"),
     _act("View", "pin", "p", "pin the picked row of the timeline on top, or let go", "pin"),
     _act("Program", "yank", "y", "copy the pane as text", "yank"),
     _act("Program", "reload", "R", "read the file again, keep the cursor", "reload"),
     _act("Program", "redraw", "ctrl+l", "redraw the screen", "redraw"),
-    _act("Program", "suspend", "ctrl+z", "suspend; fg comes back", "suspend"),
+    _act("Program", "suspend", "ctrl+z", "suspend; fg comes back", "app.action_suspend_process"),
     _act("Program", "back", "escape", "back: message, job, filter, maximised pane", "back"),
-    _act("Program", "quit", "q", "quit | quit", "quit"),
+    _act("Program", "quit", "q", "quit | quit", "app.exit"),
 )
 BY_ID = {action.id: action for action in ACTIONS}
 DEFAULT = {action.id: action.keys for action in ACTIONS}

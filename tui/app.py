@@ -5,31 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.screen import Screen
 from textual.theme import Theme
 
-from kernbench.replay import ReplaySession
-from kernbench.replay.commands import COMMANDS
 from tui.actions import ACTIONS
 from tui.keymap import Keymap, load
-from tui.screens.debugger import DebuggerScreen
-from tui.widgets.draw import ASCII, UNICODE
+from tui.manners import MannerlyApp
+
+if TYPE_CHECKING:
+    from kernbench.replay import ReplaySession
+    from tui.screens.debugger import DebuggerScreen
 
 _PAPER, _PANEL = "#10161d", "#1a222c"
 THEME = Theme("kernbench", "#56b4e9", foreground="#d8dee6", background=_PAPER, surface=_PANEL)
 
 
-class KernbenchApp(App[None]):
+class KernbenchApp(MannerlyApp):
     """One session on one screen; without colours if NO_COLOR is set."""
+
+    debugger: DebuggerScreen
 
     CSS_PATH = "app.tcss"
 
     def __init__(
         self,
-        session: ReplaySession,
+        session: ReplaySession | None,
         name: str,
         ascii_only: bool = False,
         keymap: Keymap | None = None,
@@ -39,21 +42,39 @@ class KernbenchApp(App[None]):
         self.register_theme(THEME)
         self.theme = "ansi-dark" if plain else THEME.name
         self.animation_level = "none"
-        self._made = name, ASCII if ascii_only else UNICODE, keymap or load()
-        self.debugger = DebuggerScreen(session, *self._made)
+        self._made = name, ascii_only, keymap or load()
+        if session is not None:
+            self.debugger = self.screen_of(session)
 
     def on_mount(self) -> None:
         """Show the debugger."""
+        self.show_first()
+
+    def show_first(self) -> None:
+        """The first screen."""
         self.push_screen(self.debugger)
+
+    def screen_of(self, session: ReplaySession) -> DebuggerScreen:
+        """A debugger's screen."""
+        from tui.screens.debugger import DebuggerScreen  # heavy: not before the first frame
+        from tui.widgets.draw import ASCII, UNICODE
+
+        name, plain, keymap = self._made
+        return DebuggerScreen(session, name, ASCII if plain else UNICODE, keymap)
 
     def reopen(self, session: ReplaySession) -> None:
         """The file was read again: a new screen, standing as the old one."""
-        old, self.debugger = self.debugger, DebuggerScreen(session, *self._made)
-        self.debugger.carry(old)
+        from tui.state import restore, state
+
+        old, self.debugger = self.debugger, self.screen_of(session)
+        kept = state(old) | {"cursor": min(old.session.cursor, len(session) - 1)}
+        self.debugger.notes += restore(self.debugger, kept)
         self.switch_screen(self.debugger)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: every action, and every command that needs no argument."""
+        from kernbench.replay.commands import COMMANDS
+
         for action in ACTIONS:
             keys, act = self.debugger.keymap.shown(action.id), self.debugger.action_act
             name = f"{action.id.replace('_', ' ')}: {action.title}"

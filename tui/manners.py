@@ -21,8 +21,11 @@ from typing import Any
 
 from platformdirs import user_state_path
 from textual import events
+from textual._compositor import CompositorUpdate
 from textual.app import App
+from textual.screen import Screen
 
+from tui.cells import Cells
 from tui.terminal import RESET, info_lines
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
@@ -38,7 +41,8 @@ class MannerlyApp(App[None]):
         super().__init__(**options)
         self.past: deque[str] = deque(maxlen=50)
         self.crash, self.opened = "", "none"
-        self._attrs: list[Any] | None = None
+        self.cells = Cells()
+        self.attributes: list[Any] = []
         self._stirred = self._seen = self._collected = 0
 
     def keep(self) -> None:
@@ -48,14 +52,13 @@ class MannerlyApp(App[None]):
         """Before the screen is taken: signals, and a thread that sleeps until the tty is gone."""
         if self.is_headless:
             return
-        self._attrs = _attributes()
         loop = asyncio.get_running_loop()
 
         def end(number: int, frame: object = None) -> None:
             last = Timer(_PATIENCE_S, self._end_hard, (128 + number,))
             last.daemon = True
             last.start()
-            loop.call_soon_threadsafe(self.leave, 128 + number)
+            loop.call_soon_threadsafe(self.exit, None, 128 + number)
 
         for number in _ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -64,16 +67,21 @@ class MannerlyApp(App[None]):
         gc.set_threshold(*_SELDOM)
         self.set_interval(_IDLE_S, self._collect)
 
-    def leave(self, code: int = 0) -> None:
+    def exit(self, result: None = None, return_code: int = 0, message: Any = None) -> None:
         """End in order, with what was set kept."""
         with suppress(Exception):  # nothing may keep it from ending
             self.keep()
-        self.exit(return_code=code)
+        super().exit(result, return_code, message)
+
+    def restore(self) -> None:
+        """Line discipline as it was found; Textual may not have come to it."""
+        with suppress(termios.error):
+            termios.tcsetattr(0, termios.TCSANOW, self.attributes)
 
     def _end_hard(self, code: int) -> None:
         """The screen's thread hangs, or its writes do: restore by hand, end."""
         with suppress(OSError):
-            _restore(self._attrs)
+            self.restore()
             os.set_blocking(2, False)
             os.write(2, RESET.encode())
         os._exit(code)
@@ -84,7 +92,14 @@ class MannerlyApp(App[None]):
             mouse = isinstance(event, events.MouseDown)
             self.past.append(f"mouse {event.x},{event.y}" if mouse else f"key {event.key}")
             self._stirred += 1
+        if isinstance(event, events.Resize):  # or the program was suspended
+            self.cells.forget()
         await super().on_event(event)
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        if isinstance(renderable, CompositorUpdate):
+            self.cells.update, renderable = renderable, self.cells
+        super()._display(screen, renderable)
 
     def _collect(self) -> None:
         """Collect garbage once after each spell of work: while keys come it would be felt."""
@@ -100,19 +115,9 @@ class MannerlyApp(App[None]):
         """What Textual would print at length goes to the crash report."""
         self.crash = self.crash or traceback.format_exc()
         self._return_code = 1
+        with suppress(Exception):
+            self.keep()
         self._close_messages_no_wait()
-
-
-def _attributes() -> list[Any] | None:
-    with suppress(termios.error):
-        return termios.tcgetattr(0)
-    return None
-
-
-def _restore(attributes: list[Any] | None) -> None:
-    with suppress(termios.error):
-        if attributes is not None:
-            termios.tcsetattr(0, termios.TCSANOW, attributes)
 
 
 def _wait_for_hangup(end: Callable[[int], None]) -> None:
@@ -124,15 +129,15 @@ def _wait_for_hangup(end: Callable[[int], None]) -> None:
 
 def run(app: MannerlyApp) -> int:
     """Run it to its end; the exit code. Of a crash it prints one line, and writes a report."""
-    attributes = _attributes()
+    app.attributes = termios.tcgetattr(0)
     try:
         app.run()
     except Exception:
         app.crash = app.crash or traceback.format_exc()
     if app.crash:
-        _restore(attributes)
+        app.restore()
         why = app.crash.strip().splitlines()[-1]
-        print(f"{RESET}error: {why}; {report(app)}", file=sys.stderr)
+        sys.stderr.write(f"{RESET}error: {why}; {report(app)}\n")
         return 1
     return app.return_code or 0
 

@@ -88,13 +88,14 @@ class Transaction:
 
 class Waiter(NamedTuple):
     """A call that has not come back: what and where, since when (ns); its node, and the one that it
-    waits for, where that is known.
+    waits for, where that is known. ``record`` records it, as far as it has come.
     """
 
     what: str
     since: float
     node: str
     peer: str = ""
+    record: Callable[[], object] = lambda: None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

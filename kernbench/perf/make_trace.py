@@ -70,11 +70,7 @@ def make_trace(path: str | Path, ops: int, seed: int = 0) -> None:
     told = record(graph, seed, ops < LARGE)
     writer = TraceWriter(path)
     writer.begin({"bench": "make-trace", "arguments": {"ops": ops}, "seed": seed}, graph)
-    gc.disable()  # as GraphEngine does while it runs
-    try:
-        writer.end(tell(writer, told, ops))
-    finally:
-        gc.enable()
+    writer.end(tell(writer, told, ops))
     if writer.error is not None:
         raise KernbenchError(writer.error)
 
@@ -97,17 +93,21 @@ def record(graph: TopologyGraph, seed: int, small: bool = False) -> Told:
 
 def tell(writer: Any, told: Told, ops: int) -> float:
     """Tell ``writer`` all, then the launches until there are ``ops``; the simulated end, ns."""
-    launches = _launches(told)
-    now, left = launches[-1].end, ops - _tell(writer, told, Shift(), ops)
-    row = launches[-1].row + launches[-1].rows
-    cmd, launch = launches[-1].cmd + launches[-1].cmds, 0
-    while left > 0:
-        launch += len(launches)
-        for one in launches:
-            now += PAUSE_NS
-            shift = Shift(now - one.start, row - one.row, cmd - one.cmd, launch, one.row)
-            left -= _tell(writer, one.told, shift, left)
-            now, row, cmd = now + one.end - one.start, row + one.rows, cmd + one.cmds
+    launches, launch = _launches(told), 0
+    gc.disable()  # as GraphEngine does while it runs
+    try:
+        now, left = launches[-1].end, ops - _tell(writer, told, Shift(), ops)
+        row = launches[-1].row + launches[-1].rows
+        cmd = launches[-1].cmd + launches[-1].cmds
+        while left > 0:
+            launch += len(launches)
+            for one in launches:
+                now += PAUSE_NS
+                shift = Shift(now - one.start, row - one.row, cmd - one.cmd, launch, one.row)
+                left -= _tell(writer, one.told, shift, left)
+                now, row, cmd = now + one.end - one.start, row + one.rows, cmd + one.cmds
+    finally:
+        gc.enable()
     return now
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernbench.replay.text import cell_text, field_values, param_text, table, time_text
+from kernbench.replay.text import (
+    cell_text,
+    field_values,
+    param_text,
+    table,
+    time_text,
+    wrapped,
+)
 
 _OPS = "op t_start t_end nbytes name component"
 
@@ -80,7 +87,7 @@ class OpDetails:
             f"op {r.op:,}  {r.name} ({r.kind}) on {r.component}, lane {self.slot}",
             f"time    {r.t_start:.3f} to {r.t_end:.3f} ns = {r.t_end - r.t_start:.3f} ns",
             f"call    #{self.cmd} {'tl.' * (self.launch >= 0)}{self.call} at {r.site}",
-            *(f"  {key:<20} {param_text(value)}" for key, value in self.params.items()),
+            *(f"  {key:<20} {param_text(value, key)}" for key, value in self.params.items()),
         ]
         if self.dependencies:
             lines.append(f"after   op {', '.join(f'{d:,}' for d in self.dependencies)}")
@@ -130,7 +137,7 @@ class Touches:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        lines = [self.note] if self.note else []
+        lines = wrapped(self.note, width) if self.note else []
         for t in self.rows:
             lines.append(f"{t.kind}: {t.nbytes:,} bytes of {t.space} at {t.addr:#x}")
             for r in (t.op, t.other) if t.other is not None else (t.op,):
@@ -159,7 +166,11 @@ class Info:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        facts = field_values(self) | {"end_ns": time_text(self.end_ns)}
-        by_name = sorted(facts.pop("by_name").items())
-        lines = [f"{name:<10} {cell_text(value)}" for name, value in facts.items()]
+        verified = {None: "not executed", True: "yes", False: "no, see verify"}[self.verified]
+        facts = field_values(self) | {"end_ns": time_text(self.end_ns), "verified": verified}
+        facts["error"] = self.error or "none"
+        by_name, lines = sorted(facts.pop("by_name").items()), list[str]()
+        for name, value in facts.items():
+            text = cell_text(value).replace("True", "yes").replace("False", "no, it was cut off")
+            lines += wrapped(f"{name.removesuffix('_ns'):<10} {text}", width, 11)
         return lines + [f"  {count:>9,}  {name}" for name, count in by_name]

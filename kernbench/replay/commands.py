@@ -22,7 +22,7 @@ from kernbench.replay.expr import parse_time as parse_time
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.session import ReplaySession
-from kernbench.replay.text import as_text
+from kernbench.replay.text import as_text, wrapped
 from kernbench.replay.tiles import Tiles, TileWindow
 from kernbench.replay.timeline import Timeline
 from kernbench.trace import Trace
@@ -39,7 +39,11 @@ class Listing:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        return [f"{name:<26} {text}" for name, text in self.rows] or [self.none]
+        pad, lines = min(max((len(name) for name, _ in self.rows), default=0), 26), list[str]()
+        for name, text in self.rows:
+            lines += [name] if len(name) > pad else []
+            lines += wrapped(f"{name if len(name) <= pad else '':<{pad}} {text}", width, pad + 1)
+        return lines or [self.none]
 
 
 Answer: TypeAlias = Any  # a frozen dataclass with ``lines`` of text
@@ -198,8 +202,10 @@ def _assert(session: ReplaySession, text: str) -> Listing:
     return Listing((("ok", text),))
 
 
-def _memory(session: ReplaySession, name: str | None = None) -> Memory | TensorView:
-    return session.memory() if name is None else session.tensor(name)
+def _memory(
+    session: ReplaySession, name: str | None = None, tell: Tell = untold
+) -> Memory | TensorView:
+    return session.memory() if name is None else session.tensor(name, tell=tell)
 
 
 def _tiles(session: ReplaySession, *ends: float) -> Tiles | TileWindow:
@@ -248,6 +254,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("step", "[N]", "move by N ops (negative: back)", _moving(ReplaySession.step)),
     Command("next", "[N]", "move by N ops within the focus", _moving(ReplaySession.step_component)),
     Command("line", "[N]", "move by N kernel lines of this PE", _moving(ReplaySession.step_line)),
+    Command("to-line", "N", "to this PE's next op of line N", _moving(ReplaySession.step_to_line)),
     Command("lane", "[N]", "move by N ops in this lane", _moving(ReplaySession.step_lane)),
     Command("stage", "[N]", "move by N stages of this tile", _moving(ReplaySession.step_stage)),
     Command("tile", "[N]", "move by N tiles of the composite", _moving(ReplaySession.step_tile)),

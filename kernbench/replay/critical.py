@@ -18,7 +18,7 @@ from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.routes import spec_number
-from kernbench.replay.text import table, time_text
+from kernbench.replay.text import table, time_text, wrapped
 from kernbench.replay.timeline import CLASSES, Timelines
 from kernbench.sim_engine.accesses import Ints
 from kernbench.trace import Trace
@@ -89,8 +89,9 @@ class CriticalPath:
         lines += [f"{ns / whole:>7.1%} {ns:>12.2f} ns  {what}" for what, ns in shares]
         if field := _HINTS.get(most):
             what_if = f"what if: kernbench run … --spec {field}=…, then trace compare"
-            lines.append(f"most of it is {most}; {what_if}")
-        lines += table(self.steps, "t0 t1 ns times what op node site") if self.steps else []
+            lines += wrapped(f"most of it is {most}; {what_if}", width, 2)
+        names = f"t0 {'t1 ' * (width >= 100)}ns times what op node site"
+        lines += table(self.steps, names, width=width) if self.steps else []
         return lines + ([f"({self.left_out:,} shorter steps)"] if self.left_out else [])
 
 

@@ -64,6 +64,16 @@ class Cursor:
         """The node index of the op under the cursor."""
         return int(self.components[self.cursor]) if self.cursor >= 0 else None
 
+    def focus(self) -> tuple[tuple[int, ...], str | None]:
+        """(sip, cube, pe) that the focus is in, as far as it is in one, and its name; None: all."""
+        here, nodes = self.component, self.trace.nodes
+        if here is None:
+            return (), None
+        whole = [int(column[here]) for column in (nodes.sip, nodes.cube, nodes.pe)]
+        place = tuple(n for n in whole if n >= 0)[: min(_MACHINE - self.level, 3)]
+        name = self.trace.node_ids[here].removesuffix(f".{nodes.engine[here]}")
+        return place, ".".join(name.split(".")[: len(place)]) or None
+
     def in_flight(self) -> list[int]:
         """Ops in service at the time cursor, in canonical order."""
         if self.cursor < 0:
@@ -178,6 +188,15 @@ class Cursor:
         return self._seek(
             _PE, n, lambda ops: self.sites(ops) != self.sites(np.array([self.cursor]))
         )
+
+    def step_to_line(self, line: int) -> int:
+        """To the next op of a line of this op's kernel on this PE, else to the first of it."""
+        site = int(self.sites(np.array([self.at()]))[0]) >> 32 << 32 | line
+        mine = self._group(_PE)
+        mine = mine[self.sites(mine) == site]
+        if not len(mine):
+            raise UsageError(f"line {line}: no op of this PE comes from it; :lines shows which do")
+        return self.goto(int(mine[np.searchsorted(mine, self.cursor, side="right") % len(mine)]))
 
     def step_stage(self, n: int = 1) -> int:
         """Move by ``n`` stages of this op's tile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from math import prod
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy as np
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import itemsize
 from kernbench.errors import KernbenchError
-from kernbench.replay.history import History
+from kernbench.replay.history import SMALL, History, work
 from kernbench.replay.job import Tell, untold
-from kernbench.replay.text import grid_text
+from kernbench.replay.memory import TensorView
+from kernbench.replay.text import grid_text, wrapped
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import DataExecutor
@@ -53,21 +54,24 @@ class OpDiff:
     check: OpCheck | None = None
     simulated: Array | None = None
     source: str = ""
+    site: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         if self.op < 0:
-            return [self.note]
-        lines = [f"op {self.op:,}  {self.name}" + (f": {self.note}" if self.note else "")]
-        lines += [] if self.check is None else [self.check.as_text()]
+            return wrapped(self.note, width)
+        head = f"op {self.op:,}  {self.name}" + (f": {self.note}" if self.note else "")
+        lines = wrapped(head, width, 2) + ([self.site] if self.site else [])
+        lines += [] if self.check is None else wrapped(self.check.as_text(), width, 2)
         if (r := self.row) is None:
             return lines
-        lines.append(
+        verdict = (
             f"{'ok' if r.ok else 'DIFFERS'}: {r.mismatches:,} of {r.elements:,} beyond "
             f"rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}; "
             f"max abs {r.max_abs:.2e} rel {r.max_rel:.2e} ulp {r.max_ulp}"
             + (f"; first at {list(r.first_bad)}" if r.first_bad else "")
         )
+        lines += wrapped(verdict, width, 2)
         shown = {name: getattr(self, name) for name in ("expected", "actual", "error")}
         if self.simulated is not None and self.actual is not None and self.expected is not None:
             wide = self.actual.astype(np.float64)
@@ -99,7 +103,7 @@ class Outputs:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         if not self.rows:
-            return ["the bench expects nothing"]
+            return ["nothing to compare: the bench expects nothing, or ended before it said what"]
         report = VerifyReport(tuple(out.row for out in self.rows))
         late = [f"{r.row.tensor} is due at op {r.after - 1:,}" for r in self.rows if not r.due]
         return report.as_text().splitlines() + late
@@ -110,15 +114,31 @@ class Diffs:
 
     def __init__(self, trace: Trace, history: History) -> None:
         self._trace, self._history = trace, history
-        self._last = OpDiff(-1, "")
-        self._last_outputs = -1, VerifyReport(())
+        self._kept: dict[int, OpDiff] = {}
+        self._last_outputs = -1, dict[str, VerifyRow]()
         self._checks: dict[int, OpCheck] = {}
 
     def of(self, op: int) -> OpDiff:
         """The diff of the op at a canonical position."""
-        if self._last.op != op:
-            self._last = self._compute(op)
-        return self._last
+        if op not in self._kept:
+            found = self._compute(op)
+            self._kept = dict([*self._kept.items()][-3:]) | {op: found}
+        return self._kept[op]
+
+    def quick(self, op: int) -> bool:
+        """Whether ``of`` takes some ms only."""
+        tile = self._trace.ops[op].op_name.startswith("TileToken/")
+        whole = composite_of(self._trace, op) if tile else op
+        if whole is None or whole in self._kept:
+            return True
+        return work(self._trace.ops[whole]) <= SMALL // 4 and self._history.quick(whole)
+
+    def quick_outputs(self, op: int) -> bool:
+        """Whether ``outputs`` takes some ms only."""
+        return self._history.quick(op) and (
+            self._last_outputs[0] >= 0
+            or sum(e.array.size for e in self._expected.values()) <= SMALL // 16
+        )
 
     @cached_property
     def _unchecked(self) -> Iterator[OpCheck]:
@@ -230,12 +250,30 @@ class Diffs:
 
     def outputs(self, op: int) -> Outputs:
         """Every expected tensor against memory at op ``op``, its shards and copies summed up."""
-        executed = self._history.executed(op)
-        if self._last_outputs[0] != executed:
-            store = self._history.at(op)
-            rows = [judge(name, e, store) for name, e in self._expected.items()]
-            self._last_outputs = executed, VerifyReport(tuple(rows))
-        return self._summed(op, self._last_outputs[1])
+        executed, store = self._history.executed(op), self._history.at(op)
+        before, rows = self._last_outputs
+        places = [(e.addr, e.array.size * itemsize(e.dtype)) for e in self._expected.values()]
+        stale = self._history.changed(max(before, 0), executed, places) | (before < 0)
+        for name in compress(self._expected, stale):
+            rows[name] = judge(name, self._expected[name], store)
+        self._last_outputs = executed, rows
+        return self._summed(op, VerifyReport(tuple(rows.values())))
+
+    def output(self, view: TensorView) -> OpDiff:
+        """What the bench expects of a tensor, beside it; NaN on both sides where not written."""
+        mine = [e for e in self._expected.values() if e.tensor == view.name]
+        if not mine:
+            return OpDiff(view.op, view.name, note="the bench states nothing of it")
+        wanted, values = np.full(view.values.shape, np.nan), view.values.astype(np.float64)
+        for e in mine:
+            shape = zip(e.origin, e.array.shape, strict=True)
+            wanted[tuple(slice(o, o + n) for o, n in shape)] = e.array
+        stated = np.where(view.written, wanted, values)
+        row = compare(view.values, stated, mine[0].tolerance, view.name)
+        expected, actual = (np.where(view.written, x, np.nan) for x in (wanted, values))
+        grids, unwritten = (expected, actual, actual - expected), int((~view.written).sum())
+        note = f"{unwritten:,} not written yet are nan here" * bool(unwritten)
+        return OpDiff(view.op, view.name, view.space, 0, (0,) * values.ndim, row, *grids, note)
 
     def _summed(self, op: int, report: VerifyReport) -> Outputs:
         after: dict[str, int] = {}

@@ -15,10 +15,20 @@ import numpy as np
 from kernbench.common.dtypes import np_dtype
 from kernbench.errors import KernbenchError, VerificationError
 from kernbench.replay.job import Tell, untold
-from kernbench.sim_engine.accesses import AccessColumns, Ints, access_columns
+from kernbench.sim_engine.accesses import AccessColumns, Ints, access_columns, regions
 from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import SnapshotFinding, TraceTurns, Turn, gather, perform
 from kernbench.trace import Trace
+
+SMALL = 1 << 22  # products or elements that take some ms
+_FEW, _COMPARED = 256, 1 << 24  # ops; pairs
+
+
+def work(record: OpRecord) -> int:
+    """The products, or elements, that an op makes."""
+    out = regions(record).write
+    return 0 if out is None else prod(out.shape) * int(record.params.get("k", 1))
 
 
 class Ranges:
@@ -113,6 +123,22 @@ class History:
         """What the steps from ``low`` to before ``high`` wrote."""
         ends = np.searchsorted(self.touched.row, np.append(self._steps, 1 << 62)[[low, high]])
         return self.touched.take(np.arange(*ends)[self.touched.mode[slice(*ends)] == 1])
+
+    def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Array:
+        """Which (addr, nbytes) the steps between may have written into; of too many, all."""
+        new = self.written(*sorted((low, high)))
+        if len(new.row) * len(ranges) > _COMPARED:
+            return np.ones(len(ranges), np.bool_)
+        addr, size = np.array(ranges, np.int64).reshape(-1, 2).T
+        inside = (new.addr[:, None] < addr + size) & ((new.addr + new.nbytes)[:, None] > addr)
+        return np.asarray(inside.any(axis=0))
+
+    def quick(self, op: int) -> bool:
+        """Whether memory at op ``op`` is known, or will be once few small ops are executed."""
+        steps, segments = self.executed(op), [*self._segments]  # of any thread
+        segment = segments[bisect_right(segments, steps, key=lambda s: s.first) - 1]
+        todo = range(segment.first + len(segment.writes), steps)
+        return len(todo) <= _FEW and sum(work(self._records[step]) for step in todo) <= SMALL
 
     def executed(self, op: int) -> int:
         """How many ops have changed memory at op ``op``: memory is the same where this is."""

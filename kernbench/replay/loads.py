@@ -50,7 +50,7 @@ class LinkLoad:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         lines = [f"{len(self.links):,} links, {time_text(self.t0)} to {time_text(self.t1)}"]
-        lines += table(self.links[:_SHOWN], _COLUMNS) if self.links else []
+        lines += table(self.links[:_SHOWN], _COLUMNS, width=width) if self.links else []
         more = len(self.links) - _SHOWN
         return lines + ([f"({more:,} less busy)"] if more > 0 else [])
 
@@ -68,7 +68,7 @@ class Busiest:
         """As text for ``width`` columns."""
         lines = [f"busiest, {time_text(self.t0)} to {time_text(self.t1)}"]
         lines += [f"{busy:.2f} {node}" for busy, node in self.components]
-        return lines + (table(self.links, _COLUMNS) if self.links else [])
+        return lines + (table(self.links, _COLUMNS, width=width) if self.links else [])
 
 
 def window(whole: tuple[float, float], t0: float | None, t1: float | None) -> tuple[float, float]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import compress
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.errors import UsageError
 from kernbench.replay.history import History, Ranges
+from kernbench.replay.job import Tell, untold
 from kernbench.replay.text import grid_text, number_text, table
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import Access, Ints, accesses
@@ -39,11 +40,15 @@ class MemoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Allocations that hold something at op ``op``: those it touches, then the youngest first."""
+    """Allocations that hold something at op ``op``: those it touches, then the youngest first.
+
+    ``spaces`` are (space, allocations, bytes) of all ``total``, ``entries`` some of them.
+    """
 
     op: int
     total: int
     entries: tuple[MemoryEntry, ...]
+    spaces: tuple[tuple[str, int, int], ...] = ()
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
@@ -51,7 +56,9 @@ class Memory:
             return ["nothing is written yet"]
         head = f"{self.total:,} allocations hold data at op {self.op:,}; it touches those marked *"
         marks = "".join("*" if entry.touched else " " for entry in self.entries)
-        return [head, *table(self.entries, "space addr dtype shape writer index tensor", marks)]
+        held = ", ".join(f"{n:,} in {space} ({size:,} B)" for space, n, size in self.spaces)
+        rows = table(self.entries, "space addr dtype shape writer index tensor", marks)
+        return [head, held, *rows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +106,7 @@ class Place:
     ranges: tuple[tuple[str, int, int], ...]
 
 
-_MOST_RANGES, _COMPARED = 4096, 1 << 24
+_MOST_RANGES, _BLOCK, _SMALL = 4096, 4096, 1 << 18
 _NAMED = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]*)\])?")
 _BYTES = re.compile(r"(\w+)\s+(0x[0-9a-f]+|\d+)(?::(\d+))?", re.ASCII | re.I)
 
@@ -110,7 +117,8 @@ class Memories:
     def __init__(self, trace: Trace, history: History) -> None:
         self._trace, self._history = trace, history
         self._near: dict[tuple[str, int], tuple[Ints, Ints]] = {}
-        self._last: tuple[str, int, Array, Mask] | None = None
+        self._last: tuple[int, TensorView] | None = None
+        self._found = "", list[Shard]()
 
     @cached_property
     def _keys(self) -> tuple[dict[str, int], Ints, Ints]:
@@ -144,11 +152,14 @@ class Memories:
 
     def _copies(self, name: str) -> list[Shard]:
         """Every shard of ``name``, or with @NODE those of one owner; UsageError lists the names."""
+        if self._found[0] == name:
+            return self._found[1]
         numbers, order, starts = self._keys
         wanted, _, owner = name.partition("@")
         if (n := numbers.get(name, numbers.get(wanted))) is not None:
             shards = self._shards(order[starts[n] : starts[n + 1]].tolist())
             if mine := [s for s in shards if name in numbers or s.owner == owner]:
+                self._found = name, mine
                 return mine
         alike = [x for x in numbers if ("@" in x) == ("@" in name)] or self.names
         near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
@@ -209,8 +220,8 @@ class Memories:
         return np.asarray(rows[np.searchsorted(cmds, now, side="right") - 1])
 
     @cached_property
-    def _written_allocs(self) -> tuple[Ints, Ints, Ints]:
-        """(op, allocation, number of the next into the same) of all writes, in canonical order."""
+    def _written_allocs(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """(op, allocation, number of the next into the same) of all writes; these by those."""
         writes = self._history.touched.take(np.flatnonzero(self._history.touched.mode))
         allocs, following = np.full((2, len(writes.row)), len(writes.row))
         order = np.lexsort((writes.addr, writes.space))
@@ -221,63 +232,126 @@ class Memories:
         order = np.argsort(allocs, kind="stable")
         same = np.flatnonzero(np.diff(allocs[order]) == 0)
         following[order[same]] = order[same + 1]
-        return writes.row, allocs, following
+        following[allocs < 0] = -1
+        return writes.row, allocs, following, order
+
+    @cached_property
+    def _latest(self) -> Ints:
+        """The highest "next into the same" of each block of writes."""
+        following = self._written_allocs[2]
+        starts = np.arange(0, len(following), _BLOCK)
+        return np.maximum.reduceat(following, starts) if len(starts) else starts
+
+    @cached_property
+    def _held(self) -> list[tuple[str, Ints, Ints]]:
+        """Of each space the ops that first wrote an allocation, and the bytes held from then on."""
+        (ops, allocs, *_), log = self._written_allocs, self._trace.alloc_columns
+        mine, first = np.unique(allocs, return_index=True)
+        first = np.sort(first[mine >= 0])
+        mine, found = allocs[first], []
+        for i, space in enumerate(log.spaces):
+            here = log.space[mine] == i
+            found.append((space, ops[first[here]], np.cumsum(log.nbytes[mine[here]])))
+        return found
+
+    def index(self, tell: Tell = untold) -> bool:
+        """Make what the answers need: then those that execute nothing take some ms at most."""
+        history = self._history
+        makers: tuple[Callable[[], object], ...] = (
+            lambda: history.touched,
+            lambda: history.accesses,
+            lambda: history.read(0, "", 0, 1),  # the index of writes
+            lambda: (self._latest, self._held),
+            lambda: self._keys,
+        )
+        for i, make in enumerate(makers):
+            tell(i / len(makers))
+            make()
+        return True
 
     def at(self, op: int, limit: int = 200) -> Memory:
         """The allocations that hold something at op ``op``, at most ``limit`` of them."""
-        ops, allocs, following = self._written_allocs
+        ops, allocs, following, _ = self._written_allocs
         upto = int(np.searchsorted(ops, op, side="right"))
-        last = np.flatnonzero((following[:upto] >= upto) & (allocs[:upto] >= 0))[::-1]
         near = (int(self._alloc_at(a.space, a.addr, op)) for a in self._touched(op))
         touched = dict.fromkeys(alloc for alloc in near if alloc >= 0)
-        shown = [*dict.fromkeys([*touched, *allocs[last[:limit]].tolist()])][:limit]
-        writers = dict(zip(allocs[last].tolist(), ops[last].tolist(), strict=True))
+        last = {alloc: self._writer(alloc, upto) for alloc in touched}
+        unwritten = sum(writer is None for writer in last.values())
+        blocks = self._latest[: -(-upto // _BLOCK)] >= upto
+        for low in np.flatnonzero(blocks)[::-1] * _BLOCK:
+            young = low + np.flatnonzero(following[low : min(low + _BLOCK, upto)] >= upto)[::-1]
+            last |= dict(zip(allocs[young].tolist(), ops[young].tolist(), strict=True))
+            if len(last) >= limit:
+                break
+        shown = [*last][:limit]
         entries = tuple(
-            MemoryEntry(_key(shard), shard, writers.get(alloc), alloc in touched)
+            MemoryEntry(_key(shard), shard, last[alloc], alloc in touched)
             for alloc, shard in zip(shown, self._shards(shown), strict=True)
         )
-        return Memory(op, len(writers) + sum(a not in writers for a in touched), entries)
+        held = [(space, int(np.searchsorted(at, op, "right")), n) for space, at, n in self._held]
+        spaces = tuple((space, i, int(n[i - 1])) for space, i, n in held if i)
+        return Memory(op, sum(i for _, i, _ in spaces) + unwritten, entries, spaces)
 
-    def tensor(self, op: int, name: str) -> TensorView:
-        """The numbers of a tensor at op ``op``; UsageError lists the names."""
+    def _writer(self, alloc: int, upto: int) -> int | None:
+        """The op of the last of the first ``upto`` writes into an allocation."""
+        ops, allocs, _, order = self._written_allocs
+        low, high = np.searchsorted(allocs, (alloc, alloc + 1), sorter=order)
+        at = int(np.searchsorted(order[low:high], upto))
+        return int(ops[order[low + at - 1]]) if at else None
+
+    def quick(self, op: int, name: str) -> bool:
+        """Whether ``tensor`` takes some ms only."""
         firsts = _firsts(self._copies(name))
-        values, mask = self._gather(op, name, firsts)
-        changed = np.zeros(values.shape, np.bool_)
+        small = sum(prod(shard.shape) for shard in firsts) <= _SMALL
+        stale = self._stale(self._history.executed(op), name, firsts)
+        return self._history.quick(op) and (small or not stale.any())
+
+    def tensor(self, op: int, name: str, tell: Tell = untold) -> TensorView:
+        """The numbers of a tensor at op ``op``; UsageError lists the names."""
+        firsts, executed = _firsts(self._copies(name)), self._history.executed(op)
+        self._history.reach(executed, tell)
+        stale = self._stale(executed, name, firsts)
+        if self._last is None or stale.any():
+            view = self._gather(op, name, firsts, stale)
+        else:
+            view = self._last[1]
+        self._last, changed = (executed, view), np.zeros(view.values.shape, np.bool_)
         written = [access for access in self._touched(op) if access.mode == "w"]
         for shard in firsts if written else ():
-            flat = np.zeros(shard.nbytes, np.bool_)
             for _, space, addr, nbytes in written:
-                if space == shard.space and addr + nbytes > shard.addr:
-                    flat[max(addr - shard.addr, 0) : addr + nbytes - shard.addr] = True
-            changed[_box(shard)] |= _elements(flat, shard).any(axis=-1)
-        known, s = values[mask].astype(np.float64), firsts[0]
-        finite, nans = known[np.isfinite(known)], int(np.isnan(known).sum())
-        low, high, mean = (
-            float(f(finite)) if finite.size else np.nan for f in (np.min, np.max, np.mean)
-        )
-        return TensorView(op, name, s.space, s.dtype, values, mask, changed, low, high, mean, nans)
+                low, high = max(addr, shard.addr), min(addr + nbytes, shard.addr + shard.nbytes)
+                if space == shard.space and low < high:
+                    flat = np.zeros(shard.nbytes, np.bool_)
+                    flat[low - shard.addr : high - shard.addr] = True
+                    changed[_box(shard)] |= _elements(flat, shard).any(axis=-1)
+        return replace(view, op=op, changed=changed)
 
-    def _gather(self, op: int, name: str, firsts: list[Shard]) -> tuple[Array, Mask]:
-        """(values, which are written); reads shards written since the last question for them."""
-        executed, stale = self._history.executed(op), np.ones(len(firsts), np.bool_)
-        if self._last is not None and self._last[0] == name:
-            _, before, values, mask = self._last
-            values, mask = values.copy(), mask.copy()
-            new = self._history.written(*sorted((before, executed)))
-            if len(new.row) * len(firsts) <= _COMPARED:
-                low, size = np.array([(s.addr, s.nbytes) for s in firsts]).T
-                inside = (new.addr[:, None] < low + size) & ((new.addr + new.nbytes)[:, None] > low)
-                stale = inside.any(axis=0)
+    def _stale(self, executed: int, name: str, firsts: list[Shard]) -> Mask:
+        """Which shards the last answer, if it was of them, does not know."""
+        if self._last is None or self._last[1].name != name:
+            return np.ones(len(firsts), np.bool_)
+        places = [(s.addr, s.nbytes) for s in firsts]
+        return self._history.changed(self._last[0], executed, places)
+
+    def _gather(self, op: int, name: str, firsts: list[Shard], stale: Mask) -> TensorView:
+        """``tensor``; reads the stale shards, and takes the others from the last answer."""
+        executed, s = self._history.executed(op), firsts[0]
+        if self._last is not None and self._last[1].name == name:
+            values, mask = self._last[1].values.copy(), self._last[1].written.copy()
         else:
             ends = np.max([np.add(s.origin, s.shape) for s in firsts], axis=0)
-            values = np.zeros(tuple(ends.astype(int)), np_dtype(firsts[0].dtype))
+            values = np.zeros(tuple(ends.astype(int)), np_dtype(s.dtype))
             mask = np.zeros(values.shape, np.bool_)
         for shard in compress(firsts, stale):
             flat, held = self._history.read(executed, shard.space, shard.addr, shard.nbytes)
             mask[_box(shard)] = _elements(held, shard).all(axis=-1)
             values[_box(shard)] = flat.view(values.dtype).reshape(shard.shape)
-        self._last = name, executed, values, mask
-        return values, mask
+        known = values[mask].astype(np.float64)
+        finite, nans = known[np.isfinite(known)], int(np.isnan(known).sum())
+        low, high, mean = (
+            float(f(finite)) if finite.size else np.nan for f in (np.min, np.max, np.mean)
+        )
+        return TensorView(op, name, s.space, s.dtype, values, mask, mask, low, high, mean, nans)
 
     def shown(self, op: int) -> str | None:
         """The tensor that the memory pane shows for an op: what it writes, else what it reads."""

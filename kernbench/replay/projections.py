@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.topology.views import View, project
+from kernbench.topology.views import Box, View, project, way
 from kernbench.trace import Trace
+
+__all__ = ["Box", "View", "projection", "way"]
 
 
 class _Node(NamedTuple):

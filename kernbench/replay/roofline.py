@@ -18,6 +18,7 @@ from kernbench.errors import TraceFormatError
 from kernbench.replay.answers import OpRow
 from kernbench.replay.job import Tell
 from kernbench.replay.routes import spec_number
+from kernbench.replay.text import wrapped
 from kernbench.replay.timeline import CLASSES, Timelines
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.op_log import KIND_RANK
@@ -57,8 +58,8 @@ class Roofline:
         head = f"a PE: {self.peak_gflops:,g} GFLOP/s, {self.peak_gbs:g} GB/s of HBM"
         lines = [f"{head}; memory bound below {ridge:g} FLOPs a byte"]
         lines += [
-            f"{r.share:>6.1%} {r.bound:<8}{r.gflops:>10,.1f} GFLOP/s {r.intensity:>8.2f} FLOP/B "
-            f"{r.flops:>12,} FLOP {r.nbytes:>10,} B  {r.pe}"
+            f"{r.share:>6.1%} {r.pe:<16} {r.bound:<7}{r.gflops:>9,.1f} GFLOP/s"
+            f"{r.intensity:>8.2f} FLOP/B {r.flops:>14,} FLOP {r.nbytes:>12,} B"
             for r in (self.total, *self.pes[:_SHOWN])
         ]
         more = len(self.pes) - _SHOWN
@@ -106,7 +107,8 @@ class Bound:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         where = f"op {self.op.op:,} {self.op.name} on {self.op.component} took {self.real:.2f} ns"
-        return [f"{where}, ideal {self.ideal:.2f} ns, slack {self.slack:.2f} ns"]
+        ideal = f"{where}, ideal {self.ideal:.2f} ns, slack {self.slack:.2f} ns"
+        return wrapped(ideal, width, 2)
 
 
 class Work:
@@ -160,7 +162,7 @@ class Work:
         place = np.stack([nodes.sip[node], nodes.cube[node], nodes.pe[node]])
         places, which = np.unique(place, axis=1, return_inverse=True)
         sums = [np.bincount(which.ravel(), x[some]) for x in (self.flops, self.moved)]
-        names = [f"sip {s} cube {c} pe {p}" for s, c, p in places.T.tolist()]
+        names = [f"sip{s}.cube{c}.pe{p}" for s, c, p in places.T.tolist()]
         rows = [self._roof(names[i], sums[0][i], sums[1][i], t1 - t0) for i in range(len(names))]
         total = self._roof("all", sums[0].sum(), sums[1].sum(), t1 - t0, len(names))
         rows.sort(key=lambda r: r.share)

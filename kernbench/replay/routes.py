@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.errors import TraceFormatError
-from kernbench.replay.text import table
+from kernbench.replay.text import count_text, table, wrapped
 from kernbench.trace import Trace
 
 
@@ -57,11 +57,12 @@ class Route:
         lines = [f"op {self.op:,}  {self.name} on {self.component}"]
         lines += [self.note] if self.note else []
         for leg in self.legs:
-            lines.append(
-                f"{leg.nbytes:,} bytes in {leg.bursts} burst(s) from t={leg.t0:.2f} ns: "
-                f"{leg.transit_ns:.2f} transit + {leg.wait_ns:.2f} waiting = "
+            text = (
+                f"{leg.nbytes:,} bytes in {count_text(leg.bursts, 'burst')} from t={leg.t0:.2f} "
+                f"ns: {leg.transit_ns:.2f} transit + {leg.wait_ns:.2f} waiting = "
                 f"{leg.transit_ns + leg.wait_ns:.2f} ns to the last node"
             )
+            lines += wrapped(text, width, 2)
             hops = table(leg.hops, "arrive wait leave distance_mm node edge_kind")
             lines += [f"  {line}" for line in hops]
         return lines

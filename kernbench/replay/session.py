@@ -44,7 +44,7 @@ class ReplaySession(Cursor):
         super().__init__(trace)
         self.versions = History(trace)
         self.memories, self.stops = Memories(trace, self.versions), Stops(self.versions)
-        self._diffs, self._routes = Diffs(trace, self.versions), Routes(trace)
+        self.diffs, self._routes = Diffs(trace, self.versions), Routes(trace)
         self._stalls = Stalls(trace, self.timelines)
         self._blames = Blames(trace, self.versions, self.memories, self.row)
         self._matched: tuple[str, Ints] | None = None
@@ -95,7 +95,7 @@ class ReplaySession(Cursor):
             ops = [touch.op.op for touch in self.hazards(tell).rows]
         else:
             ops = [out.after - 1 for out in self.verify(tell).rows if not out.row.ok]
-            ops += self._diffs.over(tell)
+            ops += self.diffs.over(tell)
         return self.stops.add("catch", what, np.unique(np.array(ops, np.int64)))
 
     def run(self, forward: bool = True) -> Stopped:
@@ -166,17 +166,18 @@ class ReplaySession(Cursor):
         """The allocations that hold something."""
         return self.memories.at(self.cursor if op is None else op)
 
-    def tensor(self, name: str, op: int | None = None) -> TensorView:
+    def tensor(self, name: str, op: int | None = None, tell: Tell = untold) -> TensorView:
         """The numbers of a tensor."""
-        return self.memories.tensor(self.cursor if op is None else op, name)
+        return self.memories.tensor(self.cursor if op is None else op, name, tell)
 
     def history(self, space: str, addr: int, nbytes: int = 1) -> Touches:
         """Every read and write of a range, from the first op to the last."""
         touched = self.versions.touched.take(self.versions.accesses.at(space, addr, nbytes))
-        rows = [
-            Touch(("read", "write")[mode], space, start, size, self.row(op))
-            for op, mode, _, start, size in np.stack(touched[:5], 1).tolist()
-        ]
+        columns = (column.tolist() for column in (touched.mode, touched.addr, touched.nbytes))
+        rows = (
+            Touch(("read", "write")[mode], space, start, size, row)
+            for mode, start, size, row in zip(*columns, self.rows_of(touched.row), strict=True)
+        )
         return Touches(tuple(rows))
 
     def blame(self, place: str, depth: int = 32, tell: Tell = untold) -> Blame:
@@ -219,24 +220,31 @@ class ReplaySession(Cursor):
 
     def diff(self, op: int | None = None) -> OpDiff:
         """What an op wrote, beside its float64 oracle."""
-        return self._diffs.of(self.at(op))
+        return self.diffs.of(self.at(op))
 
     def check(self, op: int | None = None) -> OpDiff:
         """``diff`` with the errors of the op, the accumulated one too where that is quick."""
-        return self._diffs.checked(self.at(op))
+        return self.diffs.checked(self.at(op))
 
     def first_divergence(self, tell: Tell = untold) -> OpDiff:
         """The first op that rounding does not explain, three-way, by executing everything."""
-        none = OpDiff(-1, "divergence", note="rounding explains every op")
-        return self._diffs.first_divergence(tell) or none
+        if (found := self.diffs.first_divergence(tell)) is not None:
+            return replace(found, site=self.row(found.op).site)
+        error = str((self.trace.end or {}).get("error") or "")
+        note = "rounding explains every op" + f", yet the run ended with {error}" * bool(error)
+        return OpDiff(-1, "divergence", note=note)
 
     def outputs(self, op: int | None = None) -> Outputs:
         """The expected tensors, against memory at an op."""
-        return self._diffs.outputs(self.cursor if op is None else op)
+        return self.diffs.outputs(self.cursor if op is None else op)
+
+    def output(self, tensor: str, op: int | None = None, tell: Tell = untold) -> OpDiff:
+        """One expected tensor beside memory at an op."""
+        return self.diffs.output(self.tensor(tensor, op, tell))
 
     def verify(self, tell: Tell = untold) -> Outputs:
         """The expected tensors, each when it was due, by executing the whole trace."""
-        return self._diffs.verify(tell)
+        return self.diffs.verify(tell)
 
     def hazards(self, tell: Tell = untold) -> Touches:
         """What any op does to bytes that it should not, some 10,000 of a kind; executes them."""

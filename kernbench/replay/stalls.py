@@ -15,7 +15,7 @@ from kernbench.errors import UsageError
 from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.routes import spec_number
-from kernbench.replay.text import time_text
+from kernbench.replay.text import count_text, time_text
 from kernbench.replay.timeline import CLASSES, Floats, Timelines
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
@@ -23,6 +23,7 @@ from kernbench.trace import Trace
 # what a piece of time is: the first of these that holds; ``issue`` is PE_CPU issuing the call
 KINDS = ("compute", "load", "store", *WAIT_REASONS, "issue", "unexplained", "idle")
 _ISSUE, _UNEXPLAINED, _IDLE = range(len(KINDS) - 3, len(KINDS))
+_NEVER = {"recv": KINDS.index("arrival"), "send": KINDS.index("credit")}  # of one without an op
 _KIND_OF = np.array([{"G": 0, "M": 0, "R": 1, "F": 1, "W": 2, "S": 2}.get(x, -1) for x in CLASSES])
 STRAGGLER = 1.2  # times the median
 Span: TypeAlias = tuple[float | None, float | None]
@@ -33,7 +34,8 @@ class Ledger:
     """The time of ``pes`` from t0 to t1, ns: ``time`` by PE and kind (of KINDS), ``total`` by kind.
 
     ``meanwhile`` says of loads and stores how long they waited, for what; ``engines`` are the
-    shares of time in which the engines served something, a mean over the PEs.
+    shares of time in which the engines served something, a mean over the PEs. ``errors`` are what
+    was recorded of calls that never came back.
     """
 
     t0: float
@@ -44,6 +46,7 @@ class Ledger:
     total: dict[str, float]
     meanwhile: dict[str, dict[str, float]]
     engines: dict[str, float]
+    errors: tuple[str, ...]
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
@@ -63,7 +66,7 @@ class Ledger:
         lines.append(" " * 18 + "".join(f"{self.kinds[i]:>11}" for i in shown))
         for pe, row in zip(self.pes, self.time / span, strict=True):
             lines.append(f"{pe:<18}" + "".join(f"{row[i]:11.1%}" for i in shown))
-        return lines[: None if len(self.pes) > 1 else -2]
+        return lines[: None if len(self.pes) > 1 else -2] + list(self.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class LineTimes:
         for row in self.rows:
             most = sorted(row.kinds.items(), key=lambda kind: -kind[1])[:5]
             parts = "  ".join(f"{kind} {ns / max(row.time, 1e-12):.0%}" for kind, ns in most)
-            took = f"{row.share:6.1%} {time_text(row.time):>12} in {row.calls:,} calls"
+            took = f"{row.share:6.1%} {time_text(row.time):>12} in {count_text(row.calls, 'call')}"
             lines += [f"{took}: {parts}", f"       {row.site}  {row.text}"]
         return lines or ["no kernel has run"]
 
@@ -118,7 +121,7 @@ class CallTimes:
         """As text for ``width`` columns: rows of the cube mesh, a digit a PE (0 min, 9 max)."""
         times = (self.minimum, self.median, self.maximum)
         least, middle, most = map(time_text, times)
-        lines = [f"{self.call} at {self.site} on {len(self.pes)} PEs"]
+        lines = [f"{self.call} at {self.site} on {count_text(len(self.pes), 'PE')}"]
         lines += [f"min {least}  median {middle}  max {most}"]
         scale = 9 / max(self.maximum - self.minimum, 1e-12)
         digits = ((self.duration - self.minimum) * scale).astype(int).tolist()
@@ -212,6 +215,9 @@ class Stalls:
         low = np.maximum(np.concatenate(lows), np.maximum(issued, t0)[owner])
         high = np.minimum(np.concatenate(highs), np.minimum(until[calls], t1)[owner])
         rest = np.repeat([_ISSUE, _UNEXPLAINED], len(calls))
+        if len(calls) and not len(ops_of.of(awaited[-1])):  # what never ended has no op, no waits
+            last = self._trace.command(int(awaited[-1]))
+            rest[-1] = _NEVER.get(last.call if last else "", _UNEXPLAINED)
         what = np.concatenate([*kinds, rest])
         kept = (high > low) & (what >= 0)
         place, *found = _first_of(owner[kept], low[kept], high[kept], what[kept])
@@ -237,7 +243,9 @@ class Stalls:
             for kind, row in zip(KINDS[1:3], beside[1:3, :_ISSUE], strict=True)
         }
         labels = tuple(map(self.label, pes))
-        return Ledger(t0, t1, labels, KINDS, time, total, meanwhile, engines)
+        errors = (text.message for text in self._trace.texts if text.level == "error")
+        mine = tuple(text for text in errors if any(f"{name}." in text for name in labels))
+        return Ledger(t0, t1, labels, KINDS, time, total, meanwhile, engines, mine)
 
     def _engines(self, pe: int) -> Array:
         """What served an op in the PE of a pe_cpu."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,31 @@ def number_text(value: Any) -> str:
     return f"{number:.4g}" if 1e-3 <= abs(number) < 1e5 else f"{number:.2e}"
 
 
-def table(rows: Iterable[Any], names: str, marks: str = "") -> list[str]:
-    """A line a row behind its mark, a column a name: a field of it, or of a dataclass in it."""
+def count_text(n: int, what: str) -> str:
+    """``1 call``, ``2 calls``."""
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """A text in lines of ``width`` columns, all but the first behind so many blanks."""
+    return wrap(text, max(width, indent + 20), subsequent_indent=" " * indent) or [""]
+
+
+def table(rows: Iterable[Any], names: str, marks: str = "", width: int = 0) -> list[str]:
+    """A line a row behind its mark, a column a name: a field of it, or of a dataclass in it.
+
+    Where that is wider than ``width`` (0: any) the last column keeps the ends of its cells.
+    """
     columns = names.split()
     cells = [columns, *([found[name] for name in columns] for found in map(_cells, rows))]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    sides = [">" if cell[:1] in "0123456789" else "<" for cell in cells[-1]]
+    turned = list(zip(*cells, strict=True))
+    room = width - sum(max(map(len, column)) + 1 for column in turned[:-1]) - bool(marks)
+    if width and room > 2:
+        turned[-1] = tuple(x if len(x) <= room else ".." + x[2 - room :] for x in turned[-1])
+        cells = list(zip(*turned, strict=True))
+    widths = [max(map(len, column)) for column in turned]
+    numbers = ({cell[:1].isdigit() for cell in column[1:] if cell} for column in turned)
+    sides = [">" if True in found else "<" for found in numbers]
     pattern = " ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
     heads = f" {marks}" if marks else [""] * len(cells)
     return [head + pattern.format(*line) for head, line in zip(heads, cells, strict=True)]
@@ -46,7 +66,8 @@ def table(rows: Iterable[Any], names: str, marks: str = "") -> list[str]:
 def _cells(row: Any) -> dict[str, str]:
     found = dict[str, str]()
     for name, value in field_values(row).items():
-        found = _cells(value) | found if is_dataclass(value) else found | {name: cell_text(value)}
+        more = _cells(value) if is_dataclass(value) else {name: cell_text(value, name)}
+        found = more | found if is_dataclass(value) else found | more
     return found
 
 
@@ -55,24 +76,26 @@ def field_values(row: Any) -> dict[str, Any]:
     return {f.name: getattr(row, f.name) for f in fields(row)}
 
 
-def cell_text(value: Any) -> str:
-    """A field in a table: times with two digits, addresses in hex."""
+def cell_text(value: Any, name: str = "") -> str:
+    """A field in a table: times with two digits, addresses in hex, nothing for None."""
     if isinstance(value, float):
-        return f"{value:.2f}"
+        return f"{value:,.0f}" if name == "nbytes" else f"{value:.2f}"
     if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:#x}" if value > 1 << 20 else f"{value:,}"
+        return f"{value:#x}" if "addr" in name else f"{value:,}"
+    if value is None:
+        return ""
     if isinstance(value, dict):
         return " ".join(f"{key}={item}" for key, item in value.items())
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def param_text(value: Any) -> str:
-    """A param of an op; of an array its dtype and shape."""
+def param_text(value: Any, name: str) -> str:
+    """A param of an op: addresses in hex, of an array its dtype and shape."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(param_text, value)) + "]"
-    return f"{value:#x}" if isinstance(value, int) and value > 1 << 20 else str(value)
+        return "[" + ", ".join(param_text(item, name) for item in value) + "]"
+    return f"{value:#x}" if isinstance(value, int) and "addr" in name else str(value)
 
 
 def grid_text(

@@ -10,13 +10,14 @@ import numpy as np
 
 from kernbench.replay.text import time_text
 from kernbench.sim_engine.accesses import Ints
-from kernbench.sim_engine.op_log import OpRecord, Params
+from kernbench.sim_engine.op_log import Params
 from kernbench.trace import Trace
 
 _STAGES = ("DMA_READ", "FETCH", "GEMM", "MATH", "STORE", "DMA_WRITE")
 STAGE_LETTERS = dict(zip(_STAGES, "RFGMSW", strict=True))
 _TILE = "TileToken/"
 _AHEAD = 1 << 16  # rows to look at in one go
+_KEPT = 256  # composites, as many as PEs that step in turn
 Index: TypeAlias = tuple[int, int, int]
 
 
@@ -101,11 +102,11 @@ class TileWindow:
 
 
 class Composites:
-    """All composites of a trace; the tiles of the one that was asked for last are kept."""
+    """All composites of a trace; the tiles of those that were asked for last are kept."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._kept: tuple[int, Tiles, dict[int, int]] | None = None
+        self._kept: dict[int, tuple[Tiles, dict[int, int]]] = {}  # by cmd; and where an op is
 
     @cached_property
     def positions(self) -> Ints:
@@ -121,9 +122,6 @@ class Composites:
         else of the first.
         """
         trace = self._trace
-        if self._kept is not None and position in self._kept[2]:
-            _, tiles, places = self._kept
-            return replace(tiles, current=places[position])
         name = trace.ops[position].op_name if position >= 0 else ""
         if not name.startswith((_TILE, "composite_")):
             if not len(self.positions):
@@ -131,11 +129,12 @@ class Composites:
             before = int(np.searchsorted(self.positions, position, side="right")) - 1
             position = int(self.positions[max(before, 0)])
         cmd = int(trace.op_columns.cmd[trace.order[position]])
-        if self._kept is None or self._kept[0] != cmd:
+        kept = self._kept.get(cmd)
+        if kept is None:
             tiles = self._tiles(cmd, position)
-            places = {s.op: i for i, row in enumerate(tiles.rows) for s in row.spans}
-            self._kept = cmd, tiles, places
-        return replace(self._kept[1], current=self._kept[2].get(position))
+            kept = tiles, {s.op: i for i, row in enumerate(tiles.rows) for s in row.spans}
+            self._kept = dict([*self._kept.items()][-_KEPT:]) | {cmd: kept}
+        return replace(kept[0], current=kept[1].get(position))
 
     def between(self, t0: float, t1: float, limit: int = 64) -> TileWindow:
         """The tiles of [t0, t1) ns, of at most ``limit`` composites, the first to start first."""
@@ -144,7 +143,7 @@ class Composites:
         found = self.positions[inside].tolist()
         shown = []
         for position in found[:limit]:
-            tiles = self._tiles(int(columns.cmd[self._trace.order[position]]), position)
+            tiles = self.tiles_of(position)
             seen = (r for r in tiles.rows if r.spans[0].t0 < t1 and r.spans[-1].t1 > t0)
             shown.append(replace(tiles, rows=tuple(seen)))
         return TileWindow(t0, t1, tuple(shown), len(found) - len(shown))
@@ -157,11 +156,12 @@ class Composites:
         if composite is not None:  # it covers its tiles, and they ended before it
             component, row = trace.ops[composite].component_id, int(trace.order[composite])
             low, high = int(np.searchsorted(columns.t_end, columns.t_start[row])), row
-        tiles = dict[Index, list[tuple[int, OpRecord]]]()
-        for op in np.sort(trace.position[low + np.flatnonzero(columns.cmd[low:high] == cmd)]):
-            record = trace.ops[op]
-            if record.op_name.startswith(_TILE) and _is_tile(record.params):
-                tiles.setdefault(record.params["tile_index"], []).append((int(op), record))
+        tiles = dict[Index, list[tuple[int, int, Params]]]()
+        mine = np.sort(trace.position[low + np.flatnonzero(columns.cmd[low:high] == cmd)])
+        for op, n in zip(mine.tolist(), trace.order[mine].tolist(), strict=True):
+            params = trace.params(n) if trace.strings[columns.name[n]].startswith(_TILE) else {}
+            if _is_tile(params):
+                tiles.setdefault(params["tile_index"], []).append((op, n, params))
         rows = tuple(_row(trace, stages) for stages in tiles.values())
         t0 = rows[0].spans[0].t0 if rows else 0.0
         t1 = max((tile.spans[-1].t1 for tile in rows), default=0.0)
@@ -175,12 +175,12 @@ def _is_tile(params: Params) -> bool:
     return sound and str(params.get("stage_type")) in STAGE_LETTERS
 
 
-def _row(trace: Trace, stages: list[tuple[int, OpRecord]]) -> TileRow:
-    spans = tuple(Span(r.params["stage_type"], r.t_start, r.t_end, op) for op, r in stages)
-    waits = [wait for op, _ in stages for wait in trace.waits_of(int(trace.order[op]))]
-    p = stages[0][1].params
-    queued = tuple(TileWait(*wait[:4]) for wait in waits)
-    return TileRow(p["tile_index"], p["origin"], p["extent"], spans, queued)
+def _row(trace: Trace, stages: list[tuple[int, int, Params]]) -> TileRow:
+    starts, ends = trace.op_columns.t_start, trace.op_columns.t_end
+    spans = (Span(p["stage_type"], float(starts[n]), float(ends[n]), op) for op, n, p in stages)
+    queued = (TileWait(*wait[:4]) for _, n, _ in stages for wait in trace.waits_of(n))
+    p = stages[0][2]
+    return TileRow(p["tile_index"], p["origin"], p["extent"], tuple(spans), tuple(queued))
 
 
 def composite_of(trace: Trace, op: int) -> int | None:

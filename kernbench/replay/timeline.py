@@ -39,8 +39,8 @@ _LETTERS = "".join(CLASSES)
 _CODES = np.frombuffer(_LETTERS.encode(), np.uint8)
 _STEP, _STEPS = 64, (32, 16, 8, 4, 2, 1)
 _BLOCK = 512  # ops that share one note of the latest end among them
-_BENDS = 1 << 14  # of the busy time of a class that a row of several components keeps, at most
-_FEW = 1 << 14  # ops of a window; below it such a row is drawn from the ops themselves
+_BENDS = 1 << 15  # of a class that a row of several components keeps; it is linear between
+_FEW = 1 << 13  # ops of a window; of fewer such a row is indexed anew, with all
 
 
 def op_class(name: str, kind: int) -> str:
@@ -79,11 +79,12 @@ class Timeline:
         """As text for ``width`` columns."""
         cell = time_text((self.t1 - self.t0) / self.columns)
         lines = [f"{time_text(self.t0)} to {time_text(self.t1)}, {cell} a cell"]
-        for row in self.rows:
+        names = [x.node if x.lane is None else f"{x.node} {x.lane}" for x in self.rows]
+        wide = max(map(len, names), default=0)
+        for row, name in zip(self.rows, names, strict=True):
             cells = zip(row.classes, row.busy, strict=True)
             strip = "".join(letter if busy >= 0.5 else letter.lower() for letter, busy in cells)
-            name = row.node if row.lane is None else f"{row.node} {row.lane}"
-            lines.append(f"{name:<28} |{strip}|")
+            lines.append(f"{name:<{wide}} |{strip}|")
         return lines
 
 
@@ -101,6 +102,7 @@ class _Tracks(NamedTuple):
     top: Array
     coarse: list[Floats]
     moments: list[Floats]
+    exact: bool
 
     def until(self, edges: Floats) -> Floats:
         """The busy time until ``edges``, by class: np.interp, at a third of its cache misses."""
@@ -210,13 +212,12 @@ class Timelines:
         edges, near = np.linspace(t0, t1, columns + 1), self._near(t0, t1)
         return tuple(self._row(row, edges, near) for row in rows)
 
-    def missing(self, rows: Sequence[Row], t0: float, t1: float) -> tuple[tuple[Row, ...], int]:
-        """The rows that [t0, t1) cannot be drawn of at once, and how many ops must be indexed."""
-        few = self._near(t0, t1) is not None
-        found = [row for row in rows if row not in self._tracks and not (few and len(row[0]) > 1)]
-        ops = sum(int(self._counts[list(row[0])].sum()) for row in found)
+    def missing(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
+        """The rows that are not indexed yet, and how many ops there are to look at for that."""
+        found = tuple(row for row in rows if row not in self._tracks)
+        ops = sum(int(self._counts[list(components)].sum()) for components, _ in found)
         sort = bool(found) and "_by_component" not in self.__dict__
-        return tuple(found), ops + sort * len(self._trace.order)
+        return found, ops + sort * len(self._trace.order)
 
     def prime(self, rows: Sequence[Row], tell: Tell = untold) -> None:
         """Index what is to be drawn."""
@@ -228,7 +229,7 @@ class Timelines:
                 served = self._trace.order[ops]
                 if lane is not None:
                     served = served[self._trace.op_columns.slot[served] == lane]
-                self._tracks[row] = self._index(served, len(components) > 1)
+                self._tracks[row] = self._index(served, _BENDS if len(components) > 1 else np.inf)
 
     def _near(self, t0: float, t1: float) -> tuple[Array, Array] | None:
         """The rows of the ops of [t0, t1) ns and their components, if they are few."""
@@ -244,13 +245,12 @@ class Timelines:
         (components, lane), cells = row, len(edges) - 1
         more = f" and {len(components) - 1} more" * (len(components) > 1)
         node, width = self._trace.node_ids[components[0]] + more, max(edges[1] - edges[0], 1e-12)
-        if more and near:
+        self.prime([row])
+        tracks = self._tracks[row]
+        if tracks is not None and not tracks.exact and near is not None:
             wanted = np.zeros(len(self._trace.node_ids), bool)
             wanted[list(components)] = True
             tracks = self._index(near[0][wanted[near[1]]])
-        else:
-            self.prime([row])
-            tracks = self._tracks[row]
         if tracks is None:
             return TimelineRow(node, np.zeros(cells), " " * cells, lane)
         until = tracks.until(edges)
@@ -267,9 +267,9 @@ class Timelines:
                 letters[(places[1:] > places[:-1]) & (busy == 0)] = code
         return TimelineRow(node, busy, letters.tobytes().decode(), lane)
 
-    def _index(self, rows: Array, thin: bool = False) -> _Tracks | None:
-        """The tracks of some ops, None of none; ``thin``: exact at some times, linear between."""
-        columns, parts = self._trace.op_columns, []
+    def _index(self, rows: Array, most: float = np.inf) -> _Tracks | None:
+        """The tracks of some ops, of ``most`` bends a class; None of no op."""
+        columns, parts, exact = self._trace.op_columns, [], True
         codes = self.codes(rows)
         classes = np.flatnonzero(np.bincount(codes))
         for code in classes:
@@ -281,8 +281,9 @@ class Timelines:
             busy = np.append(0.0, np.cumsum(level[:-1] * np.diff(times)))
             last = np.flatnonzero(np.append(np.diff(times) > 0, True))
             bends = last[np.append(True, np.diff(level[last]) != 0)]
-            if thin and len(bends) > _BENDS:
-                bends = bends[np.linspace(0, len(bends) - 1, _BENDS).astype(np.int64)]
+            if len(bends) > most:
+                bends = bends[np.linspace(0, len(bends) - 1, int(most)).astype(np.int64)]
+                exact = False
             coarse = np.append(-np.inf, times[bends[_STEP::_STEP]])
             bent = np.append(times[bends], np.inf), np.append(busy[bends], busy[-1])
             parts.append((*bent, coarse, starts[starts == ends]))
@@ -292,4 +293,4 @@ class Timelines:
         stop = np.cumsum([len(part) for part in until])[:, None]
         base = np.append(0, stop[:-1])[:, None]
         whole = np.concatenate(until), np.concatenate(height)
-        return _Tracks(_CODES[classes], *whole, base, stop - 2, [*coarses], [*moments])
+        return _Tracks(_CODES[classes], *whole, base, stop - 2, [*coarses], [*moments], exact)

@@ -59,9 +59,9 @@ class RunResult:
     def error(self) -> str | None:
         """What is wrong with the data, as the end of the trace has it."""
         wrong = [row.tensor for row in self.report.by_tensor() if not row.ok] if self.report else []
-        if wrong:
-            return f"VerificationError: {', '.join(wrong)} differ from their references"
-        return f"VerificationError: {self.first_over.as_text()}" if self.first_over else None
+        found = [f"{', '.join(wrong)} differ from their references"] if wrong else []
+        found += [self.first_over.as_text()] if self.first_over else []
+        return f"VerificationError: {'; '.join(found)}" if found else None
 
     @property
     def op_log(self) -> Sequence[OpRecord]:
@@ -161,8 +161,8 @@ def run_bench(
     more = (findings, path, timing, bound, past, checked, first_over, tuple(torch.notes))
     logger = engine.op_logger
     assert logger is not None
-    log = logger.rows, logger.tile_stages, lambda: engine.op_log
-    result = RunResult(engine.env.now, *log, store, report, *more)
+    ops, stages = logger.rows, logger.tile_stages
+    result = RunResult(engine.env.now, ops, stages, lambda: engine.op_log, store, report, *more)
     if writer is not None:
         result = replace(result, trace_error=_end(writer, result))
     return result
@@ -202,7 +202,7 @@ def _phase2(
 ) -> tuple[MemoryStore, VerifyReport, tuple[SnapshotFinding, ...]]:
     """Execute the whole op log: memory at the end, the verdict, and what was found on the way."""
     log, expected = list(torch.engine.op_log), torch.expectations
-    executor = DataExecutor(log, torch.blank.snapshot())
+    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops)
     judged = min((e.after for e in expected.values()), default=len(log))
     for position in range(0, judged, PHASE2_OPS):
         executor.run_until(position)
@@ -216,7 +216,7 @@ def _debug(torch: Torch, tell: Progress) -> tuple[int, op_check.OpCheck | None]:
     """Check every op beside the float64 oracle: how many there were, and the first that is off."""
     checks: list[op_check.OpCheck] = []
     log = list(torch.engine.op_log)
-    for check in op_check.debug_check(DataExecutor(log, torch.blank.snapshot())):
+    for check in op_check.debug_check(DataExecutor(log, torch.blank.snapshot(), torch.ops)):
         checks.append(check)
         if len(checks) % DEBUG_OPS == 0:
             tell(f"debug: {len(checks):,} ops checked", len(checks), "checks")

@@ -26,6 +26,7 @@ from kernbench.runtime_api.placement import DPPolicy, Place, place_shards
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import HOST, GraphEngine
 from kernbench.sim_engine.event_log import Shard
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.verify import Expectation
 
 Dp: TypeAlias = DPPolicy | None
@@ -78,6 +79,7 @@ class Tensor:
 
 class Torch:
     """What a bench's ``run(torch)`` is given; lines in ``notes`` are printed with the results.
+    ``ops`` is the table that Phase 2 executes with: NUMPY_OPS, and what the bench puts into it.
 
     In a spawned rank tensors lie in its SIP, and names begin with that of the rank: ``rank1.x``.
     """
@@ -93,7 +95,8 @@ class Torch:
         self._hbm_used: dict[Place, int] = {}
         self._names: set[str] = set()
         self.blank = engine.store.snapshot()  # what Phase 2 starts from: nothing written yet
-        self._phase2 = DataExecutor([], self.blank.snapshot())
+        self.ops = dict(NUMPY_OPS)
+        self._phase2 = DataExecutor([], self.blank.snapshot(), self.ops)
 
     def tensor(
         self, data: npt.ArrayLike, dtype: str | None = None, dp: Dp = None, name: Name = None

@@ -165,6 +165,10 @@ class GraphEngine:
         try:
             benchmark(self)
             self.drain()
+        except BaseException:
+            for waiter in [*self._waiting.values()]:
+                waiter.record()
+            raise
         finally:
             gc.enable()
             gc.unfreeze()

@@ -63,28 +63,32 @@ def project(nodes: Iterable[Any], edges: Iterable[Any], place: tuple[int, ...] =
     return View(tuple(boxes), tuple(dict.fromkeys(lines)))
 
 
-def way(view: View, a: int, b: int) -> tuple[tuple[int, int], ...]:
-    """Corners (x, y) of a line from the middle of box ``a`` to that of ``b``.
+def way(view: View, a: int, b: int) -> list[tuple[int, int]]:
+    """The cells (x, y) of a line from the middle of box ``a`` to that of ``b``, one by one.
 
     It passes no third box: straight if none is between, else through the gaps beside both, of
     which the last are one cell right of and below all boxes.
     """
     src, dst = view.boxes[a], view.boxes[b]
     (x, y), (x1, y1) = ((box.x + box.w // 2, box.y + box.h // 2) for box in (src, dst))
-    beside = (box for box in view.boxes if box is not src and box is not dst)
-    if (x == x1 or y == y1) and not any(
-        box.x <= max(x, x1)
-        and box.x + box.w > min(x, x1)
-        and box.y <= max(y, y1)
-        and box.y + box.h > min(y, y1)
-        for box in beside
-    ):
-        return (x, y), (x1, y1)
+    between = [
+        box
+        for box in view.boxes
+        if box.x <= max(x, x1) and box.x + box.w > min(x, x1) and box is not src
+        if box.y <= max(y, y1) and box.y + box.h > min(y, y1) and box is not dst
+    ]
     row = src.y + src.h if dst.y >= src.y else src.y - 1
-    if row in (dst.y - 1, dst.y + dst.h):
-        return (x, y), (x, row), (x1, row), (x1, y1)
-    column = dst.x - 1 if src.x < dst.x else dst.x + dst.w
-    return (x, y), (x, row), (column, row), (column, y1), (x1, y1)
+    corners = [(x, row), (x1, row)]
+    if (x == x1 or y == y1) and not between:
+        corners = []
+    elif row not in (dst.y - 1, dst.y + dst.h):
+        column = dst.x - 1 if src.x < dst.x else dst.x + dst.w
+        corners = [(x, row), (column, row), (column, y1)]
+    cells = [(x, y)]
+    for end in (*corners, (x1, y1)):
+        (x, y), n = cells[-1], max(abs(end[0] - cells[-1][0]), abs(end[1] - cells[-1][1]))
+        cells += [(x + (end[0] - x) * i // n, y + (end[1] - y) * i // n) for i in range(1, n + 1)]
+    return cells
 
 
 def _label(key: Hashable, node: Any, level: int) -> str:

@@ -67,14 +67,14 @@ class Frame(NamedTuple):
 Decode: TypeAlias = Callable[[Frame], T]
 
 
-def untold(end: int) -> None:
+def untold(frame: Frame) -> None:
     """Nobody asks how far the reading is."""
 
 
 class FrameFile:
     """A mapped trace: its frames by tag, their checked bodies, and what was damaged.
 
-    ``told`` is called with the end of each frame that is read, and may raise to stop that; without
+    ``told`` is called with each frame before it is read, and may raise to stop that; without
     ``scan`` only the first frame is looked at.
     """
 
@@ -83,7 +83,7 @@ class FrameFile:
         path: Path,
         data: mmap.mmap | None = None,
         scan: bool = True,
-        told: Callable[[int], None] = untold,
+        told: Callable[[Frame], None] = untold,
     ) -> None:
         self.path, self._told = path, told
         self.damaged: list[Damage] = []
@@ -182,7 +182,7 @@ class FrameFile:
         sound = self._sound.get(frame.offset)
         if sound is False:
             return None
-        self._told(frame.start + frame.size)
+        self._told(frame)
         try:
             frame = frame._replace(head=self._head(frame))
             crc = whole(frame.head.pop("crc", None))

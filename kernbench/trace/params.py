@@ -75,7 +75,7 @@ class ParamsEncoder:
         kinds: Sequence[str],
         names: Sequence[str],
         keys: Sequence[Names],
-        values: Sequence[tuple[Any, ...]],
+        values: Sequence[Sequence[Any]],
         body: Body,
     ) -> tuple[Array, Array, dict[str, Any]]:
         """Append a chunk to ``body``: each op's schema, its place in that, entries of the head.
@@ -114,7 +114,7 @@ class ParamsEncoder:
         """The structure that all have, its leaves appended to ``stored``; _Mixed if they differ."""
         kind, *others = {_kind(cls) for cls in set(map(type, values))}
         if others:
-            raise _Mixed([_kind(type(value)) for value in values])
+            raise _Mixed(list(map(_kind, map(type, values))))
         if kind in "([":
             if len(set(map(len, values))) > 1:
                 raise _Mixed(list(map(len, values)))
@@ -123,9 +123,9 @@ class ParamsEncoder:
             return kind
         if kind == "t":
             values = [v if isinstance(v, int) else self._tensor(v) for v in values]
-        elif kind == "s" and values.count(values[0]) == len(values):
-            values = [self._string(values[0])]  # of a block it fills the column
-        elif kind in "sr":
+        elif kind in "si" and values.count(values[0]) == len(values):
+            values = values[:1]  # of a block it fills the column
+        if kind in "sr":
             values = list(map(self._string, values if kind == "s" else map(repr, values)))
         try:
             stored.append(np.fromiter(values, np.float64 if kind == "f" else np.int64, len(values)))

@@ -125,7 +125,7 @@ class Trace:
         self.cut = "cut" in self.header
 
     @classmethod
-    def open(cls, path: str | Path, told: Callable[[int], None] = untold) -> Trace:
+    def open(cls, path: str | Path, told: Callable[[Frame], None] = untold) -> Trace:
         """Map the file and find its frames; TraceFormatError if it has no readable first frame."""
         return cls(FrameFile(Path(path), told=told))
 

@@ -29,7 +29,7 @@ NONE = 0xFFFFFFFF  # no row, no tensor
 _INTEGERS = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")
 FIXED = {"reason": WAIT_REASONS, "dtype": tuple(DTYPES), "axes": range(4)}  # tables of all files
 CODES = {code: np.dtype(f"<{code}") for code in (*_INTEGERS, "f8")}
-_LIMITS = [(code, np.iinfo(CODES[code])) for code in _INTEGERS]
+_LIMITS = [(c, int(np.iinfo(CODES[c]).min), int(np.iinfo(CODES[c]).max)) for c in _INTEGERS]
 _ALIGN = 8
 
 
@@ -80,10 +80,11 @@ def code_of(numbers: Array, at_least: str = "n") -> str:
     """The narrowest code that holds ``numbers`` and is not narrower than ``at_least``."""
     if numbers.dtype.kind == "f":
         return "f8"
-    low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
-    for code, limits in _LIMITS:
+    few = numbers if len(numbers) < 2 else np.array([numbers.min(), numbers.max()])
+    low, *_, high = sorted([0, 0, *few.tolist()])
+    for code, least, most in _LIMITS:
         wide_enough = at_least == "n" or (code[0] == at_least[0] and code[1] >= at_least[1])
-        if wide_enough and limits.min <= low and high <= limits.max:
+        if least <= low and high <= most and wide_enough:
             return code
     raise OverflowError(f"no {at_least} column holds {low} to {high}")
 

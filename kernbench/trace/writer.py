@@ -222,14 +222,15 @@ class TraceWriter:
     def op_log(self) -> Sequence[OpRecord]:
         """All ops so far in canonical order, read back; KernbenchError if some are lost."""
         self._flush()
+        path = self.path if self._closed else self._partial
         if self.error is None:
-            return Trace.open(self.path if self._closed else self._partial).ops
+            return Trace.open(path).ops
         if len(self._spill) > SPILL_BYTES:
             raise KernbenchError(f"its ops cannot be read back: {self.error}")
         run = mmap.mmap(-1, self._offset)
-        run.write(self._partial.read_bytes()[: self._offset - len(self._spill)])
+        run.write(path.read_bytes()[: self._offset - len(self._spill)])
         run.write(self._spill)
-        return Trace(FrameFile(self._partial, run)).ops
+        return Trace(FrameFile(path, run)).ops
 
     # -- the Recorder ------------------------------------------------------------
 
@@ -242,24 +243,25 @@ class TraceWriter:
     ) -> None:
         """A row of ``ops``, with its waits and transfers; its snapshots are stored as they are."""
         params = record.params
+        names, values = tuple(params), [*params.values()]
         for name in ("snapshot", "input_snapshots"):
             if name in params:
-                params = params | {name: self._stored(params[name])}
+                value = params[name]
+                stored = [*map(self._stored, value)] if type(value) is list else self._stored(value)
+                values[names.index(name)] = stored
         for wait in waits:
             if wait[1] not in _REASONS:
                 raise KernbenchError(f"wait reason {wait[1]!r}; valid: {', '.join(WAIT_REASONS)}")
         r, ops = record, self._rows["ops"]  # all is fetched now, from a warm cache
         what = (r.t_start, r.t_end, r.component_id, r.op_kind, r.op_name)
-        fields = (_nbytes(params), tuple(params), tuple(params.values()))
-        ops.append((*what, *fields, slot, r.dependency_ids, cmd, row, waits, transfers))
+        fields = (_nbytes(params), names, values, slot, r.dependency_ids)
+        ops.append((*what, *fields, cmd, row, waits, transfers))
         self._waits += len(waits)
         self._transfers += len(transfers)
         self._passed(record.t_end, max(len(ops), self._waits, self._transfers))
 
     def _stored(self, value: Any) -> Any:
-        """``value`` with the numbers of its arrays in their place."""
-        if isinstance(value, list):
-            return [self._stored(item) for item in value]
+        """``value``, or the number of an array in its place."""
         if value is None:
             return _NO_TENSOR  # not another schema
         return self._tensor(value) if isinstance(value, np.ndarray) else value

@@ -4,6 +4,7 @@ Makes no log record: the hooks of the components do.
 """
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import greenlet
@@ -36,19 +37,19 @@ class KernelRunner:
         call: Call | None = self._resume(child, None)
         while call is not None:
             t_issue = env.now
-            self._note_waiting(call)
+            self._note_waiting(call, t_issue)
             yield env.timeout(issue_ns)
             yield from self._serve(env, call)
             self._record(call, t_issue)
             call = self._resume(child, call.error)
         end, t_end = Call("exit", next(self.ctx.commands), self._exit_site(kernel_fn)), env.now
-        self._note_waiting(end)
+        self._note_waiting(end, t_end)
         for call in self._calls:
-            t0, end.link = env.now, call.link
-            self._note_waiting(end)
+            t0, before, end.waits_for = env.now, end.waits_for, call
+            self._note_waiting(end, t_end)
             yield from self._await(call)
-            if end.waits_for is None or env.now > t0:  # the last one that held it up
-                end.waits_for = call
+            if before is not None and env.now == t0:  # the last one that held it up
+                end.waits_for = before
         self._record(end, t_end)
 
     def _resume(self, child: greenlet.greenlet, error: Exception | None) -> Any:
@@ -117,11 +118,12 @@ class KernelRunner:
                     yield env.timeout(earlier.t_start + cycle - env.now)
                 msg.wait(self.ctx.node.id, "operand", t0, env.now, earlier)
 
-    def _note_waiting(self, call: Call) -> None:
+    def _note_waiting(self, call: Call, t_issue: float) -> None:
         node, site = self.ctx.node.id, call.site
         direction, peer = (call.waits_for or call).link or ("", "")
         what = f"{node}: {call.name} {direction}".rstrip() + f" at {site.file}:{site.line}"
-        self.ctx.msg.waiting[call.cmd] = Waiter(what, self.ctx.env.now, node, peer)
+        record = partial(self._record, call, t_issue)
+        self.ctx.msg.waiting[call.cmd] = Waiter(what, self.ctx.env.now, node, peer, record)
 
     def _record(self, call: Call, t_issue: float) -> None:
         ctx = self.ctx

@@ -288,7 +288,7 @@ def test_a_divergence_shows_the_oracle_phase_2_and_what_the_bench_expects(overfl
 
 def test_a_divergence_shows_what_phase_1_saw_of_an_op(session):
     first = positions(session, "host_write")[0]
-    diff = session._diffs._beside(session.diff(first))
+    diff = session.diffs._beside(session.diff(first))
     assert diff.source == "nothing recorded"
 
 

@@ -255,4 +255,5 @@ def test_what_a_full_disk_cut_off_is_verified_from_memory(tmp_path, talks, monke
     result = run_bench(talks, trace=tmp_path / "run.msgpack")
     assert "No space left on device" in result.trace_error
     assert [row.ok for row in result.report.rows] == [True]
+    assert len(result.op_log) == result.ops > 12
     assert len(Trace.open(tmp_path / "run.msgpack").ops) == 0

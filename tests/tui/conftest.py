@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,12 @@ UPDATE = "KERNBENCH_UPDATE_SNAPSHOTS"
 
 
 @pytest.fixture(autouse=True)
-def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
+def _at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Colours, and no settings, state or clipboard but the test's own."""
+    for name in ("NO_COLOR", "TMUX"):
+        monkeypatch.delenv(name, raising=False)
+    for part in ("CONFIG", "STATE"):
+        monkeypatch.setenv(f"XDG_{part}_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +69,22 @@ def drive(session: ReplaySession) -> Driver:
             yield pilot
 
     return run
+
+
+@pytest.fixture
+def settle() -> Callable[[Any], Awaitable[None]]:
+    """``await settle(pilot)``: until no job runs and every pane shows its answer."""
+    return settled
+
+
+async def settled(pilot: Any) -> None:
+    """The same, for programs beside the tests."""
+    screen = pilot.app.debugger
+    await pilot.pause()
+    while screen.jobs.busy or any(p.waiting for p in screen.panes.values() if p.display):
+        await pilot.pause()
+        screen.look()
+    await pilot.pause()
 
 
 @pytest.fixture

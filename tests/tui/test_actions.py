@@ -10,14 +10,15 @@ from textual.command import CommandPalette
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS, run_command
 from tui.actions import ACTIONS, SCREEN_COMMANDS
-from tui.keymap import LOST, Keymap, shown
+from tui.app import KernbenchApp
+from tui.keymap import LOST, Keymap, merged, shown
 from tui.screens.debugger import DebuggerScreen
 from tui.screens.help import help_lines
-from tui.widgets.draw import UNICODE
+from tui.widgets.timeline import TimelinePane
 
-SPECIFIED = """s S n N i I t T o O v V & R f F c C u d b w B m ' g G j k pagedown pageup home end enter h
-l left right up down + - 0 = , . 1 2 3 4 5 6 7 8 tab [ ] z / f3 shift+f3 : space escape p y x ? f1
-ctrl+p ctrl+l ctrl+z q"""
+SPECIFIED = """s S n N i I t T o O v V & R f F c C u d b w B m ' g G j k pagedown pageup home end
+enter h l left right up down + - 0 = , . 1 2 3 4 5 6 7 8 tab [ ] z / f3 shift+f3 : space escape p
+y x ? f1 ctrl+p ctrl+l ctrl+z q"""
 NEVER = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+[", "ctrl+enter", "shift+enter", "ctrl+a", "ctrl+b"}
 NEVER |= {f"alt+{digit}" for digit in range(10)}
 
@@ -36,11 +37,15 @@ def test_every_key_of_the_specification_has_an_action() -> None:
     assert set(SPECIFIED.split()) <= {key for action in ACTIONS for key in action.keys}
 
 
-def test_every_action_is_a_command_line_or_a_method_of_the_screen(session) -> None:
-    screen = DebuggerScreen(session, "", UNICODE)
+def test_every_action_is_a_command_line_or_a_method_of_the_screen() -> None:
+    owners = {"app": KernbenchApp, "timeline": TimelinePane}
     for action in ACTIONS:
         assert bool(action.command_line) != bool(action.method), action.id
-        assert not action.method or hasattr(screen, f"_do_{action.method}"), action.id
+        owner, _, name = action.method.rpartition(".")
+        if owner:
+            assert callable(getattr(owners[owner], name)), action.id
+        elif name:
+            assert callable(getattr(DebuggerScreen, f"_do_{name}")), action.id
 
 
 def test_every_command_line_of_the_table_runs(session: ReplaySession) -> None:
@@ -62,11 +67,18 @@ async def test_every_key_runs_its_action(action, drive, monkeypatch) -> None:
 
 
 def test_help_lists_every_action_and_every_command() -> None:
-    text = "\n".join("".join(part for part, _ in line) for line in help_lines(Keymap()))
+    lines = help_lines(Keymap(), 300)
+    text = "\n".join("".join(part for part, _ in line) for line in lines)
     for action in ACTIONS:
         assert f"{' '.join(map(shown, action.keys)):<16} {action.title}" in text
     for help in [c.help for c in COMMANDS] + [help for _, _, help in SCREEN_COMMANDS]:
         assert help in text
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_fits_the_screen(width) -> None:
+    for line in help_lines(merged({"preset": "perfetto", "keys": {"x" * 30: ["e"]}}), width):
+        assert sum(len(text) for text, _ in line) <= width
 
 
 def test_footer_joins_the_two_directions_of_a_key() -> None:
@@ -78,8 +90,11 @@ def test_footer_joins_the_two_directions_of_a_key() -> None:
 async def test_the_footer_names_the_next_view_of_the_active_pane(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
         screen = pilot.app.debugger
-        assert "v " not in as_text_of(pilot.app).splitlines()[-1]
-        screen.panes[2].views = ("list", "other")
+        screen.panes[2].views, screen.panes[2].enter_word = ("list", "other"), "open"
+        screen.panes[3].views = ()
         await pilot.press("2")
         await pilot.pause()
-        assert "v other" in as_text_of(pilot.app).splitlines()[-1]
+        assert "Enter open  v other" in as_text_of(pilot.app).splitlines()[-1]
+        await pilot.press("3")
+        await pilot.pause()
+        assert " v " not in as_text_of(pilot.app).splitlines()[-1]

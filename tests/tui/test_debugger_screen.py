@@ -349,7 +349,7 @@ async def test_diff_opens_at_the_first_mismatch_and_marks_it(
     expected[70, 5] += 1.0
     row = compare(good.actual, expected, good.row.tolerance, good.name)
     bad = replace(good, row=row, expected=expected, error=good.actual - expected)
-    monkeypatch.setattr(session, "diff", lambda: bad)
+    monkeypatch.setattr(session, "diff", lambda op: bad)
     async with drive(80, 24, "6") as pilot:
         text = as_text_of(pilot.app)
         assert "DIFFERS! 1 of 2,048 bad" in text

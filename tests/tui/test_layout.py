@@ -104,14 +104,14 @@ async def test_status_says_how_far_a_job_is(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
         screen = pilot.app.debugger
         assert isinstance(screen.jobs.ask(("columns", "x"), "stalls", compute, wait_s=0.1), Job)
-        screen._look()
+        screen.look()
         await pilot.pause()
         text = as_text_of(pilot.app).splitlines()[0]
         go.set()
         assert " stalls 34%" in text
         while screen.jobs.busy:
             await pilot.pause()
-        screen._look()
+        screen.look()
         await pilot.pause()
         assert "stalls" not in as_text_of(pilot.app)
 

@@ -1,46 +1,84 @@
-"""Every pane as plain text, before and after a scripted session; a few in colour."""
+"""Every pane at every size as plain text, before and after a scripted session; some in colour."""
 
 from __future__ import annotations
 
 import pytest
+import screenshot
 
 from kernbench.replay.commands import run_command
+from tui.actions import PANES
 from tui.app import KernbenchApp
 
-SCRIPT = ("G", "u", "N", "+", "+", "l")
-PANES = ("timeline", "ops", "tiles", "memory", "route", "diff")
+SCRIPT = ("G", "u", "N", "+", "+", "l", "m", "a")
+SIZES = [(80, 24), (120, 40), (200, 50)]
+_SIZED = pytest.mark.parametrize("size", SIZES, ids=[f"{w}x{h}" for w, h in SIZES])
 
 
+@_SIZED
 @pytest.mark.parametrize("keys", [(), SCRIPT], ids=["before", "after"])
-@pytest.mark.parametrize("pane", range(1, 7), ids=PANES)
-async def test_pane_at_80x24(pane, keys, drive, as_text_of, same_as_file) -> None:
-    async with drive(80, 24, *keys, str(pane)) as pilot:
-        name = f"{PANES[pane - 1]}-80x24-{'after' if keys else 'before'}"
-        same_as_file(name, as_text_of(pilot.app))
+@pytest.mark.parametrize("pane", range(1, 9), ids=[name.lower() for name in PANES])
+async def test_pane(pane, keys, size, drive, settle, as_text_of, same_as_file) -> None:
+    async with drive(*size, *keys, str(pane)) as pilot:
+        await settle(pilot)
+        place = f"{PANES[pane - 1].lower()}-{size[0]}x{size[1]}"
+        same_as_file(f"{place}-{'after' if keys else 'before'}", as_text_of(pilot.app))
 
 
-@pytest.mark.parametrize("keys", [(), SCRIPT], ids=["before", "after"])
-@pytest.mark.parametrize("size", [(120, 40), (200, 50)], ids=["120x40", "200x50"])
-async def test_whole_screen(size, keys, drive, as_text_of, same_as_file) -> None:
-    async with drive(*size, *keys) as pilot:
-        name = f"screen-{size[0]}x{size[1]}-{'after' if keys else 'before'}"
-        same_as_file(name, as_text_of(pilot.app))
-
-
-async def test_one_pane_on_a_small_screen(drive, as_text_of, same_as_file) -> None:
+async def test_one_pane_on_a_small_screen(drive, settle, as_text_of, same_as_file) -> None:
     async with drive(50, 12, "3") as pilot:
+        await settle(pilot)
         same_as_file("small-50x12", as_text_of(pilot.app))
 
 
-async def test_ascii_needs_no_other_characters(drive, as_text_of) -> None:
-    async with drive(200, 50, *SCRIPT, ascii_only=True) as pilot:
-        assert as_text_of(pilot.app).isascii()
+async def test_maximised_pane(drive, settle, as_text_of, same_as_file) -> None:
+    async with drive(80, 24, "2", "z") as pilot:
+        await settle(pilot)
+        same_as_file("maximised-80x24", as_text_of(pilot.app))
 
 
-@pytest.mark.parametrize(
-    "keys", [(), ("3", "n"), ("6", "z"), ("4", "j")], ids=["timeline", "tiles", "diff", "memory"]
-)
-def test_colours_and_focus(keys, session, snap_compare) -> None:
+@_SIZED
+@pytest.mark.parametrize("pane", range(1, 9))
+async def test_ascii_needs_no_other_characters(pane, size, drive, settle, as_text_of) -> None:
+    async with drive(*size, *SCRIPT, str(pane), ascii_only=True) as pilot:
+        for _ in range(max(len(pilot.app.debugger.panes[pane].views), 1)):
+            await settle(pilot)
+            assert as_text_of(pilot.app).isascii()
+            await pilot.press("v")
+
+
+IN_COLOUR = {
+    "timeline": ((80, 24), ()),
+    "tiles": ((80, 24), ("3", "n")),
+    "diff": ((80, 24), ("6", "z")),
+    "memory": ((80, 24), ("4", "j")),
+    "memory-heatmap": ((80, 24), ("4", "v", "v", "z")),
+    "ops": ((80, 24), ("2", "j", "j")),
+    "route": ((80, 24), ("5", "z")),
+    "source": ((80, 24), ("7",)),
+    "stats": ((80, 24), ("8", "z")),
+    "critical-path": ((80, 24), ("1", "v", "v")),
+    "command-line": ((80, 24), (":", *"goto 40")),
+    "help": ((80, 24), ("?",)),
+    "notice": ((80, 24), ("f3",)),
+    "middle": ((120, 40), ("4",)),
+    "large": ((200, 50), ("6",)),
+}
+
+
+@pytest.mark.parametrize("name", IN_COLOUR)
+def test_colours_and_focus(name, session, settle, snap_compare) -> None:
     run_command(session, "goto 100")
+    size, keys = IN_COLOUR[name]
+
+    async def play(pilot) -> None:
+        await pilot.press(*keys)
+        await settle(pilot)
+
     app = KernbenchApp(session, "matmul.msgpack")
-    assert snap_compare(app, terminal_size=(80, 24), press=keys)
+    assert snap_compare(app, terminal_size=size, run_before=play)
+
+
+def test_the_picture_in_the_readme_is_of_this_screen() -> None:
+    again = f"python {screenshot.__file__} makes it again"
+    assert screenshot.PICTURE.read_text(encoding="utf-8") == screenshot.svg(), again
+    assert screenshot.PICTURE.stat().st_size < 300_000

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from textwrap import wrap
-from typing import Any
+from typing import Any, TypeAlias
 
 from textual import on
 from textual.screen import Screen
@@ -22,7 +21,7 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Moved, Stopped
 from kernbench.replay.commands import run_command
 from kernbench.replay.diff import OpDiff
-from kernbench.replay.job import Job, Tell
+from kernbench.replay.job import Job, Tell, untold
 from kernbench.replay.memory import TensorView
 from kernbench.replay.stops import Stop
 from kernbench.replay.text import as_text
@@ -33,12 +32,15 @@ from tui.clipboard import copy
 from tui.jobs import Jobs, Key
 from tui.messages import Hint, RunCommand
 from tui.screens.help import TextPane, TextScreen
-from tui.screens.stops import StopsScreen
 from tui.widgets.command_line import CommandLine
 from tui.widgets.draw import Glyphs, Line
 from tui.widgets.ops import OpsPane
 from tui.widgets.pane import Pane
+from tui.widgets.status import Crumbs, Status
+from tui.widgets.stops import StopsPane
 
+# key of the job, command line, what computes the answer, what is done with it
+Asked: TypeAlias = tuple[Key, str, Callable[[Tell], Any], Callable[[Any], None]]
 _WAIT_S = 0.03  # for an answer, before it is left to come
 _PLAY_S = 0.125  # an op
 _FITTED = (TensorView, OpDiff, Timeline, Tiles)  # answers whose text knows the width
@@ -54,29 +56,46 @@ _STAYED = {
 
 
 class AskingScreen(Screen[None], inherit_bindings=False):
-    """Owns the jobs, the command line and the notice; panes are a subclass's."""
+    """Owns the jobs, the lines on top, the command line and the notice; panes are a subclass's."""
 
     panes: dict[int, Pane]
     ops: OpsPane
     active = 1
+    note = ""  # in the status line
 
-    def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
+    def __init__(self, session: ReplaySession, name: str, glyphs: Glyphs) -> None:
         super().__init__()
         self.session, self.glyphs, self.jobs = session, glyphs, Jobs()
+        self.status, self.crumbs = Status(session, name), Crumbs(session)
         self.line, self.notice = CommandLine(session), Static(id="notice", markup=False)
         self.sought = ""  # what F3 goes on with
         self.playing: Timer | None = None
         self._letter = ""  # the command that the next key is the letter of
-        self._asked: tuple[str, Key, Callable[[Tell], Any], Callable[[Any], None]] | None = None
-        self._number = 0  # of questions
+        self._asked: Asked | None = None
+        self._drawn, self._worked = session.cursor, False
 
-    def moved(self) -> None:
-        """The cursor moved."""
-        raise NotImplementedError
+    def look(self) -> None:
+        """Draw what waits for a job: how far it is, or its answer."""
+        self._poll()
+        for pane in self.panes.values():
+            if pane.waiting:
+                pane.repaint()
+        if self._worked or self.jobs.busy:
+            self.tell()
+        self._worked = self.jobs.busy
 
     def tell(self) -> None:
-        """Something of the status may have changed."""
-        raise NotImplementedError
+        """Status and breadcrumb say how things stand."""
+        note = self.note or "playing" * (self.playing is not None)
+        self.status.tell(self.size.width, note, self.between(), self.jobs)
+        self.crumbs.tell()
+
+    def moved(self) -> None:
+        """The cursor moved: every pane follows; those in view draw."""
+        self._drawn = self.session.cursor
+        for pane in self.panes.values():
+            pane.follow()
+        self.tell()
 
     def say(self, text: str) -> None:
         """A message above the footer until the next key; empty: none."""
@@ -100,55 +119,51 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
     def run(self, line: str) -> None:
         """Run a command line: a move moves all panes, another answer opens over them."""
-        word, _, rest = line.strip().partition(" ")
-        rest = rest.strip()
+        word, _, rest = (part.strip() for part in line.partition(" "))
+        compute: Callable[[Tell], Any] = partial(run_command, self.session, line)
+        then: Callable[[Any], None] = partial(self._told, line)
         if word == "search":
             self.sought = expression(rest)
             self._do_find(1)
-        elif word == "filter" and not rest:
-            self.ops.keep("", None)
-        elif word == "filter":
+            return
+        if word == "filter":
             where = expression(rest)
-            found = partial(self.ops.keep, where)
-            self._ask(line, lambda tell: self.session.matching(where), found)
+            then = partial(self.ops.keep, where)
+            compute = lambda tell: self.session.matching(where) if where else None  # noqa: E731
         elif word == "reload":
-            self._ask(line, self._opened, lambda session: self.app.reopen(session))  # type: ignore[attr-defined]
-        elif word in _AT_ONCE.split():
-            try:
-                self._told(line, run_command(self.session, line))
-            except KernbenchError as error:
-                self.say(f"error: {error}")
+            compute, then = self._opened, self.app.reopen  # type: ignore[attr-defined]
+        if word in _AT_ONCE.split():
+            self._try(lambda: compute(untold), then)
+        elif self._asked is not None:
+            self.say(f"still computing {self._asked[1]}; Esc cancels it")
         else:
-            compute = partial(run_command, self.session, line)
-            self._ask(line, compute, partial(self._told, line))
+            self.say("")
+            self._asked = ("memory", ("asked", object())), line, compute, then
+            self._poll()
 
-    def _ask(self, line: str, compute: Callable[[Tell], Any], then: Callable[[Any], None]) -> None:
-        if self._asked is not None:
-            self.say(f"still computing {self._asked[0]}; Esc cancels it")
-            return
-        self._number += 1
-        self._asked = line, ("memory", ("asked", self._number)), compute, then
-        self.say("")
-        self.poll()
-
-    def poll(self) -> None:
+    def _poll(self) -> None:
         """Show the answer that was asked for, if it is there by now."""
-        if self._asked is None:
-            return
-        line, key, compute, then = self._asked
+        if (asked := self._asked) is not None:
+            self._asked = None
+            if not self._try(lambda: self.jobs.ask(*asked[:3], wait_s=_WAIT_S), asked[3]):
+                self._asked = asked
+
+    def _try(self, ask: Callable[[], Any], then: Callable[[Any], None]) -> bool:
+        """Show an answer or an error; False if it is not there yet."""
         try:
-            answer = self.jobs.ask(key, line, compute, wait_s=_WAIT_S)
+            answer = ask()
         except KernbenchError as error:
-            self._asked = None
             self.say(f"error: {error}")
-            return
-        if not isinstance(answer, Job):
-            self._asked = None
-            then(answer)
+            return True
+        if isinstance(answer, Job):
+            return False
+        then(answer)
+        return True
 
     def _told(self, line: str, answer: Any) -> None:
         self.say("")
-        stayed = not self.follow_cursor()
+        stayed = self.session.cursor == self._drawn
+        (self.tell if stayed else self.moved)()
         if isinstance(answer, Stopped):
             self.say("; ".join(answer.stops) or "no further stop that way: the end of the log")
         elif isinstance(answer, Moved):
@@ -160,24 +175,15 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             text = as_text(answer, wide if isinstance(answer, _FITTED) else 400).splitlines()
             parts = [wrap(row, wide, subsequent_indent="    ") or [""] for row in text]
             self.show_text(line, [[(part, "")] for row in parts for part in row])
-        self.tell()
-
-    def follow_cursor(self) -> bool:
-        """Draw where the cursor is now; whether it has moved since that was drawn last."""
-        raise NotImplementedError
 
     def _opened(self, tell: Tell) -> ReplaySession:
-        """The file as it is now, with the stops of before."""
+        """The file as it is now; a run that has ended has renamed it."""
         path = self.session.trace.path
         done = path.with_name(path.name.removesuffix(".partial"))
         try:
-            session = ReplaySession(Trace.open(path if path.exists() else done))
+            return ReplaySession(Trace.open(path if path.exists() else done))
         except OSError as error:
             raise KernbenchError(f"{path}: {error.strerror or error}") from None
-        for stop in self.session.stops.all:
-            with suppress(KernbenchError):  # what it names may be gone
-                run_command(session, f"{stop.kind} {stop.what}", tell)
-        return session
 
     # -- keys --
 
@@ -198,9 +204,8 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             self.line.open("break name = ")
 
     def _do_watch(self) -> None:
-        place = self.panes[self.active].place() or self.session.memories.touches(
-            self.session.cursor
-        )
+        own = self.session.memories.touches(self.session.cursor)
+        place = self.panes[self.active].place() or own
         if place is None:
             self.say("this op touches no bytes; pick some in 4 Memory, or :watch c[3,17]")
         else:
@@ -208,7 +213,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
     def _do_stops(self) -> None:
         if self.session.stops.all:
-            self.app.push_screen(StopsScreen(self.session, self.glyphs, self.run))
+            self.app.push_screen(TextScreen(StopsPane(self.session, self.glyphs)))
         else:
             self.say("no stop is set: b or w makes one, :catch hazards too")
 
@@ -218,18 +223,15 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         self.say(("mark with which letter?", f"which mark? ({known})")[kind])
 
     def lettered(self, character: str | None) -> bool:
-        """Whether a key, its character if it has one, was the letter of a mark."""
+        """Whether a key, its character if it has one, was to be the letter of a mark."""
         command, self._letter = self._letter, ""
-        if not command:
-            return False
-        self.say("")
-        if character and character.isalpha():
+        if command:
+            self.say("" if not character or not character.isprintable() else "marks are letters")
+        if command and character and character.isalpha():
             if command == "mark":  # the marks are in the order of their setting
                 self.session.marks.pop(character, None)
             self.run(f"{command} {character}")
-        elif character and character.isprintable():
-            self.say(f"marks are letters, not {character!r}")
-        return True
+        return bool(command)
 
     def between(self) -> tuple[str, float, float] | None:
         """The last two marks, or the only one and the cursor: names, and times in order."""
@@ -270,9 +272,6 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
     def _do_reload(self) -> None:
         self.run("reload")
-
-    def _do_suspend(self) -> None:
-        self.app.action_suspend_process()
 
 
 def expression(text: str) -> str:

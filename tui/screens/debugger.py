@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -20,12 +22,14 @@ from tui.widgets.memory import MemoryPane
 from tui.widgets.ops import OpsPane
 from tui.widgets.pane import Pane
 from tui.widgets.route import RoutePane
-from tui.widgets.status import Crumbs, Status
+from tui.widgets.source import SourcePane
+from tui.widgets.stats import StatsPane
 from tui.widgets.tabs import Tabs
 from tui.widgets.tiles import TilesPane
 from tui.widgets.timeline import TimelinePane
 
 _LOOK_S = 0.1  # between two looks at jobs
+_WINDOWED = (5, 7, 8)  # panes that show the timeline's window, or the focus
 
 
 class DebuggerScreen(AskingScreen, inherit_bindings=False):
@@ -36,21 +40,19 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def __init__(
         self, session: ReplaySession, name: str, glyphs: Glyphs, keymap: Keymap | None = None
     ) -> None:
-        super().__init__(session, glyphs)
+        super().__init__(session, name, glyphs)
         self.keymap = keymap or Keymap()
-        self._actions = self.keymap.actions()
-        self.status, self.crumbs, self.tabs = Status(session, name), Crumbs(session), Tabs(glyphs)
-        self.footer = KeyFooter(self.keymap)
+        self._actions, self.notes = self.keymap.actions(), [*self.keymap.notes]
+        self.tabs, self.footer = Tabs(glyphs), KeyFooter(self.keymap)
         self.timeline = timeline = TimelinePane(session, glyphs)
-        self._do_zoom, self._do_fit = timeline.zoom, timeline.fit
         self.ops = OpsPane(session, glyphs)
         kinds: list[type[Pane]] = [TilesPane, MemoryPane, RoutePane, DiffPane]
+        kinds += [SourcePane, StatsPane]
         self.panes = {1: timeline, 2: self.ops, **{k.number: k(session, glyphs) for k in kinds}}
         self.tab, self.maximised = 2, False
         self._plan = Plan({})
-        self._drawn, self._worked = session.cursor, False
         for pane in self.panes.values():
-            pane.jobs = self.jobs
+            pane.jobs, pane.span = self.jobs, lambda: (timeline.t0, timeline.t1)
 
     def compose(self) -> ComposeResult:
         """Two lines, the body, the footer; command line and notice lie above them."""
@@ -59,10 +61,10 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         yield from (self.footer, self.notice, self.line)
 
     def on_mount(self) -> None:
-        """Nothing is typed yet; what is wrong with the keymap is said."""
+        """Nothing is typed yet; what was found wrong is said."""
         self.line.display = self.notice.display = False
-        self.say("\n".join(self.keymap.notes))
-        self.set_interval(_LOOK_S, self._look)
+        self.say("\n".join(self.notes))
+        self.set_interval(_LOOK_S, self.look)
         self.moved()
 
     def on_unmount(self) -> None:
@@ -72,16 +74,6 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def on_screen_resume(self) -> None:
         """What lay above may have changed the stops."""
         self.tell()
-
-    def _look(self) -> None:
-        """Draw what waits for a job: how far it is, or its answer."""
-        self.poll()
-        for pane in self.panes.values():
-            if pane.waiting:
-                pane.repaint()
-        if self._worked or self.jobs.busy:
-            self.tell()
-        self._worked = self.jobs.busy
 
     def on_resize(self, event: events.Resize) -> None:
         """Choose the layout; cursor, active pane and tab stay."""
@@ -99,30 +91,12 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.tabs.display = self._plan.tabs is not None
         if self._plan.tabs is not None:
             shown = next(n for n in self._plan.tabbed if n in self._plan.regions)
-            names = [(n, self.panes[n].title) for n in self._plan.tabbed if n in self.panes]
+            tabbed = [self.panes[n] for n in self._plan.tabbed]
+            names = [(p.number, p.heading if p.number == shown else p.title) for p in tabbed]
             self.tabs.place(self._plan.tabs, names, shown, self.active == shown)
-        self.tell()
-
-    def tell(self) -> None:
-        """Status, breadcrumb and footer say how things stand."""
-        note = self._plan.note or "playing" * (self.playing is not None)
-        self.status.tell(self.size.width, note, self.between(), self.jobs)
-        self.crumbs.tell()
         self.footer.tell(self.size.width, self.panes[self.active])
-
-    def moved(self) -> None:
-        """The cursor moved: every pane follows; those in view draw."""
-        self._drawn = self.session.cursor
-        for pane in self.panes.values():
-            pane.follow()
+        self.note = self._plan.note
         self.tell()
-
-    def follow_cursor(self) -> bool:
-        """Draw where the cursor is now; whether it has moved since that was drawn last."""
-        if self.session.cursor == self._drawn:
-            return False
-        self.moved()
-        return True
 
     @on(Activate)
     def _activated(self, message: Activate) -> None:
@@ -148,7 +122,10 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             self.run(action.command_line)
         else:
             self.say("")
-            getattr(self, f"_do_{action.method}")(*action.args)
+            of_screen = "." not in action.method
+            attrgetter(f"_do_{action.method}" if of_screen else action.method)(self)(*action.args)
+            for number in _WINDOWED if action.group == "View" or id in ("widen", "narrow") else ():
+                self.panes[number].repaint()
 
     def _do_first(self) -> None:
         self.run("goto 0" if len(self.session) else "goto start")
@@ -158,26 +135,19 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.tell()
 
     def _do_help(self) -> None:
-        self.show_text("help", help_lines(self.keymap))
-
-    def _do_palette(self) -> None:
-        self.app.action_command_palette()
+        self.show_text("help", help_lines(self.keymap, self.size.width))
 
     def _do_activate(self, number: int) -> None:
-        if number not in self.panes:
-            return
         self.active = number
         self.tab = number if number in (self._plan.tabbed or ALL[1:]) else self.tab
         self.lay_out()
 
     def _do_cycle(self, by: int) -> None:
-        numbers = [*self.panes]
-        self._do_activate(numbers[(numbers.index(self.active) + by) % len(numbers)])
+        self._do_activate((self.active - 1 + by) % len(ALL) + 1)
 
     def _do_cycle_tab(self, by: int) -> None:
-        tabs = [n for n in self._plan.tabbed or ALL if n in self.panes]
-        here = next((n for n in tabs if n in self._plan.regions), self.active)
-        here = here if self._plan.tabbed else self.active
+        tabs = self._plan.tabbed or ALL
+        here = next(n for n in tabs if n in self._plan.regions)
         self._do_activate(tabs[(tabs.index(here) + by) % len(tabs)])
 
     def _do_maximise(self) -> None:
@@ -187,13 +157,17 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def _do_view(self, by: int) -> None:
         if not self.panes[self.active].change_view(by):
             self.say(f"{self.panes[self.active].title} has one view only")
-        self.tell()
+        self.lay_out()
 
     def _do_diff(self) -> None:
         if self.active == DiffPane.number:
             self._do_view(1)
         else:
             self._do_activate(DiffPane.number)
+
+    def _do_marked(self, by: int) -> None:
+        if not self.panes[self.active].next_mark(by):
+            self.say("no further changed number (4 Memory) or mismatch (6 Diff) that way")
 
     def _do_pin(self) -> None:
         if not self.panes[self.active].pin():
@@ -204,8 +178,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         (pane.scroll_page if pages else pane.scroll_rows)(by)
 
     def _do_enter(self) -> None:
-        line = self.panes[self.active].enter()
-        if line is not None:
+        if (line := self.panes[self.active].enter()) is not None:
             self.run(line)
 
     def _do_pan(self, by: int) -> None:
@@ -220,6 +193,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             self.timeline.fit_between(*ends[1:])
 
     def _do_redraw(self) -> None:
+        self.app.cells.forget()  # type: ignore[attr-defined]
         self.jobs.forget()
         self.refresh(layout=True)
 
@@ -230,19 +204,3 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             self.ops.keep("", None)
         elif self.maximised:
             self._do_maximise()
-
-    def _do_quit(self) -> None:
-        self.app.exit()
-
-    def carry(self, old: DebuggerScreen) -> None:
-        """Stand as the screen of an older reading of the file stood."""
-        new, was = self.session, old.session
-        new.goto(min(was.cursor, len(new) - 1))
-        new.level, new.marks = was.level, {m: op for m, op in was.marks.items() if op < len(new)}
-        self.active, self.tab, self.maximised = old.active, old.tab, old.maximised
-        self.sought = old.sought
-        for number, pane in self.panes.items():
-            pane.view = old.panes[number].view
-        self.timeline.t0, self.timeline.t1 = old.timeline.t0, old.timeline.t1
-        if old.ops.where:
-            self.call_after_refresh(self.run, f"filter {old.ops.where}")

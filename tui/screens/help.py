@@ -16,6 +16,7 @@ from kernbench.replay.commands import COMMANDS
 from kernbench.replay.timeline import CLASSES
 from tui.actions import ACTIONS, BY_ID, SCREEN_COMMANDS
 from tui.keymap import PRESETS, Keymap
+from tui.messages import RunCommand
 from tui.widgets.draw import Glyphs, Line
 from tui.widgets.pane import Pane
 
@@ -29,7 +30,7 @@ class TextPane(Pane):
         self, session: ReplaySession, glyphs: Glyphs, title: str, text: list[Line]
     ) -> None:
         super().__init__(session, glyphs)
-        self.title, self.titled, self._text = title, False, text
+        self.title, self._text = title, text
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The part in view."""
@@ -44,7 +45,8 @@ class TextScreen(Screen[None], inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape,q,question_mark,f1", "app.pop_screen", "back"),
-        ("enter", "enter", "back"),
+        ("enter", "enter", "go there"),
+        ("d", "delete", "delete the row"),
         ("j,down", "scroll(1)", "row down"),
         ("k,up", "scroll(-1)", "row up"),
         ("pagedown,space", "scroll(1, True)", "page down"),
@@ -55,7 +57,7 @@ class TextScreen(Screen[None], inherit_bindings=False):
 
     def __init__(self, pane: Pane) -> None:
         super().__init__()
-        self.pane = pane
+        self.pane, pane.titled = pane, False
 
     def compose(self) -> ComposeResult:
         """The pane, as large as the screen."""
@@ -63,29 +65,48 @@ class TextScreen(Screen[None], inherit_bindings=False):
         yield self.pane
 
     def action_enter(self) -> None:
-        """Back."""
+        """Back, to where the picked row leads."""
+        line = self.pane.enter()
         self.app.pop_screen()
+        if line is not None:
+            self.app.screen.post_message(RunCommand(line))
+
+    def action_delete(self) -> None:
+        """Forget what the picked row stands for."""
+        self.pane.delete()
 
     def action_scroll(self, by: int, pages: bool = False) -> None:
         """Scroll by rows, or by what is shown."""
         (self.pane.scroll_page if pages else self.pane.scroll_rows)(by)
 
 
-def help_lines(keymap: Keymap) -> list[Line]:
-    """What is wrong with the keymap, keys by group, commands, letters."""
-    lines: list[Line] = [[(note, "mark")] for note in keymap.notes]
+def help_lines(keymap: Keymap, width: int = 80) -> list[Line]:
+    """What is wrong with the keymap, keys by group, commands, how to set keys, letters."""
+    lines: list[Line] = [[(part, "mark")] for note in keymap.notes for part in wrap(note, width)]
     for group, actions in groupby(sorted(ACTIONS, key=attrgetter("group")), attrgetter("group")):
         lines.append([(group, "title")])
         for action in actions:
-            lines.append([(f"  {keymap.shown(action.id):<16} ", "bold"), (action.title, "")])
+            lines += _entry(keymap.shown(action.id), action.title, 16, width)
     lines += [[], [("Commands of the : line", "title")]]
-    commands = [*SCREEN_COMMANDS, *((c.name, c.args, c.help) for c in COMMANDS)]
-    lines += [[(f"  {f'{name} {args}':<26} ", "bold"), (text, "")] for name, args, text in commands]
-    presets = ", ".join(PRESETS)
+    for name, args, text in (*SCREEN_COMMANDS, *((c.name, c.args, c.help) for c in COMMANDS)):
+        lines += _entry(f"{name} {args}", text, 26, width)
     lines += [[], [("Keys are set in config.toml of the user's config directory", "title")]]
-    lines += [[(f'  preset = "NAME", of {presets}', "")], [("  [keys]", "")]]
-    lines += [[('  step = ["s", "right"], an action and all of its keys; actions are', "")]]
-    lines += [[(f"  {part}", "dim")] for part in wrap(" ".join(BY_ID), 76)]
+    lines += _entry('preset = "gdb"', "the keys above", 21, width)
+    for name, keys in PRESETS.items():
+        moved = "; ".join(f"{id} {' '.join(own)}" for id, own in keys.items())
+        lines += _entry(f'preset = "{name}"', moved, 21, width) if moved else []
+    lines += _entry("[keys]", "", 21, width)
+    lines += _entry(
+        'step = ["s", "right"]', f"an action, all its keys: {', '.join(BY_ID)}", 21, width
+    )
     lines += [[], [("Letters; a capital is busy for half of its cell or more", "title")]]
     lines += [[("  ", ""), (letter, letter), (f"  {name}", "")] for letter, name in CLASSES.items()]
     return lines
+
+
+def _entry(head: str, text: str, wide: int, width: int) -> list[Line]:
+    """``head`` in ``wide`` cells, ``text`` wrapped beside it, or below a longer head."""
+    parts = wrap(text, max(width - wide - 3, 20)) or [""]
+    heads = [f"  {head:<{wide}} "] + [" " * (wide + 3)] * len(parts)
+    parts[:0] = [""] * (len(head) > wide)
+    return [[(head, "bold"), (part, "")] for head, part in zip(heads, parts, strict=False)]

@@ -18,7 +18,7 @@ from kernbench.trace.export import EXPORTERS
 from tui.actions import SCREEN_COMMANDS
 from tui.messages import Hint, RunCommand
 
-_MOST = 60  # words that are hinted at
+_MOST = 30  # words that are hinted at
 _USAGES = {c.name: c.args for c in COMMANDS} | {name: args for name, args, _ in SCREEN_COMMANDS}
 
 
@@ -127,8 +127,8 @@ class CommandLine(Input):
             self.value = f"{head}{common}" + (" " if len(found) == 1 else "")
             self.cursor_position = len(self.value)
         if len(found) != 1:
-            more = f"  and {len(found) - _MOST:,} more" if len(found) > _MOST else ""
-            text = "  ".join(found[:_MOST]) + more
+            count = f"{len(found):,} words, as " if len(found) > _MOST else ""
+            text = count + "  ".join(found[:_MOST])
             self.post_message(Hint(text or f"nothing known begins with {word!r}"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

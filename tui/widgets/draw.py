@@ -34,6 +34,8 @@ STYLES = {
     "bad": Style(color=_BLACK, bgcolor=_AMBER, bold=True),
     "bold": Style(bold=True),
 }
+_HEAT = "#41658c #4a7bab #5f93c3 #83add0 #b3b7b0 #d3b274 #ecad3a #ffb000"
+STYLES |= {f"heat{i}": Style(color=on) for i, on in enumerate(_HEAT.split())}
 for _letter, _on in _CLASSES.items():  # full, less than half, under the cursor
     _full = Style(color=_INK.get(_letter, _BLACK), bgcolor=_on)
     STYLES |= {_letter.lower(): Style(color=_on), _letter: _full}
@@ -48,10 +50,14 @@ class Glyphs(NamedTuple):
     thick: str
     arrow: str
     more: str
+    lines: str  # by the sides that a cell joins: 1 up, 2 right, 4 down, 8 left
+    lit: str  # the same, of what is marked
+    heads: str  # of arrows up, right, down, left
+    ramp: str = "▁▂▃▄▅▆▇█"  # from little to much
 
 
-UNICODE = Glyphs("─", "│", "━", "→", "…")
-ASCII = Glyphs("-", "|", "=", "->", "~")
+UNICODE = Glyphs("─", "│", "━", "→", "…", " ╵╶└╷│┌├╴┘─┴┐┤┬┼", " ╹╺┗╻┃┏┣╸┛━┻┓┫┳╋", "↑→↓←")
+ASCII = Glyphs("-", "|", "=", "->", "~", " |-+||++-+-+++++", " #=#####=#=#####", "^>v<", ".:-=+*%@")
 
 
 def strip(line: Line, width: int) -> Strip:

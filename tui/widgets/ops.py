@@ -56,8 +56,10 @@ class OpsPane(Pane):
         )
         head = f"  {'op':>{digits}} {'start':>9}{takes}   {name}"
         rows = session.rows_of(kept[first : first + room])
-        picked = None if self.pick is None or self.at is None else int(kept[self.at])
-        lines = [self._row(row, digits, width, row.op in flying, row.op == picked) for row in rows]
+        lines = [
+            self._row(row, digits, width, row.op in flying, i == self.pick)
+            for i, row in enumerate(rows, first)
+        ]
         return [[(clip(head, width, self.glyphs), "dim")], *lines]
 
     def _row(self, row: OpRow, digits: int, width: int, flying: bool, picked: bool) -> Line:

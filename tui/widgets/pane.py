@@ -18,9 +18,10 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.job import Job, Tell
 from tui.jobs import Jobs, Key
 from tui.messages import Activate, RunCommand
-from tui.widgets.draw import STYLES, Glyphs, Line, rule, strip
+from tui.widgets.draw import STYLES, Glyphs, Line, Run, rule, strip
 
 T = TypeVar("T")
+QUICK = 1 << 14  # ops: an answer about no more of them is computed at once
 BEFORE: Line = [(" before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]
 
 
@@ -39,6 +40,7 @@ class Pane(Widget):
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(id=f"pane-{self.number}")
         self.session, self.glyphs, self.subtitle = session, glyphs, ""
+        self.span = session.launch_window  # the times, ns, that the timeline shows: the screen's
         self.jobs, self.waiting, self.view = Jobs(), False, 0
         self.active, self.titled, self.gap = False, True, 0
         self.top, self.total, self.room, self.column = 0, 0, 1, 0
@@ -46,6 +48,7 @@ class Pane(Widget):
         self.at: int | None = None  # that row, or the cursor's
         self.seek = True  # the next drawing goes to what the cursor changed
         self._strips: list[Strip] = []
+        self._made: tuple[dict[tuple[Run, ...], Strip], tuple[int, int]] = {}, (0, 0)
         self._drawn: tuple[object, ...] | None = None
 
     def draw(self, width: int, height: int) -> list[Line]:
@@ -64,6 +67,11 @@ class Pane(Widget):
         return len(self.views) > 1
 
     @property
+    def heading(self) -> str:
+        """The title, with the view that is shown unless it is the first."""
+        return f"{self.title}: {self.views[self.view]}" if self.view else self.title
+
+    @property
     def text(self) -> str:
         """What is shown, as lines."""
         return "\n".join(strip.text.rstrip() for strip in self._strips).rstrip("\n")
@@ -71,6 +79,13 @@ class Pane(Widget):
     def place(self) -> str | None:
         """The bytes that are picked, as ``watch`` and ``blame`` name them; None: the op's own."""
         return None
+
+    def delete(self) -> None:
+        """Forget what the picked row stands for, where a pane has such rows."""
+
+    def next_mark(self, by: int) -> bool:
+        """To the next or previous cell that is marked; False if there is none."""
+        return False
 
     def pin(self) -> bool:
         """Keep the picked row on top, or let go of it; False if this pane does not."""
@@ -154,16 +169,18 @@ class Pane(Widget):
             lines = self.draw(width, max(height - self.titled, 0))
         except KernbenchError as error:
             lines = [[(f" {error}", "mark")]]
-        self.seek = False
+        self.seek = self.seek and self.waiting
         if self.titled:
-            view = f": {self.views[self.view]}" if self.view else ""
-            name = f"{self.number} {self.title}{view}"
+            name = f"{self.number} {self.heading}"
             name = f"[{name}]" if self.active else f" {name} "
             left = [(self.glyphs.rule, "rule"), (name, "active" if self.active else "title")]
             lines.insert(0, rule(left, self.subtitle, width, self.glyphs))
         lines += [[]] * (height - len(lines))
         bar = [Segment(self.glyphs.bar + " ", STYLES["rule"])] if self.gap else []
-        self._strips = [Strip([*bar, *strip(line, width)]) for line in lines[:height]]
+        made, wide = self._made if self._made[1] == (width, self.gap) else ({}, (width, self.gap))
+        keys = [tuple(line) for line in lines[:height]]  # most lines are those of before
+        self._strips = [made.get(k) or Strip([*bar, *strip([*k], width)]) for k in keys]
+        self._made = dict(zip(keys, self._strips, strict=True)), wide
         self._drawn = (self.size, self.gap, self.titled, self.active)
 
     def on_click(self, event: events.Click) -> None:

@@ -1,82 +1,162 @@
-"""Pane 3: a row a tile of the composite at the cursor, a colour and a letter a stage."""
+"""Pane 3: the composites in order; of the open ones a row a tile, a colour and a letter a stage."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
+import numpy as np
+
+from kernbench.replay.job import Tell
 from kernbench.replay.text import time_text
 from kernbench.replay.tiles import STAGE_LETTERS, TileRow, Tiles
 from tui.widgets.draw import Line
 from tui.widgets.pane import Pane
 
+# what a tile waits for: a turn, bytes on their way; "," is for all else, as an operand
+_DOTS = dict.fromkeys(("engine", "window", "dma_slot"), ".")
+_DOTS |= dict.fromkeys(("link", "hbm_channel"), ":")
+_QUICK = 100_000  # ops whose composites are found in no time
+Bar = tuple[float, float, str, str]  # from, to, glyph, style (of a wait none)
+
 
 class TilesPane(Pane):
-    """Time spans what the visible rows span, so scrolling down also moves right."""
+    """Time spans what the visible rows span, so scrolling down also moves right.
+
+    The cursor's composite is open, in the other view all that run at its time.
+    """
 
     number, title, header = 3, "Tiles", 2
+    views = ("composite", "all at its time")
+    _others: tuple[Tiles, ...] = ()  # what ran at the time of one of them
+    _rows: Sequence[tuple[int, TileRow | None]] = ()  # in view: a composite, or a tile
 
     def enter(self) -> str | None:
-        """Go to the first stage of the picked tile."""
-        rows = self.session.tiles().rows
-        return f"goto {rows[self.at].spans[0].op}" if rows and self.at is not None else None
+        """Go to the stage that the picked tile is in at the cursor's time, or to a composite."""
+        if self.at is None or not 0 <= self.at - self.top < len(self._rows):
+            return None
+        op, tile = self._rows[self.at - self.top]
+        if tile is not None:
+            begun = [span for span in tile.spans if span.t0 <= self.session.time]
+            op = (begun or tile.spans[:1])[-1].op
+        return f"goto {op}"
+
+    def _found(self) -> tuple[Tiles, ...] | Line:
+        """The open composites, the cursor's first."""
+        session, quick = self.session, len(self.session) <= _QUICK
+
+        def look(tell: Tell) -> bool:
+            return bool(len(session.composites.positions) and session.tiles().rows)
+
+        ready = self.answer(("columns", "composites"), "composites", look, quick)
+        if isinstance(ready, list):
+            return ready
+        mine = session.tiles()
+        if not self.view or mine.composite is None:
+            return (mine,)
+        if mine.composite not in [other.composite for other in self._others]:
+            others = self.answer(
+                ("columns", ("tiles", mine.composite)),
+                "tiles",
+                lambda tell: session.tiles_between(mine.t0, mine.t1).composites,
+                quick,
+            )
+            if isinstance(others, list):
+                return others
+            self._others = others
+        return mine, *(other for other in self._others if other.composite != mine.composite)
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Head, legend, rows."""
-        tiles = self.session.tiles()
-        if not tiles.rows:
+        found = self._found()
+        if isinstance(found, list):
+            return [found]
+        tiles = found[0]
+        if not tiles.rows and tiles.composite is None:
             return [[(f" {tiles.note or 'this composite has no tiles'}", "dim")]]
-        room = max(height - 2, 1)
-        first = self.first_row(len(tiles.rows), room, tiles.current)
-        rows = tiles.rows[first : first + room]
-        t0, t1 = min(row.spans[0].t0 for row in rows), max(row.spans[-1].t1 for row in rows)
-        names = [",".join(map(str, row.index)) for row in rows]
+        here = self._place(found, max(height - 2, 1))
+        seen = [(r.spans[0].t0, r.spans[-1].t1) for _, r in self._rows if r is not None]
+        seen = seen or [self._span(op) for op, _ in self._rows]
+        t0, t1 = min(t for t, _ in seen), max(t for _, t in seen)
+        names = [self._title_of(op, row) for op, row in self._rows]
         label = max(map(len, names)) + 2
         chart = max(width - label - 22, 8)  # beside: how long it waited, for what
         lines = [self._head(tiles, t0, t1), self._legend()]
-        for i, (row, index) in enumerate(zip(rows, names, strict=True), first):
-            here = i == tiles.current
-            style = "pick" if i == self.pick else "here" if here else "title"
-            name = f"{'>' if here else ' '}{index}".ljust(label - 1)
-            strip = self._chart(row, t0, t1, chart)
-            lines.append([(name, style), (" ", ""), *strip, *_waited(row)])
+        for i, ((op, row), text) in enumerate(zip(self._rows, names, strict=True), self.top):
+            style = "pick" if i == self.pick else "here" if i == here else "title"
+            name = f"{'>' if i == here else ' '}{text}".ljust(label - 1)
+            bars = [(*self._span(op), "=", "rule")] if row is None else _bars(row)
+            strip = self._chart(bars, t0, t1, chart)
+            lines.append([(name, style), (" ", ""), *strip, *(_waited(row) if row else [])])
         return lines
+
+    def _place(self, found: tuple[Tiles, ...], room: int) -> int:
+        """Find the rows in view; return the cursor's."""
+        ops = [-1 if x.composite is None else x.composite for x in found]  # -1: it never ended
+        whole = self.session.composites.positions if ops[0] >= 0 else np.array(ops)
+        opened = {int(np.searchsorted(whole, op)): x.rows for op, x in zip(ops, found, strict=True)}
+        sizes = np.ones(len(whole), np.int64)
+        sizes[[*opened]] += [*map(len, opened.values())]
+        ends, mine, current = np.cumsum(sizes), next(iter(opened)), found[0].current
+        here = int(ends[mine] - sizes[mine]) + (0 if current is None else 1 + current)
+        first = self.first_row(int(ends[-1]), room, here)
+        shown = np.arange(first, min(first + self.room, self.total))
+        at = np.searchsorted(ends, shown, "right")
+        pairs = zip(at.tolist(), (shown - (ends - sizes)[at]).tolist(), strict=True)
+        self._rows = [(int(whole[i]), opened[i][n - 1] if n else None) for i, n in pairs]
+        return here
+
+    def _span(self, op: int) -> tuple[float, float]:
+        columns, row = self.session.trace.op_columns, self.session.trace.order[op]
+        return (float(columns.t_start[row]), float(columns.t_end[row])) if op >= 0 else (0.0, 0.0)
+
+    def _title_of(self, op: int, row: TileRow | None) -> str:
+        if row is not None:
+            return f" {','.join(map(str, row.index))}"
+        if op < 0:
+            return "a composite that never ended"
+        nodes, component = self.session.trace.nodes, int(self.session.components[op])
+        sip, cube, pe = (int(x[component]) for x in (nodes.sip, nodes.cube, nodes.pe))
+        return f"#{op} s{sip}c{cube}.pe{pe}"
 
     def _head(self, tiles: Tiles, t0: float, t1: float) -> Line:
         inside = tiles.current is not None or tiles.composite == self.session.cursor
-        near = "" if inside else "last "
-        whole = f"composite #{tiles.composite} on {tiles.component}"
-        if tiles.composite is None:
-            whole = "a composite that never ended"
-        text = f" {near}{whole}: {len(tiles.rows)} tiles,"
-        return [(f"{text} {time_text(t1 - t0)} from {time_text(t0)}", "title")]
+        op, near = tiles.composite, "" if inside else "last "
+        whole = self._title_of(-1, None) if op is None else f"composite {self._title_of(op, None)}"
+        text = f" {near}{whole}: {len(tiles.rows)} tiles"
+        return [(f"{text}; {time_text(t1 - t0)} from {time_text(t0)}", "title")]
 
     def _legend(self) -> Line:
         line: Line = [(" ", "")]
         for stage, letter in STAGE_LETTERS.items():
-            line += [(letter, letter), (f" {stage.lower()}  ", "dim")]
-        return [*line, (".", "mark"), (" waits", "dim")]
+            line += [(letter, letter), (f" {stage.lower().removeprefix('dma_')}  ", "dim")]
+        for dot, what in ((".", "queue"), (":", "link/hbm"), (",", "other")):
+            line += [(dot, "mark"), (f" {what}  ", "dim")]
+        return line
 
-    def _chart(self, row: TileRow, t0: float, t1: float, columns: int) -> Line:
+    def _chart(self, bars: list[Bar], t0: float, t1: float, columns: int) -> Line:
+        """Bars in their order, a wait not over the first cell of a stage; and the cursor."""
         scale = max(t1 - t0, 1e-9) / columns
-        line = [(" ", "")] * columns
-
-        def cells(low: float, high: float) -> range:
+        line, heads = [(" ", "")] * columns, set[int]()
+        for low, high, glyph, style in bars:
             first = min(max(int((low - t0) / scale), 0), columns - 1)
-            return range(first, min(max(int((high - t0) / scale), first + 1), columns))
-
-        for span in row.spans:
-            for i in cells(span.t0, span.t1):
-                line[i] = (STAGE_LETTERS[span.stage],) * 2
-        heads = {cells(span.t0, span.t1)[0] for span in row.spans}
-        for wait in row.waits:  # within a stage too, but its first letter stays
-            for i in set(cells(wait.t0, wait.t1)) - heads:
-                line[i] = (".", line[i][1] or "mark")
+            cells = range(first, min(max(int((high - t0) / scale), first + 1), columns))
+            for i in cells if low <= t1 and high >= t0 else ():
+                if style or i not in heads:
+                    line[i] = glyph, style or line[i][1] or "mark"
+            heads |= {first} if style else set()
         time = self.session.time
         if self.session.cursor >= 0 and t0 <= time < t1:
             at = min(int((time - t0) / scale), columns - 1)
             char, style = line[at]
             line[at] = (char, f"{style}|") if len(style) == 1 else (self.glyphs.bar, "mark")
         return line
+
+
+def _bars(row: TileRow) -> list[Bar]:
+    """Its stages, then its waits."""
+    bars = [(s.t0, s.t1, letter := STAGE_LETTERS[s.stage], letter) for s in row.spans]
+    return bars + [(w.t0, w.t1, _DOTS.get(w.reason, ","), "") for w in row.waits]
 
 
 def _waited(row: TileRow) -> Line:

@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 import math
+import re
+from typing import Any
 
 import numpy as np
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import time_text
-from kernbench.replay.timeline import TimelineRow
-from tui.widgets.draw import Glyphs, Line, clip
+from kernbench.replay.timeline import CLASSES, Row
+from tui.widgets.draw import Array, Glyphs, Line, clip
 from tui.widgets.pane import Pane
+from tui.widgets.tree import Branch, Tree
 
 _UNITS = (("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+_QUICK = 50_000  # ops that are indexed in no time
+_RUN = re.compile(r"(.)\1*")
+_INKS = {" ": "", ".": "dim", "!": "bad", "#": "bad"}  # of cells that show no class
 
 
 class TimelinePane(Pane):
-    """Keeps the window [t0, t1) ns; the view follows the cursor when that leaves it."""
+    """Keeps the window [t0, t1) ns; the view follows the cursor when that leaves it.
+
+    ``pins`` are ids of rows kept on top; ``folds`` what the user closed (-ID) and opened (+ID).
+    """
 
     number, title, header = 1, "Timeline", 2
+    views = ("busy", "lanes", "critical path", "hazards")
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
-        nodes, found = session.trace.nodes, session.timelines.components
-        order = np.lexsort((found, nodes.pe[found], nodes.cube[found], nodes.sip[found]))
-        self.components = [int(c) for c in found[order]]
-        self.labels = self._labels()
+        self.hierarchy, self.pins, self.folds = Tree(session), list[str](), set[str]()
+        self.shown = list[Branch]()
+        self._cells: dict[Row, str] = {}  # of the rows that were drawn of a window
+        self._marked: tuple[Any, Array] = None, np.empty(0)
+        self._cells_of: tuple[float, ...] = ()
         self.end = max(session.trace.end_ns, 1.0)
         self.fit()
 
-    def _labels(self) -> list[str]:
-        nodes = self.session.trace.nodes
-        places = np.stack([nodes.sip, nodes.cube, nodes.pe], 1)[self.components].tolist()
-        engines = [nodes.engine[c] for c in self.components]
-        one_cube = len({(sip, cube) for sip, cube, pe in places if pe >= 0}) < 2
-        labels = []
-        for (sip, cube, pe), engine in zip(places, engines, strict=True):
-            named = pe < 0 or not one_cube
-            where = f"s{sip}" * (named and sip >= 0) + f"c{cube}" * (named and cube >= 0)
-            labels.append(".".join(filter(None, (where, f"pe{pe}" * (pe >= 0), engine))))
-        return labels
-
     def fit(self) -> None:
         """Show the launches, with a little room around."""
-        low, high = self.session.launch_window()
-        edge = max(high - low, 1.0) / 50
-        self.t0, self.t1 = low - edge, high + edge
+        self.fit_between(*self.session.launch_window())
+
+    def fit_between(self, t0: float, t1: float) -> None:
+        """Show t0 to t1 ns, with a little room around."""
+        edge = max(t1 - t0, 1.0) / 50
+        self.t0, self.t1 = t0 - edge, t1 + edge
         self.repaint()
 
     def zoom(self, factor: float) -> None:
@@ -72,40 +74,169 @@ class TimelinePane(Pane):
             self.t1 = self.t0 + span
         super().follow()
 
+    def picked(self) -> Branch | None:
+        """The row picked, or the cursor's."""
+        return self.shown[self.at] if self.at is not None and self.shown else None
+
     def enter(self) -> str | None:
-        """The op of the picked component that started last by the cursor, else its first."""
-        if self.at is None:
+        """Fold or unfold a group; of a component the op that started last by the cursor."""
+        branch, cursor = self.picked(), self.session.cursor
+        if branch is None:
             return None
-        mine = np.flatnonzero(self.session.components == self.components[self.at])
-        before = int(np.searchsorted(mine, self.session.cursor, side="right")) - 1
-        return f"goto {int(mine[max(before, 0)])}"
+        if not branch.group:
+            (component,), lane = branch.row
+            mine = self.session.timelines.ops_of(component)
+            if lane is not None:
+                trace = self.session.trace
+                mine = mine[trace.op_columns.slot[trace.order[mine]] == lane]
+            before = int(np.searchsorted(mine, mine.dtype.type(max(cursor, 0)), side="right")) - 1
+            return f"goto {int(mine[max(before, 0)])}"
+        says = ("+", "-")[self.hierarchy.is_open(branch, self.folds, self._here())] + branch.id
+        self.folds = {says} | self.folds - {f"+{branch.id}", f"-{branch.id}"}
+        self.pick = self.at
+        self.repaint()
+        return None
+
+    def pin(self) -> bool:
+        """Keep the picked row on top, or let go of it."""
+        branch = self.picked()
+        if branch is not None:
+            mine = [branch.id] if branch.id not in self.pins else []
+            self.pins = [pin for pin in self.pins if pin != branch.id] + mine
+            self.repaint()
+        return branch is not None
+
+    def _here(self) -> int:
+        """The place of the cursor's component, or the first op's, among those of the tree."""
+        session = self.session
+        return self.hierarchy.place(int(session.components[max(session.cursor, 0)]))
 
     def draw(self, width: int, height: int) -> list[Line]:
-        """Minimap, ruler, rows."""
-        session, components = self.session, self.components
-        if not components:
+        """Minimap, ruler, pinned rows, rows."""
+        tree = self.hierarchy
+        if not tree.rows:
             return [[(" no ops in this trace; ", "dim"), (":info", "bold"), (" has more", "dim")]]
-        label = min(max(map(len, self.labels)) + 2, width // 3)
-        columns, room = width - label, max(height - 2, 1)
-        here = None if session.component is None else components.index(session.component)
-        first = self.first_row(len(components), room, here)
-        answer = session.timeline(components[first : first + room], self.t0, self.t1, columns)
-        span = self.t1 - self.t0
+        label = min(tree.width + 5, width // 3)
+        columns, place, head = width - label, self._here(), self._minimap(label, width - label)
+        marks = self._marks()
+        head = marks if isinstance(marks, list) else head  # a line that says when there will be
+        lanes = self.session.timelines.slots_of if self.views[self.view] == "lanes" else None
+        self.shown = tree.shown(self.folds, place, lanes)
+        pinned = [tree.at[pin] for pin in self.pins if pin in tree.at][: max(height - 2, 0) // 2]
+        self.header = 2 + len(pinned)
+        here = self._row_of_cursor(place)
+        first = self.first_row(len(self.shown), max(height - self.header, 1), here)
+        rows = [*pinned, *self.shown[first : first + self.room]]
+        note = self._draw_cells(rows, columns, None if isinstance(marks, list) else marks)
+        span, flying = self.t1 - self.t0, self._flying()
         self.subtitle = f"{time_text(span)} shown, {time_text(span / columns)} a cell"
-        lines = [self._minimap(label, columns), self._ruler(label, columns)]
-        for i, row in enumerate(answer.rows, first):
-            style = "pick" if i == self.pick else "here" if i == here else "title"
-            name = clip(f"{'>' if i == here else ' '}{self.labels[i]}", label - 1, self.glyphs)
-            lines.append([(name, style), (" ", ""), *self._cells(row, answer.cursor)])
+        lines = [head, self._ruler(label, columns)]
+        for i, branch in enumerate(rows, first - len(pinned)):
+            now = here is not None and (i == here or i < first and branch.id == self.shown[here].id)
+            there = not flying.isdisjoint((c, branch.row[1]) for c in branch.row[0])
+            style = "here" if now else "flight" if there else "title"
+            style = "pick" if i == self.pick and i >= first else style
+            fold = "+-"[tree.is_open(branch, self.folds, place)] if branch.group else " "
+            name = f"{'>' if now else '*' if there else ' '}{'^' if i < first else fold}"
+            name = clip(name + branch.label, label - 1, self.glyphs)
+            cells = self._cells.get(branch.row)
+            strip, note = (note, []) if cells is None else (self._strip(cells), note)
+            lines.append([(name, style), (" ", ""), *strip])
         return lines
 
-    def _cells(self, row: TimelineRow, cursor: int | None) -> Line:
-        busy = zip(row.busy.tolist(), row.classes, strict=True)
-        line = [(x, x.strip()) for x in (x if share >= 0.5 else x.lower() for share, x in busy)]
-        if cursor is not None:
-            letter, style = row.classes[cursor], line[cursor][1]
-            line[cursor] = (style, f"{letter}|") if style else (self.glyphs.bar, "mark")
-        return line
+    def _row_of_cursor(self, place: int) -> int | None:
+        """The lowest row shown that the cursor's op is in."""
+        session = self.session
+        if session.cursor < 0:
+            return None
+        slot = int(session.trace.op_columns.slot[session.trace.order[session.cursor]])
+        rows = enumerate(self.shown)
+        held = [i for i, b in rows if b.low <= place < b.high and b.row[1] in (None, slot)]
+        return held[-1]
+
+    def _flying(self) -> set[tuple[int, int | None]]:
+        """The components in service, and their lanes."""
+        trace, columns = self.session.trace, self.session.trace.op_columns
+        rows = trace.order[self.session.in_flight()]
+        lanes = {*zip(columns.component[rows].tolist(), columns.slot[rows].tolist(), strict=True)}
+        return lanes | {(component, None) for component, _ in lanes}
+
+    def _marks(self) -> Array | Line | None:
+        """The ops that the view marks, by row of the log."""
+        session, what = self.session, self.views[self.view]
+        if what == "critical path":
+            answer: Any = self.answer(
+                ("columns", what), what, lambda tell: session.critical_path(tell=tell)
+            )
+        elif what == "hazards":
+            answer = self.answer(("memory", what), what, session.hazards)
+        else:
+            return None
+        if isinstance(answer, list):
+            return answer
+        if self._marked[0] is not answer:
+            if what == "hazards":
+                ops = [row.op for t in answer.rows for row in (t.op, t.other) if row is not None]
+            else:
+                ops = answer.ops[(answer.ops >= 0) & (answer.whats < len(CLASSES))]
+            self._marked = answer, session.trace.order[np.unique(np.array(ops, np.int64))]
+        return self._marked[1]
+
+    def _hit(self, row: Row, marks: Array, edges: Array) -> Array:
+        """The cells of a row in which any of ``marks``, that are by start, was in service."""
+        columns = self.session.trace.op_columns
+        wanted = np.zeros(len(self.session.trace.node_ids), bool)
+        wanted[list(row[0])] = True
+        mine = wanted[columns.component[marks]]
+        mine &= row[1] is None or columns.slot[marks] == row[1]
+        starts, ends = columns.t_start[marks[mine]], columns.t_end[marks[mine]]
+        latest = np.maximum.accumulate(np.append(-np.inf, np.maximum(ends, starts + 1e-9)))
+        return np.asarray(latest[np.searchsorted(starts, edges[1:])] > edges[:-1])
+
+    def _draw_cells(self, rows: list[Branch], columns: int, marks: Array | None) -> Line:
+        """Draw what is not drawn yet; the line to show in rows that are still to come."""
+        window, timelines = (self.t0, self.t1, columns), self.session.timelines
+        if self._cells_of != (*window, self.view, marks is None):
+            self._cells, self._cells_of = {}, (*window, self.view, marks is None)
+        wanted = {branch.row: branch.pes for branch in rows if branch.row not in self._cells}
+        missing, ops = timelines.missing([*wanted])
+        note: Any = missing and self.answer(
+            ("timeline", missing),
+            "rows",
+            lambda tell: timelines.prime(missing, tell),
+            ops <= _QUICK,
+        )
+        if note:
+            wanted = {row: pes for row, pes in wanted.items() if row not in missing}
+        edges, drawn = (
+            np.linspace(*window[:2], columns + 1),
+            timelines.draw_rows([*wanted], *window),
+        )
+        for (key, pes), row in zip(wanted.items(), drawn, strict=True):
+            letters = np.frombuffer(row.classes.encode(), np.uint8)
+            cells = np.where(row.busy >= pes / 2, letters, letters | 0x20)  # in small
+            if marks is not None and self.views[self.view] == "hazards":
+                cells = np.where(self._hit(key, marks, edges), ord("!"), cells)
+            elif marks is not None:
+                idle = letters == ord(" ")
+                marked, cells = np.where(idle, ord("#"), letters), np.where(idle, letters, ord("."))
+                cells = np.where(self._hit(key, marks, edges), marked, cells)
+            self._cells[key] = cells.astype(np.uint8).tobytes().decode()
+        return note or []
+
+    def _strip(self, cells: str) -> Line:
+        """A row as runs of one style, with the cursor."""
+        time, at = self.session.time, len(cells)
+        if self.session.cursor >= 0 and self.t0 <= time < self.t1:
+            at = min(int((time - self.t0) / (self.t1 - self.t0) * at), at - 1)
+        parts = [
+            [(run[0], _INKS.get(run[1], run[1])) for run in _RUN.finditer(part)]
+            for part in (cells[:at], cells[at + 1 :])
+        ]
+        here = cells[at : at + 1]
+        if here.upper() in CLASSES:
+            return [*parts[0], (here, f"{here.upper()}|"), *parts[1]]
+        return [*parts[0], (self.glyphs.bar * len(here), "mark"), *parts[1]]
 
     def _minimap(self, label: int, columns: int) -> Line:
         low, high = (int(min(max(t / self.end, 0), 1) * (columns - 1)) for t in (self.t0, self.t1))
@@ -127,5 +258,6 @@ class TimelinePane(Pane):
         for tick in range(math.ceil(self.t0 / step), math.ceil(self.t1 / step)):
             at = int((tick * step - self.t0) / span * columns)
             mark = f"{self.glyphs.bar}{tick * step / size:.{digits}f}{unit}"
-            text[at : at + len(mark)] = mark[: columns - at]
+            mark = mark if at + len(mark) <= columns else mark[0]  # no cut numbers
+            text[at : at + len(mark)] = mark
         return [(" " * label, ""), ("".join(text), "dim")]

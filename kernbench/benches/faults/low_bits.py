@@ -1,8 +1,9 @@
 """Fault: a table of ops whose exp loses the low half of its mantissa.
 
-The kernel is right, and so is the table that ``kernbench run`` executes it with. What is wrong is
-that of ``DataExecutor(log, ops=OPS)``. To be found by the debug check of that executor, which names
-the exp as the first op over its bound, and by verification.
+The kernel is right, and so is the table that ``kernbench run`` executes it with, unless
+``table=coarse``. What is wrong is OPS. To be found by the debug check of an executor that uses it,
+which names the exp as the first op over its bound, and by verification. A debugger executes with
+the right table: it finds nothing wrong with what the run (``--debug``) says is.
 """
 
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.runtime_api.registry import bench
+from kernbench.runtime_api.registry import bench, one_of
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS, Array
 
 
@@ -30,8 +31,10 @@ def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
 
 
 @bench(name="fault_low_bits", description="fault: an op table whose exp drops mantissa bits")
-def run(torch: Any, n: int = 256) -> None:
-    """``n`` elements on one PE."""
+def run(torch: Any, n: int = 256, table: str = "right") -> None:
+    """``n`` elements on one PE; Phase 2 executes them by the ``table``, right or coarse."""
+    one_of(("right", "coarse"), table=table)
+    torch.ops.update(OPS if table == "coarse" else {})
     data = torch.rng.standard_normal(n).astype("f4")
     x = torch.tensor(data, name="x")
     y = torch.empty((n,), "f32", name="y")

@@ -1,0 +1,95 @@
+"""What `kernbench perf tui` measures, on a small trace; the milliseconds are its own affair."""
+
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from kernbench.cli import main
+from kernbench.errors import KernbenchError
+from kernbench.perf import tui
+from kernbench.perf.sim import PerfRow
+
+
+@pytest.fixture
+def program(tmp_path):
+    return lambda text: tui.Terminal(["-c", text], (120, 40), str(tmp_path))
+
+
+def test_the_sizes_are_those_of_the_goals():
+    assert tui.SIZES == (100_000, 1_000_000, 10_000_000)
+    assert set(tui.SCREENS) == set(tui.STEP_BYTES) == {(120, 40), (200, 50)}
+    assert tui.STEPS >= 200
+    assert len(set(tui.MIX)) > 20
+
+
+def test_every_goal_has_a_figure(monkeypatch):
+    monkeypatch.setattr(tui, "MIX", "s2")
+    monkeypatch.setattr(tui, "IDLE_S", 0.3)
+    rows = [r for r in tui.measure([300], [(120, 40)], steps=4) if "as a job" not in r.name]
+    assert {row.name.removesuffix(", 300 ops at 120x40"): row.goal for row in rows} == {
+        "first frame": 3,
+        "step p50": 10,
+        "step p99": 35,
+        "mixed keys p50": 10,
+        "mixed keys p99": 35,
+        "bytes of a step": 2048,
+        "bytes of a redraw": 61_440,
+        "bytes when idle": 0,
+        "bytes of a hover": 0,
+        "private memory": 1228.8,
+        "step, 300 / 300 ops at 120x40": 1.5,
+    }
+    assert all(math.isfinite(row.measured) for row in rows)
+    assert all(row.measured > 0 for row in rows if "redraw" in row.name or "memory" in row.name)
+
+
+def test_the_do_nothing_screen_answers_every_key(program):
+    with program(tui.NOTHING) as screen:
+        screen.read(30.0, 0.3, b"line 39 nothing 0")
+        assert screen.press("s") > 0
+        assert b"line 0 nothing 1" in screen.data
+        assert b"line 1 " not in screen.data
+
+
+def test_a_key_that_makes_no_byte_takes_no_time(program):
+    with program("import tty; tty.setraw(0); print('raw', flush=True); input()") as silent:
+        silent.read(30.0, 0.1, b"raw")
+        assert (silent.press("x"), silent.data) == (0.0, b"")
+
+
+def test_a_program_that_ends_is_an_error_with_its_last_words(program):
+    with program("print('out of order')") as ended, pytest.raises(KernbenchError, match="of order"):
+        ended.read(30.0, 0.1, b"never")
+
+
+def test_a_screen_that_never_comes_is_an_error(program):
+    with program("input()") as empty, pytest.raises(KernbenchError, match="never showed b'x'"):
+        empty.read(0.1, 0.1, b"x")
+
+
+def test_what_is_compared_is_what_goes_beyond_the_do_nothing_screen():
+    taken = {"step": [30.0, 0.0, 10.0, 20.0], "silent": [0.0]}
+    rows = list(tui.beyond(taken, {"step": [4.0] * 4, "silent": [4.0]}, "here"))
+    assert [(r.name, r.goal) for r in rows] == [("step p50, here", 10), ("step p99, here", 35)]
+    assert rows[0].measured == 16.0  # the key that wrote nothing is left out
+    assert rows[1].measured == pytest.approx(25.8)
+
+
+def test_steps_count_as_long_as_the_job_is_on_the_status_line():
+    class Screen:
+        data = b""
+
+        def press(self, keys):
+            self.data = next(said)
+            return 5.0
+
+    said = iter([b"critical 0%", b"critical 10%", b"critical 90%", b"", b"op 9"])
+    assert tui.while_computing(Screen(), 100) == [5.0, 5.0]
+
+
+def test_the_command_exits_1_where_a_goal_is_not_met(monkeypatch):
+    monkeypatch.setattr(tui, "measure", lambda: [PerfRow("a key", 11.0, 10.0, "ms")])
+    result = CliRunner().invoke(main, ["perf", "tui"])
+    assert result.exit_code == 1
+    assert "NOT MET" in result.output

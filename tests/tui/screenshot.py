@@ -1,0 +1,32 @@
+"""``python tests/tui/screenshot.py`` makes traces/debugger.svg, the picture in the README."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from conftest import settled
+
+from tui.__main__ import open_session
+from tui.app import KernbenchApp
+
+TRACES = Path(__file__).parents[2] / "traces"
+PICTURE = TRACES / "debugger.svg"
+_TRACE, _OP, _KEYS = "flash_attention.msgpack", None, ("n", "n", "3")
+
+
+def svg() -> str:
+    """The screen of 120 x 40 in the middle of a recorded attention."""
+    return asyncio.run(_drawn())
+
+
+async def _drawn() -> str:
+    app = KernbenchApp(open_session(TRACES / _TRACE, _OP), _TRACE)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press(*_KEYS)
+        await settled(pilot)
+        return app.export_screenshot(title=f"kernbench-tui traces/{_TRACE}", simplify=True)
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(svg(), encoding="utf-8")

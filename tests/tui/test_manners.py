@@ -1,0 +1,110 @@
+"""Whatever ends the program leaves the terminal as it was; in a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from terminals import opened
+
+import kernbench
+
+READY = "op 0/"  # of the status line: the trace is loaded
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
+)
+def test_a_signal_restores_the_terminal(number, code, trace_path: Path, tmp_path: Path) -> None:
+    with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
+        terminal.until(READY)
+        assert not terminal.restored()
+        os.kill(terminal.pid, number)
+        assert terminal.end() == code
+        assert terminal.restored()
+
+
+def test_q_restores_the_terminal(trace_path: Path, tmp_path: Path) -> None:
+    with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
+        terminal.until(READY)
+        terminal.press("q")
+        assert terminal.end() == 0
+        assert terminal.restored()
+
+
+CRASHES = {
+    "an action": "from tui.screens.debugger import DebuggerScreen as D; D._do_focus = boom",
+    "a drawing": "from tui.widgets.tiles import TilesPane as T; T.draw = boom",
+    "a timer": "from tui.screens.debugger import DebuggerScreen as D; D.look = boom",
+    "the first screen": "from tui.screens.open_trace import LoadingScreen as L; L.compose = boom",
+    "loading": "from kernbench.replay import ReplaySession as S; S.info = boom",
+}
+
+
+@pytest.mark.parametrize("where", CRASHES)
+def test_a_crash_restores_the_terminal_and_is_reported(
+    where: str, trace_path: Path, tmp_path: Path
+) -> None:
+    code = "def boom(*_): raise ZeroDivisionError('of a test')\n"
+    code += f"{CRASHES[where]}\nfrom tui.__main__ import main; main()"
+    options = {"program": [sys.executable, "-c", code], "state": tmp_path, "size": (120, 24)}
+    with opened(trace_path, "--op", 0, **options) as terminal:
+        if where == "an action":
+            terminal.until(READY)
+            terminal.press("su")
+        assert terminal.end() == 1
+        assert terminal.restored()
+        (said,) = terminal.raw.decode().rpartition("\x1b[0m")[2].strip().splitlines()
+    assert said.startswith("error: ZeroDivisionError: of a test; crash report: ")
+    report = Path(said.split("crash report: ")[1]).read_text(encoding="utf-8")
+    assert "in boom" in report
+    assert f"kernbench  {kernbench.__version__}" in report
+    assert "TERM       xterm-256color" in report
+    if where == "an action":
+        assert report.index("key s") < report.index("key u")
+        assert len(report.split("trace ")[1].split()[0]) == 64  # its hash
+
+
+@pytest.mark.parametrize("how", ["key", "signal"])
+def test_it_can_be_suspended(how: str, trace_path: Path, tmp_path: Path) -> None:
+    with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
+        terminal.until(READY)
+        if how == "key":
+            terminal.press("\x1a")
+        else:
+            os.kill(terminal.pid, signal.SIGTSTP)
+        assert os.WIFSTOPPED(terminal.wait(os.WUNTRACED))
+        assert terminal.restored()
+        terminal.screen.reset()  # the shell has written there
+        os.kill(terminal.pid, signal.SIGCONT)
+        terminal.until(READY)
+        terminal.press("s")
+        terminal.until("op 1/")
+        terminal.press("q")
+        assert terminal.end() == 0
+        assert terminal.restored()
+
+
+@pytest.mark.parametrize("ignore", [None, signal.SIGHUP], ids=["hangup", "as under nohup"])
+def test_it_ends_when_the_terminal_is_gone(ignore, trace_path: Path, tmp_path: Path) -> None:
+    with opened(trace_path, "--op", 0, state=tmp_path, ignore=ignore) as terminal:
+        terminal.until(READY)
+        os.close(terminal.fd)
+        pid, terminal.pid = terminal.pid, 0
+        _, status, used = os.wait4(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 129
+        assert used.ru_utime + used.ru_stime < 10  # it did not spin
+
+
+def test_it_ends_though_nobody_reads_what_it_writes(trace_path: Path, tmp_path: Path) -> None:
+    with opened(trace_path, "--op", 0, state=tmp_path, size=(200, 50)) as terminal:
+        terminal.until(READY)
+        for _ in range(40):
+            os.write(terminal.fd, b"z\x0cs")  # whole screens, until its writes block
+        os.kill(terminal.pid, signal.SIGTERM)
+        pid, terminal.pid = terminal.pid, 0
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 143

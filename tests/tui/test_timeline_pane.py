@@ -1,0 +1,212 @@
+"""The Timeline: a tree that folds, pins, lanes, what is marked; large traces draw as a job."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tui.widgets.timeline as timeline_module
+from tui.__main__ import open_session
+
+TRACES = Path(__file__).parents[2] / "traces"
+
+
+@pytest.fixture
+def session(request):
+    """The trace that the test names; a small matmul on the 8 PEs of one cube."""
+    return open_session(TRACES / f"{getattr(request, 'param', 'matmul')}.msgpack", None)
+
+
+on_many_cubes = pytest.mark.parametrize("session", ["mlp_tp"], indirect=True)
+
+
+def rows_of(text):
+    """The rows of a maximised Timeline by their label."""
+    lines = text.splitlines()[5:-1]
+    return {line[2:].split()[0]: line for line in lines if line.strip()}
+
+
+async def test_a_small_machine_is_open_down_to_its_engines(drive, as_text_of):
+    async with drive(80, 50, "z") as pilot:
+        rows = rows_of(as_text_of(pilot.app))
+        assert [rows[f"pe{i}"][1] for i in range(8)] == ["-"] * 8
+        assert {"s0.io0.pcie_ep", "pe0.pe_scheduler", "pe7.pe_gemm"} <= {*rows}
+        assert "sip0" not in rows  # a level of one tells nothing apart
+        assert "s0c0" not in rows
+
+
+async def test_enter_folds_and_unfolds_a_group(session, drive, as_text_of):
+    async with drive(80, 50, "z", "home", "j") as pilot:
+        assert pilot.app.debugger.timeline.picked().id == "pe0"
+        await pilot.press("enter")
+        assert rows_of(as_text_of(pilot.app))["pe0"].startswith(" +pe0")
+        assert "pe0.pe_gemm" not in rows_of(as_text_of(pilot.app))
+        assert "pe1.pe_gemm" in rows_of(as_text_of(pilot.app))
+        await pilot.press("enter")
+        assert "pe0.pe_gemm" in rows_of(as_text_of(pilot.app))
+        assert session.cursor == -1
+
+
+async def test_enter_on_an_engine_goes_to_its_op_by_the_cursor(session, drive):
+    async with drive(80, 50, "z", "G", "k", "k") as pilot:
+        (component,), _ = pilot.app.debugger.timeline.picked().row
+        await pilot.press("enter")
+        assert session.component == component
+
+
+@on_many_cubes
+async def test_a_large_machine_is_open_where_the_cursor_is(session, drive, as_text_of):
+    async with drive(80, 50, "z", "G") as pilot:
+        rows = rows_of(as_text_of(pilot.app))
+        assert rows["s0"].startswith("*-")
+        assert rows["s0c0"].startswith("*-")
+        assert rows["s0c0.pe0.pe_dma"].startswith("> ")
+        assert rows["s0c1"].startswith(" +")
+        assert "s0c1.pe0.pe_dma" not in rows
+        assert rows["s1"].startswith(" +")
+        here = session.component
+        while session.component == here or session.trace.nodes.pe[session.component] < 0:
+            session.step(-1)
+        pilot.app.debugger.moved()
+        await pilot.pause()
+        rows = rows_of(as_text_of(pilot.app))
+        assert rows["s0c0"].startswith("*+")
+        assert "s0c0.pe0.pe_dma" not in rows
+
+
+@on_many_cubes
+async def test_what_was_folded_by_hand_stays_folded_under_the_cursor(drive, as_text_of):
+    async with drive(80, 50, "z", "G") as pilot:
+        pilot.app.debugger.timeline.folds = {"-s0c0", "+s0c1", "-no such row"}
+        pilot.app.debugger.timeline.repaint()
+        await pilot.pause()
+        rows = rows_of(as_text_of(pilot.app))
+        assert rows["s0c0"].startswith(">+")
+        assert "s0c1.pe0.pe_dma" in rows
+
+
+@on_many_cubes
+async def test_a_group_shows_how_much_of_what_is_below_is_busy(session, drive, as_text_of):
+    async with drive(120, 50, "z", "G") as pilot:
+        timeline = pilot.app.debugger.timeline
+        sip, cube = (timeline.hierarchy.at[id] for id in ("s0", "s0c0"))
+        assert (sip.pes, cube.pes) == (16, 1)
+        both = session.timelines.draw_rows([sip.row, cube.row], timeline.t0, timeline.t1, 60)
+        cubes = [b.row for b in timeline.hierarchy.rows if b.id.startswith("s0c") and b.group]
+        parts = session.timelines.draw_rows(cubes, timeline.t0, timeline.t1, 60)
+        assert len(cubes) == 16
+        np.testing.assert_allclose(both[0].busy, sum(row.busy for row in parts), atol=1e-6)
+
+
+async def test_the_lanes_view_has_a_row_for_each_lane_used(session, drive, as_text_of):
+    async with drive(80, 50, "z", "v") as pilot:
+        text = as_text_of(pilot.app)
+        assert "[1 Timeline: lanes]" in text
+        dma = session.trace.node_index["sip0.cube0.pe0.pe_dma"]
+        lanes = session.timelines.slots_of(dma)
+        found = [line.split()[1] for line in text.splitlines() if " pe0.pe_dma " in line]
+        assert [int(lane) for lane in found] == lanes
+        assert len(lanes) == 5
+
+
+async def test_ops_in_flight_are_marked_in_their_lane_and_above(session, drive, as_text_of):
+    async with drive(80, 50, "z", "G", "v") as pilot:
+        lines = as_text_of(pilot.app).splitlines()
+        marked = [line[0] for line in lines if line[1:].startswith(" pe2.pe_dma ")]
+        assert marked == [" ", " ", " ", " ", ">"]
+        assert any(line.startswith("*-pe2 ") for line in lines)
+        flying = {session.trace.node_ids[session.components[op]] for op in session.in_flight()}
+        stars = {f"sip0.cube0.{line.split()[1]}" for line in lines if line.startswith("*  ")}
+        shown = {line[2:].split()[0] for line in lines if line[:2] in ("* ", "> ")}
+        assert {f"sip0.cube0.{name}" for name in shown} <= flying
+        assert not stars
+
+
+async def test_the_critical_path_is_letters_and_all_else_dots(session, drive, settle, as_text_of):
+    async with drive(80, 50, "z", "v", "v") as pilot:
+        await settle(pilot)
+        rows = rows_of(as_text_of(pilot.app))
+        path = session.critical_path()
+        on = {session.trace.node_ids[session.components[op]] for op in path.ops if op >= 0}
+        cells = {name: line[22:] for name, line in rows.items() if ".pe_" in name}
+        for name, line in cells.items():
+            lit = set(line) - set(" .│")
+            assert bool(lit) == (f"sip0.cube0.{name}" in on), name
+        assert any("." in line for line in cells.values())
+
+
+@pytest.mark.parametrize("session", ["fault_missing_wait"], indirect=True)
+async def test_hazards_are_marked_with_a_shriek(session, drive, settle, as_text_of):
+    async with drive(80, 24, "z") as pilot:
+        assert "!" not in "".join(rows_of(as_text_of(pilot.app)).values())
+        await pilot.press("V")
+        await settle(pilot)
+        rows = rows_of(as_text_of(pilot.app))
+        assert "!!!" in rows["pe0.pe_dma"]
+        assert "!!!" in rows["pe0.pe_math"]
+        assert "!" not in rows["s0.io0.pcie_ep"]
+
+
+async def test_a_pinned_row_stays_on_top_until_it_is_let_go(session, drive, as_text_of):
+    async with drive(80, 24, "z", "home", "j", "j", "p", "end") as pilot:
+        timeline = pilot.app.debugger.timeline
+        assert timeline.pins == ["sip0.cube0.pe0.pe_scheduler"]
+        lines = as_text_of(pilot.app).splitlines()
+        assert lines[5].startswith(" ^pe0.pe_scheduler ")
+        assert lines[6].startswith("  pe5")
+        await pilot.press("home", "j", "j", "p")
+        assert timeline.pins == []
+        assert "^" not in as_text_of(pilot.app)
+
+
+async def test_pins_of_another_machine_are_ignored(drive, as_text_of):
+    async with drive(80, 24, "z") as pilot:
+        before = as_text_of(pilot.app)
+        pilot.app.debugger.timeline.pins = ["sip9.cube9.pe9.pe_dma"]
+        pilot.app.debugger.timeline.repaint()
+        assert as_text_of(pilot.app) == before
+
+
+async def test_a_click_picks_the_row_under_the_pins(session, drive):
+    async with drive(80, 24, "z", "home", "j", "j", "p") as pilot:
+        timeline = pilot.app.debugger.timeline
+        branch = timeline.shown[timeline.top + 4]
+        await pilot.click("#pane-1", offset=(3, 1 + 2 + 1 + 4))
+        assert session.component == branch.row[0][0]
+
+
+async def test_rows_that_need_an_index_of_many_ops_come_when_it_is_there(
+    monkeypatch, drive, settle, as_text_of
+):
+    monkeypatch.setattr(timeline_module, "_QUICK", -1)
+    async with drive(80, 24, "z") as pilot:
+        await settle(pilot)
+        assert "RRRR" in rows_of(as_text_of(pilot.app))["pe0.pe_dma"]
+        assert not pilot.app.debugger.timeline.waiting
+
+
+def test_a_row_that_is_not_indexed_says_so_and_the_others_are_drawn(monkeypatch, session):
+    pane = timeline_module.TimelinePane(session, timeline_module.Glyphs(*"-|=", "->", *"~    "))
+    monkeypatch.setattr(pane, "answer", lambda *_: [("computing", "mark")])
+    rows = pane.hierarchy.rows[:3]
+    session.timelines.prime([rows[1].row])
+    assert pane._draw_cells(rows, 40, None) == [("computing", "mark")]
+    assert [*pane._cells] == [rows[1].row]
+
+
+async def test_the_window_fits_between_two_times(drive):
+    async with drive(80, 24) as pilot:
+        timeline = pilot.app.debugger.timeline
+        timeline.fit_between(8100, 8200)
+        assert timeline.t0 < 8100 < 8200 < timeline.t1 < 8210
+        timeline.fit_between(8100, 8100)
+        assert timeline.t0 < 8100 < timeline.t1 < timeline.t0 + 2
+
+
+async def test_no_number_of_the_ruler_is_cut(drive, as_text_of):
+    async with drive(80, 24, "z") as pilot:
+        for _ in range(8):
+            ruler = as_text_of(pilot.app).splitlines()[4]
+            assert all(tick.endswith("s") for tick in ruler.split()[:-1])
+            assert ruler.rstrip()[-1] in "s│"
+            await pilot.press("l")

@@ -1,0 +1,111 @@
+"""Pane 8: where the time goes: stalls, critical path, roofline, what is busiest, lines, PEs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernbench.replay.critical import CriticalPath
+from kernbench.replay.loads import Busiest
+from kernbench.replay.roofline import Roofline
+from kernbench.replay.stalls import LineTimes
+from kernbench.replay.text import time_text
+from tui.widgets.draw import Line, clip
+from tui.widgets.pane import BEFORE, QUICK, Pane
+
+Row = tuple[Line, str | None]  # and the command line of Enter
+
+_STEPS = 500  # of the critical path, the longest
+_BUSIEST = 20
+
+
+class StatsPane(Pane):
+    """An answer a view; stalls and lines are of the focus, PEs of the op's call."""
+
+    number, title = 8, "Stats"
+    views = ("stalls", "critical path", "roofline", "busiest", "lines", "PEs")
+
+    def enter(self) -> str | None:
+        """To the op, or an op of the line, of the picked row."""
+        return None if self.at is None or not self._rows else self._rows[self.at][1]
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        """The rows that there is room for; the picked one has a mark."""
+        session, view, self._rows = self.session, self.views[self.view], list[Row]()
+        if view == "PEs" and session.cursor < 0:
+            return [BEFORE]
+        name, row = session.focus()[1], session.trace.order[session.cursor :][:1]
+        cmd = int(session.trace.op_columns.cmd[row].sum())
+        key, compute = {  # what the answer depends on, and the question
+            "stalls": (name, lambda tell: session.stalls(name, tell=tell)),
+            "critical path": (None, lambda tell: session.critical_path(_STEPS, tell)),
+            "roofline": (None, session.roofline),
+            "busiest": (None, lambda tell: session.busiest(_BUSIEST, tell)),
+            "lines": (name, lambda tell: session.lines(name, tell)),
+            "PEs": (cmd, lambda tell: session.pes(cmd)),
+        }[view]
+        found = self.answer(("columns", (view, key)), view, compute, quick=len(session) < QUICK)
+        if isinstance(found, list):
+            return [found]
+        self._rows = self._told(found, width - 1)
+        first = self.first_row(len(self._rows), height, 0)
+        rows = enumerate(self._rows[first : first + height], first)
+        return [[(">" if i == self.pick else " ", "mark"), *line] for i, (line, _) in rows]
+
+    def _told(self, found: Any, width: int) -> list[Row]:
+        if isinstance(found, CriticalPath):
+            return self._critical(found, width)
+        if isinstance(found, Busiest):
+            busy = [(node, share, "") for share, node in found.components]
+            links = [
+                (f"{x.src} {self.glyphs.arrow} {x.dst}", x.busy, f"{x.nbytes:,.0f} B")
+                for x in found.links
+            ]
+            head = f" of {time_text(found.t0)} to {time_text(found.t1)}"
+            return [
+                *self._bars(f"components, busy share{head}", busy, width),
+                *self._bars("links, busy share, bytes", links, width),
+            ]
+        told = found.lines(width)
+        if isinstance(found, Roofline):
+            told = [*told[:1], *told[-11:]]  # without the table of PEs
+        texts = [text.replace("…", self.glyphs.more).partition("#") for text in told]
+        lines: list[Line] = [[(head, ""), (mark + bar, "flight")] for head, mark, bar in texts]
+        sites = [row.site for row in found.rows] if isinstance(found, LineTimes) else []
+        keys = [f'find line = "{site}"' for site in sites for _ in range(2)]
+        rows: list[Row] = [(line, keys[i] if keys else None) for i, line in enumerate(lines)]
+        if isinstance(found, Roofline):
+            roofs = [
+                (x.pe, x.share, f"{x.gflops:,.1f} GFLOP/s {x.intensity:,.1f} FLOP/B {x.bound}")
+                for x in (found.total, *found.pes)
+            ]
+            rows += self._bars("PEs (* above, T their mean), share of the roof", roofs, width)
+        return rows
+
+    def _bars(self, title: str, rows: list[tuple[str, float, str]], width: int) -> list[Row]:
+        """A name with its share as a bar, and a text after that."""
+        name = max(min(width // 2, max((len(row[0]) for row in rows), default=0)), 8)
+        after = max((len(row[2]) for row in rows), default=0)
+        room = max(width - name - after - 10, 4)
+        found: list[Row] = [([(title, "title")], None)]
+        for label, share, text in rows:
+            tail = label if len(label) <= name else self.glyphs.more + label[1 - name :]
+            bar = self.glyphs.thick * round(min(share, 1.0) * room)
+            line = [(f"{tail:<{name}} {share:>6.1%} {text:>{after}} ", ""), (bar, "flight")]
+            found.append((line, None))
+        return found
+
+    def _critical(self, path: CriticalPath, width: int) -> list[Row]:
+        whole = max(path.t1 - path.t0, 1e-12)
+        parts = (("what the critical path is of", path.totals), ("by line", path.by_line))
+        rows: list[Row] = []
+        for title, times in parts:
+            shares = [(name, ns / whole, time_text(ns)) for name, ns in times.items()]
+            rows += self._bars(title, shares, width)
+        rows.append(([(f"its longest steps in order, of {time_text(whole)}", "title")], None))
+        for step in path.steps:
+            times_ = f"x{step.times:,}" if step.times > 1 else ""
+            text = f"{time_text(step.t0):>9} {time_text(step.ns):>9} {times_:<6} {step.what:<12} "
+            where = f"op {step.op:,} {step.node} {step.site}" if step.op >= 0 else step.node
+            goto = f"goto {step.op}" if step.op >= 0 else None
+            rows.append(([(text, ""), (clip(where, width - len(text), self.glyphs), "dim")], goto))
+        return rows
