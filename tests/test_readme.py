@@ -3,16 +3,20 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from kernbench.benches import SHIPPED
-from kernbench.cli import run
+from kernbench.cli import main, run
+from kernbench.replay.commands import COMMANDS
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
     "\n".join(line[4:] for line in block.splitlines())
     for block in re.findall(r"(?:^(?:    .*)?\n)+", README, re.MULTILINE)
@@ -45,6 +49,79 @@ def shell(tmp_path):
         return done.stdout
 
     return shell
+
+
+@pytest.fixture
+def at_traces(tmp_path, monkeypatch):
+    """An empty directory but for ``traces``; the bundled ones."""
+    (tmp_path / "traces").symlink_to(ROOT / "traces")
+    monkeypatch.chdir(tmp_path)
+
+
+def section(title):
+    """The text under a heading, to the next of its level."""
+    return re.split(r"^## ", README.partition(f"## {title}\n")[2], flags=re.MULTILINE)[0]
+
+
+def commands_of(title):
+    """The lines of a section's blocks that run ``kernbench``."""
+    return re.findall(r"^    (kernbench .*)$", section(title), re.MULTILINE)
+
+
+def quotes():
+    """(command, what it prints as quoted) of the faults that are found."""
+    text = "\n".join(line[4:] for line in section("Three faults, found").splitlines()
+        if line.startswith("    "))  # fmt: skip
+    for part in text.split("$ kernbench ")[1:]:
+        command, _, printed = part.partition("\n")
+        yield command, f"{printed.rstrip()}\n"
+
+
+def kernbench(line):
+    """What a command line prints, in this process."""
+    result = CliRunner().invoke(main, shlex.split(line))
+    assert isinstance(result.exception, SystemExit | None)
+    return result
+
+
+@pytest.mark.parametrize(("line", "printed"), quotes())
+def test_a_fault_is_found_as_it_is_shown(at_traces, line, printed):
+    pattern = re.escape(printed).replace("…\\\n", r"(?:.*\n)*")
+    assert re.fullmatch(pattern, kernbench(line).stdout)
+
+
+def test_each_fault_is_found_in_less_than_ten_lines():
+    parts = section("Three faults, found").split("\n**")[1:]
+    assert len(parts) == 3
+    assert all(sum(bool(line) for line in part.splitlines()) < 10 for part in parts)
+
+
+def test_what_can_be_asked_without_a_screen_is_answered(at_traces):
+    lines = commands_of("Without a screen")
+    assert len(lines) == 10
+    for line in lines:
+        result = kernbench(line.removeprefix("kernbench "))
+        assert (result.exit_code, result.stderr) == (0, ""), line
+    assert json.loads(Path("out.json").read_text())["traceEvents"]
+
+
+def test_an_investigation_is_a_script(at_traces, shell):
+    Path("check.kb").write_text(block("assert ok verify"))
+    printed = shell("kernbench-tui traces/matmul.msgpack --script check.kb")
+    assert "op 21 of 152\n" in printed
+    assert "\nsip0.cube0.pe3, 8.044us to 8.741us\n" in printed
+
+
+def test_the_questions_are_commands():
+    table = section("Without a screen").partition("| question")[2].partition("\n\n")[0]
+    asked = re.findall(r"`([a-z-]+)`", table)
+    moving = {"goto", "t", "step", "next", "line", "lane", "stage", "tile", "first", "last", "back"}
+    stops = {"mark", "marks", "find", "rfind", "break", "watch", "catch", "breaks", "delete"}
+    other = {"cause", "effect", "to-line", "continue", "assert", "outputs", "output", "compare",
+        "help"}  # fmt: skip
+    names = {command.name for command in COMMANDS}
+    assert set(asked) <= names
+    assert names <= set(asked) | moving | stops | other
 
 
 def test_the_first_kernel_runs_is_verified_and_leaves_a_trace(shell, tmp_path):

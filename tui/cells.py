@@ -5,11 +5,10 @@ Textual writes whole lines of what was refreshed; over SSH the bytes of a step a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import cast
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.control import Control
 from rich.segment import Segment
 from rich.style import Style
@@ -41,8 +40,7 @@ class Cells(CompositorUpdate):
         """Put the update there; the bytes that do it."""
         changed: dict[int, list[int]] = {}
         x = y = 0
-        segments = self.update.__rich_console__(console, console.options)
-        for segment in cast("Iterable[Segment]", segments):
+        for segment in console.render(cast("RenderableType", self.update)):
             text, style, control = segment
             if control:
                 _, x, y = cast("tuple[int, int, int]", control[0])

@@ -35,11 +35,12 @@ _SELDOM = (5000, 20, 1_000_000)  # the third: collections of all objects, which 
 
 
 class MannerlyApp(App[None]):
-    """An App that ends as it is told to; ``past`` is what was done last, ``opened`` a hash."""
+    """An App that ends as it is told to;
+    ``past`` is what was done last, ``opened`` a hash."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.past: deque[str] = deque(maxlen=50)
+        self.past: deque[str] = deque(maxlen=100)  # keys, and actions
         self.crash, self.opened = "", "none"
         self.cells = Cells()
         self.attributes: list[Any] = []
@@ -89,8 +90,8 @@ class MannerlyApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         """Keys and clicks are remembered, and that somebody is at work."""
         if isinstance(event, events.Key | events.MouseDown):
-            mouse = isinstance(event, events.MouseDown)
-            self.past.append(f"mouse {event.x},{event.y}" if mouse else f"key {event.key}")
+            key = event.key if isinstance(event, events.Key) else f"mouse at {event.x},{event.y}"
+            self.past.append(key)
             self._stirred += 1
         if isinstance(event, events.Resize):  # or the program was suspended
             self.cells.forget()

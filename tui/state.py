@@ -88,8 +88,9 @@ def restore(screen: DebuggerScreen, kept: dict[str, Any]) -> list[str]:
             if name in kept:
                 notes.append(f"{name} {kept[name]!r:.40} does not fit this trace, so left out")
     views = kept.get("views")
-    for number, pane in screen.panes.items() if isinstance(views, dict) else ():
-        view = views.get(str(number))
+    views = views if isinstance(views, dict) else {}
+    for number, pane in screen.panes.items():
+        view: Any = views.get(str(number))
         pane.view = view if view in range(len(pane.views)) else 0
     if screen.timeline.t1 - screen.timeline.t0 < 0.1:
         screen.timeline.fit()

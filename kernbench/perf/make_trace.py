@@ -37,24 +37,14 @@ class Tape:
         return lambda *row: self.told.append((name, row))
 
 
-class Shift(NamedTuple):
-    """What a launch's numbers and times grow by when it is told again; rows from ``first`` on."""
-
-    t: float = 0.0
-    row: int = 0
-    cmd: int = 0
-    launch: int = 0
-    first: int = 0
-
-
 class Launch(NamedTuple):
-    """What one launch told, its first row and cmd, how many of each, and its first and last ns."""
+    """What one launch told, its first row and cmd and those after it, its first and last ns."""
 
     told: Told
     row: int
-    rows: int
+    rows_end: int
     cmd: int
-    cmds: int
+    cmds_end: int
     start: float
     end: float
 
@@ -96,16 +86,14 @@ def tell(writer: Any, told: Told, ops: int) -> float:
     launches, launch = _launches(told), 0
     gc.disable()  # as GraphEngine does while it runs
     try:
-        now, left = launches[-1].end, ops - _tell(writer, told, Shift(), ops)
-        row = launches[-1].row + launches[-1].rows
-        cmd = launches[-1].cmd + launches[-1].cmds
+        _, _, row, _, cmd, _, now = launches[-1]
+        left = ops - _tell(writer, told, (0.0, 0, 0, 0), 0, ops)
         while left > 0:
             launch += len(launches)
             for one in launches:
-                now += PAUSE_NS
-                shift = Shift(now - one.start, row - one.row, cmd - one.cmd, launch, one.row)
-                left -= _tell(writer, one.told, shift, left)
-                now, row, cmd = now + one.end - one.start, row + one.rows, cmd + one.cmds
+                later = now - one.start + PAUSE_NS, row - one.row, cmd - one.cmd, launch
+                left -= _tell(writer, one.told, later, one.row, left)
+                now, row, cmd = one.end + later[0], one.rows_end + later[1], one.cmds_end + later[2]
     finally:
         gc.enable()
     return now
@@ -119,29 +107,31 @@ def _launches(told: Told) -> list[Launch]:
             continue
         mine, start = told[start : i + 1], i + 1
         if call[3].startswith("launch"):
-            rows = [event[0] for kind, event in mine if kind == "op"]
-            cmds = [event[0] for kind, event in mine if kind == "command"]
-            spans = len(rows), min(cmds), len(cmds)
-            found.append(Launch(mine, rows[0], *spans, *call[-2:]))
+            spans = [[event[0] for kind, event in mine if kind == k] for k in ("op", "command")]
+            ends = [end for span in spans for end in (min(span), max(span) + 1)]
+            found.append(Launch(mine, *ends, *call[-2:]))
     return found
 
 
-def _tell(writer: Any, told: Told, shift: Shift, most: int) -> int:
-    """Tell what was told, later; how many ops that was, ``most`` at most."""
-    dt, dr, dc, dl, first = shift
-    ops = 0
+def _tell(
+    writer: Any, told: Told, later: tuple[float, int, int, int], first: int, most: int
+) -> int:
+    """Tell what was told, ``later`` by ns, rows, cmds and launches, but for rows before ``first``;
+    how many ops that was, ``most`` at most.
+    """
+    ops, (dt, dr, dc, dl) = 0, later
     for name, event in told:
         if name == "op":
             if ops == most:
                 break
             ops += 1
             row, r, cmd, slot, waits, transfers = event
-            times, what = (r.t_start + dt, r.t_end + dt), (r.component_id, r.op_kind, r.op_name)
+            what = r.component_id, r.op_kind, r.op_name, dict(r.params)
             after = [d + dr if d >= first else d for d in r.dependency_ids]
             waits = [(*w[:2], w[2] + dt, w[3] + dt, w[4] + dr * (w[4] >= first)) for w in waits]
             moved = [_later(transfer, dt) for transfer in transfers]
-            record_ = OpRecord(*times, *what, dict(r.params), after)
-            writer.op(row + dr, record_, cmd + dc, slot, waits, moved)
+            again = OpRecord(r.t_start + dt, r.t_end + dt, *what, after)
+            writer.op(row + dr, again, cmd + dc, slot, waits, moved)
         elif name == "command":
             cmd, pe, launch, call, site, awaits, *times_ = event
             awaits += dc * (awaits != NO_CMD)

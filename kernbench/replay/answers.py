@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernbench.replay.text import (
-    cell_text,
-    field_values,
-    param_text,
-    table,
-    time_text,
-    wrapped,
-)
+from kernbench.replay.text import cell_text, field_values, param_text, table, time_text, wrapped
 
 _OPS = "op t_start t_end nbytes name component"
 
@@ -45,6 +38,8 @@ class OpList:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         marks = "".join(">" if row.op == self.op else " " for row in self.rows)
+        if not self.rows and self.note:
+            return [f"{self.note}, of {self.total:,} ops"]
         place = f"op {self.op:,} of" if self.op >= 0 else "before the first of"
         head = f"{place} {self.total:,}" + (f"; {self.note}" if self.note else "")
         return [head, *(table(self.rows, _OPS, marks) if self.rows else [])]
@@ -166,11 +161,10 @@ class Info:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        verified = {None: "not executed", True: "yes", False: "no, see verify"}[self.verified]
-        facts = field_values(self) | {"end_ns": time_text(self.end_ns), "verified": verified}
-        facts["error"] = self.error or "none"
+        facts = field_values(self) | {"end_ns": time_text(self.end_ns), "error": self.error or "no"}
+        facts["complete"] = "yes" if self.complete else "no, the recording was cut off"
+        facts["verified"] = {None: "not executed", True: "yes", False: "no"}[self.verified]
         by_name, lines = sorted(facts.pop("by_name").items()), list[str]()
         for name, value in facts.items():
-            text = cell_text(value).replace("True", "yes").replace("False", "no, it was cut off")
-            lines += wrapped(f"{name.removesuffix('_ns'):<10} {text}", width, 11)
+            lines += wrapped(f"{name.removesuffix('_ns'):<10} {cell_text(value)}", width, 11)
         return lines + [f"  {count:>9,}  {name}" for name, count in by_name]

@@ -100,7 +100,8 @@ class Blame:
 
         lines += tell(self.part, "  ")
         lines += [self.note] if self.note else []
-        return lines + ([] if self.suspect is None else [f"first suspect: op {self.suspect:,}"])
+        bad = (x.op for x in self.links if x.op.op == self.suspect)
+        return lines + [f"first suspect: op {r.op:,} {r.name} at {r.site}" for r in bad]
 
 
 def _holds(part: Part) -> str:

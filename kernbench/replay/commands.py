@@ -170,8 +170,8 @@ def _marks(session: ReplaySession) -> Listing:
 def _breaks(session: ReplaySession, delete: int | None = None) -> Listing:
     if delete is not None:
         session.stops.delete(delete)
-    rows = ((f"stop {s.number}", f"{s.kind} {s.what}, at {s.ops:,} ops") for s in session.stops.all)
-    return Listing(tuple(rows), "no stop is set")
+    told = (stop.lines(0)[0].partition(": ") for stop in session.stops.all)
+    return Listing(tuple((name, what) for name, _, what in told), "no stop is set")
 
 
 def _continue(session: ReplaySession, back: str = "") -> Stopped:

@@ -28,6 +28,7 @@ from kernbench.replay.timeline import CLASSES
 from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
+from kernbench.trace.hops import tile_columns
 
 PERCENT = 5.0  # by which an op must differ to be slower or faster, where no limit is given
 _NOISE_NS = 1e-6  # of differences of times
@@ -78,8 +79,8 @@ class Comparison:
         for rows in (self.totals, self.kernel_lines, self.tensors):
             lines += table(rows, "a b change what") if rows else []
         lines.append("ops: " + ", ".join(f"{n:,} {kind}" for kind, n in self.counts.items()))
-        names = "kind op_a op_b a_ns b_ns name component site detail"
-        return lines + (table(self.changes, names) if self.changes else [])
+        names = "kind op_a op_b a_ns b_ns name component detail site"
+        return lines + (table(self.changes, names, width=width) if self.changes else [])
 
 
 def parse_percent(text: str) -> float:
@@ -165,11 +166,7 @@ def _identities(side: ReplaySession) -> Array:
     call = _mixed(_hashes(calls.launch, named.get), _hashes(calls.pe, trace.node_ids.__getitem__))
     call = np.append(_counted(_mixed(call, _hashes(calls.call, text))), np.uint64(0))  # 0: unknown
     key = _mixed(call[side.calls(trace.position)], _hashes(ops.name, text))
-    for block in trace.param_blocks():
-        for i, (path, letter) in enumerate(block.schema.leaves):
-            if path.startswith("tile_index.") and letter == "i":
-                key[block.rows] = _mixed(key[block.rows], block.values[f"f{i}"])
-    return _counted(key)
+    return _counted(_mixed(key, tile_columns(trace)[1]))
 
 
 def _hashes(column: Array, name: Callable[[int], Any]) -> Array:

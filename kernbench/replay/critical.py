@@ -7,6 +7,7 @@ than that alone asks for it came. The path goes back by the edges of no gap.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,12 +18,12 @@ import numpy.typing as npt
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
-from kernbench.replay.routes import spec_number
+from kernbench.replay.routes import issue_ns, spec_number
 from kernbench.replay.text import table, time_text, wrapped
 from kernbench.replay.timeline import CLASSES, Timelines
 from kernbench.sim_engine.accesses import Ints
 from kernbench.trace import Trace
-from kernbench.trace.hops import match
+from kernbench.trace.hops import integers, match, named, tile_columns
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Edges: TypeAlias = Iterator[tuple[Any, Any, Any, Any]]  # from, to, gap, what is between them
@@ -43,7 +44,6 @@ _HINTS = {
 }
 _EPS = 1e-6  # ns: times that are closer are one
 _CHUNK = 1 << 17  # edges between two tells
-_LONGEST_LOOP = 16  # pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +117,8 @@ class Critical:
         tell(0.1)
         rank = np.empty(len(self._times), np.int32)
         rank[np.argsort(self._times, kind="stable")] = np.arange(len(rank), dtype=np.int32)
-        u, v, gap, what = (
-            np.concatenate(column, dtype=code, casting="unsafe")
-            for code, *column in zip(("i4", "i4", "f8", "u1"), *self._edges(), strict=True)
-        )
-        kept = np.flatnonzero((u >= 0) & (gap > -_EPS))
-        kept = kept[rank[u[kept]] < rank[v[kept]]]
-        u, v, gap, what = u[kept], v[kept], np.maximum(gap[kept], 0.0), what[kept]
+        edges = (self._sound(rank, *some) for some in self._edges())
+        u, v, gap, what = map(np.concatenate, zip(*edges, strict=True))
         tell(0.4)
         self._rest = np.full(len(rank), np.inf)  # the delay that no edge into a node explains
         np.minimum.at(self._rest, v, gap)
@@ -131,21 +126,26 @@ class Critical:
         self._cause = np.full((2, len(rank)), -1, np.int32)  # of each node: a node, and a what
         binding = np.flatnonzero(gap < _EPS)
         self._cause[:, v[binding]] = u[binding], what[binding]
+        del binding, what
         order = np.argsort(-rank[v])
         tell(0.5)
-        self.slack = self._slacks(u[order], v[order], gap[order], tell)
-
-    def _slacks(self, u: Ints, v: Ints, gap: Floats, tell: Tell) -> Floats:
-        """Backward over the edges, from the latest."""
         late = self.t1 - self._times
-        slack = np.where(late > -_EPS, np.maximum(late, 0.0), np.inf).tolist()
-        for low in range(0, len(u), _CHUNK):
-            some = slice(low, low + _CHUNK)
+        slack = array("d", np.where(late > -_EPS, np.maximum(late, 0.0), np.inf).tobytes())
+        for low in range(0, len(order), _CHUNK):  # backward over the edges, from the latest
+            some = order[low : low + _CHUNK]
             for a, b, more in zip(*(column[some].tolist() for column in (u, v, gap)), strict=True):
                 if (room := slack[b] + more) < slack[a]:
                     slack[a] = room
-            tell(0.5 + 0.5 * low / len(u))
-        return np.array(slack[: self._first[1]], np.float64)
+            tell(0.5 + 0.5 * low / len(order))
+        self.slack = np.array(slack[: self._first[1]])
+
+    @staticmethod
+    def _sound(rank: Ints, u: Ints, v: Ints, gap: Floats, what: Any) -> tuple[Ints, ...]:
+        """Of some edges those that lead from a node to a later one."""
+        kept = np.flatnonzero((u >= 0) & (gap > -_EPS) & (rank[u] < rank[v]))
+        whats = np.broadcast_to(what, u.shape)[kept].astype(np.uint8)
+        ends = u[kept].astype(np.int32), v[kept].astype(np.int32)
+        return *ends, np.maximum(gap[kept], 0.0), whats
 
     # -- edges: of several that bind a node, the path takes the last --
 
@@ -156,14 +156,15 @@ class Critical:
         yield from self._in_turn(row, (ops.slot, ops.component), _ENGINE)
         issuer, issued, what, last = self._issuers()
         yield issuer, first[2] + np.arange(len(issuer)), calls.t_resume - issued, what
-        parent, tiled, tile, slot = self._tiles()
+        parent, tile = tile_columns(self._trace)
         mine = np.flatnonzero((own >= 0) & (parent < 0))
         yield issuer[own[mine]], start[mine], t0[mine] - issued[own[mine]], what[own[mine]]
         mine = np.flatnonzero(parent >= 0)
         of = parent[mine]
-        yield start[of], start[mine], t0[mine] - t0[of], np.full(len(mine), _OPERAND)
-        yield mine, of, t1[of] - t1[mine], np.full(len(mine), _OPERAND)
-        yield from self._in_turn(tiled, (tile, ops.cmd[tiled]), _OPERAND)
+        yield start[of], start[mine], t0[mine] - t0[of], _OPERAND
+        yield mine, of, t1[of] - t1[mine], _OPERAND
+        tiled, slot = np.flatnonzero(tile >= 0), self._slots()
+        yield from self._in_turn(tiled, (tile[tiled], ops.cmd[tiled]), _OPERAND)
         some = np.flatnonzero(slot)
         yield from self._in_turn(some, (slot[some],), _OPERAND)  # send, recv, send … of a ring slot
         yield from self._waited()
@@ -172,7 +173,7 @@ class Critical:
         mine = np.flatnonzero(own >= 0)
         mine = mine[last[own[mine]] >= 0]
         by = last[own[mine]]
-        yield mine, first[2] + by, calls.t_resume[by] - t1[mine], np.full(len(mine), _OPERAND)
+        yield mine, first[2] + by, calls.t_resume[by] - t1[mine], _OPERAND
         yield from self._awaited(np.flatnonzero((parent < 0) & (ops.cmd != NO_CMD)))
         yield from self._launched(last)
 
@@ -182,8 +183,7 @@ class Critical:
         order = np.lexsort((ops.t_start[rows], *keys))
         same = np.all([key[order][1:] == key[order][:-1] for key in keys], axis=0)
         a, b = rows[order[:-1][same]], rows[order[1:][same]]
-        gap = ops.t_start[b] - ops.t_end[a]
-        yield a, len(self._times) - 1 - b, gap, np.full(len(a), what)
+        yield a, len(self._times) - 1 - b, ops.t_start[b] - ops.t_end[a], what
 
     def _issuers(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Of each call: the node after which it comes, when it has issued, as what that time
@@ -206,11 +206,9 @@ class Critical:
         last[turn] = np.where(
             kernel[turn], turn[ends][np.searchsorted(ends, np.arange(len(turn)))], -1
         )
-        cycles = spec_number(trace.spec, "pe.cpu.issue_cycles")
-        issue_ns = cycles / (spec_number(trace.spec, "pe.clock_ghz") or 1.0)
         late = calls.t_issue > self._times[issuer] + _EPS if len(turn) else kernel
         what = np.where(kernel, np.where(late, _LAUNCH, _ISSUE), _HOST)
-        return issuer, calls.t_issue + issue_ns * kernel, what, last
+        return issuer, calls.t_issue + issue_ns(trace.spec) * kernel, what, last
 
     def _host_before(self, times: Floats) -> Ints:
         """The last return of a host transfer or end of a launch by each of ``times`` (-1: none)."""
@@ -228,39 +226,21 @@ class Critical:
         calls, first, launches = self._trace.commands, self._first, self._trace.launches
         number, issued = np.array([(x.launch, x.t_issue) for x in launches]).reshape(-1, 2).T
         count, exits = len(launches), np.unique(last[last >= 0])
-        which = np.arange(count)
-        yield self._host_before(issued), first[1] + which, np.zeros(count), which * 0 + _HOST
+        yield self._host_before(issued), first[1] + np.arange(count), np.zeros(count), _HOST
         of = match(number.astype(np.int64), calls.launch[exits])
         exits, of = exits[of >= 0], of[of >= 0]
         gap = self._times[first[3] + of] - calls.t_resume[exits]
-        yield first[2] + exits, first[3] + of, gap, np.full(len(of), _OPERAND)
+        yield first[2] + exits, first[3] + of, gap, _OPERAND
 
-    def _tiles(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Of each op the composite that it is a tile of (-1: none); tile rows, each one's index; of
-        each op the address of the ring slot that it fills or empties (0: none).
-        """
-        trace, ops = self._trace, self._trace.op_columns
-        names = {i: trace.strings[i] for i in np.unique(ops.name).tolist()}
-        kinds = [
-            np.isin(ops.name, [i for i, text in names.items() if text.startswith(start)])
-            for start in ("composite_", "TileToken/")
-        ]
-        whole, parent = np.flatnonzero(kinds[0]), np.full(len(ops.cmd), -1)
-        found = match(ops.cmd[whole], ops.cmd)
-        parent[kinds[1] & (found >= 0)] = whole[found[kinds[1] & (found >= 0)]]
-        tile, slot = np.full(len(ops.cmd), -1), np.zeros(len(ops.cmd), np.int64)
+    def _slots(self) -> Ints:
+        """Of each op the address of the ring slot that it fills or empties (0: none)."""
+        slot = np.zeros(self._first[1], np.int64)
         ends = {"ipcq_copy": "dst_addr", "ipcq_recv": "src_addr"}
-        index = [f"tile_index.{axis}" for axis in range(3)]
-        for block in trace.param_blocks():
-            leaves, end = enumerate(block.schema.leaves), ends.get(block.schema.name)
-            field = {path: block.values[f"f{i}"] for i, (path, letter) in leaves if letter == "i"}
-            if end in field:
-                slot[block.rows] = field[end]
-            elif {*index} <= field.keys():
-                m, n, k = (field[path].astype(np.int64) for path in index)
-                tile[block.rows] = (m << 40) + (n << 20) + k
-        rows = np.flatnonzero(tile >= 0)
-        return parent, rows, tile[rows], slot
+        for block in self._trace.param_blocks():
+            found = integers(block)
+            if (end := ends.get(block.schema.name)) in found:
+                slot[block.rows] = found[str(end)]
+        return slot
 
     def _waited(self) -> Edges:
         """What was waited for before service has ended; one held in program order has started."""
@@ -288,7 +268,7 @@ class Critical:
         sent = ops.nbytes[mine] / (spec_number(spec, "pe.dma.to_router_bw_gbs") or np.inf)
         gap = (back - ops.t_start[mine] - sent)[left]
         yield len(self._times) - 1 - mine[left], node[left], gap, self._class[mine[left]]
-        yield mine, node, back - ops.t_end[mine], np.full(len(mine), _OPERAND)
+        yield mine, node, back - ops.t_end[mine], _OPERAND
 
     # -- the path --
 
@@ -316,8 +296,7 @@ class Critical:
         piece = np.searchsorted(np.stack([middles, ends], 1).ravel(), half)
         piece = np.minimum(piece, 2 * len(nodes) - 1)
         op, call, what = op[piece // 2], call[piece // 2], self._cause[1, nodes[piece // 2]]
-        names = [i for i in np.unique(ops.name).tolist() if trace.strings[i] == "ipcq_copy"]
-        copied = (op >= 0) & np.isin(np.append(ops.name, 0)[op], names)  # PE_DMA's, before service
+        copied = np.append(named(trace, "ipcq_copy"), False)[op]  # PE_DMA's, before service
         what = np.where(piece % 2, np.where(copied, _SET_UP, _UNEXPLAINED), what)
         call = np.where(call < 0, np.append(self._own, -1)[op], call)
         near = np.searchsorted(t0, half, side="right") - 1
@@ -387,22 +366,8 @@ def _largest(names: Sequence[str], ns: npt.NDArray[Any]) -> dict[str, float]:
 
 
 def _steps(keys: Ints) -> tuple[Ints, Ints]:
-    """Of each piece its step, and how often that comes: the pieces of a loop are one by turn."""
-    n = len(keys)
-    covers, period = np.ones((2, n), np.int64)
-    for p in range(1, min(_LONGEST_LOOP, n - 1) + 1):
-        same = keys[p:] == keys[:-p]
-        here = np.arange(n - p)
-        until = np.append(np.flatnonzero(~same), n - p)[np.cumsum(~same) - ~same]
-        whole = ((until - here) // p + 1) * p
-        better = (whole > p) & (whole > covers[: n - p])
-        covers[: n - p][better], period[: n - p][better] = whole[better], p
-    starts, at, reach = list[int](), 0, covers.tolist()
-    while at < n:
-        starts.append(at)
-        at += reach[at]
-    turn = np.array(starts, np.int64)
-    size, turns = covers[turn], period[turn]
-    base = np.repeat(np.cumsum(turns) - turns, size)
-    inside = np.arange(n) - np.repeat(turn, size)
-    return base + inside % np.repeat(turns, size), np.repeat(size // turns, size)
+    """Of each piece the number of its step, which has all pieces alike, and how many these are."""
+    _, first, which, counts = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
+    return np.argsort(np.argsort(first))[which], counts[which]

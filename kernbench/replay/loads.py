@@ -15,10 +15,10 @@ from kernbench.errors import UsageError
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.routes import spec_number
 from kernbench.replay.text import table, time_text
-from kernbench.replay.timeline import CLASSES, Floats, Timelines
+from kernbench.replay.timeline import CLASSES, Timelines
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
-from kernbench.trace.hops import Hops, hop_columns
+from kernbench.trace.hops import Hops, Levels, hop_columns
 
 _EPS = 1e-6  # ns
 _SHOWN, _COLUMNS = 40, "busy nbytes queue src dst kind"
@@ -79,46 +79,14 @@ def window(whole: tuple[float, float], t0: float | None, t1: float | None) -> tu
     return low, high
 
 
-class _Sums:
-    """The sum of the ``rates`` of what lasts from ``begins`` to ``ends``, by group.
-
-    The times of a group are put behind those of the one before, so that one sorted column has all.
-    """
-
-    def __init__(self, group: Array, begins: Floats, ends: Floats, rates: Array, last: float):
-        self._span = 2 * max(last, float(max(ends, default=0.0)), 1.0)
-        times = np.concatenate([begins, ends])
-        at = np.concatenate([group, group]) * self._span + times
-        order = np.argsort(at)
-        self._at, times = at[order], times[order]
-        self.level = np.cumsum(np.concatenate([rates, -rates])[order])
-        self.ns = np.diff(times, append=times[-1:])
-
-    def integral(self, level: Array, groups: Array, t0: float, t1: float) -> Array:
-        """Of ``level`` (one value an event) over [t0, t1), by group."""
-        if not len(level):
-            return np.zeros(len(groups))
-        done = np.cumsum(level * self.ns)
-        done = np.append(0.0, done[:-1])
-        at = groups * self._span
-        return np.asarray(np.interp(at + t1, self._at, done) - np.interp(at + t0, self._at, done))
-
-    def most(self, groups: Array, t0: float, t1: float) -> Array:
-        """The highest level in [t0, t1), by group."""
-        low = np.searchsorted(self._at, groups * self._span + t0, side="right")
-        high = np.searchsorted(self._at, groups * self._span + t1) + 1
-        level = np.concatenate([[0], self.level, [0]])
-        return np.asarray(np.maximum.reduceat(level, np.stack([low, high], 1).ravel())[::2])
-
-
 class Loads:
     """The links and components of a trace."""
 
     def __init__(self, trace: Trace, timelines: Timelines) -> None:
         self._trace, self._timelines = trace, timelines
-        self._links: tuple[Array, _Sums, _Sums] | None = None
+        self._links: tuple[Array, Levels, Levels] | None = None
 
-    def _index(self, tell: Tell) -> tuple[Array, _Sums, _Sums]:
+    def _index(self, tell: Tell) -> tuple[Array, Levels, Levels]:
         """Rows of the edges that carried something; their bytes a ns, and who waits for them."""
         trace, hops, log = self._trace, hop_columns(self._trace), self._trace.transfers
         speed = np.append(trace.edges.bandwidth_gbs, 0.0)[hops.edge]
@@ -134,7 +102,7 @@ class Loads:
         ends = hops.start + size / speed
         tail = (nbytes - (bursts - 1) * size)[many]
         rest = ((bursts - 2) * size)[more] / np.maximum(hops.last - ends, _EPS)[more]
-        carried = _Sums(
+        carried = Levels(
             np.concatenate([edge, edge[many], edge[more]]),
             np.concatenate([hops.start, hops.last[many], ends[more]]),
             np.concatenate([ends, hops.last[many] + tail / speed[many], hops.last[more]]),
@@ -155,7 +123,7 @@ class Loads:
         a, b = hops.start > came + _EPS, (bursts > 1) & (hops.last > then + _EPS)
         group, since = np.concatenate([edge[a], edge[b]]), np.concatenate([came[a], then[b]])
         until = np.concatenate([hops.start[a], hops.last[b]]) - _EPS  # then the next one may come
-        waiting = _Sums(group, since, until, np.ones(len(group), np.int64), self._trace.end_ns)
+        waiting = Levels(group, since, until, np.ones(len(group), np.int64), self._trace.end_ns)
         return np.flatnonzero(np.bincount(edge)), carried, waiting
 
     def links(self, t0: float, t1: float, tell: Tell = untold) -> LinkLoad:
@@ -163,7 +131,7 @@ class Loads:
         self._links = self._links or self._index(tell)
         used, carried, waiting = self._links
         edges, ids = self._trace.edges, self._trace.node_ids
-        nbytes = carried.integral(carried.level, used, t0, t1)
+        nbytes = carried.integral(carried.level, used, (t0, t1))[:, 0]
         busy = np.minimum(nbytes / edges.bandwidth_gbs[used] / (t1 - t0), 1.0)
         queue = waiting.most(used, t0, t1)
         found = []
@@ -174,17 +142,18 @@ class Loads:
         return LinkLoad(t0, t1, tuple(found))
 
     @cached_property
-    def _served(self) -> _Sums:
+    def _served(self) -> Levels:
         ops = self._trace.op_columns
         codes = self._timelines.codes(np.arange(len(ops.cmd)))
         own = np.flatnonzero(codes != [*CLASSES].index("C"))  # of a composite, tiles are served
         group, rates = ops.component[own].astype(np.int64), np.ones(len(own), np.int64)
-        return _Sums(group, ops.t_start[own], ops.t_end[own], rates, self._trace.end_ns)
+        return Levels(group, ops.t_start[own], ops.t_end[own], rates, self._trace.end_ns)
 
     def busiest(self, t0: float, t1: float, count: int, tell: Tell = untold) -> Busiest:
         """The ``count`` components and links that are busy for most of [t0, t1) ns."""
         served, ids = self._served, self._trace.node_ids
-        share = served.integral(served.level > 0, np.arange(len(ids)), t0, t1) / (t1 - t0)
+        shares = served.integral(served.level > 0, np.arange(len(ids)), (t0, t1)) / (t1 - t0)
+        share = shares[:, 0]
         top = np.argsort(-share, kind="stable")[: min(count, np.count_nonzero(share > 0))]
         rows = tuple((float(share[i]), ids[i]) for i in top.tolist())
         return Busiest(t0, t1, rows, self.links(t0, t1, tell).links[:count])

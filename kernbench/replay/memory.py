@@ -183,7 +183,8 @@ class Memories:
         shards = _firsts(self._copies(match[1]))
         shape = np.max([np.add(s.origin, s.shape) for s in shards], axis=0).tolist()
         index = _index(text, match[2], shape)
-        ranges = [r for shard in shards for r in _ranges(shard, index)]
+        near = (s for s in shards if _overlaps(s, index))
+        ranges = [r for shard in near for r in _ranges(shard, index)]
         if not 0 < len(ranges) <= _MOST_RANGES:
             raise UsageError(f"{text} lies in {len(ranges):,} pieces; ask for a part of it")
         return Place(text, match[1], shards[0].dtype, index, tuple(ranges))
@@ -418,6 +419,11 @@ def _index(text: str, cells: str | None, shape: list[int]) -> tuple[tuple[int, i
     if len(found) < len(shape):
         raise UsageError(f"{text}: no index of shape {shape}; give one number or A:B for each axis")
     return tuple(found)
+
+
+def _overlaps(shard: Shard, index: tuple[tuple[int, int], ...]) -> bool:
+    boxes = zip(index, shard.origin, shard.shape, strict=True)
+    return all(low < o + n and o < high for (low, high), o, n in boxes)
 
 
 def _ranges(shard: Shard, index: tuple[tuple[int, int], ...]) -> list[tuple[str, int, int]]:

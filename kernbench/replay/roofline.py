@@ -23,6 +23,7 @@ from kernbench.replay.timeline import CLASSES, Timelines
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
+from kernbench.trace.hops import integers, named
 from kernbench.trace.params import Schema
 
 _PLOT, _SHOWN = 10, 8  # rows of the plot; PEs in the text
@@ -122,11 +123,7 @@ class Work:
         ops, self._trace, n = trace.op_columns, trace, len(trace.order)
         self.gemm, self.elements, tile = np.zeros(n), np.zeros(n), np.zeros(n, bool)
         for block in trace.param_blocks():
-            sizes = {
-                path: block.values[f"f{i}"].astype(np.float64)
-                for i, (path, letter) in enumerate(block.schema.leaves)
-                if letter == "i"
-            }
+            sizes = {path: n.astype(np.float64) for path, n in integers(block).items()}
             tile[block.rows] = block.schema.name.startswith("TileToken/")
             self.gemm[block.rows], self.elements[block.rows] = _work(block.schema, sizes)
             tell(0.8 * float(block.rows[-1] + 1) / n if len(block.rows) else 0.0)
@@ -137,8 +134,7 @@ class Work:
         nbytes = np.where(tile & np.isin(letter, ("R", "W")), ops.nbytes, nbytes)
         # what is counted once: a composite computes, its tiles move
         self.moved = np.where(tile | (ops.kind == KIND_RANK["memory"]), nbytes, 0.0)
-        pushed = [i for i, text in enumerate(trace.strings) if text.startswith("ipcq_")]
-        copied = np.isin(ops.name, pushed)  # from TCM to TCM; what it reads of HBM it reads before
+        copied = named(trace, "ipcq_")  # from TCM to TCM; what it reads of HBM it reads before
         own, rates = (trace.nodes.pe[ops.component] >= 0) & ~copied, self.peaks
         parts = [
             (self.gemm, rates.gemm),

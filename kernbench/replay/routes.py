@@ -75,6 +75,11 @@ def spec_number(spec: Any, path: str) -> float:
     return float(spec) if isinstance(spec, int | float) and np.isfinite(spec) else 0.0
 
 
+def issue_ns(spec: Any) -> float:
+    """What PE_CPU takes to issue a call."""
+    return spec_number(spec, "pe.cpu.issue_cycles") / (spec_number(spec, "pe.clock_ghz") or 1.0)
+
+
 class Routes:
     """Turns recorded starts into hops, with the constants of the trace's topology."""
 

@@ -14,7 +14,8 @@ from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.errors import UsageError
 from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
-from kernbench.replay.routes import spec_number
+from kernbench.replay.loads import window
+from kernbench.replay.routes import issue_ns, spec_number
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.timeline import CLASSES, Floats, Timelines
 from kernbench.sim_engine.memory_store import Array
@@ -140,10 +141,9 @@ class Stalls:
     """Answers about the time of PEs; indexes the logs when it is first asked."""
 
     def __init__(self, trace: Trace, timelines: Timelines) -> None:
-        self._trace, self._timelines, spec = trace, timelines, trace.spec
-        clock = spec_number(spec, "pe.clock_ghz") or 1.0
-        self._issue_ns = spec_number(spec, "pe.cpu.issue_cycles") / clock
-        self._setup_ns = spec_number(spec, "pe.dma.setup_ns")
+        self._trace, self._timelines = trace, timelines
+        self._issue_ns = issue_ns(trace.spec)
+        self._setup_ns = spec_number(trace.spec, "pe.dma.setup_ns")
 
     @cached_property
     def _index(self) -> tuple[Groups, Array, Groups, Groups]:
@@ -184,13 +184,7 @@ class Stalls:
         ends = [t for x in self._trace.launches for t in (x.t_start, x.t_end)]
         times = np.concatenate([c.t_issue[mine], c.t_resume[mine], ends])
         times = times if len(times) else np.array([0.0, max(self._trace.end_ns, 1.0)])
-        low, high = (
-            float(times.min() if t0 is None else t0),
-            float(times.max() if t1 is None else t1),
-        )
-        if high <= low:
-            raise UsageError(f"from {low:g} to {high:g} ns: the end must lie after the start")
-        return low, high
+        return window((float(times.min()), float(times.max())), t0, t1)
 
     def _pieces(self, pe: int, t0: float, t1: float) -> tuple[Array, Array, Array, Floats]:
         """The time of a PE's calls, cut where what they await changes state.

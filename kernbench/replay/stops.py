@@ -10,6 +10,7 @@ import numpy as np
 
 from kernbench.errors import UsageError
 from kernbench.replay.history import History
+from kernbench.replay.text import count_text
 from kernbench.sim_engine.accesses import Ints
 
 Range: TypeAlias = tuple[str, int, int]  # space, addr, nbytes
@@ -26,7 +27,7 @@ class Stop:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        return [f"stop {self.number}: {self.kind} {self.what}, at {self.ops:,} ops"]
+        return [f"stop {self.number}: {self.kind} {self.what}, at {count_text(self.ops, 'op')}"]
 
 
 class Stops:

@@ -50,14 +50,13 @@ def table(rows: Iterable[Any], names: str, marks: str = "", width: int = 0) -> l
     """
     columns = names.split()
     cells = [columns, *([found[name] for name in columns] for found in map(_cells, rows))]
-    turned = list(zip(*cells, strict=True))
-    room = width - sum(max(map(len, column)) + 1 for column in turned[:-1]) - bool(marks)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    room = width - sum(widths[:-1]) - len(columns) + (not marks)
     if width and room > 2:
-        turned[-1] = tuple(x if len(x) <= room else ".." + x[2 - room :] for x in turned[-1])
-        cells = list(zip(*turned, strict=True))
-    widths = [max(map(len, column)) for column in turned]
-    numbers = ({cell[:1].isdigit() for cell in column[1:] if cell} for column in turned)
-    sides = [">" if True in found else "<" for found in numbers]
+        widths[-1] = min(widths[-1], room)
+        for line in cells:
+            line[-1] = ".." + line[-1][2 - room :] if len(line[-1]) > room else line[-1]
+    sides = ["<>"[any(x[:1].isdigit() for x in column[1:])] for column in zip(*cells, strict=True)]
     pattern = " ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
     heads = f" {marks}" if marks else [""] * len(cells)
     return [head + pattern.format(*line) for head, line in zip(heads, cells, strict=True)]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.replay.text import time_text
+from kernbench.replay.text import count_text, time_text
 from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.op_log import Params
 from kernbench.trace import Trace
@@ -82,7 +82,8 @@ class Tiles:
                     strip[cell] = letter
             mark = ">" if i == self.current else " "
             lines.append(f"{mark}{','.join(map(str, tile.index)):<11} |" + "".join(strip))
-        return [f"{whole}: {len(self.rows)} tiles, {time_text(self.t1 - self.t0)}", *lines]
+        whole += f": {count_text(len(self.rows), 'tile')}, {time_text(self.t1 - self.t0)}"
+        return [whole, *lines]
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,7 @@ def run_bench(
         store, report, findings = _phase2(torch, tell) if verify else (engine.store, None, ())
         checked, first_over = _debug(torch, tell) if debug else (None, None)
     except BaseException as error:
+        engine.give_up()
         _keep_what_there_is(writer, engine.env.now, error)
         raise
     path, timing = writer.path if writer else None, engine.get_timing_result()

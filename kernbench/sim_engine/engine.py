@@ -165,10 +165,6 @@ class GraphEngine:
         try:
             benchmark(self)
             self.drain()
-        except BaseException:
-            for waiter in [*self._waiting.values()]:
-                waiter.record()
-            raise
         finally:
             gc.enable()
             gc.unfreeze()
@@ -189,6 +185,11 @@ class GraphEngine:
                 if self.recorder is not None:
                     self.recorder.text(self.env.now, cmd, "error", f"never ended: {waiter.what}")
             raise DeadlockError(_deadlock(self.env.now, self._waiting.values()))
+
+    def give_up(self) -> None:
+        """Record the calls that have not come back, as they will not any more."""
+        for waiter in [*self._waiting.values()]:
+            waiter.record()
 
     def _dispatch(self, events: int) -> bool:
         """``Environment.step`` so many times, in one loop; whether there were so many."""

@@ -1,4 +1,4 @@
-"""Every hop of every recorded transaction as columns; knows no op and no screen."""
+"""Columns made of a trace's logs: hops, tiles, what links carried. Knows no screen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.sim_engine.memory_store import Array
+from kernbench.trace.params import ParamBlock
 from kernbench.trace.reader import Trace
 
 
@@ -49,3 +50,62 @@ def hop_columns(trace: Trace) -> Hops:
     src, dst, n = nodes[at], nodes[at + 1], len(trace.node_ids)
     edge = match(edges.src.astype(np.int64) * n + edges.dst, src * n + dst)
     return Hops(transfer, hop, src, dst, edge, transfers.start[start], transfers.start[last])
+
+
+def named(trace: Trace, prefix: str) -> Array:
+    """By row whether the op's name begins with ``prefix``."""
+    names = trace.op_columns.name
+    used = np.flatnonzero(np.bincount(names)).tolist()
+    return np.isin(names, [n for n in used if trace.strings[n].startswith(prefix)])
+
+
+def integers(block: ParamBlock) -> dict[str, Array]:
+    """The whole numbers among the params of a block, by path."""
+    leaves = enumerate(block.schema.leaves)
+    return {path: block.values[f"f{i}"] for i, (path, letter) in leaves if letter == "i"}
+
+
+def tile_columns(trace: Trace) -> tuple[Array, Array]:
+    """By row that of the composite which it is a tile of, and a number for its tile_index; or -1.
+
+    Numbers ascend by row, column, step of the tile.
+    """
+    cmd, tile = trace.op_columns.cmd, np.full(len(trace.op_columns.cmd), -1)
+    for block in trace.param_blocks():
+        index = [n.astype(np.int64) for p, n in integers(block).items() if p[:11] == "tile_index."]
+        if len(index) == 3:
+            tile[block.rows] = (index[0] << 40) + (index[1] << 20) + index[2]
+    whole = np.flatnonzero(named(trace, "composite_"))
+    parent = np.append(whole, -1)[match(cmd[whole], cmd)]
+    return np.where(named(trace, "TileToken/"), parent, -1), tile
+
+
+class Levels:
+    """The sum of the ``rates`` of what lasts from ``begins`` to ``ends`` ns, by group.
+
+    The times of a group are put behind those of the one before, so that one sorted column has all.
+    """
+
+    def __init__(self, group: Array, begins: Array, ends: Array, rates: Array, last: float) -> None:
+        self._span = 2 * max(last, float(max(ends, default=0.0)), 1.0)
+        times = np.concatenate([begins, ends])
+        at = np.concatenate([group, group]) * self._span + times
+        order = np.argsort(at)
+        self._at, times = at[order], times[order]
+        self.level = np.cumsum(np.concatenate([rates, -rates])[order])
+        self._ns = np.diff(times, append=times[-1:])
+
+    def integral(self, level: Array, groups: Array, times: Any) -> Array:
+        """Of ``level`` (one value an event) between each two of ``times``: a row a group."""
+        if not len(level):
+            return np.zeros((len(groups), len(times) - 1))
+        done = np.append(0.0, np.cumsum(level * self._ns)[:-1])
+        at = groups[:, None] * self._span + np.asarray(times)
+        return np.diff(np.interp(at, self._at, done))
+
+    def most(self, groups: Array, t0: float, t1: float) -> Array:
+        """The highest level in [t0, t1), by group."""
+        low = np.searchsorted(self._at, groups * self._span + t0, side="right")
+        high = np.searchsorted(self._at, groups * self._span + t1) + 1
+        level = np.concatenate([[0], self.level, [0]])
+        return np.asarray(np.maximum.reduceat(level, np.stack([low, high], 1).ravel())[::2])

@@ -165,6 +165,16 @@ def test_a_table_that_loses_mantissa_bits_fails_verification(simulate, one_cube)
     assert 2**-13 < row.max_rel < 2**-11
 
 
+def test_a_run_by_a_coarse_table_fails_and_names_the_op(tmp_path):
+    path = tmp_path / "trace"
+    run = run_bench("fault_low_bits", params={"table": "coarse"}, debug=True, trace=path)
+    assert (run.ok, run.first_over.op_name) == (False, "exp")
+    assert run.error.startswith("VerificationError: y differ from their references; op 3 exp on ")
+    session = ReplaySession(Trace.open(path))  # which executes with the right one
+    assert session.verify().ok
+    assert session.first_divergence().note.endswith(f"yet the run ended with {run.error}")
+
+
 @pytest.mark.parametrize(
     ("name", "what"),
     [

@@ -67,7 +67,9 @@ def diagnose(ask):
         return [*found, error]  # it ended there: nothing has been compared
     first = ask("divergence")
     if first["op"] >= 0:
-        found.append(f"off by more than rounding: {named(ask('op', '--op', str(first['op']))['row'])}")
+        found.append(
+            f"off by more than rounding: {named(ask('op', '--op', str(first['op']))['row'])}"
+        )
     wrong = [out["row"] for out in ask("verify")["rows"] if not out["row"]["ok"]]
     for row in wrong:
         found.append(came_from(ask, row["tensor"], row["first_bad"]))

@@ -80,11 +80,23 @@ def settle() -> Callable[[Any], Awaitable[None]]:
 async def settled(pilot: Any) -> None:
     """The same, for programs beside the tests."""
     screen = pilot.app.debugger
-    await pilot.pause()
-    while screen.jobs.busy or any(p.waiting for p in screen.panes.values() if p.display):
+    await still(pilot)
+    for _ in range(1000):
+        shown = [pane for pane in screen.panes.values() if pane.display]
+        waiting = [pane.title for pane in shown if pane.waiting or not pane.text]
+        if not waiting and not screen.jobs.busy:
+            break
         await pilot.pause()
         screen.look()
-    await pilot.pause()
+    assert not screen.jobs.busy, [job.title for job in screen.jobs.running()]
+    assert not waiting, waiting
+    await still(pilot)
+
+
+async def still(pilot: Any) -> None:
+    """Until what was pressed has come from the app to the screen to its widgets, and is drawn."""
+    for _ in range(4):
+        await pilot.pause()
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from random import Random
 
 import pytest
+from conftest import still
 
 from kernbench.replay.commands import COMMANDS
 from tui.__main__ import open_session
@@ -46,6 +48,12 @@ LINES = [
 GARBAGE = "abc 0x9,-;:'\"[](){}<>=~!&|%*?/\\\t#\u00e9\u4e2d\U0001f600\x7f"
 
 
+async def _turns(*_: float) -> None:
+    """Instead of the pilot's waiting for an idle processor, 20 ms and more a key."""
+    for _turn in range(12):
+        await asyncio.sleep(0)
+
+
 def text_of(rng: Random) -> str:
     """A command line: sound, or with something in it that is not."""
     line = rng.choice(LINES)
@@ -55,41 +63,45 @@ def text_of(rng: Random) -> str:
     return line
 
 
+async def play(pilot, count: int, rng: Random) -> None:
+    """Press so many keys, and run some lines."""
+    app = pilot.app
+    for _ in range(count):
+        screen, draw = app.debugger, rng.random()
+        if app.screen is not screen:  # help, an answer, the palette
+            await pilot.press(*rng.choice([("j",), ("pagedown",), ("escape",), ("escape",)]))
+        elif screen.line.display:
+            screen.line.value = text_of(rng)
+            await pilot.press(*rng.choice([("enter",), ("tab", "enter"), ("up",), ("escape",)]))
+        elif draw < 0.1:
+            screen.run(text_of(rng))
+        elif draw < 0.13:
+            await pilot.resize_terminal(*rng.choice(SIZES))
+        else:
+            await pilot.press(rng.choice(KEYS))
+
+
 @pytest.mark.parametrize("path", TRACES, ids=[path.stem for path in TRACES])
 @pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.soak)])
-async def test_no_key_and_no_text_ends_a_session(
-    count, path, settle, as_text_of, monkeypatch
-) -> None:
+async def test_nothing_ends_a_session(count, path, settle, as_text_of, monkeypatch) -> None:
     monkeypatch.setattr(KernbenchApp, "exit", lambda self: None)  # q and the palette ask for it
-    rng, session = Random(f"{path.stem} {count}"), open_session(path, None)
-    app = KernbenchApp(session, path.name)
+    app = KernbenchApp(open_session(path, None), path.name)
     async with app.run_test(size=SIZES[0]) as pilot:
-        screen = app.debugger
-        for _ in range(count):
-            draw = rng.random()
-            if app.screen is not app.debugger:  # help, an answer, the palette
-                await pilot.press(*rng.choice([("j",), ("pagedown",), ("escape",), ("escape",)]))
-            elif screen.line.display:
-                screen.line.value = text_of(rng)
-                await pilot.press(*rng.choice([("enter",), ("tab", "enter"), ("up",), ("escape",)]))
-            elif draw < 0.1:
-                screen.run(text_of(rng))
-            elif draw < 0.13:
-                await pilot.resize_terminal(*rng.choice(SIZES))
-            else:
-                await pilot.press(rng.choice(KEYS))
-            screen = app.debugger  # another after a reload
+        with monkeypatch.context() as quick:
+            for module in ("app", "pilot"):
+                quick.setattr(f"textual.{module}.wait_for_idle", _turns)
+            await play(pilot, count, Random(f"{path.stem} {count}"))
         await pilot.resize_terminal(*SIZES[2])
-        while app.screen is not app.debugger:
-            await pilot.press("escape")
-        await pilot.press("escape", "escape", "ctrl+l")
-        await settle(pilot)
+        for key in (*["escape"] * 5, "ctrl+l"):
+            await pilot.press(key)
+            await still(pilot)
+        assert app.screen is app.debugger
         screen = app.debugger
         assert -1 <= screen.session.cursor < len(screen.session)
         for number, title in enumerate(PANES, 1):
             await pilot.press(str(number))
             await settle(pilot)
-            assert f"{number} {title}" in as_text_of(app)
+            assert f"{number} {title}" in as_text_of(app), as_text_of(app)
             assert len(screen.panes[number].text.split()) > 2
         assert not screen.jobs.busy
         assert not app.crash

@@ -44,7 +44,7 @@ Asked: TypeAlias = tuple[Key, str, Callable[[Tell], Any], Callable[[Any], None]]
 _WAIT_S = 0.03  # for an answer, before it is left to come
 _PLAY_S = 0.125  # an op
 _FITTED = (TensorView, OpDiff, Timeline, Tiles)  # answers whose text knows the width
-_AT_ONCE = "step next line lane stage tile first last cause effect back goto t mark marks breaks"
+_AT_ONCE = "step next line lane stage tile first last cause effect back goto t mark continue"
 _STAYED = {
     "next": "no further op that way in the focus: u widens it",
     "cause": "this op waited for no other",

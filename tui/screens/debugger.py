@@ -115,6 +115,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
 
     def action_act(self, id: str) -> None:
         """Do the action of the table."""
+        self.app.past.append(f"  {id}")  # type: ignore[attr-defined]
         if self.pause() and id == "play":
             return
         action = BY_ID[id]

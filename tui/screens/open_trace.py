@@ -6,6 +6,7 @@ They import nothing heavy: the first frame is there before the debugger's module
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
@@ -63,7 +64,8 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
             answer = self._load(self._told)
         except Exception as why:
             answer = why
-        self.app.call_later(self._then, answer)
+        with suppress(RuntimeError):  # the program has ended meanwhile
+            self.app.call_later(self._then, answer)
 
     def _told(self, frame: Frame) -> None:
         if self._given_up:

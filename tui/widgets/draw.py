@@ -10,8 +10,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from kernbench.replay.text import number_text
-
 Run = tuple[str, str]  # text, name of a style
 Line = list[Run]
 Array = npt.NDArray[Any]
@@ -81,26 +79,6 @@ def rule(left: Line, right: str, width: int, glyphs: Glyphs) -> Line:
     """A title bar: ``left``, a rule, ``right`` if there is room for it."""
     tail = f" {right} " if right and len(right) + 2 <= width - length(left) else ""
     return [*left, (glyphs.rule * (width - length(left) - len(tail)), "rule"), (tail, "dim")]
-
-
-def flat2(values: Array) -> Array:
-    """A tensor as rows of its last axis."""
-    return values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
-
-
-def column_numbers(first: int, count: int) -> Line:
-    """The head of ``count`` columns of a grid."""
-    return [("".join(f"{c:>9} " for c in range(first, first + count)), "title")]
-
-
-def number_cells(row: Array, known: Array | None, marked: Array, mark: Run) -> Line:
-    """Numbers in ten cells each: '-' where not ``known``, ``mark``'s glyph where ``marked``."""
-    line: Line = []
-    for i, value in enumerate(row):
-        text = "-" if known is not None and not known[i] else number_text(value)
-        glyph, style = mark if marked[i] else (" ", "")
-        line.append((f"{text:>9}{glyph}", style))
-    return line
 
 
 def window(at: tuple[int, int], shape: tuple[int, ...], room: tuple[int, int]) -> list[int]:

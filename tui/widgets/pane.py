@@ -169,7 +169,7 @@ class Pane(Widget):
             lines = self.draw(width, max(height - self.titled, 0))
         except KernbenchError as error:
             lines = [[(f" {error}", "mark")]]
-        self.seek = self.seek and self.waiting
+        self.seek = False
         if self.titled:
             name = f"{self.number} {self.heading}"
             name = f"[{name}]" if self.active else f" {name} "

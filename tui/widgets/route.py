@@ -49,7 +49,7 @@ class _Picture(NamedTuple):
 class RoutePane(Pane):
     """The map has the level that the path stays inside; heat is of the timeline's window."""
 
-    number, title, picks = 5, "Route", False
+    number, title, picks, enter_word = 5, "Route", False, ""
     views = ("path", "system", *_LEVELS, "heat", "hops")
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
@@ -81,7 +81,7 @@ class RoutePane(Pane):
         levels = zip(_LEVELS, place, strict=False)
         where = " ".join(f"{level} {n}" for level, n in levels) or "system"
         lines.append([(f" {where}", "bold"), (found.head, "title")])
-        return [*lines, *self._beside(found, width, max(height - len(lines), 1))]
+        return [*lines, *self._beside(found, width, max(height - len(lines), 1))][:height]
 
     def _indexed(self, tell: Tell) -> bool:
         return bool(self.session.tiles().rows or self.session.route().legs)
@@ -104,8 +104,9 @@ class RoutePane(Pane):
 
     def _mapped(self, place: tuple[int, ...]) -> _Map:
         view, lines = projection(self.session.trace, place), self.glyphs.lines
-        size = (max(box.y + box.h for box in view.boxes), max(box.x + box.w for box in view.boxes))
-        cells: Cells = [[(" ", "")] * (size[1] + 1) for _ in range(size[0] + 1)]
+        sizes = ((box.y + box.h, box.x + box.w) for box in view.boxes)
+        rows, columns = (max(ends) + 1 for ends in zip(*sizes, strict=True))
+        cells: Cells = [[(" ", "")] * columns for _ in range(rows)]
         edges, box_of = self.session.trace.edges, np.full(len(self.session.trace.node_ids), -1)
         for i, box in enumerate(view.boxes):
             box_of[np.array(box.nodes)] = i

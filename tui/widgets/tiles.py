@@ -9,7 +9,7 @@ import numpy as np
 
 from kernbench.replay.job import Tell
 from kernbench.replay.text import time_text
-from kernbench.replay.tiles import STAGE_LETTERS, TileRow, Tiles
+from kernbench.replay.tiles import STAGE_LETTERS, TileRow, Tiles, TileWindow
 from tui.widgets.draw import Line
 from tui.widgets.pane import Pane
 
@@ -28,7 +28,7 @@ class TilesPane(Pane):
 
     number, title, header = 3, "Tiles", 2
     views = ("composite", "all at its time")
-    _others: tuple[Tiles, ...] = ()  # what ran at the time of one of them
+    _near: TileWindow | None = None  # what ran at the time of a composite
     _rows: Sequence[tuple[int, TileRow | None]] = ()  # in view: a composite, or a tile
 
     def enter(self) -> str | None:
@@ -54,17 +54,14 @@ class TilesPane(Pane):
         mine = session.tiles()
         if not self.view or mine.composite is None:
             return (mine,)
-        if mine.composite not in [other.composite for other in self._others]:
-            others = self.answer(
-                ("columns", ("tiles", mine.composite)),
-                "tiles",
-                lambda tell: session.tiles_between(mine.t0, mine.t1).composites,
-                quick,
-            )
-            if isinstance(others, list):
-                return others
-            self._others = others
-        return mine, *(other for other in self._others if other.composite != mine.composite)
+        near = self._near  # steps from PE to PE stay in it
+        if near is None or mine.t0 >= near.t1 or mine.t1 <= near.t0:
+            key, span = ("columns", ("tiles", mine.composite)), (mine.t0, mine.t1)
+            answer = self.answer(key, "tiles", lambda _: session.tiles_between(*span), quick)
+            if isinstance(answer, list):
+                return answer
+            near = self._near = answer
+        return mine, *(other for other in near.composites if other.composite != mine.composite)
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Head, legend, rows."""
@@ -123,15 +120,15 @@ class TilesPane(Pane):
         inside = tiles.current is not None or tiles.composite == self.session.cursor
         op, near = tiles.composite, "" if inside else "last "
         whole = self._title_of(-1, None) if op is None else f"composite {self._title_of(op, None)}"
-        text = f" {near}{whole}: {len(tiles.rows)} tiles"
+        text = f" {near}{whole}: {len(tiles.rows)} tile{'s' * (len(tiles.rows) != 1)}"
         return [(f"{text}; {time_text(t1 - t0)} from {time_text(t0)}", "title")]
 
     def _legend(self) -> Line:
         line: Line = [(" ", "")]
         for stage, letter in STAGE_LETTERS.items():
-            line += [(letter, letter), (f" {stage.lower().removeprefix('dma_')}  ", "dim")]
+            line += [(letter, letter), (f" {stage.lower().removeprefix('dma_')} ", "dim")]
         for dot, what in ((".", "queue"), (":", "link/hbm"), (",", "other")):
-            line += [(dot, "mark"), (f" {what}  ", "dim")]
+            line += [(f" {dot}", "mark"), (f" {what}", "dim")]
         return line
 
     def _chart(self, bars: list[Bar], t0: float, t1: float, columns: int) -> Line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ class TimelinePane(Pane):
     def _here(self) -> int:
         """The place of the cursor's component, or the first op's, among those of the tree."""
         session = self.session
-        return self.hierarchy.place(int(session.components[max(session.cursor, 0)]))
+        return self.hierarchy.components.index(int(session.components[max(session.cursor, 0)]))
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Minimap, ruler, pinned rows, rows."""
@@ -132,7 +133,9 @@ class TimelinePane(Pane):
         self.subtitle = f"{time_text(span)} shown, {time_text(span / columns)} a cell"
         lines = [head, self._ruler(label, columns)]
         for i, branch in enumerate(rows, first - len(pinned)):
-            now = here is not None and (i == here or i < first and branch.id == self.shown[here].id)
+            now = here is not None and (
+                i == here or (i < first and branch.id == self.shown[here].id)
+            )
             there = not flying.isdisjoint((c, branch.row[1]) for c in branch.row[0])
             style = "here" if now else "flight" if there else "title"
             style = "pick" if i == self.pick and i >= first else style
@@ -200,18 +203,12 @@ class TimelinePane(Pane):
             self._cells, self._cells_of = {}, (*window, self.view, marks is None)
         wanted = {branch.row: branch.pes for branch in rows if branch.row not in self._cells}
         missing, ops = timelines.missing([*wanted])
-        note: Any = missing and self.answer(
-            ("timeline", missing),
-            "rows",
-            lambda tell: timelines.prime(missing, tell),
-            ops <= _QUICK,
-        )
+        asked, prime = ("timeline", missing), partial(timelines.prime, missing)
+        note: Any = missing and self.answer(asked, "timeline", prime, ops <= _QUICK)
         if note:
             wanted = {row: pes for row, pes in wanted.items() if row not in missing}
-        edges, drawn = (
-            np.linspace(*window[:2], columns + 1),
-            timelines.draw_rows([*wanted], *window),
-        )
+        edges = np.linspace(self.t0, self.t1, columns + 1)
+        drawn = timelines.draw_rows([*wanted], *window)
         for (key, pes), row in zip(wanted.items(), drawn, strict=True):
             letters = np.frombuffer(row.classes.encode(), np.uint8)
             cells = np.where(row.busy >= pes / 2, letters, letters | 0x20)  # in small

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import numpy as np
 
@@ -16,23 +17,19 @@ _SMALL = 48  # rows; a larger tree is folded
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A group of components, one, or a lane of it: its place among them is [low, high).
-
-    Below it is all up to row ``end`` of the tree; ``pes`` are the PEs in it, at least 1.
-    """
+    """A group of components, one, or a lane of it: [low, high) of all; ``pes`` are in it, or 1."""
 
     id: str
     label: str
     row: Row
     low: int
     high: int
-    end: int
     pes: int = 1
 
     @property
     def group(self) -> bool:
         """Whether it holds several components, and can be folded."""
-        return len(self.row[0]) > 1
+        return self.high > self.low + 1
 
 
 class Tree:
@@ -41,52 +38,31 @@ class Tree:
     def __init__(self, session: ReplaySession) -> None:
         nodes, found = session.trace.nodes, session.timelines.components
         order = np.lexsort((found, nodes.pe[found], nodes.cube[found], nodes.sip[found]))
-        self._nodes: list[int] = found[order].tolist()
-        self._engines = [nodes.engine[c] for c in self._nodes]
-        self._ids = [session.trace.node_ids[c] for c in self._nodes]
-        places = np.stack([nodes.sip, nodes.cube, nodes.pe], 1)[self._nodes].tolist()
-        self._places: list[list[int]] = places
-        # how many SIPs, cubes, PEs there are
-        self._many = [len({tuple(p[: n + 1]) for p in places if p[n] >= 0}) for n in range(3)]
-        self.rows = list[Branch]()
-        self._grow(0, len(places), 0, len(places))
+        self.components: list[int] = found[order].tolist()
+        stack = np.stack([nodes.sip, nodes.cube, nodes.pe], 1)[self.components].tolist()
+        places: list[tuple[int, int, int]] = [*map(tuple, stack)]
+        sizes = Counter(p[:n] for p in places for n in range(4) if -1 not in p[n - 1 : n])
+        many = Counter(len(place) for place in sizes)  # SIPs, cubes, PEs are there
+        self._one_cube, self.rows, seen = many[2] < 2, list[Branch](), set[tuple[int, ...]]()
+        for low, (place, component) in enumerate(zip(places, self.components, strict=True)):
+            for n in (1, 2, 3):
+                part = place[:n]
+                if part not in seen and many[n] > 1 and 1 < sizes[part] < sizes[part[:-1]]:
+                    seen.add(part)
+                    high, label = low + sizes[part], self._label(*part)
+                    pes = len({p for p in places[low:high] if p[2] >= 0})
+                    row = tuple(self.components[low:high]), None
+                    self.rows.append(Branch(label, label, row, low, high, max(pes, 1)))
+            label = self._label(*place, engine=nodes.engine[component])
+            id = session.trace.node_ids[component]
+            self.rows.append(Branch(id, label, ((component,), None), low, low + 1))
         self.at = {branch.id: branch for branch in self.rows}
         self.width = max((len(branch.label) for branch in self.rows), default=0)
 
-    def _grow(self, low: int, high: int, level: int, above: int) -> None:
-        """Add the rows of the components [low, high); the row above has so many."""
-        places = self._places
-        row: Row
-        runs = groupby(range(low, high), lambda i: places[i][level] if level < 3 else -1)
-        for value, run in runs:
-            mine = [*run]
-            first, last = mine[0], mine[-1]
-            if value < 0:
-                for i in mine:
-                    label, end = self._label(places[i], self._engines[i]), len(self.rows) + 1
-                    row = (self._nodes[i],), None
-                    self.rows.append(Branch(self._ids[i], label, row, i, i + 1, end))
-                continue
-            here, size = len(self.rows), last + 1 - first
-            shown = self._many[level] > 1 and 1 < size < above
-            if shown:
-                label = self._label([*places[first][: level + 1], -1, -1][:3])
-                row = tuple(self._nodes[first : last + 1]), None
-                pes = {tuple(p) for p in places[first : last + 1] if p[2] >= 0}
-                self.rows.append(Branch(label, label, row, first, last + 1, 0, max(len(pes), 1)))
-            self._grow(first, last + 1, level + 1, size if shown else above)
-            if shown:
-                self.rows[here] = replace(self.rows[here], end=len(self.rows))
-
-    def _label(self, place: list[int], engine: str = "") -> str:
-        sip, cube, pe = place
-        named = pe < 0 or self._many[1] > 1
+    def _label(self, sip: int, cube: int = -1, pe: int = -1, *, engine: str = "") -> str:
+        named = pe < 0 or not self._one_cube
         where = f"s{sip}" * (named and sip >= 0) + f"c{cube}" * (named and cube >= 0)
         return ".".join(filter(None, (where, f"pe{pe}" * (pe >= 0), engine)))
-
-    def place(self, component: int) -> int:
-        """The place of a component among all."""
-        return self._nodes.index(component)
 
     def is_open(self, branch: Branch, folds: set[str], place: int) -> bool:
         """As the user has it (-ID in ``folds``: closed, +ID: open); else all of a small tree is
@@ -102,13 +78,12 @@ class Tree:
         found, i = list[Branch](), 0
         while i < len(self.rows):
             branch = self.rows[i]
-            i += 1
             lanes = [] if slots is None or branch.group else slots(branch.row[0][0])
-            if len(lanes) < 2:
-                found.append(branch)
-            for lane in lanes[: len(lanes) * (len(lanes) > 1)]:
-                name, row = f"{branch.label} {lane}", (branch.row[0], lane)
-                found.append(replace(branch, label=name, row=row))
+            found += [
+                replace(branch, label=f"{branch.label} {lane}", row=(branch.row[0], lane))
+                for lane in (lanes if len(lanes) > 1 else ())
+            ] or [branch]
+            i += 1
             if branch.group and not self.is_open(branch, folds, place):
-                i = branch.end
+                i = bisect_left(self.rows, branch.high, i, key=lambda row: row.low)
         return found

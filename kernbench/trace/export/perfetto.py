@@ -18,7 +18,7 @@ import numpy as np
 
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace.export.tables import op_table
-from kernbench.trace.hops import hop_columns, match
+from kernbench.trace.hops import Levels, hop_columns, tile_columns
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import Columns
 
@@ -122,20 +122,13 @@ def _slices(ops: Columns) -> list[str]:
 
 def _flows(trace: Trace, ops: Columns) -> list[Array]:
     """By ascending op: op, phase and number of each arrow's events; an arrow is a tile's."""
-    axes, cmd = ("tile_index.0", "tile_index.1", "tile_index.2"), ops["cmd"].astype(np.int64)
-    index = np.full((4, len(cmd)), -1)
-    index[3] = cmd
-    for block in trace.param_blocks():
-        for leaf, (path, _) in enumerate(block.schema.leaves):
-            if path in axes:
-                index[axes.index(path), trace.position[block.rows]] = block.values[f"f{leaf}"]
-    whole = np.flatnonzero([name.startswith("composite_") for name in ops["name"].tolist()])
-    parent = match(cmd[whole], cmd)  # its composite's place in ``whole``
-    tiles = np.flatnonzero((index[0] >= 0) & (parent >= 0))
-    tiles = tiles[np.lexsort((tiles, *index[:, tiles]))]
-    new = np.append((np.diff(index[:, tiles]) != 0).any(axis=0), True)  # of the next: another tile
-    first = np.append(True, new[:-1])[: len(tiles)]
-    number, source = np.cumsum(first), whole[parent[tiles[first]]]
+    parent, tile = (column[trace.order] for column in tile_columns(trace))
+    tiles = np.flatnonzero((tile >= 0) & (parent >= 0))
+    tiles = tiles[np.lexsort((tiles, tile[tiles], parent[tiles]))]
+    change = (np.diff(tile[tiles]) != 0) | (np.diff(parent[tiles]) != 0)
+    new = np.append(change, True)  # of the next: another tile
+    first = np.append(True, change)[: len(tiles)]
+    number, source = np.cumsum(first), trace.position[parent[tiles[first]]]
     phase = np.where(new[: len(tiles)], "f", "t")
     columns = (source, tiles), (np.full(len(source), "s"), phase), (number[first], number)
     op, *others = map(np.concatenate, columns)
@@ -148,23 +141,20 @@ def _counters(trace: Trace, pid: int) -> list[str]:
     hops, transfers, edges = hop_columns(trace), trace.transfers, trace.edges
     speed = np.where(edges.bandwidth_gbs > 0, edges.bandwidth_gbs, np.inf)
     busy = transfers.nbytes[hops.transfer] / np.append(speed, np.inf)[hops.edge]
-    burst = busy / np.maximum(transfers.bursts[hops.transfer], 1)
-    end = np.maximum(hops.start + busy, hops.last + burst)
     total = np.bincount(hops.edge + 1, busy)[1:]
-    chosen = [link for link in np.argsort(-total, kind="stable")[:LINKS].tolist() if total[link]]
-    mine = np.isin(hops.edge, chosen)
-    times = np.concatenate([hops.start[mine], end[mine], [0.0] * (not chosen)])
-    bounds = np.quantile(times, np.linspace(0, 1, WINDOWS + 1))
+    chosen = np.argsort(-total, kind="stable")[: min(LINKS, np.count_nonzero(total))]
+    mine = np.flatnonzero(np.isin(hops.edge, chosen) & (busy > 0))
+    start, busy = hops.start[mine], busy[mine]
+    burst = busy / np.maximum(transfers.bursts[hops.transfer[mine]], 1)
+    end = np.maximum(start + busy, hops.last[mine] + burst)
+    bounds = np.quantile(
+        np.append(start, end) if len(mine) else 0.0, np.linspace(0, 1, WINDOWS + 1)
+    )
     bounds = np.unique(np.rint(bounds * 1e3)) / 1e3
+    sums = Levels(hops.edge[mine], start, end, busy / (end - start).clip(1e-9), 0.0)
+    shares = sums.integral(sums.level, chosen, bounds) / np.diff(bounds) * 100
     lines = []
-    for link in chosen:
-        rows = np.flatnonzero((hops.edge == link) & (busy > 0))
-        times = np.concatenate([hops.start[rows], end[rows]])
-        rate = busy[rows] / (end[rows] - hops.start[rows]).clip(1e-9)
-        order = np.argsort(times, kind="stable")
-        level = np.cumsum(np.concatenate([rate, -rate])[order])[:-1]
-        until = np.append(0.0, np.cumsum(level * np.diff(times[order])))
-        percent = np.diff(np.interp(bounds, times[order], until)) / np.diff(bounds) * 100
+    for link, percent in zip(chosen.tolist(), shares, strict=True):
         title = " > ".join(trace.node_ids[end] for end in (edges.src[link], edges.dst[link]))
         values = np.append(percent.round(2).clip(0.0), 0.0)
         new = np.diff(values, prepend=-1.0) != 0

@@ -1,0 +1,73 @@
+"""Tables and texts read well at any width: no number looks like another kind, no line is lost."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kernbench.replay import ReplaySession
+from kernbench.replay.answers import Info
+from kernbench.replay.commands import help_of
+from kernbench.replay.text import as_text, count_text, table
+from kernbench.trace import Trace
+
+TRACES = Path(__file__).parents[2] / "traces"
+
+
+@dataclass(frozen=True)
+class Row:
+    addr: int
+    nbytes: float
+    rows: int | None
+    site: str
+
+
+ROWS = [
+    Row(64, 40960.0, 3_000_000, "kernbench/benches/matmul.py:35"),
+    Row(0x90000000, 2.0, None, "a.py:7"),
+]
+
+
+def test_addresses_are_in_hex_counts_and_bytes_are_not():
+    assert table(ROWS, "addr nbytes rows") == [
+        "      addr nbytes      rows",
+        "      0x40 40,960 3,000,000",
+        "0x90000000      2          ",
+    ]
+
+
+@pytest.mark.parametrize("marks", ["", "> "])
+def test_a_table_that_is_too_wide_keeps_the_ends_of_its_last_column(marks):
+    lines = table(ROWS, "nbytes site", marks, 20)
+    assert max(map(len, lines)) == 20
+    assert lines[1].endswith(".py:35")
+    assert lines[2].rstrip().endswith(" a.py:7")
+    assert table(ROWS, "nbytes site", marks)[1].endswith(" kernbench/benches/matmul.py:35")
+
+
+def test_one_is_singular():
+    assert (count_text(1, "call"), count_text(2000, "call")) == ("1 call", "2,000 calls")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_help_says_all_at_any_width(width):
+    lines = as_text(help_of(), width).splitlines()
+    assert " ".join(help_of().rows[-2][1].split()) in " ".join(" ".join(lines).split())
+    begins = {len(line) - len(line.lstrip()) for line in lines}
+    assert begins == {0, 27}
+
+
+def test_an_error_that_ended_a_run_is_told_to_its_end():
+    error = "DeadlockError: " + "still waiting: " * 20 + "the end"
+    info = Info("b", {}, 0, {}, 1.0, True, 0, error, 1, 0, (), None)
+    text = as_text(info, 80)
+    assert "the end\n" in text
+    assert "verified   not executed" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_critical_path_shows_the_kernel_line_at_any_width(width):
+    session = ReplaySession(Trace.open(TRACES / "fault_overflow.msgpack"))
+    steps = [line for line in as_text(session.critical_path(), width).splitlines() if "pe_" in line]
+    assert steps
+    assert all(".py:1" in line for line in steps)

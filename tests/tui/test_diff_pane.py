@@ -1,0 +1,148 @@
+"""The diff pane: what was expected, as numbers and heat; outputs, first divergence, hazards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from concurrent.futures import wait
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernbench.sim_engine.verify import compare
+from tui.__main__ import open_session
+from tui.app import KernbenchApp
+from tui.widgets.diff import DiffPane
+
+TRACES = Path(__file__).parents[2] / "traces"
+BAD = [(3, 5), (3, 9), (70, 5)]
+
+
+def pane(pilot) -> DiffPane:
+    return pilot.app.debugger.panes[6]
+
+
+@asynccontextmanager
+async def opened(trace: str, *keys: str) -> AsyncIterator[Any]:
+    app = KernbenchApp(open_session(TRACES / f"{trace}.msgpack", None), trace)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*keys)
+        yield pilot
+
+
+async def answered(pilot) -> str:
+    """The text once the jobs that were asked for are done."""
+    wait([future for _, future in pilot.app.debugger.jobs._asked.values()])
+    pane(pilot).repaint()
+    return pane(pilot).text
+
+
+@pytest.fixture
+def wrong(session, monkeypatch):
+    """The session at an op of which three elements of c are wrong."""
+    session.goto(17)
+    good = session.diff()
+    expected = good.expected.copy()
+    for at in BAD:
+        expected[at] += 1.0
+    row = compare(good.actual, expected, good.row.tolerance, good.name)
+    bad = replace(good, row=row, expected=expected, error=good.actual - expected)
+    monkeypatch.setattr(session, "diff", lambda op: bad)
+    return session
+
+
+async def test_J_and_K_go_from_mismatch_to_mismatch(wrong, drive) -> None:
+    async with drive(80, 24, "6") as pilot:
+        seen = [(pane(pilot).row, pane(pilot).column)]
+        for key in "JJK":
+            await pilot.press(key)
+            seen.append((pane(pilot).row, pane(pilot).column))
+        assert seen == [BAD[0], BAD[1], BAD[2], BAD[1]]
+        await pilot.press("K", "K")
+        assert "no further" in str(pilot.app.debugger.notice.render())
+
+
+async def test_enter_blames_the_bytes_of_the_mismatch(wrong, drive) -> None:
+    async with drive(80, 24, "6", "J") as pilot:
+        diff = wrong.diff(17)
+        addr = diff.addr + (3 * diff.actual.shape[1] + 9) * 2
+        assert pane(pilot).place() == f"{diff.space} {addr:#x}:2"
+        assert pane(pilot).enter() == f"blame {diff.space} {addr:#x}:2"
+
+
+async def test_heat_marks_the_blocks_with_mismatches(wrong, drive) -> None:
+    async with drive(80, 24, "6", "v") as pilot:
+        lines = pane(pilot).text.splitlines()
+        assert lines[3] == " ▁ 0 to █ the tolerance, the largest |error| of 19x1 cells; ! beyond"
+        found = {
+            (y, x - 7) for y, line in enumerate(lines[4:]) for x in range(7, 23) if line[x] == "!"
+        }
+        assert found == {(row // 19, column) for row, column in BAD}
+
+
+async def test_an_output_that_is_picked_is_compared_with_its_reference() -> None:
+    async with opened("fault_overflow", "G", "6", "v", "v", "enter") as pilot:
+        text = pane(pilot).text
+        assert "\n>y " in text
+        assert " output y DIFFERS! 4 of 512 bad" in text
+        assert pilot.app.debugger.panes[6].heading == "Diff"
+        first = pane(pilot).session.output("y").row.first_bad
+        assert pane(pilot).place() == f"y[{first[0]},{first[1]}]"
+        await pilot.press("v", "v", "enter")
+        assert "output y" not in pane(pilot).text
+
+
+async def test_the_outputs_view_shows_all_that_is_expected() -> None:
+    async with opened("mlp_tp", "G", "6", "v", "v") as pilot:
+        text = pane(pilot).text
+        for out in pane(pilot).session.outputs().rows:
+            assert f" {out.row.tensor} " in text
+
+
+async def test_divergence_is_a_job_and_enter_goes_there() -> None:
+    async with opened("fault_overflow", "G", "6", "V", "V") as pilot:
+        text = await answered(pilot)
+        assert "op 2  exp" in text
+        assert "simulated" in "\n".join(pane(pilot).known["first divergence"][1].lines(80))
+        await pilot.press("enter")
+        assert pane(pilot).session.cursor == 2
+
+
+async def test_hazards_are_a_job_with_both_ops_and_enter_goes_to_one() -> None:
+    async with opened("fault_missing_wait", "G", "6", "V") as pilot:
+        text = await answered(pilot)
+        assert " hazards: 1\n! read of bytes whose writer is in flight: op 2 and 1\n" in text
+        assert text.count("missing_wait.py:") == 2
+        await pilot.press("enter")
+        assert pane(pilot).session.cursor == 2
+
+
+async def test_what_is_known_of_divergence_and_hazards_leads_the_pane() -> None:
+    async with opened("fault_overflow", "G", "6") as pilot:
+        assert "divergence" not in pane(pilot).text
+        await pilot.press("V")
+        await answered(pilot)
+        await pilot.press("V")
+        await answered(pilot)
+        await pilot.press("1", "6", "v", "v")
+        pane(pilot).repaint()
+        assert pane(pilot).text.splitlines()[0] == " first divergence: op 2  hazards: none"
+
+
+async def test_outputs_that_are_not_written_yet_are_no_mismatch(session) -> None:
+    session.goto(17)
+    diff = session.output("c")
+    written = session.tensor("c").written
+    assert diff.row.ok
+    assert np.array_equal(np.isnan(diff.actual), ~written)
+    assert diff.note == f"{int((~written).sum()):,} not written yet are nan here"
+
+
+def test_outputs_at_every_op_are_those_of_a_fresh_session(trace_path) -> None:
+    stepped = open_session(trace_path, 0)
+    for op in (20, 60, 16, 151, 30, 17):
+        fresh = open_session(trace_path, 0)
+        assert stepped.outputs(op).rows == fresh.outputs(op).rows
