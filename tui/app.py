@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.app import SystemCommand
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
 
 _PAPER, _PANEL = "#10161d", "#1a222c"
 THEME = Theme("kernbench", "#56b4e9", foreground="#d8dee6", background=_PAPER, surface=_PANEL)
+
+
+class Palette(CommandPalette):
+    """Textual's; there a page key is a KeyError, or IndexError, before the list has been drawn."""
+
+    def _action_command_list(self, action: str) -> None:
+        with suppress(LookupError):
+            super()._action_command_list(action)
 
 
 class KernbenchApp(MannerlyApp):
@@ -70,6 +80,11 @@ class KernbenchApp(MannerlyApp):
         kept = state(old) | {"cursor": min(old.session.cursor, len(session) - 1)}
         self.debugger.notes += restore(self.debugger, kept)
         self.switch_screen(self.debugger)
+
+    def action_command_palette(self) -> None:
+        """Open the palette."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(Palette(id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: every action, and every command that needs no argument."""

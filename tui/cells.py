@@ -5,7 +5,8 @@ Textual writes whole lines of what was refreshed; over SSH the bytes of a step a
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterator
+from typing import TypeAlias, cast
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -16,7 +17,8 @@ from textual._compositor import CompositorUpdate
 from textual.strip import Strip
 
 _UNKNOWN = "?\0"  # as no character is; the right half of a wide one is ""
-_ANY, _PLAIN = "\0", "\x1b[0m"
+_BRIDGED, _OTHER = 4, Style(bold=True)
+Run: TypeAlias = tuple[Style | None, int, int, str]  # style, row, column, text
 
 
 class Cells(CompositorUpdate):
@@ -29,7 +31,6 @@ class Cells(CompositorUpdate):
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[list[str], list[Style | None]]] = {}
-        self._pen: Style | None = None  # the style in which the terminal writes; None: plain
         self._styles: dict[Style | None, Style | None] = {}  # one of equals: quick to compare
 
     def forget(self) -> None:
@@ -50,9 +51,12 @@ class Cells(CompositorUpdate):
                 same = self._styles.setdefault(style, style)
                 changed.setdefault(y, []).extend(self._put(x, y, cells, same))
                 x += len(cells)
-        self._pen = None
-        lines = [self._written(y, places, console) for y, places in changed.items() if places]
-        return f"{_PLAIN}{''.join(lines)}{_PLAIN}" if lines else ""
+        spots: dict[Style | None, list[Run]] = {}
+        for y, places in changed.items():
+            for run in self._runs(y, places):
+                spots.setdefault(run[0], []).append(run)
+        written = [Segment(_text(runs), style) for style, runs in spots.items()]
+        return Strip(written).render(console)
 
     def _put(self, x: int, y: int, fresh: list[str], style: Style | None) -> list[int]:
         """Put cells into a row; where they differ from what was there."""
@@ -68,29 +72,31 @@ class Cells(CompositorUpdate):
         both = zip(zip(fresh, now, strict=True), zip(old, was, strict=True), strict=True)
         return [x + i for i, (a, b) in enumerate(both) if a != b]
 
-    def _written(self, y: int, places: list[int], console: Console) -> str:
-        """The cells there, as few bytes as can be: the pen is changed where it must be."""
+    def _runs(self, y: int, places: list[int]) -> Iterator[Run]:
+        """The cells there as runs of one style; a short gap of that style is written again."""
         chars, styles = self._rows[y]
-        out, at = "", -1
+        first = end = -1
         for x in places:
             x -= not chars[x]  # a wide character is written from its left half
-            if x < at:
-                continue
-            between = range(at, x)
-            if at < 0:
-                out += Control.move_to(x, y).segment.text
-            elif len(between) < 4 and all(styles[i] is self._pen for i in between):
-                out += "".join(chars[at:x])
-            elif between:
-                out += f"\x1b[{len(between)}C"
-            if styles[x] is not self._pen:
-                self._pen = styles[x]
-                codes = Strip([Segment(_ANY, self._pen)]).render(console).partition(_ANY)[0]
-                out += f"\x1b[0;{codes[2:]}" if codes else _PLAIN
-            out += chars[x]
-            at = max(x + cell_len(chars[x]), at)
-        return out
+            between = styles[end:x] if x - end < _BRIDGED else [_OTHER]
+            if first < 0 or any(style is not styles[first] for style in [*between, styles[x]]):
+                if first >= 0:
+                    yield styles[first], y, first, "".join(chars[first:end])
+                first = x
+            end = max(x + cell_len(chars[x]), end)
+        if first >= 0:
+            yield styles[first], y, first, "".join(chars[first:end])
 
 
 def _halves(text: str) -> list[str]:
     return [half for char in text for half in (char, "")[: max(cell_len(char), 1)]]
+
+
+def _text(runs: list[Run]) -> str:
+    """All runs of one style, with the moves between them: a style costs more bytes than a move."""
+    out, row, end = "", -1, 0
+    for _, y, x, text in runs:
+        near = y == row and x >= end
+        out += f"\x1b[{x - end}C" * (x > end) if near else Control.move_to(x, y).segment.text
+        out, row, end = out + text, y, x + cell_len(text)
+    return out

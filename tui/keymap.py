@@ -6,7 +6,6 @@ action's id and all of its keys, as ``step = ["s", "right"]``.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from platformdirs import user_config_path
-from textual.keys import Keys
 
 from tui.actions import ACTIONS, BY_ID, DEFAULT
 
@@ -35,7 +33,6 @@ PRESETS: dict[str, dict[str, tuple[str, ...]]] = {
 # never arrive, or mean something else, in tmux, screen and plain terminals
 LOST = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+[", "ctrl+enter", "shift+enter", "ctrl+a", "ctrl+b"}
 LOST |= {f"alt+{digit}" for digit in range(10)} | {"ctrl+left_square_bracket"}
-_NAMED = {key.value for key in Keys}
 _SHOWN = {"pagedown": "PgDn", "pageup": "PgUp", "escape": "Esc"}
 
 
@@ -106,21 +103,15 @@ def merged(config: dict[str, Any]) -> Keymap:
 
 def _sound(id: str, keys: Any, notes: list[str]) -> tuple[str, ...] | None:
     """The keys that can be bound; None, so those of the table, where there are none."""
+    keys = [keys] if isinstance(keys, str) else keys
     if id not in BY_ID:
         near = get_close_matches(id, BY_ID, 1, 0.0)[0]
         notes.append(f"keys.{id}: no such action; the nearest is {near}, ? lists all")
-        return None
-    keys = [keys] if isinstance(keys, str) else keys
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+    elif not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         notes.append(f'keys.{id}: must be a list of keys, as ["s", "right"]')
-        return None
-    good = []
-    for key in keys:
-        base = re.sub(r"^((ctrl|alt|shift)\+)+(?=.)", "", key)
-        if key in LOST:
+    else:
+        for key in LOST.intersection(keys):
             notes.append(f"keys.{id}: {key!r} is lost in tmux or terminals; choose another")
-        elif (len(base) == 1 and base.isprintable() and base != " ") or {key, base} & _NAMED:
-            good.append(key)
-        else:
-            notes.append(f"keys.{id}: no key {key!r}; write S, f3, pagedown, space or ctrl+l")
-    return tuple(dict.fromkeys(good)) if good or not keys else None
+        good = tuple(key for key in dict.fromkeys(keys) if key not in LOST)
+        return good if good or not keys else None
+    return None

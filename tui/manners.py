@@ -35,8 +35,7 @@ _SELDOM = (5000, 20, 1_000_000)  # the third: collections of all objects, which 
 
 
 class MannerlyApp(App[None]):
-    """An App that ends as it is told to;
-    ``past`` is what was done last, ``opened`` a hash."""
+    """An App that ends as it is told to; ``past`` is what was done last, ``opened`` a hash."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

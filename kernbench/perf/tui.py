@@ -177,7 +177,9 @@ def while_computing(terminal: Terminal, steps: int) -> list[float]:
 def budgets(terminal: Terminal, screen: Screen, at: str, nbytes: list[int]) -> list[PerfRow]:
     """Private memory, and bytes that are written, ``nbytes`` of steps."""
     terminal.press("\x0c")
-    redraw, terminal.data = len(terminal.data), b""
+    redraw = len(terminal.data)
+    terminal.read(IDLE_S, IDLE_S)  # until no job of the last keys runs
+    terminal.data = b""
     terminal.read(IDLE_S, IDLE_S)
     idle, (columns, lines) = len(terminal.data), screen
     terminal.press("".join(f"\x1b[<35;{x};{x % lines + 1}M" for x in range(1, columns, 7)))

@@ -20,6 +20,7 @@ from kernbench.replay.compare import Comparison, compare, parse_percent
 from kernbench.replay.expr import FIELDS, parse_count
 from kernbench.replay.expr import parse_time as parse_time
 from kernbench.replay.job import Tell, untold
+from kernbench.replay.loads import window
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.session import ReplaySession
 from kernbench.replay.text import as_text, wrapped
@@ -208,20 +209,23 @@ def _memory(
     return session.memory() if name is None else session.tensor(name, tell=tell)
 
 
-def _tiles(session: ReplaySession, *ends: float) -> Tiles | TileWindow:
-    between = (*ends, *session.launch_window()[len(ends) :])
-    return session.tiles_between(*between) if ends else session.tiles()
+def _tiles(
+    session: ReplaySession, t0: float | None = None, t1: float | None = None
+) -> Tiles | TileWindow:
+    if t0 is None:
+        return session.tiles()
+    return session.tiles_between(*window(session.launch_window(), t0, t1))
 
 
-def _timeline(session: ReplaySession, *ends: float) -> Timeline:
-    low, high = (*ends, *session.launch_window()[len(ends) :])
-    if high <= low:
-        raise UsageError(f"timeline from {low:g} to {high:g} ns: the end must lie after the start")
-    return session.timeline(session.timelines.components.tolist(), low, high, 60)
+def _timeline(session: ReplaySession, t0: float | None = None, t1: float | None = None) -> Timeline:
+    between = window(session.launch_window(), t0, t1)
+    return session.timeline(session.timelines.components.tolist(), *between, 60)
 
 
-def _compare(session: ReplaySession, file: str, percent: float | None = None) -> Comparison:
-    return compare(session.trace, Trace.open(file), percent)
+def _compare(
+    session: ReplaySession, file: str, percent: float | None = None, tell: Tell = untold
+) -> Comparison:
+    return compare(session.trace, Trace.open(file), percent, tell=tell)
 
 
 def _cut(session: ReplaySession, out: str, **part: Any) -> Cut:

@@ -13,19 +13,18 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.routes import issue_ns, spec_number
 from kernbench.replay.text import table, time_text, wrapped
-from kernbench.replay.timeline import CLASSES, Timelines
+from kernbench.replay.timeline import CLASSES, Floats, Timelines
 from kernbench.sim_engine.accesses import Ints
+from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
-from kernbench.trace.hops import integers, match, named, tile_columns
+from kernbench.trace.hops import integers, kernel_lines, match, named, tile_columns
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Edges: TypeAlias = Iterator[tuple[Any, Any, Any, Any]]  # from, to, gap, what is between them
 
 # what a piece of the path is: an op of a class in service, a wait, a call being issued, …
@@ -117,8 +116,8 @@ class Critical:
         tell(0.1)
         rank = np.empty(len(self._times), np.int32)
         rank[np.argsort(self._times, kind="stable")] = np.arange(len(rank), dtype=np.int32)
-        edges = (self._sound(rank, *some) for some in self._edges())
-        u, v, gap, what = map(np.concatenate, zip(*edges, strict=True))
+        edges = [*zip(*(_forward(rank, *some) for some in self._edges()), strict=True)]
+        what, gap, v, u = (np.concatenate(edges.pop()) for _ in range(4))  # each part is let go of
         tell(0.4)
         self._rest = np.full(len(rank), np.inf)  # the delay that no edge into a node explains
         np.minimum.at(self._rest, v, gap)
@@ -127,7 +126,7 @@ class Critical:
         binding = np.flatnonzero(gap < _EPS)
         self._cause[:, v[binding]] = u[binding], what[binding]
         del binding, what
-        order = np.argsort(-rank[v])
+        order = np.argsort(-rank[v]).astype(np.int32)
         tell(0.5)
         late = self.t1 - self._times
         slack = array("d", np.where(late > -_EPS, np.maximum(late, 0.0), np.inf).tobytes())
@@ -138,14 +137,6 @@ class Critical:
                     slack[a] = room
             tell(0.5 + 0.5 * low / len(order))
         self.slack = np.array(slack[: self._first[1]])
-
-    @staticmethod
-    def _sound(rank: Ints, u: Ints, v: Ints, gap: Floats, what: Any) -> tuple[Ints, ...]:
-        """Of some edges those that lead from a node to a later one."""
-        kept = np.flatnonzero((u >= 0) & (gap > -_EPS) & (rank[u] < rank[v]))
-        whats = np.broadcast_to(what, u.shape)[kept].astype(np.uint8)
-        ends = u[kept].astype(np.int32), v[kept].astype(np.int32)
-        return *ends, np.maximum(gap[kept], 0.0), whats
 
     # -- edges: of several that bind a node, the path takes the last --
 
@@ -201,11 +192,10 @@ class Critical:
         issuer[turn[1:][same]] = first[2] + turn[:-1][same]
         free = issuer < 0  # of the host, or of a launch that never ended
         issuer[free] = self._host_before(calls.t_issue[free])
-        ends = np.flatnonzero(np.append(~same, True)[: len(turn)])
+        ends = turn[np.append(~same, True)[: len(turn)]]  # of each kernel its last call
         last = np.empty(len(turn), np.int64)
-        last[turn] = np.where(
-            kernel[turn], turn[ends][np.searchsorted(ends, np.arange(len(turn)))], -1
-        )
+        last[turn] = ends[np.cumsum(np.append(False, ~same))[: len(turn)]]
+        last[~kernel] = -1
         late = calls.t_issue > self._times[issuer] + _EPS if len(turn) else kernel
         what = np.where(kernel, np.where(late, _LAUNCH, _ISSUE), _HOST)
         return issuer, calls.t_issue + issue_ns(trace.spec) * kernel, what, last
@@ -279,7 +269,11 @@ class Critical:
         if not self.t1 > self.t0:
             none = np.empty(0, np.int64)
             return CriticalPath(self.t0, self.t1, {}, {}, (), 0, np.array([self.t0]), none, none)
-        nodes = self._chain()
+        low, high = first[3:5] if trace.launches else first[:2]
+        cause, chain = self._cause[0], [low + int(np.argmax(times[low:high]))]
+        while times[chain[-1]] > self.t0 and (before := int(cause[chain[-1]])) >= 0:
+            chain.append(before)
+        nodes = np.array(chain[::-1])  # by time
         # of each node two pieces: what its cause asks for, and the rest
         ends = np.maximum(times[nodes], self.t0)
         begins = np.append(self.t0, ends)[: len(ends)]
@@ -309,14 +303,6 @@ class Critical:
         node = np.where((op < 0) & (call < 0) & ~inside, -1, node)
         return self._told(count, at, what, op, call, node)
 
-    def _chain(self) -> Ints:
-        """The nodes of the path by time, from the first after t0 to the last one."""
-        low, high = self._first[3:5] if self._trace.launches else self._first[:2]
-        cause, chain = self._cause[0], [low + int(np.argmax(self._times[low:high]))]
-        while self._times[chain[-1]] > self.t0 and (before := int(cause[chain[-1]])) >= 0:
-            chain.append(before)
-        return np.array(chain[::-1], np.int64)
-
     def _waits(self, owner: Ints, begins: Floats, ends: Floats) -> tuple[Floats, Floats, Ints]:
         """Waits of ops and held calls, cut to the pieces that they may explain; one at a time."""
         calls, waits, n = self._trace.commands, self._trace.waits, self._first[1]
@@ -338,15 +324,14 @@ class Critical:
     def _told(
         self, count: int, at: Floats, what: Ints, op: Ints, call: Ints, node: Ints
     ) -> CriticalPath:
-        trace, calls, ns = self._trace, self._trace.commands, np.diff(at)
-        sites = np.append(calls.file.astype(np.int64) << 32 | calls.line, -1)
-        used, site = np.unique(sites[call], return_inverse=True)
-        keys = ((what * (len(used) + 1) + site) << 32) + node
+        trace, ns = self._trace, np.diff(at)
+        texts, sites = kernel_lines(trace)
+        texts, site = [*texts, ""], np.append(sites, len(texts))[call]
+        keys = ((what * len(texts) + site) << 32) + node
         step, times = _steps(keys)
         total = np.bincount(step, ns)
         first = np.unique(step, return_index=True)[1]
         last = len(step) - 1 - np.unique(step[::-1], return_index=True)[1]
-        texts = [f"{trace.strings[n >> 32]}:{n & NO_CMD}" * (n >= 0) for n in used.tolist()]
         nodes, op = [*trace.node_ids, ""], np.append(trace.position, -1)[op]
         steps = []
         for n in np.sort(np.argsort(-total, kind="stable")[:count]).tolist():
@@ -360,7 +345,15 @@ class Critical:
         return CriticalPath(self.t0, self.t1, totals, lines, tuple(steps), more, at, what, op)
 
 
-def _largest(names: Sequence[str], ns: npt.NDArray[Any]) -> dict[str, float]:
+def _forward(rank: Array, u: Array, v: Array, gap: Array, what: Any) -> tuple[Array, ...]:
+    """Of some edges those that lead from a node to a later one, in little room."""
+    kept = np.flatnonzero((u >= 0) & (gap > -_EPS) & (rank[u] < rank[v]))
+    ends = u[kept].astype(np.int32), v[kept].astype(np.int32)
+    whats = np.broadcast_to(what, u.shape)[kept].astype(np.uint8)
+    return *ends, np.maximum(gap[kept], 0.0), whats
+
+
+def _largest(names: Sequence[str], ns: Array) -> dict[str, float]:
     order = np.argsort(-ns, kind="stable").tolist()
     return {names[i]: float(ns[i]) for i in order if ns[i] and names[i]}
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.messages import NO_CMD
 from kernbench.errors import UsageError
+from kernbench.replay.groups import Groups
 from kernbench.replay.tiles import Composites
 from kernbench.replay.timeline import Timelines
 from kernbench.sim_engine.accesses import Ints
@@ -252,17 +252,12 @@ class Cursor:
     # -- calls --
 
     @cached_property
-    def _by_cmd(self) -> tuple[Any, Ints]:
-        """The numbers of all calls, ascending, and their rows; at the end one that is none."""
-        cmds = self.trace.commands.cmd
-        rows = np.argsort(cmds, kind="stable")
-        return np.append(cmds[rows], cmds.dtype.type(NO_CMD)), np.append(rows, -1)
+    def _by_cmd(self) -> Groups:
+        return Groups(self.trace.commands.cmd)
 
     def calls(self, ops: Ints) -> Ints:
         """The row of ``trace.commands`` that caused each op; -1 where it was not recorded."""
-        (cmds, rows), wanted = self._by_cmd, self.trace.op_columns.cmd[self.trace.order[ops]]
-        at = np.searchsorted(cmds, wanted)
-        return np.where(cmds[at] == wanted, rows[at], -1)
+        return self._by_cmd.first(self.trace.op_columns.cmd[self.trace.order[ops]])
 
     def sites(self, ops: Ints) -> Ints:
         """The kernel line of each op: its file's string << 32 | line; -1 where it is unknown."""

@@ -116,6 +116,7 @@ class Diffs:
         self._trace, self._history = trace, history
         self._kept: dict[int, OpDiff] = {}
         self._last_outputs = -1, dict[str, VerifyRow]()
+        self._by_tensor: tuple[VerifyRow, ...] = ()
         self._checks: dict[int, OpCheck] = {}
 
     def of(self, op: int) -> OpDiff:
@@ -256,8 +257,10 @@ class Diffs:
         stale = self._history.changed(max(before, 0), executed, places) | (before < 0)
         for name in compress(self._expected, stale):
             rows[name] = judge(name, self._expected[name], store)
+        if stale.any():
+            self._by_tensor = VerifyReport(tuple(rows.values())).by_tensor()
         self._last_outputs = executed, rows
-        return self._summed(op, VerifyReport(tuple(rows.values())))
+        return self._summed(op, self._by_tensor)
 
     def output(self, view: TensorView) -> OpDiff:
         """What the bench expects of a tensor, beside it; NaN on both sides where not written."""
@@ -275,11 +278,11 @@ class Diffs:
         note = f"{unwritten:,} not written yet are nan here" * bool(unwritten)
         return OpDiff(view.op, view.name, view.space, 0, (0,) * values.ndim, row, *grids, note)
 
-    def _summed(self, op: int, report: VerifyReport) -> Outputs:
+    def _summed(self, op: int, by_tensor: tuple[VerifyRow, ...]) -> Outputs:
         after: dict[str, int] = {}
         for e in self._expected.values():
             after[e.tensor] = max(e.after, after.get(e.tensor, 0))
-        last = ((after[row.tensor], row) for row in report.by_tensor())
+        last = ((after[row.tensor], row) for row in by_tensor)
         rows = [OutputRow(op + 1 >= due, due, row) for due, row in last]
         return Outputs(op, all(out.row.ok for out in rows if out.due), tuple(rows))
 
@@ -298,4 +301,4 @@ class Diffs:
             rows[name] = judge(name, e, self._history.at(e.after - 1))
         self._history.reach(steps, tell)
         report = VerifyReport(tuple(rows[name] for name in self._expected))
-        return self._summed(len(self._trace.ops) - 1, report)
+        return self._summed(len(self._trace.ops) - 1, report.by_tensor())

@@ -20,6 +20,12 @@ class Groups:
         low, high = (int(np.searchsorted(self._keys, key, side)) for side in ("left", "right"))
         return self.order[low:high]
 
+    def first(self, values: Array) -> Array:
+        """For each of ``values`` the first row that holds it; -1 for none."""
+        found, (place, rows) = np.full(len(values), -1), self.join(values)
+        found[place[::-1]] = rows[::-1]
+        return found
+
     def join(self, values: Array) -> tuple[Array, Array]:
         """For each of ``values`` the rows that hold it: places in ``values``, and the rows."""
         values = values.astype(self._keys.dtype)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
 from kernbench.sim_engine.accesses import AccessColumns, Ints, regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
@@ -111,25 +112,18 @@ def never_written(touched: AccessColumns) -> list[Found]:
         [base + touched.addr, base + touched.addr + touched.nbytes], return_inverse=True
     )
     low, high = cells.reshape(2, -1)
-    level = np.frexp((high - low).astype(np.float64))[1] - 1  # 2**level <= cells touched
-    levels, write, none = range(int(level.max(initial=0)) + 1), touched.mode == 1, 1 << 62
-    first = np.full(len(points), none)  # the first op that wrote a cell, by runs of 2**k cells
-    for k in reversed(levels):
-        mine = write & (level == k)
-        np.minimum.at(first, low[mine], touched.row[mine])
-        np.minimum.at(first, high[mine] - (1 << k), touched.row[mine])
-        if k:
-            half, shorter = 1 << (k - 1), first.copy()
-            np.minimum(shorter[half:], first[:-half], out=shorter[half:])
-            first = shorter
-    latest, runs = np.zeros(len(low), np.int64), first
-    for k in levels:
-        mine = ~write & (level == k)
-        latest[mine] = np.maximum(runs[low[mine]], runs[high[mine] - (1 << k)])
-        runs = np.maximum(runs[: -(1 << k)], runs[1 << k :])
+    row, write, several = touched.row, touched.mode == 1, high - low > 1
+    first = np.full(len(points), 1 << 62)  # the first op that wrote a cell
+    for i in np.flatnonzero(write & several)[::-1].tolist():
+        first[low[i] : high[i]] = row[i]
+    np.minimum.at(first, low[write & ~several], row[write & ~several])
+    reads = np.flatnonzero(~write)
+    reads = reads[np.argsort(low[reads])]  # reduceat takes what lies between two of them as well
+    ends = np.stack([low[reads], high[reads]], axis=1).ravel()
+    latest = np.maximum.reduceat(first, ends)[::2] if len(reads) else reads
     found = []
-    for i in np.flatnonzero(~write & (latest >= touched.row))[:_MOST].tolist():
-        op, bad = int(touched.row[i]), first[low[i] : high[i]] >= touched.row[i]
+    for i in np.sort(reads[latest >= row[reads]])[:_MOST].tolist():
+        op, bad = int(row[i]), first[low[i] : high[i]] >= row[i]
         start = int(np.argmax(bad))
         stop = start + int(np.argmin(np.append(bad[start:], False)))
         addr, end = (points[low[i] + [start, stop]] - base[i]).tolist()
@@ -168,11 +162,9 @@ def timing(trace: Trace, touched: AccessColumns) -> tuple[Floats, Floats, Ints]:
         for kinds in (_HOST, ("dma_write",), ("dma_read", "dma_write"), ("ipcq_copy",))
     )
     begins, early = log.t_start[row], np.flatnonzero(stores & (touched.mode == 1))
-    by_cmd, cmd = np.argsort(commands.cmd, kind="stable"), log.cmd[row[early]]
-    at = np.searchsorted(commands.cmd[by_cmd], cmd, side="right") - 1
-    told = (at >= 0) & (commands.cmd[by_cmd[at]] == cmd) if len(by_cmd) else at >= 0
-    issued = commands.t_issue[by_cmd[at[told]]]
-    begins[early[told]] = np.minimum(begins[early[told]], issued)
+    call = Groups(commands.cmd).first(log.cmd[row[early]])
+    early, call = early[call >= 0], call[call >= 0]
+    begins[early] = np.minimum(begins[early], commands.t_issue[call])
     begins[host] = np.inf
     ends = np.where(copies & (touched.mode == 0), begins, log.t_end[row])
     in_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)[touched.space]

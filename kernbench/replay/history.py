@@ -9,16 +9,16 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import np_dtype
-from kernbench.errors import KernbenchError, VerificationError
 from kernbench.replay.job import Tell, untold
 from kernbench.sim_engine.accesses import AccessColumns, Ints, access_columns, regions
 from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
-from kernbench.sim_engine.plans import SnapshotFinding, TraceTurns, Turn, gather, perform
+from kernbench.sim_engine.plans import Plans, SnapshotFinding, Turn, perform_next, turns
 from kernbench.trace import Trace
 
 SMALL = 1 << 22  # products or elements that take some ms
@@ -89,6 +89,8 @@ class History:
         self._segments = [_Segment(0, MemoryStore(self.fill))]
         self._live = 0, MemoryStore(self.fill)
         self._clock = 0
+        records = self._records
+        self._turn = turns(lambda step: (step, records[step]), Plans().of)
 
     @cached_property
     def touched(self) -> AccessColumns:
@@ -112,16 +114,14 @@ class History:
         return Ranges(self.touched, np.arange(len(self.touched.row)))
 
     @cached_property
-    def _turns(self) -> TraceTurns:
-        return TraceTurns(self._trace)
-
-    @cached_property
     def _writes(self) -> Ranges:
         return Ranges(self.touched, np.flatnonzero(self.touched.mode))
 
     def written(self, low: int, high: int) -> AccessColumns:
         """What the steps from ``low`` to before ``high`` wrote."""
-        ends = np.searchsorted(self.touched.row, np.append(self._steps, 1 << 62)[[low, high]])
+        known = len(self._steps)
+        ops = [self._steps[at] if at < known else 1 << 62 for at in (low, high)]
+        ends = np.searchsorted(self.touched.row, ops)
         return self.touched.take(np.arange(*ends)[self.touched.mode[slice(*ends)] == 1])
 
     def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Array:
@@ -222,7 +222,7 @@ class History:
 
     def turn(self, op: int) -> Turn:
         """The turn of the op at a canonical position that is executed."""
-        return self._turns[int(np.searchsorted(self._steps, op))]
+        return self._turn(int(np.searchsorted(self._steps, op)))
 
     def findings(self, tell: Tell = untold) -> list[SnapshotFinding]:
         """The Phase 1 snapshots that differ from Phase 2, by step, by executing everything."""
@@ -236,7 +236,7 @@ class History:
         """Execute ``step``, and those before ``stop`` that share its call; keep what they wrote."""
         store, room = self._live[1], self._budget // 8 - segment.nbytes
         self._live = -1, store  # until it has worked
-        alike, results = self._perform(step, stop, store, room=room)
+        alike, results = self._perform(step, stop, store, None, room)
         self._live = step + len(alike), store
         out = alike[0].plan.write
         if out is None or not out.nbytes:
@@ -246,28 +246,16 @@ class History:
             segment.writes.append((out.space, turn.where[-1], result))
         segment.nbytes += out.nbytes * len(alike)
 
-    @np.errstate(all="ignore")
     def _perform(
-        self,
-        step: int,
-        stop: int,
-        store: MemoryStore,
-        found: list[SnapshotFinding] | None = None,
-        room: int = 1 << 62,
+        self, step: int, stop: int, store: MemoryStore, *more: Any
     ) -> tuple[list[Turn], list[Array]]:
-        """The ops from ``step`` on that ran in one call, and what they wrote (``room``: bytes)."""
-        try:
-            alike = gather(self._turns.__getitem__, step, stop)
-            if (out := alike[0].plan.write) is not None and len(alike) > 1:
-                alike = alike[: 1 + max(room, 0) // out.nbytes]
-            return alike, perform(alike, store, found)
-        except Exception as why:
-            if stop > step + 1:  # alone, to name the one that is wrong
-                return self._perform(step, step + 1, store, found)
-            kind = type(why) if isinstance(why, KernbenchError) else VerificationError
+        """``perform_next`` of the trace's steps."""
+
+        def where() -> str:
             record = self._records[step]
-            where = f"op {self._steps[step]} ({record.op_name} on {record.component_id})"
-            raise kind(f"{where} cannot be executed: {why}") from why
+            return f"op {self._steps[step]} ({record.op_name} on {record.component_id})"
+
+        return perform_next(self._turn, step, stop, store, where, *more)
 
     def _make_room(self, current: _Segment) -> None:
         """Drop the versions used longest ago, and if there are too many the closest checkpoints."""

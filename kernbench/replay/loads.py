@@ -107,7 +107,6 @@ class Loads:
             np.concatenate([hops.start, hops.last[many], ends[more]]),
             np.concatenate([ends, hops.last[many] + tail / speed[many], hops.last[more]]),
             np.concatenate([speed, speed[many], rest]),
-            trace.end_ns,
         )
         tell(0.8)
         # a header comes to a link when it has passed the one before; a memory's first link has
@@ -123,7 +122,7 @@ class Loads:
         a, b = hops.start > came + _EPS, (bursts > 1) & (hops.last > then + _EPS)
         group, since = np.concatenate([edge[a], edge[b]]), np.concatenate([came[a], then[b]])
         until = np.concatenate([hops.start[a], hops.last[b]]) - _EPS  # then the next one may come
-        waiting = Levels(group, since, until, np.ones(len(group), np.int64), self._trace.end_ns)
+        waiting = Levels(group, since, until, np.ones(len(group), np.int64))
         return np.flatnonzero(np.bincount(edge)), carried, waiting
 
     def links(self, t0: float, t1: float, tell: Tell = untold) -> LinkLoad:
@@ -147,7 +146,7 @@ class Loads:
         codes = self._timelines.codes(np.arange(len(ops.cmd)))
         own = np.flatnonzero(codes != [*CLASSES].index("C"))  # of a composite, tiles are served
         group, rates = ops.component[own].astype(np.int64), np.ones(len(own), np.int64)
-        return Levels(group, ops.t_start[own], ops.t_end[own], rates, self._trace.end_ns)
+        return Levels(group, ops.t_start[own], ops.t_end[own], rates)
 
     def busiest(self, t0: float, t1: float, count: int, tell: Tell = untold) -> Busiest:
         """The ``count`` components and links that are busy for most of [t0, t1) ns."""

@@ -150,8 +150,8 @@ class Memories:
             found.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *axes, cmd, index))
         return found
 
-    def _copies(self, name: str) -> list[Shard]:
-        """Every shard of ``name``, or with @NODE those of one owner; UsageError lists the names."""
+    def _firsts(self, name: str) -> list[Shard]:
+        """The first copy of every shard of ``name``, or with @NODE of one owner's; UsageError."""
         if self._found[0] == name:
             return self._found[1]
         numbers, order, starts = self._keys
@@ -159,8 +159,8 @@ class Memories:
         if (n := numbers.get(name, numbers.get(wanted))) is not None:
             shards = self._shards(order[starts[n] : starts[n + 1]].tolist())
             if mine := [s for s in shards if name in numbers or s.owner == owner]:
-                self._found = name, mine
-                return mine
+                self._found = name, list({s.origin: s for s in reversed(mine)}.values())[::-1]
+                return self._found[1]
         alike = [x for x in numbers if ("@" in x) == ("@" in name)] or self.names
         near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
         raise UsageError(f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}")
@@ -180,11 +180,13 @@ class Memories:
             return Place(text, "", "u8", ((0, nbytes),), ((space, addr, nbytes),))
         if (match := _NAMED.fullmatch(text.strip())) is None:
             raise UsageError(f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64")
-        shards = _firsts(self._copies(match[1]))
-        shape = np.max([np.add(s.origin, s.shape) for s in shards], axis=0).tolist()
-        index = _index(text, match[2], shape)
-        near = (s for s in shards if _overlaps(s, index))
-        ranges = [r for shard in near for r in _ranges(shard, index)]
+        shards = self._firsts(match[1])
+        starts = np.array([s.origin for s in shards])
+        ends = starts + np.array([s.shape for s in shards])
+        index = _index(text, match[2], ends.max(axis=0).tolist())
+        low, high = np.array(index, np.int64).reshape(-1, 2).T
+        near = np.flatnonzero(((starts < high) & (low < ends)).all(axis=1)).tolist()
+        ranges = [r for i in near for r in _ranges(shards[i], index)]
         if not 0 < len(ranges) <= _MOST_RANGES:
             raise UsageError(f"{text} lies in {len(ranges):,} pieces; ask for a part of it")
         return Place(text, match[1], shards[0].dtype, index, tuple(ranges))
@@ -302,14 +304,14 @@ class Memories:
 
     def quick(self, op: int, name: str) -> bool:
         """Whether ``tensor`` takes some ms only."""
-        firsts = _firsts(self._copies(name))
+        firsts = self._firsts(name)
         small = sum(prod(shard.shape) for shard in firsts) <= _SMALL
         stale = self._stale(self._history.executed(op), name, firsts)
         return self._history.quick(op) and (small or not stale.any())
 
     def tensor(self, op: int, name: str, tell: Tell = untold) -> TensorView:
         """The numbers of a tensor at op ``op``; UsageError lists the names."""
-        firsts, executed = _firsts(self._copies(name)), self._history.executed(op)
+        firsts, executed = self._firsts(name), self._history.executed(op)
         self._history.reach(executed, tell)
         stale = self._stale(executed, name, firsts)
         if self._last is None or stale.any():
@@ -396,11 +398,6 @@ def _elements(flat: Mask, shard: Shard) -> Mask:
     return flat.reshape(*shard.shape, np_dtype(shard.dtype).itemsize)
 
 
-def _firsts(shards: list[Shard]) -> list[Shard]:
-    """The first copy of each."""
-    return list({s.origin: s for s in reversed(shards)}.values())[::-1]
-
-
 def _index(text: str, cells: str | None, shape: list[int]) -> tuple[tuple[int, int], ...]:
     """First and end on each axis of ``shape``; UsageError for what is no index of it."""
     words = [word.strip() for word in cells.split(",")] if cells is not None else []
@@ -419,11 +416,6 @@ def _index(text: str, cells: str | None, shape: list[int]) -> tuple[tuple[int, i
     if len(found) < len(shape):
         raise UsageError(f"{text}: no index of shape {shape}; give one number or A:B for each axis")
     return tuple(found)
-
-
-def _overlaps(shard: Shard, index: tuple[tuple[int, int], ...]) -> bool:
-    boxes = zip(index, shard.origin, shard.shape, strict=True)
-    return all(low < o + n and o < high for (low, high), o, n in boxes)
 
 
 def _ranges(shard: Shard, index: tuple[tuple[int, int], ...]) -> list[tuple[str, int, int]]:

@@ -121,10 +121,9 @@ class Work:
         self, trace: Trace, touched: AccessColumns, timelines: Timelines, tell: Tell
     ) -> None:
         ops, self._trace, n = trace.op_columns, trace, len(trace.order)
-        self.gemm, self.elements, tile = np.zeros(n), np.zeros(n), np.zeros(n, bool)
+        self.gemm, self.elements, tile = np.zeros(n), np.zeros(n), named(trace, "TileToken/")
         for block in trace.param_blocks():
             sizes = {path: n.astype(np.float64) for path, n in integers(block).items()}
-            tile[block.rows] = block.schema.name.startswith("TileToken/")
             self.gemm[block.rows], self.elements[block.rows] = _work(block.schema, sizes)
             tell(0.8 * float(block.rows[-1] + 1) / n if len(block.rows) else 0.0)
         self.peaks = peaks(partial(spec_number, trace.spec))

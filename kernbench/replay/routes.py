@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from kernbench.common.messages import Transfer
 from kernbench.errors import TraceFormatError
 from kernbench.replay.text import count_text, table, wrapped
 from kernbench.trace import Trace
@@ -80,42 +80,33 @@ def issue_ns(spec: Any) -> float:
     return spec_number(spec, "pe.cpu.issue_cycles") / (spec_number(spec, "pe.clock_ghz") or 1.0)
 
 
-class Routes:
-    """Turns recorded starts into hops, with the constants of the trace's topology."""
+def route_of(trace: Trace, position: int) -> Route:
+    """The route of the op at a canonical position."""
+    record = trace.ops[position]
+    transfers = trace.transfers_of(int(trace.order[position]))
+    legs = tuple(_leg(trace, transfer) for transfer in transfers)
+    note = "stays inside its component"
+    if record.op_name.startswith("composite_"):
+        note = "a composite moves no bytes itself: its tiles do"
+    return Route(position, record.op_name, record.component_id, legs, "" if legs else note)
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        ids, edges = trace.node_ids, trace.edges
-        self._ns_per_mm = spec_number(trace.spec, "system.ns_per_mm")
-        pairs = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
-        self._edges = {(ids[s], ids[d]): i for i, (s, d) in enumerate(pairs)}
 
-    def of(self, position: int) -> Route:
-        """The route of the op at a canonical position."""
-        record = self._trace.ops[position]
-        transfers = self._trace.transfers_of(int(self._trace.order[position]))
-        legs = tuple(self._leg(*transfer) for transfer in transfers)
-        note = "stays inside its component"
-        if record.op_name.startswith("composite_"):
-            note = "a composite moves no bytes itself: its tiles do"
-        return Route(position, record.op_name, record.component_id, legs, "" if legs else note)
-
-    def _leg(
-        self, path: Sequence[str], t0: float, nbytes: int, bursts: int, starts: Sequence[float]
-    ) -> Leg:
-        trace, arrive, hops = self._trace, t0, list[Hop]()
-        for (node, then), start in zip(pairwise(path), starts, strict=False):
-            edge = self._edges.get((node, then))
-            if edge is None:
-                raise TraceFormatError(
-                    f"{trace.path}: a path goes from {node} to {then}, which no link of its "
-                    "topology does; the file is damaged: record it again"
-                )
-            distance = float(trace.edges.distance_mm[edge])
-            kind = trace.edges.kind[edge]
-            hops.append(Hop(node, kind, distance, arrive, start - arrive, start))
-            overhead = float(trace.nodes.overhead_ns[trace.node_index[then]])
-            arrive = start + distance * self._ns_per_mm + overhead
-        hops.append(Hop(path[-1], "", 0.0, arrive, 0.0, arrive))
-        waited = sum(hop.wait for hop in hops)
-        return Leg(t0, nbytes, bursts, tuple(hops), arrive - t0 - waited, waited)
+def _leg(trace: Trace, transfer: Transfer) -> Leg:
+    """A transaction as hops, by the constants of the trace's topology."""
+    path, t0, nbytes, bursts, starts = transfer
+    arrive, hops, nodes, edges = t0, list[Hop](), trace.nodes, trace.edges
+    for ends, start in zip(pairwise(path), starts, strict=False):
+        a, b = (trace.node_index[end] for end in ends)
+        found = np.flatnonzero((edges.src == a) & (edges.dst == b))
+        if not len(found):
+            raise TraceFormatError(
+                f"{trace.path}: a path goes from {ends[0]} to {ends[1]}, which no link of its "
+                "topology does; the file is damaged: record it again"
+            )
+        distance, kind = float(edges.distance_mm[found[-1]]), edges.kind[found[-1]]
+        hops.append(Hop(ends[0], kind, distance, arrive, start - arrive, start))
+        wire_ns = distance * spec_number(trace.spec, "system.ns_per_mm")
+        arrive = start + wire_ns + float(nodes.overhead_ns[b])
+    hops.append(Hop(path[-1], "", 0.0, arrive, 0.0, arrive))
+    waited = sum(hop.wait for hop in hops)
+    return Leg(t0, nbytes, bursts, tuple(hops), arrive - t0 - waited, waited)

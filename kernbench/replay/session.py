@@ -24,7 +24,7 @@ from kernbench.replay.job import Tell, untold
 from kernbench.replay.loads import Busiest, LinkLoad, Loads, window
 from kernbench.replay.memory import Memories, Memory, TensorView
 from kernbench.replay.roofline import Bound, Roofline, Work
-from kernbench.replay.routes import Route, Routes
+from kernbench.replay.routes import Route, route_of
 from kernbench.replay.stalls import CallTimes, Ledger, LineTimes, Stalls
 from kernbench.replay.stops import Stop, Stops
 from kernbench.replay.tiles import Tiles, TileWindow
@@ -44,7 +44,7 @@ class ReplaySession(Cursor):
         super().__init__(trace)
         self.versions = History(trace)
         self.memories, self.stops = Memories(trace, self.versions), Stops(self.versions)
-        self.diffs, self._routes = Diffs(trace, self.versions), Routes(trace)
+        self.diffs = Diffs(trace, self.versions)
         self._stalls = Stalls(trace, self.timelines)
         self._blames = Blames(trace, self.versions, self.memories, self.row)
         self._matched: tuple[str, Ints] | None = None
@@ -129,10 +129,8 @@ class ReplaySession(Cursor):
         issued, known = log.t_start[rows], call >= 0
         issued[known] = calls.t_issue[call[known]]
         sites = self.sites(ops).tolist()
-        lines = {site: f":{site & NO_CMD}" * (site & NO_CMD > 0) for site in set(sites)}
-        lines = {
-            site: trace.strings[site >> 32] + line for site, line in lines.items() if site >= 0
-        }
+        named = {site: trace.strings[site >> 32] for site in set(sites) if site >= 0}
+        lines = {s: f"{file}:{s & NO_CMD}" if s & NO_CMD else file for s, file in named.items()}
         schemas = [trace.schemas[n] for n in log.schema[rows].tolist()]
         times = (column.tolist() for column in (ops, issued, log.t_start[rows], log.t_end[rows]))
         names = (
@@ -197,7 +195,7 @@ class ReplaySession(Cursor):
     def route(self, op: int | None = None) -> Route:
         """The hops of an op's transactions; where it has none, of the nearest stage of its tile."""
         at = self.at(op)
-        route = self._routes.of(at)
+        route = route_of(self.trace, at)
         rows = [] if route.legs else self.tiles(at).rows
         mine = [r for r in rows if any(s.op == at for s in r.spans)]
         if not mine and route.name.startswith("composite_"):
@@ -206,7 +204,7 @@ class ReplaySession(Cursor):
         if not moving:
             return route
         near = max((m for m in moving if m < at), default=moving[0])
-        other = self._routes.of(near)
+        other = route_of(self.trace, near)
         note = f"{route.note}; shown is {other.name} #{near:,} of the tile"
         return replace(route, legs=other.legs, note=note)
 
@@ -278,11 +276,11 @@ class ReplaySession(Cursor):
         tell: Tell = untold,
     ) -> Ledger:
         """Where the time of a PE, or of all within a cube or SIP, went; None: all that ran."""
-        return self._stalls.ledger(pe, (t0, t1), tell)
+        return self._stalls.ledger(pe, t0, t1, tell)
 
     def lines(self, pe: str | None = None, tell: Tell = untold) -> LineTimes:
         """Time and stalls by kernel line."""
-        return self._stalls.lines(pe, tell=tell)
+        return self._stalls.lines(pe, tell)
 
     def pes(self, cmd: int | None = None) -> CallTimes:
         """One tl call (None: the cursor's) on all of its PEs."""
@@ -290,8 +288,7 @@ class ReplaySession(Cursor):
         return self._stalls.calls(int(self.trace.op_columns.cmd[row]) if cmd is None else cmd)
 
     def _critical(self, tell: Tell) -> Critical:
-        if self._graph is None:
-            self._graph = Critical(self.trace, self.timelines, tell)
+        self._graph = self._graph or Critical(self.trace, self.timelines, tell)
         return self._graph
 
     def critical_path(self, count: int = 20, tell: Tell = untold) -> CriticalPath:
@@ -313,8 +310,7 @@ class ReplaySession(Cursor):
         return self._loads.busiest(*self.launch_window(), count, tell)
 
     def _works(self, tell: Tell) -> Work:
-        if self._work is None:
-            self._work = Work(self.trace, self.versions.touched, self.timelines, tell)
+        self._work = self._work or Work(self.trace, self.versions.touched, self.timelines, tell)
         return self._work
 
     def roofline(self, tell: Tell = untold) -> Roofline:

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.errors import UsageError
 from kernbench.replay.groups import Groups
-from kernbench.replay.job import Tell, untold
+from kernbench.replay.job import Tell
 from kernbench.replay.loads import window
 from kernbench.replay.routes import issue_ns, spec_number
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.timeline import CLASSES, Floats, Timelines
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
+from kernbench.trace.hops import kernel_lines
 
 # what a piece of time is: the first of these that holds; ``issue`` is PE_CPU issuing the call
 KINDS = ("compute", "load", "store", *WAIT_REASONS, "issue", "unexplained", "idle")
@@ -27,7 +27,6 @@ _ISSUE, _UNEXPLAINED, _IDLE = range(len(KINDS) - 3, len(KINDS))
 _NEVER = {"recv": KINDS.index("arrival"), "send": KINDS.index("credit")}  # of one without an op
 _KIND_OF = np.array([{"G": 0, "M": 0, "R": 1, "F": 1, "W": 2, "S": 2}.get(x, -1) for x in CLASSES])
 STRAGGLER = 1.2  # times the median
-Span: TypeAlias = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ class Stalls:
         """The PE of a pe_cpu."""
         return self._trace.node_ids[node].removesuffix(f".{self._trace.nodes.engine[node]}")
 
-    def window(self, t0: float | None, t1: float | None) -> tuple[float, float]:
+    def _window(self, t0: float | None, t1: float | None) -> tuple[float, float]:
         """From ``t0`` to ``t1`` ns; None: from the first launch's start, to the last one's end."""
         c = self._trace.commands
         mine = np.flatnonzero(c.launch >= 0)
@@ -217,9 +216,9 @@ class Stalls:
         place, *found = _first_of(owner[kept], low[kept], high[kept], what[kept])
         return calls[place], *found
 
-    def ledger(self, pe: str | None, span: Span = (None, None), tell: Tell = untold) -> Ledger:
+    def ledger(self, pe: str | None, t0: float | None, t1: float | None, tell: Tell) -> Ledger:
         """Where the time of ``pe`` went: a PE, or all that ran in a cube or SIP; None: all."""
-        (t0, t1), pes = self.window(*span), self.pes(pe)
+        (t0, t1), pes = self._window(t0, t1), self.pes(pe)
         time, beside = np.zeros((len(pes), len(KINDS))), np.zeros((len(KINDS), len(KINDS)))
         engines, names = dict[str, float](), self._trace.nodes.engine
         for i, node in enumerate(pes):
@@ -255,10 +254,10 @@ class Stalls:
         before = np.maximum.accumulate(np.append(t0, end))[:-1]
         return float(np.maximum(end - np.maximum(start, before), 0.0).sum() / (t1 - t0))
 
-    def lines(self, pe: str | None, span: Span = (None, None), tell: Tell = untold) -> LineTimes:
+    def lines(self, pe: str | None, tell: Tell) -> LineTimes:
         """The time of calls by the kernel line that made them, on ``pe`` as in ``ledger``."""
-        (t0, t1), pes, c = self.window(*span), self.pes(pe), self._trace.commands
-        sites, site_of = np.unique(c.file.astype(np.uint64) << 32 | c.line, return_inverse=True)
+        (t0, t1), pes = self._window(None, None), self.pes(pe)
+        sites, site_of = kernel_lines(self._trace)
         time, calls = np.zeros((len(sites), len(KINDS))), np.zeros(len(sites), int)
         for i, node in enumerate(pes):
             tell(i / len(pes))
@@ -268,11 +267,11 @@ class Stalls:
         sums, found = time.sum(axis=1), []
         for i in np.argsort(-sums, kind="stable").tolist():
             if calls[i]:
-                file, line = self._trace.strings[int(sites[i]) >> 32], int(sites[i]) & NO_CMD
-                source = self._trace.sources.get(file)
-                text = source.text.splitlines()[line - 1 : line] if source and line else []
+                file, _, line = sites[i].rpartition(":")
+                source, n = self._trace.sources.get(file), int(line)
+                text = source.text.splitlines()[n - 1 : n] if source and n else []
                 by_kind = zip(KINDS, time[i].tolist(), strict=True)
-                what = f"{file}:{line}", "".join(text).strip(), {k: ns for k, ns in by_kind if ns}
+                what = sites[i], "".join(text).strip(), {k: ns for k, ns in by_kind if ns}
                 share = float(sums[i] / sums.sum()) if sums.sum() else 0.0
                 found.append(LineTime(float(sums[i]), share, int(calls[i]), *what))
         return LineTimes(tuple(found))
@@ -283,8 +282,8 @@ class Stalls:
         UsageError if it is no call of a kernel.
         """
         trace, c = self._trace, self._trace.commands
-        me = int(np.argmax(c.cmd == cmd)) if len(c.cmd) else 0
-        if not len(c.cmd) or c.cmd[me] != cmd or c.launch[me] < 0:
+        me = next(iter(np.flatnonzero((c.cmd == cmd) & (c.launch >= 0))), None)
+        if me is None:
             raise UsageError(f"call {cmd} is none of a kernel; op names the call of an op")
         kernels = {x.launch: x.kernel for x in trace.launches}
         mine = kernels.get(int(c.launch[me]), "")

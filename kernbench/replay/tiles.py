@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from kernbench.replay.expr import compile
 from kernbench.replay.text import count_text, time_text
 from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.op_log import Params
@@ -112,11 +113,7 @@ class Composites:
     @cached_property
     def positions(self) -> Ints:
         """Those that ended, in canonical order."""
-        trace, names = self._trace, self._trace.op_columns.name
-        used = np.flatnonzero(np.bincount(names))
-        whole = np.zeros(len(trace.strings), bool)
-        whole[[n for n in used.tolist() if trace.strings[n].startswith("composite_")]] = True
-        return np.sort(trace.position[np.flatnonzero(whole[names])])
+        return np.flatnonzero(compile("name ~ composite_*").mask(self._trace))
 
     def tiles_of(self, position: int) -> Tiles:
         """The tiles of the composite of op ``position``, else of the last that started before it,

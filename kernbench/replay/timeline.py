@@ -36,8 +36,6 @@ CLASSES = {
     "?": "other",
 }
 _LETTERS = "".join(CLASSES)
-_CODES = np.frombuffer(_LETTERS.encode(), np.uint8)
-_STEP, _STEPS = 64, (32, 16, 8, 4, 2, 1)
 _BLOCK = 512  # ops that share one note of the latest end among them
 _BENDS = 1 << 15  # of a class that a row of several components keeps; it is linear between
 _FEW = 1 << 13  # ops of a window; of fewer such a row is indexed anew, with all
@@ -88,33 +86,16 @@ class Timeline:
         return lines
 
 
-class _Tracks(NamedTuple):
-    """What a row is drawn from: of each class the busy time until each time (the last is infinity).
+class _Track(NamedTuple):
+    """The busy time of one class until each time that it bends, ns, linear between.
 
-    ``times`` and ``busy`` hold one class after the other, from ``base`` to ``top`` + 1; ``coarse``
-    are some of the times, to be searched first; ``moments`` when ops that take no time happened.
+    ``moments`` are when ops that take no time happened.
     """
 
-    codes: npt.NDArray[np.uint8]
+    code: int
     times: Floats
     busy: Floats
-    base: Array
-    top: Array
-    coarse: list[Floats]
-    moments: list[Floats]
-    exact: bool
-
-    def until(self, edges: Floats) -> Floats:
-        """The busy time until ``edges``, by class: np.interp, at a third of its cache misses."""
-        times, busy, top = self.times, self.busy, self.top
-        found = [coarse.searchsorted(edges, "right") - 1 for coarse in self.coarse]
-        at = self.base + np.array(found) * _STEP
-        for step in _STEPS:
-            then = np.minimum(at + step, top)
-            at = np.where(times[then] <= edges, then, at)
-        t0, b0 = times[at], busy[at]
-        slope = (busy[at + 1] - b0) / (times[at + 1] - t0)
-        return np.asarray(b0 + np.maximum(edges - t0, 0.0) * slope)
+    moments: Floats
 
 
 class Timelines:
@@ -122,7 +103,7 @@ class Timelines:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._tracks: dict[Row, _Tracks | None] = {}
+        self._tracks: dict[Row, tuple[list[_Track], bool]] = {}  # and whether all bends are kept
         self._slots: dict[int, list[int]] = {}
 
     @cached_property
@@ -151,10 +132,6 @@ class Timelines:
             rows = self._trace.order[self.ops_of(component)]
             self._slots[component] = np.unique(self._trace.op_columns.slot[rows]).tolist()
         return self._slots[component]
-
-    def lanes(self, component: int) -> int:
-        """How many rows its lanes take."""
-        return len(self.slots_of(component))
 
     @cached_property
     def _codes(self) -> npt.NDArray[np.uint8]:
@@ -246,33 +223,31 @@ class Timelines:
         more = f" and {len(components) - 1} more" * (len(components) > 1)
         node, width = self._trace.node_ids[components[0]] + more, max(edges[1] - edges[0], 1e-12)
         self.prime([row])
-        tracks = self._tracks[row]
-        if tracks is not None and not tracks.exact and near is not None:
+        tracks, exact = self._tracks[row]
+        if not exact and near is not None:
             wanted = np.zeros(len(self._trace.node_ids), bool)
             wanted[list(components)] = True
-            tracks = self._index(near[0][wanted[near[1]]])
-        if tracks is None:
+            tracks, _ = self._index(near[0][wanted[near[1]]])
+        if not tracks:
             return TimelineRow(node, np.zeros(cells), " " * cells, lane)
-        until = tracks.until(edges)
-        share = (until[:, 1:] - until[:, :-1]) / width
+        codes = np.array([track.code for track in tracks], np.uint8)
+        share = np.diff([np.interp(edges, track.times, track.busy) for track in tracks]) / width
         share[share < 1e-9] = 0.0
         if more:
-            rest = tracks.codes != ord("C")  # what composites consist of is in the row too
+            rest = codes != ord("C")  # what composites consist of is in the row too
             share[~rest] *= ~share[rest].any(axis=0)
-        busy, letters = share.sum(axis=0), tracks.codes[share.argmax(axis=0)]
+        busy, letters = share.sum(axis=0), codes[share.argmax(axis=0)]
         letters[busy == 0] = ord(" ")
-        for code, moments in zip(tracks.codes[::-1], tracks.moments[::-1], strict=True):
-            if len(moments):
-                places = np.searchsorted(moments, edges)
-                letters[(places[1:] > places[:-1]) & (busy == 0)] = code
+        for track in tracks[::-1]:
+            places = np.searchsorted(track.moments, edges)
+            letters[(places[1:] > places[:-1]) & (busy == 0)] = track.code
         return TimelineRow(node, busy, letters.tobytes().decode(), lane)
 
-    def _index(self, rows: Array, most: float = np.inf) -> _Tracks | None:
-        """The tracks of some ops, of ``most`` bends a class; None of no op."""
-        columns, parts, exact = self._trace.op_columns, [], True
+    def _index(self, rows: Array, most: float = np.inf) -> tuple[list[_Track], bool]:
+        """The tracks of some ops, of ``most`` bends a class, and whether those are all."""
+        columns, tracks, exact = self._trace.op_columns, list[_Track](), True
         codes = self.codes(rows)
-        classes = np.flatnonzero(np.bincount(codes))
-        for code in classes:
+        for code in np.flatnonzero(np.bincount(codes)).tolist():
             mine = rows[codes == code]
             starts, ends = columns.t_start[mine], columns.t_end[mine]
             times = np.concatenate([starts, ends])
@@ -284,13 +259,6 @@ class Timelines:
             if len(bends) > most:
                 bends = bends[np.linspace(0, len(bends) - 1, int(most)).astype(np.int64)]
                 exact = False
-            coarse = np.append(-np.inf, times[bends[_STEP::_STEP]])
-            bent = np.append(times[bends], np.inf), np.append(busy[bends], busy[-1])
-            parts.append((*bent, coarse, starts[starts == ends]))
-        if not parts:
-            return None
-        until, height, coarses, moments = zip(*parts, strict=True)
-        stop = np.cumsum([len(part) for part in until])[:, None]
-        base = np.append(0, stop[:-1])[:, None]
-        whole = np.concatenate(until), np.concatenate(height)
-        return _Tracks(_CODES[classes], *whole, base, stop - 2, [*coarses], [*moments], exact)
+            letter, moments = ord(_LETTERS[code]), starts[starts == ends]
+            tracks.append(_Track(letter, times[bends], busy[bends], moments))
+        return tracks, exact

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
-import numpy as np
-
-from kernbench.errors import KernbenchError, UsageError, VerificationError
+from kernbench.errors import UsageError, VerificationError
 from kernbench.sim_engine import verify
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
@@ -25,16 +24,15 @@ from kernbench.sim_engine.plans import (
     Ops,
     Plans,
     SnapshotFinding,
-    Turn,
-    gather,
     perform,
+    perform_next,
     plan_of,
+    turns,
 )
 
 __all__ = ["DataExecutor", "SnapshotFinding", "execute"]
 
 
-@np.errstate(all="ignore")
 def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
     """Patch what ``record``, if it writes, makes of its snapshots and ``store`` into ``store``."""
     perform([plan_of(record, ops).turn(record)], store)
@@ -67,8 +65,9 @@ class DataExecutor:
         self._initial, self._ops, self._batch = self.store.snapshot(), ops, batch
         self._records: list[OpRecord] = []  # in canonical order; a rank is an index of it
         self._order: list[int] = []  # ranks as they are executed
-        self._plans = Plans(ops)
-        self._ahead: dict[int, Turn] = {}  # looked at, yet to run
+        records, order = self._records, self._order
+        plan = Plans(ops).of if batch else partial(plan_of, ops=ops)
+        self._turn = turns(lambda at: (order[at], records[order[at]]), plan)
         self.extend(op_log)
 
     def extend(self, records: Sequence[OpRecord]) -> None:
@@ -99,7 +98,6 @@ class DataExecutor:
         """(canonical position, record) of all that has not run, in the order in which it will."""
         return ((rank, self._records[rank]) for rank in self._order[self.position :])
 
-    @np.errstate(all="ignore")
     def step(self) -> OpRecord | None:
         """Execute the next op, passing over skipped ones; None when all have run."""
         while self.position < len(self._order):
@@ -112,7 +110,6 @@ class DataExecutor:
         """Execute all that has not run."""
         self.run_until(len(self._records))
 
-    @np.errstate(all="ignore")
     def run_until(self, position: int) -> None:
         """Execute until ``position`` records have run; UsageError if that is behind or beyond."""
         if not self.position <= position <= len(self._records):
@@ -128,33 +125,13 @@ class DataExecutor:
         rank, count = self._order[self.position], 1
         record = self._records[rank]
         if record.op_kind in EXECUTED:
-            try:
-                alike, found = gather(self._turn, self.position, limit), list[SnapshotFinding]()
-                count = len(alike)
-                perform(alike, self.store, found)
-            except Exception as error:
-                if count > 1:  # one of them is wrong; one by one, to name it
-                    return self._run()
-                where = f"op {rank} ({record.op_name} on {record.component_id})"
-                if isinstance(error, KernbenchError):
-                    raise type(error)(f"{where}: {error}") from error
-                raise VerificationError(f"{where} cannot be executed: {error!r}") from error
-            for turn in alike:
-                self._ahead.pop(turn.position, None)
-            self.findings += found
+            where = partial("op {} ({} on {})".format, rank, record.op_name, record.component_id)
+            step = self._turn, self.position, limit, self.store, where, self.findings
+            count = len(perform_next(*step)[0])
         elif not record.op_name.startswith("TileToken"):
             self.skipped[record.op_name] += 1
         self.position += count
         return record
-
-    def _turn(self, position: int) -> Turn:
-        """The turn of the op at ``position`` of the order."""
-        rank = self._order[position]
-        if rank not in self._ahead:
-            record = self._records[rank]
-            plan = self._plans.of(record) if self._batch else plan_of(record, self._ops)
-            self._ahead[rank] = plan.turn(record, rank)
-        return self._ahead[rank]
 
     def verify(self, expected: Mapping[str, verify.Expectation]) -> verify.VerifyReport:
         """Judge each expectation when its ``after`` ops have run; this executor goes on until then.
@@ -165,7 +142,8 @@ class DataExecutor:
         executor, total = self, len(self._records)
         if ordered and ordered[0][1].after < self.position:
             executor = DataExecutor((), self._initial.snapshot(), self._ops, self._batch)
-            executor._records, executor._order = self._records, self._order
+            executor._records += self._records
+            executor._order += self._order
         rows: dict[str, verify.VerifyRow] = {}
         for name, e in ordered:
             if 0 <= e.after <= total:

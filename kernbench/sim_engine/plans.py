@@ -11,6 +11,7 @@ import math
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -20,9 +21,9 @@ import numpy as np
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import np_dtype
 from kernbench.common.messages import Region
-from kernbench.errors import KernbenchError, TraceFormatError, VerificationError
+from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine import verify
-from kernbench.sim_engine.accesses import Ints, places, regions
+from kernbench.sim_engine.accesses import places, regions
 from kernbench.sim_engine.memory_store import Array, MemoryStore, reinterpret
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp, Step, bind, gemm, numpy_op, rounded
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params
@@ -201,70 +202,6 @@ class Plans:
         return plan
 
 
-class TraceTurns:
-    """The turns of ``trace.executable`` (of a ``Trace``) by columns: few records are decoded."""
-
-    def __init__(self, trace: Any) -> None:
-        self._trace, self._plans = trace, Plans()
-        rows = trace.order[trace.executable_positions]
-        step = np.full(len(trace.order), -1)
-        step[rows] = np.arange(len(rows))
-        self._place = np.zeros((len(rows), 3), np.int64)  # block, row of it, the first alike op
-        self._blocks: list[tuple[Array, list[Array | None]]] = []
-        self._known: dict[int, Plan] = {}
-        for schema, values, rows in trace.param_blocks():
-            if schema.kind in EXECUTED and len(rows):
-                first, leaves = rows[_alike(schema, values)], _leaves(schema)
-                self._place[step[rows], 0] = len(self._blocks)
-                self._place[step[rows], 1] = np.arange(len(rows))
-                self._place[step[rows], 2] = first
-                plan, names = self._plan(int(first[0])), [name for name, _ in schema.fields]
-                paths = [key if at is None else f"{key}.{at}" for key, at in plan.places]
-                where = [values[leaves[path]].astype(np.int64) for path in paths]
-                snaps = ["snapshot"]
-                if "input_snapshots" in names:
-                    snaps = [f"input_snapshots.{i}" for i in range(len(plan.reads))]
-                held = [values[leaves[p]] if p in leaves else None for p in snaps]
-                self._blocks.append((np.stack(where, 1), held))
-
-    def _plan(self, row: int) -> Plan:
-        if row not in self._known:
-            if len(self._known) == _PLANS:
-                self._known.clear()
-            self._known[row] = self._plans.of(self._trace.ops[int(self._trace.position[row])])
-        return self._known[row]
-
-    def _tensor(self, number: int) -> Array | None:
-        try:
-            found: Array = self._trace.tensor(number)
-        except TraceFormatError:
-            return None
-        return found
-
-    def __getitem__(self, step: int) -> Turn:
-        block, at, first = self._place[step].tolist()
-        where, held = self._blocks[block]
-        snapshots = [None if ids is None else self._tensor(int(ids[at])) for ids in held]
-        return Turn(self._plan(first), where[at].tolist(), snapshots, step)
-
-
-def _leaves(schema: Any) -> dict[str, str]:
-    """The field of each stored number of a schema of params."""
-    return {path: f"f{i}" for i, (path, _) in enumerate(schema.leaves)}
-
-
-def _alike(schema: Any, values: Array) -> Ints:
-    """For each op of a block the number of the first that has the same plan."""
-    codes = np.zeros(len(values), np.int64)
-    for path, field in _leaves(schema).items():
-        column = values[field]
-        if path.partition(".")[0] not in _OWN and (column != column[0]).any():
-            used, which = np.unique(column, return_inverse=True)
-            codes = np.unique(codes * len(used) + which, return_inverse=True)[1]
-    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-    return first[which]
-
-
 def gather(turn_of: Callable[[int], Turn], low: int, high: int) -> list[Turn]:
     """Turn ``low``, and those up to ``high`` that can run in one call with it."""
     first = turn_of(low)
@@ -289,6 +226,7 @@ def gather(turn_of: Callable[[int], Turn], low: int, high: int) -> list[Turn]:
     return alike
 
 
+@np.errstate(all="ignore")
 def perform(
     alike: Sequence[Turn], store: MemoryStore, found: list[SnapshotFinding] | None = None
 ) -> list[Array]:
@@ -308,3 +246,46 @@ def perform(
     for turn, result in zip(alike, results, strict=True):
         store.patch(out.space, turn.where[-1], result)
     return results
+
+
+def perform_next(
+    turn_of: Callable[[int], Turn],
+    step: int,
+    stop: int,
+    store: MemoryStore,
+    where: Callable[[], str],
+    found: list[SnapshotFinding] | None = None,
+    room: int = 1 << 62,
+) -> tuple[list[Turn], list[Array]]:
+    """Execute turn ``step``, and those before ``stop`` that can run in one call with it.
+
+    Of all that ran its turn and what it has written, of more than one at most ``room`` bytes.
+    KernbenchError of ``where()``.
+    """
+    try:
+        alike, mine = gather(turn_of, step, stop), list[SnapshotFinding]()
+        if len(alike) > 1 and (out := alike[0].plan.write) is not None:
+            alike = alike[: 1 + max(room, 0) // max(out.nbytes, 1)]
+        results = perform(alike, store, None if found is None else mine)
+    except Exception as why:
+        if stop > step + 1:  # one of several may be wrong; one by one, to name it
+            return perform_next(turn_of, step, step + 1, store, where, found, room)
+        if isinstance(why, KernbenchError):
+            raise type(why)(f"{where()}: {why}") from why
+        raise VerificationError(f"{where()} cannot be executed: {why!r}") from why
+    if found is not None:
+        found += mine
+    return alike, results
+
+
+def turns(
+    record_of: Callable[[int], tuple[int, OpRecord]], plan: Callable[[OpRecord], Plan]
+) -> Callable[[int], Turn]:
+    """The turn of each step, whose op and its position ``record_of`` tells; the last are kept."""
+
+    @lru_cache(maxsize=2 * _BATCH)
+    def turn_of(step: int) -> Turn:
+        position, record = record_of(step)
+        return plan(record).turn(record, position)
+
+    return turn_of

@@ -10,22 +10,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.accesses import Ints, access_columns
 from kernbench.sim_engine.event_log import Site
+from kernbench.sim_engine.memory_store import Array
+from kernbench.trace.hops import machine_rows
 from kernbench.trace.reader import Trace
-from kernbench.trace.schema import LOGS
 from kernbench.trace.writer import TraceWriter
-
-if TYPE_CHECKING:
-    from kernbench.topology.graph import TopologyGraph
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +77,7 @@ def cut(path: str | Path, out: str | Path, t0: float, t1: float, components: str
 
 
 def _write(
-    trace: Trace, writer: TraceWriter, kept: Ints, nodes: Mask, window: tuple[float, float, str]
+    trace: Trace, writer: TraceWriter, kept: Ints, nodes: Array, window: tuple[float, float, str]
 ) -> int:
     """Everything but ``end``, of the ops in the rows ``kept``; the number of calls among it."""
     t0, t1, glob = window
@@ -137,14 +132,11 @@ def _touched(trace: Trace, kept: Ints) -> Ints:
     return np.flatnonzero((begun > ended) & (log.cmd <= trace.op_columns.cmd[kept].max()))
 
 
-def _graph(trace: Trace) -> TopologyGraph:
+def _graph(trace: Trace) -> Any:
     """The machine, as far as a writer asks for it."""
-    names, columns = trace.node_ids, vars(trace.nodes) | vars(trace.edges)
-    columns |= {end: [names[n] for n in columns[end]] for end in ("src", "dst")}
-    things: dict[str, list[SimpleNamespace]] = {}
-    for log in ("nodes", "edges"):
-        rows = zip(*(columns[name] for name in LOGS[log]), strict=True)
-        things[log] = [SimpleNamespace(**dict(zip(LOGS[log], r, strict=True))) for r in rows]
-    nodes = dict(zip(names, things["nodes"], strict=True))
-    graph = SimpleNamespace(nodes=nodes, edges=things["edges"], spec=trace.spec, hash="")
-    return cast("TopologyGraph", graph)
+    names = trace.node_ids
+    nodes = dict(zip(names, machine_rows(trace, "nodes", np.arange(len(names))), strict=True))
+    edges = machine_rows(trace, "edges", np.arange(len(trace.edges.kind)))
+    for edge in edges:
+        edge.src, edge.dst = names[edge.src], names[edge.dst]
+    return SimpleNamespace(nodes=nodes, edges=edges, spec=trace.spec, hash="")

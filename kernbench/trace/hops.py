@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace.params import ParamBlock
 from kernbench.trace.reader import Trace
+from kernbench.trace.schema import LOGS
 
 
 class Hops(NamedTuple):
@@ -52,6 +54,14 @@ def hop_columns(trace: Trace) -> Hops:
     return Hops(transfer, hop, src, dst, edge, transfers.start[start], transfers.start[last])
 
 
+def machine_rows(trace: Trace, tag: str, rows: Array) -> list[SimpleNamespace]:
+    """Some ``nodes`` or ``edges`` as objects; ``id`` is the row, edges join rows of nodes."""
+    table, names = getattr(trace, tag), ["id", *LOGS[tag]]
+    columns = (np.array(getattr(table, name), object)[rows].tolist() for name in LOGS[tag])
+    cells = zip(rows.tolist(), *columns, strict=True)
+    return [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in cells]
+
+
 def named(trace: Trace, prefix: str) -> Array:
     """By row whether the op's name begins with ``prefix``."""
     names = trace.op_columns.name
@@ -80,14 +90,21 @@ def tile_columns(trace: Trace) -> tuple[Array, Array]:
     return np.where(named(trace, "TileToken/"), parent, -1), tile
 
 
+def kernel_lines(trace: Trace) -> tuple[list[str], Array]:
+    """Every "file:line" that made calls; by row of ``Trace.commands`` its number among them."""
+    log, texts = trace.commands, trace.strings
+    used, which = np.unique(log.file.astype(np.int64) << 32 | log.line, return_inverse=True)
+    return [f"{texts[n >> 32]}:{n % (1 << 32)}" for n in used.tolist()], which
+
+
 class Levels:
     """The sum of the ``rates`` of what lasts from ``begins`` to ``ends`` ns, by group.
 
     The times of a group are put behind those of the one before, so that one sorted column has all.
     """
 
-    def __init__(self, group: Array, begins: Array, ends: Array, rates: Array, last: float) -> None:
-        self._span = 2 * max(last, float(max(ends, default=0.0)), 1.0)
+    def __init__(self, group: Array, begins: Array, ends: Array, rates: Array) -> None:
+        self._span = float(ends.max(initial=0.0)) + 2.0
         times = np.concatenate([begins, ends])
         at = np.concatenate([group, group]) * self._span + times
         order = np.argsort(at)
@@ -95,17 +112,19 @@ class Levels:
         self.level = np.cumsum(np.concatenate([rates, -rates])[order])
         self._ns = np.diff(times, append=times[-1:])
 
+    def _places(self, groups: Array, times: Any) -> Array:
+        return np.asarray(groups * self._span + np.clip(times, 0.0, self._span - 1.0))
+
     def integral(self, level: Array, groups: Array, times: Any) -> Array:
         """Of ``level`` (one value an event) between each two of ``times``: a row a group."""
         if not len(level):
             return np.zeros((len(groups), len(times) - 1))
         done = np.append(0.0, np.cumsum(level * self._ns)[:-1])
-        at = groups[:, None] * self._span + np.asarray(times)
-        return np.diff(np.interp(at, self._at, done))
+        return np.diff(np.interp(self._places(groups[:, None], times), self._at, done))
 
     def most(self, groups: Array, t0: float, t1: float) -> Array:
         """The highest level in [t0, t1), by group."""
-        low = np.searchsorted(self._at, groups * self._span + t0, side="right")
-        high = np.searchsorted(self._at, groups * self._span + t1) + 1
+        low = np.searchsorted(self._at, self._places(groups, t0), side="right")
+        high = np.searchsorted(self._at, self._places(groups, t1)) + 1
         level = np.concatenate([[0], self.level, [0]])
         return np.asarray(np.maximum.reduceat(level, np.stack([low, high], 1).ravel())[::2])

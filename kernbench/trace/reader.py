@@ -283,9 +283,7 @@ class Trace:
         """Rows as recorded -> as counted here: those of damaged chunks, and "none", are -1."""
         rows = recorded.astype(np.int64)
         chunks = [(c.first, c.rows.start, len(c.rows)) for c in self._chunks if c.rows]
-        if not chunks:
-            return np.full(len(rows), -1)
-        firsts, bases, sizes = np.array(chunks).T
+        firsts, bases, sizes = np.array(chunks or [(0, 0, 0)]).T
         if (firsts == bases).all():  # no chunk is lost
             return np.where(rows < bases[-1] + sizes[-1], rows, -1)
         at = np.searchsorted(firsts, rows, side="right") - 1
@@ -301,7 +299,9 @@ class Trace:
         """A column of the ops, and what is made together with it."""
         if name == "kind":
             ranks = [KIND_RANK.get(schema.kind, 3) if schema else 3 for schema in self.schemas]
-            return {name: np.array(ranks, np.uint8)[self.op_columns.schema]}
+            ranks_ = np.array(ranks, np.uint8)
+            parts = [ranks[chunk.columns["schema"]] for chunk in self._chunks]
+            return {name: np.concatenate([ranks[:0], *parts])}
         name = name.removesuffix("_ptr")
         if name not in LOGS["ops"]:
             raise AttributeError(name)

@@ -80,8 +80,7 @@ def code_of(numbers: Array, at_least: str = "n") -> str:
     """The narrowest code that holds ``numbers`` and is not narrower than ``at_least``."""
     if numbers.dtype.kind == "f":
         return "f8"
-    few = numbers if len(numbers) < 2 else np.array([numbers.min(), numbers.max()])
-    low, *_, high = sorted([0, 0, *few.tolist()])
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     for code, least, most in _LIMITS:
         wide_enough = at_least == "n" or (code[0] == at_least[0] and code[1] >= at_least[1])
         if least <= low and high <= most and wide_enough:

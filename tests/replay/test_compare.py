@@ -12,6 +12,7 @@ from kernbench.cli import main
 from kernbench.errors import UsageError
 from kernbench.replay.commands import as_data, run_command
 from kernbench.replay.compare import compare, parse_percent
+from kernbench.replay.job import Cancelled
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
@@ -228,3 +229,11 @@ def test_a_limit_is_read_with_and_without_its_sign():
 def test_the_session_knows_the_command(session, matmul):
     answer = run_command(session, f"compare '{session.trace.path}'")
     assert answer.counts["matched"] == len(session)
+
+
+def test_the_command_can_be_cancelled(session):
+    def cancel(done):
+        raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        run_command(session, f"compare '{session.trace.path}'", cancel)

@@ -5,7 +5,6 @@ import random
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from bench_sizes import UNEVEN
 from hypothesis import given, settings
 
 from kernbench.common.dtypes import nbytes_of
@@ -14,12 +13,11 @@ from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import MemoryStoreError
 from kernbench.replay.history import History, Ranges
 from kernbench.replay.job import Cancelled, Job
-from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLogger
-from kernbench.sim_engine.plans import Plans, TraceTurns, perform
+from kernbench.sim_engine.plans import perform
 from kernbench.trace import Trace, TraceWriter
 
 
@@ -191,21 +189,6 @@ def test_every_byte_has_its_last_writer(tmp_path_factory, rows, asked, op):
     assert {b: w for w, at in found for b in at.tolist()} == {b: last.get(b, -1) for b in asked}
 
 
-@pytest.mark.parametrize("name", ["matmul", "softmax", "layernorm", "flash_attention", "moe_route"])
-def test_turns_by_columns_are_those_of_the_records(name, tmp_path):
-    run_bench(name, params=UNEVEN[name] | {"pes": 2}, trace=tmp_path / "t")
-    trace = Trace.open(tmp_path / "t")
-    turns, plans = TraceTurns(trace), Plans()
-    for step, record in enumerate(trace.executable):
-        turn, own = turns[step], plans.of(record).turn(record, step)
-        assert (turn.where, turn.position) == (own.where, own.position)
-        for (r, _, seen), (own_r, _, own_seen) in zip(turn.reads(), own.reads(), strict=True):
-            assert (r.space, r.shape, r.dtype) == (own_r.space, own_r.shape, own_r.dtype)
-            np.testing.assert_array_equal(seen, own_seen)
-        assert turn.plan.record.op_name == record.op_name
-        assert turn.plan.record.params.keys() == record.params.keys()
-
-
 def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(tmp_path, monkeypatch):
     calls = []
 
@@ -213,7 +196,7 @@ def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(tmp_pa
         calls.append(len(alike))
         return perform(alike, *args)
 
-    monkeypatch.setattr("kernbench.replay.history.perform", counted)
+    monkeypatch.setattr("kernbench.sim_engine.plans.perform", counted)
     adds = [double(0, 4 * i, 1) for i in range(1, 40)]
     history = History(written_trace(tmp_path / "t", [fill(0, [1]), *adds, double(4000, 0, 1)]))
     assert history.at(39).view("tcm", 4, (39,), "f32").tolist() == [2] * 39
@@ -232,7 +215,7 @@ def test_a_jump_within_a_small_budget_executes_from_the_checkpoint_before(tmp_pa
         executed.extend(alike)
         return perform(alike, *args)
 
-    monkeypatch.setattr("kernbench.replay.history.perform", counted)
+    monkeypatch.setattr("kernbench.sim_engine.plans.perform", counted)
     place = random.Random(4)
     for i in [place.randrange(count) for _ in range(20)]:
         assert history.at(i + 1).view("tcm", 4 * n * (i % 3), (1,), "f32")[0] == i

@@ -136,6 +136,15 @@ def test_any_window_has_what_the_wire_carried_in_it(
     assert found == pytest.approx(wanted, abs=1e-3)
 
 
+def test_a_window_that_goes_on_after_the_run_has_what_the_run_has(session):
+    end = session.trace.end_ns
+    run, beyond = session.link_load(0.0, end).links, session.link_load(0.0, 1e4 * end).links
+    assert {(x.edge, round(x.nbytes), x.queue) for x in beyond} == {
+        (x.edge, round(x.nbytes), x.queue) for x in run
+    }
+    assert session.link_load(10 * end, 20 * end).links == ()
+
+
 def test_what_two_ops_do_at_once_is_busy_once(tmp_path, one_cube):
     log = Log(tmp_path / "trace", one_cube)
     log.op(load(0, 0), 0.0, 40.0)

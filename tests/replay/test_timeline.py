@@ -91,7 +91,7 @@ def test_a_component_that_served_nothing_is_empty(drawn):
 
 def test_a_component_has_as_many_lanes_as_it_used(drawn):
     session = drawn([(0, 10, 1, True), (0, 12, 6, True)])
-    assert [session.timelines.lanes(c) for c in session.timelines.components] == [2]
+    assert [len(session.timelines.slots_of(c)) for c in session.timelines.components] == [2]
     rows = session.timeline(session.timelines.components.tolist(), 0, 20, 4, lanes=True)
     assert [line.split("|")[0].split()[-1] for line in as_text(rows).splitlines()[1:]] == ["1", "6"]
 

@@ -27,7 +27,12 @@ from kernbench.common.pe_commands import (
 )
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.op_log import OpLogger, OpRecord, canonical_records
+from kernbench.sim_engine.op_log import (
+    OpLogger,
+    OpRecord,
+    canonical_order,
+    canonical_rows,
+)
 
 
 def region(space="hbm", addr=0, shape=(4,), dtype="f32"):
@@ -352,7 +357,20 @@ def test_dependencies_follow_their_records_through_every_sort(ops):
 def test_canonical_order_is_start_then_kind_then_insertion():
     kinds = ["math", "unknown", "gemm", "memory", "gemm"]
     records = [record(1, kind, str(i)) for i, kind in enumerate(kinds)] + [record(0, "math", "5")]
-    assert [r.op_name for r in canonical_records(records)] == ["5", "3", "2", "4", "0", "1"]
+    names = [records[row].op_name for row in canonical_rows(records)]
+    assert names == ["5", "3", "2", "4", "0", "1"]
+
+
+@pytest.mark.parametrize("moved", [0, 5, 4000])
+def test_canonical_order_of_a_long_run_is_the_same_however_few_kinds_stand_wrong(moved):
+    rng = np.random.default_rng(moved)
+    t_start = np.sort(rng.integers(0, 300, 70_000)).astype(float)
+    kinds = np.sort(t_start * 4 + rng.integers(0, 4, len(t_start))) % 4
+    for column in (kinds, t_start):
+        places = rng.integers(0, len(column), (2, moved))
+        column[places[0]] = column[places[1]]
+    order = canonical_order(t_start, kinds.astype(np.uint8))
+    assert np.array_equal(order, np.lexsort((kinds, t_start)))
 
 
 def stored_while_written(before, after):

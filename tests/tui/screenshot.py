@@ -12,18 +12,18 @@ from tui.app import KernbenchApp
 
 TRACES = Path(__file__).parents[2] / "traces"
 PICTURE = TRACES / "debugger.svg"
-_TRACE, _OP, _KEYS = "flash_attention.msgpack", None, ("n", "n", "3")
+_TRACE, _OP, _KEY = "matmul.msgpack", 75, "3"  # Tiles
 
 
 def svg() -> str:
-    """The screen of 120 x 40 in the middle of a recorded attention."""
+    """The screen of 120 x 40 in the middle of a recorded matmul."""
     return asyncio.run(_drawn())
 
 
 async def _drawn() -> str:
     app = KernbenchApp(open_session(TRACES / _TRACE, _OP), _TRACE)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press(*_KEYS)
+        await pilot.press(_KEY)
         await settled(pilot)
         return app.export_screenshot(title=f"kernbench-tui traces/{_TRACE}", simplify=True)
 

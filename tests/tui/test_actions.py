@@ -14,6 +14,7 @@ from tui.app import KernbenchApp
 from tui.keymap import LOST, Keymap, merged, shown
 from tui.screens.debugger import DebuggerScreen
 from tui.screens.help import help_lines
+from tui.widgets.pane import Pane
 from tui.widgets.timeline import TimelinePane
 
 SPECIFIED = """s S n N i I t T o O v V & R f F c C u d b w B m ' g G j k pagedown pageup home end
@@ -38,7 +39,7 @@ def test_every_key_of_the_specification_has_an_action() -> None:
 
 
 def test_every_action_is_a_command_line_or_a_method_of_the_screen() -> None:
-    owners = {"app": KernbenchApp, "timeline": TimelinePane}
+    owners = {"app": KernbenchApp, "pane": Pane, "timeline": TimelinePane}
     for action in ACTIONS:
         assert bool(action.command_line) != bool(action.method), action.id
         owner, _, name = action.method.rpartition(".")

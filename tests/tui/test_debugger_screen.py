@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from textual.command import CommandList, CommandPalette
 from textual.geometry import Region
 
 from kernbench.replay.commands import COMMANDS
@@ -25,26 +26,16 @@ def region(pilot, number: int) -> Region:
     return pilot.app.debugger.panes[number].region
 
 
-@pytest.mark.parametrize(
-    ("keys", "op"),
-    [
-        ("s", 41),
-        ("S", 39),
-        ("n", 48),
-        ("N", 32),
-        ("ssS", 41),
-        ("g", 0),
-        ("G", 151),
-        ("gS", -1),
-        ("gSS", -1),
-        ("Gs", 151),
-        ("gSs", 0),
-    ],
-)
-async def test_moving_keys(keys, op, session, drive) -> None:
-    session.goto(40)
-    async with drive(80, 24, *keys):
-        assert session.cursor == op
+MOVES = {"s": 41, "S": 39, "n": 48, "N": 32, "ssS": 41, "g": 0, "G": 151, "gS": -1, "gSS": -1}
+MOVES |= {"Gs": 151, "gSs": 0}
+
+
+async def test_moving_keys(session, drive) -> None:
+    async with drive(80, 24) as pilot:
+        for keys, op in MOVES.items():
+            session.goto(40)
+            await pilot.press(*keys)
+            assert session.cursor == op, keys
 
 
 async def test_u_and_d_change_what_n_steps_in(session, drive, as_text_of) -> None:
@@ -240,21 +231,21 @@ async def test_command_line_moves_all_panes(session, drive, as_text_of) -> None:
         assert session.cursor == 41
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("goto 999", "error: no op 999; this trace has ops 0 to 151"),
-        ("frobnicate", "error: unknown command 'frobnicate'; valid: info, goto"),
-        ("memory nothing", "error: no tensor 'nothing'"),
-        ("goto", "error: goto: takes"),
-    ],
-)
-async def test_command_errors_are_said_until_the_next_key(line, said, drive, as_text_of) -> None:
+ERRORS = {
+    "goto 999": "error: no op 999; this trace has ops 0 to 151",
+    "frobnicate": "error: unknown command 'frobnicate'; valid: info, goto",
+    "memory nothing": "error: no tensor 'nothing'",
+    "goto": "error: goto: takes",
+}
+
+
+async def test_command_errors_are_said_until_the_next_key(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
-        await ask(pilot, line)
-        assert said in as_text_of(pilot.app)
-        await pilot.press("escape")
-        assert said not in as_text_of(pilot.app)
+        for line, said in ERRORS.items():
+            await ask(pilot, line)
+            assert said in as_text_of(pilot.app)
+            await pilot.press("escape")
+            assert said not in as_text_of(pilot.app)
 
 
 async def test_other_answers_open_a_page_that_escape_leaves(drive, as_text_of) -> None:
@@ -266,11 +257,18 @@ async def test_other_answers_open_a_page_that_escape_leaves(drive, as_text_of) -
         assert pilot.app.screen is pilot.app.debugger
 
 
-@pytest.mark.parametrize("command", [c.name for c in COMMANDS if not c.args or c.args[0] == "["])
-async def test_every_command_without_arguments_can_be_asked(command, drive, as_text_of) -> None:
+async def test_every_command_without_arguments_can_be_asked(session, drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
-        await ask(pilot, command)
-        assert "error:" not in as_text_of(pilot.app)
+        for name in [c.name for c in COMMANDS if not c.args or c.args[0] == "["]:
+            session.goto(40)
+            pilot.app.debugger.run(name)
+            while pilot.app.debugger._asked is not None:
+                await pilot.pause()
+                pilot.app.debugger.look()
+            await pilot.pause()
+            assert "error:" not in as_text_of(pilot.app), name
+            while len(pilot.app.screen_stack) > 2:
+                pilot.app.pop_screen()
 
 
 async def test_command_line_completes_remembers_and_leaves(session, drive) -> None:
@@ -310,6 +308,18 @@ async def test_palette_runs_an_action(session, drive) -> None:
         await pilot.press("down", "enter")
         await pilot.pause()
         assert session.cursor == 151
+
+
+async def test_a_page_key_before_the_palette_has_drawn_its_list_does_nothing(
+    drive, monkeypatch
+) -> None:
+    monkeypatch.setattr(CommandList, "_update_lines", lambda self: None)
+    async with drive(80, 24, "ctrl+p") as pilot:
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+        assert pilot.app.screen.query_one(CommandList).highlighted == 0
+        await pilot.press("pagedown", "pageup")
+        assert isinstance(pilot.app.screen, CommandPalette)
 
 
 async def test_q_quits(drive) -> None:

@@ -105,12 +105,12 @@ async def test_the_picker_lists_traces_and_opens_one(trace_path, as_text_of) -> 
         await shows(pilot, as_text_of, " fault_overflow.msgpack  op")
 
 
-@pytest.mark.parametrize("fault", ["unreadable", "gone"])
+@pytest.mark.parametrize("fault", ["unreadable", "empty", "gone"])
 async def test_the_picker_says_why_a_trace_does_not_open(
     fault: str, trace_path, tmp_path: Path, as_text_of
 ) -> None:
     bad = tmp_path / "bad.msgpack"
-    bad.write_bytes(b"no trace")
+    bad.write_bytes(b"no trace" if fault != "empty" else b"")
     app = OpeningApp(None, {bad: "bundled"}, lambda path, told: open_session(path, None, told))
     async with app.run_test(size=(120, 24)) as pilot:
         await shows(pilot, as_text_of, "which trace?")

@@ -48,10 +48,17 @@ LINES = [
 GARBAGE = "abc 0x9,-;:'\"[](){}<>=~!&|%*?/\\\t#\u00e9\u4e2d\U0001f600\x7f"
 
 
-async def _turns(*_: float) -> None:
-    """Instead of the pilot's waiting for an idle processor, 20 ms and more a key."""
-    for _turn in range(12):
-        await asyncio.sleep(0)
+def turns_of(app):
+    """Instead of the pilot's waiting for an idle processor, 20 ms a key: until no message waits."""
+
+    async def turns(*_: float) -> None:
+        quiet = 0
+        while quiet < 10:
+            await asyncio.sleep(0)
+            waiting = any(pump.message_queue_size for pump in (app, app.screen))
+            quiet = 0 if waiting else quiet + 1
+
+    return turns
 
 
 def text_of(rng: Random) -> str:
@@ -89,7 +96,7 @@ async def test_nothing_ends_a_session(count, path, settle, as_text_of, monkeypat
     async with app.run_test(size=SIZES[0]) as pilot:
         with monkeypatch.context() as quick:
             for module in ("app", "pilot"):
-                quick.setattr(f"textual.{module}.wait_for_idle", _turns)
+                quick.setattr(f"textual.{module}.wait_for_idle", turns_of(app))
             await play(pilot, count, Random(f"{path.stem} {count}"))
         await pilot.resize_terminal(*SIZES[2])
         for key in (*["escape"] * 5, "ctrl+l"):
@@ -105,3 +112,11 @@ async def test_nothing_ends_a_session(count, path, settle, as_text_of, monkeypat
             assert len(screen.panes[number].text.split()) > 2
         assert not screen.jobs.busy
         assert not app.crash
+
+
+async def test_a_line_left_as_soon_as_it_is_opened_keeps_no_keys(session, drive) -> None:
+    async with drive(80, 24) as pilot:
+        pilot.app.debugger.line.open("goto")
+        pilot.app.debugger.line.action_leave()
+        await pilot.press("g")
+        assert session.cursor == 0

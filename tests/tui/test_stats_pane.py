@@ -1,4 +1,4 @@
-"""The Stats pane: six answers about time, as bars and rows that can be entered."""
+"""The Stats pane: five answers about time, as bars and rows that can be entered."""
 
 from concurrent.futures import wait
 from threading import Event
@@ -69,13 +69,6 @@ def test_enter_on_a_step_of_the_critical_path_goes_to_its_op(session, pane):
     assert pane.enter() is None
 
 
-def test_enter_on_a_kernel_line_finds_its_next_op(session, pane):
-    shown(pane, "lines")
-    pane.pick = 1
-    shown(pane, "lines")
-    assert pane.enter() == f'find line = "{session.lines(session.focus()[1]).rows[0].site}"'
-
-
 def test_the_roofline_has_its_plot_and_the_share_of_every_pe(session, pane):
     lines, found = shown(pane, "roofline"), session.roofline()
     assert sum("|" in line for line in lines) == 10
@@ -113,7 +106,7 @@ def test_ascii_has_all(session, view):
 @pytest.mark.parametrize("view", StatsPane.views)
 def test_what_takes_long_is_a_job_first(session, pane, view, monkeypatch):
     gate = Event()
-    asked = ["stalls", "critical_path", "roofline", "busiest", "lines", "pes"]
+    asked = ["stalls", "critical_path", "roofline", "busiest", "pes"]
     names = dict(zip(pane.views, asked, strict=True))
     ask = getattr(session, names[view])
     monkeypatch.setattr(stats, "QUICK", 0)

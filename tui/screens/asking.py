@@ -20,30 +20,24 @@ from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Moved, Stopped
 from kernbench.replay.commands import run_command
-from kernbench.replay.diff import OpDiff
 from kernbench.replay.job import Job, Tell, untold
-from kernbench.replay.memory import TensorView
 from kernbench.replay.stops import Stop
 from kernbench.replay.text import as_text
-from kernbench.replay.tiles import Tiles
-from kernbench.replay.timeline import Timeline
 from kernbench.trace import Trace
 from tui.clipboard import copy
 from tui.jobs import Jobs, Key
 from tui.messages import Hint, RunCommand
-from tui.screens.help import TextPane, TextScreen
+from tui.screens.help import StopsPane, TextPane, TextScreen
 from tui.widgets.command_line import CommandLine
 from tui.widgets.draw import Glyphs, Line
 from tui.widgets.ops import OpsPane
 from tui.widgets.pane import Pane
 from tui.widgets.status import Crumbs, Status
-from tui.widgets.stops import StopsPane
 
 # key of the job, command line, what computes the answer, what is done with it
 Asked: TypeAlias = tuple[Key, str, Callable[[Tell], Any], Callable[[Any], None]]
 _WAIT_S = 0.03  # for an answer, before it is left to come
 _PLAY_S = 0.125  # an op
-_FITTED = (TensorView, OpDiff, Timeline, Tiles)  # answers whose text knows the width
 _AT_ONCE = "step next line lane stage tile first last cause effect back goto t mark continue"
 _STAYED = {
     "next": "no further op that way in the focus: u widens it",
@@ -73,6 +67,11 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         self._letter = ""  # the command that the next key is the letter of
         self._asked: Asked | None = None
         self._drawn, self._worked = session.cursor, False
+
+    @property
+    def pane(self) -> Pane:
+        """The active pane."""
+        return self.panes[self.active]
 
     def look(self) -> None:
         """Draw what waits for a job: how far it is, or its answer."""
@@ -172,9 +171,8 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             self.say(as_text(answer) + "; c runs to it")
         else:
             wide = self.size.width
-            text = as_text(answer, wide if isinstance(answer, _FITTED) else 400).splitlines()
-            parts = [wrap(row, wide, subsequent_indent="    ") or [""] for row in text]
-            self.show_text(line, [[(part, "")] for row in parts for part in row])
+            rows = [wrap(row, wide, subsequent_indent="    ") for row in answer.lines(wide)]
+            self.show_text(line, [[(part, "")] for row in rows for part in row or [""]])
 
     def _opened(self, tell: Tell) -> ReplaySession:
         """The file as it is now; a run that has ended has renamed it."""
@@ -205,7 +203,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
     def _do_watch(self) -> None:
         own = self.session.memories.touches(self.session.cursor)
-        place = self.panes[self.active].place() or own
+        place = self.pane.place() or own
         if place is None:
             self.say("this op touches no bytes; pick some in 4 Memory, or :watch c[3,17]")
         else:
@@ -266,7 +264,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         return was is not None
 
     def _do_yank(self) -> None:
-        text = self.panes[self.active].text
+        text = self.pane.text
         how = copy(text, self.app.copy_to_clipboard)
         self.say(f"{text.count(chr(10)) + 1} lines copied {how}")
 

@@ -17,14 +17,13 @@ from tui.screens.help import help_lines
 from tui.screens.layout import ALL, Plan, plan
 from tui.widgets.diff import DiffPane
 from tui.widgets.draw import Glyphs
-from tui.widgets.footer import KeyFooter
 from tui.widgets.memory import MemoryPane
 from tui.widgets.ops import OpsPane
 from tui.widgets.pane import Pane
 from tui.widgets.route import RoutePane
 from tui.widgets.source import SourcePane
 from tui.widgets.stats import StatsPane
-from tui.widgets.tabs import Tabs
+from tui.widgets.status import KeyFooter, Tabs
 from tui.widgets.tiles import TilesPane
 from tui.widgets.timeline import TimelinePane
 
@@ -94,7 +93,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             tabbed = [self.panes[n] for n in self._plan.tabbed]
             names = [(p.number, p.heading if p.number == shown else p.title) for p in tabbed]
             self.tabs.place(self._plan.tabs, names, shown, self.active == shown)
-        self.footer.tell(self.size.width, self.panes[self.active])
+        self.footer.tell(self.size.width, self.pane)
         self.note = self._plan.note
         self.tell()
 
@@ -128,9 +127,6 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             for number in _WINDOWED if action.group == "View" or id in ("widen", "narrow") else ():
                 self.panes[number].repaint()
 
-    def _do_first(self) -> None:
-        self.run("goto 0" if len(self.session) else "goto start")
-
     def _do_focus(self, by: int) -> None:
         self.session.widen(by)
         self.tell()
@@ -156,8 +152,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.lay_out()
 
     def _do_view(self, by: int) -> None:
-        if not self.panes[self.active].change_view(by):
-            self.say(f"{self.panes[self.active].title} has one view only")
+        if not self.pane.change_view(by):
+            self.say(f"{self.pane.title} has one view only")
         self.lay_out()
 
     def _do_diff(self) -> None:
@@ -167,23 +163,19 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             self._do_activate(DiffPane.number)
 
     def _do_marked(self, by: int) -> None:
-        if not self.panes[self.active].next_mark(by):
+        if not self.pane.next_mark(by):
             self.say("no further changed number (4 Memory) or mismatch (6 Diff) that way")
 
     def _do_pin(self) -> None:
-        if not self.panes[self.active].pin():
+        if not self.pane.pin():
             self.say("rows of the timeline can be pinned: 1 shows it, j and k pick a row")
 
-    def _do_rows(self, by: int, pages: bool = False) -> None:
-        pane = self.panes[self.active]
-        (pane.scroll_page if pages else pane.scroll_rows)(by)
-
     def _do_enter(self) -> None:
-        if (line := self.panes[self.active].enter()) is not None:
+        if (line := self.pane.enter()) is not None:
             self.run(line)
 
     def _do_pan(self, by: int) -> None:
-        if not self.panes[self.active].pan(by):
+        if not self.pane.pan(by):
             self.timeline.pan(by)
 
     def _do_fit_marks(self) -> None:

@@ -1,4 +1,4 @@
-"""A screen of text that scrolls: answers of commands; and the help, made from the tables."""
+"""Screens over the whole screen: text that scrolls, as answers and the help; the list of stops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernbench.replay.timeline import CLASSES
 from tui.actions import ACTIONS, BY_ID, SCREEN_COMMANDS
 from tui.keymap import PRESETS, Keymap
 from tui.messages import RunCommand
-from tui.widgets.draw import Glyphs, Line
+from tui.widgets.draw import Glyphs, Line, clip
 from tui.widgets.pane import Pane
 
 
@@ -38,6 +38,40 @@ class TextPane(Pane):
         last = min(first + height - 1, len(self._text))
         where = f"  lines {first + 1}-{last} of {len(self._text)}; j k PgDn scroll, Esc back"
         return [[(f" {self.title} ", "active"), (where, "dim")], *self._text[first:last]]
+
+
+class StopsPane(Pane):
+    """A row a stop, by number: Enter goes to where it is next, d deletes it."""
+
+    header = 1
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        """Head, rows."""
+        stops = self.session.stops.all
+        first = self.first_row(len(stops), height - 1, 0 if stops else None)
+        where = "  Enter goes to its next op, d deletes, Esc back" if stops else "  none is left"
+        lines: list[Line] = [[(" stops ", "active"), (where, "dim")]]
+        for i, stop in enumerate(stops[first : first + height - 1], first):
+            text = f"{' >'[i == self.at]} {stop.number} {stop.kind} {stop.what}"
+            ops = f" at {stop.ops:,} ops"
+            style = "pick" if i == self.at else ""
+            lines.append([(clip(text, width - len(ops), self.glyphs), style), (ops, "dim")])
+        return lines
+
+    def enter(self) -> str | None:
+        """To the next op of the picked stop, after the last to the first."""
+        session, stops = self.session, self.session.stops
+        if self.at is None or not stops.all:
+            return None
+        number = stops.all[self.at].number
+        ops = (stops.next(op, True, number)[0] for op in (session.cursor, -2))
+        return f"goto {next((op for op in ops if op is not None), 'start')}"
+
+    def delete(self) -> None:
+        """Forget the picked stop."""
+        if self.at is not None and self.session.stops.all:
+            self.session.stops.delete(self.session.stops.all[self.at].number)
+            self.repaint()
 
 
 class TextScreen(Screen[None], inherit_bindings=False):
@@ -91,14 +125,9 @@ def help_lines(keymap: Keymap, width: int = 80) -> list[Line]:
     for name, args, text in (*SCREEN_COMMANDS, *((c.name, c.args, c.help) for c in COMMANDS)):
         lines += _entry(f"{name} {args}", text, 26, width)
     lines += [[], [("Keys are set in config.toml of the user's config directory", "title")]]
-    lines += _entry('preset = "gdb"', "the keys above", 21, width)
-    for name, keys in PRESETS.items():
-        moved = "; ".join(f"{id} {' '.join(own)}" for id, own in keys.items())
-        lines += _entry(f'preset = "{name}"', moved, 21, width) if moved else []
-    lines += _entry("[keys]", "", 21, width)
-    lines += _entry(
-        'step = ["s", "right"]', f"an action, all its keys: {', '.join(BY_ID)}", 21, width
-    )
+    lines += _entry('preset = "perfetto"', f"or another of {', '.join(PRESETS)}", 21, width)
+    text = f"below [keys]: an action, all its keys: {', '.join(BY_ID)}"
+    lines += _entry('step = ["s", "right"]', text, 21, width)
     lines += [[], [("Letters; a capital is busy for half of its cell or more", "title")]]
     lines += [[("  ", ""), (letter, letter), (f"  {name}", "")] for letter, name in CLASSES.items()]
     return lines

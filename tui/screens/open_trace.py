@@ -39,7 +39,7 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
     ) -> None:
         super().__init__()
         self._of, self._load, self._then = path.name, load, then
-        self._read, self._whole, self._given_up = 0, path.stat().st_size, False
+        self._read, self._whole, self._given_up = 0, max(path.stat().st_size, 1), False
         self._text = Static(markup=False)
 
     def compose(self) -> ComposeResult:

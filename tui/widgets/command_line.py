@@ -28,14 +28,10 @@ def _pes(session: ReplaySession) -> list[str]:
     return [id.removesuffix(f".{engine}") for id, engine, pe in found if pe >= 0]
 
 
-def _schemas(part: str) -> Callable[[ReplaySession], list[str]]:
-    return lambda session: [getattr(schema, part) for schema in session.trace.schemas if schema]
-
-
 # words by what a usage calls them, and by the field of an expression
 _WORDS: dict[str, Callable[[ReplaySession], Iterable[str]]] = {
     "TENSOR": lambda session: session.memories.names,
-    "PLACE": lambda session: [*session.memories.names, *_WORDS["SPACE"](session)],
+    "PLACE": lambda session: [*session.memories.names, *session.versions.allocs.spaces],
     "SPACE": lambda session: session.versions.allocs.spaces,
     "MARK": lambda session: session.marks,
     "STOP": lambda session: [str(stop.number) for stop in session.stops.all],
@@ -44,42 +40,26 @@ _WORDS: dict[str, Callable[[ReplaySession], Iterable[str]]] = {
     "FORMAT": lambda session: EXPORTERS,
     "NAME": lambda session: [command.name for command in COMMANDS],
     "LINE": lambda session: [*FIELDS, "none", "some", "ok"],
+    "EXPR": lambda session: [*FIELDS, "and", "or", "not"],
     "comp": lambda session: session.trace.node_ids,
-    "name": _schemas("name"),
-    "kind": _schemas("kind"),
-    "space": lambda session: _WORDS["SPACE"](session),
+    "name": lambda session: [schema.name for schema in session.trace.schemas if schema],
+    "kind": lambda session: [schema.kind for schema in session.trace.schemas if schema],
+    "space": lambda session: session.versions.allocs.spaces,
 }
-
-
-def _words(session: ReplaySession, name: str) -> Iterable[str]:
-    return _WORDS[name](session) if name in _WORDS else ()
 
 
 def candidates(session: ReplaySession, head: str, word: str) -> list[str]:
     """What begins with ``word`` and may stand after ``head`` in a command line, sorted."""
     name, _, rest = head.lstrip().partition(" ")
-    takes = re.findall(r"\[[a-z]+ [A-Z]+\]|\S+", _USAGES.get(name, "").replace(" | ", "|"))
-    values = [take.strip("[]") for take in takes if " " not in take]
-    options = dict(take[1:-1].split() for take in takes if " " in take)
-    before = rest.split()
-    last = options.get(before[-1], "") if before else ""
-    kinds = last or next(iter(values[len(before) : len(before) + 1]), "")
-    if "EXPR" in "".join(values[:1]) or (before and "where" in before[:2] and "where" in options):
-        kinds = "EXPR"
-    known: set[str] = set() if last or kinds == "EXPR" else {o for o in options if o not in before}
-    if not name:
-        known |= {*_USAGES}
-    elif kinds == "EXPR":
-        field = re.search(r"(\w+)\s*(?:!=|==?|!?~)\s*[\"']?$", head)
-        if field is not None:
-            known |= {*_words(session, field[1])}
-        else:
-            known |= {*FIELDS, "not", *(("and", "or") if before else ())}
-    for kind in kinds.split("|"):
-        if kind in ("FILE", "OUT"):
-            known |= {*glob(f"{escape(word)}*")}
-        else:
-            known |= {kind} if kind.islower() else {*_words(session, kind)}
+    field = re.search(r"(\w+)\s*(?:!=|==?|!?~)\s*[\"']?$", rest)
+    takes = _USAGES.get(name, "").replace(" | ", "|").split()
+    takes = takes[len(rest.split()) :] or takes[-1:]
+    ends = [i for i, take in enumerate(takes, 1) if not {*"[]"} & {*take}]  # what must be there
+    kinds = [field[1]] if field else re.findall(r"[\w-]+", " ".join(takes[: min(ends, default=99)]))
+    known = {*_USAGES} if not name else {kind for kind in kinds if kind.islower() and not field}
+    for kind in kinds:
+        known |= {*glob(f"{escape(word)}*")} if kind in ("FILE", "OUT") else set()
+        known |= {*_WORDS[kind](session)} if kind in _WORDS else set()
     return sorted(text for text in known if text.startswith(word))
 
 
@@ -104,11 +84,15 @@ class CommandLine(Input):
         """Show it, with ``text`` to go on from, and focused."""
         self.value, self._at, self.display = text, len(self._past), True
         self.cursor_position = len(text)
-        self.focus()
+        self.screen.set_focus(self)  # now: focus() is later, when it may be hidden again
+
+    def _hide(self) -> None:
+        self.display = False
+        self.screen.set_focus(None)
 
     def action_leave(self) -> None:
         """Esc: nothing is run."""
-        self.display = False
+        self._hide()
         self.post_message(Hint(""))
 
     def action_recall(self, by: int) -> None:
@@ -135,6 +119,6 @@ class CommandLine(Input):
         """Enter: run it, remember it."""
         event.stop()
         line = event.value.strip().removeprefix(":").strip()
-        self.display = False
+        self._hide()
         self._past += [line] if line else []
         self.post_message(RunCommand(line) if line else Hint(""))

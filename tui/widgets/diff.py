@@ -25,7 +25,7 @@ _VERDICT = {True: ("ok", "flight"), False: ("DIFFERS!", "bad")}
 class DiffPane(GridPane):
     """Compares what the op wrote, or an output that was picked; opens at the first mismatch."""
 
-    number, title, columns_a_step, enter_word = 6, "Diff", 2, "blame"
+    number, title = 6, "Diff"
     views = ("numbers", "heatmap", "outputs", "divergence", "hazards")
     lists = MappingProxyType({"outputs": "show", "divergence": "go", "hazards": "go"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ UNICODE = Glyphs("─", "│", "━", "→", "…", " ╵╶└╷│┌├╴�
 ASCII = Glyphs("-", "|", "=", "->", "~", " |-+||++-+-+++++", " #=#####=#=#####", "^>v<", ".:-=+*%@")
 
 
-def strip(line: Line, width: int) -> Strip:
+def strip(line: Iterable[Run], width: int) -> Strip:
     """A line as one strip of exactly ``width`` cells, runs of one style merged."""
     merged = groupby((run for run in line if run[0]), key=lambda run: run[1])
     segments = [Segment("".join(t for t, _ in runs), STYLES[style]) for style, runs in merged]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from math import gcd
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -36,7 +35,6 @@ class GridPane(Pane):
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
         self.row = self.upper = self.left = 0
-        self.page = 1  # rows
         self.marked = np.zeros((1, 1), np.bool_)  # what J and K go through
         self.known: dict[str, tuple[Hashable, Any]] = {}  # the last answer of each kind
         self._asked: dict[str, tuple[Hashable, Callable[[Tell], Any]]] = {}
@@ -53,7 +51,7 @@ class GridPane(Pane):
     def draw(self, width: int, height: int) -> list[Line]:
         """As far as the answers are there."""
         self.picks, self.enter_word = self.mode in self.lists, self.lists.get(self.mode, "blame")
-        lines, self.total = list[Line](), 0
+        self.columns_a_step, lines, self.total = int(not self.picks), list[Line](), 0
         try:
             index, few = self.session.memories.index, len(self.session) <= _FEW
             self.ask("what memory holds", 0, index, few)
@@ -86,25 +84,9 @@ class GridPane(Pane):
         return super().change_view(by)
 
     def scroll_rows(self, by: int) -> None:
-        """Pick a row of a list, or a cell in another; where columns go by steps, all moves."""
+        """Pick a row of a list, or a cell in another."""
         self.row += 0 if self.picks else by
-        self.upper += by if self.columns_a_step and not self.picks else 0
         super().scroll_rows(by)
-
-    def scroll_page(self, by: int) -> None:
-        """Rows of numbers, where there are any."""
-        if self.mode in self.lists and self.mode != "overview":
-            super().scroll_page(by)
-        else:
-            self.row, self.upper = self.row + by * self.page, self.upper + by * self.page
-            self.repaint()
-
-    def pan(self, by: int) -> bool:
-        """A cell in another column; where columns go by steps, all that is shown moves."""
-        self.column += by * (self.columns_a_step or 1)
-        self.left += by * self.columns_a_step
-        self.repaint()
-        return True
 
     def go(self, row: int, column: int) -> None:
         """Pick a cell, and show it first."""
@@ -112,11 +94,8 @@ class GridPane(Pane):
 
     def clamp(self) -> None:
         """Keep the cell within the tensor."""
-        rows, columns = self.marked.shape
-        self.row, self.column = (
-            min(max(self.row, 0), rows - 1),
-            min(max(self.column, 0), columns - 1),
-        )
+        at = zip((self.row, self.column), self.marked.shape, strict=True)
+        self.row, self.column = (min(max(i, 0), n - 1) for i, n in at)
 
     def next_mark(self, by: int) -> bool:
         """To the next or previous cell in row order that is marked; False for none."""
@@ -149,13 +128,15 @@ class GridPane(Pane):
 
         ``cells(plane, row, columns)`` are its texts; ``mark`` is for those that are marked.
         """
+        self.clamp()
         (total, extent), (r0, c0) = self.marked.shape, origin
         label = max(len(name_of(total - 1, shape)), 5)
         columns = min(max((room[0] - label - 1) // (wide + 1) // len(planes), 1), extent)
         rows = max(room[1] - 1 - (len(planes) > 1), 1)
-        self.row, self.upper = _fit(self.row, self.upper, total, rows)
-        self.column, self.left = _fit(self.column, self.left, extent, columns)
-        self.page, part = max(rows - 1, 1), slice(self.left, self.left + columns)
+        self.room = self.room if self.picks else rows
+        self.upper = max(min(self.upper, self.row, total - rows), self.row - rows + 1, 0)
+        self.left = max(min(self.left, self.column, extent - columns), self.column - columns + 1)
+        part = slice(self.left, self.left + columns)
         head = "".join(f"{c0 + self.left + c:>{wide}} " for c in range(columns)) * len(planes)
         names = "".join(f"{name:>{wide}}".ljust(columns * (wide + 1)) for name in planes)
         heads = (names, head)[len(planes) == 1 :]
@@ -163,10 +144,12 @@ class GridPane(Pane):
         for r in range(self.upper, min(self.upper + rows, total)):
             name = str(r0 + r) if r0 else name_of(r, shape)
             lines.append([(f"{name:>{label}} ", "title")])
+            marks = self.marked[r, part].tolist()
             for plane in range(len(planes)):
-                for c, text in enumerate(cells(plane, r, part), self.left):
-                    glyph, style = mark if self.marked[r, c] else (" ", "")
-                    if (r, c) == (self.row, self.column) and self.mode != "overview":
+                pairs = zip(cells(plane, r, part), marks, strict=True)
+                for c, (text, marked) in enumerate(pairs, self.left):
+                    glyph, style = mark if marked else (" ", "")
+                    if (r, c) == (self.row, self.column) and not self.picks:
                         text, style = f">{text}", "here"
                     lines[-1].append((f"{text:>{wide}}"[-wide:] + glyph, style))
         return lines
@@ -193,49 +176,31 @@ class GridPane(Pane):
 
         blocks = self.ask("heat", (of, tall, wide), largest, self.marked.size <= _SMALL)
         self.clamp()
-        self.page = tall * max(room[1] - 2, 1)
+        self.room = tall * max(room[1] - 2, 1) + 1
         says = f" {ramp[0]} 0 to {ramp[-1]} {says} of {tall}x{wide} cells; ! beyond"
         lines: list[Line] = [[(says, "dim")]]
-        levels = np.nan_to_num(np.clip(blocks / (top or 1.0), 0, 1)) * (len(ramp) - 1)
-        for i, row in enumerate(np.rint(levels).astype(int).tolist()):
+        runs = [*((glyph, f"heat{i}") for i, glyph in enumerate(ramp)), ("!", "bad"), (" ", "")]
+        levels = np.rint(np.nan_to_num(np.clip(blocks / (top or 1.0), 0, 1)) * (len(ramp) - 1))
+        levels = np.where(blocks <= top, levels, np.where(np.isnan(blocks), -1, len(ramp)))
+        for i, row in enumerate(levels.astype(int).tolist()):
             star = "*" if self.marked[i * tall : (i + 1) * tall].any() else " "
-            lines.append([(f"{name_of(i * tall, shape):>5}", "title"), (f"{star} ", "mark")])
-            for j, level in enumerate(row):
-                run = (ramp[level], f"heat{level}") if blocks[i, j] <= top else ("!", "bad")
-                run = (" ", "") if np.isnan(blocks[i, j]) else run
-                here = (i, j) == (self.row // tall, self.column // wide)
-                lines[-1].append((run[0], "here" if here else run[1]))
+            line = [(f"{name_of(i * tall, shape):>5}", "title"), (f"{star} ", "mark")]
+            lines.append(line + [runs[level] for level in row])
+        here = lines[1 + self.row // tall]
+        here[2 + self.column // wide] = here[2 + self.column // wide][0], "here"
         return lines
 
 
-def _fit(at: int, first: int, extent: int, room: int) -> tuple[int, int]:
-    """``at`` within ``extent``, and the first of ``room`` of it that are shown."""
-    at, first = min(max(at, 0), extent - 1), max(min(first, extent - room), 0)
-    return at, min(max(first, at - room + 1), at)
-
-
-def _wide(shape: tuple[int, ...]) -> int:
-    """Columns of a tensor: its last axis, but vectors are folded by sixteens where that fits."""
-    fold = gcd(shape[0], 16) if len(shape) == 1 else 0
-    return fold if fold > 4 else shape[-1] if shape else 1
-
-
 def flat2(values: Array) -> Array:
-    """A tensor as rows of columns."""
-    return values.reshape(-1, _wide(values.shape))
-
-
-def index_of(row: int, column: int, shape: tuple[int, ...]) -> list[int]:
-    """The index in a tensor of a cell of ``flat2``."""
-    return [int(i) for i in np.unravel_index(row * _wide(shape) + column, shape)]
+    """A tensor as rows of columns: its last axis."""
+    return values.reshape(-1, values.shape[-1] if values.ndim else 1)
 
 
 def name_of(row: int, shape: tuple[int, ...]) -> str:
-    """A row of ``flat2``: its index without the last axis; of a vector its first element."""
-    index = index_of(row, 0, shape)
-    return ",".join(map(str, index[:-1] or index))
+    """A row of ``flat2``: its index without the last axis."""
+    return ",".join(map(str, np.unravel_index(row, shape[:-1])))
 
 
 def within(row: int, column: int, shape: tuple[int, ...]) -> str:
     """A cell of ``flat2`` as in [3,17]."""
-    return f"[{','.join(map(str, index_of(row, column, shape)))}]" if shape else ""
+    return f"[{','.join(filter(None, (name_of(row, shape), str(column))))}]" if shape else ""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.answers import Touch
 from kernbench.replay.memory import MemoryEntry, TensorView
 from kernbench.replay.text import number_text, time_text
 from tui.widgets.draw import Array, Glyphs, Line, clip, length
@@ -21,7 +20,7 @@ _MANY = 2000  # touches of a range
 class MemoryPane(GridPane):
     """Shows the tensor that the op writes, else reads, or the one that the user keeps."""
 
-    number, title, enter_word = 4, "Memory", "keep"
+    number, title = 4, "Memory"
     views = ("overview", "numbers", "heatmap", "hex", "history")
     lists = MappingProxyType({"overview": "keep", "history": "go"})
 
@@ -30,25 +29,26 @@ class MemoryPane(GridPane):
         self.kept: str | None = None
         self.shown: tuple[str, int, tuple[int, ...]] | None = None  # tensor, op, its shape
         self._entries: tuple[MemoryEntry, ...] = ()
-        self._touches: tuple[Touch, ...] = ()
 
     def place(self) -> str | None:
         """The picked allocation's bytes, or the cell as in c[3,17]."""
-        if self.mode == "overview":
-            shard = self._entries[self.at or 0].shard if self.pick is not None else None
-            return f"{shard.space} {shard.addr:#x}:{shard.nbytes}" if shard is not None else None
-        return self.shown and self.shown[0] + within(self.row, self.column, self.shown[2])
+        if self.mode != "overview":
+            return self.shown and self.shown[0] + within(self.row, self.column, self.shown[2])
+        shard = self._entries[self.at or 0].shard if self.pick is not None else None
+        return f"{shard.space} {shard.addr:#x}:{shard.nbytes}" if shard is not None else None
 
     def enter(self) -> str | None:
         """Keep showing the picked tensor, again on it lets go; go to an op; blame a cell."""
-        if self.mode == "overview" and self._entries:
+        if self.mode == "history":
+            touches = self.known["history"][1].rows if self.total else ()
+            return f"goto {touches[self.at or 0].op.op}" if touches else None
+        if self.mode != "overview":
+            return f"blame {self.place()}" if self.shown else None
+        if self._entries:
             name = self._entries[self.at or 0].tensor
             self.kept = None if name == self.kept else name
             self.repaint()
-            return None
-        if self.mode == "history":
-            return f"goto {self._touches[self.at or 0].op.op}" if self._touches else None
-        return f"blame {self.place()}" if self.shown else None
+        return None
 
     def change_view(self, by: int) -> bool:
         """What was picked in the overview is kept."""
@@ -59,24 +59,23 @@ class MemoryPane(GridPane):
     def fill(self, lines: list[Line], width: int, height: int) -> None:
         """A list, a tensor, or in the overview both."""
         session, op = self.session, self.session.cursor
-        self.columns_a_step = 4 * (self.mode == "overview")
         name, self.subtitle = self.kept or session.memories.shown(op), ""
         if self.mode == "overview":
             memory = session.memory()
             held = (f"{n:,} in {space} ({size:,} B)" for space, n, size in memory.spaces)
             self.subtitle, self._entries = ", ".join(held), memory.entries
-        if name is None and not (self.mode == "overview" and self._entries):
-            lines.append([(" nothing is written yet: s steps on", "dim")])
-        elif self.mode == "history":
-            self._history(lines, height)
-        elif self.mode == "overview":
-            self._overview(lines, width, max(height // 3, 1) if name else height - 1)
-        if name is not None and self.mode != "history":
+            if self._entries:
+                self._overview(lines, width, max(height // 3, 1) if name else height - 1)
+        if self.mode == "history" and (place := self.place()) is not None:
+            self._history(place, lines, height)
+        elif name is not None and self.mode != "history":
             self._tensor(name, lines, width, height)
+        elif not lines:
+            lines.append([(" nothing is written yet: s steps on", "dim")])
 
     def _overview(self, lines: list[Line], width: int, room: int) -> None:
         entries, room = self._entries, min(room, len(self._entries))
-        wide = min(max((len(_name(e)) for e in entries[:room]), default=6), max(width - 60, 12))
+        wide = min(max(len(_name(e)) for e in entries[:room]), max(width - 60, 12))
         head = f"  {'allocation':<{wide}} space {'addr':>14} type  {'shape':<11} written"
 
         def text(i: int) -> str:
@@ -95,22 +94,22 @@ class MemoryPane(GridPane):
         session, op = self.session, self.session.cursor
         quick = session.memories.quick(op, name)
         view = self.ask("tensor", (name, op), lambda tell: session.tensor(name, op, tell), quick)
-        self.marked = flat2(view.changed)
+        shape, self.marked = view.values.shape, flat2(view.changed)
         if self.shown is None or self.shown[:2] != (name, op):
             new = self.shown is None or self.shown[0] != name
             if new or (self.kept is None and self.marked.any()):
-                where = np.argwhere(self.marked)
-                self.go(*(where.min(axis=0).tolist() if len(where) else (0, 0)))
-            self.shown = name, op, view.values.shape
+                self.go(*divmod(int(self.marked.argmax()), self.marked.shape[1]))
+            self.shown = name, op, shape
         lines += self._head(view, width)
-        if self.mode != "overview":
-            lines.append(self._cell(view))
-        room = width, height - len(lines)
         values, written = flat2(view.values), flat2(view.written)
+        if self.mode != "overview":
+            self.clamp()
+            at = self.row, self.column
+            lines.append(self._cell(values[at], bool(written[at])))
+        room = width, height - len(lines)
         if self.mode == "heatmap":
             top = float(np.nanmax([abs(view.minimum), abs(view.maximum), 0.0]))
-            of = name, session.versions.executed(op)
-            says, shape = f"{number_text(top)}, the largest |x|", view.values.shape
+            of, says = (name, session.versions.executed(op)), f"{number_text(top)}, the largest |x|"
             lines += self.heat(lambda: _sizes(values, written), of, top, says, room, shape)
             return
 
@@ -119,11 +118,12 @@ class MemoryPane(GridPane):
             return [x if k else "-" for x, k in zip(cells, written[row, part], strict=True)]
 
         wide = 2 * values.dtype.itemsize + 2 if self.mode == "hex" else 9
-        lines += self.numbers(("",), texts, ("*", "mark"), room, view.values.shape, wide)
+        lines += self.numbers(("",), texts, ("*", "mark"), room, shape, wide)
 
     def _head(self, view: TensorView, width: int) -> list[Line]:
         low, high, mean = map(number_text, (view.minimum, view.maximum, view.mean))
-        changed, missing = int(np.count_nonzero(view.changed)), int((~view.written).sum())
+        changed = np.count_nonzero(view.changed)
+        missing = view.values.size - np.count_nonzero(view.written)
         line: Line = [(f" {view.name}{' (kept)' if self.kept else ''}", "bold")]
         line.append((f" {view.dtype} {'x'.join(map(str, view.values.shape))}", "title"))
         line.append((f"  {changed:,} changed*" * bool(changed), "mark"))
@@ -131,27 +131,22 @@ class MemoryPane(GridPane):
         stats = (f"  min {low} max {high} mean {mean} NaN {view.nans}", "title")
         return [line, [stats]] if length([*line, stats]) > width else [[*line, stats]]
 
-    def _cell(self, view: TensorView) -> Line:
+    def _cell(self, value: Any, known: bool) -> Line:
         """The cell: its index, value, address, and who wrote it."""
-        self.clamp()
-        at, place = (self.row, self.column), self.place() or ""
-        known, value = flat2(view.written)[at], flat2(view.values)[at]
+        place = self.place() or ""
         space, addr, _ = self.session.memories.place(place).ranges[0]
         found = self.session.who_wrote(place).rows if self.session.cursor >= 0 else ()
-        text = f" = {float(value):.7g}" * bool(known)
-        bits = f"  0x{_bits(value)}" * bool(known) + f"  {space} {addr:#x}"
+        text = f" = {float(value):.7g}" * known
+        bits = f"  0x{_bits(value)}" * known + f"  {space} {addr:#x}"
         by = self._age(found[0].op.op if found else None)
         return [(f" {place}{text}", "bold"), (bits, "title"), (f"  written {by}", "")]
 
-    def _history(self, lines: list[Line], height: int) -> None:
-        session, place = self.session, self.place()
-        if place is None:
-            return
+    def _history(self, place: str, lines: list[Line], height: int) -> None:
+        session = self.session
         whole = session.memories.place(place).ranges[0]
         few = len(session.versions.accesses.at(*whole)) <= _MANY
         touches = self.ask("history", place, lambda tell: session.history(*whole), few).rows
         here = bisect_right(touches, session.cursor, key=lambda touch: touch.op.op) - 1
-        self._touches = touches
 
         def text(i: int) -> str:
             t, mark = touches[i], ">" if i == here else " "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from bisect import bisect_right
+from textwrap import wrap
 from typing import Any
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import OpRow
-from kernbench.replay.text import as_text, time_text
+from kernbench.replay.text import time_text
 from tui.widgets.draw import Glyphs, Line, clip
 from tui.widgets.pane import BEFORE, Pane
 
@@ -79,22 +79,12 @@ class OpsPane(Pane):
         session, lines = self.session, list[Line]()
         if session.cursor < 0 or height <= 0:
             return [BEFORE][:height]
-        facts = session.details(session.cursor)
-        source = session.source(session.cursor)
-        text = source.text[source.line - 1].strip() if 0 < source.line <= len(source.text) else ""
-        rows = [(f"{facts.row.name} in lane {facts.slot}", "bold")]
-        rows.append((f"{facts.row.t_start:.3f} to {facts.row.t_end:.3f} ns", ""))
-        rows += [(f"#{facts.cmd} {facts.call}, {facts.row.site}", ""), (f"> {text}", "bold")]
-        for node, reason, t0, t1, holder in facts.waits:
-            until = f", until op {holder}" if holder >= 0 else ""
-            rows.append((f"waited {t1 - t0:.2f} ns: {reason} at {node}{until}", "mark"))
-        if facts.dependencies:
-            rows.append((f"after op {', '.join(map(str, facts.dependencies))}", ""))
-        rows += [(line, "") for line in as_text(source, 400).splitlines()]
-        details = as_text(facts, 400).splitlines()
-        rows += [(line[2:], "dim") for line in details if line.startswith("  ")]
-        for row, style in rows:
-            parts = textwrap.wrap(row, max(width, 8), subsequent_indent="  ")
+        facts, source = session.details(session.cursor), session.source(session.cursor)
+        rows = [*facts.lines(400), *source.lines(400)]
+        for row in sorted(rows, key=lambda row: row.startswith("  ")):  # parameters last
+            style = {"w": "mark", ">": "bold", " ": "dim"}.get(row[:1], "")
+            long = len(row) > width  # wrapping is slow
+            parts = wrap(row, max(width, 8), subsequent_indent="  ") if long else [row]
             lines += [[(part, style)] for part in parts]
         if len(lines) > height:
             lines[height - 1 :] = [[(f"{self.glyphs.more} :op and :source show all", "dim")]]

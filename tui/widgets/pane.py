@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from rich.segment import Segment
 from textual import events, on
-from textual.geometry import Region
+from textual.filter import ANSIToTruecolor
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -48,7 +49,7 @@ class Pane(Widget):
         self.at: int | None = None  # that row, or the cursor's
         self.seek = True  # the next drawing goes to what the cursor changed
         self._strips: list[Strip] = []
-        self._made: tuple[dict[tuple[Run, ...], Strip], tuple[int, int]] = {}, (0, 0)
+        self._made, self._wide = dict[tuple[Run, ...], Strip](), (0, 0)
         self._drawn: tuple[object, ...] | None = None
 
     def draw(self, width: int, height: int) -> list[Line]:
@@ -113,7 +114,10 @@ class Pane(Widget):
         self.at = at if self.pick is None else min(self.pick, max(total - 1, 0))
         if self.at is not None:
             margin = min(2, (self.room - 1) // 2)
-            self.top = min(max(self.top, self.at + margin - self.room + 1), self.at - margin)
+            top = min(max(self.top, self.at + margin - self.room + 1), self.at - margin)
+            if top != self.top and self.pick is None:  # the cursor left: not a line a step
+                top = self.at - self.room // 2
+            self.top = top
         self.top = max(min(self.top, total - self.room), 0)
         return self.top
 
@@ -147,23 +151,25 @@ class Pane(Widget):
 
     def repaint(self) -> None:
         """Draw anew and refresh the lines that differ from those on screen."""
-        self._drawn, old = None, self._strips
-        if not self.display or not self.size:
+        self._drawn, old, size = None, self._strips, self.size
+        if not self.display or not size:
             return
-        self._build()
+        self._build(size)
         pairs = enumerate(zip(self._strips, old, strict=False))
-        changed = [Region(0, y, self.size.width, 1) for y, (new, line) in pairs if new != line]
+        changed = [Region(0, y, size.width, 1) for y, (new, was) in pairs if new is not was]
         if changed:
             self.refresh(*changed)
 
-    def render_line(self, y: int) -> Strip:
-        """One line of the pane, built with all the others if anything changed."""
-        if self._drawn != (self.size, self.gap, self.titled, self.active):
-            self._build()
-        return self._strips[y]
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines as they were built; there is no border or padding for Textual to add."""
+        size = self.size
+        if self._drawn != (size, self.gap, self.titled, self.active):
+            self._build(size)
+        lines, span = self._strips[crop.y : crop.bottom], crop.column_span
+        return lines if span == (0, size.width) else [line.crop(*span) for line in lines]
 
-    def _build(self) -> None:
-        width, height = self.size.width - self.gap, self.size.height
+    def _build(self, size: Size) -> None:
+        width, height = size.width - self.gap, size.height
         self.waiting = False
         try:
             lines = self.draw(width, max(height - self.titled, 0))
@@ -177,11 +183,18 @@ class Pane(Widget):
             lines.insert(0, rule(left, self.subtitle, width, self.glyphs))
         lines += [[]] * (height - len(lines))
         bar = [Segment(self.glyphs.bar + " ", STYLES["rule"])] if self.gap else []
-        made, wide = self._made if self._made[1] == (width, self.gap) else ({}, (width, self.gap))
-        keys = [tuple(line) for line in lines[:height]]  # most lines are those of before
-        self._strips = [made.get(k) or Strip([*bar, *strip([*k], width)]) for k in keys]
-        self._made = dict(zip(keys, self._strips, strict=True)), wide
-        self._drawn = (self.size, self.gap, self.titled, self.active)
+        made = self._made if self._wide == (width, self.gap) else {}
+        # what NO_COLOR asks for; these styles have no colours of 16 to be made true ones
+        inks = [ink for ink in self.get_line_filters() if not isinstance(ink, ANSIToTruecolor)]
+        self._made, self._wide, self._strips = {}, (width, self.gap), []
+        for line in map(tuple, lines[:height]):
+            if (fresh := made.get(line)) is None:  # most lines are those of before
+                fresh = Strip([*bar, *strip(line, width)])
+                for ink in inks:
+                    fresh = fresh.apply_filter(ink, self.background_colors[1])
+            self._made[line] = fresh
+            self._strips.append(fresh)
+        self._drawn = (size, self.gap, self.titled, self.active)
 
     def on_click(self, event: events.Click) -> None:
         """Activate the pane; a click on a row of a list enters it."""

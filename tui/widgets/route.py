@@ -50,14 +50,14 @@ class RoutePane(Pane):
     """The map has the level that the path stays inside; heat is of the timeline's window."""
 
     number, title, picks, enter_word = 5, "Route", False, ""
-    views = ("path", "system", *_LEVELS, "heat", "hops")
+    views = ("path", "system", *_LEVELS, "heat")
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
         self._maps: dict[tuple[int, ...], _Map] = {}
 
     def draw(self, width: int, height: int) -> list[Line]:
-        """Where the map is and what it shows, the map, and a list beside it; or the hops."""
+        """Where the map is and what it shows, the map, and a list beside it."""
         if self.session.cursor < 0:
             return [BEFORE]
         quick = len(self.session) < QUICK
@@ -66,10 +66,6 @@ class RoutePane(Pane):
             return [ready]
         route, view = self.session.route(), self.views[self.view]
         self.columns_a_step, lines = 0, list[Line]()
-        if view == "hops":
-            parts = (wrap(text, max(width - 1, 8)) for text in route.lines(width))
-            lines = [[(f" {part}", "")] for several in parts for part in several]
-            return lines[self.first_row(len(lines), height) :][:height]
         if route.note and view != "heat":
             note = wrap(f"op {route.op} {route.name}: {route.note}", max(width - 2, 8))
             lines = [[(f" {part}", "dim")] for part in note]

@@ -1,4 +1,4 @@
-"""Pane 8: where the time goes: stalls, critical path, roofline, what is busiest, lines, PEs."""
+"""Pane 8: where the time goes: stalls, critical path, roofline, what is busiest, PEs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 from kernbench.replay.critical import CriticalPath
 from kernbench.replay.loads import Busiest
 from kernbench.replay.roofline import Roofline
-from kernbench.replay.stalls import LineTimes
 from kernbench.replay.text import time_text
 from tui.widgets.draw import Line, clip
 from tui.widgets.pane import BEFORE, QUICK, Pane
@@ -19,13 +18,13 @@ _BUSIEST = 20
 
 
 class StatsPane(Pane):
-    """An answer a view; stalls and lines are of the focus, PEs of the op's call."""
+    """An answer a view; stalls are of the focus, PEs of the op's call."""
 
     number, title = 8, "Stats"
-    views = ("stalls", "critical path", "roofline", "busiest", "lines", "PEs")
+    views = ("stalls", "critical path", "roofline", "busiest", "PEs")
 
     def enter(self) -> str | None:
-        """To the op, or an op of the line, of the picked row."""
+        """To the op of the picked row."""
         return None if self.at is None or not self._rows else self._rows[self.at][1]
 
     def draw(self, width: int, height: int) -> list[Line]:
@@ -40,7 +39,6 @@ class StatsPane(Pane):
             "critical path": (None, lambda tell: session.critical_path(_STEPS, tell)),
             "roofline": (None, session.roofline),
             "busiest": (None, lambda tell: session.busiest(_BUSIEST, tell)),
-            "lines": (name, lambda tell: session.lines(name, tell)),
             "PEs": (cmd, lambda tell: session.pes(cmd)),
         }[view]
         found = self.answer(("columns", (view, key)), view, compute, quick=len(session) < QUICK)
@@ -68,11 +66,11 @@ class StatsPane(Pane):
         told = found.lines(width)
         if isinstance(found, Roofline):
             told = [*told[:1], *told[-11:]]  # without the table of PEs
-        texts = [text.replace("…", self.glyphs.more).partition("#") for text in told]
-        lines: list[Line] = [[(head, ""), (mark + bar, "flight")] for head, mark, bar in texts]
-        sites = [row.site for row in found.rows] if isinstance(found, LineTimes) else []
-        keys = [f'find line = "{site}"' for site in sites for _ in range(2)]
-        rows: list[Row] = [(line, keys[i] if keys else None) for i, line in enumerate(lines)]
+        rows: list[Row] = []
+        for head, mark, bar in (
+            text.replace("…", self.glyphs.more).partition("#") for text in told
+        ):
+            rows.append(([(head, ""), (mark + bar, "flight")], None))
         if isinstance(found, Roofline):
             roofs = [
                 (x.pe, x.share, f"{x.gflops:,.1f} GFLOP/s {x.intensity:,.1f} FLOP/B {x.bound}")

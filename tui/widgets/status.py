@@ -1,7 +1,9 @@
-"""The two lines on top: what is open and where the cursor is; and the place of its op."""
+"""The lines around the panes: status and breadcrumb on top, the strip of tabs, the footer."""
 
 from __future__ import annotations
 
+from textual import events
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -9,13 +11,16 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.session import FOCUS_LEVELS
 from kernbench.replay.text import time_text
 from tui.jobs import Jobs
-from tui.widgets.draw import Line, Run, length, strip
+from tui.keymap import Keymap
+from tui.messages import Activate
+from tui.widgets.draw import Glyphs, Line, Run, length, rule, strip
+from tui.widgets.pane import Pane
 
 _VERDICTS: dict[bool | None, Run] = {
     True: ("  verify ok ", "flight"),
     False: ("  verify FAILED ", "bad"),
+    None: ("  verify not run ", "dim"),
 }
-_VERDICTS[None] = ("  verify not run ", "dim")
 
 
 class LineWidget(Widget):
@@ -69,8 +74,7 @@ class Status(LineWidget):
         else:
             line.append((9, (f"  before the first of {len(session):,} ops", "bold")))
         stops = len(session.stops.all)
-        line.append((6, (f"  {stops} BP" * bool(stops), "mark")))
-        line.append((7, (self._bad, "mark")))
+        line += [(6, (f"  {stops} BP" * bool(stops), "mark")), (7, (self._bad, "mark"))]
         if between is not None:
             name, t0, t1 = between
             line.append((4, (f"  {name} {time_text(t1 - t0)}", "title")))
@@ -78,11 +82,11 @@ class Status(LineWidget):
         for job in jobs.running()[:1]:
             right.append((8, (f" {job.title[:24]} {job.done:.0%}", "mark")))
         right.append((4, self._verdict))
-        while sum(len(run[0]) for _, run in line + right) > width and len(line + right) > 1:
+        while length([run for _, run in line + right]) > width and len(line + right) > 1:
             least = min(line + right)
             (line if least in line else right).remove(least)
-        ends: tuple[Line, Line] = [run for _, run in line], [run for _, run in right]
-        self.put([*ends[0], (" " * (width - length(ends[0]) - length(ends[1])), ""), *ends[1]])
+        gap = " " * (width - length([run for _, run in line + right]))
+        self.put([run for _, run in [*line, (0, (gap, "")), *right]])
 
 
 class Crumbs(LineWidget):
@@ -100,12 +104,10 @@ class Crumbs(LineWidget):
             self.put([(" s steps to the first op, : takes commands, ? helps", "dim")])
             return
         nodes, level = session.trace.nodes, FOCUS_LEVELS[session.level]
-        engine = nodes.engine[component]
-        numbers = [int(column[component]) for column in (nodes.sip, nodes.cube, nodes.pe)]
-        levels = zip(("sip", "cube", "pe"), numbers, strict=True)
-        places = [(name, f"{name}{n}") for name, n in levels if n >= 0] + [("component", engine)]
-        if level == "machine":
-            places.insert(0, (level, level))
+        numbers = ((name, int(getattr(nodes, name)[component])) for name in ("sip", "cube", "pe"))
+        places = [("machine", "machine")] * (level == "machine")
+        places += [(name, f"{name}{n}") for name, n in numbers if n >= 0]
+        places.append(("component", nodes.engine[component]))
         line: Line = []
         for name, text in places:
             line.append((" > " if line else " ", "dim"))
@@ -113,3 +115,47 @@ class Crumbs(LineWidget):
         tile = op.params.get("tile_index")
         line.append(("" if tile is None else f" > tile {','.join(map(str, tile))}", ""))
         self.put([*line, (f"   {op.op_name}", "bold")])
+
+
+class Tabs(LineWidget):
+    """The strip below the main pane: names of panes, of which a click activates one."""
+
+    DEFAULT_CSS = "Tabs { position: absolute; }"
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__("tabs")
+        self._glyphs, self._ends = glyphs, list[tuple[int, int]]()
+
+    def place(self, at: Region, panes: list[tuple[int, str]], shown: int, active: bool) -> None:
+        """Stand at ``at`` with the names of ``panes`` (number, title), ``shown`` in brackets."""
+        self.styles.offset, self.styles.width = (at.x, at.y), at.width
+        line: Line = [((self._glyphs.bar if at.x else "") + self._glyphs.rule, "rule")]
+        self._ends = []
+        for number, title in panes:
+            here = number == shown
+            text = f"[{number} {title}]" if here else f" {number} {title} "
+            line.append((text, ("active" if active else "bold") if here else "title"))
+            self._ends.append((length(line), number))
+        self.put(rule(line, "", at.width, self._glyphs))
+
+    def on_click(self, event: events.Click) -> None:
+        """Activate the pane whose name was hit."""
+        for number in [number for end, number in self._ends if event.x < end][:1]:
+            self.post_message(Activate(number))
+
+
+class KeyFooter(LineWidget):
+    """Keys worth remembering and their words, as many as fit; from the action table."""
+
+    def __init__(self, keymap: Keymap) -> None:
+        super().__init__("footer")
+        self._keymap = keymap
+
+    def tell(self, width: int, pane: Pane) -> None:
+        """Say what the keys do in ``pane``: Enter, and v the name of the next view."""
+        later = pane.views[(pane.view + 1) % len(pane.views)] if len(pane.views) > 1 else ""
+        line: Line = []
+        for keys, word in self._keymap.footer({"enter": pane.enter_word, "next_view": later}):
+            more: Line = [(f" {keys}", "bold"), (f" {word} ", "dim")]
+            line += more if length(line + more) <= width else []
+        self.put(line)

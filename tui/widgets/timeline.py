@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.job import Tell
 from kernbench.replay.text import time_text
 from kernbench.replay.timeline import CLASSES, Row
 from tui.widgets.draw import Array, Glyphs, Line, clip
@@ -36,13 +37,12 @@ class TimelinePane(Pane):
         self.hierarchy, self.pins, self.folds = Tree(session), list[str](), set[str]()
         self.shown = list[Branch]()
         self._cells: dict[Row, str] = {}  # of the rows that were drawn of a window
-        self._marked: tuple[Any, Array] = None, np.empty(0)
-        self._cells_of: tuple[float, ...] = ()
+        self._cells_of: tuple[Any, ...] = ()
         self.end = max(session.trace.end_ns, 1.0)
         self.fit()
 
     def fit(self) -> None:
-        """Show the launches, with a little room around."""
+        """Show the launches."""
         self.fit_between(*self.session.launch_window())
 
     def fit_between(self, t0: float, t1: float) -> None:
@@ -86,12 +86,11 @@ class TimelinePane(Pane):
             return None
         if not branch.group:
             (component,), lane = branch.row
-            mine = self.session.timelines.ops_of(component)
+            mine, trace = self.session.timelines.ops_of(component), self.session.trace
             if lane is not None:
-                trace = self.session.trace
                 mine = mine[trace.op_columns.slot[trace.order[mine]] == lane]
             before = int(np.searchsorted(mine, mine.dtype.type(max(cursor, 0)), side="right")) - 1
-            return f"goto {int(mine[max(before, 0)])}"
+            return f"goto {mine[max(before, 0)]}"
         says = ("+", "-")[self.hierarchy.is_open(branch, self.folds, self._here())] + branch.id
         self.folds = {says} | self.folds - {f"+{branch.id}", f"-{branch.id}"}
         self.pick = self.at
@@ -120,7 +119,8 @@ class TimelinePane(Pane):
         label = min(tree.width + 5, width // 3)
         columns, place, head = width - label, self._here(), self._minimap(label, width - label)
         marks = self._marks()
-        head = marks if isinstance(marks, list) else head  # a line that says when there will be
+        if isinstance(marks, list):  # it says when there will be marks
+            head, marks = marks, None
         lanes = self.session.timelines.slots_of if self.views[self.view] == "lanes" else None
         self.shown = tree.shown(self.folds, place, lanes)
         pinned = [tree.at[pin] for pin in self.pins if pin in tree.at][: max(height - 2, 0) // 2]
@@ -128,14 +128,12 @@ class TimelinePane(Pane):
         here = self._row_of_cursor(place)
         first = self.first_row(len(self.shown), max(height - self.header, 1), here)
         rows = [*pinned, *self.shown[first : first + self.room]]
-        note = self._draw_cells(rows, columns, None if isinstance(marks, list) else marks)
+        note = self._draw_cells(rows, columns, marks)
         span, flying = self.t1 - self.t0, self._flying()
         self.subtitle = f"{time_text(span)} shown, {time_text(span / columns)} a cell"
         lines = [head, self._ruler(label, columns)]
         for i, branch in enumerate(rows, first - len(pinned)):
-            now = here is not None and (
-                i == here or (i < first and branch.id == self.shown[here].id)
-            )
+            now = here is not None and branch.id == self.shown[here].id and (i < first or i == here)
             there = not flying.isdisjoint((c, branch.row[1]) for c in branch.row[0])
             style = "here" if now else "flight" if there else "title"
             style = "pick" if i == self.pick and i >= first else style
@@ -167,23 +165,20 @@ class TimelinePane(Pane):
     def _marks(self) -> Array | Line | None:
         """The ops that the view marks, by row of the log."""
         session, what = self.session, self.views[self.view]
+
+        def critical(tell: Tell) -> Array:
+            path = session.critical_path(tell=tell)
+            ops = path.ops[(path.ops >= 0) & (path.whats < len(CLASSES))]
+            return session.trace.order[np.unique(ops)]
+
+        def hazards(tell: Tell) -> Array:
+            rows = [row for touch in session.hazards(tell).rows for row in (touch.op, touch.other)]
+            ops = [row.op for row in rows if row is not None]
+            return session.trace.order[np.unique(np.array(ops, np.int64))]
+
         if what == "critical path":
-            answer: Any = self.answer(
-                ("columns", what), what, lambda tell: session.critical_path(tell=tell)
-            )
-        elif what == "hazards":
-            answer = self.answer(("memory", what), what, session.hazards)
-        else:
-            return None
-        if isinstance(answer, list):
-            return answer
-        if self._marked[0] is not answer:
-            if what == "hazards":
-                ops = [row.op for t in answer.rows for row in (t.op, t.other) if row is not None]
-            else:
-                ops = answer.ops[(answer.ops >= 0) & (answer.whats < len(CLASSES))]
-            self._marked = answer, session.trace.order[np.unique(np.array(ops, np.int64))]
-        return self._marked[1]
+            return self.answer(("columns", f"{what}, marked"), what, critical)
+        return self.answer(("memory", what), what, hazards) if what == "hazards" else None
 
     def _hit(self, row: Row, marks: Array, edges: Array) -> Array:
         """The cells of a row in which any of ``marks``, that are by start, was in service."""
@@ -199,8 +194,8 @@ class TimelinePane(Pane):
     def _draw_cells(self, rows: list[Branch], columns: int, marks: Array | None) -> Line:
         """Draw what is not drawn yet; the line to show in rows that are still to come."""
         window, timelines = (self.t0, self.t1, columns), self.session.timelines
-        if self._cells_of != (*window, self.view, marks is None):
-            self._cells, self._cells_of = {}, (*window, self.view, marks is None)
+        if self._cells_of != (window, self.view, marks is None):
+            self._cells, self._cells_of = {}, (window, self.view, marks is None)
         wanted = {branch.row: branch.pes for branch in rows if branch.row not in self._cells}
         missing, ops = timelines.missing([*wanted])
         asked, prime = ("timeline", missing), partial(timelines.prime, missing)
@@ -212,12 +207,13 @@ class TimelinePane(Pane):
         for (key, pes), row in zip(wanted.items(), drawn, strict=True):
             letters = np.frombuffer(row.classes.encode(), np.uint8)
             cells = np.where(row.busy >= pes / 2, letters, letters | 0x20)  # in small
-            if marks is not None and self.views[self.view] == "hazards":
-                cells = np.where(self._hit(key, marks, edges), ord("!"), cells)
-            elif marks is not None:
-                idle = letters == ord(" ")
-                marked, cells = np.where(idle, ord("#"), letters), np.where(idle, letters, ord("."))
-                cells = np.where(self._hit(key, marks, edges), marked, cells)
+            if marks is not None:
+                marked, idle = self._hit(key, marks, edges), letters == ord(" ")
+                if self.views[self.view] == "hazards":
+                    cells[marked] = ord("!")
+                else:  # letters on the path, else dots
+                    path = np.where(idle, ord("#"), letters)
+                    cells = np.where(marked, path, np.where(idle, letters, ord(".")))
             self._cells[key] = cells.astype(np.uint8).tobytes().decode()
         return note or []
 
@@ -226,14 +222,13 @@ class TimelinePane(Pane):
         time, at = self.session.time, len(cells)
         if self.session.cursor >= 0 and self.t0 <= time < self.t1:
             at = min(int((time - self.t0) / (self.t1 - self.t0) * at), at - 1)
-        parts = [
+        before, after = (
             [(run[0], _INKS.get(run[1], run[1])) for run in _RUN.finditer(part)]
             for part in (cells[:at], cells[at + 1 :])
-        ]
+        )
         here = cells[at : at + 1]
-        if here.upper() in CLASSES:
-            return [*parts[0], (here, f"{here.upper()}|"), *parts[1]]
-        return [*parts[0], (self.glyphs.bar * len(here), "mark"), *parts[1]]
+        bar = self.glyphs.bar * len(here), "mark"
+        return [*before, (here, f"{here.upper()}|") if here.upper() in CLASSES else bar, *after]
 
     def _minimap(self, label: int, columns: int) -> Line:
         low, high = (int(min(max(t / self.end, 0), 1) * (columns - 1)) for t in (self.t0, self.t1))

@@ -14,7 +14,7 @@ from kernbench.errors import KernbenchError, UsageError
 from kernbench.trace.export.csv import write_csv
 from kernbench.trace.export.parquet import write_parquet
 from kernbench.trace.export.perfetto import write_perfetto
-from kernbench.trace.export.tables import TABLES, tables
+from kernbench.trace.export.tables import TABLES
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import Columns
 
@@ -27,8 +27,8 @@ def _write_folder(
     """A file a table, as ``write`` makes it."""
     folder.mkdir()
     counts: dict[str, int] = {}
-    for name, table in tables(trace):
-        write(table, folder / f"{name}.{suffix}")
+    for name, make in TABLES.items():
+        write(table := make(trace), folder / f"{name}.{suffix}")
         counts[name] = len(next(iter(table.values())))
         tell(len(counts) / len(TABLES))
     return counts

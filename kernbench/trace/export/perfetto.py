@@ -124,7 +124,7 @@ def _flows(trace: Trace, ops: Columns) -> list[Array]:
     """By ascending op: op, phase and number of each arrow's events; an arrow is a tile's."""
     parent, tile = (column[trace.order] for column in tile_columns(trace))
     tiles = np.flatnonzero((tile >= 0) & (parent >= 0))
-    tiles = tiles[np.lexsort((tiles, tile[tiles], parent[tiles]))]
+    tiles = tiles[np.lexsort((tiles, tile[tiles], ops["cmd"][tiles]))]
     change = (np.diff(tile[tiles]) != 0) | (np.diff(parent[tiles]) != 0)
     new = np.append(change, True)  # of the next: another tile
     first = np.append(True, change)[: len(tiles)]
@@ -151,7 +151,7 @@ def _counters(trace: Trace, pid: int) -> list[str]:
         np.append(start, end) if len(mine) else 0.0, np.linspace(0, 1, WINDOWS + 1)
     )
     bounds = np.unique(np.rint(bounds * 1e3)) / 1e3
-    sums = Levels(hops.edge[mine], start, end, busy / (end - start).clip(1e-9), 0.0)
+    sums = Levels(hops.edge[mine], start, end, busy / (end - start).clip(1e-9))
     shares = sums.integral(sums.level, chosen, bounds) / np.diff(bounds) * 100
     lines = []
     for link, percent in zip(chosen.tolist(), shares, strict=True):

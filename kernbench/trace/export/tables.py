@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,10 +54,11 @@ def op_table(trace: Trace) -> Columns:
 def _access_table(trace: Trace) -> Columns:
     """A row a contiguous range of bytes that an op reads or writes."""
     touched = access_columns(trace)
-    what = {"mode": _spelt(("read", "write"), touched.mode)}
-    what["space"] = _spelt(touched.spaces, touched.space)
-    return {"op": _positions(trace, touched.row), **what} | {
-        name: getattr(touched, name) for name in ("addr", "nbytes")
+    return {
+        "op": _positions(trace, touched.row),
+        "mode": _spelt(("read", "write"), touched.mode),
+        "space": _spelt(touched.spaces, touched.space),
+        **{"addr": touched.addr, "nbytes": touched.nbytes},
     }
 
 
@@ -95,6 +96,7 @@ def _row_table(tag: str, trace: Trace) -> Columns:
     }
 
 
+# each by its name; texts are object columns
 TABLES: dict[str, Callable[[Trace], Columns]] = {
     "ops": op_table,
     "accesses": _access_table,
@@ -104,8 +106,3 @@ TABLES: dict[str, Callable[[Trace], Columns]] = {
     "launches": partial(_row_table, "launches"),
     "texts": partial(_row_table, "text"),
 }
-
-
-def tables(trace: Trace) -> Iterator[tuple[str, Columns]]:
-    """The name and columns of each of ``TABLES``, one at a time; texts are object columns."""
-    return ((name, make(trace)) for name, make in TABLES.items())

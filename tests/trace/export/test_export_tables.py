@@ -10,7 +10,7 @@ from trace_kinds import KINDS
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.accesses import accesses
 from kernbench.trace.export import export
-from kernbench.trace.export.tables import TABLES, tables
+from kernbench.trace.export.tables import TABLES
 
 
 def rows(table):
@@ -26,7 +26,7 @@ def trace(request, make):
 
 
 def test_ops_are_the_records_with_their_kernel_lines(trace):
-    found = rows(dict(tables(trace))["ops"])
+    found = rows(TABLES["ops"](trace))
     assert len(found) == len(trace.ops)
     for i, (row, record) in enumerate(zip(found, trace.ops, strict=True)):
         node = trace.node_index[record.component_id]
@@ -49,7 +49,7 @@ def test_accesses_are_what_each_op_touches(trace):
         for a in accesses(record)
     ]
     key = [*TABLES["accesses"](trace)]
-    found = rows(dict(tables(trace))["accesses"])
+    found = rows(TABLES["accesses"](trace))
     assert sorted(tuple(row[k] for k in key) for row in found) == sorted(
         tuple(row[k] for k in key) for row in wanted
     )
@@ -70,7 +70,7 @@ def test_hops_are_those_of_each_op_s_transactions(trace):
                 times = starts[hop], last, nbytes, bursts
                 wanted.append((op, hop, *ends, kinds.get(ends, ""), *times))
     names = ("op", "hop", "src", "dst", "kind", "start", "last", "nbytes", "bursts")
-    found = rows(dict(tables(trace))["hops"])
+    found = rows(TABLES["hops"](trace))
     assert sorted(tuple(row[n] for n in names) for row in found) == sorted(wanted)
 
 
@@ -80,13 +80,13 @@ def test_waits_name_the_ops_that_waited_and_that_they_waited_for(trace):
         for *wait, holder in trace.waits_of(row):
             wanted.append((op, *wait, int(trace.position[holder]) if holder >= 0 else -1))
     names = ("op", "node", "reason", "t0", "t1", "holder")
-    found = rows(dict(tables(trace))["waits"])
+    found = rows(TABLES["waits"](trace))
     assert sorted(tuple(row[n] for n in names) for row in found) == sorted(wanted)
 
 
 def test_commands_launches_and_texts_are_as_recorded(make):
     trace = make("every_kind_of_op")
-    found = {name: rows(table) for name, table in tables(trace)}
+    found = {name: rows(make(trace)) for name, make in TABLES.items()}
     call = found["commands"][0]
     assert (call["pe"], call["call"], call["file"], call["line"]) == (
         *("sip0.cube0.pe0.pe_cpu", "load"),
@@ -103,7 +103,8 @@ def test_commands_launches_and_texts_are_as_recorded(make):
 def test_csv_reads_back_as_the_tables(trace, tmp_path):
     export(trace, "csv", str(tmp_path / "out"))
     assert {path.stem for path in (tmp_path / "out").iterdir()} == TABLES.keys()
-    for name, table in tables(trace):
+    for name, make in TABLES.items():
+        table = make(trace)
         with open(tmp_path / "out" / f"{name}.csv", encoding="utf-8", newline="") as file:
             head, *lines = csv.reader(file)
         assert head == list(table)
@@ -119,7 +120,8 @@ def test_parquet_reads_back_as_the_tables(trace, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     export(trace, "parquet", str(tmp_path / "out"))
     assert {path.stem for path in (tmp_path / "out").iterdir()} == TABLES.keys()
-    for name, table in tables(trace):
+    for name, make in TABLES.items():
+        table = make(trace)
         found = parquet.read_table(tmp_path / "out" / f"{name}.parquet")
         assert found.column_names == list(table)
         for key, column in table.items():
