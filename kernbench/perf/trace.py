@@ -160,8 +160,8 @@ def _ready(path: Path) -> Any:
     return trace.op_columns, trace.order
 
 
-def _least(call: Callable[[], object], rounds: int = 3) -> float:
-    return min(seconds(call) for _ in range(rounds))
+def _least(call: Callable[[], object]) -> float:
+    return min(seconds(call) for _ in range(3))
 
 
 def _rows(trace: Trace) -> Iterable[tuple[Any, ...]]:

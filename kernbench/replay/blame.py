@@ -31,7 +31,7 @@ from kernbench.trace import Trace
 RowOf: TypeAlias = Callable[[int], OpRow]
 _CHECKED, _WORK = 256, 1 << 24  # links beside their oracle; products or elements of one of them
 _SEEN = 1 << 22  # bytes between the first and the last of which the values are read
-_READS = 1000
+_LINKS, _READS = 500, 1000  # that are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +114,14 @@ class Blames:
     def __init__(self, trace: Trace, history: History, memories: Memories, row: RowOf) -> None:
         self._trace, self._history, self._memories, self._row = trace, history, memories, row
 
-    def of(
-        self,
-        place: Place,
-        op: int,
-        depth: int,
-        most: int = 500,
-        values: bool = True,
-        tell: Tell = untold,
-    ) -> Blame:
-        """The ops behind a place at op ``op``: at most ``most``, none further than ``depth``.
+    def of(self, place: Place, op: int, depth: int, tell: Tell = untold) -> Blame:
+        """The ops behind a place at op ``op``: none further than ``depth``, of many the latest.
 
-        ``values``: with what they hold, for which all until ``op`` is executed.
+        With what they hold, as far as all until ``op`` can be executed.
         """
-        note = ""
+        values, note = True, ""
         try:
-            self._history.reach(self._history.executed(op) if values else 0, tell)
+            self._history.reach(self._history.executed(op), tell)
         except KernbenchError as why:
             values, note = False, f"without values: {why}"
         wanted, near = defaultdict[int, list[Ints]](list), dict[int, int]()
@@ -148,8 +140,8 @@ class Blames:
 
         whole = ask(place.ranges[0][0], _addresses(place), place.dtype, op, 0)
         links = list[Link]()
-        while todo and len(links) < most:  # an op after all that read it: what is wanted is known
-            tell(len(links) / most)
+        while todo and len(links) < _LINKS:  # an op after all that read it: what is wanted is known
+            tell(len(links) / _LINKS)
             link = -heappop(todo)
             record, away = self._trace.ops[link], near[link]
             reads, out = regions(record)

@@ -23,6 +23,7 @@ from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import Array, MemoryStore
 from kernbench.sim_engine.op_check import OpCheck, check_op, debug_check, first_over, reference
+from kernbench.sim_engine.plans import plan_of
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
 from kernbench.trace import Trace
 
@@ -188,10 +189,10 @@ class Diffs:
         later = self._history.accesses.at(out.space, out.addr, out.nbytes)
         later = later[(touched.row[later] > diff.op) & (touched.mode[later] == 0)][:_READERS]
         for op in touched.row[later].tolist():
-            reads = self._history.turn(op).reads()
+            reader = self._trace.ops[op]
             seen += [
                 (f"Phase 1 at op {op:,}", r.space, addr, snapshot, op)
-                for r, addr, snapshot in reads
+                for r, addr, snapshot in plan_of(reader).turn(reader).reads()
                 if snapshot is not None
             ]
         for title, space, addr, array, before in seen:

@@ -117,16 +117,12 @@ class History:
     def _writes(self) -> Ranges:
         return Ranges(self.touched, np.flatnonzero(self.touched.mode))
 
-    def written(self, low: int, high: int) -> AccessColumns:
-        """What the steps from ``low`` to before ``high`` wrote."""
-        known = len(self._steps)
-        ops = [self._steps[at] if at < known else 1 << 62 for at in (low, high)]
-        ends = np.searchsorted(self.touched.row, ops)
-        return self.touched.take(np.arange(*ends)[self.touched.mode[slice(*ends)] == 1])
-
     def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Array:
         """Which (addr, nbytes) the steps between may have written into; of too many, all."""
-        new = self.written(*sorted((low, high)))
+        steps = self._steps
+        ops = [steps[at] if at < len(steps) else 1 << 62 for at in sorted((low, high))]
+        ends = np.searchsorted(self.touched.row, ops)
+        new = self.touched.take(np.arange(*ends)[self.touched.mode[slice(*ends)] == 1])
         if len(new.row) * len(ranges) > _COMPARED:
             return np.ones(len(ranges), np.bool_)
         addr, size = np.array(ranges, np.int64).reshape(-1, 2).T
@@ -219,10 +215,6 @@ class History:
                 at = self._segments.index(segment) + 1
             self._run(segment, now, steps)
         return segment
-
-    def turn(self, op: int) -> Turn:
-        """The turn of the op at a canonical position that is executed."""
-        return self._turn(int(np.searchsorted(self._steps, op)))
 
     def findings(self, tell: Tell = untold) -> list[SnapshotFinding]:
         """The Phase 1 snapshots that differ from Phase 2, by step, by executing everything."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.errors import UsageError
+from kernbench.replay.groups import Groups
 from kernbench.replay.history import History, Ranges
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.text import grid_text, number_text, table
@@ -121,8 +122,8 @@ class Memories:
         self._found = "", list[Shard]()
 
     @cached_property
-    def _keys(self) -> tuple[dict[str, int], Ints, Ints]:
-        """Names, numbered as they were made; rows by name, and where those of each begin."""
+    def _keys(self) -> tuple[dict[str, int], Groups]:
+        """Names, numbered as they were made, and the rows of each."""
         log, strings = self._trace.alloc_columns, self._trace.strings
         whose = np.where(log.va > 0, 0, log.owner.astype(np.int64) + 1)
         keys = log.tensor.astype(np.int64) << 32 | whose
@@ -130,9 +131,7 @@ class Memories:
         turn, made = np.argsort(np.argsort(first))[which.reshape(-1)], np.sort(first)
         pairs = zip(log.tensor[made].tolist(), whose[made].tolist(), strict=True)
         names = (strings[t] + (f"@{strings[o - 1]}" if o else "") for t, o in pairs)
-        order = np.argsort(turn, kind="stable")
-        starts = np.searchsorted(turn[order], np.arange(len(made) + 1))
-        return {name: i for i, name in enumerate(names)}, order, starts
+        return {name: i for i, name in enumerate(names)}, Groups(turn)
 
     @cached_property
     def names(self) -> list[str]:
@@ -154,10 +153,10 @@ class Memories:
         """The first copy of every shard of ``name``, or with @NODE of one owner's; UsageError."""
         if self._found[0] == name:
             return self._found[1]
-        numbers, order, starts = self._keys
+        numbers, rows = self._keys
         wanted, _, owner = name.partition("@")
         if (n := numbers.get(name, numbers.get(wanted))) is not None:
-            shards = self._shards(order[starts[n] : starts[n + 1]].tolist())
+            shards = self._shards(rows.of(n).tolist())
             if mine := [s for s in shards if name in numbers or s.owner == owner]:
                 self._found = name, list({s.origin: s for s in reversed(mine)}.values())[::-1]
                 return self._found[1]
@@ -223,8 +222,8 @@ class Memories:
         return np.asarray(rows[np.searchsorted(cmds, now, side="right") - 1])
 
     @cached_property
-    def _written_allocs(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """(op, allocation, number of the next into the same) of all writes; these by those."""
+    def _written_allocs(self) -> tuple[Ints, Ints, Ints, Groups]:
+        """(op, allocation, number of the next into the same) of all writes; these by allocation."""
         writes = self._history.touched.take(np.flatnonzero(self._history.touched.mode))
         allocs, following = np.full((2, len(writes.row)), len(writes.row))
         order = np.lexsort((writes.addr, writes.space))
@@ -232,11 +231,11 @@ class Memories:
         for part in np.split(order, cuts) if len(order) else ():
             space, addr = writes.spaces[writes.space[part[0]]], int(writes.addr[part[0]])
             allocs[part] = self._alloc_at(space, addr, writes.row[part])
-        order = np.argsort(allocs, kind="stable")
-        same = np.flatnonzero(np.diff(allocs[order]) == 0)
-        following[order[same]] = order[same + 1]
+        mine = Groups(allocs)
+        same = np.flatnonzero(np.diff(allocs[mine.order]) == 0)
+        following[mine.order[same]] = mine.order[same + 1]
         following[allocs < 0] = -1
-        return writes.row, allocs, following, order
+        return writes.row, allocs, following, mine
 
     @cached_property
     def _latest(self) -> Ints:
@@ -297,10 +296,10 @@ class Memories:
 
     def _writer(self, alloc: int, upto: int) -> int | None:
         """The op of the last of the first ``upto`` writes into an allocation."""
-        ops, allocs, _, order = self._written_allocs
-        low, high = np.searchsorted(allocs, (alloc, alloc + 1), sorter=order)
-        at = int(np.searchsorted(order[low:high], upto))
-        return int(ops[order[low + at - 1]]) if at else None
+        ops, _, _, writes = self._written_allocs
+        mine = writes.of(alloc)
+        at = int(np.searchsorted(mine, mine.dtype.type(upto)))
+        return int(ops[mine[at - 1]]) if at else None
 
     def quick(self, op: int, name: str) -> bool:
         """Whether ``tensor`` takes some ms only."""

@@ -181,7 +181,7 @@ class ReplaySession(Cursor):
     def blame(self, place: str, depth: int = 32, tell: Tell = untold) -> Blame:
         """The ops behind a place as it is at the cursor, or at the end before the first op."""
         op = self.cursor if self.cursor >= 0 else len(self) - 1
-        return self._blames.of(self.memories.place(place), op, depth, tell=tell)
+        return self._blames.of(self.memories.place(place), op, depth, tell)
 
     def who_wrote(self, place: str) -> Touches:
         """The writers of what a place holds at the cursor, or at the end before the first op."""

@@ -135,7 +135,7 @@ class Trace:
             getattr(self, name)
         for table in (self.strings, self.paths, self._tensors):
             table.known()
-        _ = self.op_columns, self.allocs, self.expects, self.sources, self.verify_report
+        _ = self._chunks, self.allocs, self.expects, self.sources, self.verify_report
         return self.damaged
 
     # -- the machine ------------------------------------------------------------
@@ -298,8 +298,7 @@ class Trace:
     def _op_column(self, name: str) -> Columns:
         """A column of the ops, and what is made together with it."""
         if name == "kind":
-            ranks = [KIND_RANK.get(schema.kind, 3) if schema else 3 for schema in self.schemas]
-            ranks_ = np.array(ranks, np.uint8)
+            ranks = np.array([KIND_RANK.get(s.kind, 3) if s else 3 for s in self.schemas], np.uint8)
             parts = [ranks[chunk.columns["schema"]] for chunk in self._chunks]
             return {name: np.concatenate([ranks[:0], *parts])}
         name = name.removesuffix("_ptr")

@@ -179,7 +179,7 @@ def test_bytes_that_nobody_wrote_are_said_to_be_so(log):
     session = log.session()
     answer = session.who_wrote("tcm 0x8:16")
     assert answer.note == "8 bytes from tcm 0x10 on were never written"
-    blame = session._blames.of(session.memories.place("tcm 0x0:4"), 0, 9, values=False)
+    blame = session.blame("tcm 0x0:4", 9)
     (link,) = blame.links
     assert link.reads[0].writers == (-1,)
     assert kinds.NEVER_WRITTEN in link.notes[0]

@@ -26,8 +26,8 @@ class DiffPane(GridPane):
     """Compares what the op wrote, or an output that was picked; opens at the first mismatch."""
 
     number, title = 6, "Diff"
-    views = ("numbers", "heatmap", "outputs", "divergence", "hazards")
-    lists = MappingProxyType({"outputs": "show", "divergence": "go", "hazards": "go"})
+    views = ("numbers", "heatmap", "outputs", "first divergence", "hazards")
+    lists = MappingProxyType({"outputs": "show", "first divergence": "go", "hazards": "go"})
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
@@ -36,29 +36,29 @@ class DiffPane(GridPane):
 
     def place(self) -> str | None:
         """The cell, as c[3,17] or its bytes."""
-        diff, wide = self._diff, self.marked.shape[1]
-        if diff is None or diff.actual is None or any(diff.origin) or self.mode in self.lists:
+        diff = self._diff
+        if diff is None or diff.actual is None or any(diff.origin) or self.picks:
             return None
         if self.output is not None:
             return diff.name + within(self.row, self.column, diff.actual.shape)
-        size = diff.actual.dtype.itemsize
-        return f"{diff.space} {diff.addr + (self.row * wide + self.column) * size:#x}:{size}"
+        size, cell = diff.actual.dtype.itemsize, self.row * self.marked.shape[1] + self.column
+        return f"{diff.space} {diff.addr + cell * size:#x}:{size}"
 
     def enter(self) -> str | None:
         """Show the picked output, or again on it the op; go to an op; blame a cell."""
-        if self.mode == "outputs":
-            names = [out.row.tensor for out in self.known["outputs"][1].rows]
-            name = names[self.at or 0] if names else None
-            self.output, self.view = None if name == self.output else name, 0
-            self.post_message(Activate(self.number))  # the tab names the view
-        elif self.mode == "hazards":
-            rows = self.known["hazards"][1].rows if "hazards" in self.known else ()
-            return f"goto {rows[self.at or 0].op.op}" if rows else None
-        elif self.mode == "divergence":
-            found = self.known.get("first divergence")
-            return f"goto {found[1].op}" if found and found[1].op >= 0 else None
-        elif (place := self.place()) is not None:
-            return f"blame {place}"
+        if not self.picks:
+            place = self.place()
+            return f"blame {place}" if place is not None else None
+        if not self.total:
+            return None
+        found = self.known[self.mode][1]
+        if self.mode == "first divergence":
+            return f"goto {found.op}" if found.op >= 0 else None
+        row = found.rows[self.at or 0]
+        if self.mode == "hazards":
+            return f"goto {row.op.op}"
+        self.output, self.view = None if row.row.tensor == self.output else row.row.tensor, 0
+        self.post_message(Activate(self.number))  # the tab names the view
         return None
 
     def fill(self, lines: list[Line], width: int, height: int) -> None:
@@ -66,8 +66,8 @@ class DiffPane(GridPane):
         session, op = self.session, self.session.cursor
         if self.mode == "hazards":
             self._hazards(lines, width, height)
-        elif self.mode == "divergence":
-            text = self.ask("first divergence", 0, session.first_divergence).lines(width - 1)
+        elif self.mode == "first divergence":
+            text = self.ask(self.mode, 0, session.first_divergence).lines(width - 1)
             top = self.first_row(len(text), height, 0)
             lines += [[(f" {row}", "bold" * (row[:2] == "op"))] for row in text[top:]]
         else:
@@ -85,12 +85,11 @@ class DiffPane(GridPane):
         line: Line = []
         if "first divergence" in self.known:
             op = self.known["first divergence"][1].op
-            text = f" first divergence: {'none' if op < 0 else f'op {op:,}'} "
-            line.append((text, "flight" if op < 0 else "bad"))
+            line.append((f" first divergence: op {op:,} ", "bad"))
+            line[-1] = (" first divergence: none ", "flight") if op < 0 else line[-1]
         if "hazards" in self.known:
-            found = self.known["hazards"][1]
-            text = f" hazards: {len(found.rows) or 'none'} "
-            line.append((text, "flight" if found.ok else "bad"))
+            count = len(self.known["hazards"][1].rows)
+            line.append((f" hazards: {count or 'none'} ", "bad" if count else "flight"))
         lines += [line] if line else []
 
     def _outputs(self, outputs: Outputs, lines: list[Line], room: int) -> None:
@@ -127,7 +126,9 @@ class DiffPane(GridPane):
         limits = f"  rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}"
         line: Line = [(what, "bold"), _VERDICT[r.ok], (counts, "title")]
         lines.append([*line, (limits * (length(line) + len(limits) <= width), "dim")])
-        shape = diff.expected.shape
+        self.shape, self.origin = diff.expected.shape, (0, 0)
+        if len(diff.origin) == 2:
+            self.origin = diff.origin[0], diff.origin[1]
         grids = tuple(map(flat2, (diff.expected, diff.actual, diff.error)))
         limit = r.tolerance.atol + r.tolerance.rtol * np.abs(grids[0])
         if self._diff is not diff:
@@ -141,15 +142,13 @@ class DiffPane(GridPane):
                 return np.where(bad, np.inf, np.minimum(ratio, 1.0))
 
             says = "the tolerance, the largest |error|"
-            lines += self.heat(sizes, (name, op), 1.0, says, room, shape)
+            lines += self.heat(sizes, (name, op), 1.0, says, room)
             return
 
         def texts(plane: int, row: int, part: slice) -> list[str]:
             return list(map(number_text, grids[plane][row, part]))
 
-        origin = diff.origin if len(diff.origin) == 2 else (0, 0)
-        planes = "expected", "actual", "error"
-        lines += self.numbers(planes, texts, ("!", "bad"), room, shape, origin=origin)
+        lines += self.numbers(("expected", "actual", "error"), texts, ("!", "bad"), room)
 
     def _hazards(self, lines: list[Line], width: int, height: int) -> None:
         found = self.ask("hazards", 0, self.session.hazards)
@@ -161,8 +160,7 @@ class DiffPane(GridPane):
             return f"! {t.kind}: op {t.op.op:,}" + (f" and {t.other.op:,}" if t.other else "")
 
         lines += self.listed(len(rows), max(height - 8, 1), 0, text)
-        picked = Touches(rows[self.at or 0 :][:1]).lines(width) if rows else []
-        for line in picked:
+        for line in Touches(rows[self.at or 0 :][:1]).lines(width) if rows else ():
             parts = textwrap.wrap(line, max(width - 4, 8), subsequent_indent="    ")
             lines += [[(f"  {part}", "title")] for part in parts]
 

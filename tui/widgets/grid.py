@@ -15,6 +15,8 @@ from tui.widgets.draw import Array, Glyphs, Line, Run
 from tui.widgets.pane import Pane
 
 T = TypeVar("T")
+Pair = tuple[int, int]
+Cells = Callable[[int, int, slice], list[str]]  # of a plane, a row, columns
 _FEW = 20_000  # ops of a trace whose indexes are made at once
 _SMALL = 1 << 18  # cells that are looked at while a key waits
 
@@ -36,6 +38,8 @@ class GridPane(Pane):
         super().__init__(session, glyphs)
         self.row = self.upper = self.left = 0
         self.marked = np.zeros((1, 1), np.bool_)  # what J and K go through
+        self.shape: tuple[int, ...] = ()  # of the tensor that is shown
+        self.origin = 0, 0  # of it, as the rows and columns are numbered
         self.known: dict[str, tuple[Hashable, Any]] = {}  # the last answer of each kind
         self._asked: dict[str, tuple[Hashable, Callable[[Tell], Any]]] = {}
 
@@ -115,22 +119,15 @@ class GridPane(Pane):
         return [[(text(i), "pick" if i == self.pick else "")] for i in rows]
 
     def numbers(
-        self,
-        planes: tuple[str, ...],
-        cells: Callable[[int, int, slice], list[str]],
-        mark: Run,
-        room: tuple[int, int],
-        shape: tuple[int, ...],
-        wide: int = 9,
-        origin: tuple[int, int] = (0, 0),
+        self, planes: tuple[str, ...], cells: Cells, mark: Run, room: Pair, wide: int = 9
     ) -> list[Line]:
-        """Planes of a tensor of ``shape`` side by side, in ``room`` (width, height).
+        """Planes of a tensor side by side, in ``room`` (width, height).
 
-        ``cells(plane, row, columns)`` are its texts; ``mark`` is for those that are marked.
+        ``cells`` are their texts, ``wide`` at most; ``mark`` is for those that are marked.
         """
         self.clamp()
-        (total, extent), (r0, c0) = self.marked.shape, origin
-        label = max(len(name_of(total - 1, shape)), 5)
+        (total, extent), (r0, c0) = self.marked.shape, self.origin
+        label = max(len(name_of(total - 1, self.shape)), 5)
         columns = min(max((room[0] - label - 1) // (wide + 1) // len(planes), 1), extent)
         rows = max(room[1] - 1 - (len(planes) > 1), 1)
         self.room = self.room if self.picks else rows
@@ -142,7 +139,7 @@ class GridPane(Pane):
         heads = (names, head)[len(planes) == 1 :]
         lines: list[Line] = [[(" " * (label + 1) + text, "title")] for text in heads]
         for r in range(self.upper, min(self.upper + rows, total)):
-            name = str(r0 + r) if r0 else name_of(r, shape)
+            name = str(r0 + r) if r0 else name_of(r, self.shape)
             lines.append([(f"{name:>{label}} ", "title")])
             marks = self.marked[r, part].tolist()
             for plane in range(len(planes)):
@@ -155,13 +152,7 @@ class GridPane(Pane):
         return lines
 
     def heat(
-        self,
-        values: Callable[[], Array],
-        of: Hashable,
-        top: float,
-        says: str,
-        room: tuple[int, int],
-        shape: tuple[int, ...],
+        self, values: Callable[[], Array], of: Hashable, top: float, says: str, room: Pair
     ) -> list[Line]:
         """The largest of each block of cells of 0 to ``top``, '!' above, blank where it is NaN.
 
@@ -184,7 +175,7 @@ class GridPane(Pane):
         levels = np.where(blocks <= top, levels, np.where(np.isnan(blocks), -1, len(ramp)))
         for i, row in enumerate(levels.astype(int).tolist()):
             star = "*" if self.marked[i * tall : (i + 1) * tall].any() else " "
-            line = [(f"{name_of(i * tall, shape):>5}", "title"), (f"{star} ", "mark")]
+            line = [(f"{name_of(i * tall, self.shape):>5}", "title"), (f"{star} ", "mark")]
             lines.append(line + [runs[level] for level in row])
         here = lines[1 + self.row // tall]
         here[2 + self.column // wide] = here[2 + self.column // wide][0], "here"

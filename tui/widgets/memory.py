@@ -27,13 +27,13 @@ class MemoryPane(GridPane):
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
         self.kept: str | None = None
-        self.shown: tuple[str, int, tuple[int, ...]] | None = None  # tensor, op, its shape
+        self.shown: tuple[str, int] | None = None  # tensor, op
         self._entries: tuple[MemoryEntry, ...] = ()
 
     def place(self) -> str | None:
         """The picked allocation's bytes, or the cell as in c[3,17]."""
         if self.mode != "overview":
-            return self.shown and self.shown[0] + within(self.row, self.column, self.shown[2])
+            return self.shown and self.shown[0] + within(self.row, self.column, self.shape)
         shard = self._entries[self.at or 0].shard if self.pick is not None else None
         return f"{shard.space} {shard.addr:#x}:{shard.nbytes}" if shard is not None else None
 
@@ -94,12 +94,12 @@ class MemoryPane(GridPane):
         session, op = self.session, self.session.cursor
         quick = session.memories.quick(op, name)
         view = self.ask("tensor", (name, op), lambda tell: session.tensor(name, op, tell), quick)
-        shape, self.marked = view.values.shape, flat2(view.changed)
-        if self.shown is None or self.shown[:2] != (name, op):
+        self.shape, self.marked = view.values.shape, flat2(view.changed)
+        if self.shown != (name, op):
             new = self.shown is None or self.shown[0] != name
             if new or (self.kept is None and self.marked.any()):
                 self.go(*divmod(int(self.marked.argmax()), self.marked.shape[1]))
-            self.shown = name, op, shape
+            self.shown = name, op
         lines += self._head(view, width)
         values, written = flat2(view.values), flat2(view.written)
         if self.mode != "overview":
@@ -110,7 +110,7 @@ class MemoryPane(GridPane):
         if self.mode == "heatmap":
             top = float(np.nanmax([abs(view.minimum), abs(view.maximum), 0.0]))
             of, says = (name, session.versions.executed(op)), f"{number_text(top)}, the largest |x|"
-            lines += self.heat(lambda: _sizes(values, written), of, top, says, room, shape)
+            lines += self.heat(lambda: _sizes(values, written), of, top, says, room)
             return
 
         def texts(plane: int, row: int, part: slice) -> list[str]:
@@ -118,7 +118,7 @@ class MemoryPane(GridPane):
             return [x if k else "-" for x, k in zip(cells, written[row, part], strict=True)]
 
         wide = 2 * values.dtype.itemsize + 2 if self.mode == "hex" else 9
-        lines += self.numbers(("",), texts, ("*", "mark"), room, shape, wide)
+        lines += self.numbers(("",), texts, ("*", "mark"), room, wide)
 
     def _head(self, view: TensorView, width: int) -> list[Line]:
         low, high, mean = map(number_text, (view.minimum, view.maximum, view.mean))

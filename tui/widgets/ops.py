@@ -12,6 +12,8 @@ from kernbench.replay.text import time_text
 from tui.widgets.draw import Glyphs, Line, clip
 from tui.widgets.pane import BEFORE, Pane
 
+_FIRST = ("op ", "time ", "call ", ">", "waited ", "after ")  # words that such lines begin with
+
 
 class OpsPane(Pane):
     """A virtual list: only the rows on screen are asked for."""
@@ -80,12 +82,16 @@ class OpsPane(Pane):
         if session.cursor < 0 or height <= 0:
             return [BEFORE][:height]
         facts, source = session.details(session.cursor), session.source(session.cursor)
-        rows = [*facts.lines(400), *source.lines(400)]
-        for row in sorted(rows, key=lambda row: row.startswith("  ")):  # parameters last
-            style = {"w": "mark", ">": "bold", " ": "dim"}.get(row[:1], "")
+        for row in sorted([*source.lines(400), *facts.lines(400)], key=_rank):
+            style = ("bold", "", "", "bold", "mark", "", "dim")[_rank(row)]
             long = len(row) > width  # wrapping is slow
             parts = wrap(row, max(width, 8), subsequent_indent="  ") if long else [row]
             lines += [[(part, style)] for part in parts]
         if len(lines) > height:
             lines[height - 1 :] = [[(f"{self.glyphs.more} :op and :source show all", "dim")]]
         return lines
+
+
+def _rank(row: str) -> int:
+    """Where a line of what is recorded of an op belongs; the source around and parameters last."""
+    return next((i for i, head in enumerate(_FIRST) if row.startswith(head)), len(_FIRST))

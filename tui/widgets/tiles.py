@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
-from kernbench.replay.job import Tell
-from kernbench.replay.text import time_text
+from kernbench.replay.text import count_text, time_text
 from kernbench.replay.tiles import STAGE_LETTERS, TileRow, Tiles, TileWindow
 from tui.widgets.draw import Line
 from tui.widgets.pane import Pane
@@ -44,11 +43,9 @@ class TilesPane(Pane):
     def _found(self) -> tuple[Tiles, ...] | Line:
         """The open composites, the cursor's first."""
         session, quick = self.session, len(self.session) <= _QUICK
-
-        def look(tell: Tell) -> bool:
-            return bool(len(session.composites.positions) and session.tiles().rows)
-
-        ready = self.answer(("columns", "composites"), "composites", look, quick)
+        ready = self.answer(
+            ("columns", "composites"), "composites", lambda _: session.composites.positions, quick
+        )
         if isinstance(ready, list):
             return ready
         mine = session.tiles()
@@ -73,8 +70,8 @@ class TilesPane(Pane):
             return [[(f" {tiles.note or 'this composite has no tiles'}", "dim")]]
         here = self._place(found, max(height - 2, 1))
         seen = [(r.spans[0].t0, r.spans[-1].t1) for _, r in self._rows if r is not None]
-        seen = seen or [self._span(op) for op, _ in self._rows]
-        t0, t1 = min(t for t, _ in seen), max(t for _, t in seen)
+        starts, ends = zip(*(seen or [self._span(op) for op, _ in self._rows]), strict=True)
+        t0, t1 = min(starts), max(ends)
         names = [self._title_of(op, row) for op, row in self._rows]
         label = max(map(len, names)) + 2
         chart = max(width - label - 22, 8)  # beside: how long it waited, for what
@@ -117,11 +114,11 @@ class TilesPane(Pane):
         return f"#{op} s{sip}c{cube}.pe{pe}"
 
     def _head(self, tiles: Tiles, t0: float, t1: float) -> Line:
-        inside = tiles.current is not None or tiles.composite == self.session.cursor
-        op, near = tiles.composite, "" if inside else "last "
+        op, inside = tiles.composite, tiles.current is not None
+        near = "" if inside or op == self.session.cursor else "last "
         whole = self._title_of(-1, None) if op is None else f"composite {self._title_of(op, None)}"
-        text = f" {near}{whole}: {len(tiles.rows)} tile{'s' * (len(tiles.rows) != 1)}"
-        return [(f"{text}; {time_text(t1 - t0)} from {time_text(t0)}", "title")]
+        count = count_text(len(tiles.rows), "tile")
+        return [(f" {near}{whole}: {count}; {time_text(t1 - t0)} from {time_text(t0)}", "title")]
 
     def _legend(self) -> Line:
         line: Line = [(" ", "")]
@@ -157,9 +154,7 @@ def _bars(row: TileRow) -> list[Bar]:
 
 
 def _waited(row: TileRow) -> Line:
-    by: Counter[str] = Counter()
+    by: dict[str, float] = defaultdict(float)
     for wait in row.waits:
-        by[wait.reason] += wait.t1 - wait.t0  # type: ignore[assignment]  # ns
-    if not by:
-        return []
-    return [(f" {time_text(sum(by.values()))} {by.most_common(1)[0][0]}", "mark")]
+        by[wait.reason] += wait.t1 - wait.t0
+    return [(f" {time_text(sum(by.values()))} {max(by, key=by.__getitem__)}", "mark")] if by else []
