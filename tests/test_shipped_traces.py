@@ -148,7 +148,7 @@ def test_the_readme_gives_its_command(name):
 
 def test_nothing_else_ships_and_the_wheel_holds_it():
     names = {f"{name}.msgpack" for name in RECORDED}
-    assert {path.name for path in TRACES.iterdir()} == names | {"README.md"}
+    assert {path.name for path in TRACES.iterdir()} == names | {"README.md", "debugger.svg"}
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert wheel["targets"]["wheel"]["force-include"] == {"traces": "kernbench/traces"}
 

@@ -158,10 +158,10 @@ async def test_enter_on_an_allocation_keeps_its_tensor(session, drive, as_text_o
 
 async def test_numbers_pan_and_page(session, drive, as_text_of) -> None:
     session.goto(40)
-    async with drive(80, 24, "4", "l", "pagedown") as pilot:
+    async with drive(80, 24, "4", "v", *"lllllllll", "pagedown") as pilot:
         text = as_text_of(pilot.app)
-        assert "  4         5         6" in text
-        assert "\n    5 " in text
+        assert "  7         8         9" in text
+        assert "\n    7 " in text
 
 
 async def test_changed_numbers_are_marked_and_in_view(session, drive, as_text_of) -> None:
@@ -175,8 +175,8 @@ async def test_changed_numbers_are_marked_and_in_view(session, drive, as_text_of
 
 async def test_diff_pans(session, drive, as_text_of) -> None:
     session.goto(17)
-    async with drive(80, 24, "6", "l", "j") as pilot:
-        assert "2         3         2         3" in as_text_of(pilot.app)
+    async with drive(80, 24, "6", *"llll", "j") as pilot:
+        assert "3         4         3         4" in as_text_of(pilot.app)
 
 
 async def test_number_keys_brackets_and_tab_choose_the_pane(drive) -> None:

@@ -53,8 +53,8 @@ class TimelinePane(Pane):
 
     def zoom(self, factor: float) -> None:
         """Make the window ``factor`` times as long, around the cursor if that is in view."""
-        middle, inside = self.session.time, self.t0 <= self.session.time < self.t1
-        middle = middle if inside else (self.t0 + self.t1) / 2
+        time = self.session.time
+        middle = time if self.t0 <= time < self.t1 else (self.t0 + self.t1) / 2
         if 0.1 <= (self.t1 - self.t0) * factor <= 2 * self.end:
             self.t0, self.t1 = (middle + (t - middle) * factor for t in (self.t0, self.t1))
         self.repaint()
@@ -147,20 +147,18 @@ class TimelinePane(Pane):
 
     def _row_of_cursor(self, place: int) -> int | None:
         """The lowest row shown that the cursor's op is in."""
-        session = self.session
-        if session.cursor < 0:
+        trace, cursor = self.session.trace, self.session.cursor
+        if cursor < 0:
             return None
-        slot = int(session.trace.op_columns.slot[session.trace.order[session.cursor]])
-        rows = enumerate(self.shown)
-        held = [i for i, b in rows if b.low <= place < b.high and b.row[1] in (None, slot)]
-        return held[-1]
+        lanes, rows = (None, int(trace.op_columns.slot[trace.order[cursor]])), self.shown
+        return max(i for i, b in enumerate(rows) if b.low <= place < b.high and b.row[1] in lanes)
 
     def _flying(self) -> set[tuple[int, int | None]]:
         """The components in service, and their lanes."""
         trace, columns = self.session.trace, self.session.trace.op_columns
         rows = trace.order[self.session.in_flight()]
-        lanes = {*zip(columns.component[rows].tolist(), columns.slot[rows].tolist(), strict=True)}
-        return lanes | {(component, None) for component, _ in lanes}
+        nodes = columns.component[rows].tolist()
+        return {*zip(nodes, columns.slot[rows].tolist(), strict=True)} | {(n, None) for n in nodes}
 
     def _marks(self) -> Array | Line | None:
         """The ops that the view marks, by row of the log."""

@@ -79,10 +79,9 @@ class Tree:
         while i < len(self.rows):
             branch = self.rows[i]
             lanes = [] if slots is None or branch.group else slots(branch.row[0][0])
-            found += [
-                replace(branch, label=f"{branch.label} {lane}", row=(branch.row[0], lane))
-                for lane in (lanes if len(lanes) > 1 else ())
-            ] or [branch]
+            named = ((f"{branch.label} {lane}", (branch.row[0], lane)) for lane in lanes)
+            whole = len(lanes) < 2
+            found += [branch] if whole else [replace(branch, label=x, row=r) for x, r in named]
             i += 1
             if branch.group and not self.is_open(branch, folds, place):
                 i = bisect_left(self.rows, branch.high, i, key=lambda row: row.low)
