@@ -48,14 +48,19 @@ class GridPane(Pane):
         """The name of the view."""
         return self.views[self.view]
 
+    @property
+    def enter_word(self) -> str:  # type: ignore[override]  # a view's own
+        """What Enter does in this view."""
+        return self.lists.get(self.mode, "blame")
+
     def fill(self, lines: list[Line], width: int, height: int) -> None:
         """``draw``, into ``lines``."""
         raise NotImplementedError
 
     def draw(self, width: int, height: int) -> list[Line]:
         """As far as the answers are there."""
-        self.picks, self.enter_word = self.mode in self.lists, self.lists.get(self.mode, "blame")
-        self.columns_a_step, lines, self.total = int(not self.picks), list[Line](), 0
+        self.picks, self.total, lines = self.mode in self.lists, 0, list[Line]()
+        self.columns_a_step = int(not self.picks)
         try:
             index, few = self.session.memories.index, len(self.session) <= _FEW
             self.ask("what memory holds", 0, index, few)
