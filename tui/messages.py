@@ -26,3 +26,8 @@ class Activate(Message):
     """A pane was clicked, or its tab: make it the active one."""
 
     number: int
+
+
+@dataclass
+class Answered(Message):
+    """A job is done: what waits for it can draw."""

@@ -184,7 +184,8 @@ def budgets(terminal: Terminal, screen: Screen, at: str, nbytes: list[int]) -> l
     idle, (columns, lines) = len(terminal.data), screen
     terminal.press("".join(f"\x1b[<35;{x};{x % lines + 1}M" for x in range(1, columns, 7)))
     memory = Path(f"/proc/{terminal.pid}/smaps_rollup").read_text(encoding="ascii")
-    private = sum(map(int, re.findall(r"^Private_\w+: +(\d+) kB", memory, re.MULTILINE)))
+    # clean pages are the mapped file's: the system may drop them at any time
+    private = sum(map(int, re.findall(r"^Private_Dirty: +(\d+) kB", memory, re.MULTILINE)))
     return [
         PerfRow(f"bytes of a step, {at}", median(nbytes), STEP_BYTES[screen], "bytes"),
         PerfRow(f"bytes of a redraw, {at}", redraw, 61_440, "bytes"),
