@@ -53,10 +53,12 @@ def turns_of(app):
 
     async def turns(*_: float) -> None:
         quiet = 0
-        while quiet < 10:
+        for _ in range(2000):  # a screen that has just gone takes no more messages
             await asyncio.sleep(0)
             waiting = any(pump.message_queue_size for pump in (app, app.screen))
             quiet = 0 if waiting else quiet + 1
+            if quiet == 10:
+                break
 
     return turns
 

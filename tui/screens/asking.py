@@ -75,6 +75,10 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         return self.panes[self.active]
 
     @on(Answered)
+    def _answered(self) -> None:
+        self._worked = True
+        self.look()
+
     def look(self) -> None:
         """Draw what waits for a job: how far it is, or its answer."""
         self._poll()
