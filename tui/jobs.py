@@ -17,13 +17,9 @@ _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interprete
 
 
 class Jobs:
-    """Answers by key. What two answers of one lane share is used by one thread at a time.
+    """Answers by key. What two answers of one lane share is used by one thread at a time."""
 
-    ``ready`` is called by a job's thread when that is done.
-    """
-
-    def __init__(self, ready: Callable[[], object] = bool) -> None:
-        self._ready = ready
+    def __init__(self) -> None:
         self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
         sys.setswitchinterval(_SWITCH_S)
@@ -47,7 +43,6 @@ class Jobs:
             job = Job(title, compute)
             self._asked[key] = job, self._pools[key[0]].submit(job.run)
             wait([self._asked[key][1]], wait_s)
-            self._asked[key][1].add_done_callback(lambda _: self._ready())
         job, future = self._asked[key] = self._asked.pop(key)  # last: asked for most lately
         done = [k for k, (_, future) in self._asked.items() if future.done()]
         for old in done[:-_KEPT]:

@@ -26,8 +26,3 @@ class Activate(Message):
     """A pane was clicked, or its tab: make it the active one."""
 
     number: int
-
-
-@dataclass
-class Answered(Message):
-    """A job is done: what waits for it can draw."""

@@ -91,7 +91,8 @@ async def play(pilot, count: int, rng: Random) -> None:
 
 
 @pytest.mark.parametrize("path", TRACES, ids=[path.stem for path in TRACES])
-@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("count", [200, 2000])
 async def test_nothing_ends_a_session(count, path, settle, as_text_of, monkeypatch) -> None:
     monkeypatch.setattr(KernbenchApp, "exit", lambda self: None)  # q and the palette ask for it
     app = KernbenchApp(open_session(path, None), path.name)

@@ -184,3 +184,10 @@ async def test_a_long_way_to_execute_is_a_job(monkeypatch) -> None:
         pane(pilot).repaint()
         assert "a f16 128x128" in pane(pilot).text
         assert ("memory", ("tensor", ("a", 40))) in app.debugger.jobs._asked
+
+
+async def test_a_row_picked_where_nothing_is_written_names_no_bytes(drive) -> None:
+    async with drive(80, 24, "4") as pilot:
+        pane = pilot.app.debugger.panes[4]
+        pane.pick, pane._entries = 0, ()
+        assert pane.place() is None

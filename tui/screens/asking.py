@@ -26,7 +26,7 @@ from kernbench.replay.text import as_text
 from kernbench.trace import Trace
 from tui.clipboard import copy
 from tui.jobs import Jobs, Key
-from tui.messages import Answered, Hint, RunCommand
+from tui.messages import Hint, RunCommand
 from tui.screens.help import StopsPane, TextPane, TextScreen
 from tui.widgets.command_line import CommandLine
 from tui.widgets.draw import Glyphs, Line
@@ -59,8 +59,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
     def __init__(self, session: ReplaySession, name: str, glyphs: Glyphs) -> None:
         super().__init__()
-        self.session, self.glyphs = session, glyphs
-        self.jobs = Jobs(lambda: self.post_message(Answered()))
+        self.session, self.glyphs, self.jobs = session, glyphs, Jobs()
         self.status, self.crumbs = Status(session, name), Crumbs(session)
         self.line, self.notice = CommandLine(session), Static(id="notice", markup=False)
         self.sought = ""  # what F3 goes on with
@@ -73,11 +72,6 @@ class AskingScreen(Screen[None], inherit_bindings=False):
     def pane(self) -> Pane:
         """The active pane."""
         return self.panes[self.active]
-
-    @on(Answered)
-    def _answered(self) -> None:
-        self._worked = True
-        self.look()
 
     def look(self) -> None:
         """Draw what waits for a job: how far it is, or its answer."""

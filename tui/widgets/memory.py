@@ -34,8 +34,11 @@ class MemoryPane(GridPane):
         """The picked allocation's bytes, or the cell as in c[3,17]."""
         if self.mode != "overview":
             return self.shown and self.shown[0] + within(self.row, self.column, self.shape)
-        shard = self._entries[self.at or 0].shard if self.pick is not None else None
-        return f"{shard.space} {shard.addr:#x}:{shard.nbytes}" if shard is not None else None
+        at = self.at or 0
+        if self.pick is None or at >= len(self._entries):  # nothing is picked, or written yet
+            return None
+        shard = self._entries[at].shard
+        return f"{shard.space} {shard.addr:#x}:{shard.nbytes}"
 
     def enter(self) -> str | None:
         """Keep showing the picked tensor, again on it lets go; go to an op; blame a cell."""
