@@ -23,6 +23,7 @@ from kernbench.errors import UsageError
 from kernbench.replay.history import History
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
+from kernbench.trace.hops import kernel_lines
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -103,10 +104,8 @@ def _line(sign: str, text: str) -> _Test:
 
 
 def _sites(data: _Data) -> tuple[list[str], Any]:
-    log = data.trace.commands
-    sites, numbers = np.unique(log.file.astype(np.int64) << 32 | log.line, return_inverse=True)
-    strings = data.trace.strings
-    return [f"/{strings[site >> 32]}:{site % (1 << 32)}" for site in sites.tolist()], numbers
+    lines, numbers = kernel_lines(data.trace)
+    return [f"/{line}" for line in lines], numbers
 
 
 def _addr(sign: str, text: str) -> _Test:
