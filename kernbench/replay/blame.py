@@ -5,6 +5,7 @@ Owns the walk over writers and operands. What an op reads is ``accesses``'s, whe
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -230,7 +231,7 @@ class Blames:
         touched, (begins, ends, lane) = self._history.touched, self._timing
         if op in self._outside:
             yield OUTSIDE
-        for i in range(*np.searchsorted(touched.row, (op, op + 1)).tolist()):
+        for i in range(bisect_left(touched.row, op), bisect_left(touched.row, op + 1)):
             low, high = touched.addr[i], touched.addr[i] + touched.nbytes[i]
             for part in parts:
                 if touched.spaces[touched.space[i]] != part.space or not low <= part.addr < high:

@@ -44,7 +44,8 @@ class Cursor:
     @cached_property
     def components(self) -> npt.NDArray[np.integer[Any]]:
         """The node that served each op."""
-        return np.asarray(self.trace.op_columns.component[self.trace.order])
+        small = np.uint16 if len(self.trace.node_ids) >> 16 == 0 else np.uint32
+        return np.asarray(self.trace.op_columns.component.astype(small)[self.trace.order])
 
     def __len__(self) -> int:
         return len(self.trace.order)
@@ -145,9 +146,8 @@ class Cursor:
 
     def to_effect(self) -> int:
         """To the first op that waited for this one."""
-        columns, row = self.trace.op_columns, self.trace.order[self.at()]
-        waited = np.searchsorted(columns.dep_ptr, np.flatnonzero(columns.dep == row), side="right")
-        return self.goto(int(self.trace.position[waited - 1].min())) if len(waited) else self.at()
+        waited = [*self.trace.effects(int(self.trace.order[self.at()]))]
+        return self.goto(int(self.trace.position[waited].min())) if waited else self.at()
 
     def to_last(self) -> int:
         """To the last op started by the end of this one, or of its tile."""

@@ -107,7 +107,7 @@ def _expanded(lows: Ints, highs: Ints) -> Iterator[tuple[Ints, Ints]]:
 
 def never_written(touched: AccessColumns) -> list[Found]:
     """Reads of bytes that no op before has written: the first such byte to the end of its gap."""
-    base = touched.space << 52  # addresses are of 51 bits
+    base = touched.space.astype(np.int64) << 52  # addresses are of 51 bits
     points, cells = np.unique(
         [base + touched.addr, base + touched.addr + touched.nbytes], return_inverse=True
     )
@@ -133,10 +133,10 @@ def never_written(touched: AccessColumns) -> list[Found]:
 
 def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
     """Accesses that no allocation (``allocs``, of the same spaces) holds whole."""
-    starts = (allocs.space << 52) + allocs.addr
+    starts = (allocs.space.astype(np.int64) << 52) + allocs.addr.astype(np.int64)
     order = np.argsort(starts)
-    ends = np.maximum.accumulate((starts + allocs.nbytes)[order])
-    low = (touched.space << 52) + touched.addr
+    ends = np.maximum.accumulate((starts + allocs.nbytes.astype(np.int64))[order])
+    low = (touched.space.astype(np.int64) << 52) + touched.addr
     reach = np.append(-1, ends)[np.searchsorted(starts[order], low, side="right")]
     bad = reach < low + touched.nbytes
     return [

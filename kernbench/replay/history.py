@@ -5,7 +5,7 @@ Beyond the budget old versions are dropped, and executed again from the checkpoi
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -23,6 +23,7 @@ from kernbench.trace import Trace
 
 SMALL = 1 << 22  # products or elements that take some ms
 _FEW, _COMPARED = 256, 1 << 24  # ops; pairs
+_NEAR = 64  # accesses in the order of their addresses of which one address is kept there
 
 
 def work(record: OpRecord) -> int:
@@ -32,28 +33,34 @@ def work(record: OpRecord) -> int:
 
 
 class Ranges:
-    """Which of ``rows`` of some accesses overlap a range, in O(log n + those of like size near it).
+    """Which accesses overlap a range, by number, in O(log n + those of like size near it).
 
-    Rows of about one size (within 16x) are sorted by address: a query looks at its neighbours.
+    All of about one size (within 16x) are sorted by address: a query looks at its neighbours.
     """
 
-    def __init__(self, columns: AccessColumns, rows: Ints) -> None:
-        mine, self._end = columns.take(rows), columns.addr + columns.nbytes
-        level = -(-np.frexp(mine.nbytes - 0.5)[1] // 4)  # 16**level >= nbytes
-        order = np.lexsort((mine.addr, level, mine.space))
-        kinds = (mine.space * 16 + level)[order]
+    def __init__(self, columns: AccessColumns) -> None:
+        self._columns, sizes = columns, np.frexp(columns.nbytes - 0.5)[1]
+        small = np.int16 if len(columns.spaces) < 1 << 10 else np.int64
+        kinds = columns.space.astype(small) * 16 - (-sizes // 4).astype(
+            small
+        )  # 16**level >= nbytes
+        order = np.lexsort((columns.addr, kinds))
+        kinds = kinds[order]
         self._tables: dict[str, list[tuple[int, Ints, Ints]]] = {}
         for part in np.split(order, np.flatnonzero(np.diff(kinds)) + 1) if len(order) else ():
-            table = 16 ** int(level[part[0]]), mine.addr[part], rows[part]
-            self._tables.setdefault(columns.spaces[mine.space[part[0]]], []).append(table)
+            level = int(-(-sizes[part[0]] // 4))
+            table = 16**level, columns.addr[part[::_NEAR]], part.astype(columns.row.dtype)
+            self._tables.setdefault(columns.spaces[columns.space[part[0]]], []).append(table)
 
     def at(self, space: str, addr: int, nbytes: int) -> Ints:
-        """The rows that overlap [addr, addr + nbytes), ascending."""
-        found = [np.empty(0, np.int64)]
-        for size, starts, rows in self._tables.get(space, ()):
-            low, high = np.searchsorted(starts, (addr - size + 1, addr + nbytes))
-            near = rows[low:high]
-            found.append(near[self._end[near] > addr])
+        """Those that overlap [addr, addr + nbytes), ascending."""
+        found, held = [np.empty(0, np.int64)], self._columns
+        for size, some, rows in self._tables.get(space, ()):
+            low, high = np.searchsorted(some, (addr - size + 1, addr + nbytes)).tolist()
+            near = rows[max(low - 1, 0) * _NEAR : high * _NEAR]
+            starts = held.addr[near]
+            inside = (starts < addr + nbytes) & (starts + held.nbytes[near] > addr)
+            found.append(near[inside])
         return np.sort(np.concatenate(found))
 
 
@@ -95,33 +102,40 @@ class History:
     @cached_property
     def touched(self) -> AccessColumns:
         """Every access of the trace; ``row`` is the canonical position of its op."""
-        columns = access_columns(self._trace)
-        columns = columns._replace(row=self._trace.position[columns.row].astype(np.int64))
-        return columns.take(np.argsort(columns.row, kind="stable"))
+        columns, position = access_columns(self._trace), self._trace.position
+        columns = columns._replace(row=position[columns.row])
+        order = np.argsort(columns.row, kind="stable")
+        size = np.int32 if columns.nbytes.max(initial=0) >> 31 == 0 else np.int64
+        few = np.uint8 if len(columns.spaces) >> 8 == 0 else np.int64
+        types = position.dtype, np.int8, few, np.int64, size
+        given: Any = zip(columns[:5], types, strict=True)
+        row, mode, space, addr, nbytes = (x[order].astype(t) for x, t in given)
+        return AccessColumns(row, mode, space, addr, nbytes, columns.spaces)
 
     @cached_property
     def allocs(self) -> AccessColumns:
         """The allocations; ``row`` is the number in ``trace.allocs``, spaces are as in touched."""
         log = self._trace.alloc_columns
         spaces = tuple(dict.fromkeys((*self.touched.spaces, *log.spaces)))
-        space = np.array([spaces.index(s) for s in log.spaces], np.int64)[log.space]
-        row, addr, nbytes = np.arange(len(space)), *np.array([log.addr, log.nbytes], np.int64)
-        return AccessColumns(row, row, space, addr, nbytes, spaces)
+        space = np.array([spaces.index(s) for s in log.spaces], np.int16)[log.space]
+        row: Any = np.arange(len(space), dtype=np.int32)
+        return AccessColumns(row, row, space, log.addr, log.nbytes, spaces)
 
     @cached_property
     def accesses(self) -> Ranges:
         """The index of all accesses: numbers in ``touched``."""
-        return Ranges(self.touched, np.arange(len(self.touched.row)))
+        return Ranges(self.touched)
 
-    @cached_property
-    def _writes(self) -> Ranges:
-        return Ranges(self.touched, np.flatnonzero(self.touched.mode))
+    def _writes(self, space: str, addr: int, nbytes: int) -> Ints:
+        """The writes that overlap a range: numbers in ``touched``."""
+        rows = self.accesses.at(space, addr, nbytes)
+        return np.asarray(rows[self.touched.mode[rows] == 1])
 
     def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Array:
         """Which (addr, nbytes) the steps between may have written into; of too many, all."""
         steps = self._steps
         ops = [steps[at] if at < len(steps) else 1 << 62 for at in sorted((low, high))]
-        ends = np.searchsorted(self.touched.row, ops)
+        ends = [bisect_left(self.touched.row, op) for op in ops]
         new = self.touched.take(np.arange(*ends)[self.touched.mode[slice(*ends)] == 1])
         if len(new.row) * len(ranges) > _COMPARED:
             return np.ones(len(ranges), np.bool_)
@@ -138,7 +152,7 @@ class History:
 
     def executed(self, op: int) -> int:
         """How many ops have changed memory at op ``op``: memory is the same where this is."""
-        return int(np.searchsorted(self._steps, op, side="right"))
+        return bisect_right(self._steps, op)
 
     def at(self, op: int) -> MemoryAt:
         """Memory when ops 0..op have run; -1 is empty. Nothing is executed before it is read."""
@@ -147,11 +161,12 @@ class History:
     def read(self, steps: int, space: str, addr: int, nbytes: int) -> tuple[Array, Array]:
         """(bytes, which were ever written) of a range after so many steps, newest version first."""
         flat, held = np.full(nbytes, self.fill or 0, np.uint8), np.zeros(nbytes, np.bool_)
-        rows, segment = self._writes.at(space, addr, nbytes), self.reach(steps)
+        rows, segment = self._writes(space, addr, nbytes), self.reach(steps)
         step = np.searchsorted(self._steps, self.touched.row[rows])
         for at in range(int(np.searchsorted(step, steps)) - 1, -1, -1):
             start, number = int(self.touched.addr[rows[at]]), int(step[at]) - segment.first
-            low, high = max(addr, start), min(addr + nbytes, start + self.touched.nbytes[rows[at]])
+            end = start + int(self.touched.nbytes[rows[at]])
+            low, high = max(addr, start), min(addr + nbytes, end)
             missing = ~held[low - addr : high - addr]
             if not missing.any():
                 continue
@@ -172,7 +187,7 @@ class History:
 
         Of every writer its canonical position and the bytes that are its own.
         """
-        rows = self._writes.at(space, int(at[0]), int(at[-1] - at[0]) + 1)
+        rows = self._writes(space, int(at[0]), int(at[-1] - at[0]) + 1)
         rows = rows[: np.searchsorted(self.touched.row[rows], op, side="right")]
         starts = self.touched.addr[rows]
         low, high = np.searchsorted(at, (starts, starts + self.touched.nbytes[rows]))

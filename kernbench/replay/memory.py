@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -203,8 +204,7 @@ class Memories:
 
     @cached_property
     def _allocs(self) -> Ranges:
-        allocs = self._history.allocs
-        return Ranges(allocs, allocs.row)
+        return Ranges(self._history.allocs)
 
     def _made(self, space: str, addr: int) -> tuple[Ints, Ints]:
         """(cmd, allocation) of those that ever held an address, by cmd; -1 first, for none yet."""
@@ -225,7 +225,7 @@ class Memories:
     def _written_allocs(self) -> tuple[Ints, Ints, Ints, Groups]:
         """(op, allocation, number of the next into the same) of all writes; these by allocation."""
         writes = self._history.touched.take(np.flatnonzero(self._history.touched.mode))
-        allocs, following = np.full((2, len(writes.row)), len(writes.row))
+        allocs, following = np.full((2, len(writes.row)), len(writes.row), writes.row.dtype)
         order = np.lexsort((writes.addr, writes.space))
         cuts = np.flatnonzero(np.diff(writes.space[order]) | np.diff(writes.addr[order])) + 1
         for part in np.split(order, cuts) if len(order) else ():
@@ -262,7 +262,6 @@ class Memories:
         makers: tuple[Callable[[], object], ...] = (
             lambda: history.touched,
             lambda: history.accesses,
-            lambda: history.read(0, "", 0, 1),  # the index of writes
             lambda: (self._latest, self._held),
             lambda: self._keys,
         )
@@ -274,7 +273,7 @@ class Memories:
     def at(self, op: int, limit: int = 200) -> Memory:
         """The allocations that hold something at op ``op``, at most ``limit`` of them."""
         ops, allocs, following, _ = self._written_allocs
-        upto = int(np.searchsorted(ops, op, side="right"))
+        upto = bisect_right(ops, op)
         near = (int(self._alloc_at(a.space, a.addr, op)) for a in self._touched(op))
         touched = dict.fromkeys(alloc for alloc in near if alloc >= 0)
         last = {alloc: self._writer(alloc, upto) for alloc in touched}
@@ -290,7 +289,7 @@ class Memories:
             MemoryEntry(_key(shard), shard, last[alloc], alloc in touched)
             for alloc, shard in zip(shown, self._shards(shown), strict=True)
         )
-        held = [(space, int(np.searchsorted(at, op, "right")), n) for space, at, n in self._held]
+        held = [(space, bisect_right(at, op), n) for space, at, n in self._held]
         spaces = tuple((space, i, int(n[i - 1])) for space, i, n in held if i)
         return Memory(op, sum(i for _, i, _ in spaces) + unwritten, entries, spaces)
 

@@ -5,7 +5,6 @@ kernel line, and one tl call over all of its PEs. From columns only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -141,20 +140,25 @@ class Stalls:
 
     def __init__(self, trace: Trace, timelines: Timelines) -> None:
         self._trace, self._timelines = trace, timelines
+        self._indexed: tuple[list[int], tuple[Groups, Groups, Groups]] | None = None
         self._issue_ns = issue_ns(trace.spec)
         self._setup_ns = spec_number(trace.spec, "pe.dma.setup_ns")
 
-    @cached_property
-    def _index(self) -> tuple[Groups, Array, Groups, Groups]:
-        """Calls of kernels by PE, when each is over (the next at the latest); ops, waits by cmd."""
-        trace, c = self._trace, self._trace.commands
-        calls = np.flatnonzero(c.launch >= 0)
-        calls = calls[np.lexsort((c.t_issue[calls], c.pe[calls]))]
-        until, same = c.t_resume.copy(), c.pe[calls[1:]] == c.pe[calls[:-1]]
-        before, after = calls[:-1][same], calls[1:][same]
-        until[before] = np.minimum(until[before], c.t_issue[after])
-        by_pe = Groups(c.pe[calls], calls)
-        return by_pe, until, Groups(trace.op_columns.cmd), Groups(trace.waits.cmd)
+    def _index(self, pes: list[int]) -> tuple[Groups, Groups, Groups]:
+        """Calls of kernels on ``pes`` by PE, as issued; what they await: ops and waits by cmd."""
+        if self._indexed is None or self._indexed[0] != pes:
+            trace, c = self._trace, self._trace.commands
+            calls = np.flatnonzero((c.launch >= 0) & np.isin(c.pe, pes))
+            calls = calls[np.lexsort((c.t_issue[calls], c.pe[calls]))]
+            ops, waits = (_of(x.cmd, self._awaited(calls)) for x in (trace.op_columns, trace.waits))
+            self._indexed = pes, (Groups(c.pe[calls], calls), ops, waits)
+        return self._indexed[1]
+
+    def _awaited(self, calls: Array) -> Array:
+        """What each call waits for, by cmd: its own ops where it names no other."""
+        c = self._trace.commands
+        awaits = np.asarray(c.awaits[calls])
+        return np.where(awaits == NO_CMD, c.cmd[calls], awaits)
 
     def pes(self, name: str | None = None) -> list[int]:
         """The pe_cpu nodes in ``name`` (sip0.cube0.pe3, sip0); None, all: those that ran kernels.
@@ -185,28 +189,33 @@ class Stalls:
         times = times if len(times) else np.array([0.0, max(self._trace.end_ns, 1.0)])
         return window((float(times.min()), float(times.max())), t0, t1)
 
-    def _pieces(self, pe: int, t0: float, t1: float) -> tuple[Array, Array, Array, Floats]:
-        """The time of a PE's calls, cut where what they await changes state.
+    def _pieces(
+        self, pes: list[int], pe: int, t0: float, t1: float
+    ) -> tuple[Array, Array, Array, Floats]:
+        """The time of the calls of one of ``pes``, cut where what they await changes state.
 
         Of each piece the row of the call, its kind, what was waited for meanwhile (or -1), its ns.
         """
-        by_pe, until, ops_of, waits_of = self._index
+        by_pe, ops_of, waits_of = self._index(pes)
         columns, waits, c = self._trace.op_columns, self._trace.waits, self._trace.commands
         calls = by_pe.of(pe)
-        calls = calls[(c.t_issue[calls] < t1) & (until[calls] > t0)]
-        awaited = np.where(c.awaits[calls] == NO_CMD, c.cmd[calls], c.awaits[calls])
+        issued, until = c.t_issue[calls], c.t_resume[calls]
+        until[:-1] = np.minimum(until[:-1], issued[1:])  # it is over with the next at the latest
+        some = (issued < t1) & (until > t0)
+        calls, issued, until = calls[some], issued[some], until[some]
+        awaited = self._awaited(calls)
         (mine, ops), (waiting, held) = ops_of.join(awaited), waits_of.join(awaited)
         kind = _KIND_OF[self._timelines.codes(ops)]
-        issued, lasted = c.t_issue[calls], np.arange(len(calls))
+        lasted = np.arange(len(calls))
         # what a send pushes to another PE is recorded there, from when it has been set up here
         pushed = ~np.isin(columns.component[ops], self._engines(pe))
         starts = columns.t_start[ops] - self._setup_ns * pushed
         lows = starts, waits.t0[held], issued, issued
-        highs = columns.t_end[ops], waits.t1[held], issued + self._issue_ns, until[calls]
+        highs = columns.t_end[ops], waits.t1[held], issued + self._issue_ns, until
         kinds = kind, waits.reason[held] + KINDS.index(WAIT_REASONS[0])
         owner = np.concatenate([mine, waiting, lasted, lasted])
         low = np.maximum(np.concatenate(lows), np.maximum(issued, t0)[owner])
-        high = np.minimum(np.concatenate(highs), np.minimum(until[calls], t1)[owner])
+        high = np.minimum(np.concatenate(highs), np.minimum(until, t1)[owner])
         rest = np.repeat([_ISSUE, _UNEXPLAINED], len(calls))
         if len(calls) and not len(ops_of.of(awaited[-1])):  # what never ended has no op, no waits
             last = self._trace.command(int(awaited[-1]))
@@ -223,7 +232,7 @@ class Stalls:
         engines, names = dict[str, float](), self._trace.nodes.engine
         for i, node in enumerate(pes):
             tell(i / len(pes))
-            _, kind, also, ns = self._pieces(node, t0, t1)
+            _, kind, also, ns = self._pieces(pes, node, t0, t1)
             time[i] = np.bincount(kind, ns, len(KINDS))
             np.add.at(beside, (kind, also), ns)
             time[i, _IDLE] = max(t1 - t0 - time[i].sum(), 0.0)
@@ -261,7 +270,7 @@ class Stalls:
         time, calls = np.zeros((len(sites), len(KINDS))), np.zeros(len(sites), int)
         for i, node in enumerate(pes):
             tell(i / len(pes))
-            rows, kind, _, ns = self._pieces(node, t0, t1)
+            rows, kind, _, ns = self._pieces(pes, node, t0, t1)
             np.add.at(time, (site_of[rows], kind), ns)
             calls += np.bincount(site_of[np.unique(rows)], minlength=len(sites))
         sums, found = time.sum(axis=1), []
@@ -297,7 +306,7 @@ class Stalls:
         turn = (np.arange(len(both)) - np.searchsorted(both >> 32, both >> 32))[of]
         here = int(np.flatnonzero(rows == me)[0])
         rows = rows[(nth == nth[here]) & (turn == turn[here])]
-        which, ops = self._index[2].join(c.cmd[rows])
+        which, ops = _of(trace.op_columns.cmd, c.cmd[rows]).join(c.cmd[rows])
         end = c.t_resume[rows].copy()
         np.maximum.at(end, which, trace.op_columns.t_end[ops])
         duration, nodes, pes = end - c.t_issue[rows], trace.nodes, c.pe[rows]
@@ -309,6 +318,12 @@ class Stalls:
         mesh = int(spec_number(trace.spec, "sip.cube_mesh.w")) or 1
         what = trace.strings[c.call[me]], site, mesh, tuple(labels), places
         return CallTimes(*what, c.t_issue[rows], duration, low, median, high, late)
+
+
+def _of(cmd: Array, wanted: Array) -> Groups:
+    """The rows that hold one of ``wanted``, by that."""
+    rows = np.flatnonzero(np.isin(cmd, wanted)).astype(np.uint32)
+    return Groups(cmd[rows], rows)
 
 
 def _first_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -153,7 +154,9 @@ class Composites:
         low, high = 0, len(trace.order)
         if composite is not None:  # it covers its tiles, and they ended before it
             component, row = trace.ops[composite].component_id, int(trace.order[composite])
-            low, high = int(np.searchsorted(columns.t_end, columns.t_start[row])), row
+            low, high = bisect_left(columns.t_end, columns.t_start[row]), row
+        elif (call := trace.command(cmd)) is not None:
+            low = bisect_left(columns.t_end, call.t_issue)
         tiles = dict[Index, list[tuple[int, int, Params]]]()
         mine = np.sort(trace.position[low + np.flatnonzero(columns.cmd[low:high] == cmd)])
         for op, n in zip(mine.tolist(), trace.order[mine].tolist(), strict=True):

@@ -39,6 +39,7 @@ _LETTERS = "".join(CLASSES)
 _BLOCK = 512  # ops that share one note of the latest end among them
 _BENDS = 1 << 15  # of a class that a row of several components keeps; it is linear between
 _FEW = 1 << 13  # ops of a window; of fewer such a row is indexed anew, with all
+_LIGHT, _KEPT = 1 << 17, 3 << 21  # ops of a row that may be forgotten; bends that are kept
 
 
 def op_class(name: str, kind: int) -> str:
@@ -187,6 +188,7 @@ class Timelines:
     ) -> tuple[TimelineRow, ...]:
         """``columns`` cells of [t0, t1) for each of ``rows``."""
         edges, near = np.linspace(t0, t1, columns + 1), self._near(t0, t1)
+        self.prime(rows)
         return tuple(self._row(row, edges, near) for row in rows)
 
     def missing(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
@@ -207,6 +209,15 @@ class Timelines:
                 if lane is not None:
                     served = served[self._trace.op_columns.slot[served] == lane]
                 self._tracks[row] = self._index(served, _BENDS if len(components) > 1 else np.inf)
+        self._forget({*rows})
+
+    def _forget(self, wanted: set[Row]) -> None:
+        """If too much is kept, drop what is not ``wanted`` and is indexed again in some ms."""
+        kept = [*self._tracks.items()]  # of any thread
+        if sum(len(track.times) for _, (tracks, _) in kept for track in tracks) > _KEPT:
+            for row in {row for row, _ in kept} - wanted:
+                if self._counts[list(row[0])].sum() <= _LIGHT:
+                    self._tracks.pop(row, None)
 
     def _near(self, t0: float, t1: float) -> tuple[Array, Array] | None:
         """The rows of the ops of [t0, t1) ns and their components, if they are few."""
@@ -222,8 +233,9 @@ class Timelines:
         (components, lane), cells = row, len(edges) - 1
         more = f" and {len(components) - 1} more" * (len(components) > 1)
         node, width = self._trace.node_ids[components[0]] + more, max(edges[1] - edges[0], 1e-12)
-        self.prime([row])
-        tracks, exact = self._tracks[row]
+        while (known := self._tracks.get(row)) is None:  # a job may forget it at once
+            self.prime([row])
+        tracks, exact = known
         if not exact and near is not None:
             wanted = np.zeros(len(self._trace.node_ids), bool)
             wanted[list(components)] = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,7 +24,8 @@ from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.frames import Damage, Frame, FrameFile, Lazy, Numbered, untold
 from kernbench.trace.params import Block, ParamBlock, decode, read_blocks, read_schemas
-from kernbench.trace.schema import FIXED, LOGS, Columns, join_columns, read_columns, whole
+from kernbench.trace.schema import FIXED, LOGS, Columns, read_columns, whole
+from kernbench.trace.stored import Read, Stored, counter, join_columns
 
 
 class Command(NamedTuple):
@@ -76,17 +77,6 @@ class _Chunk(NamedTuple):
     blocks: dict[int, Block]
 
 
-class _Later(SimpleNamespace):
-    """Columns by name; ``make`` gives each, maybe with some more, when it is first asked for."""
-
-    def __init__(self, make: Callable[[str], Columns]) -> None:
-        super().__init__(_make=make)
-
-    def __getattr__(self, name: str) -> Array:
-        vars(self).update(self._make(name))
-        return np.asarray(vars(self)[name])
-
-
 def _last(found: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
     """The last, if any; no more than one is kept."""
     return next(iter(deque(found, maxlen=1)), None)
@@ -119,7 +109,9 @@ class Trace:
         self.schemas = read_schemas(file)
         self._leaves: dict[str, Callable[[Any], Any]] = {"i": int, "f": float, "b": bool}
         self._leaves |= {"s": self.strings.get, "r": self.strings.get, "t": self._tensors.get}
-        self._sorted: dict[str, tuple[Array, Array]] = {}
+        self._parts: dict[str, list[Columns]] = {}  # of a log, a frame each
+        self._ranges: dict[str, Array] = {}
+        self._frame = lru_cache(8)(self._joined)
         self.end = _last(file.each("end", lambda frame: frame.head))
         self.complete = self.end is not None
         self.cut = "cut" in self.header
@@ -147,7 +139,7 @@ class Trace:
             return found
         n = self.strings.known()  # of sip, cube and pe: -1
         nodes = {k: np.full(n, -(c.load == "i4"), c.load) for k, c in LOGS["nodes"].items()}
-        return nodes, join_columns("edges", []), {}
+        return nodes, {k: np.empty(0, c.load) for k, c in LOGS["edges"].items()}, {}
 
     def _read_topology(self, frame: Frame) -> tuple[Columns, Columns, dict[str, Any]]:
         body, head = self._file.inflate(frame), frame.head
@@ -203,11 +195,16 @@ class Trace:
             raise TraceFormatError("an allocation lies beyond all addresses of 52 bits")
         return found
 
-    def _log(self, tag: str) -> SimpleNamespace:
-        columns = join_columns(tag, list(self._file.each(tag, self._columns)))
-        for name in {"row", "holder"} & columns.keys():
-            columns[name] = self._counted(columns[name])
-        return SimpleNamespace(**columns)
+    def _log(self, tag: str, frames: slice = slice(None)) -> SimpleNamespace:
+        if tag not in self._parts:
+            self._parts[tag] = list(self._file.each(tag, self._columns))
+        read = dict.fromkeys(("row", "holder", "dep"), lambda rows: self._counted(rows))
+        return SimpleNamespace(**join_columns(tag, self._parts[tag][frames], self._file.map, read))
+
+    def _joined(self, tag: str, frame: int) -> SimpleNamespace:
+        """A frame of a log as arrays."""
+        log = vars(self._log(tag, slice(frame, frame + 1)))
+        return SimpleNamespace(**{name: column[:] for name, column in log.items()})
 
     def told(self, tag: str, log: SimpleNamespace, rows: Any = slice(None)) -> Iterator[Any]:
         """Rows of a log as they were recorded: names for numbers, lists for ``many`` columns."""
@@ -228,14 +225,15 @@ class Trace:
 
     def _told_of(self, tag: str, name: str, key: int) -> Iterator[Any]:
         """The rows of a log whose column ``name`` is ``key``, as ``told``."""
-        log = getattr(self, tag)
-        if tag not in self._sorted:
-            keys = getattr(log, name)
-            order = np.argsort(keys, kind="stable")
-            self._sorted[tag] = order, keys[order].astype(np.int64)
-        order, ordered = self._sorted[tag]
-        low, high = np.searchsorted(ordered, (key, key + 1))
-        return self.told(tag, log, order[low:high])
+        if tag not in self._ranges:  # of the keys in each frame, but for -1
+            column = getattr(getattr(self, tag), name)
+            keys = np.split(column[:].astype(np.int64), column.firsts[1:])[:-1]
+            ends = [(k.view(np.uint64).min(initial=1 << 62), k.max(initial=-1)) for k in keys]
+            self._ranges[tag] = np.array(ends, np.int64).reshape(-1, 2).T
+        low, high = self._ranges[tag]
+        for at in np.flatnonzero((low <= key) & (key <= high) | (key < 0)).tolist():
+            log = self._frame(tag, at)
+            yield from self.told(tag, log, np.flatnonzero(getattr(log, name) == key))
 
     def _read_paths(self, frame: Frame) -> Lazy[tuple[int, ...]]:
         return _lists(self._columns(frame), "node")
@@ -279,52 +277,36 @@ class Trace:
             chunks.append(found)
         return chunks[1:]
 
-    def _counted(self, recorded: Array) -> Array:
-        """Rows as recorded -> as counted here: those of damaged chunks, and "none", are -1."""
-        rows = recorded.astype(np.int64)
-        chunks = [(c.first, c.rows.start, len(c.rows)) for c in self._chunks if c.rows]
-        firsts, bases, sizes = np.array(chunks or [(0, 0, 0)]).T
-        if (firsts == bases).all():  # no chunk is lost
-            return np.where(rows < bases[-1] + sizes[-1], rows, -1)
-        at = np.searchsorted(firsts, rows, side="right") - 1
-        offset = rows - firsts[at]
-        return np.where((at >= 0) & (offset < sizes[at]), bases[at] + offset, -1)
+    @cached_property
+    def _counted(self) -> Read:
+        """Rows as recorded -> as counted here."""
+        return counter([(c.first, c.rows.start, len(c.rows)) for c in self._chunks if c.rows])
+
+    def _chunk_of(self, row: int) -> tuple[int, int]:
+        """The number of the chunk of a row, and the row's place in it."""
+        number = bisect_right(self._chunks, row, key=lambda c: c.rows.start) - 1
+        return number, row - self._chunks[number].rows.start
 
     @cached_property
     def op_columns(self) -> SimpleNamespace:
-        """Columns t_start … param of ``LOGS``, kind (rank), and dep: a list of rows waited for."""
-        return _Later(self._op_column)
-
-    def _op_column(self, name: str) -> Columns:
-        """A column of the ops, and what is made together with it."""
-        if name == "kind":
-            ranks = np.array([KIND_RANK.get(s.kind, 3) if s else 3 for s in self.schemas], np.uint8)
-            parts = [ranks[chunk.columns["schema"]] for chunk in self._chunks]
-            return {name: np.concatenate([ranks[:0], *parts])}
-        name = name.removesuffix("_ptr")
-        if name not in LOGS["ops"]:
-            raise AttributeError(name)
-        columns = join_columns("ops", [chunk.columns for chunk in self._chunks], [name])
-        if name != "dep":
-            return columns
-        n, counts = len(columns["dep_ptr"]) - 1, np.diff(columns["dep_ptr"])
-        owner, dep = np.repeat(np.arange(n), counts), self._counted(columns["dep"])
-        sound = (dep >= 0) & (dep < owner)  # what was waited for has completed before
-        if not sound.all():
-            counts = np.bincount(owner[sound], minlength=n)
-            columns["dep_ptr"] = np.concatenate([[0], np.cumsum(counts)])
-        return columns | {"dep": dep[sound]}
+        """Columns t_start … param of ``LOGS``, kind (rank), list dep: rows waited for; -1: lost."""
+        self._parts["ops"] = parts = [chunk.columns for chunk in self._chunks]
+        ranks = np.array([KIND_RANK.get(s.kind, 3) if s else 3 for s in self.schemas], np.uint8)
+        schemas, log = [part["schema"] for part in parts], self._log("ops")
+        log.kind = Stored(self._file.map, schemas, np.uint32, ranks.__getitem__)
+        return log
 
     @cached_property
     def order(self) -> Array:
         """The row at each canonical position."""
-        return canonical_order(self.op_columns.t_start, self.op_columns.kind)
+        order = canonical_order(self.op_columns.t_start[:], self.op_columns.kind[:])
+        return order.astype(np.int32 if len(order) >> 31 == 0 else np.int64)
 
     @cached_property
     def position(self) -> Array:
         """The canonical position of each row."""
         position = np.empty_like(self.order)
-        position[self.order] = np.arange(len(position))
+        position[self.order] = np.arange(len(position), dtype=position.dtype)
         return position
 
     @cached_property
@@ -335,7 +317,8 @@ class Trace:
     @cached_property
     def executable_positions(self) -> Array:
         """The canonical positions of ``executable``."""
-        return np.flatnonzero(self.op_columns.kind[self.order] < KIND_RANK["unknown"])
+        mine = np.flatnonzero(self.op_columns.kind[self.order] < KIND_RANK["unknown"])
+        return mine.astype(self.order.dtype)
 
     @cached_property
     def executable(self) -> Lazy[OpRecord]:
@@ -370,9 +353,9 @@ class Trace:
 
     def params(self, row: int) -> dict[str, Any]:
         """The params of the op in ``row``, as they were recorded; {} if their schema is lost."""
-        chunk = self._chunks[bisect_right(self._chunks, row, key=lambda c: c.rows.start) - 1]
-        at, columns = row - chunk.rows.start, chunk.columns
-        block = chunk.blocks.get(int(columns["schema"][at]))
+        number, at = self._chunk_of(row)
+        columns, blocks = self._chunks[number][2:]
+        block = blocks.get(int(columns["schema"][at]))
         return decode(block, int(columns["param"][at]), self._leaves) if block else {}
 
     def param_blocks(self) -> Iterator[ParamBlock]:
@@ -386,8 +369,20 @@ class Trace:
 
     def deps(self, row: int) -> Array:
         """The rows that the op in ``row`` waited for."""
-        columns = self.op_columns
-        return np.asarray(columns.dep[columns.dep_ptr[row] : columns.dep_ptr[row + 1]])
+        number, at = self._chunk_of(row)
+        columns = self._chunks[number].columns
+        first, end = columns["dep_n"][:at].sum(), columns["dep_n"][: at + 1].sum()
+        held = self._counted(columns["dep"][first:end])
+        return held[(held >= 0) & (held < row)]
+
+    def effects(self, row: int) -> Iterator[int]:
+        """The rows that waited for the op in ``row``, ascending."""
+        number, at = self._chunk_of(row)
+        for chunk in self._chunks[number:]:
+            found = np.flatnonzero(chunk.columns["dep"] == self._chunks[number].first + at)
+            if len(found):
+                owners = np.searchsorted(np.cumsum(chunk.columns["dep_n"]), found, side="right")
+                yield from (n + chunk.rows.start for n in owners.tolist())
 
     # -- what else happened -----------------------------------------------------
 

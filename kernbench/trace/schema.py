@@ -160,22 +160,6 @@ def read_columns(
     return found
 
 
-def join_columns(tag: str, parts: Sequence[Columns], names: Sequence[str] = ()) -> Columns:
-    """The columns of all frames of a log, or those of ``names``.
-
-    ``NAME_ptr`` (n + 1) cuts up a list column ``NAME``.
-    """
-    joined: Columns = {}
-    for name in names or LOGS[tag]:
-        column = LOGS[tag][name]
-        views = [p[name] for p in parts] or [np.empty(0, column.load)]
-        joined[name] = np.concatenate(views, dtype=column.load)
-        if column.many:
-            counts: list[Any] = [[0], *(p[f"{name}_n"] for p in parts)]
-            joined[f"{name}_ptr"] = np.concatenate(counts, dtype=np.int64).cumsum()
-    return joined
-
-
 def pack_frame(tag: str, head: Mapping[str, Any], body: bytes | bytearray, offset: int) -> bytes:
     """``[tag, head, body]`` in msgpack, padded so that a body written at ``offset`` is aligned."""
     full = {**head, "crc": zlib.crc32(body), "pad": b""}

@@ -167,7 +167,7 @@ def test_any_budget_gives_the_memory_of_a_plain_execution(tmp_path_factory, ops,
 def test_the_index_finds_exactly_the_ranges_that_overlap(rows, asked):
     space, addr, nbytes = np.array(rows, np.int64).reshape(-1, 3).T
     count = np.arange(len(rows))
-    ranges = Ranges(AccessColumns(count, count, space, addr, nbytes, ("hbm", "tcm")), count)
+    ranges = Ranges(AccessColumns(count, count, space, addr, nbytes, ("hbm", "tcm")))
     s, low, n = asked
     expected = [i for i, (t, a, m) in enumerate(rows) if t == s and a < low + n and low < a + m]
     assert ranges.at(("hbm", "tcm")[s], low, n).tolist() == expected

@@ -87,3 +87,17 @@ def test_priming_can_be_cancelled(session):
     job.cancel()
     with pytest.raises(Cancelled):
         job.run()
+
+
+def test_rows_that_were_forgotten_are_drawn_as_before(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(timeline, "_KEPT", 3)
+    ops = [(4 * i, 2, i % 2, True) for i in range(8)]
+    session = logged(tmp_path, small, ops)
+    rows = [((component,), None) for component in session.timelines.components.tolist()]
+    first = [session.timelines.draw_rows([row], 0, 32, 4)[0] for row in rows]
+    assert session.timelines.missing(rows)[0] == (rows[0],)
+    again = session.timelines.draw_rows(rows, 0, 32, 4)
+    for before, after in zip(first, again, strict=True):
+        assert (before.node, before.classes) == (after.node, after.classes)
+        np.testing.assert_array_equal(before.busy, after.busy)
+    assert session.timelines.missing(rows) == ((), 0)  # what is drawn is kept

@@ -82,7 +82,7 @@ def _log_table(tag: str, trace: Trace) -> Columns:
         elif column.limit not in ("", "path"):
             table[name] = _spelt(texts.get(column.limit, trace.strings), values)
         elif not column.many and not column.limit:
-            table[name] = values
+            table[name] = values[:]
     return table
 
 
