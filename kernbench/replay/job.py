@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Generic, TypeAlias, TypeVar
 
 from kernbench.errors import KernbenchError
@@ -20,11 +21,14 @@ class Cancelled(KernbenchError):
 
 
 class Job(Generic[T]):
-    """``compute(tell)``, to be called once by ``run``; ``done`` is the share told last, 0 to 1."""
+    """``compute(tell)``, to be called once by ``run``; ``done`` is the share told last, 0 to 1.
+
+    ``begun`` is when it was asked for, in seconds of ``time.monotonic``.
+    """
 
     def __init__(self, title: str, compute: Callable[[Tell], T]) -> None:
         self.title, self._compute = title, compute
-        self.done, self._cancelled = 0.0, False
+        self.begun, self.done, self._cancelled = monotonic(), 0.0, False
 
     def run(self) -> T:
         """The result; raises what computing raises, Cancelled soon after ``cancel``."""
