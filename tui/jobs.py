@@ -6,20 +6,26 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from kernbench.replay.job import Job, Tell, untold
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[str, Hashable]  # lane, what is asked
+PATIENCE_S = 0.1  # most answers are there sooner, and nothing is said of their coming
 _KEPT = 32  # answers
 _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
 
 
 class Jobs:
-    """Answers by key. What two answers of one lane share is used by one thread at a time."""
+    """Answers by key. What two answers of one lane share is used by one thread at a time.
+
+    ``ended`` is called, by a worker, when a job has.
+    """
 
     def __init__(self) -> None:
+        self.ended: Callable[[], None] = lambda: None
         self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
         sys.setswitchinterval(_SWITCH_S)
@@ -43,6 +49,7 @@ class Jobs:
             job = Job(title, compute)
             self._asked[key] = job, self._pools[key[0]].submit(job.run)
             wait([self._asked[key][1]], wait_s)
+            self._asked[key][1].add_done_callback(lambda _: self.ended())
         job, future = self._asked[key] = self._asked.pop(key)  # last: asked for most lately
         done = [k for k, (_, future) in self._asked.items() if future.done()]
         for old in done[:-_KEPT]:
@@ -60,6 +67,10 @@ class Jobs:
     def running(self) -> list[Job[Any]]:
         """The jobs that run or wait."""
         return [self._asked[key][0] for key in self._running()]
+
+    def late(self) -> list[Job[Any]]:
+        """Those for longer than ``PATIENCE_S``."""
+        return [job for job in self.running() if monotonic() - job.begun > PATIENCE_S]
 
     def cancel(self) -> bool:
         """Cancel all that run or wait; whether there was any."""

@@ -39,6 +39,7 @@ MIX = "sn2jk.3s1+lh-05st]N6,S[7s8Szz4s"  # keys
 GAP_S, WAIT_S, IDLE_S, LOAD_S = 0.05, 0.4, 2.0, 300.0  # LOAD_S at most, and WAIT_S for a first byte
 GOALS = {50: 10.0, 99: 35.0}  # ms beyond the do-nothing screen, by percentile
 STEP_BYTES = {(120, 40): 2048, (200, 50): 6144}
+REDRAW, BATCH, COMPUTING = "\x0c", 8, re.compile(rb"critical \d+%")
 FLAT = 1.5  # median of a step on the largest trace / on the smallest
 
 NOTHING = """
@@ -166,17 +167,23 @@ def beyond(
 
 
 def while_computing(terminal: Terminal, steps: int) -> list[float]:
-    """Milliseconds of steps while the critical path is computed; none if that takes no time."""
+    """Milliseconds of steps until the critical path is computed; none if that takes no time."""
     terminal.press(":critical\r")
-    taken = list[float]()
-    while len(taken) < steps and b"critical" in terminal.data:  # in the status line
-        taken.append(terminal.press("s"))
-    return taken[:-1]  # the answer may have come with the last
+    terminal.read(WAIT_S, WAIT_S)  # until it is late enough to be spoken of
+    taken, batch = list[float](), list[float]()
+    while len(taken) < steps:
+        terminal.press(REDRAW)
+        if COMPUTING.search(terminal.data) is None:
+            break
+        taken += batch  # its job was on the status line before and after them
+        batch = [terminal.press("s") for _ in range(BATCH)]
+    terminal.press("\x1b")  # cancels, or leaves the answer
+    return taken
 
 
 def budgets(terminal: Terminal, screen: Screen, at: str, nbytes: list[int]) -> list[PerfRow]:
     """Private memory, and bytes that are written, ``nbytes`` of steps."""
-    terminal.press("\x0c")
+    terminal.press(REDRAW)
     redraw = len(terminal.data)
     terminal.read(IDLE_S, IDLE_S)  # until no job of the last keys runs
     terminal.data = b""

@@ -22,7 +22,14 @@ from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import Array, MemoryStore
-from kernbench.sim_engine.op_check import OpCheck, check_op, debug_check, first_over, reference
+from kernbench.sim_engine.op_check import (
+    OpCheck,
+    check_op,
+    debug_check,
+    first_over,
+    oracle,
+    reference,
+)
 from kernbench.sim_engine.plans import plan_of
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
 from kernbench.trace import Trace
@@ -117,7 +124,7 @@ class Diffs:
         self._trace, self._history = trace, history
         self._kept: dict[int, OpDiff] = {}
         self._last_outputs = -1, dict[str, VerifyRow]()
-        self._by_tensor: tuple[VerifyRow, ...] = ()
+        self._by_tensor: dict[str, VerifyRow] = {}
         self._checks: dict[int, OpCheck] = {}
 
     def of(self, op: int) -> OpDiff:
@@ -129,11 +136,15 @@ class Diffs:
 
     def quick(self, op: int) -> bool:
         """Whether ``of`` takes some ms only."""
-        tile = self._trace.ops[op].op_name.startswith("TileToken/")
-        whole = composite_of(self._trace, op) if tile else op
-        if whole is None or whole in self._kept:
-            return True
-        return work(self._trace.ops[whole]) <= SMALL // 4 and self._history.quick(whole)
+        record, whole = self._trace.ops[op], op
+        if record.op_name.startswith("TileToken/"):
+            if op in self._kept or (ended := composite_of(self._trace, op)) is None:
+                return True
+            whole, size = ended, prod(record.params["extent"][:2])
+            size *= int(self._trace.ops[whole].params.get("k", 1))
+        else:
+            size = work(record)
+        return size <= SMALL and self._history.quick(whole)
 
     def quick_outputs(self, op: int) -> bool:
         """Whether ``outputs`` takes some ms only."""
@@ -218,50 +229,50 @@ class Diffs:
 
     def _compute(self, op: int) -> OpDiff:
         record = self._trace.ops[op]
-        if record.op_name.startswith("TileToken/"):
-            return self._tile(op, record.op_name, record.params)
+        name, whole, box = record.op_name, op, None
+        if name.startswith("TileToken/"):  # it changes no memory: its composite did, at once
+            if (ended := composite_of(self._trace, op)) is None:
+                return OpDiff(
+                    op, name, note="its composite had not ended when the recording stopped"
+                )
+            (m0, n0, _), (m, n, _) = record.params["origin"], record.params["extent"]
+            whole, record, box = ended, self._trace.ops[ended], (m0, n0, m0 + m, n0 + n)
         out = regions(record).write
         if out is None:
-            return OpDiff(op, record.op_name, note="this op writes nothing that could be compared")
-        found = OpDiff(op, record.op_name, out.space, out.addr, (0,) * len(out.shape))
+            return OpDiff(op, name, note="this op writes nothing that could be compared")
+        found = OpDiff(op, name, out.space, out.addr, (0,) * len(out.shape))
+        grid: tuple[Array, Array] | None = None
+        part: Any = ...
+        if box is not None:
+            where = f"rows {box[0]}..{box[2] - 1}, columns {box[1]}..{box[3] - 1}"
+            note = f"written by composite #{whole}; this tile covers {where}"
+            found = replace(found, origin=box[:2], note=note)
+            rows, columns = (
+                np.arange(low, min(high, end))
+                for low, high, end in zip(box[:2], box[2:], out.shape, strict=True)
+            )
+            grid, part = (rows, columns), np.ix_(rows, columns)
         try:
-            expected = reference(record, self._history.at(op - 1)).value.astype(np.float64)
-            actual = self._history.at(op).view(out.space, out.addr, out.shape, out.dtype)
+            expected = oracle(record, self._history.at(whole - 1), grid)
+            actual = self._history.at(whole).view(out.space, out.addr, out.shape, out.dtype)[part]
         except KernbenchError as why:
-            return replace(found, note=str(why))
-        row = compare(actual, expected, dtype_row(out.dtype).tolerance, record.op_name)
+            return replace(found, note=f"{found.note}; {why}".removeprefix("; "))
+        row = compare(actual, expected, dtype_row(out.dtype).tolerance, name, origin=found.origin)
         error = actual.astype(np.float64) - expected
         return replace(found, row=row, expected=expected, actual=actual, error=error)
-
-    def _tile(self, op: int, name: str, params: dict[str, Any]) -> OpDiff:
-        """A tile changes no memory: its block of the composite, which ran at its first instant."""
-        whole = composite_of(self._trace, op)
-        if whole is None:
-            return OpDiff(op, name, note="its composite had not ended when the recording stopped")
-        diff = self.of(whole)
-        (m0, n0, _), (m, n, _) = params["origin"], params["extent"]
-        note = f"written by composite #{whole}; this tile covers rows {m0}..{m0 + m - 1}, "
-        note += f"columns {n0}..{n0 + n - 1}"
-        if diff.row is None or diff.actual is None or diff.expected is None or diff.error is None:
-            return replace(diff, op=op, name=name, note=f"{note}; {diff.note}")
-        box, at = (slice(m0, m0 + m), slice(n0, n0 + n)), (m0, n0)
-        expected, actual, error = diff.expected[box], diff.actual[box], diff.error[box]
-        row = compare(actual, expected, diff.row.tolerance, name, origin=at)
-        found = replace(diff, op=op, name=name, origin=at, row=row, note=note)
-        return replace(found, expected=expected, actual=actual, error=error)
 
     def outputs(self, op: int) -> Outputs:
         """Every expected tensor against memory at op ``op``, its shards and copies summed up."""
         executed, store = self._history.executed(op), self._history.at(op)
         before, rows = self._last_outputs
-        places = [(e.addr, e.array.size * itemsize(e.dtype)) for e in self._expected.values()]
-        stale = self._history.changed(max(before, 0), executed, places) | (before < 0)
+        stale = self._history.changed(max(before, 0), executed, self._places) | (before < 0)
         for name in compress(self._expected, stale):
             rows[name] = judge(name, self._expected[name], store)
-        if stale.any():
-            self._by_tensor = VerifyReport(tuple(rows.values())).by_tensor()
+        new = {e.tensor for e in compress(self._expected.values(), stale)}
+        merged = VerifyReport(tuple(r for r in rows.values() if r.tensor in new)).by_tensor()
+        self._by_tensor |= {row.tensor: row for row in merged}
         self._last_outputs = executed, rows
-        return self._summed(op, self._by_tensor)
+        return self._summed(op, tuple(self._by_tensor.values()))
 
     def output(self, view: TensorView) -> OpDiff:
         """What the bench expects of a tensor, beside it; NaN on both sides where not written."""
@@ -280,10 +291,7 @@ class Diffs:
         return OpDiff(view.op, view.name, view.space, 0, (0,) * values.ndim, row, *grids, note)
 
     def _summed(self, op: int, by_tensor: tuple[VerifyRow, ...]) -> Outputs:
-        after: dict[str, int] = {}
-        for e in self._expected.values():
-            after[e.tensor] = max(e.after, after.get(e.tensor, 0))
-        last = ((after[row.tensor], row) for row in by_tensor)
+        last = ((self._due[row.tensor], row) for row in by_tensor)
         rows = [OutputRow(op + 1 >= due, due, row) for due, row in last]
         return Outputs(op, all(out.row.ok for out in rows if out.due), tuple(rows))
 
@@ -292,6 +300,19 @@ class Diffs:
         if self._trace.cut:
             self._trace.refuse()
         return {f"{e.tensor}.{e.shard}": e for e in self._trace.expects}
+
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        """(addr, nbytes) of each."""
+        return [(e.addr, e.array.size * itemsize(e.dtype)) for e in self._expected.values()]
+
+    @cached_property
+    def _due(self) -> dict[str, int]:
+        """After how many ops all of a tensor was stated."""
+        after: dict[str, int] = {}
+        for e in self._expected.values():
+            after[e.tensor] = max(e.after, after.get(e.tensor, 0))
+        return after
 
     def verify(self, tell: Tell = untold) -> Outputs:
         """Every expected tensor when it was due, by executing the whole trace."""

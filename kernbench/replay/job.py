@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import CDLL
+from time import monotonic
 from typing import Generic, TypeAlias, TypeVar
 
 from kernbench.errors import KernbenchError
 
 T = TypeVar("T")
+_LONG_S = 0.5
 Tell: TypeAlias = Callable[[float], None]  # is told the share done so far, 0 to 1; may raise
 
 
@@ -21,18 +23,22 @@ class Cancelled(KernbenchError):
 
 
 class Job(Generic[T]):
-    """``compute(tell)``, to be called once by ``run``; ``done`` is the share told last, 0 to 1."""
+    """``compute(tell)``, to be called once by ``run``; ``done`` is the share told last, 0 to 1.
+
+    ``begun`` is when it was asked for, in seconds of ``time.monotonic``.
+    """
 
     def __init__(self, title: str, compute: Callable[[Tell], T]) -> None:
         self.title, self._compute = title, compute
-        self.done, self._cancelled = 0.0, False
+        self.begun, self.done, self._cancelled = monotonic(), 0.0, False
 
     def run(self) -> T:
         """The result; raises what computing raises, Cancelled soon after ``cancel``."""
         try:
             return self._compute(self._tell)
-        finally:  # the C library keeps what was freed, for each thread anew
-            getattr(CDLL(None), "malloc_trim", id)(0)
+        finally:
+            if monotonic() - self.begun > _LONG_S:  # the C library keeps what a thread has freed
+                getattr(CDLL(None), "malloc_trim", id)(0)
 
     def cancel(self) -> None:
         """Make ``run`` raise Cancelled when it next tells how far it is; of any thread."""

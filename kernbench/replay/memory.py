@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import compress
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +107,16 @@ class Place:
     ranges: tuple[tuple[str, int, int], ...]
 
 
-_MOST_RANGES, _BLOCK, _SMALL = 4096, 4096, 1 << 18
+class _Last(NamedTuple):
+    """A tensor after ``at`` executed ops, and ``_sums`` of each shard."""
+
+    at: int
+    view: TensorView
+    sums: Array
+
+
+_KEPT = 4  # tensors
+_MOST_RANGES, _BLOCK, _SMALL, _COPIED = 4096, 4096, 1 << 18, 1 << 22
 _NAMED = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]*)\])?")
 _BYTES = re.compile(r"(\w+)\s+(0x[0-9a-f]+|\d+)(?::(\d+))?", re.ASCII | re.I)
 
@@ -119,8 +127,9 @@ class Memories:
     def __init__(self, trace: Trace, history: History) -> None:
         self._trace, self._history = trace, history
         self._near: dict[tuple[str, int], tuple[Ints, Ints]] = {}
-        self._last: tuple[int, TensorView] | None = None
-        self._found = "", list[Shard]()
+        self._told: dict[int, Shard] = {}
+        self._views: dict[str, _Last] = {}  # the last of each of few tensors
+        self._found: dict[str, list[Shard]] = {}
 
     @cached_property
     def _keys(self) -> tuple[dict[str, int], Groups]:
@@ -141,26 +150,28 @@ class Memories:
 
     def _shards(self, rows: Sequence[int]) -> list[Shard]:
         """Rows of ``trace.allocs``; axes that were not kept are folded into the last that was."""
-        found = []
-        for row in self._trace.told("alloc", self._trace.alloc_columns, np.array(rows, np.int64)):
+        new, log = [row for row in rows if row not in self._told], self._trace.alloc_columns
+        told = self._trace.told("alloc", log, np.array(new, np.int64)) if new else ()
+        for n, row in zip(new, told, strict=True):
             tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
             more = nbytes // max(prod(box[3 : 3 + rank]) * itemsize(dtype), 1)
             box[2], box[5] = box[2] * more, box[5] * more
             axes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
-            found.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *axes, cmd, index))
-        return found
+            self._told[n] = Shard(tensor, dtype, space, addr, va, nbytes, owner, *axes, cmd, index)
+        return [self._told[row] for row in rows]
 
     def _firsts(self, name: str) -> list[Shard]:
         """The first copy of every shard of ``name``, or with @NODE of one owner's; UsageError."""
-        if self._found[0] == name:
-            return self._found[1]
+        if name in self._found:
+            return self._found[name]
         numbers, rows = self._keys
         wanted, _, owner = name.partition("@")
         if (n := numbers.get(name, numbers.get(wanted))) is not None:
             shards = self._shards(rows.of(n).tolist())
             if mine := [s for s in shards if name in numbers or s.owner == owner]:
-                self._found = name, list({s.origin: s for s in reversed(mine)}.values())[::-1]
-                return self._found[1]
+                firsts = list({s.origin: s for s in reversed(mine)}.values())[::-1]
+                self._found = dict([*self._found.items()][-_KEPT:]) | {name: firsts}
+                return firsts
         alike = [x for x in numbers if ("@" in x) == ("@" in name)] or self.names
         near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
         raise UsageError(f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}")
@@ -303,20 +314,23 @@ class Memories:
     def quick(self, op: int, name: str) -> bool:
         """Whether ``tensor`` takes some ms only."""
         firsts = self._firsts(name)
-        small = sum(prod(shard.shape) for shard in firsts) <= _SMALL
+        sizes = np.array([prod(shard.shape) for shard in firsts])
         stale = self._stale(self._history.executed(op), name, firsts)
-        return self._history.quick(op) and (small or not stale.any())
+        few = sizes[stale].sum() <= _SMALL and sizes.sum() <= _COPIED
+        return self._history.quick(op) and bool(few)
 
     def tensor(self, op: int, name: str, tell: Tell = untold) -> TensorView:
         """The numbers of a tensor at op ``op``; UsageError lists the names."""
         firsts, executed = self._firsts(name), self._history.executed(op)
         self._history.reach(executed, tell)
         stale = self._stale(executed, name, firsts)
-        if self._last is None or stale.any():
-            view = self._gather(op, name, firsts, stale)
-        else:
-            view = self._last[1]
-        self._last, changed = (executed, view), np.zeros(view.values.shape, np.bool_)
+        last = self._views.get(name)
+        if last is None or stale.any():
+            last = self._gather(op, name, firsts, stale, last)
+        view, changed = last.view, np.zeros(last.view.values.shape, np.bool_)
+        small = (x for x in self._views.values() if x.view.values.size <= _COPIED)
+        others = [(x.view.name, x) for x in small if x.view.name != name]
+        self._views = dict([*others[1 - _KEPT :], (name, last._replace(at=executed))])
         written = [access for access in self._touched(op) if access.mode == "w"]
         for shard in firsts if written else ():
             for _, space, addr, nbytes in written:
@@ -328,31 +342,35 @@ class Memories:
         return replace(view, op=op, changed=changed)
 
     def _stale(self, executed: int, name: str, firsts: list[Shard]) -> Mask:
-        """Which shards the last answer, if it was of them, does not know."""
-        if self._last is None or self._last[1].name != name:
+        """Which shards the last answer, if there is one, does not know."""
+        if (last := self._views.get(name)) is None:
             return np.ones(len(firsts), np.bool_)
         places = [(s.addr, s.nbytes) for s in firsts]
-        return self._history.changed(self._last[0], executed, places)
+        return self._history.changed(last.at, executed, places)
 
-    def _gather(self, op: int, name: str, firsts: list[Shard], stale: Mask) -> TensorView:
+    def _gather(
+        self, op: int, name: str, firsts: list[Shard], stale: Mask, last: _Last | None
+    ) -> _Last:
         """``tensor``; reads the stale shards, and takes the others from the last answer."""
         executed, s = self._history.executed(op), firsts[0]
-        if self._last is not None and self._last[1].name == name:
-            values, mask = self._last[1].values.copy(), self._last[1].written.copy()
+        if last is not None:
+            values, mask = last.view.values.copy(), last.view.written.copy()
+            sums = last.sums.copy()
         else:
             ends = np.max([np.add(s.origin, s.shape) for s in firsts], axis=0)
             values = np.zeros(tuple(ends.astype(int)), np_dtype(s.dtype))
-            mask = np.zeros(values.shape, np.bool_)
-        for shard in compress(firsts, stale):
+            mask, sums = np.zeros(values.shape, np.bool_), np.zeros((len(firsts), 5))
+        for i in np.flatnonzero(stale).tolist():
+            shard, box = firsts[i], _box(firsts[i])
             flat, held = self._history.read(executed, shard.space, shard.addr, shard.nbytes)
-            mask[_box(shard)] = _elements(held, shard).all(axis=-1)
-            values[_box(shard)] = flat.view(values.dtype).reshape(shard.shape)
-        known = values[mask].astype(np.float64)
-        finite, nans = known[np.isfinite(known)], int(np.isnan(known).sum())
-        low, high, mean = (
-            float(f(finite)) if finite.size else np.nan for f in (np.min, np.max, np.mean)
-        )
-        return TensorView(op, name, s.space, s.dtype, values, mask, mask, low, high, mean, nans)
+            mask[box] = known = _elements(held, shard).all(axis=-1)
+            values[box] = part = flat.view(values.dtype).reshape(shard.shape)
+            sums[i] = _sums(part[known].astype(np.float64))
+        total, count, nans = sums[:, 2:].sum(axis=0)
+        stats = sums[:, 0].min(), sums[:, 1].max(), total / max(count, 1)
+        low, high, mean = (float(x) if count else np.nan for x in stats)
+        what = op, name, s.space, s.dtype, values, mask, mask, low, high, mean, int(nans)
+        return _Last(executed, TensorView(*what), sums)
 
     def shown(self, op: int) -> str | None:
         """The tensor that the memory pane shows for an op: what it writes, else what it reads."""
@@ -389,6 +407,13 @@ def _key(shard: Shard) -> str:
 
 def _box(shard: Shard) -> tuple[slice, ...]:
     return tuple(slice(o, o + s) for o, s in zip(shard.origin, shard.shape, strict=True))
+
+
+def _sums(known: Array) -> tuple[float, ...]:
+    """Least, largest, sum and number of the finite values, number of NaNs."""
+    finite = known[np.isfinite(known)]
+    ends = finite.min(initial=np.inf), finite.max(initial=-np.inf)
+    return *ends, finite.sum(), finite.size, np.isnan(known).sum()
 
 
 def _elements(flat: Mask, shard: Shard) -> Mask:

@@ -97,6 +97,19 @@ def reference(
     ``grid``: of these rows and columns of a matrix product alone. UsageError for an op that writes
     nothing.
     """
+    return _reference(*_inputs(record, store, grid))
+
+
+def oracle(record: OpRecord, store: MemoryStore, grid: tuple[Array, Array] | None = None) -> Array:
+    """``reference(...).value`` in f64, at a third of the cost."""
+    turn, out, operands = _inputs(record, store, grid)
+    with np.errstate(all="ignore"):
+        return turn.plan.compute(operands, out.shape).astype(np.float64, copy=False)
+
+
+def _inputs(
+    record: OpRecord, store: MemoryStore, grid: tuple[Array, Array] | None
+) -> tuple[Turn, Region, list[Array]]:
     turn = plan_of(record, wide=True).turn(record)
     if (out := turn.plan.write) is None:
         raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
@@ -107,7 +120,7 @@ def reference(
         others = b[columns] if p.get("transpose_b") else b[:, columns]
         spread = (np.broadcast_to(x, out.shape)[np.ix_(rows, columns)] for x in rest)
         operands, out = [own, others, *spread], replace(out, shape=(len(rows), len(columns)))
-    return _reference(turn, out, operands)
+    return turn, out, operands
 
 
 @np.errstate(all="ignore")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass, fields, replace
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,11 @@ def compare(
     actual, expected = actual.reshape(-1), expected.reshape(-1)
     with np.errstate(all="ignore"):
         a, r = actual.astype(np.float64), expected.astype(np.float64)
+        if np.array_equal(*((actual, expected) if actual.dtype == expected.dtype else (a, r))):
+            infs = (int(np.isinf(a).sum()),) * 2  # as of copies; no NaN is equal to itself
+            return VerifyRow(
+                name, tensor or name, dtype, actual.size, tolerance, ok=True, infs=infs
+            )
         apart, size = _distance(actual, expected), np.abs(r)
         finite = np.isfinite(a) & np.isfinite(r)
         same = (a == r) | (np.isnan(a) & np.isnan(r))
@@ -137,7 +143,8 @@ def judge(name: str, e: Expectation, store: MemoryStore) -> VerifyRow:
 
 
 def _merged(tensor: str, rows: list[VerifyRow]) -> VerifyRow:
-    columns = {f.name: [getattr(row, f.name) for row in rows] for f in fields(VerifyRow)}
+    names = [f.name for f in fields(VerifyRow)]
+    columns = dict(zip(names, zip(*map(attrgetter(*names), rows), strict=True), strict=True))
     merged: dict[str, Any] = {name: sum(columns[name]) for name in ("elements", "mismatches")}
     merged |= {name: max(columns[name]) for name in ("max_abs", "max_rel", "max_ulp")}
     merged |= {name: tuple(map(sum, zip(*columns[name], strict=True))) for name in ("nans", "infs")}

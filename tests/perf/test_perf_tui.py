@@ -76,16 +76,28 @@ def test_what_is_compared_is_what_goes_beyond_the_do_nothing_screen():
     assert rows[1].measured == pytest.approx(25.8)
 
 
-def test_steps_count_as_long_as_the_job_is_on_the_status_line():
-    class Screen:
-        data = b""
+class Computing:
+    """A terminal whose job is on the status line of its first ``redraws`` whole screens."""
 
-        def press(self, keys):
-            self.data = next(said)
-            return 5.0
+    def __init__(self, redraws):
+        self.redraws, self.data, self.keys = redraws, b"", []
 
-    said = iter([b"critical 0%", b"critical 10%", b"critical 90%", b"", b"op 9"])
-    assert tui.while_computing(Screen(), 100) == [5.0, 5.0]
+    def press(self, keys):
+        self.keys.append(keys)
+        shown = keys == tui.REDRAW and self.keys.count(keys) <= self.redraws
+        self.data = b"op 9  critical 12%" if shown else b"op 9"
+        return 5.0
+
+    def read(self, first_s, gap_s):
+        """Nothing comes."""
+
+
+@pytest.mark.parametrize(("redraws", "batches"), [(0, 0), (1, 0), (3, 2), (99, 4)])
+def test_steps_count_if_the_job_runs_before_and_after_them(redraws, batches):
+    screen = Computing(redraws)
+    assert tui.while_computing(screen, 4 * tui.BATCH) == [5.0] * batches * tui.BATCH
+    assert screen.keys[0] == ":critical\r"
+    assert screen.keys[-1] == "\x1b"
 
 
 def test_the_command_exits_1_where_a_goal_is_not_met(monkeypatch):

@@ -89,11 +89,12 @@ async def test_status_counts_stops(drive, as_text_of) -> None:
         assert " 2 BP " in as_text_of(pilot.app).splitlines()[0]
 
 
-async def test_status_says_how_far_a_job_is(drive, as_text_of) -> None:
+async def test_status_says_how_far_a_job_is(drive, as_text_of, monkeypatch) -> None:
     from threading import Event
 
     from kernbench.replay.job import Job
 
+    monkeypatch.setattr("tui.jobs.PATIENCE_S", 0.0)
     go = Event()
 
     def compute(tell) -> int:

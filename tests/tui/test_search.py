@@ -367,6 +367,7 @@ async def test_a_long_answer_leaves_the_keys_free_and_escape_cancels_it(
         tell(0.5)
 
     monkeypatch.setattr(ReplaySession, "verify", slow)
+    monkeypatch.setattr("tui.jobs.PATIENCE_S", 0.0)
     async with drive(100, 24) as pilot:
         before = session.cursor
         monkeypatch.setattr("kernbench.replay.commands._BY_NAME", _by_name_with(slow))

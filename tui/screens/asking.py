@@ -81,11 +81,11 @@ class AskingScreen(Screen[None], inherit_bindings=False):
                 pane.repaint()
         if self._worked or self.jobs.busy:
             self.tell()
-        self._worked = self.jobs.busy
 
     def tell(self) -> None:
         """Status and breadcrumb say how things stand."""
         note = self.note or "playing" * (self.playing is not None)
+        self._worked = self.jobs.busy  # the line may name a job: the next look tells of its end
         self.status.tell(self.size.width, note, self.between(), self.jobs)
         self.crumbs.tell()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
+from contextlib import suppress
+from contextvars import copy_context
 from operator import attrgetter
 
 from textual import events, on
@@ -27,7 +30,7 @@ from tui.widgets.status import KeyFooter, Tabs
 from tui.widgets.tiles import TilesPane
 from tui.widgets.timeline import TimelinePane
 
-_LOOK_S = 0.1  # between two looks at jobs
+_LOOK_S = 0.1  # between two looks at how far jobs are
 _WINDOWED = (5, 7, 8)  # panes that show the timeline's window, or the focus
 
 
@@ -64,6 +67,13 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.line.display = self.notice.display = False
         self.say("\n".join(self.notes))
         self.set_interval(_LOOK_S, self.look)
+        loop, context = get_running_loop(), copy_context()
+
+        def ended() -> None:
+            with suppress(RuntimeError):  # the loop has ended too
+                loop.call_soon_threadsafe(self.call_later, self.look, context=context)
+
+        self.jobs.ended = ended
         self.moved()
 
     def on_unmount(self) -> None:

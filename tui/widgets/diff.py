@@ -33,6 +33,7 @@ class DiffPane(GridPane):
         super().__init__(session, glyphs)
         self.output: str | None = None  # shown instead of what the op wrote
         self._diff: OpDiff | None = None
+        self._limit = np.zeros((1, 1))  # of its |error|
 
     def place(self) -> str | None:
         """The cell, as c[3,17] or its bytes."""
@@ -130,15 +131,15 @@ class DiffPane(GridPane):
         if len(diff.origin) == 2:
             self.origin = diff.origin[0], diff.origin[1]
         grids = tuple(map(flat2, (diff.expected, diff.actual, diff.error)))
-        limit = r.tolerance.atol + r.tolerance.rtol * np.abs(grids[0])
         if self._diff is not diff:
-            self._diff, self.marked = diff, _bad(grids, limit)
+            self._limit = r.tolerance.atol + r.tolerance.rtol * np.abs(grids[0])
+            self._diff, self.marked = diff, _bad(grids, self._limit)
             self.go(*(np.argwhere(self.marked)[0].tolist() if self.marked.any() else (0, 0)))
         room, bad = (width, height - len(lines)), self.marked
         if self.mode == "heatmap":
 
             def sizes() -> Array:
-                ratio = np.nan_to_num(np.abs(grids[2]) / np.maximum(limit, 1e-300))
+                ratio = np.nan_to_num(np.abs(grids[2]) / np.maximum(self._limit, 1e-300))
                 return np.where(bad, np.inf, np.minimum(ratio, 1.0))
 
             says = "the tolerance, the largest |error|"

@@ -44,11 +44,6 @@ class GridPane(Pane):
         self._asked: dict[str, tuple[Hashable, Callable[[Tell], Any]]] = {}
 
     @property
-    def mode(self) -> str:
-        """The name of the view."""
-        return self.views[self.view]
-
-    @property
     def enter_word(self) -> str:  # type: ignore[override]  # a view's own
         """What Enter does in this view."""
         return self.lists.get(self.mode, "blame")

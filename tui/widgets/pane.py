@@ -5,6 +5,7 @@ rows that scroll, and repainting of changed lines only. A pane knows no other wi
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import TypeVar
 
 from rich.segment import Segment
@@ -17,7 +18,7 @@ from textual.widget import Widget
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.job import Job, Tell
-from tui.jobs import Jobs, Key
+from tui.jobs import PATIENCE_S, Jobs, Key
 from tui.messages import Activate, RunCommand
 from tui.widgets.draw import STYLES, Glyphs, Line, Run, rule, strip
 
@@ -51,6 +52,7 @@ class Pane(Widget):
         self._strips: list[Strip] = []
         self._made, self._wide = dict[tuple[Run, ...], Strip](), (0, 0)
         self._drawn: tuple[object, ...] | None = None
+        self._since: float | None = None  # when it began to wait, s
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The lines below the title, at most ``height``."""
@@ -68,9 +70,14 @@ class Pane(Widget):
         return len(self.views) > 1
 
     @property
+    def mode(self) -> str:
+        """The name of the view that is shown."""
+        return self.views[self.view]
+
+    @property
     def heading(self) -> str:
         """The title, with the view that is shown unless it is the first."""
-        return f"{self.title}: {self.views[self.view]}" if self.view else self.title
+        return f"{self.title}: {self.mode}" if self.view else self.title
 
     @property
     def text(self) -> str:
@@ -175,6 +182,11 @@ class Pane(Widget):
             lines = self.draw(width, max(height - self.titled, 0))
         except KernbenchError as error:
             lines = [[(f" {error}", "mark")]]
+        self._since = (self._since or monotonic()) if self.waiting else None
+        late = self._since is None or monotonic() - self._since > PATIENCE_S
+        if not late and self._wide == (width, self.gap) and len(self._strips) == height:
+            self._drawn = (size, self.gap, self.titled, self.active)  # what was shown stays
+            return
         self.seek = False
         if self.titled:
             name = f"{self.number} {self.heading}"

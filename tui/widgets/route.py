@@ -64,7 +64,7 @@ class RoutePane(Pane):
         ready = self.answer(("columns", "routes"), "routes", self._indexed, quick)
         if isinstance(ready, list):
             return [ready]
-        route, view = self.session.route(), self.views[self.view]
+        route, view = self.session.route(), self.mode
         self.columns_a_step, lines = 0, list[Line]()
         if route.note and view != "heat":
             note = wrap(f"op {route.op} {route.name}: {route.note}", max(width - 2, 8))

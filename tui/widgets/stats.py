@@ -29,7 +29,7 @@ class StatsPane(Pane):
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The rows that there is room for; the picked one has a mark."""
-        session, view, self._rows = self.session, self.views[self.view], list[Row]()
+        session, view, self._rows = self.session, self.mode, list[Row]()
         if view == "PEs" and session.cursor < 0:
             return [BEFORE]
         name, row = session.focus()[1], session.trace.order[session.cursor :][:1]

@@ -79,7 +79,7 @@ class Status(LineWidget):
             name, t0, t1 = between
             line.append((4, (f"  {name} {time_text(t1 - t0)}", "title")))
         right = [(7, (f" {note or self._state}", "mark"))] if note or self._state else []
-        for job in jobs.running()[:1]:
+        for job in jobs.late()[:1]:
             right.append((8, (f" {job.title[:24]} {job.done:.0%}", "mark")))
         right.append((4, self._verdict))
         while length([run for _, run in line + right]) > width and len(line + right) > 1:

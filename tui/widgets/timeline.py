@@ -121,7 +121,7 @@ class TimelinePane(Pane):
         marks = self._marks()
         if isinstance(marks, list):  # it says when there will be marks
             head, marks = marks, None
-        lanes = self.session.timelines.slots_of if self.views[self.view] == "lanes" else None
+        lanes = self.session.timelines.slots_of if self.mode == "lanes" else None
         self.shown = tree.shown(self.folds, place, lanes)
         pinned = [tree.at[pin] for pin in self.pins if pin in tree.at][: max(height - 2, 0) // 2]
         self.header = 2 + len(pinned)
@@ -129,12 +129,14 @@ class TimelinePane(Pane):
         first = self.first_row(len(self.shown), max(height - self.header, 1), here)
         rows = [*pinned, *self.shown[first : first + self.room]]
         note = self._draw_cells(rows, columns, marks)
-        span, flying = self.t1 - self.t0, self._flying()
+        span, (upto, served) = self.t1 - self.t0, self._flying()
         self.subtitle = f"{time_text(span)} shown, {time_text(span / columns)} a cell"
         lines = [head, self._ruler(label, columns)]
         for i, branch in enumerate(rows, first - len(pinned)):
             now = here is not None and branch.id == self.shown[here].id and (i < first or i == here)
-            there = not flying.isdisjoint((c, branch.row[1]) for c in branch.row[0])
+            there = bool(upto[branch.high] > upto[branch.low])
+            if branch.row[1] is not None:
+                there = (branch.row[0][0], branch.row[1]) in served
             style = "here" if now else "flight" if there else "title"
             style = "pick" if i == self.pick and i >= first else style
             fold = "+-"[tree.is_open(branch, self.folds, place)] if branch.group else " "
@@ -153,16 +155,18 @@ class TimelinePane(Pane):
         lanes, rows = (None, int(trace.op_columns.slot[trace.order[cursor]])), self.shown
         return max(i for i, b in enumerate(rows) if b.low <= place < b.high and b.row[1] in lanes)
 
-    def _flying(self) -> set[tuple[int, int | None]]:
-        """The components in service, and their lanes."""
+    def _flying(self) -> tuple[Array, set[tuple[int, int]]]:
+        """How many ops are in service by the first so many components; and (node, lane) of all."""
         trace, columns = self.session.trace, self.session.trace.op_columns
         rows = trace.order[self.session.in_flight()]
-        nodes = columns.component[rows].tolist()
-        return {*zip(nodes, columns.slot[rows].tolist(), strict=True)} | {(n, None) for n in nodes}
+        nodes, slots = columns.component[rows], columns.slot[rows]
+        counts = np.bincount(nodes, minlength=len(trace.node_ids))[self.hierarchy.components]
+        lanes = zip(nodes.tolist(), slots.tolist(), strict=True)
+        return np.append(0, np.cumsum(counts)), set(lanes) if self.mode == "lanes" else set()
 
     def _marks(self) -> Array | Line | None:
         """The ops that the view marks, by row of the log."""
-        session, what = self.session, self.views[self.view]
+        session, what = self.session, self.mode
 
         def critical(tell: Tell) -> Array:
             path = session.critical_path(tell=tell)
@@ -207,7 +211,7 @@ class TimelinePane(Pane):
             cells = np.where(row.busy >= pes / 2, letters, letters | 0x20)  # in small
             if marks is not None:
                 marked, idle = self._hit(key, marks, edges), letters == ord(" ")
-                if self.views[self.view] == "hazards":
+                if self.mode == "hazards":
                     cells[marked] = ord("!")
                 else:  # letters on the path, else dots
                     path = np.where(idle, ord("#"), letters)

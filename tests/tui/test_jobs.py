@@ -1,0 +1,102 @@
+"""Long answers on the screen: drawn as they end, and not spoken of while they are young."""
+
+from __future__ import annotations
+
+from threading import Event
+
+from textual.pilot import Pilot
+
+from tui.widgets.pane import Pane
+
+
+class Slow(Pane):
+    """A pane of one answer, that waits for ``go``."""
+
+    number, title = 9, "Slow"
+
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.go, self.of = Event(), 0
+
+    def draw(self, width: int, height: int) -> list:
+        """The answer, or that it is computed."""
+        found = self.answer(("slow", self.of), "slow", lambda tell: self.go.wait(10) and self.of)
+        return [found if isinstance(found, list) else [(f" answer {found}", "")]]
+
+
+async def shown(pilot: Pilot) -> Slow:
+    """A slow pane in the place of the second; its first answer is there."""
+    screen = pilot.app.debugger
+    pane = Slow(screen.session, screen.glyphs)
+    pane.jobs, pane.display = screen.jobs, True
+    await screen.query_one("#body").mount(pane)
+    screen.panes[9] = pane
+    pane.styles.width, pane.styles.height = 40, 4
+    pane.go.set()
+    await until(pilot, lambda: "answer 0" in pane.text)
+    pane.go.clear()
+    return pane
+
+
+async def until(pilot: Pilot, holds) -> None:
+    """Wait for what the loop brings, at most some seconds."""
+    for _ in range(500):
+        if holds():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it never came")
+
+
+async def test_an_answer_is_drawn_when_it_ends_by_no_timer(drive, monkeypatch) -> None:
+    monkeypatch.setattr("tui.screens.debugger._LOOK_S", 3600.0)
+    async with drive(120, 40) as pilot:
+        pane = await shown(pilot)
+        pane.of = 1
+        pane.repaint()
+        pane.go.set()
+        await until(pilot, lambda: "answer 1" in pane.text)
+
+
+async def test_what_was_shown_stays_while_the_new_answer_is_young(drive, monkeypatch) -> None:
+    monkeypatch.setattr("tui.widgets.pane.PATIENCE_S", 3600.0)
+    async with drive(120, 40) as pilot:
+        pane = await shown(pilot)
+        pane.of = 1
+        pane.repaint()
+        assert pane.waiting
+        assert "answer 0" in pane.text
+        assert "computing" not in pane.text
+        monkeypatch.setattr("tui.widgets.pane.PATIENCE_S", -1.0)
+        pilot.app.debugger.look()
+        assert "computing slow" in pane.text, "what is late is said to be computed"
+        pane.go.set()
+        await until(pilot, lambda: "answer 1" in pane.text)
+
+
+async def test_a_young_job_is_not_in_the_status_line(drive, as_text_of, monkeypatch) -> None:
+    monkeypatch.setattr("tui.jobs.PATIENCE_S", 3600.0)
+    async with drive(120, 40) as pilot:
+        pane = await shown(pilot)
+        pane.of = 1
+        pane.repaint()
+        pilot.app.debugger.tell()
+        await pilot.pause()
+        assert "slow" not in as_text_of(pilot.app).splitlines()[0]
+        monkeypatch.setattr("tui.jobs.PATIENCE_S", -1.0)
+        pilot.app.debugger.tell()
+        await pilot.pause()
+        assert "slow 0%" in as_text_of(pilot.app).splitlines()[0]
+        pane.go.set()
+        await until(pilot, lambda: "slow" not in as_text_of(pilot.app).splitlines()[0])
+
+
+async def test_a_job_that_ends_as_the_screen_goes_leaves_no_error(drive, caplog) -> None:
+    async with drive(120, 40) as pilot:
+        pane = await shown(pilot)
+        pane.of = 1
+        pane.repaint()
+        assert pane.jobs.busy
+    pane.go.set()
+    while pane.jobs.busy:
+        pane.go.wait(0.01)
+    assert not caplog.records
