@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pilots import settled
 
 from kernbench.replay import ReplaySession
 from tui.__main__ import open_session
@@ -75,28 +76,6 @@ def drive(session: ReplaySession) -> Driver:
 def settle() -> Callable[[Any], Awaitable[None]]:
     """``await settle(pilot)``: until no job runs and every pane shows its answer."""
     return settled
-
-
-async def settled(pilot: Any) -> None:
-    """The same, for programs beside the tests."""
-    screen = pilot.app.debugger
-    await still(pilot)
-    for _ in range(1000):
-        shown = [pane for pane in screen.panes.values() if pane.display]
-        waiting = [pane.title for pane in shown if pane.waiting or not pane.text]
-        if not waiting and not screen.jobs.busy:
-            break
-        await pilot.pause()
-        screen.look()
-    assert not screen.jobs.busy, [job.title for job in screen.jobs.running()]
-    assert not waiting, waiting
-    await still(pilot)
-
-
-async def still(pilot: Any) -> None:
-    """Until what was pressed has come from the app to the screen to its widgets, and is drawn."""
-    for _ in range(4):
-        await pilot.pause()
 
 
 @pytest.fixture

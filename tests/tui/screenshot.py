@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from conftest import settled
+from pilots import settled
 
 from tui.__main__ import open_session
 from tui.app import KernbenchApp

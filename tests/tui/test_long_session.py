@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from conftest import still
+from pilots import still
 
 from kernbench.replay.commands import COMMANDS
 from tui.__main__ import open_session
@@ -91,8 +91,7 @@ async def play(pilot, count: int, rng: Random) -> None:
 
 
 @pytest.mark.parametrize("path", TRACES, ids=[path.stem for path in TRACES])
-@pytest.mark.soak
-@pytest.mark.parametrize("count", [200, 2000])
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.soak)])
 async def test_nothing_ends_a_session(count, path, settle, as_text_of, monkeypatch) -> None:
     monkeypatch.setattr(KernbenchApp, "exit", lambda self: None)  # q and the palette ask for it
     app = KernbenchApp(open_session(path, None), path.name)

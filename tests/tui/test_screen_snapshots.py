@@ -6,11 +6,23 @@ import pytest
 import screenshot
 
 from kernbench.replay.commands import run_command
+from tui.__main__ import open_session
 from tui.actions import PANES
 from tui.app import KernbenchApp
+from tui.widgets.diff import DiffPane
+from tui.widgets.memory import MemoryPane
+from tui.widgets.route import RoutePane
+from tui.widgets.stats import StatsPane
+from tui.widgets.tiles import TilesPane
+from tui.widgets.timeline import TimelinePane
 
 SCRIPT = ("G", "u", "N", "+", "+", "l", "m", "a")
 SIZES = [(80, 24), (120, 40), (200, 50)]
+VIEWED = (TimelinePane, TilesPane, MemoryPane, RoutePane, DiffPane, StatsPane)
+VIEWS_OF = {pane.number: pane.views for pane in VIEWED}
+OTHER_VIEWS = [(pane, i) for pane, views in VIEWS_OF.items() for i in range(1, len(views))]
+FAULTS = {"hazards": ("fault_missing_wait", 3), "first divergence": ("fault_overflow", 5)}
+FAULTS |= {"outputs": ("fault_wrong_root", 9)}
 _SIZED = pytest.mark.parametrize("size", SIZES, ids=[f"{w}x{h}" for w, h in SIZES])
 
 
@@ -22,6 +34,20 @@ async def test_pane(pane, keys, size, drive, settle, as_text_of, same_as_file) -
         await settle(pilot)
         place = f"{PANES[pane - 1].lower()}-{size[0]}x{size[1]}"
         same_as_file(f"{place}-{'after' if keys else 'before'}", as_text_of(pilot.app))
+
+
+@pytest.mark.parametrize(("pane", "view"), OTHER_VIEWS)
+async def test_other_views(pane, view, trace_path, settle, as_text_of, same_as_file) -> None:
+    """At a GEMM on the critical path; what goes wrong at the last op of a run that did."""
+    name = VIEWS_OF[pane][view]
+    trace, op = FAULTS.get(name, ("matmul", 79))
+    session = open_session(trace_path.with_name(f"{trace}.msgpack"), op)
+    app = KernbenchApp(session, trace)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(str(pane), "z", *"v" * view)
+        await settle(pilot)
+        place = f"{PANES[pane - 1]}-{name}-80x24".replace(" ", "-").lower()
+        same_as_file(place, as_text_of(app))
 
 
 async def test_one_pane_on_a_small_screen(drive, settle, as_text_of, same_as_file) -> None:
