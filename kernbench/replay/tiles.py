@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from kernbench.common.messages import Wait
 from kernbench.replay.expr import compile
 from kernbench.replay.text import count_text, time_text
 from kernbench.sim_engine.accesses import Ints
-from kernbench.sim_engine.op_log import Params
 from kernbench.trace import Trace
+from kernbench.trace.hops import integers
 
 _STAGES = ("DMA_READ", "FETCH", "GEMM", "MATH", "STORE", "DMA_WRITE")
 STAGE_LETTERS = dict(zip(_STAGES, "RFGMSW", strict=True))
 _TILE = "TileToken/"
 _AHEAD = 1 << 16  # rows to look at in one go
 _KEPT = 256  # composites, as many as PEs that step in turn
+_BOXES = [f"{box}.{axis}" for box in ("tile_index", "origin", "extent") for axis in range(3)]
 Index: TypeAlias = tuple[int, int, int]
 
 
@@ -104,6 +107,15 @@ class TileWindow:
         return lines or [f"no tile from {time_text(self.t0)} to {time_text(self.t1)}"]
 
 
+class _Stage(NamedTuple):
+    """An op of a tile: its position and row; ``box`` is the tile's: _BOXES."""
+
+    op: int
+    row: int
+    span: Span
+    box: list[int]
+
+
 class Composites:
     """All composites of a trace; the tiles of those that were asked for last are kept."""
 
@@ -157,31 +169,36 @@ class Composites:
             low, high = bisect_left(columns.t_end, columns.t_start[row]), row
         elif (call := trace.command(cmd)) is not None:
             low = bisect_left(columns.t_end, call.t_issue)
-        tiles = dict[Index, list[tuple[int, int, Params]]]()
-        mine = np.sort(trace.position[low + np.flatnonzero(columns.cmd[low:high] == cmd)])
-        for op, n in zip(mine.tolist(), trace.order[mine].tolist(), strict=True):
-            params = trace.params(n) if trace.strings[columns.name[n]].startswith(_TILE) else {}
-            if _is_tile(params):
-                tiles.setdefault(params["tile_index"], []).append((op, n, params))
-        rows = tuple(_row(trace, stages) for stages in tiles.values())
+        found = low + np.flatnonzero(columns.cmd[low:high] == cmd)
+        tiles = dict[tuple[int, ...], list[_Stage]]()
+        for stage in sorted(self._stages(found)) if len(found) else ():
+            tiles.setdefault(tuple(stage.box[:3]), []).append(stage)
+        waits = trace.waits_by([stage.row for stages in tiles.values() for stage in stages])
+        rows = tuple(_row(stages, waits) for stages in tiles.values())
         t0 = rows[0].spans[0].t0 if rows else 0.0
         t1 = max((tile.spans[-1].t1 for tile in rows), default=0.0)
         return Tiles(composite, component, t0, t1, rows, None)
 
+    def _stages(self, rows: Ints) -> Iterator[_Stage]:
+        """The ops of tiles among ``rows``, as far as their params say what a tile's do."""
+        columns, found = self._trace.op_columns, list[tuple[int, str, list[int]]]()
+        for block in self._trace.param_blocks(rows):
+            stage, ints = block.schema.name.removeprefix(_TILE), integers(block)
+            boxes = [ints[name] for name in _BOXES if name in ints]
+            if stage in STAGE_LETTERS and len(boxes) == len(_BOXES):
+                numbers = np.stack(boxes, 1, dtype=np.int64).tolist()
+                found += zip(block.rows.tolist(), [stage] * len(numbers), numbers, strict=True)
+        mine = np.array([row for row, *_ in found], np.int64)
+        cells = (x[mine].tolist() for x in (self._trace.position, columns.t_start, columns.t_end))
+        for (row, stage, box), op, t0, t1 in zip(found, *cells, strict=True):
+            yield _Stage(op, row, Span(stage, t0, t1, op), box)
 
-def _is_tile(params: Params) -> bool:
-    """Whether they say what a tile's do: those of a strange file may not."""
-    boxes = (params.get(key) for key in ("tile_index", "origin", "extent"))
-    sound = all(isinstance(box, tuple) and [*map(type, box)] == [int] * 3 for box in boxes)
-    return sound and str(params.get("stage_type")) in STAGE_LETTERS
 
-
-def _row(trace: Trace, stages: list[tuple[int, int, Params]]) -> TileRow:
-    starts, ends = trace.op_columns.t_start, trace.op_columns.t_end
-    spans = (Span(p["stage_type"], float(starts[n]), float(ends[n]), op) for op, n, p in stages)
-    queued = (TileWait(*wait[:4]) for _, n, _ in stages for wait in trace.waits_of(n))
-    p = stages[0][2]
-    return TileRow(p["tile_index"], p["origin"], p["extent"], tuple(spans), tuple(queued))
+def _row(stages: list[_Stage], waits: dict[int, list[Wait]]) -> TileRow:
+    spans = tuple(stage.span for stage in stages)
+    queued = tuple(TileWait(*wait[:4]) for stage in stages for wait in waits.get(stage.row, ()))
+    m, n, k, *box = stages[0].box
+    return TileRow((m, n, k), (box[0], box[1], box[2]), (box[3], box[4], box[5]), spans, queued)
 
 
 def composite_of(trace: Trace, op: int) -> int | None:

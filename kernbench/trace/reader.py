@@ -24,48 +24,9 @@ from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.frames import Damage, Frame, FrameFile, Lazy, Numbered, untold
 from kernbench.trace.params import Block, ParamBlock, decode, read_blocks, read_schemas
+from kernbench.trace.rows import Command, Launch, Source, Text
 from kernbench.trace.schema import FIXED, LOGS, Columns, read_columns, whole
 from kernbench.trace.stored import Read, Stored, counter, join_columns
-
-
-class Command(NamedTuple):
-    """A row of ``commands``: one tl call of the kernel on ``pe``; times in ns."""
-
-    cmd: int
-    pe: str
-    launch: int
-    call: str
-    site: Site
-    awaits: int
-    t_issue: float
-    t_resume: float
-
-
-class Launch(NamedTuple):
-    """A row of ``launches``; ``pes`` are pe_cpu ids, times in ns."""
-
-    launch: int
-    kernel: str
-    pes: tuple[str, ...]
-    t_issue: float
-    t_start: float
-    t_end: float
-
-
-class Text(NamedTuple):
-    """A row of ``text`` at ``t`` ns."""
-
-    t: float
-    cmd: int
-    level: str
-    message: str
-
-
-class Source(NamedTuple):
-    """The text of a file and the kernel for which it was recorded."""
-
-    kernel: str
-    text: str
 
 
 class _Chunk(NamedTuple):
@@ -223,17 +184,18 @@ class Trace:
             columns.append(cells)
         return zip(*columns, strict=True)
 
-    def _told_of(self, tag: str, name: str, key: int) -> Iterator[Any]:
-        """The rows of a log whose column ``name`` is ``key``, as ``told``."""
+    def _told_of(self, tag: str, name: str, *keys: int) -> Iterator[Any]:
+        """The rows of a log whose column ``name`` is one of ``keys``, as ``told``."""
         if tag not in self._ranges:  # of the keys in each frame, but for -1
             column = getattr(getattr(self, tag), name)
-            keys = np.split(column[:].astype(np.int64), column.firsts[1:])[:-1]
-            ends = [(k.view(np.uint64).min(initial=1 << 62), k.max(initial=-1)) for k in keys]
+            parts = np.split(column[:].astype(np.int64), column.firsts[1:])[:-1]
+            ends = [(k.view(np.uint64).min(initial=1 << 62), k.max(initial=-1)) for k in parts]
             self._ranges[tag] = np.array(ends, np.int64).reshape(-1, 2).T
-        low, high = self._ranges[tag]
-        for at in np.flatnonzero((low <= key) & (key <= high) | (key < 0)).tolist():
-            log = self._frame(tag, at)
-            yield from self.told(tag, log, np.flatnonzero(getattr(log, name) == key))
+        (low, high), first, last = self._ranges[tag], min(keys), max(keys)
+        for at in np.flatnonzero((low <= last) & (first <= high) | (first < 0)).tolist():
+            column = getattr(log := self._frame(tag, at), name)
+            mine = column == first if first == last else np.isin(column, keys)
+            yield from self.told(tag, log, np.flatnonzero(mine))
 
     def _read_paths(self, frame: Frame) -> Lazy[tuple[int, ...]]:
         return _lists(self._columns(frame), "node")
@@ -358,14 +320,22 @@ class Trace:
         block = blocks.get(int(columns["schema"][at]))
         return decode(block, int(columns["param"][at]), self._leaves) if block else {}
 
-    def param_blocks(self) -> Iterator[ParamBlock]:
-        """The params of all ops as columns: a block a chunk and schema."""
-        for chunk in self._chunks:
-            numbers, param = chunk.columns["schema"], chunk.columns["param"]
+    def param_blocks(self, rows: Array | None = None) -> Iterator[ParamBlock]:
+        """The params of ops as columns, a block a chunk and schema: of all, or of ``rows``."""
+        chunks, some = self._chunks, rows
+        if rows is not None:  # ascending, at least one
+            first, last = (self._chunk_of(int(row))[0] for row in rows[[0, -1]])
+            chunks = chunks[first : last + 1]
+        for chunk in chunks:
+            start, param = chunk.rows.start, chunk.columns["param"]
+            if rows is not None:
+                some = rows[slice(*np.searchsorted(rows, (start, chunk.rows.stop)))] - start
+            numbers = chunk.columns["schema"][slice(None) if some is None else some]
             for number, (schema, values) in chunk.blocks.items():
-                rows = np.flatnonzero(numbers == number)
-                picked = values[param[rows]] if schema.leaves else np.empty(len(rows), "u1")
-                yield ParamBlock(schema, picked, chunk.rows.start + rows)
+                found = np.flatnonzero(numbers == number)
+                at = found if some is None else some[found]
+                picked = values[param[at]] if schema.leaves else np.empty(len(at), "u1")
+                yield ParamBlock(schema, picked, start + at)
 
     def deps(self, row: int) -> Array:
         """The rows that the op in ``row`` waited for."""
@@ -406,7 +376,14 @@ class Trace:
 
     def waits_of(self, row: int) -> list[Wait]:
         """The waits of the op in ``row``; the holder is a row, or -1."""
-        return [tuple(wait) for _, _, *wait in self._told_of("waits", "row", row)]
+        return self.waits_by([row]).get(row, [])
+
+    def waits_by(self, rows: Sequence[int]) -> dict[int, list[Wait]]:
+        """The waits of the ops in ``rows``, by row."""
+        found: dict[int, list[Wait]] = {}
+        for _, row, *wait in self._told_of("waits", "row", *rows) if rows else ():
+            found.setdefault(row, []).append(tuple(wait))
+        return found
 
     @cached_property
     def commands(self) -> SimpleNamespace:
