@@ -206,7 +206,7 @@ class ReplaySession(Cursor):
         near = max((m for m in moving if m < at), default=moving[0])
         other = route_of(self.trace, near)
         note = f"{route.note}; shown is {other.name} #{near:,} of the tile"
-        return replace(route, legs=other.legs, note=note)
+        return replace(route, legs=other.legs, note=note, parts=other.parts)
 
     def tiles(self, op: int | None = None) -> Tiles:
         """The tiles of the composite that an op belongs to."""
