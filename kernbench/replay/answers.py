@@ -78,8 +78,9 @@ class OpDetails:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         r = self.row
+        kind = f" ({r.kind})" * (r.kind != "unknown")
         lines = [
-            f"op {r.op:,}  {r.name} ({r.kind}) on {r.component}, lane {self.slot}",
+            f"op {r.op:,}  {r.name}{kind} on {r.component}, lane {self.slot}",
             f"time    {r.t_start:.3f} to {r.t_end:.3f} ns = {r.t_end - r.t_start:.3f} ns",
             f"call    #{self.cmd} {'tl.' * (self.launch >= 0)}{self.call} at {r.site}",
             *(f"  {key:<20} {param_text(value, key)}" for key, value in self.params.items()),

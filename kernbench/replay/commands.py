@@ -263,9 +263,11 @@ COMMANDS: tuple[Command, ...] = (
     Command("stage", "[N]", "move by N stages of this tile", _moving(ReplaySession.step_stage)),
     Command("tile", "[N]", "move by N tiles of the composite", _moving(ReplaySession.step_tile)),
     Command("first", "", "to the first stage of this tile", _moving(ReplaySession.to_first)),
-    Command("last", "", "to where this op or tile ends", _moving(ReplaySession.to_last)),
-    Command("cause", "", "to the op that this one waited for", _moving(ReplaySession.to_cause)),
-    Command("effect", "", "to the first that waited for it", _moving(ReplaySession.to_effect)),
+    Command(
+        "last", "", "to the tile's last stage, or the op's end", _moving(ReplaySession.to_last)
+    ),
+    Command("cause", "", "to what it waited for, or stage before", _moving(ReplaySession.to_cause)),
+    Command("effect", "", "to its first waiter, or next stage", _moving(ReplaySession.to_effect)),
     Command("mark", "NAME", "give this op a name to go to", _moving(ReplaySession.mark)),
     Command("marks", "", "all marks", _marks),
     Command("back", "[N]", "undo N jumps (negative: redo)", _moving(ReplaySession.back)),

@@ -75,6 +75,22 @@ class Cursor:
         name = self.trace.node_ids[here].removesuffix(f".{nodes.engine[here]}")
         return place, ".".join(name.split(".")[: len(place)]) or None
 
+    @cached_property
+    def _cubes(self) -> int:
+        """How many cubes served ops."""
+        nodes, served = self.trace.nodes, self.timelines.components
+        pairs = np.stack([nodes.sip, nodes.cube])[:, served[nodes.cube[served] >= 0]]
+        return int(np.unique(pairs, axis=1).shape[1])
+
+    def label(self, node: int, depth: int = 3) -> str:
+        """Its ``s0c2.pe3``, in the only cube ``pe3``; of ``depth`` 1 the SIP, of 4 the engine."""
+        nodes = self.trace.nodes
+        whole = [int(column[node]) for column in (nodes.sip, nodes.cube, nodes.pe)]
+        sip, cube, pe = whole[:depth] + [-1] * (3 - depth)
+        named, engine = self._cubes > 1 or (pe < 0 and depth != 3), nodes.engine[node]
+        where = f"s{sip}" * (named and sip >= 0) + f"c{cube}" * (named and cube >= 0)
+        return ".".join(filter(None, (where, f"pe{pe}" * (pe >= 0), engine * (depth > 3))))
+
     def in_flight(self) -> list[int]:
         """Ops in service at the time cursor, in canonical order."""
         if self.cursor < 0:
@@ -137,26 +153,28 @@ class Cursor:
         return self.cursor
 
     def to_cause(self) -> int:
-        """To the op which this one waited for last."""
-        held = self.trace.deps(int(self.trace.order[self.at()]))
-        ends = self.trace.op_columns.t_end[held]
-        return (
-            self.goto(int(self.trace.position[held[np.argmax(ends)]])) if len(held) else self.at()
-        )
+        """To the op which this one waited for last, if only the stage before it in its tile."""
+        held = self.trace.position[self.trace.deps(int(self.trace.order[self.at()]))]
+        found = np.append(held, self._beside(-1)).astype(np.int64)
+        return self.goto(int(found[self._ends(found).argmax()]) if len(found) else self.cursor)
 
     def to_effect(self) -> int:
-        """To the first op that waited for this one."""
+        """To the first op that waited for this one; at one time the next stage of its tile."""
         waited = [*self.trace.effects(int(self.trace.order[self.at()]))]
-        return self.goto(int(self.trace.position[waited].min())) if waited else self.at()
+        waiters = np.sort(self.trace.position[np.array(waited, np.int64)])
+        found = np.append(self._beside(1), waiters).astype(np.int64)
+        return self.goto(int(found[self.starts[found].argmin()]) if len(found) else self.cursor)
 
     def to_last(self) -> int:
-        """To the last op started by the end of this one, or of its tile."""
-        ops = self._tile()
-        return self.goto_time(float(self.trace.op_columns.t_end[self.trace.order[ops]].max()))
+        """To the last stage of this tile; else to what its component started last by its end."""
+        if len(ops := self._tile()) == 1:
+            ops = self.timelines.ops_of(int(self.components[self.cursor]))
+            ops = ops[: np.searchsorted(self.starts[ops], self._ends(self.cursor), side="right")]
+        return self.goto(int(ops[-1]))
 
     def to_first(self) -> int:
         """To the first stage of this op's tile."""
-        return self.goto(int(self._tile().min()))
+        return self.goto(int(self._tile()[0]))
 
     # -- steps --
 
@@ -212,9 +230,20 @@ class Cursor:
 
     def _tile(self) -> Ints:
         """The ops of this op's tile, ascending; of any other op itself."""
-        tiles = self.composites.tiles_of(self.at())
+        if not self.trace.ops[self.at()].op_name.startswith("TileToken/"):
+            return np.array([self.cursor])
+        tiles = self.composites.tiles_of(self.cursor)
         spans = () if tiles.current is None else tiles.rows[tiles.current].spans
         return np.array(sorted(span.op for span in spans) or [self.cursor])
+
+    def _ends(self, ops: Any) -> Any:
+        return self.trace.op_columns.t_end[self.trace.order[ops]]
+
+    def _beside(self, by: int) -> Any:
+        """The stage of this tile before (-1) or after the one here, in an array; none: empty."""
+        ops, here = self._tile(), self.cursor
+        before = ops[(self._ends(ops) <= self.starts[here]) & (ops < here)][-1:]
+        return before if by < 0 else ops[(self.starts[ops] >= self._ends(here)) & (ops > here)][:1]
 
     def _group(self, level: int) -> Any:
         """The positions within a level of focus of the cursor's op, ascending."""

@@ -11,6 +11,7 @@ import numpy as np
 from kernbench.common.messages import Transfer
 from kernbench.errors import TraceFormatError
 from kernbench.replay.text import count_text, table, wrapped
+from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 
 
@@ -28,41 +29,45 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One transaction: the first burst's header over its hops.
-
-    ``transit_ns`` is wires and overheads, ``wait_ns`` the waits (for links, or for the memory's
-    access); they sum to the last hop's arrival less ``t0``.
-    """
+    """One transaction: the first burst's header over its hops; it waits for links, and memory."""
 
     t0: float
     nbytes: int
     bursts: int
     hops: tuple[Hop, ...]
-    transit_ns: float
-    wait_ns: float
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """All transactions of one op, in order of their end."""
+    """All transactions of one op, in order of their end.
+
+    ``parts`` sum to the op's time, ns, each moment once: recorded waits, else memory's access, else
+    a header on its way, else set-up or data behind the headers.
+    """
 
     op: int
     name: str
     component: str
     legs: tuple[Leg, ...]
     note: str = ""
+    parts: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def took(self) -> str:
+        """Its time as their sum."""
+        parts = [f"{ns:.2f} {what}" for what, ns in self.parts if ns >= 0.005]
+        return f"{sum(ns for _, ns in self.parts):.2f} ns = {' + '.join(parts)}"
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         lines = [f"op {self.op:,}  {self.name} on {self.component}"]
         lines += [self.note] if self.note else []
+        lines += wrapped(self.took, width, 2) if self.legs else []
         for leg in self.legs:
             text = (
-                f"{leg.nbytes:,} bytes in {count_text(leg.bursts, 'burst')} from t={leg.t0:.2f} "
-                f"ns: {leg.transit_ns:.2f} transit + {leg.wait_ns:.2f} waiting = "
-                f"{leg.transit_ns + leg.wait_ns:.2f} ns to the last node"
+                f"{leg.nbytes:,} bytes in {count_text(leg.bursts, 'burst')} from t={leg.t0:.2f} ns"
             )
-            lines += wrapped(text, width, 2)
+            lines.append(f"{text}, {leg.hops[-1].arrive - leg.t0:.2f} ns to the last node")
             hops = table(leg.hops, "arrive wait leave distance_mm node edge_kind")
             lines += [f"  {line}" for line in hops]
         return lines
@@ -83,12 +88,31 @@ def issue_ns(spec: Any) -> float:
 def route_of(trace: Trace, position: int) -> Route:
     """The route of the op at a canonical position."""
     record = trace.ops[position]
-    transfers = trace.transfers_of(int(trace.order[position]))
-    legs = tuple(_leg(trace, transfer) for transfer in transfers)
+    row = int(trace.order[position])
+    legs = tuple(_leg(trace, transfer) for transfer in trace.transfers_of(row))
     note = "stays inside its component"
     if record.op_name.startswith("composite_"):
         note = "a composite moves no bytes itself: its tiles do"
-    return Route(position, record.op_name, record.component_id, legs, "" if legs else note)
+    spans, parts = list[tuple[float, float]](), list[tuple[str, float]]()
+    for what, more in (
+        ("waiting", [(wait[2], wait[3]) for wait in trace.waits_of(row)]),
+        ("memory", [(hop.arrive, hop.leave) for leg in legs for hop in leg.hops]),
+        ("on the way", [(a.leave, b.arrive) for leg in legs for a, b in pairwise(leg.hops)]),
+        ("set-up, data", [(record.t_start, record.t_end)]),
+    ):
+        spans = sorted([*spans, *more])
+        low, high = np.array(spans or [(0.0, 0.0)]).T
+        until = covered(low, high, record.t_start, record.t_end)
+        parts.append((what, until - sum(ns for _, ns in parts)))
+    note = "" if legs else note
+    return Route(position, record.op_name, record.component_id, legs, note, tuple(parts))
+
+
+def covered(starts: Array, ends: Array, t0: float, t1: float) -> float:
+    """How much of t0 to t1 lies in any of some spans, that are by their start."""
+    low, high = starts.clip(t0, t1), ends.clip(t0, t1)
+    before = np.maximum.accumulate(np.append(t0, high))[:-1]
+    return float(np.maximum(high - np.maximum(low, before), 0.0).sum())
 
 
 def _leg(trace: Trace, transfer: Transfer) -> Leg:
@@ -108,5 +132,4 @@ def _leg(trace: Trace, transfer: Transfer) -> Leg:
         wire_ns = distance * spec_number(trace.spec, "system.ns_per_mm")
         arrive = start + wire_ns + float(nodes.overhead_ns[b])
     hops.append(Hop(path[-1], "", 0.0, arrive, 0.0, arrive))
-    waited = sum(hop.wait for hop in hops)
-    return Leg(t0, nbytes, bursts, tuple(hops), arrive - t0 - waited, waited)
+    return Leg(t0, nbytes, bursts, tuple(hops))

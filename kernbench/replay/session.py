@@ -32,7 +32,7 @@ from kernbench.replay.timeline import CLASSES, Timeline
 from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace
-from kernbench.trace.reader import Command
+from kernbench.trace.rows import Command
 
 __all__ = ["FOCUS_LEVELS", "ReplaySession"]
 
@@ -206,7 +206,7 @@ class ReplaySession(Cursor):
         near = max((m for m in moving if m < at), default=moving[0])
         other = route_of(self.trace, near)
         note = f"{route.note}; shown is {other.name} #{near:,} of the tile"
-        return replace(route, legs=other.legs, note=note)
+        return replace(route, legs=other.legs, note=note, parts=other.parts)
 
     def tiles(self, op: int | None = None) -> Tiles:
         """The tiles of the composite that an op belongs to."""

@@ -13,8 +13,8 @@ from kernbench.errors import UsageError
 from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell
 from kernbench.replay.loads import window
-from kernbench.replay.routes import issue_ns, spec_number
-from kernbench.replay.text import count_text, time_text
+from kernbench.replay.routes import covered, issue_ns, spec_number
+from kernbench.replay.text import count_text, time_text, wrapped
 from kernbench.replay.timeline import CLASSES, Floats, Timelines
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
@@ -60,12 +60,14 @@ class Ledger:
         for name, ns in rows:
             strip = "#" * round(ns / whole * bar)
             lines.append(f"{name:<14}{time_text(ns):>12} {ns / whole:7.2%} {strip}")
-        lines.append("busy: " + "  ".join(f"{e} {s:.1%}" for e, s in self.engines.items()))
+        shares = "  ".join(f"{e}={s:.1%}" for e, s in self.engines.items())
+        lines += wrapped(f"busy: {shares}", width, 6)
         shown = [i for i, kind in enumerate(self.kinds) if self.total[kind] > 0]
         lines.append(" " * 18 + "".join(f"{self.kinds[i]:>11}" for i in shown))
         for pe, row in zip(self.pes, self.time / span, strict=True):
             lines.append(f"{pe:<18}" + "".join(f"{row[i]:11.1%}" for i in shown))
-        return lines[: None if len(self.pes) > 1 else -2] + list(self.errors)
+        lines = lines[: None if len(self.pes) > 1 else -2]
+        return lines + [part for text in self.errors for part in wrapped(text, width, 2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class CallTimes:
         times = (self.minimum, self.median, self.maximum)
         least, middle, most = map(time_text, times)
         lines = [f"{self.call} at {self.site} on {count_text(len(self.pes), 'PE')}"]
-        lines += [f"min {least}  median {middle}  max {most}"]
+        lines += [f"a digit a PE: 0 is min {least}, 9 max {most}; median {middle}"]
         scale = 9 / max(self.maximum - self.minimum, 1e-12)
         digits = ((self.duration - self.minimum) * scale).astype(int).tolist()
         where = {place: str(d) for place, d in zip(self.places, digits, strict=True)}
@@ -259,9 +261,7 @@ class Stalls:
         """The share of the time in which it served at least one op."""
         columns = self._trace.op_columns
         rows = self._trace.order[self._timelines.ops_of(component)]
-        start, end = (times[rows].clip(t0, t1) for times in (columns.t_start, columns.t_end))
-        before = np.maximum.accumulate(np.append(t0, end))[:-1]
-        return float(np.maximum(end - np.maximum(start, before), 0.0).sum() / (t1 - t0))
+        return covered(columns.t_start[rows], columns.t_end[rows], t0, t1) / (t1 - t0)
 
     def lines(self, pe: str | None, tell: Tell) -> LineTimes:
         """The time of calls by the kernel line that made them, on ``pe`` as in ``ledger``."""

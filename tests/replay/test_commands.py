@@ -65,7 +65,7 @@ def test_route_prints_every_hop_and_totals_that_sum(shipped_session):
     assert len(route.legs) == 4
     for leg in route.legs:
         arrived = leg.hops[-1].arrive - leg.t0
-        assert f"= {arrived:.2f} ns to the last node" in text
+        assert f" ns, {arrived:.2f} ns to the last node" in text
         for hop in leg.hops:
             assert hop.node in text
 

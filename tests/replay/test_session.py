@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from replay_logs import PE1, Log, load
+from replay_logs import PE0, PE1, Log, load
 
 from kernbench.errors import UsageError
 
@@ -149,20 +149,21 @@ def test_a_tile_step_goes_to_the_first_stage_of_the_next_tile(session):
 def test_first_and_last_are_the_ends_of_the_tile(session):
     op = a_tile_op(session)
     stages = same_tile(session, op)
-    end = max(session.trace.ops[stage].t_end for stage in stages)
-    session.to_last()
-    assert session.time <= end
-    assert session.cursor == len(session) - 1 or session.starts[session.cursor + 1] > end
+    assert session.to_last() == stages[-1]
+    session.goto(stages[0])
+    assert session.to_last() == stages[-1] > stages[0]
     session.goto(op)
     assert session.to_first() == stages[0]
 
 
-def test_the_end_of_another_op_is_its_own(session):
+def test_the_end_of_another_op_is_the_last_that_its_component_began_by_then(tmp_path, shipped):
+    log = Log(tmp_path / "log", shipped)
+    for t0, pe in ((0, PE0), (5, PE0), (10, PE0), (10, PE1), (11, PE0)):
+        log.op(load(0, 64 * t0), t0, t0 + 10, pe=pe)
+    session = log.session()
     session.goto(0)
-    end = session.op.t_end
-    session.to_last()
-    assert session.cursor == sum(session.starts <= end) - 1
-    assert session.to_first() == session.cursor
+    assert session.to_last() == 2
+    assert session.to_first() == 2
 
 
 def test_a_lane_holds_what_one_slot_of_a_component_served(session):
@@ -208,7 +209,57 @@ def test_cause_is_the_last_of_what_an_op_waited_for_and_effect_the_first_that_wa
         assert cause in held
         assert ops[cause].t_end == max(ops[h].t_end for h in held)
         waiters = [other for other in waiting if cause in ops[other].dependency_ids]
-        assert session.to_effect() == waiters[0]
+        if tile_of(ops[cause]) is None:
+            assert session.to_effect() == waiters[0]
+
+
+def a_free_stage(session):
+    """A stage of a tile that nothing held, and its tile's stages."""
+    for op, record in enumerate(session.trace.ops):
+        if tile_of(record) and not record.dependency_ids and same_tile(session, op)[0] < op:
+            return op, same_tile(session, op)
+    raise AssertionError("something held every stage")
+
+
+def test_the_cause_of_a_stage_that_nothing_held_is_the_stage_before(session):
+    op, stages = a_free_stage(session)
+    session.goto(op)
+    assert session.to_cause() == stages[stages.index(op) - 1]
+
+
+def test_the_effect_of_a_stage_is_the_next_one_or_what_went_on_earlier(session):
+    later = 0
+    for op, record in enumerate(session.trace.ops):
+        stages = same_tile(session, op) if tile_of(record) else []
+        if stages and op != stages[-1]:
+            follows = stages[stages.index(op) + 1]
+            session.goto(op)
+            effect = session.to_effect()
+            assert effect == follows or session.starts[effect] < session.starts[follows]
+            later += effect != follows
+    assert later
+
+
+def test_a_place_in_short_names_the_cube_only_where_there_are_several(tmp_path, shipped):
+    for number, others in enumerate(((), ("sip0.cube2.pe0",))):
+        log = Log(tmp_path / str(number), shipped)
+        for pe in (PE1, *others):
+            log.op(load(0, 0), 0, 1, pe=pe)
+        session = log.session()
+        named = [session.label(session.components[op]) for op in range(len(session))]
+        assert named == (["s0c0.pe1", "s0c2.pe0"] if others else ["pe1"])
+    assert session.label(session.components[0], 1) == "s0"
+    assert session.label(session.components[0], 4) == "s0c0.pe1.pe_dma"
+
+
+def test_what_has_no_kind_is_not_said_to_be_unknown(session):
+    a_tile_op(session)
+    assert session.details().row.kind == "unknown"
+    head = session.details().lines(100)[0]
+    assert "unknown" not in head
+    assert "TileToken/GEMM on " in head
+    session.goto(0)
+    assert "host_write (memory) on " in session.details().lines(100)[0]
 
 
 def test_an_op_without_cause_or_effect_keeps_the_cursor(session):

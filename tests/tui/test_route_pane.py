@@ -24,7 +24,7 @@ def read(session):
     """The first DMA read whose path waits somewhere."""
     for op in range(len(session)):
         legs = session.route(op).legs
-        if legs and session.row(op).letter == "R" and legs[0].wait_ns > 0.005:
+        if legs and session.row(op).letter == "R" and sum(hop.wait for hop in legs[0].hops) > 0.005:
             return op
     raise AssertionError("no read waits")
 
@@ -47,6 +47,14 @@ def test_the_path_lights_the_boxes_it_visits_and_says_when_it_came_and_waited(se
     router = leg.hops[1].node.rpartition(".")[2]
     assert f"[{router}]" in text
     assert text.count("[") == len({hop.node for hop in leg.hops})
+
+
+def test_the_head_is_the_time_of_the_op_as_the_sum_of_its_parts(session, read):
+    session.goto(read)
+    text, row = shown(RoutePane(session, UNICODE)), session.row(read)
+    assert f"{row.t_end - row.t_start:.2f} ns = " in text
+    for what, ns in session.route().parts:
+        assert ns < 0.005 or f"{ns:.2f} {what}" in " ".join(text.split())
 
 
 def test_arrows_point_along_the_path(reduce_session):
@@ -128,6 +136,31 @@ def test_heat_is_the_load_of_links_in_the_window_of_the_timeline(session, read):
     assert f"{load[0].busy:.1%}" in now != whole
     drawn = [line[:120] for line in now.splitlines()[1:]]  # the list stands right of that
     assert any(f"{load[0].busy * 100:.0f}" in line for line in drawn)
+
+
+def test_heat_says_the_peak_queue_of_a_link(session, read):
+    session.goto(read)
+    pane = RoutePane(session, UNICODE)
+    load = session.link_load(*pane.span())
+    link = max(load.links, key=lambda link: link.queue)
+    assert link.queue > 1
+    rows = [line for line in shown(pane, "heat", 160, 60).splitlines() if "%" in line]
+    assert any(f"{round(link.nbytes):,}{link.queue:>4} " in row for row in rows)
+    assert "peak queue" in rows[0]
+
+
+def test_boxes_that_lie_alike_are_joined_once(reduce_session, monkeypatch):
+    reduce_session.goto(FAR)
+    pane, asked = RoutePane(reduce_session, UNICODE), list[tuple[int, int]]()
+    way = route.way
+    monkeypatch.setattr(route, "way", lambda view, *pair: asked.append(pair) or way(view, *pair))
+    first = pane._mapped((0, 0))
+    assert asked
+    asked.clear()
+    second = pane._mapped((1, 15))
+    assert not asked
+    assert second.cells is first.cells
+    assert (second.box_of != first.box_of).any()
 
 
 def test_heat_has_the_level_of_a_wide_focus(session, read):

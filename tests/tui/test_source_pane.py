@@ -45,13 +45,55 @@ def test_lines_say_what_share_of_the_time_of_this_pe_they_took(session, pane):
         assert f" {row.share:>6.1%} {time_text(row.time):>9} " in text
 
 
-def test_stalls_are_the_share_of_a_line_in_which_nothing_was_served(session, pane):
-    rows = session.lines(session.focus()[1]).rows
-    row = max(rows, key=lambda row: row.kinds.get("operand", 0.0) + row.kinds.get("launch", 0.0))
-    served = sum(row.kinds.get(k, 0.0) for k in ("compute", "load", "store", "issue", "idle"))
+@pytest.fixture
+def waiting(trace_path):
+    """A session of which a line waits all of its time."""
+    session = open_session(trace_path.with_name("fault_ring_by_name.msgpack"), None)
+    session.goto(3)
+    return session
+
+
+def test_stalls_are_the_share_of_a_line_in_which_nothing_was_served(waiting):
+    rows = waiting.lines(waiting.focus()[1]).rows
+    row = max(rows, key=lambda row: row.kinds.get("arrival", 0.0))
     line = row.site.rpartition(":")[2]
-    found = [t for t in shown(pane, 120, 200) if t[1:6].strip() == line]
-    assert f"{1 - served / row.time:.0%}" in found[0].split()
+    found = [t for t in shown(SourcePane(waiting, UNICODE), 120, 200) if t[1:6].strip() == line]
+    assert " 100% arrival " in found[0]
+
+
+def test_stalls_have_a_column_only_where_there_are_some(session, pane, waiting):
+    wide = shown(SourcePane(waiting, UNICODE))[0]
+    assert "stalls" in wide
+    narrow, *lines = shown(pane, 80)
+    assert "stalls" not in narrow
+    at = session.source()
+    (here,) = (line for line in lines if line.startswith(">"))
+    assert here.index(at.text[at.line - 1].strip()[:8]) <= 30
+
+
+def test_a_line_that_is_cut_says_so_and_the_head_how_to_pan(session, pane):
+    whole = session.source().text[session.source().line - 1]
+    head, *lines = shown(pane, 80)
+    (cut,) = (line for line in lines if line.startswith(">"))
+    assert cut.rstrip().endswith("…")
+    assert "h l pan" in head
+    pane.seek = False
+    pane.pan(1)
+    (moved,) = (line for line in shown(pane, 80)[1:] if line.startswith(">"))
+    assert f" …{whole[9:20]}" in moved
+    (fits,) = (line for line in shown(SourcePane(session, UNICODE), 200)[1:] if line[0] == ">")
+    assert "…" not in fits
+    assert "h l pan" not in shown(SourcePane(session, UNICODE), 200)[0]
+
+
+def test_lines_whose_ops_are_in_flight_are_marked(trace_path):
+    session = open_session(trace_path.with_name("ccl_allreduce.msgpack"), None)
+    session.goto(239)
+    lines = {session.source(op).line for op in session.in_flight()}
+    pane = SourcePane(session, UNICODE)
+    rows = shown(pane, 80, 200)[1:]
+    assert {int(row[1:6]) for row in rows if row[0] in "*>"} == lines
+    assert len(lines) > 1
 
 
 def test_a_wider_focus_has_the_times_of_more_pes(session, pane):

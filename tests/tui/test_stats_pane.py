@@ -6,6 +6,10 @@ from threading import Event
 import pytest
 
 from kernbench.replay.text import time_text
+from tui.__main__ import open_session
+from tui.app import KernbenchApp
+from tui.keymap import Keymap
+from tui.screens.help import help_lines
 from tui.widgets import stats
 from tui.widgets.draw import ASCII, UNICODE
 from tui.widgets.stats import StatsPane
@@ -89,6 +93,61 @@ def test_pes_are_of_the_call_of_the_op(session, pane):
     text = "\n".join(shown(pane, "PEs", 120))
     assert f"{calls.call} at {calls.site} on {len(calls.pes)} PEs" in text
     assert f"median {time_text(calls.median)}" in text
+    assert f"0 is min {time_text(calls.minimum)}, 9 max {time_text(calls.maximum)}" in text
+
+
+def test_what_is_busy_is_not_cut(session, pane):
+    text = " ".join(shown(pane, "stalls", 50))
+    for engine, share in session.stalls(session.focus()[1]).engines.items():
+        assert f"{engine}={share:.1%}" in text
+
+
+def test_pes_with_ops_in_flight_are_marked(session, pane):
+    session.widen(4)
+    flying = {session.trace.node_ids[session.components[op]] for op in session.in_flight()}
+    rows = [row for row in shown(pane, "stalls") if "sip0.cube0.pe" in row]
+    assert len(rows) == 8
+    for row in rows:
+        there = any(id.startswith(f"{row.split()[0].lstrip('*')}.") for id in flying)
+        assert row[0] == " *"[there]
+    assert any(row[0] == "*" for row in rows)
+    session.to_start()
+    assert not any(row.startswith("*") for row in shown(pane, "stalls"))
+
+
+@pytest.fixture
+def hung(trace_path):
+    """A run in which two PEs wait for each other."""
+    return open_session(trace_path.with_name("fault_ring_by_name.msgpack"), None)
+
+
+def test_a_call_that_never_ended_is_not_cut_and_leads_to_the_last_op_of_its_pe(hung):
+    pane = StatsPane(hung, UNICODE)
+    lines = shown(pane, "stalls")
+    heads = [i for i, line in enumerate(lines) if "never ended: " in line]
+    assert len(heads) == 2
+    for i in heads:
+        assert lines[i + 1].endswith("ring_by_name.py:26")
+        pe = lines[i].split()[2].rpartition(".")[0]
+        last = [op for op in range(len(hung)) if hung.row(op).component.startswith(f"{pe}.")][-1]
+        pane.pick = i
+        shown(pane, "stalls")
+        assert pane.enter() == f"goto {last}"
+
+
+async def test_the_status_line_says_that_a_run_ended_with_an_error(hung, as_text_of) -> None:
+    app = KernbenchApp(hung, "fault_ring_by_name.msgpack", False)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("s")
+        await pilot.pause()
+        status = as_text_of(app).splitlines()[0]
+        assert status.endswith(" run ended with DeadlockError")
+        assert "  op 1/5  " in status
+
+
+def test_help_says_what_diff_in_the_status_line_counts():
+    text = ["".join(part for part, _ in line) for line in help_lines(Keymap())]
+    assert any("!2 DIFF" in line and "wrong" in line for line in text)
 
 
 def test_before_the_first_op_there_is_no_call(session, pane):

@@ -24,13 +24,11 @@ def rows_of(text):
 async def test_each_composite_has_a_row_and_the_cursors_its_tiles(session, drive, as_text_of):
     async with drive(80, 24, "3", "z", "G") as pilot:
         rows = rows_of(as_text_of(pilot.app))
-        heads = [
-            int(found[1]) for row in rows if (found := re.match(r"[ >]#(\d+) s0c0\.pe\d", row))
-        ]
+        heads = [int(found[1]) for row in rows if (found := re.match(r"[ >*]#(\d+) pe\d", row))]
         assert heads == session.composites.positions.tolist()
         here = rows.index(next(row for row in rows if row.startswith(">")))
         assert rows[here].split()[1] == "1,0,1"
-        assert [row.split()[0] for row in rows[here - 3 : here]] == ["0,0,0", "0,0,1", "1,0,0"]
+        assert [row[1:].split()[0] for row in rows[here - 3 : here]] == ["0,0,0", "0,0,1", "1,0,0"]
         assert len(rows) == 8 + 4
 
 
@@ -39,7 +37,7 @@ async def test_enter_on_a_composite_goes_to_it_and_opens_it(session, drive, as_t
         assert session.cursor == int(session.composites.positions[0])
         rows = rows_of(as_text_of(pilot.app))
         assert rows[0].startswith(f">#{session.cursor} ")
-        assert [row.split()[0] for row in rows[1:5]] == ["0,0,0", "0,0,1", "1,0,0", "1,0,1"]
+        assert [row[1:].split()[0] for row in rows[1:5]] == ["0,0,0", "0,0,1", "1,0,0", "1,0,1"]
 
 
 async def test_enter_on_a_tile_goes_to_the_stage_it_is_in_at_the_cursors_time(session, drive):
@@ -50,6 +48,36 @@ async def test_enter_on_a_tile_goes_to_the_stage_it_is_in_at_the_cursors_time(se
         begun = [span for span in tile.spans if span.t0 <= time]
         assert session.cursor == begun[-1].op
         assert begun[-1].stage == "GEMM"
+
+
+async def test_what_is_in_flight_at_the_cursors_time_is_marked(session, drive, as_text_of):
+    session.goto(session.tiles(75).rows[0].spans[-1].op)
+    async with drive(80, 24, "3", "z") as pilot:
+        flying = set(session.in_flight())
+        rows = rows_of(as_text_of(pilot.app))
+        whole = [int(row[2:].split()[0]) for row in rows if row[1] == "#"]
+        assert {row[0] for row in rows if row[1] == "#"} == {"*"}
+        assert flying.issuperset(whole)
+        tiles = [row[0] for row in rows if row[1] == " "]
+        on = [bool(flying & {span.op for span in tile.spans}) for tile in session.tiles().rows]
+        assert tiles == [">", *(" *"[there] for there in on[1:])]
+        await pilot.press("G")
+        assert " 0,0,0" in "".join(rows_of(as_text_of(pilot.app)))  # it has ended
+        assert "* 0,0,0" not in as_text_of(pilot.app)
+
+
+@pytest.mark.parametrize("session", ["mlp_tp"], indirect=True)
+async def test_a_place_is_spelled_alike_in_timeline_ops_and_tiles(session, drive, as_text_of):
+    session.goto(384)
+    async with drive(200, 50) as pilot:
+        text = as_text_of(pilot.app)
+        assert text.count("> 384 ") == 1
+        (row,) = (line for line in text.splitlines() if line.startswith("> 384 "))
+        assert " s0c2.pe0 DMA_READ" in row
+        assert "> s0c2.pe0.pe_dma " in text
+        assert " s0c2.pe0: " in text
+        assert "* 385 " in text
+        assert " s1c2.pe0 DMA_READ" in text
 
 
 async def test_the_other_view_opens_all_that_run_at_the_time(session, drive, settle, as_text_of):
@@ -74,7 +102,7 @@ async def test_the_legend_and_the_head_fit_80_columns(drive, as_text_of):
     async with drive(80, 24, "3", "z", "s") as pilot:
         head, legend = as_text_of(pilot.app).splitlines()[3:5]
         assert legend.endswith(", other")
-        assert re.fullmatch(r" last composite #16 s0c0\.pe4: 4 tiles; [\d.]+ns from [\d.]+us", head)
+        assert re.fullmatch(r" last composite #16 pe4: 4 tiles; [\d.]+ns from [\d.]+us", head)
 
 
 @pytest.mark.parametrize("session", ["mlp_tp"], indirect=True)

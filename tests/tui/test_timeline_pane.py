@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from textual.events import MouseScrollDown, MouseScrollUp
 
 import tui.widgets.timeline as timeline_module
 from kernbench.replay.timeline import CLASSES
@@ -213,3 +214,108 @@ async def test_no_number_of_the_ruler_is_cut(drive, as_text_of):
             assert all(tick.endswith("s") for tick in ruler.split()[:-1])
             assert ruler.rstrip()[-1] in "s│"
             await pilot.press("l")
+
+
+def edges(timeline):
+    return timeline.t0 / timeline.end, timeline.t1 / timeline.end
+
+
+async def test_zoom_and_pan_stay_within_the_run(drive, settle):
+    async with drive(80, 24, *"------") as pilot:
+        timeline = pilot.app.debugger.timeline
+        await settle(pilot)
+        assert edges(timeline) == pytest.approx((-1 / 48, 49 / 48))
+        await pilot.press(*"++", *"l" * 40)
+        await settle(pilot)
+        low, high = edges(timeline)
+        assert 1.0 < high < 1.01
+        assert high - low == pytest.approx(50 / 48 / 4)
+        await pilot.press(*"h" * 40)
+        await settle(pilot)
+        assert -0.01 < edges(timeline)[0] < 0.0
+
+
+async def test_the_closest_zoom_says_how_short_a_cell_is(session, drive, settle, as_text_of):
+    session.goto(75)
+    async with drive(80, 24, *"+" * 40) as pilot:
+        await settle(pilot)
+        timeline = pilot.app.debugger.timeline
+        assert timeline.t0 <= session.time < timeline.t1
+        assert timeline.t1 - timeline.t0 == pytest.approx(0.125)
+        cell = 0.125 / timeline._chart[1]
+        assert f"{cell:.4f}ns a cell" in as_text_of(pilot.app).splitlines()[2]
+
+
+@pytest.mark.parametrize(("keys", "arrow"), [("h", "→"), ("l", "←")])
+async def test_an_arrow_points_to_a_cursor_out_of_view(
+    session, keys, arrow, drive, settle, as_text_of
+):
+    session.goto(75)
+    async with drive(80, 24, "z", *"+++") as pilot:
+        await settle(pilot)
+        assert arrow not in as_text_of(pilot.app)
+        await pilot.press(*keys * 12)
+        await settle(pilot)
+        ruler = as_text_of(pilot.app).splitlines()[4]
+        assert ruler.strip()[0 if arrow == "←" else -1] == arrow
+
+
+def cell_of(timeline, session, op):
+    """The column of the pane that an op's middle is in, and its row."""
+    label, cells = timeline._chart
+    row = session.row(op)
+    share = ((row.t_start + row.t_end) / 2 - timeline.t0) / (timeline.t1 - timeline.t0)
+    (y,) = (i for i, b in enumerate(timeline.shown) if b.id == row.component)
+    return label + int(share * cells), 3 + y - timeline.top
+
+
+async def test_a_click_on_a_bar_goes_to_the_op_there(session, drive, settle):
+    session.goto(75)
+    async with drive(80, 50, "z") as pilot:
+        timeline = pilot.app.debugger.timeline
+        for op in (131, 99):  # of the same engine, after the cursor
+            await pilot.click("#pane-1", offset=cell_of(timeline, session, op))
+            await settle(pilot)
+            assert session.cursor == op
+
+
+async def test_a_click_on_a_bar_of_a_group_goes_to_an_op_of_it(session, drive, settle):
+    session.goto(75)
+    async with drive(80, 50, "z") as pilot:
+        timeline = pilot.app.debugger.timeline
+        x, y = cell_of(timeline, session, 99)
+        group = timeline.shown[timeline.top + y - 3 - 4]
+        assert group.id == "pe1"
+        await pilot.click("#pane-1", offset=(x, y - 4))
+        await settle(pilot)
+        assert session.component in group.row[0]
+        assert session.cursor > 75
+
+
+async def test_a_click_on_the_minimap_goes_to_its_time(session, drive, settle):
+    async with drive(80, 24, "z") as pilot:
+        label, cells = pilot.app.debugger.timeline._chart
+        await pilot.click("#pane-1", offset=(label + cells // 2, 1))
+        await settle(pilot)
+        end = session.trace.end_ns
+        assert session.cursor == session.goto_time(cells // 2 / (cells - 1) * end)
+        assert session.cursor > 0
+
+
+async def test_the_wheel_moves_the_picked_row(drive, settle):
+    async with drive(80, 24, "z", "g") as pilot:
+        timeline = pilot.app.debugger.timeline
+        here = timeline.at
+        for event, at in ((MouseScrollDown, here + 3), (MouseScrollUp, here)):
+            pilot.app.post_message(event(None, 5, 8, 0, 0, 0, False, False, False))
+            await settle(pilot)
+            assert timeline.at == at
+
+
+async def test_a_click_on_a_tab_shows_its_pane(drive, settle, as_text_of):
+    async with drive(80, 24) as pilot:
+        strip = next(x for x in as_text_of(pilot.app).splitlines() if "7 Source" in x)
+        await pilot.click("#tabs", offset=(strip.index("7 Source") + 3, 0))
+        await settle(pilot)
+        assert "[7 Source]" in as_text_of(pilot.app)
+        assert pilot.app.debugger.active == 7

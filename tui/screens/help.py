@@ -128,6 +128,8 @@ def help_lines(keymap: Keymap, width: int = 80) -> list[Line]:
     lines += _entry('preset = "perfetto"', f"or another of {', '.join(PRESETS)}", 21, width)
     text = f"below [keys]: an action, all its keys: {', '.join(BY_ID)}"
     lines += _entry('step = ["s", "right"]', text, 21, width)
+    lines += [[], [("On the line on top", "title")]]
+    lines += _entry("!2 DIFF", "two outputs that were found wrong when it ran: 6 Diff", 16, width)
     lines += [[], [("Letters; a capital is busy for half of its cell or more", "title")]]
     lines += [[("  ", ""), (letter, letter), (f"  {name}", "")] for letter, name in CLASSES.items()]
     return lines

@@ -22,8 +22,6 @@ class OpsPane(Pane):
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
-        cubes = session.trace.nodes.cube[session.timelines.components]
-        self._cubes = len({int(cube) for cube in cubes} - {-1}) > 1
         self.where, self._kept = "", range(len(session))
 
     def keep(self, where: str, ops: Any) -> None:
@@ -65,15 +63,13 @@ class OpsPane(Pane):
         return [[(clip(head, width, self.glyphs), "dim")], *lines]
 
     def _row(self, row: OpRow, digits: int, width: int, flying: bool, picked: bool) -> Line:
-        here, nodes = row.op == self.session.cursor, self.session.trace.nodes
+        here = row.op == self.session.cursor
         style = "pick" if picked else "here" if here else "flight" if flying else ""
         head = f"{'>' if here else '*' if flying else ' '} {row.op:>{digits}}"
         head += f" {time_text(row.t_start):>9} "
         head += f"{time_text(row.t_end - row.t_start):>8} " * (width >= 42)
-        node = int(self.session.components[row.op])
-        cube, pe = int(nodes.cube[node]), int(nodes.pe[node])
-        place = f"c{cube}." * (self._cubes and cube >= 0) + f"pe{pe} " * (pe >= 0)
-        text = f" {place}{row.name.removeprefix('TileToken/')}"
+        place = self.session.label(int(self.session.components[row.op]))
+        text = f" {place} {row.name.removeprefix('TileToken/')}".replace("  ", " ")
         tail = clip(text, max(width - len(head) - 1, 0), self.glyphs)
         return [(head, style), (row.letter, style if here else row.letter), (tail, style)]
 

@@ -55,6 +55,7 @@ class RoutePane(Pane):
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
         self._maps: dict[tuple[int, ...], _Map] = {}
+        self._drawn_as: dict[object, tuple[dict[Cell, list[Cell]], Cells]] = {}  # by layout
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Where the map is and what it shows, the map, and a list beside it."""
@@ -76,7 +77,9 @@ class RoutePane(Pane):
             return [found]
         levels = zip(_LEVELS, place, strict=False)
         where = " ".join(f"{level} {n}" for level, n in levels) or "system"
-        lines.append([(f" {where}", "bold"), (found.head, "title")])
+        first, *rest = wrap(f"{where}{found.head}", max(width - 2, 24), subsequent_indent="  ")
+        lines.append([(f" {where}", "bold"), (first[len(where) :], "title")])
+        lines += [[(f" {part}", "title")] for part in rest]
         return [*lines, *self._beside(found, width, max(height - len(lines), 1))][:height]
 
     def _indexed(self, tell: Tell) -> bool:
@@ -100,16 +103,20 @@ class RoutePane(Pane):
 
     def _mapped(self, place: tuple[int, ...]) -> _Map:
         view, lines = projection(self.session.trace, place), self.glyphs.lines
-        sizes = ((box.y + box.h, box.x + box.w) for box in view.boxes)
-        rows, columns = (max(ends) + 1 for ends in zip(*sizes, strict=True))
-        cells: Cells = [[(" ", "")] * columns for _ in range(rows)]
+        layout = tuple(box[1:] for box in view.boxes), view.lines
+        ways, cells = self._drawn_as.setdefault(layout, ({}, []))
         edges, box_of = self.session.trace.edges, np.full(len(self.session.trace.node_ids), -1)
         for i, box in enumerate(view.boxes):
             box_of[np.array(box.nodes)] = i
         ends = np.stack([box_of[edges.src], box_of[edges.dst]], 1)
         joined = np.flatnonzero((ends.min(axis=1) >= 0) & (ends[:, 0] != ends[:, 1])).tolist()
         joins = {edge: tuple(ends[edge].tolist()) for edge in joined}
-        shown = _Map(view, box_of, joins, {}, cells)
+        shown = _Map(view, box_of, joins, ways, cells)
+        if cells:
+            return shown
+        sizes = ((box.y + box.h, box.x + box.w) for box in view.boxes)
+        rows, columns = (max(ends) + 1 for ends in zip(*sizes, strict=True))
+        cells += [[(" ", "")] * columns for _ in range(rows)]
         pairs = {(min(x[:2]), max(x[:2])) for x in view.lines if x.kind != "command"}
         _connect(cells, shown, pairs, lines, "rule")
         for box in view.boxes:
@@ -143,10 +150,7 @@ class RoutePane(Pane):
             cells[y][x] = self.glyphs.heads[step], "mark"
         for stop in found:
             _draw_box(cells, stop, self.glyphs.lit, "active")
-        head = f": op {route.op} stays inside" if not legs else ""
-        if legs:
-            moved, waited = sum(x.transit_ns for x in legs), sum(x.wait_ns for x in legs)
-            head = f": {moved:.2f} ns on the way + {waited:.2f} waiting"
+        head = f": {route.took}" if legs else f": op {route.op} stays inside"
         return _Picture(cells, head, beside, found)
 
     def _heated(self, shown: _Map) -> _Picture | Line:
@@ -160,11 +164,12 @@ class RoutePane(Pane):
         )
         if not isinstance(load, LinkLoad):
             return load
-        best, moved = dict[Cell, float](), Counter[Cell]()
+        best, moved, queue = dict[Cell, float](), Counter[Cell](), Counter[Cell]()
         for link in load.links:  # the busiest first
             if (pair := shown.joins.get(link.edge)) is not None:
                 best.setdefault(pair, link.busy)
                 moved[pair] += round(link.nbytes)
+                queue[pair] = max(queue[pair], link.queue)
         cells, beside = [row[:] for row in shown.cells], list[Line]()
         drawn = {pair: busy for pair, busy in best.items() if best.get(pair[::-1], 0.0) <= busy}
         for pair, busy in reversed(drawn.items()):
@@ -175,9 +180,10 @@ class RoutePane(Pane):
         for box in boxes:
             _draw_box(cells, box, self.glyphs.lines, "title")
         for (a, b), busy in best.items():
-            text = f"{moved[a, b]:>10,} {boxes[a].label}{self.glyphs.arrow}{boxes[b].label}"
-            beside.append([(f"{busy:>6.1%}", _heat(busy)), (text, "")])
-        head = f": busy % of links, {time_text(t0)} to {time_text(t1)}"
+            text = f" {boxes[a].label}{self.glyphs.arrow}{boxes[b].label}"
+            load_ = f"{moved[a, b]:>10,}{queue[a, b]:>4}"
+            beside.append([(f"{busy:>6.1%}", _heat(busy)), (load_ + text, "")])
+        head = f": busy % of links, bytes, peak queue; {time_text(t0)} to {time_text(t1)}"
         return _Picture(cells, head, beside, [boxes[i] for pair in [*best][:1] for i in pair])
 
     def _beside(self, found: _Picture, width: int, height: int) -> list[Line]:

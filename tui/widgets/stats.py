@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kernbench.replay.critical import CriticalPath
 from kernbench.replay.loads import Busiest
 from kernbench.replay.roofline import Roofline
@@ -24,8 +26,14 @@ class StatsPane(Pane):
     views = ("stalls", "critical path", "roofline", "busiest", "PEs")
 
     def enter(self) -> str | None:
-        """To the op of the picked row."""
-        return None if self.at is None or not self._rows else self._rows[self.at][1]
+        """To the op of the picked row; of a call that never ended to the last op of its PE."""
+        line = None if self.at is None or not self._rows else self._rows[self.at][1]
+        if line is None or line.startswith("goto"):
+            return line
+        pe, ids = line.split(": ")[1].rpartition(".")[0], self.session.trace.node_ids
+        served, here = self.session.timelines, self.session.cursor
+        mine = [x for x in served.components.tolist() if ids[x].startswith(f"{pe}.")]
+        return f"goto {max((int(served.ops_of(x)[-1]) for x in mine), default=here)}"
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The rows that there is room for; the picked one has a mark."""
@@ -46,8 +54,13 @@ class StatsPane(Pane):
             return [found]
         self._rows = self._told(found, width - 1)
         first = self.first_row(len(self._rows), height, 0)
-        rows = enumerate(self._rows[first : first + height], first)
-        return [[(">" if i == self.pick else " ", "mark"), *line] for i, (line, _) in rows]
+        engines, ids, lines = session.trace.nodes.engine, session.trace.node_ids, list[Line]()
+        served = np.unique(session.components[session.in_flight()]).tolist()
+        flying = {x for n in served for x in (ids[n], ids[n].removesuffix(f".{engines[n]}"))}
+        for i, (line, _) in enumerate(self._rows[first : first + height], first):
+            there = view != "roofline" and not flying.isdisjoint(line[0][0].split()[:1])
+            lines.append([(">" if i == self.pick else "*" if there else " ", "mark"), *line])
+        return lines
 
     def _told(self, found: Any, width: int) -> list[Row]:
         if isinstance(found, CriticalPath):
@@ -67,10 +80,10 @@ class StatsPane(Pane):
         if isinstance(found, Roofline):
             told = [*told[:1], *told[-11:]]  # without the table of PEs
         rows: list[Row] = []
-        for head, mark, bar in (
-            text.replace("…", self.glyphs.more).partition("#") for text in told
-        ):
-            rows.append(([(head, ""), (mark + bar, "flight")], None))
+        for text in told:
+            head, mark, bar = text.replace("…", self.glyphs.more).partition("#")
+            hung = text if text.startswith("never ended: ") else None
+            rows.append(([(head, ""), (mark + bar, "flight")], hung))
         if isinstance(found, Roofline):
             roofs = [
                 (x.pe, x.share, f"{x.gflops:,.1f} GFLOP/s {x.intensity:,.1f} FLOP/B {x.bound}")

@@ -54,7 +54,9 @@ class Status(LineWidget):
         super().__init__("status")
         info = session.info()
         self._session, self._file = session, name
-        self._verdict = _VERDICTS[info.verified]
+        self._verdict = 4, _VERDICTS[info.verified]
+        if info.error and info.verified is None:
+            self._verdict = 8, (f"  run ended with {info.error.partition(':')[0][:30]} ", "bad")
         rows = (session.trace.verify_report or {}).get("rows", ())
         bad = sum(isinstance(row, dict) and row.get("ok") is False for row in rows)
         self._bad = f"  !{bad} DIFF" * bool(bad)
@@ -81,7 +83,7 @@ class Status(LineWidget):
         right = [(7, (f" {note or self._state}", "mark"))] if note or self._state else []
         for job in jobs.late()[:1]:
             right.append((8, (f" {job.title[:24]} {job.done:.0%}", "mark")))
-        right.append((4, self._verdict))
+        right.append(self._verdict)
         while length([run for _, run in line + right]) > width and len(line + right) > 1:
             least = min(line + right)
             (line if least in line else right).remove(least)

@@ -75,10 +75,12 @@ class TilesPane(Pane):
         names = [self._title_of(op, row) for op, row in self._rows]
         label = max(map(len, names)) + 2
         chart = max(width - label - 22, 8)  # beside: how long it waited, for what
-        lines = [self._head(tiles, t0, t1), self._legend()]
+        lines, flying = [self._head(tiles, t0, t1), self._legend()], set(self.session.in_flight())
         for i, ((op, row), text) in enumerate(zip(self._rows, names, strict=True), self.top):
-            style = "pick" if i == self.pick else "here" if i == here else "title"
-            name = f"{'>' if i == here else ' '}{text}".ljust(label - 1)
+            there = not flying.isdisjoint([s.op for s in row.spans] if row else [op])
+            style = "here" if i == here else "flight" if there else "title"
+            style = "pick" if i == self.pick else style
+            name = f"{'>' if i == here else '*' if there else ' '}{text}".ljust(label - 1)
             bars = [(*self._span(op), "=", "rule")] if row is None else _bars(row)
             strip = self._chart(bars, t0, t1, chart)
             lines.append([(name, style), (" ", ""), *strip, *(_waited(row) if row else [])])
@@ -109,9 +111,7 @@ class TilesPane(Pane):
             return f" {','.join(map(str, row.index))}"
         if op < 0:
             return "a composite that never ended"
-        nodes, component = self.session.trace.nodes, int(self.session.components[op])
-        sip, cube, pe = (int(x[component]) for x in (nodes.sip, nodes.cube, nodes.pe))
-        return f"#{op} s{sip}c{cube}.pe{pe}"
+        return f"#{op} {self.session.label(int(self.session.components[op]))}"
 
     def _head(self, tiles: Tiles, t0: float, t1: float) -> Line:
         op, inside = tiles.composite, tiles.current is not None

@@ -8,17 +8,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from textual import events
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.job import Tell
 from kernbench.replay.text import time_text
 from kernbench.replay.timeline import CLASSES, Row
+from tui.messages import RunCommand
 from tui.widgets.draw import Array, Glyphs, Line, clip
 from tui.widgets.pane import Pane
 from tui.widgets.tree import Branch, Tree
 
 _UNITS = (("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 _QUICK = 50_000  # ops that are indexed in no time
+_LEAST_NS = 0.125  # shown
 _RUN = re.compile(r"(.)\1*")
 _INKS = {" ": "", ".": "dim", "!": "bad", "#": "bad"}  # of cells that show no class
 
@@ -38,6 +41,8 @@ class TimelinePane(Pane):
         self.shown = list[Branch]()
         self._cells: dict[Row, str] = {}  # of the rows that were drawn of a window
         self._cells_of: tuple[Any, ...] = ()
+        self._chart = 0, 1  # where cells begin, how many there are
+        self._clicked: tuple[int, float] | None = None  # the last op begun by a cell, its time
         self.end = max(session.trace.end_ns, 1.0)
         self.fit()
 
@@ -48,31 +53,35 @@ class TimelinePane(Pane):
     def fit_between(self, t0: float, t1: float) -> None:
         """Show t0 to t1 ns, with a little room around."""
         edge = max(t1 - t0, 1.0) / 50
-        self.t0, self.t1 = t0 - edge, t1 + edge
+        self._frame(t0 - edge, t1 - t0 + 2 * edge)
         self.repaint()
+
+    def _frame(self, t0: float, span: float) -> None:
+        """The window: so many ns from ``t0`` on, of the run and a little room around it."""
+        span = min(max(span, _LEAST_NS), self.end * 50 / 48)
+        self.t0 = max(min(t0, self.end - span * 49 / 50), -span / 50)
+        self.t1 = self.t0 + span
 
     def zoom(self, factor: float) -> None:
         """Make the window ``factor`` times as long, around the cursor if that is in view."""
-        time = self.session.time
-        middle = time if self.t0 <= time < self.t1 else (self.t0 + self.t1) / 2
-        if 0.1 <= (self.t1 - self.t0) * factor <= 2 * self.end:
-            self.t0, self.t1 = (middle + (t - middle) * factor for t in (self.t0, self.t1))
+        time, span = self.session.time, self.t1 - self.t0
+        middle = time if self.t0 <= time < self.t1 else self.t0 + span / 2
+        factor = max(factor, _LEAST_NS / span)
+        self._frame(middle + (self.t0 - middle) * factor, span * factor)
         self.repaint()
 
     def pan(self, by: int) -> bool:
-        """Move the window by eighths of its length, as long as it shows some of the run."""
-        shift = (self.t1 - self.t0) / 8 * by
-        if self.t1 + shift > 0 and self.t0 + shift < self.end:
-            self.t0, self.t1 = self.t0 + shift, self.t1 + shift
+        """Move the window by eighths of its length, as far as the run goes."""
+        span = self.t1 - self.t0
+        self._frame(self.t0 + span / 8 * by, span)
         self.repaint()
         return True
 
     def follow(self) -> None:
-        """Keep the cursor's time in view, and no more beyond the end of the run than an edge."""
+        """Keep the cursor's time in view."""
         t, span = self.session.time, self.t1 - self.t0
         if self.session.cursor >= 0 and not self.t0 <= t < self.t1:
-            self.t0 = max(min(t - span / 4, self.end - 49 * span / 50), -span / 50)
-            self.t1 = self.t0 + span
+            self._frame(t - span / 4, span)
         super().follow()
 
     def picked(self) -> Branch | None:
@@ -80,22 +89,36 @@ class TimelinePane(Pane):
         return self.shown[self.at] if self.at is not None and self.shown else None
 
     def enter(self) -> str | None:
-        """Fold or unfold a group; of a component the op that started last by the cursor."""
-        branch, cursor = self.picked(), self.session.cursor
+        """Of a cell that was clicked the last op in service there; fold or unfold a group; of a
+        component the op that started last by the cursor.
+        """
+        branch, session = self.picked(), self.session
         if branch is None:
             return None
-        if not branch.group:
-            (component,), lane = branch.row
-            mine, trace = self.session.timelines.ops_of(component), self.session.trace
-            if lane is not None:
-                mine = mine[trace.op_columns.slot[trace.order[mine]] == lane]
-            before = int(np.searchsorted(mine, mine.dtype.type(max(cursor, 0)), side="right")) - 1
-            return f"goto {mine[max(before, 0)]}"
+        (upto, since), self._clicked = self._clicked or (max(session.cursor, 0), math.inf), None
+        (nodes, lane), slots = branch.row, session.trace.op_columns.slot
+        near = np.array(session.timelines.in_flight(upto, since), np.int64)
+        near = near[np.isin(session.components[near], nodes)]
+        for mine in (near, *(session.timelines.ops_of(node) for node in nodes if not branch.group)):
+            mine = mine if lane is None else mine[slots[session.trace.order[mine]] == lane]
+            if len(mine):
+                before = int(np.searchsorted(mine, mine.dtype.type(upto), side="right")) - 1
+                return f"goto {mine[max(before, 0)]}"
         says = ("+", "-")[self.hierarchy.is_open(branch, self.folds, self._here())] + branch.id
         self.folds = {says} | self.folds - {f"+{branch.id}", f"-{branch.id}"}
         self.pick = self.at
         self.repaint()
         return None
+
+    def on_click(self, event: events.Click) -> None:
+        """The minimap goes to its time; of a row the pane enters the cell."""
+        cell, cells = event.x - self.gap - self._chart[0], self._chart[1]
+        row, width = event.y - self.titled - self.header, (self.t1 - self.t0) / cells
+        t, hit = self.t0 + cell * width, 0 <= row < min(self.room, self.total - self.top)
+        started = int(np.searchsorted(self.session.starts, t + width))
+        self._clicked = (max(started - 1, 0), t) if hit and cell >= 0 else None
+        if cell >= 0 and event.y == self.titled:
+            self.post_message(RunCommand(f"t {cell / (cells - 1 or 1) * self.end}"))
 
     def pin(self) -> bool:
         """Keep the picked row on top, or let go of it."""
@@ -118,6 +141,7 @@ class TimelinePane(Pane):
             return [[(" no ops in this trace; ", "dim"), (":info", "bold"), (" has more", "dim")]]
         label = min(tree.width + 5, width // 3)
         columns, place, head = width - label, self._here(), self._minimap(label, width - label)
+        self._chart = label, columns
         marks = self._marks()
         if isinstance(marks, list):  # it says when there will be marks
             head, marks = marks, None
@@ -130,7 +154,8 @@ class TimelinePane(Pane):
         rows = [*pinned, *self.shown[first : first + self.room]]
         note = self._draw_cells(rows, columns, marks)
         span, (upto, served) = self.t1 - self.t0, self._flying()
-        self.subtitle = f"{time_text(span)} shown, {time_text(span / columns)} a cell"
+        cell = f"{span / columns:.2g}ns" if span < columns else time_text(span / columns)
+        self.subtitle = f"{time_text(span)} shown, {cell} a cell"
         lines = [head, self._ruler(label, columns)]
         for i, branch in enumerate(rows, first - len(pinned)):
             now = here is not None and branch.id == self.shown[here].id and (i < first or i == here)
@@ -248,10 +273,13 @@ class TimelinePane(Pane):
         largest = max(abs(self.t0), abs(self.t1))
         unit, size = next((u for u in _UNITS if largest >= u[1]), _UNITS[-1])
         digits = max(0, -math.floor(math.log10(step / size) + 1e-9))
-        text = [" "] * columns
+        text, time = [" "] * columns, self.session.time if self.session.cursor >= 0 else self.t0
+        beyond = time >= self.t1
         for tick in range(math.ceil(self.t0 / step), math.ceil(self.t1 / step)):
             at = int((tick * step - self.t0) / span * columns)
             mark = f"{self.glyphs.bar}{tick * step / size:.{digits}f}{unit}"
-            mark = mark if at + len(mark) <= columns else mark[0]  # no cut numbers
+            mark = mark if at + len(mark) <= columns - beyond else mark[0]  # no cut numbers
             text[at : at + len(mark)] = mark
-        return [(" " * label, ""), ("".join(text), "dim")]
+        to, back = self.glyphs.heads[1], self.glyphs.heads[3]  # the cursor is not in view
+        head = f"{back * (time < self.t0):>{label}}", "mark"
+        return [head, ("".join(text[: columns - beyond]), "dim"), (to * beyond, "mark")]

@@ -43,26 +43,21 @@ class Tree:
         places: list[tuple[int, int, int]] = [*map(tuple, stack)]
         sizes = Counter(p[:n] for p in places for n in range(4) if -1 not in p[n - 1 : n])
         many = Counter(len(place) for place in sizes)  # SIPs, cubes, PEs are there
-        self._one_cube, self.rows, seen = many[2] < 2, list[Branch](), set[tuple[int, ...]]()
+        self.rows, seen = list[Branch](), set[tuple[int, ...]]()
         for low, (place, component) in enumerate(zip(places, self.components, strict=True)):
             for n in (1, 2, 3):
                 part = place[:n]
                 if part not in seen and many[n] > 1 and 1 < sizes[part] < sizes[part[:-1]]:
                     seen.add(part)
-                    high, label = low + sizes[part], self._label(*part)
+                    high, label = low + sizes[part], session.label(component, n)
                     pes = len({p for p in places[low:high] if p[2] >= 0})
                     row = tuple(self.components[low:high]), None
                     self.rows.append(Branch(label, label, row, low, high, max(pes, 1)))
-            label = self._label(*place, engine=nodes.engine[component])
+            label = session.label(component, 4)
             id = session.trace.node_ids[component]
             self.rows.append(Branch(id, label, ((component,), None), low, low + 1))
         self.at = {branch.id: branch for branch in self.rows}
         self.width = max((len(branch.label) for branch in self.rows), default=0)
-
-    def _label(self, sip: int, cube: int = -1, pe: int = -1, *, engine: str = "") -> str:
-        named = pe < 0 or not self._one_cube
-        where = f"s{sip}" * (named and sip >= 0) + f"c{cube}" * (named and cube >= 0)
-        return ".".join(filter(None, (where, f"pe{pe}" * (pe >= 0), engine)))
 
     def is_open(self, branch: Branch, folds: set[str], place: int) -> bool:
         """As the user has it (-ID in ``folds``: closed, +ID: open); else all of a small tree is
