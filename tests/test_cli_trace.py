@@ -146,7 +146,7 @@ def test_a_reader_that_has_enough_ends_a_stream_quietly(tmp_path):
     [
         (["hazards", RACE], 1),
         (["hazards", MATMUL], 0),
-        (["history", RACE, "tcm", "0x20000000000", "4096"], 0),
+        (["history", RACE, "tcm", "0x20000000000:4096"], 0),
         (["verify", MATMUL], 0),
         (["check", MATMUL], 0),
     ],

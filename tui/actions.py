@@ -77,7 +77,7 @@ ACTIONS: tuple[Action, ...] = (
     _act("Panes", "previous_pane", "shift+tab", "previous pane", "cycle", -1),
     _act("Panes", "next_tab", "]", "next tab of the strip", "cycle_tab", 1),
     _act("Panes", "previous_tab", "[", "previous tab of the strip", "cycle_tab", -1),
-    _act("Panes", "diff", "x", "show Diff; there: its next view", "diff"),
+    _act("Panes", "diff", "x", "show Diff, and back again", "diff"),
     _act("View", "row_down", "j down", "row down", "pane.scroll_rows", 1),
     _act("View", "row_up", "k up", "row up", "pane.scroll_rows", -1),
     _act("View", "page_down", "pagedown", "page down", "pane.scroll_page", 1),

@@ -6,15 +6,17 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
-from kernbench.replay.job import Job, Tell, untold
+from kernbench.replay.job import Cancelled, Job, Tell, untold
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[str, Hashable]  # lane, what is asked
 PATIENCE_S = 0.1  # most answers are there sooner, and nothing is said of their coming
 _KEPT = 32  # answers
+_WAY_S = 0.03  # within which most spare jobs end
 _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
 
 
@@ -28,6 +30,7 @@ class Jobs:
         self.ended: Callable[[], None] = lambda: None
         self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
+        self._spare: tuple[Key, Job[Any], Future[Any]] | None = None
         sys.setswitchinterval(_SWITCH_S)
 
     def ask(
@@ -44,7 +47,8 @@ class Jobs:
         waited. Raises the KernbenchError that computing raised, Cancelled too, until ``forget``.
         """
         if key not in self._asked:
-            if quick and not any(k[0] == key[0] for k in self._running()):
+            free = self._spare is None or self._spare[0][0] != key[0] or self.give_way(_WAY_S)
+            if quick and free and not any(k[0] == key[0] for k in self._running()):
                 return compute(untold)
             job = Job(title, compute)
             self._asked[key] = job, self._pools[key[0]].submit(job.run)
@@ -56,13 +60,35 @@ class Jobs:
             del self._asked[old]
         return future.result() if future.done() else job
 
+    def spare(self, key: Key, compute: Callable[[Tell], T]) -> T | None:
+        """What no key waits for: the answer once it is there, begun where no job runs; else None.
+
+        It gives way to what is asked for in its lane, and is to be asked for again.
+        """
+        if self._spare is None and not self.busy:
+            job = Job("", compute)
+            self._spare = key, job, self._pools[key[0]].submit(job.run)
+            self._spare[2].add_done_callback(lambda _: self.ended())
+        elif self._spare is not None and self._spare[2].done():
+            (found, _, future), self._spare = self._spare, None
+            with suppress(Cancelled):
+                return future.result() if found == key else None
+        return None
+
+    def give_way(self, wait_s: float = 0.0) -> bool:
+        """Tell what is spare to end; whether it has."""
+        if self._spare is None:
+            return True
+        self._spare[1].cancel()
+        return not wait([self._spare[2]], wait_s).not_done
+
     def _running(self) -> list[Key]:
         return [key for key, (_, future) in self._asked.items() if not future.done()]
 
     @property
     def busy(self) -> bool:
-        """Whether any job is not done."""
-        return bool(self._running())
+        """Whether any job is not done, spare ones too."""
+        return bool(self._running()) or (self._spare is not None and not self._spare[2].done())
 
     def running(self) -> list[Job[Any]]:
         """The jobs that run or wait."""
@@ -86,5 +112,6 @@ class Jobs:
     def close(self) -> None:
         """The screen ends: cancel all, wait for none."""
         self.cancel()
+        self.give_way()
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)

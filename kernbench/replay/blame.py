@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from math import prod
@@ -139,7 +139,10 @@ class Blames:
             user, found = min(before + (away > 0), op), tuple(writer for writer, _ in writers)
             return self._part(space, at, dtype, before, user, values, found)
 
-        whole = ask(place.ranges[0][0], _addresses(place), place.dtype, op, 0)
+        dtype = self._memories.dtype_of(place, op)
+        whole = ask(place.ranges[0][0], _addresses(place), dtype, op, 0)
+        if dtype == "u8" and not place.tensor and whole.value:
+            whole = replace(whole, value=f"bytes {whole.value}")
         links = list[Link]()
         while todo and len(links) < _LINKS:  # an op after all that read it: what is wanted is known
             tell(len(links) / _LINKS)
@@ -185,8 +188,10 @@ class Blames:
             ends = known[~np.isnan(known)]
             if len(ends):
                 text = " to ".join(dict.fromkeys(map(number_text, (ends.min(), ends.max()))))
-            text += f" {len(known) - len(ends)} NaN" if len(ends) < len(known) else ""
-        return Part(name, space, low, span, len(at) // size, text.strip(), writers)
+            if nans := len(known) - len(ends):
+                nan = f"NaN in {nans:,} of {len(known):,}" if len(known) > 1 else "NaN"
+                text = f"{text}, {nan}" if text else nan
+        return Part(name, space, low, span, len(at) // size, text, writers)
 
     def _wrong(self, op: int, out: Region, elements: Ints) -> tuple[str, ...]:
         """What the oracle says of these elements of the output of ``op``."""

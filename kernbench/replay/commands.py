@@ -305,7 +305,11 @@ COMMANDS: tuple[Command, ...] = (
     Command("source", "", "the kernel line of this op", ReplaySession.source),
     Command("memory", "[TENSOR]", "allocations at this op, or the numbers of one tensor", _memory),
     Command(
-        "history", "SPACE ADDR [BYTES]", "every read and write of a range", ReplaySession.history
+        "history",
+        "PLACE",
+        "every read and write of some bytes",
+        ReplaySession.history_of,
+        "history c[0:2, :]\nhistory hbm 0x4000:64",
     ),
     Command(
         "blame",

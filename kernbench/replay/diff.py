@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, compress
 from math import prod
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from kernbench.sim_engine.op_check import (
 )
 from kernbench.sim_engine.plans import plan_of
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
+from kernbench.sim_engine.verify import mismatches as mismatches
 from kernbench.trace import Trace
 
 _FEW = 2000  # executed ops whose accumulated error is told unasked
@@ -64,6 +66,7 @@ class OpDiff:
     source: str = ""
     site: str = ""
 
+    @np.errstate(invalid="ignore")
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         if self.op < 0:
@@ -76,7 +79,7 @@ class OpDiff:
         verdict = (
             f"{'ok' if r.ok else 'DIFFERS'}: {r.mismatches:,} of {r.elements:,} beyond "
             f"rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}; "
-            f"max abs {r.max_abs:.2e} rel {r.max_rel:.2e} ulp {r.max_ulp}"
+            f"{r.left_out}max abs {r.max_abs:.2e} rel {r.max_rel:.2e} ulp {r.max_ulp}"
             + (f"; first at {list(r.first_bad)}" if r.first_bad else "")
         )
         lines += wrapped(verdict, width, 2)
@@ -102,16 +105,20 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """All expected tensors at op ``op``; ``ok`` unless one that is due differs."""
+    """All expected tensors at op ``op``; ``ok`` unless one that is due differs.
+
+    ``note`` says why there are none.
+    """
 
     op: int
     ok: bool
     rows: tuple[OutputRow, ...]
+    note: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         if not self.rows:
-            return ["nothing to compare: the bench expects nothing, or ended before it said what"]
+            return [f"nothing to compare: {self.note}"]
         report = VerifyReport(tuple(out.row for out in self.rows))
         late = [f"{r.row.tensor} is due at op {r.after - 1:,}" for r in self.rows if not r.due]
         return report.as_text().splitlines() + late
@@ -136,15 +143,18 @@ class Diffs:
 
     def quick(self, op: int) -> bool:
         """Whether ``of`` takes some ms only."""
-        record, whole = self._trace.ops[op], op
-        if record.op_name.startswith("TileToken/"):
-            if op in self._kept or (ended := composite_of(self._trace, op)) is None:
-                return True
-            whole, size = ended, prod(record.params["extent"][:2])
-            size *= int(self._trace.ops[whole].params.get("k", 1))
-        else:
-            size = work(record)
-        return size <= SMALL and self._history.quick(whole)
+        whole, size = self.products(op)
+        return op in self._kept or (size <= SMALL and self._history.quick(whole))
+
+    def products(self, op: int) -> tuple[int, int]:
+        """The op that writes what ``op`` shows, -1 if it did not end, and the products of that."""
+        record = self._trace.ops[op]
+        if not record.op_name.startswith("TileToken/"):
+            return op, work(record)
+        if (whole := composite_of(self._trace, op)) is None:
+            return -1, 0
+        k = int(self._trace.ops[whole].params.get("k", 1))
+        return whole, prod(record.params["extent"][:2]) * k
 
     def quick_outputs(self, op: int) -> bool:
         """Whether ``outputs`` takes some ms only."""
@@ -170,24 +180,34 @@ class Diffs:
             yield check
 
     def checked(self, op: int, whole: bool = False) -> OpDiff:
-        """``of`` with its errors; the accumulated one if ``whole``, or few ops are before it."""
-        diff = self.of(op)
+        """``judged``; with the accumulated error if ``whole``, or few ops are before it."""
         if whole or self._history.executed(op) <= _FEW:
-            while op not in self._checks and next(self._unchecked, None) is not None:
-                pass
+            last = self.products(op)[0]
+            for check in self._unchecked if last not in self._checks else ():
+                if check.position >= last:
+                    break
+        return self.judged(op)
+
+    def judged(self, op: int) -> OpDiff:
+        """``of`` with its errors; the accumulated one as far as it has been computed."""
+        diff, (whole, _) = self.of(op), self.products(op)
+        if diff.actual is None or op in self._checks:
             return replace(diff, check=self._checks.get(op))
-        if diff.actual is None:
-            return diff
-        record = self._trace.ops[op]
-        oracle = reference(record, self._history.at(op - 1))
-        return replace(diff, check=check_op(op, record, diff.actual, oracle))
+        record, block = self._trace.ops[whole], None
+        if whole != op:
+            rows, columns = map(np.arange, diff.origin, np.add(diff.origin, diff.actual.shape))
+            block = rows, columns
+        expected = reference(record, self._history.at(whole - 1), block)
+        check = check_op(op, self._trace.ops[op], diff.actual, expected)
+        first = check.first_over and tuple(map(add, check.first_over, diff.origin))
+        return replace(diff, check=replace(check, first_over=first))
 
     def first_divergence(self, tell: Tell = untold) -> OpDiff | None:
         """The first op that differs from its oracle by more than rounding explains, three-way."""
         first = first_over(chain(tuple(self._checks.values()), self._told(tell)))
-        return None if first is None else self._beside(self.checked(first.position, True))
+        return None if first is None else self.beside(self.checked(first.position, True))
 
-    def _beside(self, diff: OpDiff) -> OpDiff:
+    def beside(self, diff: OpDiff) -> OpDiff:
         """``diff`` with what the bench expects of that output, or Phase 1 saw of it."""
         record = self._trace.ops[diff.op]
         if (out := regions(record).write) is None or diff.actual is None:
@@ -229,28 +249,24 @@ class Diffs:
 
     def _compute(self, op: int) -> OpDiff:
         record = self._trace.ops[op]
-        name, whole, box = record.op_name, op, None
-        if name.startswith("TileToken/"):  # it changes no memory: its composite did, at once
-            if (ended := composite_of(self._trace, op)) is None:
-                return OpDiff(
-                    op, name, note="its composite had not ended when the recording stopped"
-                )
-            (m0, n0, _), (m, n, _) = record.params["origin"], record.params["extent"]
-            whole, record, box = ended, self._trace.ops[ended], (m0, n0, m0 + m, n0 + n)
+        name, tile = record.op_name, record
+        whole, _ = self.products(op)  # a tile changes no memory: its composite did, at once
+        if whole < 0:
+            return OpDiff(op, name, note="its composite had not ended when the recording stopped")
+        record = self._trace.ops[whole]
         out = regions(record).write
         if out is None:
             return OpDiff(op, name, note="this op writes nothing that could be compared")
         found = OpDiff(op, name, out.space, out.addr, (0,) * len(out.shape))
         grid: tuple[Array, Array] | None = None
         part: Any = ...
-        if box is not None:
-            where = f"rows {box[0]}..{box[2] - 1}, columns {box[1]}..{box[3] - 1}"
+        if whole != op:
+            (m0, n0, _), (m, n, _) = tile.params["origin"], tile.params["extent"]
+            where = f"rows {m0}..{m0 + m - 1}, columns {n0}..{n0 + n - 1}"
             note = f"written by composite #{whole}; this tile covers {where}"
-            found = replace(found, origin=box[:2], note=note)
-            rows, columns = (
-                np.arange(low, min(high, end))
-                for low, high, end in zip(box[:2], box[2:], out.shape, strict=True)
-            )
+            found = replace(found, origin=(m0, n0), note=note)
+            ends = np.minimum((m0 + m, n0 + n), out.shape)
+            rows, columns = map(np.arange, (m0, n0), ends)
             grid, part = (rows, columns), np.ix_(rows, columns)
         try:
             expected = oracle(record, self._history.at(whole - 1), grid)
@@ -258,7 +274,8 @@ class Diffs:
         except KernbenchError as why:
             return replace(found, note=f"{found.note}; {why}".removeprefix("; "))
         row = compare(actual, expected, dtype_row(out.dtype).tolerance, name, origin=found.origin)
-        error = actual.astype(np.float64) - expected
+        with np.errstate(invalid="ignore"):
+            error = actual.astype(np.float64) - expected
         return replace(found, row=row, expected=expected, actual=actual, error=error)
 
     def outputs(self, op: int) -> Outputs:
@@ -286,14 +303,19 @@ class Diffs:
         stated = np.where(view.written, wanted, values)
         row = compare(view.values, stated, mine[0].tolerance, view.name)
         expected, actual = (np.where(view.written, x, np.nan) for x in (wanted, values))
-        grids, unwritten = (expected, actual, actual - expected), int((~view.written).sum())
+        with np.errstate(invalid="ignore"):
+            grids, unwritten = (expected, actual, actual - expected), int((~view.written).sum())
         note = f"{unwritten:,} not written yet are nan here" * bool(unwritten)
         return OpDiff(view.op, view.name, view.space, 0, (0,) * values.ndim, row, *grids, note)
 
     def _summed(self, op: int, by_tensor: tuple[VerifyRow, ...]) -> Outputs:
         last = ((self._due[row.tensor], row) for row in by_tensor)
         rows = [OutputRow(op + 1 >= due, due, row) for due, row in last]
-        return Outputs(op, all(out.row.ok for out in rows if out.due), tuple(rows))
+        end = self._trace.end  # None where the file was cut off
+        how = "run ended" if end and end.get("error") else "recording stopped" * (end is None)
+        note = f"the {how} before expected outputs were stated" * bool(how)
+        note = note or "the bench states no expected outputs"
+        return Outputs(op, all(out.row.ok for out in rows if out.due), tuple(rows), note)
 
     @cached_property
     def _expected(self) -> dict[str, Expectation]:

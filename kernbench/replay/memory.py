@@ -205,13 +205,25 @@ class Memories:
     def named(self, space: str, bytes_at: Ints, op: int) -> str:
         """Bytes at these addresses as a user names them: c[3, 0:128], or hbm 0x40:8."""
         low, high = int(bytes_at[0]), int(bytes_at[-1]) + 1
-        if (row := int(self._alloc_at(space, low, op))) < 0:
+        if (s := self._holder(space, low, op)) is None:
             return f"{space} {low:#x}:{high - low}"
-        (s,) = self._shards([row])
         held = bytes_at[: np.searchsorted(bytes_at, s.addr + s.nbytes)]
         axes = np.unravel_index((held - s.addr) // itemsize(s.dtype), s.shape or (1,))
         ends = [(int(x.min()) + o, int(x.max()) + o) for x, o in zip(axes, s.origin, strict=False)]
         return f"{_key(s)}[{', '.join(f'{a}:{b + 1}' if b > a else f'{a}' for a, b in ends)}]"
+
+    def dtype_of(self, place: Place, op: int) -> str:
+        """What its bytes are by its tensor, or the allocation that they are whole elements of."""
+        (space, addr, nbytes), *_ = place.ranges
+        if place.tensor or (s := self._holder(space, addr, op)) is None:
+            return place.dtype
+        whole = not ((addr - s.addr) % itemsize(s.dtype) or nbytes % itemsize(s.dtype))
+        return s.dtype if whole and addr + nbytes <= s.addr + s.nbytes else place.dtype
+
+    def _holder(self, space: str, addr: int, op: int) -> Shard | None:
+        """The allocation that holds an address."""
+        row = int(self._alloc_at(space, addr, op))
+        return self._shards([row])[0] if row >= 0 else None
 
     @cached_property
     def _allocs(self) -> Ranges:

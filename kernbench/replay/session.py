@@ -170,10 +170,16 @@ class ReplaySession(Cursor):
 
     def history(self, space: str, addr: int, nbytes: int = 1) -> Touches:
         """Every read and write of a range, from the first op to the last."""
-        touched = self.versions.touched.take(self.versions.accesses.at(space, addr, nbytes))
+        return self.history_of(f"{space} {addr:#x}:{nbytes}")
+
+    def history_of(self, place: str) -> Touches:
+        """Every read and write of a place, from the first op to the last."""
+        ranges = self.memories.place(place).ranges
+        mine = np.unique(np.concatenate([self.versions.accesses.at(*r) for r in ranges]))
+        touched = self.versions.touched.take(mine)
         columns = (column.tolist() for column in (touched.mode, touched.addr, touched.nbytes))
         rows = (
-            Touch(("read", "write")[mode], space, start, size, row)
+            Touch(("read", "write")[mode], ranges[0][0], start, size, row)
             for mode, start, size, row in zip(*columns, self.rows_of(touched.row), strict=True)
         )
         return Touches(tuple(rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass, fields, replace
 from itertools import repeat
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -58,6 +59,18 @@ class VerifyRow:
     first_bad: tuple[int, ...] | None = None
     note: str = ""
 
+    @property
+    def worst(self) -> tuple[float, float, float]:
+        """The maxima; inf where a side holds a NaN or infinity that the other does not."""
+        same = len({*self.nans}) == len({*self.infs}) == 1
+        return (self.max_abs, self.max_rel, self.max_ulp) if same else (inf, inf, inf)
+
+    @property
+    def left_out(self) -> str:
+        """What is to be said before the maxima: how many elements they leave out, if any."""
+        odd = max(map(sum, zip(self.nans, self.infs, strict=True)))
+        return f"{odd:,} not finite, else " * bool(odd)
+
 
 def ulp_distance(a: Array, b: Array) -> Array:
     """How many values of their float dtype two arrays are apart; +0 and -0 are one."""
@@ -74,6 +87,15 @@ def _distance(actual: Array, expected: Array) -> Array:
         high, low = np.maximum(actual, expected), np.minimum(actual, expected)
         return (high.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64)
     return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+
+
+@np.errstate(all="ignore")
+def mismatches(actual: Array, expected: Array, tolerance: Tolerance) -> Array:
+    """Which elements are bad, as ``compare`` says."""
+    a, r = actual.astype(np.float64), expected.astype(np.float64)
+    near = _distance(actual, expected) <= tolerance.atol + tolerance.rtol * np.abs(r)
+    same = (a == r) | (np.isnan(a) & np.isnan(r))
+    return np.asarray(~np.where(np.isfinite(a) & np.isfinite(r), near, same))
 
 
 def first_index(bad: Array, origin: tuple[int, ...] = ()) -> tuple[int, ...] | None:
@@ -112,11 +134,9 @@ def compare(
             return VerifyRow(
                 name, tensor or name, dtype, actual.size, tolerance, ok=True, infs=infs
             )
-        apart, size = _distance(actual, expected), np.abs(r)
-        finite = np.isfinite(a) & np.isfinite(r)
-        same = (a == r) | (np.isnan(a) & np.isnan(r))
-        bad = ~np.where(finite, apart <= tolerance.atol + tolerance.rtol * size, same)
-        relative = (apart / size)[finite & (r != 0)]
+        apart, finite = _distance(actual, expected), np.isfinite(a) & np.isfinite(r)
+        bad = mismatches(actual, expected, tolerance)
+        relative = (apart / np.abs(r))[finite & (r != 0)]
         steps = np.zeros(1, np.uint64)
         if is_float(dtype):
             nearest = expected.astype(actual.dtype)
@@ -192,15 +212,16 @@ _HEADER = ("tensor", "dtype", "elements", "ok?", "bad", "abs", "rel", "ulp", "na
 
 
 def _cells(row: VerifyRow) -> tuple[str, ...]:
+    apart, relative, steps = row.worst
     return (
         row.tensor,
         row.dtype,
         str(row.elements),
         "ok" if row.ok else "FAIL",
         str(row.mismatches),
-        f"{row.max_abs:.1e}",
-        f"{row.max_rel:.1e}",
-        str(row.max_ulp) if row.max_ulp < 10**6 else f"{row.max_ulp:.0e}",
+        f"{apart:.1e}",
+        f"{relative:.1e}",
+        str(steps) if steps < 10**6 else f"{steps:.0e}",
         *(f"{actual}/{reference}" for actual, reference in (row.nans, row.infs)),
         "" if row.first_bad is None else ",".join(map(str, row.first_bad)),
     )

@@ -8,6 +8,7 @@ import pytest
 from bench_sizes import UNEVEN
 from replay_logs import PE0, Log, double, host_write, load, region, store
 
+from kernbench.common.messages import HostWriteCmd
 from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
@@ -257,6 +258,29 @@ def test_the_blame_of_a_faulty_output_names_the_fault(fault, params, what, tmp_p
     (suspect,) = [link for link in answer.links if link.op.op == answer.suspect]
     assert what in " ".join(suspect.notes)
     assert f"faults/{fault}.py" in suspect.op.site
+
+
+def test_raw_bytes_are_told_as_values_of_the_allocation_they_lie_in(chain):
+    assert chain.blame("hbm 0x104:8").part.value == "10 to 12"
+
+
+def test_bytes_that_are_no_whole_elements_are_told_as_bytes(chain):
+    assert chain.blame("hbm 0x106:2").part.value == "bytes 32 to 65"
+
+
+def test_bytes_beyond_the_allocation_are_told_as_bytes(log):
+    log.alloc("hbm", 0, 4)
+    log.op(host_write(), 0, 10)
+    assert log.session().blame("hbm 0x0:8").part.value == "bytes 0 to 128"
+
+
+def test_nan_is_no_value_that_is_counted(log):
+    data = np.array([1, 2, np.nan, 3], np.float32)
+    log.op(HostWriteCmd(dst=region("hbm", 0), data=data), 0, 10)
+    log.alloc("hbm", 0, 16)
+    session = log.session()
+    assert session.blame("hbm 0x8:4").part.value == "NaN"
+    assert session.blame("hbm 0x0:12").part.value == "1 to 2, NaN in 1 of 3"
 
 
 def test_the_commands_take_places_as_users_write_them(chain):

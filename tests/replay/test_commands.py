@@ -115,8 +115,8 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
         ("t 3parsec", "time '3parsec'"),
         ("timeline 5 1", "the end must lie after the start"),
         ("memory 'c", "No closing quotation"),
-        ("history hbm", r"history: takes SPACE ADDR \[BYTES\], got hbm"),
-        ("history hbm top", "address 'top': must be a whole number"),
+        ("history hbm", "no tensor 'hbm' in this trace"),
+        ("history hbm top", "history: takes PLACE, got hbm top"),
         ("continue forth", "'forth': must be back"),
         ("catch me", "'me': must be hazards or checks"),
         ("watch c[1] x", "'x': must be r or w or rw"),
@@ -224,9 +224,17 @@ def test_hazards_as_text_and_json(wrong):
 
 
 def test_history_lists_every_read_and_write_of_a_range(wrong):
-    rows = json.loads(kernbench("trace", "history", wrong, "tcm", "0x48", "4", "--json").output)
+    rows = json.loads(kernbench("trace", "history", wrong, "tcm", "0x48:4", "--json").output)
     seen = [(row["kind"], row["op"]["op"], row["addr"], row["nbytes"]) for row in rows["rows"]]
     assert seen == [("write", 2, 64, 16), ("read", 3, 64, 16), ("write", 4, 64, 16)]
+
+
+def test_history_of_a_slice_is_of_all_its_pieces(session):
+    pieces = session.memories.place("c[0:2, :]").ranges
+    seen = {t.op.op for piece in pieces for t in session.history(*piece).rows}
+    rows = run_command(session, "history c[0:2, :]").rows
+    assert len(pieces) > 1
+    assert [t.op.op for t in rows] == sorted(seen)
 
 
 def test_diff_has_the_local_and_the_accumulated_error():

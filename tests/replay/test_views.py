@@ -1,7 +1,9 @@
 """Timelines, tiles, routes, memory and diffs against what is computed here from the records."""
 
 import math
+import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 
 SIZES = {"m": 96, "k": 80, "n": 100, "tile": 32, "pes": 2}
+TRACES = Path(__file__).parents[2] / "traces"
 RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
 
 
@@ -288,7 +291,7 @@ def test_a_divergence_shows_the_oracle_phase_2_and_what_the_bench_expects(overfl
 
 def test_a_divergence_shows_what_phase_1_saw_of_an_op(session):
     first = positions(session, "host_write")[0]
-    diff = session.diffs._beside(session.diff(first))
+    diff = session.diffs.beside(session.diff(first))
     assert diff.source == "nothing recorded"
 
 
@@ -346,3 +349,71 @@ def test_scratch_of_two_launches_is_told_apart(tmp_path):
     loaded = [session.tensor(session.memories.shown(op), op) for op in (first, second)]
     assert [v.name.split("@")[0] for v in loaded] == ["h0.1", "h1.1"]
     assert [v.values.tolist() for v in loaded] == [[1, 2, 3, 4], [2, 3]]
+
+
+def test_a_diff_says_how_many_elements_its_errors_leave_out(overflowing):
+    shown = as_text(overflowing.diff(1))
+    assert "1 of 4 beyond rtol 1e-05 atol 1e-05; 1 not finite, else max abs 3" in shown
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinities_are_compared_without_a_warning():
+    session = ReplaySession(Trace.open(TRACES / "fault_overflow.msgpack"))
+    for op in range(len(session)):
+        as_text(session.check(op))
+
+
+def test_a_tile_is_judged_by_its_own_block(session):
+    op = positions(session, "TileToken/STORE")[0]
+    tile, whole = session.check(op), session.diffs.products(op)[0]
+    assert 0 < tile.check.local == tile.row.max_abs <= tile.check.bound
+    assert tile.check.local <= session.check(whole).check.local
+
+
+def test_where_a_tile_is_first_over_is_told_in_the_whole_tensor(session, monkeypatch):
+    op = positions(session, "TileToken/STORE")[-1]
+    good = session.diff(op)
+    actual = good.actual.copy()
+    actual[1, 2] += 1
+    monkeypatch.setattr(session.diffs, "of", lambda op: replace(good, actual=actual))
+    row, column = good.origin
+    assert session.diffs.judged(op).check.first_over == (row + 1, column + 2)
+    assert row + column > 0
+
+
+@pytest.mark.parametrize(
+    ("error", "cut", "note"),
+    [
+        (None, False, "the bench states no expected outputs"),
+        ("DeadlockError: all wait", False, "the run ended before expected outputs were stated"),
+        (None, True, "the recording stopped before expected outputs were stated"),
+    ],
+)
+def test_why_there_is_nothing_to_compare_is_said(tmp_path, one_cube, error, cut, note):
+    log = Log(tmp_path / "log", one_cube)
+    log.op(host_write(), 0, 10)
+    session = log.session()
+    session.trace.end = None if cut else {"error": error}
+    for answer in (session.outputs(), session.verify()):
+        assert as_text(answer) == f"nothing to compare: {note}"
+
+
+@pytest.mark.parametrize("bench", ["matmul", "mlp_tp"])
+def test_a_tensor_after_random_jumps_is_that_of_a_fresh_session(bench):
+    def opened():
+        return ReplaySession(Trace.open(TRACES / f"{bench}.msgpack"))
+
+    stepped, draw = opened(), random.Random(bench)
+    names = list(dict.fromkeys(e.tensor for e in stepped.trace.expects))
+    names += [name for name in stepped.memories.names if name not in names][:3]
+    near = -1
+    for _ in range(25):
+        near = draw.choice((near + 1, near - 1, draw.randrange(-1, len(stepped))))
+        op, name = min(max(near, -1), len(stepped) - 1), draw.choice(names)
+        seen, fresh = stepped.tensor(name, op), opened().tensor(name, op)
+        assert (seen.op, seen.name, seen.nans) == (fresh.op, fresh.name, fresh.nans)
+        for field in ("written", "changed"):
+            assert np.array_equal(getattr(seen, field), getattr(fresh, field))
+        assert seen.values[seen.written].tobytes() == fresh.values[fresh.written].tobytes()
+        figures = [(v.minimum, v.maximum, v.mean) for v in (seen, fresh)]
+        assert figures[0] == pytest.approx(figures[1], nan_ok=True)

@@ -178,3 +178,15 @@ def test_the_table_is_aligned_and_fits_100_columns():
     assert "FAIL" in c
     assert "FAIL" not in d
     assert "never written" in " ".join(lines[4:])
+
+
+def test_the_table_never_calls_an_error_small_that_is_not_finite():
+    row = compare(of([1, math.inf, math.nan]), of([1, 2, 3]), EXACT, "c")
+    (line,) = VerifyReport((row,)).as_text().splitlines()[1:]
+    assert line.split() == ["c", "f32", "3", "FAIL", "2", *["inf"] * 3, "1/0", "1/0", "1"]
+
+
+def test_infinities_that_are_expected_make_no_error():
+    row = compare(of([1, math.inf]), of([3, math.inf]), EXACT)
+    assert row.worst[:1] == (2,)
+    assert row.left_out == "1 not finite, else "

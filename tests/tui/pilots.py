@@ -9,10 +9,12 @@ async def settled(pilot: Any) -> None:
     """Until no job runs and every pane shows its answer."""
     screen = pilot.app.debugger
     await still(pilot)
+    quiet = 0
     for _ in range(1000):
         shown = [pane for pane in screen.panes.values() if pane.display]
         waiting = [pane.title for pane in shown if pane.waiting or not pane.text]
-        if not waiting and not screen.jobs.busy:
+        quiet = 0 if waiting or screen.jobs.busy else quiet + 1
+        if quiet == 4:  # nothing spare was begun either
             break
         await pilot.pause()
         screen.look()

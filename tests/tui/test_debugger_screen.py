@@ -151,7 +151,7 @@ async def test_click_on_a_row_of_ops_goes_there(session, drive) -> None:
 async def test_enter_on_an_allocation_keeps_its_tensor(session, drive, as_text_of) -> None:
     session.goto(40)
     async with drive(80, 24, "4", "j", "j", "enter", "s") as pilot:
-        assert " c (kept) f16 128x128" in as_text_of(pilot.app)
+        assert " c (kept: Esc lets go) f16 128x128" in as_text_of(pilot.app)
         await pilot.press("j", "j", "enter")
         assert pilot.app.debugger.panes[4].kept is None
 

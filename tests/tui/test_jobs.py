@@ -6,6 +6,7 @@ from threading import Event
 
 from textual.pilot import Pilot
 
+from kernbench.replay.job import Job
 from tui.widgets.pane import Pane
 
 
@@ -100,3 +101,50 @@ async def test_a_job_that_ends_as_the_screen_goes_leaves_no_error(drive, caplog)
     while pane.jobs.busy:
         pane.go.wait(0.01)
     assert not caplog.records
+
+
+async def test_what_is_spare_gives_way_to_a_key_at_once(drive) -> None:
+    async with drive(120, 40, "2") as pilot:
+        jobs, begun = pilot.app.debugger.jobs, Event()
+
+        def long(tell) -> None:
+            begun.set()
+            while True:
+                tell(0.0)
+
+        assert jobs.spare(("lane", "long"), long) is None
+        assert begun.wait(10)
+        assert jobs.ask(("lane", "key"), "key", lambda tell: 7, quick=True) == 7
+        await until(pilot, lambda: not jobs.busy)
+        assert jobs.spare(("lane", "long"), long) is None, "it was not answered"
+        assert not jobs.busy
+
+
+async def test_what_is_spare_waits_until_no_job_runs(drive) -> None:
+    async with drive(120, 40, "2") as pilot:
+        jobs, go = pilot.app.debugger.jobs, Event()
+        jobs.ask(("lane", "key"), "key", lambda tell: go.wait(10))
+        assert jobs.spare(("lane", "spare"), lambda tell: 8) is None
+        assert len(jobs.running()) == 1
+        go.set()
+        await until(pilot, lambda: jobs.spare(("lane", "spare"), lambda tell: 8) == 8)
+
+
+async def test_a_spare_job_that_cannot_end_makes_a_key_wait_in_its_lane(drive) -> None:
+    async with drive(120, 40, "2") as pilot:
+        jobs, go, begun = pilot.app.debugger.jobs, Event(), Event()
+        jobs.spare(("lane", "long"), lambda tell: begun.set() or go.wait(10))
+        assert begun.wait(10)
+        asked = ("lane", "key"), "key", lambda tell: 7, True
+        assert isinstance(jobs.ask(*asked), Job)
+        go.set()
+        await until(pilot, lambda: jobs.ask(*asked) == 7)
+
+
+async def test_escape_is_not_taken_for_what_is_spare(drive) -> None:
+    async with drive(120, 40, "2", "z") as pilot:
+        jobs, go = pilot.app.debugger.jobs, Event()
+        jobs.spare(("lane", "long"), lambda tell: go.wait(10))
+        await pilot.press("escape")
+        assert not pilot.app.debugger.maximised
+        go.set()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernbench.trace import TraceWriter
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
 from tui.widgets.grid import flat2, name_of, within
@@ -51,7 +52,7 @@ async def test_a_view_opened_from_a_picked_allocation_is_of_its_tensor(session, 
     session.goto(17)
     async with drive(80, 24, "4", "j", "v") as pilot:
         name = session.memory().entries[1].tensor
-        assert f" {name} (kept)" in pane(pilot).text
+        assert f" {name} (kept: Esc lets go)" in pane(pilot).text
         assert f"\n {name}[0,0]" in pane(pilot).text
 
 
@@ -191,3 +192,66 @@ async def test_a_row_picked_where_nothing_is_written_names_no_bytes(drive) -> No
         pane = pilot.app.debugger.panes[4]
         pane.pick, pane._entries = 0, ()
         assert pane.place() is None
+
+
+async def test_V_on_a_picked_allocation_lists_the_accesses_to_all_of_it(session, drive) -> None:
+    session.goto(40)
+    async with drive(80, 24, "4", "j", "V") as pilot:
+        shard = session.memory().entries[1].shard
+        touches = session.history(shard.space, shard.addr, shard.nbytes).rows
+        place = f"{shard.space} {shard.addr:#x}:{shard.nbytes}"
+        lines = pane(pilot).text.splitlines()
+        assert lines[0].startswith(f" accesses to {place}: {len(touches)}, ")
+        await pilot.press("home", "j", "enter")
+        assert session.cursor == touches[1].op.op
+
+
+async def test_the_history_that_v_comes_to_is_of_the_cell_again(session, drive) -> None:
+    session.goto(40)
+    async with drive(80, 24, "4", "j", "V", "V", "v") as pilot:
+        assert " accesses to b[0,0]: " in pane(pilot).text
+
+
+@pytest.mark.parametrize("place", ["c[0:2, :]", "c", "hbm 0x9000:64"])
+async def test_history_of_a_place_opens_in_the_pane(session, drive, settle, place) -> None:
+    session.goto(40)
+    async with drive(80, 24) as pilot:
+        pilot.app.debugger.run(f"history {place}")
+        await settle(pilot)
+        assert pilot.app.debugger.active == 4
+        touches = session.history_of(place).rows
+        assert f" accesses to {place}: {len(touches)}, " in pane(pilot).text
+        await pilot.press("home", "enter")
+        assert session.cursor == touches[0].op.op
+
+
+async def test_history_of_what_is_not_there_is_an_error(session, drive, settle) -> None:
+    async with drive(80, 24, "2") as pilot:
+        pilot.app.debugger.run("history foo")
+        await settle(pilot)
+        assert "no tensor 'foo'" in str(pilot.app.debugger.notice.render())
+        assert pilot.app.debugger.active == 2
+
+
+async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(session, drive) -> None:
+    session.goto(17)
+    async with drive(80, 24, "4", "j", "enter", "z") as pilot:
+        assert " b (kept: Esc lets go) " in pane(pilot).text
+        await pilot.press("escape")
+        assert " c f16 128x128" in pane(pilot).text
+        assert pilot.app.debugger.maximised
+        await pilot.press("escape")
+        assert not pilot.app.debugger.maximised
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+async def test_without_ops_no_pane_names_a_key_that_steps(number, tmp_path, one_cube) -> None:
+    writer = TraceWriter(tmp_path / "none.msgpack")
+    writer.begin({}, one_cube)
+    writer.close()
+    app = KernbenchApp(open_session(tmp_path / "none.msgpack", None), "none")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press(str(number))
+        text = app.debugger.panes[number].text
+        assert "steps" not in text
+        assert number not in (2, 4, 7) or " this trace has no ops" in text

@@ -346,11 +346,14 @@ async def test_y_copies_the_active_pane_and_says_how(drive, as_text_of, monkeypa
         assert pilot.app.clipboard == pilot.app.debugger.panes[2].text
 
 
-async def test_x_shows_diff(drive) -> None:
+async def test_x_shows_diff_and_goes_back_to_where_it_was_pressed(drive) -> None:
     async with drive(80, 24, "x") as pilot:
         assert pilot.app.debugger.active == 6
-        await pilot.press("x")
-        assert pilot.app.debugger.active == 6
+        for pane in (1, 4):
+            await pilot.press(str(pane), "x")
+            assert pilot.app.debugger.active == 6
+            await pilot.press("x")
+            assert pilot.app.debugger.active == pane
 
 
 # -- long answers and the command line -----------------------------------------

@@ -30,6 +30,7 @@ from tui.messages import Hint, RunCommand
 from tui.screens.help import StopsPane, TextPane, TextScreen
 from tui.widgets.command_line import CommandLine
 from tui.widgets.draw import Glyphs, Line
+from tui.widgets.memory import MemoryPane
 from tui.widgets.ops import OpsPane
 from tui.widgets.pane import Pane
 from tui.widgets.status import Crumbs, Status
@@ -54,6 +55,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
     panes: dict[int, Pane]
     ops: OpsPane
+    memory: MemoryPane
     active = 1
     note = ""  # in the status line
 
@@ -66,7 +68,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         self.playing: Timer | None = None
         self._letter = ""  # the command that the next key is the letter of
         self._asked: Asked | None = None
-        self._drawn, self._worked = session.cursor, False
+        self._drawn, self._worked, self._looks = session.cursor, False, 0
 
     @property
     def pane(self) -> Pane:
@@ -76,9 +78,12 @@ class AskingScreen(Screen[None], inherit_bindings=False):
     def look(self) -> None:
         """Draw what waits for a job: how far it is, or its answer."""
         self._poll()
+        self._looks += 1
         for pane in self.panes.values():
             if pane.waiting:
                 pane.repaint()
+            elif pane.display and self._looks > 1:  # what that draws belongs to no key
+                pane.rest()
         if self._worked or self.jobs.busy:
             self.tell()
 
@@ -92,6 +97,8 @@ class AskingScreen(Screen[None], inherit_bindings=False):
     def moved(self) -> None:
         """The cursor moved: every pane follows; those in view draw."""
         self._drawn = self.session.cursor
+        self._looks = 0
+        self.jobs.give_way()
         for pane in self.panes.values():
             pane.follow()
         self.tell()
@@ -131,6 +138,8 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             compute = lambda tell: self.session.matching(where) if where else None  # noqa: E731
         elif word == "reload":
             compute, then = self._opened, self.app.reopen  # type: ignore[attr-defined]
+        elif word == "history":
+            then = lambda _: self.memory.accesses_to(rest.strip("'\""))  # noqa: E731
         if word in _AT_ONCE.split():
             self._try(lambda: compute(untold), then)
         elif self._asked is not None:

@@ -22,7 +22,6 @@ from tui.widgets.diff import DiffPane
 from tui.widgets.draw import Glyphs
 from tui.widgets.memory import MemoryPane
 from tui.widgets.ops import OpsPane
-from tui.widgets.pane import Pane
 from tui.widgets.route import RoutePane
 from tui.widgets.source import SourcePane
 from tui.widgets.stats import StatsPane
@@ -47,11 +46,11 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self._actions, self.notes = self.keymap.actions(), [*self.keymap.notes]
         self.tabs, self.footer = Tabs(glyphs), KeyFooter(self.keymap)
         self.timeline = timeline = TimelinePane(session, glyphs)
-        self.ops = OpsPane(session, glyphs)
-        kinds: list[type[Pane]] = [TilesPane, MemoryPane, RoutePane, DiffPane]
-        kinds += [SourcePane, StatsPane]
-        self.panes = {1: timeline, 2: self.ops, **{k.number: k(session, glyphs) for k in kinds}}
-        self.tab, self.maximised = 2, False
+        self.ops, self.memory = OpsPane(session, glyphs), MemoryPane(session, glyphs)
+        kinds = RoutePane, DiffPane, SourcePane, StatsPane
+        panes = timeline, self.ops, TilesPane(session, glyphs), self.memory
+        self.panes = {p.number: p for p in (*panes, *(kind(session, glyphs) for kind in kinds))}
+        self.tab, self.maximised, self._beside = 2, False, 1  # where x goes back to
         self._plan = Plan({})
         for pane in self.panes.values():
             pane.jobs, pane.span = self.jobs, lambda: (timeline.t0, timeline.t1)
@@ -167,10 +166,9 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.lay_out()
 
     def _do_diff(self) -> None:
-        if self.active == DiffPane.number:
-            self._do_view(1)
-        else:
-            self._do_activate(DiffPane.number)
+        here = self.active
+        self._do_activate(self._beside if here == DiffPane.number else DiffPane.number)
+        self._beside = here if here != DiffPane.number else self._beside
 
     def _do_marked(self, by: int) -> None:
         if not self.pane.next_mark(by):
@@ -205,5 +203,5 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             self.say(f"cancelled; {self.keymap.shown('redraw')} computes again")
         elif self.active == OpsPane.number and self.ops.where:
             self.ops.keep("", None)
-        elif self.maximised:
+        elif not self.pane.back() and self.maximised:
             self._do_maximise()

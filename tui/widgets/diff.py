@@ -5,20 +5,25 @@ the first op that rounding does not explain; hazards.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Hashable
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 
+from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Touches
-from kernbench.replay.diff import OpDiff, Outputs
+from kernbench.replay.diff import OpDiff, Outputs, mismatches
 from kernbench.replay.job import Tell
 from kernbench.replay.text import number_text
 from tui.messages import Activate
-from tui.widgets.draw import Array, Glyphs, Line, clip, length
+from tui.widgets.draw import Array, Glyphs, Line, Run, clip, length
 from tui.widgets.grid import GridPane, flat2, within
 from tui.widgets.pane import BEFORE
 
+_MANY = 20_000  # ops that are executed to look for what leads the pane, unasked
+_LARGE, _SMALL = 1 << 24, 1 << 14  # products that are judged; elements
 _VERDICT = {True: ("ok", "flight"), False: ("DIFFERS!", "bad")}
 
 
@@ -34,6 +39,7 @@ class DiffPane(GridPane):
         self.output: str | None = None  # shown instead of what the op wrote
         self._diff: OpDiff | None = None
         self._limit = np.zeros((1, 1))  # of its |error|
+        self._failed: dict[str, Hashable] = {}  # what was looked for unasked, in vain
 
     def place(self) -> str | None:
         """The cell, as c[3,17] or its bytes."""
@@ -56,11 +62,52 @@ class DiffPane(GridPane):
         if self.mode == "first divergence":
             return f"goto {found.op}" if found.op >= 0 else None
         row = found.rows[self.at or 0]
-        if self.mode == "hazards":
-            return f"goto {row.op.op}"
+        if self.mode == "hazards":  # the first op, from there the other
+            other = row.other is not None and self.session.cursor == row.op.op
+            return f"goto {(row.other if other else row.op).op}"
         self.output, self.view = None if row.row.tensor == self.output else row.row.tensor, 0
         self.post_message(Activate(self.number))  # the tab names the view
         return None
+
+    def follow(self) -> None:
+        """A hazard that was picked stays so: its ops are gone to in turn."""
+        pick = self.pick
+        super().follow()
+        self.pick = pick if self.mode == "hazards" else None
+
+    def rest(self) -> None:
+        """Find what leads the pane, where it takes some seconds at most; judge the op."""
+        session, op, diffs = self.session, self.session.cursor, self.session.diffs
+
+        def judge(tell: Tell) -> OpDiff:
+            found = diffs.judged(op) if diffs.products(op)[1] <= _LARGE else diffs.of(op)
+            return diffs.beside(found) if self.marked.size <= _SMALL else found
+
+        wanted: list[tuple[str, Hashable, Callable[[Tell], object]]] = []
+        if self._few:
+            wanted += [("first divergence", 0, session.first_divergence)]
+            wanted += [("hazards", 0, session.hazards)]
+        if self._diff is not None and self.output is None:
+            wanted += [("judgement", (op, "first divergence" in self.known), judge)]
+        for kind, of, compute in wanted:
+            if self.known.get(kind, ("",))[0] == of or self._failed.get(kind, "") == of:
+                continue
+            try:
+                found = self.jobs.spare(("memory", (kind, of)), compute)
+            except KernbenchError:
+                self._failed[kind] = of
+                continue
+            if found is None:
+                return
+            self.known[kind] = of, found
+            self.repaint()
+
+    @cached_property
+    def _few(self) -> bool:
+        """Whether all ops can be executed unasked, none of which keeps a key waiting."""
+        versions = self.session.versions
+        few = versions.executed(1 << 62) <= _MANY
+        return few and bool(versions.touched.nbytes.max(initial=0) <= _LARGE // 16)
 
     def fill(self, lines: list[Line], width: int, height: int) -> None:
         """Outputs, the verdict on this op, grids; or one of the lists."""
@@ -72,7 +119,7 @@ class DiffPane(GridPane):
             top = self.first_row(len(text), height, 0)
             lines += [[(f" {row}", "bold" * (row[:2] == "op"))] for row in text[top:]]
         else:
-            self._known(lines)
+            lines.append(self._leads())
             quick = session.diffs.quick_outputs(op)
             outputs = self.ask("outputs", op, lambda tell: session.outputs(op), quick)
             self._outputs(outputs, lines, height - 1 if self.picks else max(height // 3, 1))
@@ -81,27 +128,31 @@ class DiffPane(GridPane):
             elif not self.picks:
                 self._compared(lines, width, height)
 
-    def _known(self, lines: list[Line]) -> None:
-        """What was found before: where it went wrong first."""
+    def _leads(self) -> Line:
+        """Where it went wrong first, as far as that is known."""
         line: Line = []
-        if "first divergence" in self.known:
-            op = self.known["first divergence"][1].op
-            line.append((f" first divergence: op {op:,} ", "bad"))
-            line[-1] = (" first divergence: none ", "flight") if op < 0 else line[-1]
-        if "hazards" in self.known:
-            count = len(self.known["hazards"][1].rows)
-            line.append((f" hazards: {count or 'none'} ", "bad" if count else "flight"))
-        lines += [line] if line else []
+        for kind in self.views[3:]:
+            if kind in self.known:
+                found = self.known[kind][1]
+                if kind == "hazards":
+                    bad = f"{len(found.rows):,}" * (not found.ok)
+                else:
+                    bad = f"op {found.op:,}" * (found.op >= 0)
+                line.append((f" {kind}: {bad or 'none'} ", "bad" if bad else "flight"))
+            else:
+                how = "..." if self._few and kind not in self._failed else "in its view (V)"
+                line.append((f" {kind}: {how} ", "dim"))
+        return line
 
     def _outputs(self, outputs: Outputs, lines: list[Line], room: int) -> None:
         head = f" {'output':<16} {'state':<12} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>8}"
-        none = " the bench states no expected outputs"
-        lines.append([(head if outputs.rows else none, "dim")])
+        lines.append([(head if outputs.rows else f" {outputs.note}", "dim")])
         first = self.first_row(len(outputs.rows), room, 0) if self.picks and outputs.rows else 0
         for i, out in enumerate(outputs.rows[first : first + room], first):
             r, style = out.row, "" if out.due else "dim"
             state = _VERDICT[r.ok] if out.due else (f"due op {out.after - 1}", "dim")
-            counts = f" {r.mismatches:>9,} {r.elements:>9,} {r.max_abs:>9.1e} {r.max_ulp:>8,}"
+            apart, _, steps = r.worst
+            counts = f" {r.mismatches:>9,} {r.elements:>9,} {apart:>9.1e} {steps:>8,}"
             name = f"{'>' if r.tensor == self.output else ' '}{clip(r.tensor, 16, self.glyphs)} "
             picked = "pick" if self.picks and i == self.at else ""
             lines.append([(name, picked), (f"{state[0]:<12}", state[1]), (counts, style)])
@@ -123,17 +174,19 @@ class DiffPane(GridPane):
         if r is None or diff.expected is None or diff.actual is None or diff.error is None:
             self._diff = None
             return
-        counts = f" {r.mismatches:,} of {r.elements:,} bad, abs {r.max_abs:.1e} ulp {r.max_ulp}"
+        counts = f" {r.mismatches:,} of {r.elements:,} bad, {r.left_out}"
+        counts += f"abs {r.max_abs:.1e} ulp {r.max_ulp}"
         limits = f"  rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}"
         line: Line = [(what, "bold"), _VERDICT[r.ok], (counts, "title")]
         lines.append([*line, (limits * (length(line) + len(limits) <= width), "dim")])
+        lines += [] if name else [[self._rounding(op)]]
         self.shape, self.origin = diff.expected.shape, (0, 0)
         if len(diff.origin) == 2:
             self.origin = diff.origin[0], diff.origin[1]
         grids = tuple(map(flat2, (diff.expected, diff.actual, diff.error)))
         if self._diff is not diff:
             self._limit = r.tolerance.atol + r.tolerance.rtol * np.abs(grids[0])
-            self._diff, self.marked = diff, _bad(grids, self._limit)
+            self._diff, self.marked = diff, mismatches(grids[1], grids[0], r.tolerance)
             self.go(*(np.argwhere(self.marked)[0].tolist() if self.marked.any() else (0, 0)))
         room, bad = (width, height - len(lines)), self.marked
         if self.mode == "heatmap":
@@ -151,6 +204,23 @@ class DiffPane(GridPane):
 
         lines += self.numbers(("expected", "actual", "error"), texts, ("!", "bad"), room)
 
+    @np.errstate(invalid="ignore")
+    def _rounding(self, op: int) -> Run:
+        """Whether rounding explains the op's error, and how far off what Phase 1 saw of it is."""
+        of, found = self.known.get("judgement", (None, None))
+        if found is None or of not in ((op, True), (op, False)):
+            return " local error ...", "dim"
+        if (c := found.check) is None or found.actual is None:
+            return " local error: :diff tells", "dim"
+        only = "only " * bool(c.over)
+        text = f" local error {c.local:.1e}, rounding explains {only}{c.bound:.1e}"
+        text = " exact" if not c.local else " overflow" if c.overflows else text
+        text += "" if c.accumulated is None else f", accumulated {c.accumulated:.1e}"
+        if found.simulated is not None and found.source.startswith("Phase 1"):
+            apart = np.abs(found.simulated - found.actual.astype(np.float64))
+            text += f"; {found.source} off {np.fmax.reduce(apart, None):.1e}"
+        return text, "bad" if c.over or c.overflows else "title"
+
     def _hazards(self, lines: list[Line], width: int, height: int) -> None:
         found = self.ask("hazards", 0, self.session.hazards)
         rows, note = found.rows, f"; {found.note}" * bool(found.note)
@@ -164,10 +234,3 @@ class DiffPane(GridPane):
         for line in Touches(rows[self.at or 0 :][:1]).lines(width) if rows else ():
             parts = textwrap.wrap(line, max(width - 4, 8), subsequent_indent="    ")
             lines += [[(f"  {part}", "title")] for part in parts]
-
-
-def _bad(grids: tuple[Array, ...], limit: Array) -> Array:
-    expected, actual, error = grids
-    finite = np.isfinite(expected) & np.isfinite(actual)
-    same = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
-    return np.asarray(~np.where(finite, np.abs(error) <= limit, same))

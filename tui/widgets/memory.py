@@ -11,8 +11,10 @@ import numpy as np
 from kernbench.replay import ReplaySession
 from kernbench.replay.memory import MemoryEntry, TensorView
 from kernbench.replay.text import number_text, time_text
+from tui.messages import Activate
 from tui.widgets.draw import Array, Glyphs, Line, clip, length
 from tui.widgets.grid import GridPane, flat2, within
+from tui.widgets.pane import BEFORE
 
 _MANY = 2000  # touches of a range
 
@@ -28,6 +30,7 @@ class MemoryPane(GridPane):
         super().__init__(session, glyphs)
         self.kept: str | None = None
         self.shown: tuple[str, int] | None = None  # tensor, op
+        self.range: str | None = None  # what the history is of, if not of the cell
         self._entries: tuple[MemoryEntry, ...] = ()
 
     def place(self) -> str | None:
@@ -54,10 +57,23 @@ class MemoryPane(GridPane):
         return None
 
     def change_view(self, by: int) -> bool:
-        """What was picked in the overview is kept."""
-        if self.mode == "overview" and self.pick is not None:
+        """What was picked in the overview is kept; V lists the accesses to all of it."""
+        place, self.range = self.place(), None
+        if self.mode == "overview" and place is not None:
             self.kept = self._entries[self.at or 0].tensor
+            self.range = place if by < 0 else None
         return super().change_view(by)
+
+    def back(self) -> bool:
+        """Let go of the tensor."""
+        was, self.kept = self.kept, None
+        self.repaint()
+        return was is not None
+
+    def accesses_to(self, place: str) -> None:
+        """Show the history of a place."""
+        self.range, self.view, self.pick = place, self.views.index("history"), None
+        self.post_message(Activate(self.number))
 
     def fill(self, lines: list[Line], width: int, height: int) -> None:
         """A list, a tensor, or in the overview both."""
@@ -69,12 +85,12 @@ class MemoryPane(GridPane):
             self.subtitle, self._entries = ", ".join(held), memory.entries
             if self._entries:
                 self._overview(lines, width, max(height // 3, 1) if name else height - 1)
-        if self.mode == "history" and (place := self.place()) is not None:
+        if self.mode == "history" and (place := self.range or self.place()) is not None:
             self._history(place, lines, height)
         elif name is not None and self.mode != "history":
             self._tensor(name, lines, width, height)
         elif not lines:
-            lines.append([(" nothing is written yet: s steps on", "dim")])
+            lines.append(BEFORE if op < 0 else [(" nothing is written yet: s steps on", "dim")])
 
     def _overview(self, lines: list[Line], width: int, room: int) -> None:
         entries, room = self._entries, min(room, len(self._entries))
@@ -127,7 +143,7 @@ class MemoryPane(GridPane):
         low, high, mean = map(number_text, (view.minimum, view.maximum, view.mean))
         changed = np.count_nonzero(view.changed)
         missing = view.values.size - np.count_nonzero(view.written)
-        line: Line = [(f" {view.name}{' (kept)' if self.kept else ''}", "bold")]
+        line: Line = [(f" {view.name}{' (kept: Esc lets go)' if self.kept else ''}", "bold")]
         line.append((f" {view.dtype} {'x'.join(map(str, view.values.shape))}", "title"))
         line.append((f"  {changed:,} changed*" * bool(changed), "mark"))
         line.append((f"  {missing:,} never written" * bool(missing), "dim"))
@@ -146,9 +162,9 @@ class MemoryPane(GridPane):
 
     def _history(self, place: str, lines: list[Line], height: int) -> None:
         session = self.session
-        whole = session.memories.place(place).ranges[0]
-        few = len(session.versions.accesses.at(*whole)) <= _MANY
-        touches = self.ask("history", place, lambda tell: session.history(*whole), few).rows
+        whole, *more = session.memories.place(place).ranges
+        few = not more and len(session.versions.accesses.at(*whole)) <= _MANY
+        touches = self.ask("history", place, lambda tell: session.history_of(place), few).rows
         here = bisect_right(touches, session.cursor, key=lambda touch: touch.op.op) - 1
 
         def text(i: int) -> str:
@@ -156,8 +172,8 @@ class MemoryPane(GridPane):
             when = f"{t.kind:<5} op {t.op.op:>6,} {time_text(t.op.t_start):>9} {t.nbytes:>6,} B"
             return f"{mark} {when} {t.op.name.removeprefix('TileToken/')} {t.op.component}"
 
-        count = f" accesses to {place}: {len(touches):,}"
-        lines.append([(f"{count}, {whole[0]} {whole[1]:#x}:{whole[2]}", "dim")])
+        bytes_of = f", {whole[0]} {whole[1]:#x}:{whole[2]}" + f" and {len(more)} more" * bool(more)
+        lines.append([(f" accesses to {place}: {len(touches):,}{bytes_of}", "dim")])
         lines += self.listed(len(touches), height - 1, max(here, 0), text)
 
 

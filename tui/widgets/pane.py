@@ -25,6 +25,7 @@ from tui.widgets.draw import STYLES, Glyphs, Line, Run, rule, strip
 T = TypeVar("T")
 QUICK = 1 << 14  # ops: an answer about no more of them is computed at once
 BEFORE: Line = [(" before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]
+NO_OPS: Line = [(" this trace has no ops", "dim")]
 
 
 class Pane(Widget):
@@ -87,6 +88,13 @@ class Pane(Widget):
     def place(self) -> str | None:
         """The bytes that are picked, as ``watch`` and ``blame`` name them; None: the op's own."""
         return None
+
+    def rest(self) -> None:
+        """No key waits: compute what nobody has asked for, as ``Jobs.spare``."""
+
+    def back(self) -> bool:
+        """Let go of what the user keeps here; False if there is nothing."""
+        return False
 
     def delete(self) -> None:
         """Forget what the picked row stands for, where a pane has such rows."""
@@ -182,6 +190,8 @@ class Pane(Widget):
             lines = self.draw(width, max(height - self.titled, 0))
         except KernbenchError as error:
             lines = [[(f" {error}", "mark")]]
+        if not len(self.session):
+            lines = [NO_OPS if line is BEFORE else line for line in lines]
         self._since = (self._since or monotonic()) if self.waiting else None
         late = self._since is None or monotonic() - self._since > PATIENCE_S
         if not late and self._wide == (width, self.gap) and len(self._strips) == height:

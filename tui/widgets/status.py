@@ -103,7 +103,8 @@ class Crumbs(LineWidget):
         session = self._session
         op, component = session.op, session.component
         if op is None or component is None:
-            self.put([(" s steps to the first op, : takes commands, ? helps", "dim")])
+            first = "s steps to the first op" if len(session) else "this trace has no ops"
+            self.put([(f" {first}, : takes commands, ? helps", "dim")])
             return
         nodes, level = session.trace.nodes, FOCUS_LEVELS[session.level]
         numbers = ((name, int(getattr(nodes, name)[component])) for name in ("sip", "cube", "pe"))
