@@ -188,8 +188,9 @@ class Timelines:
     ) -> tuple[TimelineRow, ...]:
         """``columns`` cells of [t0, t1) for each of ``rows``."""
         edges, near = np.linspace(t0, t1, columns + 1), self._near(t0, t1)
-        self.prime(rows)
-        return tuple(self._row(row, edges, near) for row in rows)
+        drawn = tuple(self._row(row, edges, near) for row in rows)
+        self._forget({*rows})
+        return drawn
 
     def missing(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
         """The rows that are not indexed yet, and how many ops there are to look at for that."""
@@ -202,14 +203,20 @@ class Timelines:
         """Index what is to be drawn."""
         for i, row in enumerate(rows):
             tell(i / len(rows))
-            if row not in self._tracks:
-                (components, lane), parts = row, [self.ops_of(c) for c in row[0]]
-                ops = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
-                served = self._trace.order[ops]
-                if lane is not None:
-                    served = served[self._trace.op_columns.slot[served] == lane]
-                self._tracks[row] = self._index(served, _BENDS if len(components) > 1 else np.inf)
+            self._made(row)
         self._forget({*rows})
+
+    def _made(self, row: Row) -> tuple[list[_Track], bool]:
+        """The tracks of a row, made if they are not there."""
+        if (known := self._tracks.get(row)) is None:  # of any thread
+            (components, lane), parts = row, [self.ops_of(c) for c in row[0]]
+            ops = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+            served = self._trace.order[ops]
+            if lane is not None:
+                served = served[self._trace.op_columns.slot[served] == lane]
+            known = self._index(served, _BENDS if len(components) > 1 else np.inf)
+            self._tracks[row] = known
+        return known
 
     def _forget(self, wanted: set[Row]) -> None:
         """If too much is kept, drop what is not ``wanted`` and is indexed again in some ms."""
@@ -233,9 +240,7 @@ class Timelines:
         (components, lane), cells = row, len(edges) - 1
         more = f" and {len(components) - 1} more" * (len(components) > 1)
         node, width = self._trace.node_ids[components[0]] + more, max(edges[1] - edges[0], 1e-12)
-        while (known := self._tracks.get(row)) is None:  # a job may forget it at once
-            self.prime([row])
-        tracks, exact = known
+        tracks, exact = self._made(row)
         if not exact and near is not None:
             wanted = np.zeros(len(self._trace.node_ids), bool)
             wanted[list(components)] = True
