@@ -170,7 +170,8 @@ class ReplaySession(Cursor):
 
     def history(self, space: str, addr: int, nbytes: int = 1) -> Touches:
         """Every read and write of a range, from the first op to the last."""
-        touched = self.versions.touched.take(self.versions.accesses.at(space, addr, nbytes))
+        (whole,) = self.memories.place(f"{space} {addr:#x}:{nbytes}").ranges
+        touched = self.versions.touched.take(self.versions.accesses.at(*whole))
         columns = (column.tolist() for column in (touched.mode, touched.addr, touched.nbytes))
         rows = (
             Touch(("read", "write")[mode], space, start, size, row)

@@ -40,6 +40,7 @@ class TimelinePane(Pane):
         self._cells_of: tuple[Any, ...] = ()
         self.end = max(session.trace.end_ns, 1.0)
         self.fit()
+        self.follow()
 
     def fit(self) -> None:
         """Show the launches."""
