@@ -41,10 +41,10 @@ ACTIONS: tuple[Action, ...] = (
     _act("Ask", "find", "/", "search: an expression, or text of a name | find", "prompt", 0),
     _act("Ask", "command", ":", "command line | cmd", "prompt", 1),
     _act("Ask", "help", "? f1", "help | help", "help"),
-    _act("Panes", "maximise", "z", "maximise the pane, or back | max", "maximise"),
     _act("View", "enter", "enter", "drill in: to the row's op, or what it holds | go", "enter"),
     _act("View", "next_view", "v", "next view of the pane | view", "view", 1),
     _act("View", "previous_view", "V", "previous view of the pane", "view", -1),
+    _act("Panes", "maximise", "z", "maximise the pane, or back | max", "maximise"),
     _move("line", "i", "next kernel line of this PE", "line 1"),
     _move("line_back", "I", "previous kernel line of this PE", "line -1"),
     _move("cause", "t", "to what this op waited for, or its tile's stage before", "cause"),
@@ -97,7 +97,7 @@ ACTIONS: tuple[Action, ...] = (
     _act("Program", "reload", "R", "read the file again, keep the cursor", "reload"),
     _act("Program", "redraw", "ctrl+l", "redraw the screen", "redraw"),
     _act("Program", "suspend", "ctrl+z", "suspend; fg comes back", "app.action_suspend_process"),
-    _act("Program", "back", "escape", "back: message, job, filter, maximised pane", "back"),
+    _act("Program", "back", "escape ctrl+c", "back: message, job, filter, maximised pane", "back"),
     _act("Program", "quit", "q", "quit | quit", "app.exit"),
 )
 BY_ID = {action.id: action for action in ACTIONS}

@@ -8,8 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.app import SystemCommand
-from textual.command import CommandPalette
+from textual.command import CommandInput, CommandPalette
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -27,6 +28,10 @@ THEME = Theme("kernbench", "#56b4e9", foreground="#d8dee6", background=_PAPER, s
 
 class Palette(CommandPalette):
     """Textual's; there a page key is a KeyError, or IndexError, before the list has been drawn."""
+
+    def on_mount(self) -> None:
+        """Nothing is written while nothing is done."""
+        self.query_one(CommandInput).cursor_blink = False
 
     def _action_command_list(self, action: str) -> None:
         with suppress(LookupError):
@@ -52,7 +57,8 @@ class KernbenchApp(MannerlyApp):
         self.register_theme(THEME)
         self.theme = "ansi-dark" if plain else THEME.name
         self.animation_level = "none"
-        self._made = name, ascii_only, keymap or load()
+        self.keymap = keymap or load()
+        self._made = name, ascii_only
         if session is not None:
             self.debugger = self.screen_of(session)
 
@@ -69,8 +75,21 @@ class KernbenchApp(MannerlyApp):
         from tui.screens.debugger import DebuggerScreen  # heavy: not before the first frame
         from tui.widgets.draw import ASCII, UNICODE
 
-        name, plain, keymap = self._made
-        return DebuggerScreen(session, name, ASCII if plain else UNICODE, keymap)
+        name, plain = self._made
+        self.opened = session.trace.fingerprint()
+        return DebuggerScreen(session, name, ASCII if plain else UNICODE, self.keymap)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Over the debugger, too, one key suspends, and those of back that type nothing are Esc."""
+        if isinstance(event, events.CursorPosition) and (event.x, event.y) == (1, 0):
+            event = events.Key("f15", None)  # Shift+F3: nobody asks for that report
+        if isinstance(event, events.Key) and not (event.is_forwarded or event.is_printable):
+            own = self.focused is None and self.screen is getattr(self, "debugger", None)
+            id = "" if own else self.keymap.action(event.key, None)
+            if id == "suspend":
+                return self.action_suspend_process()
+            event = events.Key("escape", "\x1b") if id == "back" else event
+        await super().on_event(event)
 
     def reopen(self, session: ReplaySession) -> None:
         """The file was read again: a new screen, standing as the old one."""
@@ -79,12 +98,14 @@ class KernbenchApp(MannerlyApp):
         old, self.debugger = self.debugger, self.screen_of(session)
         kept = state(old) | {"cursor": min(old.session.cursor, len(session) - 1)}
         self.debugger.notes += restore(self.debugger, kept)
+        self.debugger.sought, where = old.sought, old.ops.where
+        self.debugger.ops.keep(where, session.matching(where) if where else None)
         self.switch_screen(self.debugger)
+        self.debugger.call_after_refresh(self.settle)
 
     def action_command_palette(self) -> None:
         """Open the palette."""
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(Palette(id="--command-palette"))
+        self.push_screen(Palette(placeholder="an action, or a word of one"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: every action, and every command that needs no argument."""

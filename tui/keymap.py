@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from platformdirs import user_config_path
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
 from tui.actions import ACTIONS, BY_ID, DEFAULT
 
@@ -33,6 +34,7 @@ PRESETS: dict[str, dict[str, tuple[str, ...]]] = {
 # never arrive, or mean something else, in tmux, screen and plain terminals
 LOST = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+[", "ctrl+enter", "shift+enter", "ctrl+a", "ctrl+b"}
 LOST |= {f"alt+{digit}" for digit in range(10)} | {"ctrl+left_square_bracket"}
+_NAMES = {key.value.rpartition("+")[2] for key in Keys} | {*KEY_NAME_REPLACEMENTS.values()}
 _SHOWN = {"pagedown": "PgDn", "pageup": "PgUp", "escape": "Esc"}
 
 
@@ -50,6 +52,11 @@ class Keymap:
     keys: dict[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT)
     notes: tuple[str, ...] = ()
 
+    def action(self, key: str, character: str | None) -> str:
+        """The id of the action of a key, which types ``character``; "" for none. Esc is back."""
+        actions = {"escape": "back"} | self.actions()
+        return actions.get(character or "") or actions.get(key, "")
+
     def actions(self) -> dict[str, str]:
         """The action's id of every key."""
         return {key: id for id, keys in self.keys.items() for key in keys}
@@ -59,10 +66,17 @@ class Keymap:
         return " ".join(map(shown, self.keys[id]))
 
     def footer(self, words: dict[str, str]) -> list[tuple[str, str]]:
-        """(keys, word) in the order of the table; ``words`` are those of the pane, by id."""
-        named = [(a.id, words.get(a.id, a.footer)) for a in ACTIONS if self.keys[a.id]]
+        """(keys, word) as in the table, help and quit last; ``words`` are the pane's, by id."""
+        order = sorted(ACTIONS, key=lambda action: action.id in ("help", "quit"))
+        named = [(a.id, words.get(a.id, a.footer)) for a in order if self.keys[a.id]]
         pairs = groupby((pair for pair in named if pair[1]), key=lambda pair: pair[1])
         return [("/".join(shown(self.keys[id][0]) for id, _ in same), w) for w, same in pairs]
+
+
+def _is_key(key: str) -> bool:
+    *held, last = key.split("+") if len(key) > 1 else [key]
+    named = len(last) == 1 or last in _NAMES or key_to_character(last) is not None
+    return named and {*held} <= {"ctrl", "shift", "alt"}
 
 
 def load(path: Path | None = None) -> Keymap:
@@ -110,8 +124,10 @@ def _sound(id: str, keys: Any, notes: list[str]) -> tuple[str, ...] | None:
     elif not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         notes.append(f'keys.{id}: must be a list of keys, as ["s", "right"]')
     else:
-        for key in LOST.intersection(keys):
-            notes.append(f"keys.{id}: {key!r} is lost in tmux or terminals; choose another")
-        good = tuple(key for key in dict.fromkeys(keys) if key not in LOST)
+        why = dict.fromkeys(LOST, "is lost in tmux or terminals; choose another")
+        unknown = (key for key in keys if not _is_key(key))
+        why = dict.fromkeys(unknown, "is no key; they are as e, E, f5, ctrl+e, pagedown") | why
+        notes += [f"keys.{id}: {key!r} {why[key]}" for key in dict.fromkeys(keys) if key in why]
+        good = tuple(key for key in dict.fromkeys(keys) if key not in why)
         return good if good or not keys else None
     return None

@@ -34,12 +34,14 @@ _IDLE_S = 2.0
 _SELDOM = (5000, 20, 1_000_000)  # the third: collections of all objects, which last long
 
 
-class MannerlyApp(App[None]):
+class MannerlyApp(App[None], inherit_bindings=False):
     """An App that ends as it is told to; ``past`` is what was done last, ``opened`` a hash."""
+
+    ENABLE_COMMAND_PALETTE = False  # by a key of its own; ours is in the table of actions
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.past: deque[str] = deque(maxlen=100)  # keys, and actions
+        self.past: deque[str] = deque(maxlen=50)  # actions, command lines, clicks
         self.crash, self.opened = "", "none"
         self.cells = Cells()
         self.attributes: list[Any] = []
@@ -87,11 +89,13 @@ class MannerlyApp(App[None]):
         os._exit(code)
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys and clicks are remembered, and that somebody is at work."""
+        """Clicks are remembered, and that somebody is at work."""
+        if isinstance(event, events.MouseMove):  # all that follows is drawing under a mouse
+            return
         if isinstance(event, events.Key | events.MouseDown):
-            key = event.key if isinstance(event, events.Key) else f"mouse at {event.x},{event.y}"
-            self.past.append(key)
             self._stirred += 1
+        if isinstance(event, events.MouseDown):
+            self.past.append(f"mouse at {event.x},{event.y}")
         if isinstance(event, events.Resize):  # or the program was suspended
             self.cells.forget()
         await super().on_event(event)
@@ -107,6 +111,12 @@ class MannerlyApp(App[None]):
             self._collected = self._seen
             gc.collect()
         self._seen = self._stirred
+
+    def settle(self) -> None:
+        """What is loaded stays: collections need not look at it. What was loaded before goes."""
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
     def _fatal_error(self) -> None:
         self.panic()

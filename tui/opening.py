@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -54,7 +53,6 @@ class OpeningApp(KernbenchApp):
         session = self._session_of(path, told=told)
         session.info()
         session.in_flight()
-        self.opened = session.trace.fingerprint()
         import tui.screens.debugger  # noqa: F401
 
         return session
@@ -65,16 +63,14 @@ class OpeningApp(KernbenchApp):
         elif isinstance(answer, Exception):
             raise answer
         else:
-            kept, note = state.read(f"traces/{self.opened}.json")
+            kept, note = state.read(f"traces/{answer.trace.fingerprint()}.json")
             kept.pop("cursor" if self._stay else "", None)
-            self._made = answer.trace.path.name, *self._made[1:]
+            self._made = answer.trace.path.name, self._made[1]
             self.debugger = self.screen_of(answer)
-            notes = [note] * bool(note) + state.restore(self.debugger, kept)
+            self.debugger.notes += [note] * bool(note) + state.restore(self.debugger, kept)
             state.remember(answer.trace.path)
-            gc.freeze()  # what was loaded stays: collections need not look at it
+            self.settle()
             self.switch_screen(self.debugger)
-            if notes:
-                self.debugger.call_after_refresh(self.debugger.say, "\n".join(notes))
 
     def _failed(self, why: str) -> None:
         """Back to the picker; without one it ends."""

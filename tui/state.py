@@ -94,6 +94,8 @@ def restore(screen: DebuggerScreen, kept: dict[str, Any]) -> list[str]:
         pane.view = view if view in range(len(pane.views)) else 0
     if screen.timeline.t1 - screen.timeline.t0 < 0.1:
         screen.timeline.fit()
+    if "cursor" not in kept:
+        screen.timeline.follow()
     stops = kept.get("stops")
     if isinstance(stops, list) and stops:
         screen.jobs.ask(("memory", "kept stops"), "stops", lambda tell: _stop(screen, stops, tell))

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, is_dataclass
+from difflib import get_close_matches
 from inspect import signature
 from math import inf
 from typing import Any, TypeAlias
@@ -75,7 +76,7 @@ _QUOTED = r"""'[^']*'|"[^"]*\""""
 _WORD = re.compile(rf"(?:{_QUOTED}|[^\s'\"])+(?!\S)")
 _PATTERNS = {
     "EXPR": re.compile(rf"(?:{_QUOTED})(?!\s+[^-\s])|\S.*?(?=\s+(?:--[a-z]+|limit)\s|\s*$)"),
-    "PLACE": re.compile(rf"{_QUOTED}|[^\s[]+\[[^]]*\]|\S+\s+(?:0x\w+|\w+:\w+)(:\w+)?(?!\S)|\S+"),
+    "PLACE": re.compile(rf"{_QUOTED}|[^\s[]+\[[^]]*\]|\S+\s+(?!(?:rw?|w|\d+)(?!\S)|--)\S+|\S+"),
     "LINE": re.compile(r"\S.*"),
 }
 
@@ -371,14 +372,24 @@ COMMANDS: tuple[Command, ...] = (
     ),
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
+_SHORT = {"b": "break", "c": "continue", "s": "step", "n": "next", "w": "watch"}  # as the keys
+
+
+def full_name(name: str, more: tuple[str, ...] = ()) -> str:
+    """The command, or one of ``more``, that a name or its certain beginning is; UsageError."""
+    names = dict.fromkeys([*_BY_NAME, *more])
+    found = [known for known in names if known.startswith(name)] if name else []
+    whole = _SHORT.get(name, name)
+    if whole in names or len(found) == 1:
+        return whole if whole in names else found[0]
+    near = found or get_close_matches(name, names, 3)
+    hint = f"; did you mean {' or '.join(near)}?" * bool(near)
+    what = f"unknown command {name!r}" if name else "an empty command"
+    raise UsageError(f"{what}{hint or ';'} help lists all")
 
 
 def _named(name: str) -> Command:
-    command = _BY_NAME.get(name)
-    if command is None:
-        what = f"unknown command {name!r}" if name else "an empty command"
-        raise UsageError(f"{what}; valid: {', '.join(_BY_NAME)}")
-    return command
+    return _BY_NAME[full_name(name)]
 
 
 def _called(line: str) -> tuple[Command, list[Any], dict[str, Any]]:

@@ -11,7 +11,7 @@ from replay_logs import Log, double, host_write, load, store
 from kernbench.cli import main
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession, commands
-from kernbench.replay.commands import COMMANDS, Command, as_data, parse_time, run_command
+from kernbench.replay.commands import COMMANDS, Command, as_data, full_name, parse_time, run_command
 from kernbench.replay.text import as_text
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
@@ -83,6 +83,39 @@ def test_diff_prints_expected_actual_and_error(shipped_session):
     assert [line for line in text.splitlines() if line in ("expected", "actual", "error")]
 
 
+SPECIFIED = {
+    "goto 123": "op 123 of 152",
+    "t 3.2us": "op 4 of 152",
+    "b name=dma_write and bytes>4096": "stop 1: break name=dma_write and bytes>4096",
+    "watch hbm 0x4000:64": "stop 1: watch hbm 0x4000:64 rw, at 2 ops",
+    "blame c[3,17]": "c[3, 17] at op 151",
+    "export perfetto out.json": "out.json:",
+}
+
+
+@pytest.mark.parametrize("line", SPECIFIED)
+def test_the_examples_of_the_specification_run(line, shipped_session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert as_text(run_command(shipped_session, line)).startswith(SPECIFIED[line])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_may_be_cut_to_where_it_is_certain(command):
+    for length in range(1, len(command.name) + 1):
+        short = command.name[:length]
+        others = [c.name for c in COMMANDS if c.name.startswith(short)]
+        if others == [command.name]:
+            assert full_name(short) == command.name
+        elif short not in ("b", "c", "s", "n", "w") and short not in others:
+            with pytest.raises(UsageError, match=f"did you mean .*{command.name}"):
+                full_name(short)
+
+
+def test_single_letters_are_commands_as_the_keys_are():
+    words = [full_name(letter) for letter in "bcsnwt"]
+    assert words == ["break", "continue", "step", "next", "watch", "t"]
+
+
 def test_tiles_prints_a_row_a_tile(shipped_session):
     shipped_session.goto_time(shipped_session.launch_window()[1])
     lines = as_text(run_command(shipped_session, "tiles")).splitlines()
@@ -106,7 +139,11 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
     ("line", "message"),
     [
         ("", "an empty command"),
-        ("fly", "unknown command 'fly'; valid: info, goto"),
+        ("fly", "unknown command 'fly'; help lists all"),
+        ("memroy", "unknown command 'memroy'; did you mean memory\\? help lists all"),
+        ("ti", "unknown command 'ti'; did you mean tile or tiles or timeline\\? help lists all"),
+        ("history nowhere 0", "give SPACE ADDR:BYTES; this trace's spaces: hbm"),
+        ("watch hbm zzz", "no tensor 'hbm zzz' in this trace; it has: a, b, c"),
         ("goto", "goto: takes OP"),
         ("goto x", "op 'x': must be a whole number"),
         ("goto 1.5", "op '1.5': must be a whole number"),

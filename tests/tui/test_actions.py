@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from textual.command import CommandPalette
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS, run_command
@@ -59,11 +58,9 @@ def test_every_command_line_of_the_table_runs(session: ReplaySession) -> None:
 async def test_every_key_runs_its_action(drive, monkeypatch) -> None:
     done: list[str] = []
     monkeypatch.setattr(DebuggerScreen, "action_act", lambda self, id: done.append(id))
-    wanted = [(key, a.id) for a in ACTIONS for key in a.keys if a.id != "palette"]
-    async with drive(80, 24, *(key for key, _ in wanted)) as pilot:
+    wanted = [(key, a.id) for a in ACTIONS for key in a.keys]
+    async with drive(80, 24, *(key for key, _ in wanted)):
         assert [*zip((key for key, _ in wanted), done, strict=True)] == wanted
-        await pilot.press("ctrl+p")  # the application's own
-        assert isinstance(pilot.app.screen, CommandPalette)
 
 
 def test_help_lists_every_action_and_every_command() -> None:
@@ -87,6 +84,15 @@ def test_footer_joins_the_two_directions_of_a_key() -> None:
     assert len(" ".join(f"{keys} {word}" for keys, word in items)) <= 76
 
 
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+async def test_the_footer_ends_in_help_and_quit_at_any_width(width, drive, as_text_of) -> None:
+    async with drive(width, 24) as pilot:
+        pilot.app.debugger.panes[1].views = ("a", "the critical path")
+        await pilot.press("z")
+        await pilot.pause()
+        assert as_text_of(pilot.app).splitlines()[-1].split()[-4:] == ["?", "help", "q", "quit"]
+
+
 async def test_the_footer_names_the_next_view_of_the_active_pane(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
         screen = pilot.app.debugger
@@ -94,7 +100,7 @@ async def test_the_footer_names_the_next_view_of_the_active_pane(drive, as_text_
         screen.panes[3].views = ()
         await pilot.press("2")
         await pilot.pause()
-        assert "Enter open  v other" in as_text_of(pilot.app).splitlines()[-1]
+        assert "Enter open v other" in as_text_of(pilot.app).splitlines()[-1]
         await pilot.press("3")
         await pilot.pause()
         assert " v " not in as_text_of(pilot.app).splitlines()[-1]

@@ -233,9 +233,13 @@ async def test_command_line_moves_all_panes(session, drive, as_text_of) -> None:
 
 ERRORS = {
     "goto 999": "error: no op 999; this trace has ops 0 to 151",
-    "frobnicate": "error: unknown command 'frobnicate'; valid: info, goto",
+    "frobnicate": "error: unknown command 'frobnicate'; help lists all",
     "memory nothing": "error: no tensor 'nothing'",
     "goto": "error: goto: takes",
+    "reload now": "error: reload: takes no arguments, got now",
+    "filter ((": "error: expression '((', column 3: it ends",
+    "history nowhere 0": "this trace's spaces: hbm",
+    "serach x": "did you mean search?",
 }
 
 
@@ -384,3 +388,16 @@ async def test_no_color_leaves_no_colour(size, session, monkeypatch) -> None:
             if colour is not None and not colour.is_default
         }
         assert not colours
+
+
+async def test_ctrl_c_is_back_and_ctrl_q_is_no_key(drive, as_text_of) -> None:
+    async with drive(80, 24, "z", "ctrl+c") as pilot:
+        assert not pilot.app.debugger.maximised
+        await pilot.press(":", *"abc", "ctrl+c")
+        assert not pilot.app.debugger.line.display
+        await pilot.press("?", "ctrl+c")
+        assert pilot.app.screen is pilot.app.debugger
+        before = as_text_of(pilot.app)
+        await pilot.press("ctrl+q", "ctrl+c")
+        assert pilot.app.is_running
+        assert as_text_of(pilot.app) == before

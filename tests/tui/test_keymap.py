@@ -141,3 +141,45 @@ async def test_footer_help_and_palette_show_the_users_keys(session, as_text_of) 
         await pilot.press("pageup", "pageup", "pageup", "pageup")
         text = "".join("".join(p for p, _ in line) for line in app.screen.pane._text)
         assert "e                one op forward" in text
+
+
+@pytest.mark.parametrize("key", ["bogus+key", "bogus", "ctrl+bogus", "f99", "", "ctrl+"])
+def test_a_key_that_does_not_exist_is_said(key) -> None:
+    keymap = merged({"keys": {"step": [key, "e"]}})
+    assert keymap.keys["step"] == ("e",)
+    assert [note.split(";")[0] for note in keymap.notes] == [
+        f"config.toml: keys.step: {key!r} is no key"
+    ]
+
+
+def test_every_key_of_the_table_and_the_presets_exists() -> None:
+    keys = {id: [*keys] for id, keys in DEFAULT.items()}
+    assert merged({"keys": keys}).notes == ()
+    more = ["question_mark", "plus", "shift+up", "ctrl+pagedown", "alt+x", "full_stop", "minus"]
+    assert merged({"keys": {"step": more}}).notes == ()
+
+
+async def test_of_many_mistakes_it_says_how_many_more_the_help_lists(session, as_text_of) -> None:
+    keymap = merged({"keys": {f"nothing{n}": ["e"] for n in range(9)}})
+    app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        text = as_text_of(app)
+        assert "9 notes; ? F1 lists all" in text
+        assert "nothing0" in text
+        assert "nothing8" not in text
+        await pilot.press("?")
+        await pilot.pause()
+        assert all(note in as_text_of(app) for note in keymap.notes)
+
+
+async def test_a_page_scrolls_and_closes_by_the_users_keys(session) -> None:
+    keymap = merged({"keys": {"page_down": ["e"], "back": ["x"], "suspend": ["ctrl+g"]}})
+    app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("?", "e")
+        assert app.screen.pane.top > 10
+        await pilot.press("x")
+        assert app.screen is app.debugger
+        await pilot.press("?", "escape")  # leaves a page always
+        assert app.screen is app.debugger

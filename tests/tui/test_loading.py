@@ -105,6 +105,35 @@ async def test_the_picker_lists_traces_and_opens_one(trace_path, as_text_of) -> 
         await shows(pilot, as_text_of, " fault_overflow.msgpack  op")
 
 
+async def test_a_row_of_the_picker_is_one_line_however_narrow(trace_path, as_text_of) -> None:
+    app = OpeningApp(
+        None, {trace_path: "opened before", trace_path.parent / "README.md": "x"}, Slow()
+    )
+    async with app.run_test(size=(40, 15)) as pilot:
+        text = await shows(pilot, as_text_of, "which trace?")
+        rows = [line.split()[0] for line in text.splitlines()[3:] if line.strip()]
+        assert rows == ["matmul.msgpack", "README.md"]
+
+
+async def test_keys_of_the_picker_help_and_open_no_empty_palette(trace_path, as_text_of) -> None:
+    app = OpeningApp(None, {trace_path: "opened before"}, Slow())
+    async with app.run_test(size=(100, 24)) as pilot:
+        await shows(pilot, as_text_of, "? helps")
+        await pilot.press("ctrl+p")
+        assert "which trace?" in as_text_of(app)
+        await pilot.press("?")
+        await shows(pilot, as_text_of, "Ctrl+Z suspends")
+
+
+@pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
+async def test_the_picker_ends_by_the_keys_of_back_and_quit(key, trace_path, as_text_of) -> None:
+    app = OpeningApp(None, {trace_path: "opened before"}, Slow())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, as_text_of, "which trace?")
+        await pilot.press(key)
+        assert app._exit
+
+
 @pytest.mark.parametrize("fault", ["unreadable", "empty", "gone"])
 async def test_the_picker_says_why_a_trace_does_not_open(
     fault: str, trace_path, tmp_path: Path, as_text_of

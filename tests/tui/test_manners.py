@@ -67,8 +67,37 @@ def test_a_crash_restores_the_terminal_and_is_reported(
     assert f"kernbench  {kernbench.__version__}" in report
     assert "TERM       xterm-256color" in report
     if where == "an action":
-        assert {"s", "  step", "u", "  widen"} <= {*report.splitlines()}
+        assert report.split("done last")[1].split()[:2] == ["step", "widen"]
         assert len(report.split("trace ")[1].split()[0]) == 64  # its hash
+
+
+async def test_the_last_50_actions_and_command_lines_are_remembered(drive) -> None:
+    async with drive(80, 24, *"Ss" * 30, ":", *"goto 7", "enter", "?", "j") as pilot:
+        await pilot.pause()
+        past = [*pilot.app.past]
+    assert past == [*["step", "step_back"] * 23, "step", "command", ":goto 7", "help"]
+
+
+SUSPENDING = {"the panes": "", "a command line": ":", "a page": "?", "the palette": "\x10"}
+
+
+@pytest.mark.parametrize("over", SUSPENDING)
+def test_ctrl_z_suspends_whatever_is_open(over: str, trace_path: Path, tmp_path: Path) -> None:
+    with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
+        terminal.until(READY)
+        terminal.press(SUSPENDING[over])
+        os.write(terminal.fd, b"\x1a")
+        assert os.WIFSTOPPED(terminal.wait(os.WUNTRACED))
+        assert terminal.restored()
+        os.kill(terminal.pid, signal.SIGCONT)
+
+
+def test_ctrl_z_suspends_the_picker(tmp_path: Path) -> None:
+    with opened(state=tmp_path) as terminal:
+        terminal.until("which trace?")
+        os.write(terminal.fd, b"\x1a")
+        assert os.WIFSTOPPED(terminal.wait(os.WUNTRACED))
+        os.kill(terminal.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("how", ["key", "signal"])

@@ -80,6 +80,12 @@ def test_within_tmux(trace_path: Path, tmp_path: Path) -> None:
         terminal.until("op 40/151")
         terminal.press("s")
         terminal.until("op 41/151")
+        terminal.press("/gemm\r")
+        terminal.until("op 72/151")
+        terminal.press("ss")
+        terminal.until("op 74/151")
+        terminal.press("\x1b[1;2R")  # Shift+F3
+        terminal.until("op 73/151")
         terminal.press("y")
         terminal.until("copied by tmux")
         copied = subprocess.run([*tmux, "show-buffer"], capture_output=True, text=True, check=True)

@@ -13,15 +13,18 @@ import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
+from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
 from textual._compositor import CompositorUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
 from tui.cells import Cells
+from tui.widgets.draw import STYLES as DRAWN
 
 READY = "op 40/"
 STEPS = "sssSSnnNss"
@@ -41,6 +44,36 @@ def test_few_bytes_are_written(size, step: int, trace_path: Path, tmp_path: Path
         assert 5000 < len(terminal.press("\x0c", 0.6)) <= 61_440  # a whole redraw
         hovers = "".join(f"\x1b[<35;{x};{y}M" for x in range(2, size[0], 9) for y in (3, 12, 30))
         assert terminal.press(hovers) == b""
+
+
+QUIET = {"a command line": ":", "a page": "?", "the palette": "\x10"}
+
+
+@pytest.mark.parametrize("over", QUIET)
+def test_nothing_is_written_while_nothing_is_done(over, trace_path, tmp_path: Path) -> None:
+    """A mouse that only moves does nothing."""
+    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
+        ready(terminal)
+        terminal.press(QUIET[over], 0.8)
+        assert terminal.read(1.5) == b""
+        hovers = "".join(f"\x1b[<35;{x};{y}M" for x in range(2, 80, 9) for y in (3, 12, 24))
+        assert terminal.press(hovers) == b""
+
+
+def test_nothing_is_written_over_the_picker_either(tmp_path: Path) -> None:
+    with opened(state=tmp_path) as terminal:
+        terminal.until("which trace?")
+        terminal.read(0.4)
+        assert terminal.read(1.0) == b""
+        hovers = "".join(f"\x1b[<35;{x};{y}M" for x in range(2, 80, 9) for y in (3, 4, 5, 12))
+        assert terminal.press(hovers) == b""
+
+
+def test_keys_that_come_in_one_go_are_typed_into_the_line_they_open(trace_path, tmp_path) -> None:
+    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
+        ready(terminal)
+        terminal.press(":goto 7\r")
+        terminal.until("op 7/151")
 
 
 def test_a_redraw_repairs_the_screen(trace_path: Path, tmp_path: Path) -> None:
@@ -77,19 +110,48 @@ MODES = {
 }
 
 
+XTERM = "black 000000 red cd0000 green 00cd00 brown cdcd00 blue 0000ee magenta cd00cd cyan 00cdcd"
+XTERM += " white e5e5e5 brightblack 7f7f7f brightred ff0000 brightgreen 00ff00 brightbrown ffff00"
+XTERM += " brightblue 5c5cff brightmagenta ff00ff brightcyan 00ffff brightwhite ffffff"
+HEX: dict[str, str] = dict(zip(XTERM.split()[::2], XTERM.split()[1::2], strict=True))
+_RGB = [tuple(bytes.fromhex(text)) for text in HEX.values()]
+XTERM_THEME = TerminalTheme((0, 0, 0), (255, 255, 255), _RGB[:8], _RGB[8:])  # type: ignore[arg-type]
+PAGES = {"all panes": "", "numbers": "4 v", "diff": "6 v", "critical path": "1 v", "help": "?"}
+PAGES |= {"command line": "\x1b :", "a hint": "\t", "a word": "zz", "message": "\x1b \x1b[15~ '"}
+PAGES |= {"palette": "\x1b \x10", "a word in it": "st"}
+
+
+def luminance(colour: str) -> float:
+    parts = [int(HEX.get(colour, colour)[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(c * weight for c, weight in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+def contrast(cell, ink: str, paper: str) -> float:
+    """Of a cell, on a terminal with these default colours."""
+    fg = ink if cell.fg == "default" else cell.fg
+    bg = paper if cell.bg == "default" else cell.bg
+    low, high = sorted((luminance(fg), luminance(bg)))
+    return (high + 0.05) / (low + 0.05)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_all_is_legible(mode: str, trace_path: Path, tmp_path: Path) -> None:
     with opened(trace_path, "--op", 40, size=(200, 50), state=tmp_path, **MODES[mode]) as terminal:
         ready(terminal)
-        for key in ("", "4v", "8", "?"):
-            terminal.press(key)
-            unseen = [
-                (y, x, cell.data, cell.fg)
-                for y in range(50)
-                for x, cell in terminal.screen.buffer[y].items()
-                if cell.data.strip() and cell.fg == cell.bg != "default"
+        for page, keys in PAGES.items():
+            for key in keys.split(" "):
+                terminal.press(key)
+            cells = [
+                (y, x, cell) for y in range(50) for x, cell in terminal.screen.buffer[y].items()
             ]
-            assert unseen == []
+            for colours in (("ffffff", "000000"), ("000000", "ffffff")):  # dark, light
+                unseen = {
+                    (cell.fg, cell.bg): (y, x, cell.data, round(contrast(cell, *colours), 1))
+                    for y, x, cell in cells
+                    if cell.data.strip() and contrast(cell, *colours) < 3
+                }
+                assert unseen == {}, page
         if mode == "no colours":
             codes = b";".join(re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw)).split(b";")
             assert not {int(code or 0) for code in codes} & {*range(30, 39), *range(40, 49)}
@@ -109,8 +171,12 @@ def test_ascii_where_it_is_asked_for(arguments, environ, trace_path, tmp_path: P
     ) as terminal:
         ready(terminal)
         terminal.press("4vv1+l")
-        assert terminal.raw.isascii()
         assert "Timeline" in terminal.text
+        terminal.press("\x10", 0.8)
+        assert "an action" in terminal.text
+        terminal.press("st", 0.8)
+        assert "step: one op forward" in terminal.text
+        assert terminal.raw.isascii()
 
 
 def fake_tmux(folder: Path) -> Path:
@@ -174,3 +240,31 @@ def test_changes_look_like_whole_lines(updates) -> None:
         cells.update = update
         assert cells.render_segments(console) == ""  # it stands there
     assert screens[0].buffer == screens[1].buffer
+
+
+# -- inks --
+
+
+@pytest.mark.parametrize(
+    "system", [ColorSystem.STANDARD, ColorSystem.EIGHT_BIT, ColorSystem.TRUECOLOR]
+)
+def test_every_style_is_legible(system) -> None:
+    for name, style in DRAWN.items():
+        pair = [
+            c.downgrade(system).get_truecolor(XTERM_THEME) for c in (style.color, style.bgcolor)
+        ]
+        low, high = sorted(luminance(colour.hex[1:]) for colour in pair)
+        assert (high + 0.05) / (low + 0.05) >= 3, name
+
+
+@pytest.mark.parametrize("sequence", ["\x1b[1;2R", "\x1b[13;2~"])
+def test_shift_f3_as_terminals_send_it(sequence: str, trace_path: Path, tmp_path: Path) -> None:
+    """Of xterm, tmux and screen; of kitty's protocol."""
+    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
+        ready(terminal)
+        terminal.press("/gemm\r")
+        terminal.until("op 72/")
+        terminal.press("\x1bOR")
+        terminal.until("op 73/")
+        terminal.press(sequence)
+        terminal.until("op 72/")

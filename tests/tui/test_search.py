@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import subprocess
 from threading import Event
@@ -449,3 +450,65 @@ async def test_many_candidates_are_counted(drive, as_text_of) -> None:
         await pilot.press("tab")
         await pilot.pause()
         assert " words, as " in as_text_of(pilot.app)
+
+
+# -- shortened commands, the ends of the log --
+
+
+async def test_commands_of_the_line_may_be_shortened(session, drive) -> None:
+    async with drive(80, 24) as pilot:
+        await ask(pilot, "b name=dma_write and bytes>4096", "w hbm 0x4000:64", "fil kind=gemm")
+        assert [stop.kind for stop in session.stops.all] == ["break", "watch"]
+        assert pilot.app.debugger.ops.where == "kind=gemm"
+
+
+def test_a_shortened_command_completes_as_the_whole_one(session) -> None:
+    assert candidates(session, "b ", "na") == ["name"]
+    assert candidates(session, "exp ", "per") == ["perfetto"]
+
+
+async def test_a_run_without_a_stop_says_which_end_it_came_to(drive, as_text_of) -> None:
+    async with drive(80, 24, "C") as pilot:
+        assert "no further stop that way: the start of the log" in as_text_of(pilot.app)
+        await pilot.press("c")
+        assert "no further stop that way: the end of the log" in as_text_of(pilot.app)
+
+
+async def test_reload_keeps_filter_search_and_window(trace_path) -> None:
+    app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ask(pilot, "search gemm", "filter kind=gemm")
+        await pilot.press(*"+++llllllll")
+        was = app.debugger
+        assert not was.timeline.t0 <= was.session.time < was.timeline.t1
+        await pilot.press("R")
+        await answered(pilot)
+        now = app.debugger
+        assert now is not was
+        assert (now.sought, now.ops.where) == (was.sought, "kind=gemm")
+        assert now.ops._kept.tolist() == was.ops._kept.tolist()
+        assert (now.timeline.t0, now.timeline.t1) == (was.timeline.t0, was.timeline.t1)
+
+
+async def test_reload_settles_the_memory_of_the_new_trace(trace_path, monkeypatch) -> None:
+    done: list[str] = []
+    for name in ("unfreeze", "collect", "freeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: done.append(name))
+    app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("R")
+        await answered(pilot)
+        await pilot.pause()
+    assert done == ["unfreeze", "collect", "freeze"]
+
+
+async def test_the_hash_of_a_crash_report_is_that_of_the_trace_shown(trace_path, tmp_path) -> None:
+    path, other = tmp_path / "x.msgpack", trace_path.with_name("fault_overflow.msgpack")
+    shutil.copy(trace_path, path)
+    app = KernbenchApp(open_session(path, 0), "x.msgpack")
+    async with app.run_test(size=(80, 24)) as pilot:
+        path.unlink()
+        shutil.copy(other, path)
+        await pilot.press("R")
+        await answered(pilot)
+        assert app.opened == open_session(other, 0).trace.fingerprint()

@@ -170,3 +170,33 @@ async def test_after_a_crash_it_is_not_opened_where_that_was(trace_path: Path) -
         was.action_act("quit")
     async with running(trace_path) as now:
         assert (now.session.cursor, now.session.marks) == (16, {"a": 16})
+
+
+async def test_the_window_of_time_is_there_again_though_the_cursor_is_out_of_it(trace_path) -> None:
+    async with running(trace_path, *"+++llllllll") as was:
+        window = was.timeline.t0, was.timeline.t1
+        assert not window[0] <= was.session.time < window[1]
+        was.action_act("quit")
+    async with running(trace_path) as now:
+        assert (now.timeline.t0, now.timeline.t1) == window
+
+
+async def test_an_op_that_is_asked_for_is_in_the_window_of_time(trace_path) -> None:
+    async with running(trace_path, *"+++llllllll") as was:
+        was.action_act("quit")
+    async with running(trace_path, op=2) as now:
+        assert now.timeline.t0 <= now.session.time < now.timeline.t1
+
+
+async def test_a_history_that_was_shown_is_there_again(trace_path, as_text_of) -> None:
+    async with running(trace_path, "4", "V") as was:
+        assert was.panes[4].mode == "history"
+        was.action_act("quit")
+    async with running(trace_path) as now:
+        for _ in range(100):
+            await now.app.animator.wait_for_idle()
+            now.look()
+            if "accesses to" in now.panes[4].text:
+                break
+            now.jobs.ask(("memory", "wait"), "wait", lambda tell: None, wait_s=1)
+        assert "accesses to " in now.panes[4].text

@@ -16,14 +16,15 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Moved, Stopped
-from kernbench.replay.commands import run_command
+from kernbench.replay.commands import full_name, run_command
 from kernbench.replay.job import Job, Tell, untold
 from kernbench.replay.stops import Stop
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace
+from tui.actions import SCREEN_COMMANDS
 from tui.clipboard import copy
 from tui.jobs import Jobs, Key
 from tui.messages import Hint, RunCommand
@@ -115,6 +116,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
     @on(RunCommand)
     def _run_asked(self, message: RunCommand) -> None:
+        self.app.past.append(f":{message.line}")  # type: ignore[attr-defined]
         self.run(message.line)
 
     @on(Hint)
@@ -126,6 +128,11 @@ class AskingScreen(Screen[None], inherit_bindings=False):
     def run(self, line: str) -> None:
         """Run a command line: a move moves all panes, another answer opens over them."""
         word, _, rest = (part.strip() for part in line.partition(" "))
+        own = tuple(name for name, *_ in SCREEN_COMMANDS)
+        self._try(lambda: full_name(word, own), lambda name: self._run(name, rest))
+
+    def _run(self, word: str, rest: str) -> None:
+        line = f"{word} {rest}".strip()
         compute: Callable[[Tell], Any] = partial(run_command, self.session, line)
         then: Callable[[Any], None] = partial(self._told, line)
         if word == "search":
@@ -137,7 +144,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             then = partial(self.ops.keep, where)
             compute = lambda tell: self.session.matching(where) if where else None  # noqa: E731
         elif word == "reload":
-            compute, then = self._opened, self.app.reopen  # type: ignore[attr-defined]
+            compute, then = partial(self._opened, rest), self.app.reopen  # type: ignore[attr-defined]
         elif word == "history":
             then = lambda _: self.memory.accesses_to(rest.strip("'\""))  # noqa: E731
         if word in _AT_ONCE.split():
@@ -173,7 +180,8 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         stayed = self.session.cursor == self._drawn
         (self.tell if stayed else self.moved)()
         if isinstance(answer, Stopped):
-            self.say("; ".join(answer.stops) or "no further stop that way: the end of the log")
+            end = "start" if answer.op < 0 else "end"
+            self.say("; ".join(answer.stops) or f"no further stop that way: the {end} of the log")
         elif isinstance(answer, Moved):
             self.say(_STAYED.get(line.split()[0], "") * stayed)
         elif isinstance(answer, Stop):
@@ -183,12 +191,17 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             rows = [wrap(row, wide, subsequent_indent="    ") for row in answer.lines(wide)]
             self.show_text(line, [[(part, "")] for row in rows for part in row or [""]])
 
-    def _opened(self, tell: Tell) -> ReplaySession:
+    def _opened(self, rest: str, tell: Tell) -> ReplaySession:
         """The file as it is now; a run that has ended has renamed it."""
+        if rest:
+            raise UsageError(f"reload: takes no arguments, got {rest}")
         path = self.session.trace.path
         done = path.with_name(path.name.removesuffix(".partial"))
         try:
-            return ReplaySession(Trace.open(path if path.exists() else done))
+            session = ReplaySession(Trace.open(path if path.exists() else done))
+            if self.ops.where:  # a search that the next screen need not wait for
+                session.matching(self.ops.where)
+            return session
         except OSError as error:
             raise KernbenchError(f"{path}: {error.strerror or error}") from None
 
@@ -283,7 +296,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
 def expression(text: str) -> str:
     """An expression as it is; other text means that a name or a component has it in it."""
-    if re.search("[=<>~]", text) or not text:
+    if re.search("[=<>~()]", text) or not text:
         return text
     glob = f'"*{text.strip(chr(34))}*"'
     return f"name ~ {glob} or comp ~ {glob}"

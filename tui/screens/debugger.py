@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from operator import attrgetter
 
 from textual import events, on
@@ -43,7 +44,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     ) -> None:
         super().__init__(session, name, glyphs)
         self.keymap = keymap or Keymap()
-        self._actions, self.notes = self.keymap.actions(), [*self.keymap.notes]
+        self.notes = [*self.keymap.notes]
         self.tabs, self.footer = Tabs(glyphs), KeyFooter(self.keymap)
         self.timeline = timeline = TimelinePane(session, glyphs)
         self.ops, self.memory = OpsPane(session, glyphs), MemoryPane(session, glyphs)
@@ -64,7 +65,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def on_mount(self) -> None:
         """Nothing is typed yet; what was found wrong is said."""
         self.line.display = self.notice.display = False
-        self.say("\n".join(self.notes))
+        head = f"{len(self.notes)} notes; {self.keymap.shown('help')} lists all"
+        self.say("\n".join([head] * (len(self.notes) > 1) + self.notes))
         self.set_interval(_LOOK_S, self.look)
         loop, context = get_running_loop(), copy_context()
 
@@ -73,7 +75,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
                 loop.call_soon_threadsafe(self.call_later, self.look, context=context)
 
         self.jobs.ended = ended
-        self.moved()
+        self._drawn = self.session.cursor
+        self.tell()
 
     def on_unmount(self) -> None:
         """Nobody waits for the answers any more."""
@@ -113,17 +116,20 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
         if self.focused is not None:
+            if event.is_printable and event.character:  # typed before the line was there
+                event.stop()
+                self.line.insert_text_at_cursor(event.character)
             return
-        id = self._actions.get(event.character or "") or self._actions.get(event.key)
+        id = self.keymap.action(event.key, event.character)
         if self.lettered(event.character):
             event.stop()
-        elif id is not None:
+        elif id:
             event.stop()
             self.action_act(id)
 
     def action_act(self, id: str) -> None:
         """Do the action of the table."""
-        self.app.past.append(f"  {id}")  # type: ignore[attr-defined]
+        self.app.past.append(id)  # type: ignore[attr-defined]
         if self.pause() and id == "play":
             return
         action = BY_ID[id]
@@ -141,7 +147,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.tell()
 
     def _do_help(self) -> None:
-        self.show_text("help", help_lines(self.keymap, self.size.width))
+        keymap = replace(self.keymap, notes=tuple(self.notes))
+        self.show_text("help", help_lines(keymap, self.size.width))
 
     def _do_activate(self, number: int) -> None:
         self.active = number

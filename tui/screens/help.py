@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 from operator import attrgetter
 from textwrap import wrap
-from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.screen import Screen
 
 from kernbench.replay import ReplaySession
@@ -74,20 +73,12 @@ class StopsPane(Pane):
             self.repaint()
 
 
+# actions that have another meaning over a page
+_MEANT = {"quit": "back", "help": "back", "play": "page_down", "first": "top", "last": "bottom"}
+
+
 class TextScreen(Screen[None], inherit_bindings=False):
     """One pane over the whole screen; q and Esc go back."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape,q,question_mark,f1", "app.pop_screen", "back"),
-        ("enter", "enter", "go there"),
-        ("d", "delete", "delete the row"),
-        ("j,down", "scroll(1)", "row down"),
-        ("k,up", "scroll(-1)", "row up"),
-        ("pagedown,space", "scroll(1, True)", "page down"),
-        ("pageup", "scroll(-1, True)", "page up"),
-        ("home,g", "scroll(-1000000000)", "first row"),
-        ("end,G", "scroll(1000000000)", "last row"),
-    ]
 
     def __init__(self, pane: Pane) -> None:
         super().__init__()
@@ -98,20 +89,18 @@ class TextScreen(Screen[None], inherit_bindings=False):
         self.pane.styles.width = self.pane.styles.height = "100%"
         yield self.pane
 
-    def action_enter(self) -> None:
-        """Back, to where the picked row leads."""
-        line = self.pane.enter()
-        self.app.pop_screen()
-        if line is not None:
-            self.app.screen.post_message(RunCommand(line))
-
-    def action_delete(self) -> None:
-        """Forget what the picked row stands for."""
-        self.pane.delete()
-
-    def action_scroll(self, by: int, pages: bool = False) -> None:
-        """Scroll by rows, or by what is shown."""
-        (self.pane.scroll_page if pages else self.pane.scroll_rows)(by)
+    def on_key(self, event: events.Key) -> None:
+        """What scrolls a pane scrolls here; Enter goes where the picked row leads."""
+        id: str = self.app.keymap.action(event.key, event.character)  # type: ignore[attr-defined]
+        id = _MEANT.get(id, id)
+        if id == "enter" and (line := self.pane.enter()) is not None:
+            self.app.screen_stack[-2].post_message(RunCommand(line))
+        if id in ("back", "enter"):
+            self.app.pop_screen()
+        elif event.key in ("d", "delete"):
+            self.pane.delete()
+        elif id and (scrolls := BY_ID[id]).method.startswith("pane.scroll"):
+            attrgetter(scrolls.method)(self)(*scrolls.args)
 
 
 def help_lines(keymap: Keymap, width: int = 80) -> list[Line]:

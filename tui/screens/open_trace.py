@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
+from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
@@ -20,6 +20,9 @@ from kernbench.trace.frames import Frame
 
 _LOOK_S = 0.1
 _MB = 1e6
+_HELP = """Enter or a click opens the marked trace; j k PgUp PgDn Home End mark another
+ q Esc quit; Ctrl+Z suspends. kernbench-tui FILE opens any other trace, --help lists the options
+ In a trace ? lists all keys and commands"""
 
 
 class GivenUp(Exception):
@@ -28,8 +31,6 @@ class GivenUp(Exception):
 
 class LoadingScreen(Screen[None], inherit_bindings=False):
     """Reads in a thread: ``then(load(told))``, or ``then`` of what that raised."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [("escape,q,ctrl+c", "give_up", "give up")]
 
     def __init__(
         self,
@@ -73,20 +74,15 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         if frame.tag == "ops":  # the log that is read from the first byte of the file to the last
             self._read = frame.start + frame.size
 
-    def action_give_up(self) -> None:
-        """The thread stops at the next frame."""
-        self._given_up = True
+    def on_key(self, event: events.Key) -> None:
+        """Back or quit: the thread stops at the next frame."""
+        id = self.app.keymap.action(event.key, event.character)  # type: ignore[attr-defined]
+        self._given_up |= id in ("back", "quit")
         self._show()
 
 
 class PickerScreen(Screen[None], inherit_bindings=False):
     """Lists traces, below what is said of each; Enter or a click picks one."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("j", "app.simulate_key('down')", "down"),
-        ("k", "app.simulate_key('up')", "up"),
-        ("escape,q,ctrl+c", "app.quit", "quit"),
-    ]
 
     def __init__(self, paths: dict[Path, str], then: Callable[[Path], None]) -> None:
         super().__init__()
@@ -102,12 +98,24 @@ class PickerScreen(Screen[None], inherit_bindings=False):
 
     def say(self, text: str) -> None:
         """Above the list: what went wrong with the last one; the keys."""
-        keys = "Enter opens, j k move, q quits; kernbench-tui FILE opens any other"
+        keys = "Enter opens, j k move, q quits, ? helps"
         self._head.update(f" kernbench  which trace?\n {text or keys}\n")
 
     def on_mount(self) -> None:
         """Nothing went wrong yet."""
         self.say("")
+
+    def on_key(self, event: events.Key) -> None:
+        """What moves rows and quits in the debugger does here."""
+        match self.app.keymap.action(event.key, event.character):  # type: ignore[attr-defined]
+            case "row_down":
+                self._list.action_cursor_down()
+            case "row_up":
+                self._list.action_cursor_up()
+            case "help":
+                self.say(_HELP)
+            case "back" | "quit":
+                self.app.exit()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Open it."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from glob import escape, glob
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import COMMANDS
+from kernbench.replay.commands import COMMANDS, full_name
 from kernbench.replay.expr import FIELDS
 from kernbench.trace.export import EXPORTERS
 from tui.actions import SCREEN_COMMANDS
@@ -51,6 +53,8 @@ _WORDS: dict[str, Callable[[ReplaySession], Iterable[str]]] = {
 def candidates(session: ReplaySession, head: str, word: str) -> list[str]:
     """What begins with ``word`` and may stand after ``head`` in a command line, sorted."""
     name, _, rest = head.lstrip().partition(" ")
+    with suppress(UsageError):
+        name = full_name(name, tuple(_USAGES))
     field = re.search(r"(\w+)\s*(?:!=|==?|!?~)\s*[\"']?$", rest)
     takes = _USAGES.get(name, "").replace(" | ", "|").split()
     takes = takes[len(rest.split()) :] or takes[-1:]
@@ -76,6 +80,7 @@ class CommandLine(Input):
     def __init__(self, session: ReplaySession) -> None:
         example = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
         super().__init__(id="command", placeholder=example, compact=True, select_on_focus=False)
+        self.cursor_blink = False  # nothing is written while nothing is done
         self._session = session
         self._past: list[str] = []
         self._at = 0

@@ -15,13 +15,13 @@ Run = tuple[str, str]  # text, name of a style
 Line = list[Run]
 Array = npt.NDArray[Any]
 
-_INK = {"R": "#ffffff", "C": "#ffffff", "?": "#ffffff"}
-# after Okabe and Ito: tell apart without red against green
-_PALETTE = "#e69f00 #f0e442 #0072b2 #56b4e9 #cc79a7 #00b894 #a0a0a0 #9a5b00 #606060"
+INK, PAPER = "#d8dee6", "#10161d"
+# after Okabe and Ito: tell apart without red against green; all legible on PAPER, and below black
+_PALETTE = "#e69f00 #f0e442 #0072b2 #56b4e9 #cc79a7 #00b894 #a0a0a0 #9a5b00 #707070"
 _CLASSES = dict(zip("GMRWFSHC?", _PALETTE.split(), strict=True))
 _BLUE, _AMBER, _BLACK = "#56b4e9", "#ffb000", "#000000"
-STYLES = {
-    "": Style.null(),
+_STYLES = {
+    "": Style(),
     "dim": Style(color="#8a94a0"),
     "rule": Style(color="#5f6b78"),
     "title": Style(color="#9fb4c8"),
@@ -34,11 +34,12 @@ STYLES = {
     "bold": Style(bold=True),
 }
 _HEAT = "#41658c #4a7bab #5f93c3 #83add0 #b3b7b0 #d3b274 #ecad3a #ffb000"
-STYLES |= {f"heat{i}": Style(color=on) for i, on in enumerate(_HEAT.split())}
+_STYLES |= {f"heat{i}": Style(color=on) for i, on in enumerate(_HEAT.split())}
 for _letter, _on in _CLASSES.items():  # full, less than half, under the cursor
-    _full = Style(color=_INK.get(_letter, _BLACK), bgcolor=_on)
-    STYLES |= {_letter.lower(): Style(color=_on), _letter: _full}
-    STYLES[f"{_letter}|"] = _full + Style(reverse=True, bold=True)
+    _full = Style(color=_BLACK, bgcolor=_on)
+    _STYLES |= {_letter.lower(): Style(color=_on), _letter: _full}
+    _STYLES[f"{_letter}|"] = _full + Style(reverse=True, bold=True)
+STYLES = {name: Style(color=INK, bgcolor=PAPER) + style for name, style in _STYLES.items()}
 
 
 class Glyphs(NamedTuple):
@@ -63,7 +64,7 @@ def strip(line: Iterable[Run], width: int) -> Strip:
     """A line as one strip of exactly ``width`` cells, runs of one style merged."""
     merged = groupby((run for run in line if run[0]), key=lambda run: run[1])
     segments = [Segment("".join(t for t, _ in runs), STYLES[style]) for style, runs in merged]
-    return Strip(segments).adjust_cell_length(width)
+    return Strip(segments).adjust_cell_length(width, STYLES[""])
 
 
 def length(line: Line) -> int:

@@ -85,6 +85,8 @@ class MemoryPane(GridPane):
             self.subtitle, self._entries = ", ".join(held), memory.entries
             if self._entries:
                 self._overview(lines, width, max(height // 3, 1) if name else height - 1)
+        if self.mode == "history" and name is not None and not (self.range or self.shown):
+            self._tensor(name, [], width, height)  # as it was left, so no cell was shown yet
         if self.mode == "history" and (place := self.range or self.place()) is not None:
             self._history(place, lines, height)
         elif name is not None and self.mode != "history":

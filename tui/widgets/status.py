@@ -148,7 +148,7 @@ class Tabs(LineWidget):
 
 
 class KeyFooter(LineWidget):
-    """Keys worth remembering and their words, as many as fit; from the action table."""
+    """Keys worth remembering and their words, as many as fit but always help and quit."""
 
     def __init__(self, keymap: Keymap) -> None:
         super().__init__("footer")
@@ -157,8 +157,11 @@ class KeyFooter(LineWidget):
     def tell(self, width: int, pane: Pane) -> None:
         """Say what the keys do in ``pane``: Enter, and v the name of the next view."""
         later = pane.views[(pane.view + 1) % len(pane.views)] if len(pane.views) > 1 else ""
-        line: Line = []
-        for keys, word in self._keymap.footer({"enter": pane.enter_word, "next_view": later}):
-            more: Line = [(f" {keys}", "bold"), (f" {word} ", "dim")]
-            line += more if length(line + more) <= width else []
-        self.put(line)
+        words = self._keymap.footer({"enter": pane.enter_word, "next_view": later})
+        for gap in (" ", ""):  # between them, as far as there is room
+            items: list[Line] = [[(f" {k}", "bold"), (f" {word}{gap}", "dim")] for k, word in words]
+            if sum(map(length, items)) <= width:
+                break
+        while sum(map(length, items)) > width and len(items) > 2:
+            del items[-3]
+        self.put([run for item in items for run in item])

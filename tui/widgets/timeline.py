@@ -45,6 +45,7 @@ class TimelinePane(Pane):
         self._clicked: tuple[int, float] | None = None  # the last op begun by a cell, its time
         self.end = max(session.trace.end_ns, 1.0)
         self.fit()
+        self.follow()
 
     def fit(self) -> None:
         """Show the launches."""
