@@ -238,7 +238,7 @@ ERRORS = {
     "goto": "error: goto: takes",
     "reload now": "error: reload: takes no arguments, got now",
     "filter ((": "error: expression '((', column 3: it ends",
-    "history nowhere 0": "this trace's spaces: hbm",
+    "history nowhere 0:4": "this trace's spaces: hbm",
     "serach x": "did you mean search?",
 }
 

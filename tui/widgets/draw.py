@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -60,14 +60,15 @@ UNICODE = Glyphs("─", "│", "━", "→", "…", " ╵╶└╷│┌├╴�
 ASCII = Glyphs("-", "|", "=", "->", "~", " |-+||++-+-+++++", " #=#####=#=#####", "^>v<", ".:-=+*%@")
 
 
-def strip(line: Iterable[Run], width: int) -> Strip:
+def strip(line: Sequence[Run], width: int) -> Strip:
     """A line as one strip of exactly ``width`` cells, runs of one style merged."""
-    merged = groupby((run for run in line if run[0]), key=lambda run: run[1])
+    rest = (" " * max(width - length(line), 0), "")
+    merged = groupby((run for run in (*line, rest) if run[0]), key=lambda run: run[1])
     segments = [Segment("".join(t for t, _ in runs), STYLES[style]) for style, runs in merged]
     return Strip(segments).adjust_cell_length(width, STYLES[""])
 
 
-def length(line: Line) -> int:
+def length(line: Sequence[Run]) -> int:
     """Cells that a line takes."""
     return sum(len(text) for text, _ in line)
 
