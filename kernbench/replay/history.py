@@ -22,7 +22,7 @@ from kernbench.sim_engine.plans import Plans, SnapshotFinding, Turn, perform_nex
 from kernbench.trace import Trace
 
 SMALL = 1 << 22  # products or elements that take some ms
-_FEW, _COMPARED = 256, 1 << 24  # ops; pairs
+_FEW, _SORTED = 256, 1 << 16  # ops; accesses
 _NEAR = 64  # accesses in the order of their addresses of which one address is kept there
 
 
@@ -135,13 +135,14 @@ class History:
         """Which (addr, nbytes) the steps between may have written into; of too many, all."""
         steps = self._steps
         ops = [steps[at] if at < len(steps) else 1 << 62 for at in sorted((low, high))]
-        ends = [bisect_left(self.touched.row, op) for op in ops]
-        new = self.touched.take(np.arange(*ends)[self.touched.mode[slice(*ends)] == 1])
-        if len(new.row) * len(ranges) > _COMPARED:
+        first, end = (bisect_left(self.touched.row, op) for op in ops)
+        if end - first > _SORTED:
             return np.ones(len(ranges), np.bool_)
+        new = self.touched.take(first + np.flatnonzero(self.touched.mode[first:end] == 1))
+        order = np.argsort(new.addr)
+        reach = np.append(-1, np.maximum.accumulate((new.addr + new.nbytes)[order]))
         addr, size = np.array(ranges, np.int64).reshape(-1, 2).T
-        inside = (new.addr[:, None] < addr + size) & ((new.addr + new.nbytes)[:, None] > addr)
-        return np.asarray(inside.any(axis=0))
+        return np.asarray(reach[np.searchsorted(new.addr[order], addr + size)] > addr)
 
     def quick(self, op: int) -> bool:
         """Whether memory at op ``op`` is known, or will be once few small ops are executed."""

@@ -105,6 +105,7 @@ class Timelines:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._tracks: dict[Row, tuple[list[_Track], bool]] = {}  # and whether all bends are kept
+        self._bends = 0  # of all tracks
         self._slots: dict[int, list[int]] = {}
 
     @cached_property
@@ -216,15 +217,18 @@ class Timelines:
                 served = served[self._trace.op_columns.slot[served] == lane]
             known = self._index(served, _BENDS if len(components) > 1 else np.inf)
             self._tracks[row] = known
+            self._bends += sum(len(track.times) for track in known[0])
         return known
 
     def _forget(self, wanted: set[Row]) -> None:
         """If too much is kept, drop what is not ``wanted`` and is indexed again in some ms."""
-        kept = [*self._tracks.items()]  # of any thread
-        if sum(len(track.times) for _, (tracks, _) in kept for track in tracks) > _KEPT:
+        if self._bends > _KEPT:
+            kept = [*self._tracks.items()]  # of any thread
             for row in {row for row, _ in kept} - wanted:
                 if self._counts[list(row[0])].sum() <= _LIGHT:
                     self._tracks.pop(row, None)
+            left = [*self._tracks.values()]
+            self._bends = sum(len(track.times) for tracks, _ in left for track in tracks)
 
     def _near(self, t0: float, t1: float) -> tuple[Array, Array] | None:
         """The rows of the ops of [t0, t1) ns and their components, if they are few."""

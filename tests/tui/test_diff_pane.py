@@ -251,10 +251,13 @@ async def test_of_a_cut_file_it_is_the_recording_that_stopped(tmp_path, trace_pa
         assert " the recording stopped before expected outputs were stated\n" in pane(pilot).text
 
 
-async def test_an_op_is_judged_once_no_key_is_pressed(settle) -> None:
+async def test_an_op_is_judged_once_no_key_is_pressed(settle, monkeypatch) -> None:
     async with opened("matmul", "6") as pilot:
         await settle(pilot)
+        monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
         await pilot.press("s")
+        pilot.app.debugger.look()
         assert " local error ...\n" in pane(pilot).text
+        monkeypatch.setattr("tui.screens.asking.REST_S", 0.0)
         await settle(pilot)
         assert ", rounding explains " in pane(pilot).text

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from textwrap import wrap
+from time import monotonic
 from typing import Any, TypeAlias
 
 from textual import on
@@ -40,6 +41,7 @@ from tui.widgets.status import Crumbs, Status
 Asked: TypeAlias = tuple[Key, str, Callable[[Tell], Any], Callable[[Any], None]]
 _WAIT_S = 0.03  # for an answer, before it is left to come
 _PLAY_S = 0.125  # an op
+REST_S = 1.0  # after a move, before what nobody has asked for is computed
 _AT_ONCE = "step next line lane stage tile first last cause effect back goto t mark continue"
 _STAYED = {
     "next": "no further op that way in the focus: u widens it",
@@ -69,7 +71,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         self.playing: Timer | None = None
         self._letter = ""  # the command that the next key is the letter of
         self._asked: Asked | None = None
-        self._drawn, self._worked, self._looks = session.cursor, False, 0
+        self._drawn, self._worked, self._moved = session.cursor, False, 0.0
 
     @property
     def pane(self) -> Pane:
@@ -79,11 +81,10 @@ class AskingScreen(Screen[None], inherit_bindings=False):
     def look(self) -> None:
         """Draw what waits for a job: how far it is, or its answer."""
         self._poll()
-        self._looks += 1
         for pane in self.panes.values():
             if pane.waiting:
                 pane.repaint()
-            elif pane.display and self._looks > 1:  # what that draws belongs to no key
+            elif pane.display and monotonic() - self._moved > REST_S:
                 pane.rest()
         if self._worked or self.jobs.busy:
             self.tell()
@@ -98,7 +99,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
     def moved(self) -> None:
         """The cursor moved: every pane follows; those in view draw."""
         self._drawn = self.session.cursor
-        self._looks = 0
+        self._moved = monotonic()
         self.jobs.give_way()
         for pane in self.panes.values():
             pane.follow()
