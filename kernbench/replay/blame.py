@@ -126,7 +126,7 @@ class Blames:
         except KernbenchError as why:
             values, note = False, f"without values: {why}"
         wanted, near = defaultdict[int, list[Ints]](list), dict[int, int]()
-        todo: list[int] = []
+        todo, links = list[int](), list[Link]()
 
         def ask(space: str, at: Ints, dtype: str, before: int, away: int) -> Part:
             writers = self._history.writers(space, at, before)
@@ -141,9 +141,6 @@ class Blames:
 
         dtype = self._memories.dtype_of(place, op)
         whole = ask(place.ranges[0][0], _addresses(place), dtype, op, 0)
-        if dtype == "u8" and not place.tensor and whole.value:
-            whole = replace(whole, value=f"bytes {whole.value}")
-        links = list[Link]()
         while todo and len(links) < _LINKS:  # an op after all that read it: what is wanted is known
             tell(len(links) / _LINKS)
             link = -heappop(todo)
@@ -152,8 +149,7 @@ class Blames:
             assert out is not None  # of a writer
             bytes_at, size = np.unique(np.concatenate(wanted[link])), itemsize(out.dtype)
             elements = np.unique((bytes_at - out.addr) // size)
-            mine = _bytes(out, elements)
-            wrote = self._part(out.space, mine, out.dtype, link, link, values)
+            wrote = self._part(out.space, _bytes(out, elements), out.dtype, link, link, values)
             parts, followed = list[Part](), away < depth
             for r, mine in zip(reads, read_elements(record, elements), strict=True):
                 if followed:
@@ -161,11 +157,13 @@ class Blames:
             notes = self._wrong(link, out, elements) if values and len(links) < _CHECKED else ()
             notes += tuple(f"{NEVER_WRITTEN}: {x.name}" for x in parts if -1 in x.writers)
             notes += tuple(dict.fromkeys(self._raced(link, [wrote, *parts])))
-            row = self._row(link)
-            links.append(Link(row, away, wrote, tuple(parts), followed or not reads, notes))
+            row, reached = self._row(link), followed or not reads
+            links.append(Link(row, away, wrote, tuple(parts), reached, notes))
         left = len(todo) + sum(not link.followed for link in links)
         note += f"cut off: the inputs of {left:,} ops are not followed" if left else ""
         bad = [link.op.op for link in links if link.notes]
+        if dtype == "u8" and not place.tensor and whole.value:
+            whole = replace(whole, value=f"bytes {whole.value}")
         return Blame(op, whole, tuple(links), min(bad, default=None), note)
 
     def _part(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Event
 
 from textual.pilot import Pilot
 
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import COMMANDS
 from kernbench.replay.job import Job
 from tui.widgets.pane import Pane
 
@@ -148,3 +151,35 @@ async def test_escape_is_not_taken_for_what_is_spare(drive) -> None:
         await pilot.press("escape")
         assert not pilot.app.debugger.maximised
         go.set()
+
+
+async def test_a_long_answer_leaves_the_keys_free_and_escape_cancels_it(
+    session, drive, as_text_of, monkeypatch
+) -> None:
+    begun, go = Event(), Event()
+
+    def slow(self, tell) -> None:
+        begun.set()
+        go.wait(10)
+        tell(0.5)
+
+    monkeypatch.setattr(ReplaySession, "verify", slow)
+    monkeypatch.setattr("tui.jobs.PATIENCE_S", 0.0)
+    async with drive(100, 24) as pilot:
+        before = session.cursor
+        monkeypatch.setattr("kernbench.replay.commands._BY_NAME", _by_name_with(slow))
+        pilot.app.debugger.run("verify")
+        assert begun.wait(10)
+        await pilot.press("s")
+        assert session.cursor == before + 1
+        assert "verify 0%" in as_text_of(pilot.app).splitlines()[0]
+        pilot.app.debugger.run("info")
+        await pilot.pause()
+        assert "still computing verify; Esc cancels it" in as_text_of(pilot.app)
+        await pilot.press("escape")
+        go.set()
+        await until(pilot, lambda: "error: verify was cancelled" in as_text_of(pilot.app))
+
+
+def _by_name_with(slow):
+    return {c.name: replace(c, run=slow) if c.name == "verify" else c for c in COMMANDS}

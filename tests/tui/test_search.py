@@ -5,11 +5,9 @@ from __future__ import annotations
 import gc
 import shutil
 import subprocess
-from threading import Event
 
 import pytest
 
-from kernbench.replay import ReplaySession
 from tui import clipboard
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
@@ -358,43 +356,6 @@ async def test_x_shows_diff_and_goes_back_to_where_it_was_pressed(drive) -> None
 
 
 # -- long answers and the command line -----------------------------------------
-
-
-async def test_a_long_answer_leaves_the_keys_free_and_escape_cancels_it(
-    session, drive, as_text_of, monkeypatch
-) -> None:
-    begun, go = Event(), Event()
-
-    def slow(self, tell) -> None:
-        begun.set()
-        go.wait(10)
-        tell(0.5)
-
-    monkeypatch.setattr(ReplaySession, "verify", slow)
-    monkeypatch.setattr("tui.jobs.PATIENCE_S", 0.0)
-    async with drive(100, 24) as pilot:
-        before = session.cursor
-        monkeypatch.setattr("kernbench.replay.commands._BY_NAME", _by_name_with(slow))
-        pilot.app.debugger.run("verify")
-        assert begun.wait(10)
-        await pilot.press("s")
-        assert session.cursor == before + 1
-        assert "verify 0%" in as_text_of(pilot.app).splitlines()[0]
-        pilot.app.debugger.run("info")
-        await pilot.pause()
-        assert "still computing verify; Esc cancels it" in as_text_of(pilot.app)
-        await pilot.press("escape")
-        go.set()
-        await answered(pilot)
-        assert "error: verify was cancelled" in as_text_of(pilot.app)
-
-
-def _by_name_with(slow):
-    from dataclasses import replace
-
-    from kernbench.replay.commands import COMMANDS
-
-    return {c.name: replace(c, run=slow) if c.name == "verify" else c for c in COMMANDS}
 
 
 @pytest.mark.parametrize(
