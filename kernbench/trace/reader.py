@@ -333,6 +333,8 @@ class Trace:
             numbers = chunk.columns["schema"][slice(None) if some is None else some]
             for number, (schema, values) in chunk.blocks.items():
                 found = np.flatnonzero(numbers == number)
+                if some is not None and not len(found):
+                    continue
                 at = found if some is None else some[found]
                 picked = values[param[at]] if schema.leaves else np.empty(len(at), "u1")
                 yield ParamBlock(schema, picked, start + at)
