@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread, Timer
-from typing import Any
+from typing import Any, cast
 
 from platformdirs import user_state_path
 from textual import events
@@ -98,7 +98,14 @@ class MannerlyApp(App[None], inherit_bindings=False):
             self.past.append(f"mouse at {event.x},{event.y}")
         if isinstance(event, events.Resize):  # or the program was suspended
             self.cells.forget()
+        new = isinstance(event, events.Key) and not event.is_forwarded
+        taken = getattr(self.focused or self.screen, "taken", None) if new else None
+        if taken is not None:
+            taken.clear()
         await super().on_event(event)
+        if taken is not None and cast(events.Key, event).is_forwarded:
+            with suppress(TimeoutError):  # the key behind it may be for what this one opens
+                await asyncio.wait_for(taken.wait(), _PATIENCE_S)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         if isinstance(renderable, CompositorUpdate):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pilots import settled, still
+from textual import events
 
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
@@ -188,3 +189,28 @@ async def settled_over(pilot) -> None:
         if isinstance(pilot.app.screen, TextScreen):
             break
     await still(pilot)
+
+
+# -- keys that come in one go: a slow line, a paste -----------------------------------
+
+BURSTS = [
+    (":goto 30|enter|s", 31),
+    ("ss:goto 50|enter|SS", 48),
+    (":goto 34|backspace|0|left|left|right|enter|", 30),
+    (":goto 77|escape|s", 17),
+    (":got|tab|40|enter|7s", 41),
+    ("mass'a", 16),
+]
+
+
+@pytest.mark.parametrize(("keys", "op"), BURSTS)
+async def test_keys_that_come_in_one_go_are_taken_in_their_order(keys, op, session, drive) -> None:
+    session.goto(16)
+    async with drive(120, 40) as pilot:
+        for part in keys.split("|"):
+            named = part in ("enter", "backspace", "left", "right", "escape", "tab")
+            for key in [part] if named else part:
+                pilot.app.post_message(events.Key(key, None if named else key))
+        for _ in range(10):
+            await settled(pilot)
+        assert session.cursor == op

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
+import asyncio
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
@@ -51,6 +51,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         kinds = RoutePane, DiffPane, SourcePane, StatsPane
         panes = timeline, self.ops, TilesPane(session, glyphs), self.memory
         self.panes = {p.number: p for p in (*panes, *(kind(session, glyphs) for kind in kinds))}
+        self.taken = asyncio.Event()  # a key was acted on
         self.tab, self.maximised, self._beside = 2, False, 1  # where x goes back to
         self._plan = Plan({})
         for pane in self.panes.values():
@@ -68,7 +69,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         head = f"{len(self.notes)} notes; {self.keymap.shown('help')} lists all"
         self.say("\n".join([head] * (len(self.notes) > 1) + self.notes))
         self.set_interval(_LOOK_S, self.look)
-        loop, context = get_running_loop(), copy_context()
+        loop, context = asyncio.get_running_loop(), copy_context()
 
         def ended() -> None:
             with suppress(RuntimeError):  # the loop has ended too
@@ -115,17 +116,14 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
 
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
-        if self.focused is not None:
-            if event.is_printable and event.character:  # typed before the line was there
+        if self.focused is None:
+            id = self.keymap.action(event.key, event.character)
+            if self.lettered(event.character):
                 event.stop()
-                self.line.insert_text_at_cursor(event.character)
-            return
-        id = self.keymap.action(event.key, event.character)
-        if self.lettered(event.character):
-            event.stop()
-        elif id:
-            event.stop()
-            self.action_act(id)
+            elif id:
+                event.stop()
+                self.action_act(id)
+        self.taken.set()
 
     def action_act(self, id: str) -> None:
         """Do the action of the table."""

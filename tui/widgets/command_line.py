@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os.path
 import re
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from contextlib import suppress
 from glob import escape, glob
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
@@ -72,7 +74,7 @@ class CommandLine(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
-        Binding("tab", "complete", show=False, priority=True),
+        Binding("tab", "complete", show=False),
         Binding("up", "recall(-1)", show=False),
         Binding("down", "recall(1)", show=False),
     ]
@@ -84,6 +86,16 @@ class CommandLine(Input):
         self._session = session
         self._past: list[str] = []
         self._at = 0
+        self.taken = asyncio.Event()  # a key was acted on
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Every key is acted on here and now: the one behind it may be for somebody else."""
+        await super()._on_key(event)
+        event.prevent_default()  # that was it
+        for binding in self._bindings.key_to_bindings.get(event.key, ())[:1]:
+            event.stop()
+            await self.run_action(binding.action)
+        self.taken.set()
 
     def open(self, text: str = "") -> None:
         """Show it, with ``text`` to go on from, and focused."""
@@ -120,10 +132,9 @@ class CommandLine(Input):
             text = count + "  ".join(found[:_MOST])
             self.post_message(Hint(text or f"nothing known begins with {word!r}"))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    async def action_submit(self) -> None:
         """Enter: run it, remember it."""
-        event.stop()
-        line = event.value.strip().removeprefix(":").strip()
+        line = self.value.strip().removeprefix(":").strip()
         self._hide()
         self._past += [line] if line else []
-        self.post_message(RunCommand(line) if line else Hint(""))
+        self.screen.post_message(RunCommand(line) if line else Hint(""))
