@@ -43,6 +43,7 @@ def test_few_bytes_are_written(size, step: int, trace_path: Path, tmp_path: Path
         assert terminal.read(1.0) == b""  # idle
         assert median(len(terminal.press(key, 0.3)) for key in STEPS) <= step
         assert 5000 < len(terminal.press("\x0c", 0.6)) <= 61_440  # a whole redraw
+        terminal.read(2.5)
         hovers = "".join(f"\x1b[<35;{x};{y}M" for x in range(2, size[0], 9) for y in (3, 12, 30))
         assert terminal.press(hovers) == b""
 
