@@ -261,3 +261,13 @@ async def test_an_op_is_judged_once_no_key_is_pressed(settle, monkeypatch) -> No
         monkeypatch.setattr("tui.screens.asking.REST_S", 0.0)
         await settle(pilot)
         assert ", rounding explains " in pane(pilot).text
+
+
+@pytest.mark.parametrize("view", ["outputs", "first divergence", "hazards"])
+async def test_enter_on_a_list_that_is_not_there_yet_goes_nowhere(view, session, drive) -> None:
+    session.goto(20)
+    async with drive(80, 24, "6") as pilot:
+        shown = pane(pilot)
+        shown.view, shown.picks, shown.total, shown.at = shown.views.index(view), True, 3, 2
+        shown.known.clear()
+        assert shown.enter() is None

@@ -255,3 +255,12 @@ async def test_without_ops_no_pane_names_a_key_that_steps(number, tmp_path, one_
         text = app.debugger.panes[number].text
         assert "steps" not in text
         assert number not in (2, 4, 7) or " this trace has no ops" in text
+
+
+async def test_enter_on_a_history_that_is_not_there_yet_goes_nowhere(session, drive) -> None:
+    session.goto(20)
+    async with drive(80, 24, "4") as pilot:
+        pane = pilot.app.debugger.panes[4]
+        pane.view, pane.picks, pane.total = pane.views.index("history"), True, 3
+        pane.known.clear()
+        assert pane.enter() is None

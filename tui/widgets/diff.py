@@ -56,12 +56,12 @@ class DiffPane(GridPane):
         if not self.picks:
             place = self.place()
             return f"blame {place}" if place is not None else None
-        if not self.total:
-            return None
-        found = self.known[self.mode][1]
+        found = self.last(self.mode)
         if self.mode == "first divergence":
-            return f"goto {found.op}" if found.op >= 0 else None
-        row = found.rows[self.at or 0]
+            return f"goto {found.op}" if found is not None and found.op >= 0 else None
+        if found is None or not (rows := found.rows[self.at or 0 :]):
+            return None
+        row = rows[0]
         if self.mode == "hazards":  # the first op, from there the other
             other = row.other is not None and self.session.cursor == row.op.op
             return f"goto {(row.other if other else row.op).op}"

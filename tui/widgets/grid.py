@@ -82,6 +82,10 @@ class GridPane(Pane):
         answer: T = self.known[kind][1]
         return answer
 
+    def last(self, kind: str) -> Any:
+        """The last answer of a kind; None before the first."""
+        return self.known.get(kind, (None, None))[1]
+
     def change_view(self, by: int) -> bool:
         """Rows of another view are other rows."""
         self.pick = None

@@ -46,8 +46,9 @@ class MemoryPane(GridPane):
     def enter(self) -> str | None:
         """Keep showing the picked tensor, again on it lets go; go to an op; blame a cell."""
         if self.mode == "history":
-            touches = self.known["history"][1].rows if self.total else ()
-            return f"goto {touches[self.at or 0].op.op}" if touches else None
+            found = self.last(self.mode)
+            touches = () if found is None else found.rows[self.at or 0 :]
+            return f"goto {touches[0].op.op}" if touches else None
         if self.mode != "overview":
             return f"blame {self.place()}" if self.shown else None
         if self._entries:
