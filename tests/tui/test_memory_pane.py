@@ -264,3 +264,17 @@ async def test_enter_on_a_history_that_is_not_there_yet_goes_nowhere(session, dr
         pane.view, pane.picks, pane.total = pane.views.index("history"), True, 3
         pane.known.clear()
         assert pane.enter() is None
+
+
+@pytest.mark.parametrize("number", [4, 6])
+async def test_a_cell_beyond_the_grid_is_its_nearest_before_it_is_drawn(
+    number, session, drive
+) -> None:
+    session.goto(23)
+    async with drive(120, 40, str(number), *"v" * (number == 4)) as pilot:
+        pane = pilot.app.debugger.panes[number]
+        first = pane.place()
+        pane.row = pane.column = -(10**9)
+        assert (pane.place() or "").endswith("[0,0]" if number == 4 else ":2")
+        pane.row = pane.column = 10**9
+        assert pane.place() not in (None, first)

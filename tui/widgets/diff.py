@@ -46,6 +46,7 @@ class DiffPane(GridPane):
         diff = self._diff
         if diff is None or diff.actual is None or any(diff.origin) or self.picks:
             return None
+        self.clamp()
         if self.output is not None:
             return diff.name + within(self.row, self.column, diff.actual.shape)
         size, cell = diff.actual.dtype.itemsize, self.row * self.marked.shape[1] + self.column

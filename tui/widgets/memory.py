@@ -36,6 +36,7 @@ class MemoryPane(GridPane):
     def place(self) -> str | None:
         """The picked allocation's bytes, or the cell as in c[3,17]."""
         if self.mode != "overview":
+            self.clamp()
             return self.shown and self.shown[0] + within(self.row, self.column, self.shape)
         at = self.at or 0
         if self.pick is None or at >= len(self._entries):  # nothing is picked, or written yet
