@@ -41,15 +41,14 @@ class Ranges:
     def __init__(self, columns: AccessColumns) -> None:
         self._columns, sizes = columns, np.frexp(columns.nbytes - 0.5)[1]
         small = np.int16 if len(columns.spaces) < 1 << 10 else np.int64
-        kinds = columns.space.astype(small) * 16 - (-sizes // 4).astype(
-            small
-        )  # 16**level >= nbytes
+        levels = -(-sizes // 4).astype(small)  # 16**level >= nbytes
+        kinds = columns.space.astype(small) * 16 + levels
         order = np.lexsort((columns.addr, kinds))
         kinds = kinds[order]
         self._tables: dict[str, list[tuple[int, Ints, Ints]]] = {}
         for part in np.split(order, np.flatnonzero(np.diff(kinds)) + 1) if len(order) else ():
-            level = int(-(-sizes[part[0]] // 4))
-            table = 16**level, columns.addr[part[::_NEAR]], part.astype(columns.row.dtype)
+            some, mine = columns.addr[part[::_NEAR]], part.astype(columns.row.dtype)
+            table = 16 ** int(levels[part[0]]), some, mine
             self._tables.setdefault(columns.spaces[columns.space[part[0]]], []).append(table)
 
     def at(self, space: str, addr: int, nbytes: int) -> Ints:

@@ -28,8 +28,8 @@ class Slow(Pane):
         return [found if isinstance(found, list) else [(f" answer {found}", "")]]
 
 
-async def shown(pilot: Pilot) -> Slow:
-    """A slow pane in the place of the second; its first answer is there."""
+async def asking(pilot: Pilot) -> Slow:
+    """A slow pane that shows its first answer and waits for the next."""
     screen = pilot.app.debugger
     pane = Slow(screen.session, screen.glyphs)
     pane.jobs, pane.display = screen.jobs, True
@@ -39,6 +39,8 @@ async def shown(pilot: Pilot) -> Slow:
     pane.go.set()
     await until(pilot, lambda: "answer 0" in pane.text)
     pane.go.clear()
+    pane.of = 1
+    pane.repaint()
     return pane
 
 
@@ -54,9 +56,7 @@ async def until(pilot: Pilot, holds) -> None:
 async def test_an_answer_is_drawn_when_it_ends_by_no_timer(drive, monkeypatch) -> None:
     monkeypatch.setattr("tui.screens.debugger._LOOK_S", 3600.0)
     async with drive(120, 40) as pilot:
-        pane = await shown(pilot)
-        pane.of = 1
-        pane.repaint()
+        pane = await asking(pilot)
         pane.go.set()
         await until(pilot, lambda: "answer 1" in pane.text)
 
@@ -64,9 +64,7 @@ async def test_an_answer_is_drawn_when_it_ends_by_no_timer(drive, monkeypatch) -
 async def test_what_was_shown_stays_while_the_new_answer_is_young(drive, monkeypatch) -> None:
     monkeypatch.setattr("tui.widgets.pane.PATIENCE_S", 3600.0)
     async with drive(120, 40) as pilot:
-        pane = await shown(pilot)
-        pane.of = 1
-        pane.repaint()
+        pane = await asking(pilot)
         assert pane.waiting
         assert "answer 0" in pane.text
         assert "computing" not in pane.text
@@ -80,9 +78,7 @@ async def test_what_was_shown_stays_while_the_new_answer_is_young(drive, monkeyp
 async def test_a_young_job_is_not_in_the_status_line(drive, as_text_of, monkeypatch) -> None:
     monkeypatch.setattr("tui.jobs.PATIENCE_S", 3600.0)
     async with drive(120, 40) as pilot:
-        pane = await shown(pilot)
-        pane.of = 1
-        pane.repaint()
+        pane = await asking(pilot)
         pilot.app.debugger.tell()
         await pilot.pause()
         assert "slow" not in as_text_of(pilot.app).splitlines()[0]
@@ -96,9 +92,7 @@ async def test_a_young_job_is_not_in_the_status_line(drive, as_text_of, monkeypa
 
 async def test_a_job_that_ends_as_the_screen_goes_leaves_no_error(drive, caplog) -> None:
     async with drive(120, 40) as pilot:
-        pane = await shown(pilot)
-        pane.of = 1
-        pane.repaint()
+        pane = await asking(pilot)
         assert pane.jobs.busy
     pane.go.set()
     while pane.jobs.busy:

@@ -133,8 +133,7 @@ class DiffPane(GridPane):
         """Where it went wrong first, as far as that is known."""
         line: Line = []
         for kind in self.views[3:]:
-            if kind in self.known:
-                found = self.known[kind][1]
+            if (found := self.last(kind)) is not None:
                 if kind == "hazards":
                     bad = f"{len(found.rows):,}" * (not found.ok)
                 else:

@@ -79,7 +79,7 @@ class GridPane(Pane):
                 raise _Waiting(*found)
             del self._asked[kind]
             self.known[kind] = asked, found
-        answer: T = self.known[kind][1]
+        answer: T = self.last(kind)
         return answer
 
     def last(self, kind: str) -> Any:
