@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def shown(key: str) -> str:
     return "".join(parts[:2]) + last
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Keymap:
     """The keys of every action; ``notes`` say which wishes of the user are not met."""
 
@@ -54,8 +55,11 @@ class Keymap:
 
     def action(self, key: str, character: str | None) -> str:
         """The id of the action of a key, which types ``character``; "" for none. Esc is back."""
-        actions = {"escape": "back"} | self.actions()
-        return actions.get(character or "") or actions.get(key, "")
+        return self._known.get(character or "") or self._known.get(key, "")
+
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        return {"escape": "back"} | self.actions()
 
     def actions(self) -> dict[str, str]:
         """The action's id of every key."""
