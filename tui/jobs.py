@@ -23,11 +23,12 @@ _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interprete
 class Jobs:
     """Answers by key. What two answers of one lane share is used by one thread at a time.
 
-    ``ended`` is called, by a worker, when a job has.
+    ``ended`` is called, by a worker, when a job has. While ``ahead`` is set no job is begun.
     """
 
     def __init__(self) -> None:
         self.ended: Callable[[], None] = lambda: None
+        self.ahead = False
         self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
         self._spare: tuple[Key, Job[Any], Future[Any]] | None = None
@@ -47,10 +48,13 @@ class Jobs:
         waited. Raises the KernbenchError that computing raised, Cancelled too, until ``forget``.
         """
         if key not in self._asked:
-            free = self._spare is None or self._spare[0][0] != key[0] or self.give_way(_WAY_S)
+            free = self._spare is None or self._spare[0][0] != key[0]
+            free = free or (not self.ahead and self.give_way(_WAY_S))
             if quick and free and not any(k[0] == key[0] for k in self._running()):
                 return compute(untold)
             job = Job(title, compute)
+            if self.ahead:
+                return job
             self._asked[key] = job, self._pools[key[0]].submit(job.run)
             wait([self._asked[key][1]], wait_s)
             self._asked[key][1].add_done_callback(lambda _: self.ended())

@@ -105,6 +105,15 @@ class Cursor:
             raise UsageError("the cursor is before the first op; step forward or goto an op first")
         return op
 
+    def leads(self, move: Callable[[], object]) -> int:
+        """Where a move but ``back`` would lead to; it is not made."""
+        kept = self.cursor, self._left, self._returned
+        try:
+            move()
+            return self.cursor
+        finally:
+            self.cursor, self._left, self._returned = kept
+
     # -- jumps: ``back`` undoes them --
 
     def goto(self, op: int) -> int:

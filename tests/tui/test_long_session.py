@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from random import Random
 
 import pytest
-from pilots import still
+from pilots import still, turns_of
 
 from kernbench.replay.commands import COMMANDS
 from tui.__main__ import open_session
@@ -46,21 +45,6 @@ LINES = [
     "step 1e9",
 ]
 GARBAGE = "abc 0x9,-;:'\"[](){}<>=~!&|%*?/\\\t#\u00e9\u4e2d\U0001f600\x7f"
-
-
-def turns_of(app):
-    """Instead of the pilot's waiting for an idle processor, 20 ms a key: until no message waits."""
-
-    async def turns(*_: float) -> None:
-        quiet = 0
-        for _ in range(2000):  # a screen that has just gone takes no more messages
-            await asyncio.sleep(0)
-            waiting = any(pump.message_queue_size for pump in (app, app.screen))
-            quiet = 0 if waiting else quiet + 1
-            if quiet == 10:
-                break
-
-    return turns
 
 
 def text_of(rng: Random) -> str:

@@ -68,6 +68,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         self.status, self.crumbs = Status(session, name), Crumbs(session)
         self.line, self.notice = CommandLine(session), Static(id="notice", markup=False)
         self.sought = ""  # what F3 goes on with
+        self.made = "step 1"  # the last move
         self.playing: Timer | None = None
         self._letter = ""  # the command that the next key is the letter of
         self._asked: Asked | None = None
@@ -102,7 +103,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         self._moved = monotonic()
         self.jobs.give_way()
         for pane in self.panes.values():
-            pane.follow()
+            pane.arrive()
         self.tell()
 
     def say(self, text: str) -> None:
@@ -184,6 +185,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             end = "start" if answer.op < 0 else "end"
             self.say("; ".join(answer.stops) or f"no further stop that way: the {end} of the log")
         elif isinstance(answer, Moved):
+            self.made = line
             self.say(_STAYED.get(line.split()[0], "") * stayed)
         elif isinstance(answer, Stop):
             self.say(as_text(answer) + "; c runs to it")

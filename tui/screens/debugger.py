@@ -16,6 +16,7 @@ from kernbench.replay import ReplaySession
 from tui.actions import BY_ID
 from tui.keymap import Keymap
 from tui.messages import Activate
+from tui.screens.ahead import likely, look_ahead
 from tui.screens.asking import AskingScreen
 from tui.screens.help import help_lines
 from tui.screens.layout import ALL, Plan, plan
@@ -52,6 +53,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         panes = timeline, self.ops, TilesPane(session, glyphs), self.memory
         self.panes = {p.number: p for p in (*panes, *(kind(session, glyphs) for kind in kinds))}
         self.taken = asyncio.Event()  # a key was acted on
+        self._ahead: asyncio.Task[None] | None = None
         self.tab, self.maximised, self._beside = 2, False, 1  # where x goes back to
         self._plan = Plan({})
         for pane in self.panes.values():
@@ -78,10 +80,29 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.jobs.ended = ended
         self._drawn = self.session.cursor
         self.tell()
+        self.acted()
 
     def on_unmount(self) -> None:
         """Nobody waits for the answers any more."""
         self.jobs.close()
+        if self._ahead is not None:
+            self._ahead.cancel()
+
+    def acted(self) -> None:
+        """What was pressed is done: draw what may be pressed next."""
+        self.taken.set()
+        if self._ahead is not None:
+            self._ahead.cancel()
+        moves, panes = likely(self.made), self.panes.values()
+        ahead = look_ahead(self.session, moves, panes, self.taken.is_set)
+        self._ahead = asyncio.create_task(ahead)
+
+    def look(self) -> None:
+        """What is drawn late may be followed by other things than before."""
+        late = any(pane.waiting for pane in self.panes.values())
+        super().look()
+        if late:
+            self.acted()
 
     def on_screen_resume(self) -> None:
         """What lay above may have changed the stops."""
@@ -123,7 +144,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             elif id:
                 event.stop()
                 self.action_act(id)
-        self.taken.set()
+        self.acted()
 
     def action_act(self, id: str) -> None:
         """Do the action of the table."""

@@ -100,7 +100,7 @@ class DiffPane(GridPane):
                 continue
             if found is None:
                 return
-            self.known[kind] = of, found
+            self.known = self.known | {kind: (of, found)}
             self.repaint()
 
     @cached_property

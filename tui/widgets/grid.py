@@ -67,18 +67,19 @@ class GridPane(Pane):
     def ask(self, kind: str, of: Hashable, compute: Callable[[Tell], T], quick: bool = False) -> T:
         """The answer, of lane "memory"; the next of a kind is asked for when the last has come."""
         while self.known.get(kind, (None, None))[0] != of:
-            asked, run = self._asked.setdefault(kind, (of, compute))
+            asked, run = self._asked.get(kind, (of, compute))
             try:
                 found: Any = self.answer(("memory", (kind, asked)), kind, run, quick)
             except KernbenchError:
-                del self._asked[kind]
+                self._asked = {k: x for k, x in self._asked.items() if k != kind}
                 if asked == of:
                     raise
                 continue
             if isinstance(found, list):
+                self._asked = self._asked | {kind: (asked, run)}
                 raise _Waiting(*found)
-            del self._asked[kind]
-            self.known[kind] = asked, found
+            self._asked = {k: x for k, x in self._asked.items() if k != kind}
+            self.known = self.known | {kind: (asked, found)}
         answer: T = self.last(kind)
         return answer
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.segment import Segment
 from textual import events, on
@@ -54,6 +54,7 @@ class Pane(Widget):
         self._made, self._wide = dict[tuple[Run, ...], Strip](), (0, 0)
         self._drawn: tuple[object, ...] | None = None
         self._since: float | None = None  # when it began to wait, s
+        self._ahead = dict[int, dict[str, Any]]()  # what it will be at other ops, if nothing else
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The lines below the title, at most ``height``."""
@@ -136,6 +137,38 @@ class Pane(Widget):
         self.top = max(min(self.top, total - self.room), 0)
         return self.top
 
+    @property
+    def alone(self) -> bool:
+        """Whether what it shows depends on no other pane."""
+        return True
+
+    def look_ahead(self, op: int) -> None:
+        """Draw what ``arrive`` shall show at ``op``, unless a job must be waited for."""
+        if op in self._ahead or not (self.display and self.size and self.alone):
+            return
+        session, here, was = self.session, self.session.cursor, vars(self).copy()
+        session.cursor, self.jobs.ahead = op, True
+        try:
+            self.follow()
+        finally:
+            session.cursor, self.jobs.ahead = here, False
+            new = {name: x for name, x in vars(self).items() if was.get(name, was) is not x}
+            late = self.waiting
+            for name in new.keys() - was.keys():
+                delattr(self, name)
+            vars(self).update(was)
+        if not late:
+            self._ahead[op] = new
+
+    def arrive(self) -> None:
+        """The cursor moved: show what was drawn for it ahead, or draw it."""
+        ahead, old = self._ahead.get(self.session.cursor), self._strips
+        if ahead is None:
+            self.follow()
+        else:
+            vars(self).update(ahead, _ahead={})
+            self._show(old)
+
     def follow(self) -> None:
         """The cursor moved: forget the pick, show what is there now."""
         self.pick, self.seek = None, True
@@ -170,8 +203,13 @@ class Pane(Widget):
         if not self.display or not size:
             return
         self._build(size)
-        pairs = enumerate(zip(self._strips, old, strict=False))
-        changed = [Region(0, y, size.width, 1) for y, (new, was) in pairs if new is not was]
+        if not self.jobs.ahead:
+            self._show(old)
+
+    def _show(self, old: list[Strip]) -> None:
+        """Refresh the lines that differ from ``old``."""
+        pairs, wide = enumerate(zip(self._strips, old, strict=False)), self.size.width
+        changed = [Region(0, y, wide, 1) for y, (new, was) in pairs if new is not was]
         if changed:
             self.refresh(*changed)
 
@@ -185,7 +223,7 @@ class Pane(Widget):
 
     def _build(self, size: Size) -> None:
         width, height = size.width - self.gap, size.height
-        self.waiting = False
+        self.waiting, self._ahead = False, self._ahead if self.jobs.ahead else {}
         try:
             lines = self.draw(width, max(height - self.titled, 0))
         except KernbenchError as error:

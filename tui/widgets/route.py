@@ -57,6 +57,11 @@ class RoutePane(Pane):
         self._maps: dict[tuple[int, ...], _Map] = {}
         self._drawn_as: dict[object, tuple[dict[Cell, list[Cell]], Cells]] = {}  # by layout
 
+    @property
+    def alone(self) -> bool:
+        """Heat is of the timeline's window."""
+        return self.mode != "heat"
+
     def draw(self, width: int, height: int) -> list[Line]:
         """Where the map is and what it shows, the map, and a list beside it."""
         if self.session.cursor < 0:

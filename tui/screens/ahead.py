@@ -1,0 +1,44 @@
+"""What the next key is likely to show, drawn while nothing is pressed: then it need only be shown.
+
+Owns which moves are likely. A key that comes meanwhile waits for one pane at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+
+from kernbench.errors import KernbenchError
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import run_command
+from tui.widgets.pane import Pane
+
+_QUIET_S = 0.01  # after a key: what it drew is being written
+_MOVES = ("step", "next", "line", "lane", "stage", "tile", "last", "first", "cause", "effect")
+_OTHER_WAY = {"cause": "effect", "effect": "cause"}
+
+
+def likely(line: str) -> list[str]:
+    """The command lines that may come after one: the move again and, but for it, its opposite."""
+    word, _, by = line.partition(" ")
+    if word not in _MOVES:
+        return []
+    other = f"{word} {-int(by)}" if by else _OTHER_WAY.get(word)
+    return [line, other] if other else [line]
+
+
+async def look_ahead(
+    session: ReplaySession, lines: list[str], panes: Iterable[Pane], quiet: Callable[[], bool]
+) -> None:
+    """Let panes draw what each of ``lines`` leads to, as long as it is ``quiet``."""
+    await asyncio.sleep(_QUIET_S)
+    for line in lines:
+        with suppress(KernbenchError):
+            op = session.leads(partial(run_command, session, line))
+            for pane in panes if op != session.cursor else ():
+                await asyncio.sleep(0)
+                if not quiet():
+                    return
+                pane.look_ahead(op)
