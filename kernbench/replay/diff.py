@@ -32,11 +32,19 @@ from kernbench.sim_engine.op_check import (
     reference,
 )
 from kernbench.sim_engine.plans import plan_of
-from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow, compare, judge
+from kernbench.sim_engine.verify import (
+    Expectation,
+    VerifyReport,
+    VerifyRow,
+    compare,
+    judge,
+    missing,
+)
 from kernbench.sim_engine.verify import mismatches as mismatches
 from kernbench.trace import Trace
 
 _FEW = 2000  # executed ops whose accumulated error is told unasked
+_ROWS = 1 << 14  # of the comparison that are kept
 _READERS = 64  # of an output whose snapshots are looked at
 
 
@@ -131,6 +139,7 @@ class Diffs:
         self._trace, self._history = trace, history
         self._kept: dict[int, OpDiff] = {}
         self._last_outputs = -1, dict[str, VerifyRow]()
+        self._judged: dict[tuple[str, int], VerifyRow] = {}  # by name and version
         self._by_tensor: dict[str, VerifyRow] = {}
         self._checks: dict[int, OpCheck] = {}
 
@@ -283,8 +292,16 @@ class Diffs:
         executed, store = self._history.executed(op), self._history.at(op)
         before, rows = self._last_outputs
         stale = self._history.changed(max(before, 0), executed, self._places) | (before < 0)
-        for name in compress(self._expected, stale):
-            rows[name] = judge(name, self._expected[name], store)
+        for name, place in compress(zip(self._expected, self._places, strict=True), stale):
+            e = self._expected[name]
+            key = name, self._history.version(executed, e.space, *place)
+            if key not in self._judged:
+                self._judged = {} if len(self._judged) > _ROWS else self._judged
+                unwritten = self._history.unwritten(executed, e.space, *place)
+                note = f"{unwritten:,} of its {place[1]:,} bytes are not written yet"
+                row = missing(name, e, note) if unwritten else judge(name, e, store)
+                self._judged[key] = row
+            rows[name] = self._judged[key]
         new = {e.tensor for e in compress(self._expected.values(), stale)}
         merged = VerifyReport(tuple(r for r in rows.values() if r.tensor in new)).by_tensor()
         self._by_tensor |= {row.tensor: row for row in merged}

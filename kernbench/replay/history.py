@@ -23,6 +23,7 @@ from kernbench.trace import Trace
 
 SMALL = 1 << 22  # products or elements that take some ms
 _FEW, _SORTED = 256, 1 << 16  # ops; accesses
+_PLACES = 1 << 14  # whose writes are known
 _NEAR = 64  # accesses in the order of their addresses of which one address is kept there
 
 
@@ -95,6 +96,7 @@ class History:
         self._segments = [_Segment(0, MemoryStore(self.fill))]
         self._live = 0, MemoryStore(self.fill)
         self._clock = 0
+        self._found: dict[tuple[str, int, int], tuple[Ints, Ints]] = {}
         records = self._records
         self._turn = turns(lambda step: (step, records[step]), Plans().of)
 
@@ -130,6 +132,19 @@ class History:
         rows = self.accesses.at(space, addr, nbytes)
         return np.asarray(rows[self.touched.mode[rows] == 1])
 
+    def _written(self, space: str, addr: int, nbytes: int) -> tuple[Ints, Ints]:
+        """``_writes``, and the step of each; of places that are asked for again and again."""
+        if (found := self._found.get((space, addr, nbytes))) is None:
+            rows = self._writes(space, addr, nbytes)
+            found = rows, np.searchsorted(self._steps, self.touched.row[rows])
+            self._found = {} if len(self._found) > _PLACES else self._found
+            self._found[space, addr, nbytes] = found
+        return found
+
+    def version(self, steps: int, space: str, addr: int, nbytes: int) -> int:
+        """How many writes into a range have been made after so many steps: it tells contents."""
+        return int(np.searchsorted(self._written(space, addr, nbytes)[1], steps))
+
     def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Array:
         """Which (addr, nbytes) the steps between may have written into; of too many, all."""
         steps = self._steps
@@ -161,8 +176,7 @@ class History:
     def read(self, steps: int, space: str, addr: int, nbytes: int) -> tuple[Array, Array]:
         """(bytes, which were ever written) of a range after so many steps, newest version first."""
         flat, held = np.full(nbytes, self.fill or 0, np.uint8), np.zeros(nbytes, np.bool_)
-        rows, segment = self._writes(space, addr, nbytes), self.reach(steps)
-        step = np.searchsorted(self._steps, self.touched.row[rows])
+        (rows, step), segment = self._written(space, addr, nbytes), self.reach(steps)
         for at in range(int(np.searchsorted(step, steps)) - 1, -1, -1):
             start, number = int(self.touched.addr[rows[at]]), int(step[at]) - segment.first
             end = start + int(self.touched.nbytes[rows[at]])
@@ -181,6 +195,11 @@ class History:
             if held.all():
                 break
         return flat, held
+
+    def unwritten(self, steps: int, space: str, addr: int, nbytes: int) -> int:
+        """How many bytes of a range a read after so many steps would miss."""
+        held = self.read(steps, space, addr, nbytes)[1]
+        return int(np.count_nonzero(~held)) if self.fill is None else 0
 
     def writers(self, space: str, at: Ints, op: int) -> list[tuple[int, Ints]]:
         """Who last wrote each of the bytes ``at`` (ascending) by op ``op``, latest first; -1: none.

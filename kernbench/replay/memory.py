@@ -350,7 +350,7 @@ class Memories:
                 if space == shard.space and low < high:
                     flat = np.zeros(shard.nbytes, np.bool_)
                     flat[low - shard.addr : high - shard.addr] = True
-                    changed[_box(shard)] |= _elements(flat, shard).any(axis=-1)
+                    changed[_box(shard)] |= ~_whole(~flat, shard)
         return replace(view, op=op, changed=changed)
 
     def _stale(self, executed: int, name: str, firsts: list[Shard]) -> Mask:
@@ -375,7 +375,7 @@ class Memories:
         for i in np.flatnonzero(stale).tolist():
             shard, box = firsts[i], _box(firsts[i])
             flat, held = self._history.read(executed, shard.space, shard.addr, shard.nbytes)
-            mask[box] = known = _elements(held, shard).all(axis=-1)
+            mask[box] = known = _whole(held, shard)
             values[box] = part = flat.view(values.dtype).reshape(shard.shape)
             sums[i] = _sums(part[known].astype(np.float64))
         total, count, nans = sums[:, 2:].sum(axis=0)
@@ -428,9 +428,10 @@ def _sums(known: Array) -> tuple[float, ...]:
     return *ends, finite.sum(), finite.size, np.isnan(known).sum()
 
 
-def _elements(flat: Mask, shard: Shard) -> Mask:
-    """A mask of a shard's bytes, an axis for the bytes of each element."""
-    return flat.reshape(*shard.shape, np_dtype(shard.dtype).itemsize)
+def _whole(flat: Mask, shard: Shard) -> Mask:
+    """Which elements of a shard have all of their bytes in a mask of its bytes."""
+    size = np_dtype(shard.dtype).itemsize
+    return (flat.view(f"u{size}") == int.from_bytes(b"\1" * size)).reshape(shard.shape)
 
 
 def _index(text: str, cells: str | None, shape: list[int]) -> tuple[tuple[int, int], ...]:
