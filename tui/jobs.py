@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, TypeAlias, TypeVar
 
 from kernbench.replay.job import Cancelled, Job, Tell, untold
@@ -17,6 +17,7 @@ Key: TypeAlias = tuple[str, Hashable]  # lane, what is asked
 PATIENCE_S = 0.1  # most answers are there sooner, and nothing is said of their coming
 _KEPT = 32  # answers
 _WAY_S = 0.03  # within which most spare jobs end
+_KEY_S = 0.02  # within which most keys are acted on and drawn
 _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
 
 
@@ -24,11 +25,13 @@ class Jobs:
     """Answers by key. What two answers of one lane share is used by one thread at a time.
 
     ``ended`` is called, by a worker, when a job has. While ``ahead`` is set no job is begun.
+    A job that ran before ``pressed``, when a key came, lets that be acted on: where it next tells
+    how far it is, it waits.
     """
 
     def __init__(self) -> None:
         self.ended: Callable[[], None] = lambda: None
-        self.ahead = False
+        self.ahead, self.pressed = False, 0.0
         self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
         self._spare: tuple[Key, Job[Any], Future[Any]] | None = None
@@ -52,17 +55,33 @@ class Jobs:
             free = free or (not self.ahead and self.give_way(_WAY_S))
             if quick and free and not any(k[0] == key[0] for k in self._running()):
                 return compute(untold)
-            job = Job(title, compute)
             if self.ahead:
-                return job
-            self._asked[key] = job, self._pools[key[0]].submit(job.run)
-            wait([self._asked[key][1]], wait_s)
-            self._asked[key][1].add_done_callback(lambda _: self.ended())
+                return Job(title, compute)
+            job, future = self._asked[key] = self._begun(key, title, compute)
+            wait([future], wait_s)
+            future.add_done_callback(lambda _: self.ended())
         job, future = self._asked[key] = self._asked.pop(key)  # last: asked for most lately
         done = [k for k, (_, future) in self._asked.items() if future.done()]
         for old in done[:-_KEPT]:
             del self._asked[old]
         return future.result() if future.done() else job
+
+    def _begun(
+        self, key: Key, title: str, compute: Callable[[Tell], T]
+    ) -> tuple[Job[T], Future[T]]:
+        begun = monotonic()
+
+        def gently(tell: Tell) -> T:
+            def told(done: float) -> None:
+                tell(done)
+                while begun < self.pressed and monotonic() < self.pressed + _KEY_S:
+                    sleep(_SWITCH_S)
+                    tell(done)  # it may be cancelled meanwhile
+
+            return compute(told)
+
+        job = Job(title, gently)
+        return job, self._pools[key[0]].submit(job.run)
 
     def spare(self, key: Key, compute: Callable[[Tell], T]) -> T | None:
         """What no key waits for: the answer once it is there, begun where no job runs; else None.
@@ -70,8 +89,7 @@ class Jobs:
         It gives way to what is asked for in its lane, and is to be asked for again.
         """
         if self._spare is None and not self.busy:
-            job = Job("", compute)
-            self._spare = key, job, self._pools[key[0]].submit(job.run)
+            self._spare = key, *self._begun(key, "", compute)
             self._spare[2].add_done_callback(lambda _: self.ended())
         elif self._spare is not None and self._spare[2].done():
             (found, _, future), self._spare = self._spare, None
@@ -110,8 +128,11 @@ class Jobs:
         return bool(running)
 
     def forget(self) -> None:
-        """Drop all that is done: what was cancelled, or failed, may be asked for again."""
-        self._asked = {key: self._asked[key] for key in self._running()}
+        """What was cancelled, or failed, may be asked for again."""
+        asked = self._asked.items()
+        bad = [key for key, (_, future) in asked if future.done() and future.exception()]
+        for key in bad:
+            del self._asked[key]
 
     def close(self) -> None:
         """The screen ends: cancel all, wait for none."""

@@ -42,7 +42,7 @@ _HINTS = {
     "hbm_channel": "cube.hbm.channel_bw_gbs",
 }
 _EPS = 1e-6  # ns: times that are closer are one
-_CHUNK = 1 << 17  # edges between two tells
+_CHUNK = 1 << 12  # edges between two tells, that take about 1 ms
 
 
 @dataclass(frozen=True, slots=True)

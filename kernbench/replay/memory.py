@@ -431,7 +431,8 @@ def _sums(known: Array) -> tuple[float, ...]:
 def _whole(flat: Mask, shard: Shard) -> Mask:
     """Which elements of a shard have all of their bytes in a mask of its bytes."""
     size = np_dtype(shard.dtype).itemsize
-    return (flat.view(f"u{size}") == int.from_bytes(b"\1" * size)).reshape(shard.shape)
+    whole = flat.view(f"u{size}") == int.from_bytes(b"\1" * size)
+    return np.asarray(whole.reshape(shard.shape))
 
 
 def _index(text: str, cells: str | None, shape: list[int]) -> tuple[tuple[int, int], ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from threading import Event
 
+import pytest
 from textual.pilot import Pilot
 
+from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
 from kernbench.replay.job import Job
@@ -147,6 +149,76 @@ async def test_escape_is_not_taken_for_what_is_spare(drive) -> None:
         go.set()
 
 
+async def test_a_job_lets_a_key_be_acted_on_that_came_after_it(drive, monkeypatch) -> None:
+    monkeypatch.setattr("tui.jobs._KEY_S", 3600.0)
+    async with drive(120, 40, "2") as pilot:
+        jobs, told, go = pilot.app.debugger.jobs, [], Event()
+
+        def long(tell) -> int:
+            go.wait(10)
+            tell(0.5)
+            told.append("long")
+            return 7
+
+        asked = ("lane", "long"), "long", long
+        assert isinstance(jobs.ask(*asked), Job)
+        await pilot.press("j")
+        go.set()
+        assert jobs.ask(("other", "late"), "late", lambda tell: tell(0.1) or 8, wait_s=10) == 8
+        assert not told, "what the key itself asks for does not wait, what was asked before does"
+        jobs.pressed = 0.0
+        await until(pilot, lambda: jobs.ask(*asked) == 7)
+
+
+async def test_a_spare_job_that_lets_a_key_be_acted_on_can_be_ended(drive, monkeypatch) -> None:
+    monkeypatch.setattr("tui.jobs._KEY_S", 3600.0)
+    monkeypatch.setattr("tui.jobs._WAY_S", 10.0)
+    async with drive(120, 40, "2") as pilot:
+        jobs, begun = pilot.app.debugger.jobs, Event()
+        jobs.spare(("lane", "long"), lambda tell: [begun.set() or tell(0.5) for _ in range(10**9)])
+        assert begun.wait(10)
+        await pilot.press("j")
+        assert jobs.ask(("lane", "key"), "key", lambda tell: 7, quick=True) == 7
+
+
+async def test_what_is_redrawn_is_not_computed_again_but_what_failed_is(drive) -> None:
+    def failing(tell) -> None:
+        computed.append("failing")
+        raise KernbenchError("no")
+
+    async with drive(120, 40, "2") as pilot:
+        jobs, computed = pilot.app.debugger.jobs, []
+        good = ("lane", "good"), "good", lambda tell: computed.append("good") or 7
+        assert jobs.ask(*good, wait_s=10) == 7
+        for _ in range(2):
+            with pytest.raises(KernbenchError, match="no"):
+                jobs.ask(("lane", "bad"), "bad", failing, wait_s=10)
+            await pilot.press("ctrl+l")
+        assert jobs.ask(*good) == 7
+        assert computed == ["good", "failing", "failing"]
+
+
+async def test_a_long_answer_about_times_keeps_no_pane_of_memory_waiting(
+    drive, monkeypatch
+) -> None:
+    go, begun = Event(), Event()
+
+    def slow(self, tell):
+        begun.set()
+        go.wait(10)
+        return self.info()
+
+    monkeypatch.setattr("kernbench.replay.commands._BY_NAME", _by_name_with(slow, "critical"))
+    monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    async with drive(200, 50, "s", "s") as pilot:
+        pilot.app.debugger.run("critical")
+        assert begun.wait(10)
+        await pilot.press("s")
+        screen = pilot.app.debugger
+        assert not [pane.title for pane in screen.panes.values() if pane.display and pane.waiting]
+        go.set()
+
+
 async def test_a_long_answer_leaves_the_keys_free_and_escape_cancels_it(
     session, drive, as_text_of, monkeypatch
 ) -> None:
@@ -175,5 +247,5 @@ async def test_a_long_answer_leaves_the_keys_free_and_escape_cancels_it(
         await until(pilot, lambda: "error: verify was cancelled" in as_text_of(pilot.app))
 
 
-def _by_name_with(slow):
-    return {c.name: replace(c, run=slow) if c.name == "verify" else c for c in COMMANDS}
+def _by_name_with(slow, name="verify"):
+    return {c.name: replace(c, run=slow) if c.name == name else c for c in COMMANDS}

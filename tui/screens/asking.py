@@ -43,6 +43,7 @@ _WAIT_S = 0.03  # for an answer, before it is left to come
 _PLAY_S = 0.125  # an op
 REST_S = 1.0  # after a move, before what nobody has asked for is computed
 _AT_ONCE = "step next line lane stage tile first last cause effect back goto t mark continue"
+_COLUMNS = "stalls lines pes critical links busiest roofline bound compare"  # execute nothing
 _STAYED = {
     "next": "no further op that way in the focus: u widens it",
     "cause": "this op waited for no other",
@@ -155,7 +156,8 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             self.say(f"still computing {self._asked[1]}; Esc cancels it")
         else:
             self.say("")
-            self._asked = ("memory", ("asked", object())), line, compute, then
+            lane = "columns" if word in _COLUMNS.split() else "memory"
+            self._asked = (lane, ("asked", object())), line, compute, then
             self._poll()
 
     def _poll(self) -> None:

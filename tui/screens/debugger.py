@@ -7,6 +7,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from operator import attrgetter
+from time import monotonic
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -137,6 +138,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
 
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
+        self.jobs.pressed = monotonic()
         if self.focused is None:
             id = self.keymap.action(event.key, event.character)
             if self.lettered(event.character):
