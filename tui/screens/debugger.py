@@ -33,7 +33,7 @@ from tui.widgets.tiles import TilesPane
 from tui.widgets.timeline import TimelinePane
 
 _LOOK_S = 0.1  # between two looks at how far jobs are
-_WINDOWED = (5, 7, 8)  # panes that show the timeline's window, or the focus
+_FOCUSED, _REFOCUSED = (5, 7, 8), ("widen", "narrow")  # panes of the focus, what changes it
 
 
 class DebuggerScreen(AskingScreen, inherit_bindings=False):
@@ -160,8 +160,10 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             self.say("")
             of_screen = "." not in action.method
             attrgetter(f"_do_{action.method}" if of_screen else action.method)(self)(*action.args)
-            for number in _WINDOWED if action.group == "View" or id in ("widen", "narrow") else ():
-                self.panes[number].repaint()
+            for pane in self.panes.values():
+                of_focus = id in _REFOCUSED and pane.number in _FOCUSED
+                if of_focus or (action.group == "View" and not pane.alone):
+                    pane.repaint()
 
     def _do_focus(self, by: int) -> None:
         self.session.widen(by)

@@ -50,7 +50,7 @@ class Pane(Widget):
         self.pick: int | None = None  # the row that the user picked; None: as the cursor has it
         self.at: int | None = None  # that row, or the cursor's
         self.seek = True  # the next drawing goes to what the cursor changed
-        self._strips: list[Strip] = []
+        self._lines, self._strips = list[Line](), list[Strip]()
         self._made, self._wide = dict[tuple[Run, ...], Strip](), (0, 0)
         self._drawn: tuple[object, ...] | None = None
         self._since: float | None = None  # when it began to wait, s
@@ -193,9 +193,14 @@ class Pane(Widget):
         if region is not None:
             self.styles.offset = (region.x, region.y)
             self.styles.width, self.styles.height = region.width, region.height
-            self.titled, self.active, self.gap = titled, active, 2 if region.x else 0
-            if self.size == region.size:  # else the new size draws
-                self.repaint()
+            self.titled, self.gap, was = titled, 2 if region.x else 0, self.active
+            self.active = active
+            if self._drawn == (region.size, self.gap, titled) and was != active:
+                old, self._ahead = self._strips, {}
+                self._finish(region.size)
+                self._show(old)
+            elif self.size == region.size and self._drawn != (region.size, self.gap, titled):
+                self.repaint()  # a new size draws by itself
 
     def repaint(self) -> None:
         """Draw anew and refresh the lines that differ from those on screen."""
@@ -216,7 +221,7 @@ class Pane(Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines as they were built; there is no border or padding for Textual to add."""
         size = self.size
-        if self._drawn != (size, self.gap, self.titled, self.active):
+        if self._drawn != (size, self.gap, self.titled):
             self._build(size)
         lines, span = self._strips[crop.y : crop.bottom], crop.column_span
         return lines if span == (0, size.width) else [line.crop(*span) for line in lines]
@@ -233,9 +238,14 @@ class Pane(Widget):
         self._since = (self._since or monotonic()) if self.waiting else None
         late = self._since is None or monotonic() - self._since > PATIENCE_S
         if not late and self._wide == (width, self.gap) and len(self._strips) == height:
-            self._drawn = (size, self.gap, self.titled, self.active)  # what was shown stays
+            self._drawn = (size, self.gap, self.titled)  # what was shown stays
             return
-        self.seek = False
+        self.seek, self._lines = False, lines
+        self._finish(size)
+
+    def _finish(self, size: Size) -> None:
+        """Make strips of the title and the lines: of most there are some from before."""
+        width, height, lines = size.width - self.gap, size.height, [*self._lines]
         if self.titled:
             name = f"{self.number} {self.heading}"
             name = f"[{name}]" if self.active else f" {name} "
@@ -248,13 +258,13 @@ class Pane(Widget):
         inks = [ink for ink in self.get_line_filters() if not isinstance(ink, ANSIToTruecolor)]
         self._made, self._wide, self._strips = {}, (width, self.gap), []
         for line in map(tuple, lines[:height]):
-            if (fresh := made.get(line)) is None:  # most lines are those of before
+            if (fresh := made.get(line)) is None:
                 fresh = Strip([*bar, *strip(line, width)])
                 for ink in inks:
                     fresh = fresh.apply_filter(ink, self.background_colors[1])
             self._made[line] = fresh
             self._strips.append(fresh)
-        self._drawn = (size, self.gap, self.titled, self.active)
+        self._drawn = (size, self.gap, self.titled)
 
     def on_click(self, event: events.Click) -> None:
         """Activate the pane; a click on a row of a list enters it."""
