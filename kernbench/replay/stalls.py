@@ -5,6 +5,7 @@ kernel line, and one tl call over all of its PEs. From columns only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -142,19 +143,35 @@ class Stalls:
 
     def __init__(self, trace: Trace, timelines: Timelines) -> None:
         self._trace, self._timelines = trace, timelines
-        self._indexed: tuple[list[int], tuple[Groups, Groups, Groups]] | None = None
+        self._indexed: tuple[list[int], tuple[Groups, ...]] | None = None
         self._issue_ns = issue_ns(trace.spec)
         self._setup_ns = spec_number(trace.spec, "pe.dma.setup_ns")
 
-    def _index(self, pes: list[int]) -> tuple[Groups, Groups, Groups]:
-        """Calls of kernels on ``pes`` by PE, as issued; what they await: ops and waits by cmd."""
+    def _index(self, pes: list[int]) -> tuple[Groups, ...]:
+        """What the calls of kernels on ``pes`` await: ops and waits by cmd."""
         if self._indexed is None or self._indexed[0] != pes:
-            trace, c = self._trace, self._trace.commands
-            calls = np.flatnonzero((c.launch >= 0) & np.isin(c.pe, pes))
-            calls = calls[np.lexsort((c.t_issue[calls], c.pe[calls]))]
-            ops, waits = (_of(x.cmd, self._awaited(calls)) for x in (trace.op_columns, trace.waits))
-            self._indexed = pes, (Groups(c.pe[calls], calls), ops, waits)
+            calls = np.concatenate([self._calls.of(pe) for pe in pes])
+            awaited, logs = self._awaited(calls), (self._trace.op_columns, self._trace.waits)
+            self._indexed = pes, tuple(_of(log.cmd, awaited) for log in logs)
         return self._indexed[1]
+
+    @cached_property
+    def _calls(self) -> Groups:
+        """The calls of kernels by PE, as issued."""
+        c = self._trace.commands
+        calls = np.flatnonzero(c.launch >= 0)
+        calls = calls[np.argsort(c.t_issue[calls], kind="stable")]
+        return Groups(c.pe[calls], calls)
+
+    @cached_property
+    def _ran(self) -> list[int]:
+        """The pe_cpu nodes that ran kernels, ascending."""
+        c = self._trace.commands
+        return [int(pe) for pe in np.unique(c.pe[c.launch >= 0])]
+
+    @cached_property
+    def _lines(self) -> tuple[list[str], Array]:
+        return kernel_lines(self._trace)
 
     def _awaited(self, calls: Array) -> Array:
         """What each call waits for, by cmd: its own ops where it names no other."""
@@ -167,8 +184,7 @@ class Stalls:
 
         UsageError if there is none.
         """
-        trace, c = self._trace, self._trace.commands
-        ran: list[int] = np.unique(c.pe[c.launch >= 0]).tolist()
+        trace, ran = self._trace, self._ran
         if name in (None, "all"):
             return ran
         cpus = {i for i, kind in enumerate(trace.nodes.type) if kind == "pe_cpu"} | {*ran}
@@ -184,12 +200,17 @@ class Stalls:
 
     def _window(self, t0: float | None, t1: float | None) -> tuple[float, float]:
         """From ``t0`` to ``t1`` ns; None: from the first launch's start, to the last one's end."""
+        return window(self._launched, t0, t1)
+
+    @cached_property
+    def _launched(self) -> tuple[float, float]:
+        """When launches or calls of kernels ran, ns; of none the whole run."""
         c = self._trace.commands
         mine = np.flatnonzero(c.launch >= 0)
         ends = [t for x in self._trace.launches for t in (x.t_start, x.t_end)]
         times = np.concatenate([c.t_issue[mine], c.t_resume[mine], ends])
         times = times if len(times) else np.array([0.0, max(self._trace.end_ns, 1.0)])
-        return window((float(times.min()), float(times.max())), t0, t1)
+        return float(times.min()), float(times.max())
 
     def _pieces(
         self, pes: list[int], pe: int, t0: float, t1: float
@@ -198,9 +219,9 @@ class Stalls:
 
         Of each piece the row of the call, its kind, what was waited for meanwhile (or -1), its ns.
         """
-        by_pe, ops_of, waits_of = self._index(pes)
+        ops_of, waits_of = self._index(pes)
         columns, waits, c = self._trace.op_columns, self._trace.waits, self._trace.commands
-        calls = by_pe.of(pe)
+        calls = self._calls.of(pe)
         issued, until = c.t_issue[calls], c.t_resume[calls]
         until[:-1] = np.minimum(until[:-1], issued[1:])  # it is over with the next at the latest
         some = (issued < t1) & (until > t0)
@@ -266,7 +287,7 @@ class Stalls:
     def lines(self, pe: str | None, tell: Tell) -> LineTimes:
         """The time of calls by the kernel line that made them, on ``pe`` as in ``ledger``."""
         (t0, t1), pes = self._window(None, None), self.pes(pe)
-        sites, site_of = kernel_lines(self._trace)
+        sites, site_of = self._lines
         time, calls = np.zeros((len(sites), len(KINDS))), np.zeros(len(sites), int)
         for i, node in enumerate(pes):
             tell(i / len(pes))
