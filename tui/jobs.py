@@ -24,7 +24,7 @@ _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interprete
 class Jobs:
     """Answers by key. What two answers of one lane share is used by one thread at a time.
 
-    ``ended`` is called, by a worker, when a job has. While ``ahead`` is set no job is begun.
+    ``ended`` is called, by a worker, when a job has. While ``ahead`` is set jobs are ``spare``.
     A job that ran before ``pressed``, when a key came, lets that be acted on: where it next tells
     how far it is, it waits.
     """
@@ -56,7 +56,8 @@ class Jobs:
             if quick and free and not any(k[0] == key[0] for k in self._running()):
                 return compute(untold)
             if self.ahead:
-                return Job(title, compute)
+                found = self.spare(key, compute)
+                return Job(title, compute) if found is None else found
             job, future = self._asked[key] = self._begun(key, title, compute)
             wait([future], wait_s)
             future.add_done_callback(lambda _: self.ended())

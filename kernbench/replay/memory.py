@@ -338,7 +338,7 @@ class Memories:
         stale = self._stale(executed, name, firsts)
         last = self._views.get(name)
         if last is None or stale.any():
-            last = self._gather(op, name, firsts, stale, last)
+            last = self._gather(op, name, firsts, stale, last, tell)
         view, changed = last.view, np.zeros(last.view.values.shape, np.bool_)
         small = (x for x in self._views.values() if x.view.values.size <= _COPIED)
         others = [(x.view.name, x) for x in small if x.view.name != name]
@@ -361,7 +361,13 @@ class Memories:
         return self._history.changed(last.at, executed, places)
 
     def _gather(
-        self, op: int, name: str, firsts: list[Shard], stale: Mask, last: _Last | None
+        self,
+        op: int,
+        name: str,
+        firsts: list[Shard],
+        stale: Mask,
+        last: _Last | None,
+        tell: Tell,
     ) -> _Last:
         """``tensor``; reads the stale shards, and takes the others from the last answer."""
         executed, s = self._history.executed(op), firsts[0]
@@ -373,6 +379,7 @@ class Memories:
             values = np.zeros(tuple(ends.astype(int)), np_dtype(s.dtype))
             mask, sums = np.zeros(values.shape, np.bool_), np.zeros((len(firsts), 5))
         for i in np.flatnonzero(stale).tolist():
+            tell(i / len(firsts))
             shard, box = firsts[i], _box(firsts[i])
             flat, held = self._history.read(executed, shard.space, shard.addr, shard.nbytes)
             mask[box] = known = _whole(held, shard)

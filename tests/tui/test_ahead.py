@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from threading import Event
 
 import pytest
 from pilots import settled, turns_of
 
 from kernbench.errors import UsageError
+from kernbench.replay import ReplaySession
+from kernbench.replay.job import untold
 from tui.app import KernbenchApp
+from tui.jobs import Jobs
 from tui.screens.ahead import likely, look_ahead
 from tui.widgets.pane import Pane
 
@@ -107,10 +111,11 @@ async def test_what_changes_a_pane_is_not_lost(change: str, drive, as_text_of) -
 
 async def test_a_key_ends_the_drawing_ahead_after_one_pane(session) -> None:
     class Counting:
-        drawn = 0
+        drawn, jobs = 0, Jobs()
 
-        def look_ahead(self, op: int) -> None:
+        def look_ahead(self, op: int) -> bool:
             Counting.drawn += 1
+            return True
 
     session.goto(3)
     panes = [Counting() for _ in range(8)]
@@ -118,22 +123,50 @@ async def test_a_key_ends_the_drawing_ahead_after_one_pane(session) -> None:
     assert (Counting.drawn, session.cursor) == (3, 3)
 
 
-async def test_no_job_is_begun_ahead_and_a_pane_that_needs_one_waits(drive, monkeypatch) -> None:
+async def test_what_takes_a_job_is_drawn_ahead_once_that_has_ended(drive, monkeypatch) -> None:
+    async with drive(200, 50, "s", "s") as pilot:
+        screen = pilot.app.debugger
+        monkeypatch.setattr(screen.session.memories, "quick", lambda *_: False)
+        await pilot.press("k")
+        await drawn_ahead(pilot)
+        assert {screen.session.cursor + 1, screen.session.cursor - 1} <= screen.memory._ahead.keys()
+        shown, computed = screen.memory.text, []
+        monkeypatch.setattr(screen.session, "tensor", lambda *_: computed.append(1))
+        monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
+        await pilot.press("s")
+        assert screen.memory.text != shown
+        assert not screen.memory.waiting
+        assert not computed
+
+
+async def test_a_pane_whose_job_has_not_ended_is_not_drawn_ahead_and_gives_way(
+    drive, monkeypatch
+) -> None:
     async with drive(200, 50, "s", "s") as pilot:
         await settled(pilot)
         await drawn_ahead(pilot)
-        screen = pilot.app.debugger
-        monkeypatch.setattr(screen.session.memories, "quick", lambda *_: False)
-        asked = len(screen.jobs._asked)
-        screen.memory.repaint()
+        screen, begun, tensor = pilot.app.debugger, Event(), ReplaySession.tensor
+
+        def slow(self, name, op=None, tell=untold):
+            while op != session.cursor:
+                begun.set()
+                tell(0.5)
+            return tensor(self, name, op, tell)
+
+        session, pane = screen.session, screen.memory
+        monkeypatch.setattr(ReplaySession, "tensor", slow)
+        monkeypatch.setattr(session.memories, "quick", lambda *_: False)
+        pane.repaint()
         await settled(pilot)
         for waiting in (False, True):
-            screen.memory.waiting = waiting
-            screen.memory.look_ahead(screen.session.cursor + 1)
-            assert screen.memory._ahead == {}
-        assert not screen.jobs.busy
-        assert len(screen.jobs._asked) <= asked + 1  # what the pane itself asked for
-        assert "computing" not in screen.memory.text
+            pane.waiting = waiting
+            assert not pane.look_ahead(session.cursor + 1)
+            assert pane._ahead == {}
+        assert begun.wait(10)
+        await pilot.press("s")
+        await settled(pilot)
+        assert f"op {session.cursor}" in screen.ops.text
+        assert "computing" not in pane.text
 
 
 def test_where_a_move_leads_is_told_without_making_it(session) -> None:

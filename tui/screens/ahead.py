@@ -6,7 +6,7 @@ Owns which moves are likely. A key that comes meanwhile waits for one pane at mo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -30,15 +30,23 @@ def likely(line: str) -> list[str]:
 
 
 async def look_ahead(
-    session: ReplaySession, lines: list[str], panes: Iterable[Pane], quiet: Callable[[], bool]
+    session: ReplaySession, lines: list[str], panes: Sequence[Pane], quiet: Callable[[], bool]
 ) -> None:
     """Let panes draw what each of ``lines`` leads to, as long as it is ``quiet``."""
     await asyncio.sleep(_QUIET_S)
+    ops = list[int]()
     for line in lines:
         with suppress(KernbenchError):
-            op = session.leads(partial(run_command, session, line))
-            for pane in panes if op != session.cursor else ():
-                await asyncio.sleep(0)
-                if not quiet():
-                    return
-                pane.look_ahead(op)
+            ops.append(session.leads(partial(run_command, session, line)))
+    wanted = [(op, pane) for op in ops if op != session.cursor for pane in panes]
+    while wanted:
+        late = []
+        for op, pane in wanted:
+            await asyncio.sleep(0)
+            if not quiet():
+                return
+            if not pane.look_ahead(op):
+                late.append((op, pane))
+        jobs, wanted = panes[0].jobs, late if panes[0].jobs.busy else []
+        while wanted and jobs.busy:
+            await asyncio.sleep(_QUIET_S)

@@ -94,7 +94,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.taken.set()
         if self._ahead is not None:
             self._ahead.cancel()
-        moves, panes = likely(self.made), self.panes.values()
+        moves, panes = likely(self.made), [*self.panes.values()]
         ahead = look_ahead(self.session, moves, panes, self.taken.is_set)
         self._ahead = asyncio.create_task(ahead)
 

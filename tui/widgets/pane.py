@@ -142,10 +142,10 @@ class Pane(Widget):
         """Whether what it shows depends on no other pane."""
         return True
 
-    def look_ahead(self, op: int) -> None:
-        """Draw what ``arrive`` shall show at ``op``, unless a job must be waited for."""
+    def look_ahead(self, op: int) -> bool:
+        """Draw what ``arrive`` shall show at ``op``; False if a job must be waited for."""
         if op in self._ahead or not (self.display and self.size and self.alone):
-            return
+            return True
         session, here, was = self.session, self.session.cursor, vars(self).copy()
         session.cursor, self.jobs.ahead = op, True
         try:
@@ -159,6 +159,7 @@ class Pane(Widget):
             vars(self).update(was)
         if not late:
             self._ahead[op] = new
+        return not late
 
     def arrive(self) -> None:
         """The cursor moved: show what was drawn for it ahead, or draw it."""
