@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 30.0  # for anything that is waited for
 _NOT_PYTES = re.compile(rb"\x1b\[[<>=][0-9;]*[A-Za-z]|\x1b\[\?[0-9;]*\$p")
 _DROPPED = ("NO_COLOR", "TMUX", "COLORTERM", "LC_ALL", "LC_CTYPE", "PYTEST_CURRENT_TEST")
+_DROPPED += ("COLUMNS", "LINES")  # of the terminal of the tests, if any
 
 
 class Terminal:
