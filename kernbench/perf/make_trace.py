@@ -4,8 +4,6 @@ A matmul and an attention are simulated once. So ops, waits, transfers, sites an
 simulator's own, a file's figures are those of a long run, and all in it can be executed.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from dataclasses import replace

@@ -5,8 +5,6 @@ and wires + access + bytes / bottleneck. The simulated number is a command that 
 components serve.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Owns the frozen result of the builder. Knows nothing of time, routes or components.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A host transfer is one transaction a shard, without bursts (simulator.md section
 as PCIe lets it, although its path (ADR-0051) begins behind the PCIe link.
 """
 
-from __future__ import annotations
-
 import simpy
 
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, MsgBase, Transaction

@@ -5,8 +5,6 @@ Service is the whole transfer: it ends when the last byte has landed. A read is 
 along the path, the access, and data back on the reversed path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar
 

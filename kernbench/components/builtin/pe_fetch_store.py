@@ -1,7 +1,5 @@
 """FETCH and STORE of tiles: TCM to the array and back, at the bandwidth of the TCM."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import simpy
