@@ -9,7 +9,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import simpy
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kernbench.sim_engine.pending import PendingRanges
     from kernbench.triton_emu.sites import CallSites
 
+Part = TypeVar("Part", bound="ComponentBase")
 Process: TypeAlias = Generator[Any, Any, None]
 Service: TypeAlias = tuple[float, float, float]  # of a burst: start, access latency, service time
 
@@ -168,10 +169,17 @@ class ComponentBase:
             f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}; it serves {valid}"
         )
 
-    def sibling(self, engine: str) -> ComponentBase:
-        """The component of that name in the same PE (or the same cube, or IO chiplet)."""
-        node = self.node
-        return self.sim.component(self.sim.graph.at(node.sip, node.cube, node.pe, engine))
+    def sibling(self, engine: str, kind: type[Part]) -> Part:
+        """The component of that name in the same PE (or the same cube, or IO chiplet).
+
+        KernbenchError if it is no ``kind``, whose methods are relied on here.
+        """
+        found = self.sim.component(self.sim.graph.at(*self.node.place, engine))
+        if not isinstance(found, kind):
+            raise KernbenchError(
+                f"{found.node.id}: impl of {engine} must subclass the built-in one"
+            )
+        return found
 
 
 class MemoryEndpoint(ComponentBase):

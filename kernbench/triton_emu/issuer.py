@@ -33,8 +33,8 @@ class Issuer:
     """What every tl call of one kernel on one PE needs; scratch is a bump allocator in its TCM."""
 
     def __init__(self, ctx: KernelContext, store: MemoryStore) -> None:
-        self._ctx, self._store, node = ctx, store, ctx.node
-        self._scratch = PhysAddr.pe_tcm_addr(node.sip, node.cube, node.pe, 0).encode()
+        self._ctx, self._store = ctx, store
+        self._scratch = PhysAddr.pe_tcm_addr(*ctx.node.place, 0).encode()
         self._scratch_end = self._scratch + ctx.scratch_bytes
         self._handles = 0
         self._scopes: list[object] = [None]

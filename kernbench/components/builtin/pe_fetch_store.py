@@ -7,7 +7,6 @@ import simpy
 from kernbench.common.messages import MsgBase, StageType, TileToken
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_tcm import PeTcm
-from kernbench.errors import KernbenchError
 
 _FETCH, _STORE = 0, 1
 
@@ -25,9 +24,7 @@ class PeFetchStore(ComponentBase):
 
     def run(self, env: simpy.Environment, msg: TileToken) -> Process:
         """Bytes / bandwidth of the channel, behind whoever has it."""
-        tcm = self.sibling("pe_tcm")
-        if not isinstance(tcm, PeTcm):
-            raise KernbenchError(f"{tcm.node.id}: impl of pe_tcm must subclass the built-in one")
+        tcm = self.sibling("pe_tcm", PeTcm)
         wire = tcm.read_channel if self.channel(msg) == _FETCH else tcm.write_channel
         nbytes = msg.stage.params["nbytes"]
         start = wire.enter(env.now, nbytes)

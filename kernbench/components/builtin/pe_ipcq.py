@@ -17,7 +17,7 @@ from kernbench.common.pe_commands import PushCmd, RecvCmd, SendCmd, SlotCopy
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pe_dma import PeDma
 from kernbench.components.builtin.pe_tcm import PeTcm
-from kernbench.errors import KernbenchError, KernelError
+from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.issuer import part
 
@@ -69,7 +69,8 @@ class PeIpcq(ComponentBase):
     @property
     def peers(self) -> dict[str, str]:
         """The pe_cpu of the neighbour in each wired direction."""
-        return {d: queue.peer.sibling("pe_cpu").node.id for d, queue in self.queues.items()}
+        at = self.sim.graph.at
+        return {d: at(*queue.peer.node.place, "pe_cpu") for d, queue in self.queues.items()}
 
     def connect(self, direction: str, ring: Ring, peer: "PeIpcq", back: str) -> None:
         """Wire a direction: ``peer`` sends into ``ring`` from its direction ``back``."""
@@ -91,7 +92,7 @@ class PeIpcq(ComponentBase):
         self._on_process_start(env, msg)
 
     def _send(self, env: simpy.Environment, msg: SendCmd) -> Process:
-        queue, dma = self.queues[msg.direction], self.sibling("pe_dma")
+        queue, dma = self.queues[msg.direction], self.sibling("pe_dma", PeDma)
         ring, reads = queue.peer.queues[queue.back].ring, list[simpy.Event]()
         for piece in _pieces(msg.src, ring.slot_bytes):
             addr = ring.base + queue.head % ring.slots * ring.slot_bytes
@@ -117,7 +118,7 @@ class PeIpcq(ComponentBase):
         else:
             self.sim.store.patch(dst.space, dst.addr, data)
             self.sim.pending.clear(dst.space, dst.addr, dst.nbytes)
-        self._record(copy, self.sibling("pe_dma").node.id, "ipcq_copy")
+        self._record(copy, self.sibling("pe_dma", PeDma).node.id, "ipcq_copy")
         queue.peer_head += 1
         queue.landed[number] = copy
         if queue.arrival is not None and number == queue.tail:
@@ -151,13 +152,10 @@ class PeIpcq(ComponentBase):
 
     def _take(self, env: simpy.Environment, copy: SlotCopy) -> Process:
         """Copy a slot to scratch: over the channels of the TCM, or as a DMA read of its memory."""
-        dma, tcm = self.sibling("pe_dma"), self.sibling("pe_tcm")
-        if not isinstance(dma, PeDma) or not isinstance(tcm, PeTcm):
-            what = "impl of pe_dma and pe_tcm must subclass the built-in ones"
-            raise KernbenchError(f"{self.node.id}: {what}")
         if copy.src.space != "tcm":
-            yield dma.read(copy, copy.src.addr, copy.src.nbytes)
+            yield self.sibling("pe_dma", PeDma).read(copy, copy.src.addr, copy.src.nbytes)
             return
+        tcm = self.sibling("pe_tcm", PeTcm)
         wires = (tcm.read_channel, tcm.write_channel)
         for wire in wires:
             wire.enter(env.now, copy.src.nbytes)

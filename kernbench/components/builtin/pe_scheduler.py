@@ -48,8 +48,7 @@ class PeScheduler(ComponentBase):
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
-        place = (node.sip, node.cube, node.pe)
-        self._nodes = {what: sim.graph.at(*place, engine) for what, engine in _ENGINES.items()}
+        self._nodes = {what: sim.graph.at(*node.place, engine) for what, engine in _ENGINES.items()}
 
     def dispatch(self, msg: MsgBase) -> simpy.Process:
         """Start serving a command; the process ends when the command has."""
