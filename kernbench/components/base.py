@@ -79,14 +79,12 @@ class Sim:
         yield from self.components[dst]._forward_txn(self.env, msg)
 
 
+@dataclass(slots=True)
 class _Slots:
-    """The service slots of one channel, and who queues for them, first come first served."""
+    """The free service slots of one channel, and who queues for one, first come first served."""
 
-    __slots__ = ("free", "queue")
-
-    def __init__(self, first: int, count: int) -> None:
-        self.free = list(range(first, first + count))
-        self.queue: deque[simpy.Event] = deque()
+    free: list[int]
+    queue: deque[simpy.Event] = field(default_factory=deque)
 
 
 class ComponentBase:
@@ -124,7 +122,8 @@ class ComponentBase:
         if not isinstance(msg, self.serves):
             raise self._refusal(msg)
         if not self._pools:
-            self._pools = [_Slots(c * self.slots, self.slots) for c in range(self.channels)]
+            first = range(0, self.channels * self.slots, self.slots)  # of each channel
+            self._pools = [_Slots([*range(slot, slot + self.slots)]) for slot in first]
         pool = self._pools[self.channel(msg)]
         if pool.free:
             slot = heapq.heappop(pool.free)
