@@ -108,7 +108,7 @@ class ComponentBase:
         self._op_logger = sim.op_logger
         self._pools: list[_Slots] = []
 
-    def channel(self, msg: MsgBase) -> int:
+    def channel(self, msg: Any) -> int:
         """The channel that serves ``msg``."""
         return 0
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import simpy
 
-from kernbench.common.messages import MsgBase, StageType, TileToken
+from kernbench.common.messages import StageType, TileToken
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_tcm import PeTcm
 
@@ -17,9 +17,8 @@ class PeFetchStore(ComponentBase):
     serves = (TileToken,)
     channels: ClassVar[int] = 2
 
-    def channel(self, msg: MsgBase) -> int:
+    def channel(self, msg: TileToken) -> int:
         """Fetches and stores do not wait for each other."""
-        assert isinstance(msg, TileToken)
         return _FETCH if msg.stage.stage_type is StageType.FETCH else _STORE
 
     def run(self, env: simpy.Environment, msg: TileToken) -> Process:

@@ -76,9 +76,8 @@ class PeIpcq(ComponentBase):
         """Wire a direction: ``peer`` sends into ``ring`` from its direction ``back``."""
         self.queues[direction] = Queue(ring, peer, back)
 
-    def channel(self, msg: MsgBase) -> int:
+    def channel(self, msg: SendCmd | RecvCmd) -> int:
         """Sends and recvs of each direction have one each."""
-        assert isinstance(msg, SendCmd | RecvCmd)
         return 2 * DIRECTIONS.index(msg.direction) + isinstance(msg, RecvCmd)
 
     def run(self, env: simpy.Environment, msg: SendCmd | RecvCmd) -> Process:
