@@ -64,6 +64,14 @@ class Sim:
             return str(why)
         return self.store.view(region.space, region.addr, region.shape, region.dtype)
 
+    def put(self, region: Region, data: Array | str) -> None:
+        """These bytes are there now, or pending for that reason."""
+        if isinstance(data, str):
+            self.pending.mark(region.space, region.addr, region.nbytes, data)
+        else:
+            self.store.patch(region.space, region.addr, data)
+            self.pending.clear(region.space, region.addr, region.nbytes)
+
     def transfer(self, txn: Transaction) -> Process:
         """Carry a transaction along its path, hop by hop; ends when its last byte has landed."""
         return self.network.transfer(txn)

@@ -36,7 +36,7 @@ class PeCpu(ComponentBase):
         sim, node = self.sim, self.node
         mmu, scheduler = self.sibling("pe_mmu", PeMmu), self.sibling("pe_scheduler", PeScheduler)
         lent = (sim.pending, sim.events, sim.sites, sim.commands, sim.warnings)
-        calls = (scheduler.dispatch, mmu.translate, sim.pages.describe)
+        calls = (scheduler.dispatch, mmu.translate, sim.pages.describe, sim.peek, sim.put)
         ipcq = self.sibling("pe_ipcq", ComponentBase)
         scratch = sim.graph.spec.pe.tcm.size_kib * 1024 - sim.reserved["tcm", *node.place]
         peers = ipcq.peers if isinstance(ipcq, PeIpcq) else {}

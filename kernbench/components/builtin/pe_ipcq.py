@@ -111,12 +111,8 @@ class PeIpcq(ComponentBase):
 
     def arrive(self, direction: str, number: int, copy: SlotCopy) -> None:
         """Slot ``number`` of those sent to us in ``direction`` has landed, and can be taken."""
-        queue, dst, data = self.queues[direction], copy.dst, copy.data
-        if isinstance(data, str):
-            self.sim.pending.mark(dst.space, dst.addr, dst.nbytes, data)
-        else:
-            self.sim.store.patch(dst.space, dst.addr, data)
-            self.sim.pending.clear(dst.space, dst.addr, dst.nbytes)
+        queue = self.queues[direction]
+        self.sim.put(copy.dst, copy.data)
         self._record(copy, self.sibling("pe_dma", PeDma).node.id, "ipcq_copy")
         queue.peer_head += 1
         queue.landed[number] = copy
