@@ -5,8 +5,6 @@ Service is the whole transfer: it ends when the last byte has landed. A read is 
 along the path, the access, and data back on the reversed path.
 """
 
-from typing import ClassVar
-
 import simpy
 
 from kernbench.common.messages import MsgBase, StageType, TileToken, Transaction
@@ -24,8 +22,8 @@ class PeDma(ComponentBase):
     """Serves loads, stores, the DMA stages of tiles, and the slots that a PE_IPCQ pushes."""
 
     serves = (DmaReadCmd, DmaWriteCmd, TileToken, PushCmd)
-    channels: ClassVar[int] = 3
-    queue_reason: ClassVar[str] = "dma_slot"
+    channels = 3
+    queue_reason = "dma_slot"
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)

@@ -1,7 +1,5 @@
 """FETCH and STORE of tiles: TCM to the array and back, at the bandwidth of the TCM."""
 
-from typing import ClassVar
-
 import simpy
 
 from kernbench.common.messages import StageType, TileToken
@@ -15,7 +13,7 @@ class PeFetchStore(ComponentBase):
     """One fetch and one store at a time."""
 
     serves = (TileToken,)
-    channels: ClassVar[int] = 2
+    channels = 2
 
     def channel(self, msg: TileToken) -> int:
         """Fetches and stores do not wait for each other."""

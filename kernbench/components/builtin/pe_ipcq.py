@@ -8,7 +8,6 @@ its bytes have been copied to scratch.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
 
 import simpy
 
@@ -60,7 +59,7 @@ class PeIpcq(ComponentBase):
     """Serves sends and recvs, those of each direction one after the other."""
 
     serves = (SendCmd, RecvCmd)
-    channels: ClassVar[int] = 2 * len(DIRECTIONS)
+    channels = 2 * len(DIRECTIONS)
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
