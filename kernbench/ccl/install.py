@@ -10,8 +10,9 @@ from typing import TypeAlias
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.builtin.pe_ipcq import DIRECTIONS, PeIpcq, Ring
 from kernbench.errors import UsageError
-from kernbench.sim_engine.engine import GraphEngine, Place
+from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.event_log import Shard
+from kernbench.topology.graph import Place
 
 _OPPOSITE_DIR = {"N": "S", "S": "N", "E": "W", "W": "E"}
 _OPPOSITE_DIR |= {f"global_{d}": f"global_{back}" for d, back in _OPPOSITE_DIR.items()}

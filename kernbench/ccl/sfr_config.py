@@ -1,7 +1,5 @@
 """The wiring of the collectives: pe0 of every cube of every SIP, both levels (ADR-0032 D3)."""
 
-from __future__ import annotations
-
 from kernbench.ccl.config import NO_ROOT, AlgorithmSpec
 from kernbench.ccl.install import install_ipcq
 from kernbench.ccl.topologies import grid, sip_neighbors

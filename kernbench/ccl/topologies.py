@@ -1,7 +1,5 @@
 """Who neighbours whom: cubes in the mesh of a SIP, SIPs in each topology (ADR-0032 D3, D4)."""
 
-from __future__ import annotations
-
 from math import isqrt
 
 from kernbench.errors import TopologyError

@@ -9,7 +9,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import simpy
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kernbench.sim_engine.pending import PendingRanges
     from kernbench.triton_emu.sites import CallSites
 
+Part = TypeVar("Part", bound="ComponentBase")
 Process: TypeAlias = Generator[Any, Any, None]
 Service: TypeAlias = tuple[float, float, float]  # of a burst: start, access latency, service time
 
@@ -63,6 +64,14 @@ class Sim:
             return str(why)
         return self.store.view(region.space, region.addr, region.shape, region.dtype)
 
+    def put(self, region: Region, data: Array | str) -> None:
+        """These bytes are there now, or pending for that reason."""
+        if isinstance(data, str):
+            self.pending.mark(region.space, region.addr, region.nbytes, data)
+        else:
+            self.store.patch(region.space, region.addr, data)
+            self.pending.clear(region.space, region.addr, region.nbytes)
+
     def transfer(self, txn: Transaction) -> Process:
         """Carry a transaction along its path, hop by hop; ends when its last byte has landed."""
         return self.network.transfer(txn)
@@ -78,14 +87,12 @@ class Sim:
         yield from self.components[dst]._forward_txn(self.env, msg)
 
 
+@dataclass(slots=True)
 class _Slots:
-    """The service slots of one channel, and who queues for them, first come first served."""
+    """The free service slots of one channel, and who queues for one, first come first served."""
 
-    __slots__ = ("free", "queue")
-
-    def __init__(self, first: int, count: int) -> None:
-        self.free = list(range(first, first + count))
-        self.queue: deque[simpy.Event] = deque()
+    free: list[int]
+    queue: deque[simpy.Event] = field(default_factory=deque)
 
 
 class ComponentBase:
@@ -109,7 +116,7 @@ class ComponentBase:
         self._op_logger = sim.op_logger
         self._pools: list[_Slots] = []
 
-    def channel(self, msg: MsgBase) -> int:
+    def channel(self, msg: Any) -> int:
         """The channel that serves ``msg``."""
         return 0
 
@@ -123,7 +130,8 @@ class ComponentBase:
         if not isinstance(msg, self.serves):
             raise self._refusal(msg)
         if not self._pools:
-            self._pools = [_Slots(c * self.slots, self.slots) for c in range(self.channels)]
+            first = range(0, self.channels * self.slots, self.slots)  # of each channel
+            self._pools = [_Slots([*range(slot, slot + self.slots)]) for slot in first]
         pool = self._pools[self.channel(msg)]
         if pool.free:
             slot = heapq.heappop(pool.free)
@@ -168,10 +176,17 @@ class ComponentBase:
             f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}; it serves {valid}"
         )
 
-    def sibling(self, engine: str) -> ComponentBase:
-        """The component of that name in the same PE (or the same cube, or IO chiplet)."""
-        node = self.node
-        return self.sim.component(self.sim.graph.at(node.sip, node.cube, node.pe, engine))
+    def sibling(self, engine: str, kind: type[Part]) -> Part:
+        """The component of that name in the same PE (or the same cube, or IO chiplet).
+
+        KernbenchError if it is no ``kind``, whose methods are relied on here.
+        """
+        found = self.sim.component(self.sim.graph.at(*self.node.place, engine))
+        if not isinstance(found, kind):
+            raise KernbenchError(
+                f"{found.node.id}: impl of {engine} must subclass the built-in one"
+            )
+        return found
 
 
 class MemoryEndpoint(ComponentBase):

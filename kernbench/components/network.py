@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from heapq import heappush
 from itertools import pairwise
 from typing import Any
@@ -24,16 +25,14 @@ from kernbench.sim_engine.event_log import Recorder
 from kernbench.topology.graph import TopologyGraph
 
 
+@dataclass(slots=True, eq=False)
 class Wire:
     """One directed link: ``free_at`` is when the bytes of the last header have passed."""
 
-    __slots__ = ("bytes_per_ns", "free_at", "holder", "wire_ns")
-
-    def __init__(self, bytes_per_ns: float, wire_ns: float) -> None:
-        self.bytes_per_ns = bytes_per_ns
-        self.wire_ns = wire_ns
-        self.free_at = 0.0
-        self.holder: MsgBase | None = None
+    bytes_per_ns: float
+    wire_ns: float
+    free_at: float = 0.0
+    holder: MsgBase | None = None
 
     def enter(self, now: float, nbytes: int) -> float:
         """When a header that arrives now may start; the link is then taken for ``nbytes``."""

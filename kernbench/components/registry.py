@@ -1,7 +1,5 @@
 """``impl:`` to class: ``COMPONENTS`` holds ours, ``package.module:Class`` names a user's."""
 
-from __future__ import annotations
-
 import importlib
 
 from kernbench.components.base import ComponentBase

@@ -4,8 +4,6 @@ A matmul and an attention are simulated once. So ops, waits, transfers, sites an
 simulator's own, a file's figures are those of a long run, and all in it can be executed.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kernbench.benches import flash_attention, matmul
 from kernbench.common.messages import NO_CMD
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import KernbenchError
 from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpRecord
@@ -52,10 +50,8 @@ class Launch(NamedTuple):
 def make_trace(path: str | Path, ops: int, seed: int = 0) -> None:
     """Write a trace of so many ops to ``path``, in memory that does not grow with them.
 
-    ``seed`` is that of the inputs. The last launch may be cut short. UsageError if ops < 1.
+    ``seed`` is that of the inputs. The last launch may be cut short.
     """
-    if ops < 1:
-        raise UsageError(f"--ops {ops}: must be at least 1")
     graph = load_topology(None)
     told = record(graph, seed, ops < LARGE)
     writer = TraceWriter(path)

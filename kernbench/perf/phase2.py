@@ -4,8 +4,6 @@ Ratios are medians of interleaved rounds, other figures the least of them, as ne
 "All in" is from log to store: records, views, casts, patches.
 """
 
-from __future__ import annotations
-
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,6 @@ that its indexes stand, then of random places, for the median; the rest once. Al
 may grow faster than n log n, within NOISE. The largest trace is a file of some 2 GB.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -6,8 +6,6 @@ is the bare SimPy timeout, measured around the runs. All that is seconds of CPU 
 neighbours count less; only the large run is timed by the clock.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

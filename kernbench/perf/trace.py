@@ -4,8 +4,6 @@ The peers hold less: an op's times, place, name and dependencies, but none of it
 in the page cache. Seconds are CPU time, the least of some rounds, as neighbours only add.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import resource

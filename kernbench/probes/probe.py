@@ -5,8 +5,6 @@ and wires + access + bytes / bottleneck. The simulated number is a command that 
 components serve.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,14 +23,13 @@ from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
 from kernbench.policy.routing.router import pe_prefix, switch_node
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.topology.graph import Edge, TopologyGraph
+from kernbench.topology.graph import Edge, Place, TopologyGraph
 from kernbench.topology.spec import HbmSpec
 
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 TOLERANCE = 1e-6  # of the latency
 _TITLES = "path          op        bytes   formula ns  simulated ns    GB/s   util  bottleneck"
-_Place = tuple[int, int, int]  # sip, cube, pe
-_HOME: _Place = (0, 0, 0)  # the PE that all PE families start from
+_HOME: Place = (0, 0, 0)  # the PE that all PE families start from
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,28 +114,26 @@ class _Prober:
         self.sim = GraphEngine(graph, op_logger=None).sim
         self.resolver, self.router = self.sim.resolver, self.sim.router
 
-    def slice_of(self, place: _Place) -> tuple[int, str]:
+    def slice_of(self, place: Place) -> tuple[int, str]:
         """Address and node of the HBM slice of a PE."""
         addr = PhysAddr.pe_hbm_addr(*place, 0, self.spec.cube.memory_map.slice_bytes)
         return addr.encode(), self.resolver.resolve(addr)
 
-    def distance(self, place: _Place) -> tuple[float, _Place]:
+    def distance(self, place: Place) -> tuple[float, Place]:
         """How far the HBM slice of a PE is, and the PE."""
         way = self.router.find_path_with_distance(pe_prefix(*_HOME), self.slice_of(place)[1])
         return way[1], place
 
-    def targets(self) -> tuple[dict[str, _Place], list[str]]:
+    def targets(self) -> tuple[dict[str, Place], list[str]]:
         """The slice that each PE family uses, the nearest of its kind; and what lacks."""
         nodes, (sip, cube, _) = self.graph.nodes, _HOME
         middle = nodes[self.resolver.find_m_cpu(sip, cube)].y_mm
-        north = {
-            (n.sip, n.cube, n.pe): n.y_mm < middle for n in nodes.values() if n.type == "hbm_ctrl"
-        }
+        north = {n.place: n.y_mm < middle for n in nodes.values() if n.type == "hbm_ctrl"}
         near = [p for p in north if p[:2] == _HOME[:2] and p != _HOME]
         same, cross = ([p for p in near if (north[p] == north[_HOME]) == half] for half in (1, 0))
         others = [p for p in north if p[0] == sip and p[1] != cube]
         far = others if len({p[1] for p in others}) > 1 else []
-        choices: tuple[tuple[str, list[_Place], Callable[..., _Place], str], ...] = (
+        choices: tuple[tuple[str, list[Place], Callable[..., Place], str], ...] = (
             ("own slice", [_HOME], min, ""),
             ("same half", same, min, "one PE in its half"),
             ("cross half", cross, min, "all PEs in one half"),
@@ -149,7 +144,7 @@ class _Prober:
         found = {family: pick(all_, key=self.distance) for family, all_, pick, _ in choices if all_}
         return found, [f"{family} ({why})" for family, all_, _, why in choices if not all_]
 
-    def memory_cases(self, targets: dict[str, _Place]) -> Iterator[_Case]:
+    def memory_cases(self, targets: dict[str, Place]) -> Iterator[_Case]:
         """What the host, a PE and an M_CPU write and read: the last has no component for it yet."""
         router, dma, home = self.router, self.spec.pe.dma, self.slice_of(_HOME)[1]
         end_point = self.resolver.find_pcie_ep(_HOME[0])

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kernbench.ccl.config import AlgorithmSpec, CclSpec, load_ccl
+from kernbench.ccl.kernels import OPS
 from kernbench.ccl.sfr_config import configure_sfr_intercube_multisip
 from kernbench.ccl.topologies import sip_shape
 from kernbench.errors import UsageError
@@ -14,8 +15,6 @@ from kernbench.sim_engine.engine import HOST
 
 if TYPE_CHECKING:
     from kernbench.runtime_api.torch import Tensor, Torch
-
-OPS = ("sum", "max", "min")
 
 
 class AhbmCCLBackend:
@@ -109,7 +108,7 @@ class Distributed:
 
         ``op`` is "sum", "max" or "min". Returns at once, as a launch does.
         """
-        one_of(OPS, op=op)
+        one_of(tuple(OPS), op=op)
         self._group("all_reduce").all_reduce(tensor, op, self._rank("all_reduce"))
 
     def barrier(self) -> None:

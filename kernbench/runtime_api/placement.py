@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernbench.errors import UsageError
+from kernbench.topology.graph import Place
 
-Place = tuple[int, int, int]  # sip, cube, pe
 _Box = tuple[tuple[int, ...], tuple[int, ...]]  # origin, shape
 POLICIES = ("replicate", "row_wise", "column_wise")
 

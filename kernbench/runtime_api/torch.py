@@ -22,12 +22,13 @@ from kernbench.components.builtin.pe_mmu import Mapping
 from kernbench.errors import UsageError, VerificationError
 from kernbench.runtime_api.distributed import Distributed
 from kernbench.runtime_api.multiprocessing import Multiprocessing
-from kernbench.runtime_api.placement import DPPolicy, Place, place_shards
+from kernbench.runtime_api.placement import DPPolicy, place_shards
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import HOST, GraphEngine
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.verify import Expectation
+from kernbench.topology.graph import Place
 
 Dp: TypeAlias = DPPolicy | None
 Name: TypeAlias = str | None

@@ -4,8 +4,6 @@
 Owns places on the machine, link kinds and routing weights; the names are ``router.py``'s.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product

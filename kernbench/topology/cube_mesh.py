@@ -4,8 +4,6 @@ Owns the router grid and the cache of its last layout. Knows no names and no oth
 the north edge, column 0 the west; places are mm from the north-west corner of the cube.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

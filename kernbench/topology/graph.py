@@ -3,8 +3,6 @@
 Owns the frozen result of the builder. Knows nothing of time, routes or components.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from kernbench.errors import RoutingError
 from kernbench.topology.spec import TopologySpec
 
 NOWHERE = -1  # sip, cube or pe of a node that belongs to none
+Place = tuple[int, int, int]  # sip, cube, pe
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +32,11 @@ class Node:
     y_mm: float
     overhead_ns: float
     impl: str
+
+    @property
+    def place(self) -> Place:
+        """Its sip, cube and pe."""
+        return self.sip, self.cube, self.pe
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class TopologyGraph:
 
     @cached_property
     def _by_place(self) -> Mapping[tuple[int, int, int, str], str]:
-        return {(n.sip, n.cube, n.pe, n.engine): n.id for n in self.nodes.values()}
+        return {(*n.place, n.engine): n.id for n in self.nodes.values()}
 
     @cached_property
     def edge_by_ends(self) -> Mapping[tuple[str, str], Edge]:

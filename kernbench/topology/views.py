@@ -4,8 +4,6 @@ Knows nodes and edges by their attributes only, so rows made from a trace's colu
 the graph's own. Draws nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from itertools import groupby
 from typing import Any, NamedTuple

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from kernbench.common.messages import LaunchMsg, MsgBase, Region
 from kernbench.sim_engine.event_log import Recorder, Site
+from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.pending import PendingRanges
 from kernbench.topology.graph import Node
 from kernbench.topology.spec import PeSpec
@@ -23,7 +24,7 @@ class Piece(NamedTuple):
 @dataclass(slots=True)
 class KernelContext:
     """What a PE_CPU lends to a kernel: ``translate(va, nbytes, past_end)`` gives the pieces of a
-    range, ``describe(addr)`` the nearest allocation.
+    range, ``describe(addr)`` the nearest allocation; ``peek`` and ``put`` are those of ``Sim``.
     """
 
     env: Any
@@ -38,6 +39,8 @@ class KernelContext:
     dispatch: Callable[[MsgBase], Any]
     translate: Callable[[int, int, bool], Sequence[Piece]]
     describe: Callable[[int], str]
+    peek: Callable[[Region], Array | str]
+    put: Callable[[Region, Array | str], None]
     scratch_bytes: int
     peers: Mapping[str, str]
 

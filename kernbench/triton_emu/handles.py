@@ -93,13 +93,12 @@ class TensorHandle:
                 f"{made} was loaded with wait=False and is not awaited yet; call tl.wait(handle) "
                 "before looking at its data"
             )
-        why = self.tl._pending(self.tl._live(self, "data").region)
-        if why is not None:
+        data = self.tl._ctx.peek(self.tl._live(self, "data").region)
+        if isinstance(data, str):
             raise PendingDataError(
-                f"the data of {made} are pending: {why}; Phase 1 has no values of compute results. "
-                "Use it as an operand, or read it with tensor.numpy() between launches"
+                f"the data of {made} are pending: {data}; Phase 1 has no values of compute "
+                "results. Use it as an operand, or read it with tensor.numpy() between launches"
             )
-        data = self.tl._view(self.region)
         return data.T if self.transposed else data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:

@@ -53,12 +53,12 @@ class IpcqCalls(MathCalls):
         under_way = f"the recv of {handle.id} from {dir}, still under way"
 
         def land(piece: Region, data: Array | str) -> None:
-            if self._pending(piece) is under_way:  # else it was released, and is another's now
-                self._put(piece, data)
+            if self._ctx.peek(piece) is under_way:  # else it was released, and is another's now
+                self._ctx.put(piece, data)
 
         what = f"recv at {call.site.file}:{call.site.line}"
         call.messages.append(RecvCmd(direction=dir, dst=handle.region, call=what, land=land))
-        call.on_issue = lambda msg: self._put(msg.dst, under_way)
+        call.on_issue = lambda msg: self._ctx.put(msg.dst, under_way)
         self._switch(call)
         return handle
 

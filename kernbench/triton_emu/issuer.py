@@ -33,8 +33,8 @@ class Issuer:
     """What every tl call of one kernel on one PE needs; scratch is a bump allocator in its TCM."""
 
     def __init__(self, ctx: KernelContext, store: MemoryStore) -> None:
-        self._ctx, self._store, node = ctx, store, ctx.node
-        self._scratch = PhysAddr.pe_tcm_addr(node.sip, node.cube, node.pe, 0).encode()
+        self._ctx, self._store = ctx, store
+        self._scratch = PhysAddr.pe_tcm_addr(*ctx.node.place, 0).encode()
         self._scratch_end = self._scratch + ctx.scratch_bytes
         self._handles = 0
         self._scopes: list[object] = [None]
@@ -65,7 +65,7 @@ class Issuer:
         def issue(_: MsgBase) -> None:
             for region in message.regions()[0]:
                 self._check_written(call, region)
-            self._put(out.region, why)
+            self._ctx.put(out.region, why)
 
         call.messages.append(message)
         call.on_issue = issue
@@ -148,26 +148,10 @@ class Issuer:
             raise KernelError(f"{what}: {problem}")
         return handle
 
-    def _pending(self, region: Region) -> str | None:
-        why = self._ctx.pending.find(region.space, region.addr, region.nbytes)
-        return None if why is None else str(why)
-
-    def _view(self, region: Region) -> Array:
-        return self._store.view(region.space, region.addr, region.shape, region.dtype)
-
     def _read(self, call: Call, region: Region) -> Array | str:
         """The bytes there, or why they are pending."""
         self._check_written(call, region)
-        return self._pending(region) or self._view(region)
-
-    def _put(self, region: Region, data: Array | str) -> None:
-        """These bytes are there now, or pending for that reason."""
-        place = (region.space, region.addr, region.nbytes)
-        if isinstance(data, str):
-            self._ctx.pending.mark(*place, data)
-        else:
-            self._store.patch(region.space, region.addr, data)
-            self._ctx.pending.clear(*place)
+        return self._ctx.peek(region)
 
     def _check_written(self, call: Call, region: Region) -> None:
         """Fault bytes of HBM that were never written and that no compute result will fill."""

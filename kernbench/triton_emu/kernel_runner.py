@@ -12,7 +12,6 @@ import greenlet
 from kernbench.common.messages import NO_CMD, MsgBase, Waiter
 from kernbench.common.pe_commands import RecvCmd, SendCmd
 from kernbench.errors import KernelError
-from kernbench.sim_engine.event_log import Site
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.triton_emu.calls import Call, KernelContext, overlap
 from kernbench.triton_emu.tl_context import TLContext
@@ -42,7 +41,10 @@ class KernelRunner:
             yield from self._serve(env, call)
             self._record(call, t_issue)
             call = self._resume(child, call.error)
-        end, t_end = Call("exit", next(self.ctx.commands), self._exit_site(kernel_fn)), env.now
+        end, t_end = (
+            Call("exit", next(self.ctx.commands), self.ctx.sites.end_of(kernel_fn)),
+            env.now,
+        )
         self._note_waiting(end, t_end)
         for call in self._calls:
             t0, before, end.waits_for = env.now, end.waits_for, call
@@ -133,11 +135,6 @@ class KernelRunner:
             what, times = (ctx.msg.launch, call.name, call.site), (t_issue, ctx.env.now)
             awaits = awaited.cmd if awaited else NO_CMD
             ctx.events.command(call.cmd, ctx.node.id, *what, awaits, *times)
-
-    def _exit_site(self, kernel_fn: Callable[..., None]) -> Site:
-        code = getattr(kernel_fn, "func", kernel_fn).__code__  # a partial has none of its own
-        last = max(line for _, _, line in code.co_lines() if line is not None)
-        return Site(self.ctx.sites.file_of(code), last, code.co_name)
 
 
 def _conflict(earlier: MsgBase, later: MsgBase) -> bool:

@@ -8,6 +8,7 @@ import linecache
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 
@@ -57,9 +58,11 @@ class CallSites:
                 site = Site(shown, line, frame.f_code.co_name)
         return site
 
-    def file_of(self, code: CodeType) -> str:
-        """The shown name of the file of a function."""
-        return self._name(code) or code.co_filename
+    def end_of(self, function: Callable[..., None]) -> Site:
+        """The last line of a function, where it returns."""
+        code = getattr(function, "func", function).__code__  # a partial has none of its own
+        last = max(line for _, _, line in code.co_lines() if line is not None)
+        return Site(self._name(code) or code.co_filename, last, code.co_name)
 
     def _name(self, code: CodeType) -> str | None:
         path = code.co_filename

@@ -58,12 +58,12 @@ class TLContext(IpcqCalls):
         def issue(msg: DmaReadCmd) -> None:
             if not wait:
                 early[id(msg)] = self._read(call, msg.src)
-            self._put(msg.dst, under_way)
+            self._ctx.put(msg.dst, under_way)
 
         def land(msg: DmaReadCmd) -> None:
             data = self._read(call, msg.src) if wait else early.pop(id(msg))
-            if self._pending(msg.dst) is under_way:  # else it was released, and is another's now
-                self._put(msg.dst, data)
+            if self._ctx.peek(msg.dst) is under_way:  # else it was released, and is another's now
+                self._ctx.put(msg.dst, data)
 
         call.on_issue, call.on_done = issue, land
         self._switch(call)
@@ -88,7 +88,7 @@ class TLContext(IpcqCalls):
         def issue(msg: DmaWriteCmd) -> None:
             data = self._read(call, msg.src)
             why = f"the store of {handle.id} ({data})" if isinstance(data, str) else ""
-            self._put(msg.dst, why or data)
+            self._ctx.put(msg.dst, why or data)
 
         call.on_issue = issue
         self._switch(call)

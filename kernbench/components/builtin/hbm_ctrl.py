@@ -1,7 +1,5 @@
 """HBM controller of one PE's slice: pseudo-channels with an ``avail`` time each."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from kernbench.common.messages import MsgBase

@@ -1,7 +1,5 @@
 """The IO CPU of a SIP: hands a launch on to the M_CPU of every cube that takes part."""
 
-from __future__ import annotations
-
 import simpy
 
 from kernbench.common.messages import LaunchMsg

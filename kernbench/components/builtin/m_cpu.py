@@ -1,7 +1,5 @@
 """The M_CPU of a cube: hands a launch on to the PE_CPU of every PE of the cube that takes part."""
 
-from __future__ import annotations
-
 from kernbench.common.messages import LaunchMsg
 from kernbench.components.builtin.io_cpu import IoCpu
 

@@ -4,11 +4,9 @@ A host transfer is one transaction a shard, without bursts (simulator.md section
 as PCIe lets it, although its path (ADR-0051) begins behind the PCIe link.
 """
 
-from __future__ import annotations
-
 import simpy
 
-from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, MsgBase, Transaction
+from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, Transaction
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
@@ -21,7 +19,7 @@ class PcieEp(ComponentBase):
 
     serves = (LaunchMsg, HostWriteCmd, HostReadCmd)
 
-    def run(self, env: simpy.Environment, msg: MsgBase) -> Process:
+    def run(self, env: simpy.Environment, msg: LaunchMsg | HostWriteCmd | HostReadCmd) -> Process:
         """Carry host data to or from a memory, or a launch to the io_cpu."""
         yield env.timeout(self.overhead_ns)
         sim, node = self.sim, self.node
@@ -29,7 +27,6 @@ class PcieEp(ComponentBase):
             io_cpu = sim.resolver.find_io_cpu(node.sip)
             yield from sim.deliver(msg, node.id, io_cpu, LAUNCH_BYTES)
             return
-        assert isinstance(msg, HostWriteCmd | HostReadCmd)
         place = msg.dst if isinstance(msg, HostWriteCmd) else msg.src
         memory = sim.resolver.resolve(PhysAddr.decode(place.addr))
         path = sim.router.route("memory", node.id, memory)

@@ -7,7 +7,6 @@ from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_ipcq import PeIpcq
 from kernbench.components.builtin.pe_mmu import PeMmu
 from kernbench.components.builtin.pe_scheduler import PeScheduler
-from kernbench.errors import KernelError
 from kernbench.triton_emu.calls import KernelContext
 from kernbench.triton_emu.kernel_runner import KernelRunner
 
@@ -35,13 +34,10 @@ class PeCpu(ComponentBase):
 
     def _context(self, env: simpy.Environment, msg: LaunchMsg) -> KernelContext:
         sim, node = self.sim, self.node
-        mmu, scheduler = self.sibling("pe_mmu"), self.sibling("pe_scheduler")
-        if not isinstance(mmu, PeMmu) or not isinstance(scheduler, PeScheduler):
-            what = "impl of pe_mmu and pe_scheduler must subclass the built-in ones"
-            raise KernelError(f"{node.id}: {what}")
+        mmu, scheduler = self.sibling("pe_mmu", PeMmu), self.sibling("pe_scheduler", PeScheduler)
         lent = (sim.pending, sim.events, sim.sites, sim.commands, sim.warnings)
-        calls = (scheduler.dispatch, mmu.translate, sim.pages.describe)
-        ipcq, tcm = self.sibling("pe_ipcq"), sim.graph.spec.pe.tcm.size_kib * 1024
-        scratch = tcm - sim.reserved["tcm", node.sip, node.cube, node.pe]
+        calls = (scheduler.dispatch, mmu.translate, sim.pages.describe, sim.peek, sim.put)
+        ipcq = self.sibling("pe_ipcq", ComponentBase)
+        scratch = sim.graph.spec.pe.tcm.size_kib * 1024 - sim.reserved["tcm", *node.place]
         peers = ipcq.peers if isinstance(ipcq, PeIpcq) else {}
         return KernelContext(env, node, sim.graph.spec.pe, msg, *lent, *calls, scratch, peers)

@@ -5,11 +5,6 @@ Service is the whole transfer: it ends when the last byte has landed. A read is 
 along the path, the access, and data back on the reversed path.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import ClassVar
-
 import simpy
 
 from kernbench.common.messages import MsgBase, StageType, TileToken, Transaction
@@ -27,8 +22,8 @@ class PeDma(ComponentBase):
     """Serves loads, stores, the DMA stages of tiles, and the slots that a PE_IPCQ pushes."""
 
     serves = (DmaReadCmd, DmaWriteCmd, TileToken, PushCmd)
-    channels: ClassVar[int] = 3
-    queue_reason: ClassVar[str] = "dma_slot"
+    channels = 3
+    queue_reason = "dma_slot"
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
@@ -53,27 +48,19 @@ class PeDma(ComponentBase):
         if isinstance(msg, PushCmd):
             yield from self._push(env, msg)
             return
-        reads: Iterable[tuple[int, int]] = ()  # address and bytes
-        write: tuple[int, int] | None = None
         if isinstance(msg, TileToken):
             params = msg.stage.params
-            if msg.stage.stage_type is StageType.DMA_WRITE:
-                write = (params["addrs"][0], params["sizes"][0])
-            else:
-                reads = zip(params["addrs"], params["sizes"], strict=True)
+            pieces = [*zip(params["addrs"], params["sizes"], strict=True)]
+            reads, writes = (pieces, []) if self.channel(msg) == _READ else ([], pieces)
         else:
             assert isinstance(msg, DmaReadCmd | DmaWriteCmd)
-            if msg.src.space == "hbm" or isinstance(msg, DmaReadCmd):
-                reads = [(msg.src.addr, msg.src.nbytes)]
-            if isinstance(msg, DmaWriteCmd):
-                write = (msg.dst_addr, msg.src.nbytes)
+            src, is_read = msg.src, isinstance(msg, DmaReadCmd)
+            reads = [(src.addr, src.nbytes)] if is_read or src.space == "hbm" else []
+            writes = [(msg.dst_addr, src.nbytes)] if isinstance(msg, DmaWriteCmd) else []
         for read in [self.read(msg, *piece) for piece in reads]:  # noqa: UP028 (a list takes none)
             yield read
-        if write is not None:
-            addr, nbytes = write
-            burst = self._dma.burst_bytes
-            data = Transaction(self._path(addr), nbytes, msg, burst, dst_addr=addr)
-            yield from self.sim.transfer(data)
+        for piece in writes:
+            yield from self._write(msg, *piece)
 
     def _push(self, env: simpy.Environment, msg: PushCmd) -> Process:
         """The source has been read when its last byte has left at the bandwidth of our link."""
@@ -81,9 +68,7 @@ class PeDma(ComponentBase):
         if copy.src.space == "hbm":
             yield self.read(copy, copy.src.addr, nbytes)
         copy.t_start, copy.slot = env.now, msg.slot
-        addr, burst = copy.dst.addr, self._dma.burst_bytes
-        data = Transaction(self._path(addr), nbytes, copy, burst, dst_addr=addr)
-        landing = env.process(self.sim.transfer(data))
+        landing = env.process(self._write(copy, copy.dst.addr, nbytes))
         yield env.timeout(nbytes / self._dma.to_router_bw_gbs)
         copy.data = self.sim.peek(copy.src)
         msg.read.succeed()
@@ -95,6 +80,10 @@ class PeDma(ComponentBase):
         path, burst = self._path(addr), self._dma.burst_bytes
         request = Transaction(path, REQUEST_BYTES, msg)
         return self.sim.read(request, Transaction(path[::-1], nbytes, msg, burst, src_addr=addr))
+
+    def _write(self, msg: MsgBase, addr: int, nbytes: int) -> Process:
+        burst = self._dma.burst_bytes
+        return self.sim.transfer(Transaction(self._path(addr), nbytes, msg, burst, dst_addr=addr))
 
     def _path(self, addr: int) -> tuple[str, ...]:
         path = self._paths.get(addr // self._block)

@@ -1,15 +1,10 @@
 """FETCH and STORE of tiles: TCM to the array and back, at the bandwidth of the TCM."""
 
-from __future__ import annotations
-
-from typing import ClassVar
-
 import simpy
 
-from kernbench.common.messages import MsgBase, StageType, TileToken
+from kernbench.common.messages import StageType, TileToken
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_tcm import PeTcm
-from kernbench.errors import KernbenchError
 
 _FETCH, _STORE = 0, 1
 
@@ -18,18 +13,15 @@ class PeFetchStore(ComponentBase):
     """One fetch and one store at a time."""
 
     serves = (TileToken,)
-    channels: ClassVar[int] = 2
+    channels = 2
 
-    def channel(self, msg: MsgBase) -> int:
+    def channel(self, msg: TileToken) -> int:
         """Fetches and stores do not wait for each other."""
-        assert isinstance(msg, TileToken)
         return _FETCH if msg.stage.stage_type is StageType.FETCH else _STORE
 
     def run(self, env: simpy.Environment, msg: TileToken) -> Process:
         """Bytes / bandwidth of the channel, behind whoever has it."""
-        tcm = self.sibling("pe_tcm")
-        if not isinstance(tcm, PeTcm):
-            raise KernbenchError(f"{tcm.node.id}: impl of pe_tcm must subclass the built-in one")
+        tcm = self.sibling("pe_tcm", PeTcm)
         wire = tcm.read_channel if self.channel(msg) == _FETCH else tcm.write_channel
         nbytes = msg.stage.params["nbytes"]
         start = wire.enter(env.now, nbytes)

@@ -1,7 +1,5 @@
 """The GEMM array of a PE: weight-stationary, R x C MACs."""
 
-from __future__ import annotations
-
 import simpy
 
 from kernbench.common.messages import MsgBase, TileToken

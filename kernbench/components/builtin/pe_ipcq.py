@@ -8,7 +8,6 @@ its bytes have been copied to scratch.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
 
 import simpy
 
@@ -17,7 +16,7 @@ from kernbench.common.pe_commands import PushCmd, RecvCmd, SendCmd, SlotCopy
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pe_dma import PeDma
 from kernbench.components.builtin.pe_tcm import PeTcm
-from kernbench.errors import KernbenchError, KernelError
+from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.issuer import part
 
@@ -60,7 +59,7 @@ class PeIpcq(ComponentBase):
     """Serves sends and recvs, those of each direction one after the other."""
 
     serves = (SendCmd, RecvCmd)
-    channels: ClassVar[int] = 2 * len(DIRECTIONS)
+    channels = 2 * len(DIRECTIONS)
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
@@ -69,15 +68,15 @@ class PeIpcq(ComponentBase):
     @property
     def peers(self) -> dict[str, str]:
         """The pe_cpu of the neighbour in each wired direction."""
-        return {d: queue.peer.sibling("pe_cpu").node.id for d, queue in self.queues.items()}
+        at = self.sim.graph.at
+        return {d: at(*queue.peer.node.place, "pe_cpu") for d, queue in self.queues.items()}
 
     def connect(self, direction: str, ring: Ring, peer: "PeIpcq", back: str) -> None:
         """Wire a direction: ``peer`` sends into ``ring`` from its direction ``back``."""
         self.queues[direction] = Queue(ring, peer, back)
 
-    def channel(self, msg: MsgBase) -> int:
+    def channel(self, msg: SendCmd | RecvCmd) -> int:
         """Sends and recvs of each direction have one each."""
-        assert isinstance(msg, SendCmd | RecvCmd)
         return 2 * DIRECTIONS.index(msg.direction) + isinstance(msg, RecvCmd)
 
     def run(self, env: simpy.Environment, msg: SendCmd | RecvCmd) -> Process:
@@ -91,7 +90,7 @@ class PeIpcq(ComponentBase):
         self._on_process_start(env, msg)
 
     def _send(self, env: simpy.Environment, msg: SendCmd) -> Process:
-        queue, dma = self.queues[msg.direction], self.sibling("pe_dma")
+        queue, dma = self.queues[msg.direction], self.sibling("pe_dma", PeDma)
         ring, reads = queue.peer.queues[queue.back].ring, list[simpy.Event]()
         for piece in _pieces(msg.src, ring.slot_bytes):
             addr = ring.base + queue.head % ring.slots * ring.slot_bytes
@@ -111,13 +110,9 @@ class PeIpcq(ComponentBase):
 
     def arrive(self, direction: str, number: int, copy: SlotCopy) -> None:
         """Slot ``number`` of those sent to us in ``direction`` has landed, and can be taken."""
-        queue, dst, data = self.queues[direction], copy.dst, copy.data
-        if isinstance(data, str):
-            self.sim.pending.mark(dst.space, dst.addr, dst.nbytes, data)
-        else:
-            self.sim.store.patch(dst.space, dst.addr, data)
-            self.sim.pending.clear(dst.space, dst.addr, dst.nbytes)
-        self._record(copy, self.sibling("pe_dma").node.id, "ipcq_copy")
+        queue = self.queues[direction]
+        self.sim.put(copy.dst, copy.data)
+        self._record(copy, self.sibling("pe_dma", PeDma).node.id, "ipcq_copy")
         queue.peer_head += 1
         queue.landed[number] = copy
         if queue.arrival is not None and number == queue.tail:
@@ -151,13 +146,10 @@ class PeIpcq(ComponentBase):
 
     def _take(self, env: simpy.Environment, copy: SlotCopy) -> Process:
         """Copy a slot to scratch: over the channels of the TCM, or as a DMA read of its memory."""
-        dma, tcm = self.sibling("pe_dma"), self.sibling("pe_tcm")
-        if not isinstance(dma, PeDma) or not isinstance(tcm, PeTcm):
-            what = "impl of pe_dma and pe_tcm must subclass the built-in ones"
-            raise KernbenchError(f"{self.node.id}: {what}")
         if copy.src.space != "tcm":
-            yield dma.read(copy, copy.src.addr, copy.src.nbytes)
+            yield self.sibling("pe_dma", PeDma).read(copy, copy.src.addr, copy.src.nbytes)
             return
+        tcm = self.sibling("pe_tcm", PeTcm)
         wires = (tcm.read_channel, tcm.write_channel)
         for wire in wires:
             wire.enter(env.now, copy.src.nbytes)

@@ -1,7 +1,5 @@
 """The MATH unit of a PE: lanes that work elementwise, with a pipeline latency."""
 
-from __future__ import annotations
-
 from math import prod
 
 import simpy

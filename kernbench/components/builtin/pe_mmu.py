@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from kernbench.common.phys_addr import VA_BASE
 from kernbench.components.base import ComponentBase
 from kernbench.errors import AddressError
+from kernbench.topology.graph import Place
 from kernbench.triton_emu.calls import Piece
-
-Place = tuple[int, int, int]  # sip, cube, pe
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,7 +84,7 @@ class PeMmu(ComponentBase):
 
     def _copy(self, mapping: Mapping) -> int:
         """Where the nearest copy is: in this PE, else cube, else SIP, else the first."""
-        here = (self.node.sip, self.node.cube, self.node.pe)
+        here = self.node.place
 
         def distance(copy: tuple[Place, int]) -> tuple[int, Place]:
             shared = next((i for i in range(3) if copy[0][i] != here[i]), 3)

@@ -1,7 +1,5 @@
 """The scheduler of a PE: commands go to their engine, composites are cut into tiles."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from itertools import product
@@ -24,6 +22,8 @@ from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
 
+_Tile = list[TileToken]  # one token a stage
+_Block = tuple[str, int, int]  # space, address, bytes
 _ENGINES: dict[type[MsgBase] | StageType, str] = {
     DmaReadCmd: "pe_dma",
     DmaWriteCmd: "pe_dma",
@@ -48,8 +48,7 @@ class PeScheduler(ComponentBase):
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
-        place = (node.sip, node.cube, node.pe)
-        self._nodes = {what: sim.graph.at(*place, engine) for what, engine in _ENGINES.items()}
+        self._nodes = {what: sim.graph.at(*node.place, engine) for what, engine in _ENGINES.items()}
 
     def dispatch(self, msg: MsgBase) -> simpy.Process:
         """Start serving a command; the process ends when the command has."""
@@ -148,10 +147,6 @@ class PeScheduler(ComponentBase):
             Stage(stage, self._nodes[stage], {**place, "nbytes": nbytes, **more})
             for stage, nbytes, more in plan
         )
-
-
-_Tile = list[TileToken]  # one token a stage
-_Block = tuple[str, int, int]  # space, address, bytes
 
 
 def _block(region: Region, row: int, col: int, rows: int, cols: int) -> _Block:

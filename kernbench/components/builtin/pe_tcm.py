@@ -3,8 +3,6 @@
 The DMA has a port of its own, whose bandwidth is that of its link.
 """
 
-from __future__ import annotations
-
 from kernbench.common.messages import MsgBase
 from kernbench.components.base import MemoryEndpoint, Service, Sim
 from kernbench.components.network import Wire

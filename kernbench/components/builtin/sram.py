@@ -1,7 +1,5 @@
 """The SRAM of a cube: one port, one access latency."""
 
-from __future__ import annotations
-
 from kernbench.common.messages import MsgBase
 from kernbench.components.base import MemoryEndpoint, Service, Sim
 from kernbench.components.network import Wire

@@ -4,8 +4,6 @@ The one owner of the naming convention, of which edge kinds a routing policy may
 HBM offset becomes a PE. It knows the graph by its shape only, so the builder takes its names here.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import defaultdict
