@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
+from kernbench.replay.timeline import Floats
 from kernbench.sim_engine.accesses import AccessColumns, Ints, regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
-
-Floats: TypeAlias = npt.NDArray[np.float64]
+from kernbench.trace.groups import Groups
 
 LATE_WRITER = "read of bytes whose writer is in flight"
 TWO_WRITERS = "overlapping writes in flight"

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.errors import UsageError
-from kernbench.replay.groups import Groups
+from kernbench.replay.expr import Mask
 from kernbench.replay.history import History, Ranges
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.text import grid_text, number_text, table
@@ -25,8 +24,7 @@ from kernbench.sim_engine.accesses import Access, Ints, accesses
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from kernbench.trace.groups import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +148,11 @@ class Memories:
 
     def _shards(self, rows: Sequence[int]) -> list[Shard]:
         """Rows of ``trace.allocs``; axes that were not kept are folded into the last that was."""
-        new, log = [row for row in rows if row not in self._told], self._trace.alloc_columns
-        told = self._trace.told("alloc", log, np.array(new, np.int64)) if new else ()
-        for n, row in zip(new, told, strict=True):
-            tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
-            more = nbytes // max(prod(box[3 : 3 + rank]) * itemsize(dtype), 1)
-            box[2], box[5] = box[2] * more, box[5] * more
-            axes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
-            self._told[n] = Shard(tensor, dtype, space, addr, va, nbytes, owner, *axes, cmd, index)
+        new = [row for row in rows if row not in self._told]
+        for n, s in zip(new, self._trace.shards(new) if new else (), strict=True):
+            more = s.nbytes // max(prod(s.shape) * itemsize(s.dtype), 1)
+            origin, shape = ((*x[:2], *(i * more for i in x[2:])) for x in (s.origin, s.shape))
+            self._told[n] = replace(s, origin=origin, shape=shape)
         return [self._told[row] for row in rows]
 
     def _firsts(self, name: str) -> list[Shard]:

@@ -424,8 +424,12 @@ class Trace:
     @cached_property
     def allocs(self) -> list[Shard]:
         """All shards, replicas and scratch handles, in the order of their making."""
+        return self.shards()
+
+    def shards(self, rows: Any = slice(None)) -> list[Shard]:
+        """Some ``rows`` of ``allocs``."""
         shards = []
-        for row in self.told("alloc", self.alloc_columns):
+        for row in self.told("alloc", self.alloc_columns, rows):
             tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
             boxes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
             shards.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *boxes, cmd, index))
