@@ -226,9 +226,7 @@ class Blames:
 
     @cached_property
     def _outside(self) -> set[int]:
-        allocs = self._history.allocs
-        found = outside(self._history.touched, allocs) if len(allocs.row) else []
-        return {op for _, op, *_ in found}
+        return {op for _, op, *_ in outside(self._history.touched, self._history.allocs)}
 
     def _raced(self, op: int, parts: Sequence[Part]) -> Iterator[str]:
         """What ``op`` does to those bytes that it should not (see hazards)."""
