@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -124,10 +124,10 @@ class Memories:
 
     def __init__(self, trace: Trace, history: History) -> None:
         self._trace, self._history = trace, history
-        self._near: dict[tuple[str, int], tuple[Ints, Ints]] = {}
+        self._holders = cache(self._ever_held)
         self._told: dict[int, Shard] = {}
         self._views: dict[str, _Last] = {}  # the last of each of few tensors
-        self._found: dict[str, list[Shard]] = {}
+        self._firsts = lru_cache(_KEPT)(self._first_copies)
 
     @cached_property
     def _keys(self) -> tuple[dict[str, int], Groups]:
@@ -155,18 +155,14 @@ class Memories:
             self._told[n] = replace(s, origin=origin, shape=shape)
         return [self._told[row] for row in rows]
 
-    def _firsts(self, name: str) -> list[Shard]:
+    def _first_copies(self, name: str) -> list[Shard]:
         """The first copy of every shard of ``name``, or with @NODE of one owner's; UsageError."""
-        if name in self._found:
-            return self._found[name]
         numbers, rows = self._keys
         wanted, _, owner = name.partition("@")
         if (n := numbers.get(name, numbers.get(wanted))) is not None:
             shards = self._shards(rows.of(n).tolist())
             if mine := [s for s in shards if name in numbers or s.owner == owner]:
-                firsts = list({s.origin: s for s in reversed(mine)}.values())[::-1]
-                self._found = dict([*self._found.items()][-_KEPT:]) | {name: firsts}
-                return firsts
+                return list({s.origin: s for s in reversed(mine)}.values())[::-1]
         alike = [x for x in numbers if ("@" in x) == ("@" in name)] or self.names
         near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
         raise UsageError(f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}")
@@ -224,18 +220,15 @@ class Memories:
     def _allocs(self) -> Ranges:
         return Ranges(self._history.allocs)
 
-    def _made(self, space: str, addr: int) -> tuple[Ints, Ints]:
+    def _ever_held(self, space: str, addr: int) -> tuple[Ints, Ints]:
         """(cmd, allocation) of those that ever held an address, by cmd; -1 first, for none yet."""
-        if (space, addr) not in self._near:
-            rows, log = self._allocs.at(space, addr, 1), self._trace.alloc_columns
-            rows = rows[np.argsort(log.cmd[rows], kind="stable")]
-            cmds = np.append(-1, log.cmd[rows].astype(np.int64))
-            self._near[space, addr] = cmds, np.append(-1, rows)
-        return self._near[space, addr]
+        rows, log = self._allocs.at(space, addr, 1), self._trace.alloc_columns
+        rows = rows[np.argsort(log.cmd[rows], kind="stable")]
+        return np.append(-1, log.cmd[rows].astype(np.int64)), np.append(-1, rows)
 
     def _alloc_at(self, space: str, addr: int, op: Any) -> Ints:
         """The youngest, by an op or each of several, of the allocations that hold an address."""
-        cmds, rows = self._made(space, addr)
+        cmds, rows = self._holders(space, addr)
         now = self._trace.op_columns.cmd[self._trace.order[op]]
         return np.asarray(rows[np.searchsorted(cmds, now, side="right") - 1])
 
@@ -386,9 +379,8 @@ class Memories:
             whole = composite_of(self._trace, op)
             touched = [] if whole is None else self._touched(whole)
         ordered = sorted(touched, key=lambda a: a.mode != "w")
-        allocs = (int(self._alloc_at(access.space, access.addr, op)) for access in ordered)
-        found = [alloc for alloc in allocs if alloc >= 0][:1]
-        return next(map(_key, self._shards(found)), None)
+        holders = (self._holder(access.space, access.addr, op) for access in ordered)
+        return next((_key(shard) for shard in holders if shard is not None), None)
 
     def touches(self, op: int) -> str | None:
         """The bytes that an op writes, else reads, as ``place`` takes them; None for none."""
