@@ -20,11 +20,12 @@ from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.messages import Region
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import OpRow, Touch, Touches
-from kernbench.replay.hazards import CONFLICTS, NEVER_WRITTEN, OUTSIDE, Floats, outside, timing
+from kernbench.replay.hazards import CONFLICTS, NEVER_WRITTEN, OUTSIDE, outside, timing
 from kernbench.replay.history import History
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.memory import Memories, Place
 from kernbench.replay.text import number_text
+from kernbench.replay.timeline import Floats
 from kernbench.sim_engine.accesses import Ints, read_elements, regions
 from kernbench.sim_engine.op_check import Reference, reference
 from kernbench.trace import Trace
@@ -225,9 +226,7 @@ class Blames:
 
     @cached_property
     def _outside(self) -> set[int]:
-        allocs = self._history.allocs
-        found = outside(self._history.touched, allocs) if len(allocs.row) else []
-        return {op for _, op, *_ in found}
+        return {op for _, op, *_ in outside(self._history.touched, self._history.allocs)}
 
     def _raced(self, op: int, parts: Sequence[Part]) -> Iterator[str]:
         """What ``op`` does to those bytes that it should not (see hazards)."""

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
-from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.routes import issue_ns, spec_number
 from kernbench.replay.text import table, time_text, wrapped
@@ -23,7 +22,8 @@ from kernbench.replay.timeline import CLASSES, Floats, Timelines
 from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
-from kernbench.trace.hops import integers, kernel_lines, match, named, tile_columns
+from kernbench.trace.groups import Groups
+from kernbench.trace.hops import integers, kernel_lines, named, tile_columns
 
 Edges: TypeAlias = Iterator[tuple[Any, Any, Any, Any]]  # from, to, gap, what is between them
 
@@ -112,7 +112,7 @@ class Critical:
         spans = np.array([(x.t_start, x.t_end) for x in launches]).reshape(-1, 2).T
         parts = ops.t_end, spans[0], calls.t_resume, spans[1], ops.t_start[::-1]
         self._first, self._times = np.cumsum([0, *map(len, parts)]), np.concatenate(parts)
-        self._own = match(calls.cmd, ops.cmd)
+        self._own = Groups(calls.cmd).first(ops.cmd)
         tell(0.1)
         rank = np.empty(len(self._times), np.int32)
         rank[np.argsort(self._times, kind="stable")] = np.arange(len(rank), dtype=np.int32)
@@ -187,7 +187,7 @@ class Critical:
         same &= np.diff(calls.pe[turn].astype(np.int64)) == 0
         same &= kernel[turn[1:]]
         numbers = np.array([x.launch for x in trace.launches], np.int64)
-        issuer = np.where(kernel, match(numbers, calls.launch), -1)
+        issuer = np.where(kernel, Groups(numbers).first(calls.launch), -1)
         issuer[issuer >= 0] += first[1]
         issuer[turn[1:][same]] = first[2] + turn[:-1][same]
         free = issuer < 0  # of the host, or of a launch that never ended
@@ -217,7 +217,7 @@ class Critical:
         number, issued = np.array([(x.launch, x.t_issue) for x in launches]).reshape(-1, 2).T
         count, exits = len(launches), np.unique(last[last >= 0])
         yield self._host_before(issued), first[1] + np.arange(count), np.zeros(count), _HOST
-        of = match(number.astype(np.int64), calls.launch[exits])
+        of = Groups(number.astype(np.int64)).first(calls.launch[exits])
         exits, of = exits[of >= 0], of[of >= 0]
         gap = self._times[first[3] + of] - calls.t_resume[exits]
         yield first[2] + exits, first[3] + of, gap, _OPERAND
@@ -310,7 +310,7 @@ class Critical:
         known = owner >= 0
         np.minimum.at(low, owner[known], begins[known])
         np.maximum.at(high, owner[known], ends[known])
-        call = match(calls.cmd, waits.cmd)
+        call = Groups(calls.cmd).first(waits.cmd)
         held = (call >= 0) & (np.append(calls.pe, 0)[call] == waits.node)
         wait = np.concatenate([np.arange(len(call)), np.flatnonzero(held)])
         whose = np.append(np.where(waits.row >= 0, waits.row, -1), n + call[held])

@@ -10,15 +10,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.errors import UsageError
-from kernbench.replay.groups import Groups
 from kernbench.replay.tiles import Composites
-from kernbench.replay.timeline import Timelines
+from kernbench.replay.timeline import Floats, Timelines
 from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
 
 FOCUS_LEVELS = ("component", "pe", "cube", "sip", "machine")
 _PE, _MACHINE = FOCUS_LEVELS.index("pe"), FOCUS_LEVELS.index("machine")
@@ -37,12 +36,12 @@ class Cursor:
         self._groups: dict[int, tuple[Any, Any]] = {}
 
     @cached_property
-    def starts(self) -> npt.NDArray[np.float64]:
+    def starts(self) -> Floats:
         """When each op started, ns."""
         return np.asarray(self.trace.op_columns.t_start[self.trace.order])
 
     @cached_property
-    def components(self) -> npt.NDArray[np.integer[Any]]:
+    def components(self) -> Ints:
         """The node that served each op."""
         small = np.uint16 if len(self.trace.node_ids) >> 16 == 0 else np.uint32
         return np.asarray(self.trace.op_columns.component.astype(small)[self.trace.order])

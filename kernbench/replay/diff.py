@@ -175,7 +175,8 @@ class Diffs:
     @cached_property
     def _unchecked(self) -> Iterator[OpCheck]:
         try:
-            for check in debug_check(self._fresh()):
+            store = MemoryStore(self._history.fill)
+            for check in debug_check(DataExecutor(self._trace.executable, store)):
                 op = int(self._trace.executable_positions[check.position])
                 self._checks[op] = replace(check, position=op)
                 yield self._checks[op]
@@ -252,9 +253,6 @@ class Diffs:
     def over(self, tell: Tell = untold) -> list[int]:
         """All such ops, by executing everything."""
         return [c.position for c in (*self._checks.values(), *self._told(tell)) if c.over]
-
-    def _fresh(self) -> DataExecutor:
-        return DataExecutor(self._trace.executable, MemoryStore(self._history.fill))
 
     def _compute(self, op: int) -> OpDiff:
         record = self._trace.ops[op]

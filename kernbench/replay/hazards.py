@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
+from kernbench.replay.timeline import Floats
 from kernbench.sim_engine.accesses import AccessColumns, Ints, regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
-
-Floats: TypeAlias = npt.NDArray[np.float64]
+from kernbench.trace.groups import Groups
 
 LATE_WRITER = "read of bytes whose writer is in flight"
 TWO_WRITERS = "overlapping writes in flight"
@@ -132,13 +130,13 @@ def never_written(touched: AccessColumns) -> list[Found]:
 
 
 def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
-    """Accesses that no allocation (``allocs``, of the same spaces) holds whole."""
+    """Accesses that no allocation (``allocs``, of the same spaces) holds whole, if there is any."""
     starts = (allocs.space.astype(np.int64) << 52) + allocs.addr.astype(np.int64)
     order = np.argsort(starts)
     ends = np.maximum.accumulate((starts + allocs.nbytes.astype(np.int64))[order])
     low = (touched.space.astype(np.int64) << 52) + touched.addr
     reach = np.append(-1, ends)[np.searchsorted(starts[order], low, side="right")]
-    bad = reach < low + touched.nbytes
+    bad = (reach < low + touched.nbytes) & (len(allocs.row) > 0)
     return [
         (OUTSIDE, op, -1, touched.spaces[space], addr, addr + nbytes)
         for op, _, space, addr, nbytes in np.stack(touched[:5])[:, bad][:, :_MOST].T.tolist()
@@ -182,7 +180,7 @@ def find_hazards(
     tell(0.6)
     found += [] if trace.cut else never_written(touched)
     tell(0.9)
-    return found + outside(touched, allocs) if len(allocs.row) else found
+    return found + outside(touched, allocs)
 
 
 def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[Found]:

@@ -265,8 +265,8 @@ class History:
         alike, results = self._perform(step, stop, store, None, room)
         self._live = step + len(alike), store
         out = alike[0].plan.write
-        if out is None or not out.nbytes:
-            segment.writes += [None] * len(alike)
+        if out is None:
+            segment.writes.append(None)
             return
         for turn, result in zip(alike, results, strict=True):
             segment.writes.append((out.space, turn.where[-1], result))

@@ -7,16 +7,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.errors import UsageError
-from kernbench.replay.groups import Groups
+from kernbench.replay.expr import Mask
 from kernbench.replay.history import History, Ranges
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.text import grid_text, number_text, table
@@ -25,8 +24,7 @@ from kernbench.sim_engine.accesses import Access, Ints, accesses
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from kernbench.trace.groups import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +124,10 @@ class Memories:
 
     def __init__(self, trace: Trace, history: History) -> None:
         self._trace, self._history = trace, history
-        self._near: dict[tuple[str, int], tuple[Ints, Ints]] = {}
+        self._holders = cache(self._ever_held)
         self._told: dict[int, Shard] = {}
         self._views: dict[str, _Last] = {}  # the last of each of few tensors
-        self._found: dict[str, list[Shard]] = {}
+        self._firsts = lru_cache(_KEPT)(self._first_copies)
 
     @cached_property
     def _keys(self) -> tuple[dict[str, int], Groups]:
@@ -150,28 +148,21 @@ class Memories:
 
     def _shards(self, rows: Sequence[int]) -> list[Shard]:
         """Rows of ``trace.allocs``; axes that were not kept are folded into the last that was."""
-        new, log = [row for row in rows if row not in self._told], self._trace.alloc_columns
-        told = self._trace.told("alloc", log, np.array(new, np.int64)) if new else ()
-        for n, row in zip(new, told, strict=True):
-            tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
-            more = nbytes // max(prod(box[3 : 3 + rank]) * itemsize(dtype), 1)
-            box[2], box[5] = box[2] * more, box[5] * more
-            axes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
-            self._told[n] = Shard(tensor, dtype, space, addr, va, nbytes, owner, *axes, cmd, index)
+        new = [row for row in rows if row not in self._told]
+        for n, s in zip(new, self._trace.shards(new) if new else (), strict=True):
+            more = s.nbytes // max(prod(s.shape) * itemsize(s.dtype), 1)
+            origin, shape = ((*x[:2], *(i * more for i in x[2:])) for x in (s.origin, s.shape))
+            self._told[n] = replace(s, origin=origin, shape=shape)
         return [self._told[row] for row in rows]
 
-    def _firsts(self, name: str) -> list[Shard]:
+    def _first_copies(self, name: str) -> list[Shard]:
         """The first copy of every shard of ``name``, or with @NODE of one owner's; UsageError."""
-        if name in self._found:
-            return self._found[name]
         numbers, rows = self._keys
         wanted, _, owner = name.partition("@")
         if (n := numbers.get(name, numbers.get(wanted))) is not None:
             shards = self._shards(rows.of(n).tolist())
             if mine := [s for s in shards if name in numbers or s.owner == owner]:
-                firsts = list({s.origin: s for s in reversed(mine)}.values())[::-1]
-                self._found = dict([*self._found.items()][-_KEPT:]) | {name: firsts}
-                return firsts
+                return list({s.origin: s for s in reversed(mine)}.values())[::-1]
         alike = [x for x in numbers if ("@" in x) == ("@" in name)] or self.names
         near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
         raise UsageError(f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}")
@@ -229,18 +220,15 @@ class Memories:
     def _allocs(self) -> Ranges:
         return Ranges(self._history.allocs)
 
-    def _made(self, space: str, addr: int) -> tuple[Ints, Ints]:
+    def _ever_held(self, space: str, addr: int) -> tuple[Ints, Ints]:
         """(cmd, allocation) of those that ever held an address, by cmd; -1 first, for none yet."""
-        if (space, addr) not in self._near:
-            rows, log = self._allocs.at(space, addr, 1), self._trace.alloc_columns
-            rows = rows[np.argsort(log.cmd[rows], kind="stable")]
-            cmds = np.append(-1, log.cmd[rows].astype(np.int64))
-            self._near[space, addr] = cmds, np.append(-1, rows)
-        return self._near[space, addr]
+        rows, log = self._allocs.at(space, addr, 1), self._trace.alloc_columns
+        rows = rows[np.argsort(log.cmd[rows], kind="stable")]
+        return np.append(-1, log.cmd[rows].astype(np.int64)), np.append(-1, rows)
 
     def _alloc_at(self, space: str, addr: int, op: Any) -> Ints:
         """The youngest, by an op or each of several, of the allocations that hold an address."""
-        cmds, rows = self._made(space, addr)
+        cmds, rows = self._holders(space, addr)
         now = self._trace.op_columns.cmd[self._trace.order[op]]
         return np.asarray(rows[np.searchsorted(cmds, now, side="right") - 1])
 
@@ -398,9 +386,8 @@ class Memories:
             whole = composite_of(self._trace, op)
             touched = [] if whole is None else self._touched(whole)
         ordered = sorted(touched, key=lambda a: a.mode != "w")
-        allocs = (int(self._alloc_at(access.space, access.addr, op)) for access in ordered)
-        found = [alloc for alloc in allocs if alloc >= 0][:1]
-        return next(map(_key, self._shards(found)), None)
+        holders = (self._holder(access.space, access.addr, op) for access in ordered)
+        return next((_key(shard) for shard in holders if shard is not None), None)
 
     def touches(self, op: int) -> str | None:
         """The bytes that an op writes, else reads, as ``place`` takes them; None for none."""

@@ -125,7 +125,7 @@ class Work:
         for block in trace.param_blocks():
             sizes = {path: n.astype(np.float64) for path, n in integers(block).items()}
             self.gemm[block.rows], self.elements[block.rows] = _work(block.schema, sizes)
-            tell(0.8 * float(block.rows[-1] + 1) / n if len(block.rows) else 0.0)
+            tell(0.8 * float(block.rows[-1] + 1) / n)
         self.peaks = peaks(partial(spec_number, trace.spec))
         hbm = np.isin(touched.space, [i for i, x in enumerate(touched.spaces) if x == "hbm"])
         nbytes = np.bincount(trace.order[touched.row[hbm]], touched.nbytes[hbm], n)

@@ -271,8 +271,13 @@ class ReplaySession(Cursor):
         self, components: list[int], t0: float, t1: float, columns: int, lanes: bool = False
     ) -> Timeline:
         """Busy cells of ``components`` (node indices) or each lane of them, over [t0, t1) ns."""
-        cursor = self.time if self.cursor >= 0 else None
-        return self.timelines.draw(components, t0, t1, columns, cursor, lanes)
+        cell = None
+        if self.cursor >= 0 and t0 <= self.time < t1:
+            cell = min(int((self.time - t0) / max((t1 - t0) / columns, 1e-12)), columns - 1)
+        slots = {c: self.timelines.slots_of(c) if lanes else [None] for c in components}
+        rows = [((c,), slot) for c in components for slot in slots[c]]
+        drawn = self.timelines.draw_rows(rows, t0, t1, columns)
+        return Timeline(t0, t1, columns, cell, drawn)
 
     def stalls(
         self,

@@ -11,7 +11,6 @@ import numpy as np
 
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.errors import UsageError
-from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell
 from kernbench.replay.loads import window
 from kernbench.replay.routes import covered, issue_ns, spec_number
@@ -19,6 +18,7 @@ from kernbench.replay.text import count_text, time_text, wrapped
 from kernbench.replay.timeline import CLASSES, Floats, Timelines
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines
 
 # what a piece of time is: the first of these that holds; ``issue`` is PE_CPU issuing the call

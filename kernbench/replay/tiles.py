@@ -11,11 +11,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from kernbench.common.messages import Wait
-from kernbench.replay.expr import compile
 from kernbench.replay.text import count_text, time_text
 from kernbench.sim_engine.accesses import Ints
 from kernbench.trace import Trace
-from kernbench.trace.hops import integers
+from kernbench.trace.hops import integers, named
 
 _STAGES = ("DMA_READ", "FETCH", "GEMM", "MATH", "STORE", "DMA_WRITE")
 STAGE_LETTERS = dict(zip(_STAGES, "RFGMSW", strict=True))
@@ -126,7 +125,7 @@ class Composites:
     @cached_property
     def positions(self) -> Ints:
         """Those that ended, in canonical order."""
-        return np.flatnonzero(compile("name ~ composite_*").mask(self._trace))
+        return np.flatnonzero(named(self._trace, "composite_")[self._trace.order])
 
     def tiles_of(self, position: int) -> Tiles:
         """The tiles of the composite of op ``position``, else of the last that started before it,

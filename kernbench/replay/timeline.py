@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.replay.groups import Groups
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.text import time_text
 from kernbench.replay.tiles import STAGE_LETTERS
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
 
 Floats = npt.NDArray[np.float64]
 Row: TypeAlias = tuple[tuple[int, ...], int | None]  # components, and the one lane meant, or None
@@ -163,26 +163,6 @@ class Timelines:
         places = places[: np.searchsorted(places, position, side="right")]
         ends = self._trace.op_columns.t_end[self._trace.order[places]]
         return list(places[ends > time].tolist())
-
-    def draw(
-        self,
-        components: list[int],
-        t0: float,
-        t1: float,
-        columns: int,
-        time: float | None,
-        lanes: bool = False,
-    ) -> Timeline:
-        """``columns`` cells of [t0, t1) for each of ``components``, or for each lane of them.
-
-        The cursor is at ``time``.
-        """
-        cell = None
-        if time is not None and t0 <= time < t1:
-            cell = min(int((time - t0) / max((t1 - t0) / columns, 1e-12)), columns - 1)
-        slots = [(c, slot) for c in components for slot in (self.slots_of(c) if lanes else [None])]
-        rows = self.draw_rows([((c,), slot) for c, slot in slots], t0, t1, columns)
-        return Timeline(t0, t1, columns, cell, rows)
 
     def draw_rows(
         self, rows: Sequence[Row], t0: float, t1: float, columns: int

@@ -87,6 +87,12 @@ def places(
     return (*found.values(), *(Place(_LISTS[kind], i) for i in range(listed))), write
 
 
+def places_of(record: OpRecord) -> tuple[tuple[Place, ...], Place | None]:
+    """Where the params of ``record`` hold what it reads and what it writes."""
+    p, kind = record.params, record.op_kind
+    return places(kind, tuple(p), len(p.get(_LISTS.get(kind, _UNLISTED)[1], ())))
+
+
 def _region(p: Params, place: Place) -> Region:
     keys, at = place
     try:
@@ -101,8 +107,7 @@ def regions(record: OpRecord) -> Regions:
 
     Those of a gemm are a, b, the accumulator (of out's dtype) where there is one, the epilogue's.
     """
-    p, kind = record.params, record.op_kind
-    reads, write = places(kind, tuple(p), len(p.get(_LISTS.get(kind, _UNLISTED)[1], ())))
+    p, (reads, write) = record.params, places_of(record)
     operands = tuple([_region(p, place) for place in reads])
     return Regions(operands, None if write is None else _region(p, write))
 

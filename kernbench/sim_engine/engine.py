@@ -8,7 +8,7 @@ torch: ``run`` takes a callable that is given the engine.
 from __future__ import annotations
 
 import gc
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop
@@ -45,13 +45,10 @@ Place = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TimingResult:
-    """What Phase 1 measured; ``busy_ns`` is how long a component served at least one op: empty
-    where the op log was not kept, as the trace has it.
-    """
+    """What Phase 1 measured."""
 
     end_ns: float
     ops_by_kind: dict[str, int]
-    busy_ns: dict[str, float]
 
 
 class LaunchSpan(NamedTuple):
@@ -113,7 +110,8 @@ class GraphEngine:
         self.pending = PendingRanges()
         self.recorder = recorder
         if op_logger is _DEFAULT:
-            op_logger = OpLogger(self.store, recorder, keep, self._is_pending)
+            find = self.pending.find
+            op_logger = OpLogger(self.store, recorder, keep, lambda *at: find(*at) is not None)
         self.op_logger: OpLogger | None = op_logger
         self._keep = keep
         self._numbers = _Numbers()
@@ -277,23 +275,14 @@ class GraphEngine:
         self._submit(f"launch {name}", site, action, pes)
 
     def get_timing_result(self) -> TimingResult:
-        """Simulated end time, ops by kind, busy time by component; the last two from the op log."""
+        """Simulated end time, ops by kind; no ops without a logger."""
         kinds = self.op_logger.kinds if self.op_logger is not None else {}
-        busy: defaultdict[str, float] = defaultdict(float)
-        reached: defaultdict[str, float] = defaultdict(float)
-        for record in self.op_log if self._keep else ():  # by t_start
-            node, end = record.component_id, record.t_end
-            busy[node] += max(end - max(record.t_start, reached[node]), 0.0)
-            reached[node] = max(end, reached[node])
-        return TimingResult(self.env.now, dict(kinds), dict(busy))
+        return TimingResult(self.env.now, dict(kinds))
 
     def place_of(self, addr: int) -> Place:
         """Where an HBM address lies: (sip, cube, pe)."""
         node = self.graph.nodes[self.sim.resolver.resolve(PhysAddr.decode(addr))]
         return node.sip, node.cube, node.pe
-
-    def _is_pending(self, space: str, addr: int, nbytes: int) -> bool:
-        return self.pending.find(space, addr, nbytes) is not None
 
     def _submit(
         self, call: str, site: Site, action: Callable[[int], Process], places: Iterable[Place]

@@ -80,7 +80,7 @@ _NOTHING = _Extents()  # a space that was never written
 
 class MemoryStore:
     """``write``, ``read``, ``has`` and ``snapshot`` are ADR-0052 D6 and speak of exact keys;
-    ``view``, ``patch`` and ``take`` of byte ranges. An array of no bytes is not stored and can be
+    ``view``, ``patch`` and ``drop`` of byte ranges. An array of no bytes is not stored and can be
     viewed anywhere. With ``fill``, bytes never written can be viewed too, and hold that value.
     """
 
@@ -153,15 +153,10 @@ class MemoryStore:
         found.flags.writeable = False
         return found
 
-    def take(self, space: str, addr: int, nbytes: int) -> list[tuple[int, Array]]:
-        """Remove the bytes of [addr, addr + nbytes); what lay there as (addr, array), for an undo:
-        whole extents as they were, or 1-D views (of uint8 where an element was split).
-        """
-        parts = self._parts(space, addr, addr + nbytes)
-        taken = [(low, part) for low, _, part in parts if part is not None]
-        if taken:
+    def drop(self, space: str, addr: int, nbytes: int) -> None:
+        """Forget the bytes of [addr, addr + nbytes)."""
+        if nbytes and space in self._storage:
             self._storage[space].carve(addr, addr + nbytes)
-        return taken
 
     def spaces(self) -> list[str]:
         """Names of the spaces that hold bytes, sorted."""

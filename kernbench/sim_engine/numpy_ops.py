@@ -17,12 +17,11 @@ from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.common.dtypes import DTYPES, is_float, np_dtype
 from kernbench.errors import UsageError
+from kernbench.sim_engine.memory_store import Array
 
-Array: TypeAlias = npt.NDArray[Any]
 _Dtype: TypeAlias = np.dtype[Any]
 Slots: TypeAlias = "Sequence[_Dtype | float]"  # dtypes of arrays, scalars in their places
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)

@@ -174,7 +174,7 @@ class _Wide:
         for dtype, phase in self._lanes:
             low, high = r.addr - phase, r.addr - phase + r.nbytes
             low, high = low // itemsize(dtype), -(-high // itemsize(dtype))
-            self._store.take(f"{r.space} {dtype} {phase}", 8 * low, 8 * (high - low))
+            self._store.drop(f"{r.space} {dtype} {phase}", 8 * low, 8 * (high - low))
         if is_float(r.dtype):
             self._lanes.add((r.dtype, r.addr % itemsize(r.dtype)))
             self._store.patch(*self._place(r), np.ascontiguousarray(value, np.float64))

@@ -23,7 +23,7 @@ from kernbench.common.dtypes import np_dtype
 from kernbench.common.messages import Region
 from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine import verify
-from kernbench.sim_engine.accesses import places, regions
+from kernbench.sim_engine.accesses import places_of, regions
 from kernbench.sim_engine.memory_store import Array, MemoryStore, reinterpret
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp, Step, bind, gemm, numpy_op, rounded
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params
@@ -83,8 +83,7 @@ def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
     """The plan of one op; ``wide``: in f64, as the oracle computes."""
     p, kind = record.params, record.op_kind
     reads, write = regions(record)
-    fields = tuple(p)
-    sources, target = places(kind, fields, len(reads) - len(places(kind, fields, 0)[0]))
+    sources, target = places_of(record)
     held = [(x.keys[1], x.at) for x in (*sources, target) if x is not None]
     if not reads and kind == "memory" and write is not None:
         reads, held = (write,), held * 2  # host_write: its snapshot

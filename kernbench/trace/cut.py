@@ -86,8 +86,8 @@ def _write(
     writer.begin(header | {"data": False, "cut": what}, _graph(trace) if trace.spec else None)
     for file, source in trace.sources.items():
         writer.source(file, source.kernel, source.text)
-    for number in _touched(trace, kept):
-        writer.alloc(trace.allocs[number])
+    for shard in trace.shards(_touched(trace, kept)):
+        writer.alloc(shard)
     c = trace.commands
     mine = nodes[c.pe] & (c.t_issue < t1) & ((c.t_resume > t0) | (c.t_issue >= t0))
     calls = np.flatnonzero(mine | np.isin(c.cmd, trace.op_columns.cmd[kept]))

@@ -16,6 +16,7 @@ import stat
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -268,8 +269,7 @@ class Numbered(Lazy[T]):
         self, file: FrameFile, tag: str, decode: Decode[Sequence[T]], missing: Callable[[int], T]
     ) -> None:
         super().__init__(0, self._entry)
-        self._file, self._decode, self._missing = file, decode, missing
-        self._decoded: dict[int, Sequence[T]] = {}
+        self._missing = missing
 
         def place(frame: Frame) -> tuple[Frame, int]:
             first = self._length + whole(whole(frame.head["first"]) - self._length)
@@ -277,17 +277,18 @@ class Numbered(Lazy[T]):
             return frame, first
 
         found = list(file.each(tag, place, body=False))
-        self._frames, self._firsts = [f for f, _ in found], [first for _, first in found]
+        self._firsts = [first for _, first in found]
+
+        @cache
+        def entries(at: int) -> Sequence[T]:
+            return file.read(found[at][0], decode) or ()
+
+        self._entries = entries
 
     def _entry(self, index: int) -> T:
         at = bisect_right(self._firsts, index) - 1
         offset, entries = (index - self._firsts[at], self._entries(at)) if at >= 0 else (0, ())
         return entries[offset] if offset < len(entries) else self._missing(index)
-
-    def _entries(self, at: int) -> Sequence[T]:
-        if at not in self._decoded:
-            self._decoded[at] = self._file.read(self._frames[at], self._decode) or ()
-        return self._decoded[at]
 
     def known(self) -> int:
         """How many entries there are up to the first that is lost; looks into every frame."""

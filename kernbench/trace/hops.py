@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.sim_engine.memory_store import Array
+from kernbench.trace.groups import Groups
 from kernbench.trace.params import ParamBlock
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import LOGS
@@ -30,14 +31,6 @@ class Hops(NamedTuple):
     last: Array
 
 
-def match(keys: Any, wanted: Any) -> Array:
-    """The place in ``keys`` (no negative ones) of each of ``wanted``; -1 where there is none."""
-    order = np.argsort(keys, kind="stable")
-    known = np.append(keys[order].astype(np.int64), -1)
-    place = np.searchsorted(known[:-1], wanted)
-    return np.where(known[place] == wanted, np.append(order, -1)[place], -1)
-
-
 def hop_columns(trace: Trace) -> Hops:
     """The hops of all transfers, as far as their paths and starts are there."""
     transfers, edges, paths = trace.transfers, trace.edges, trace.paths[:]
@@ -50,7 +43,7 @@ def hop_columns(trace: Trace) -> Hops:
     at, start = firsts[transfer] + hop, transfers.start_ptr[:-1][transfer] + hop
     last = start + np.where(counts == 2 * hops, hops, 0)[transfer]  # several bursts: two lists
     src, dst, n = nodes[at], nodes[at + 1], len(trace.node_ids)
-    edge = match(edges.src.astype(np.int64) * n + edges.dst, src * n + dst)
+    edge = Groups(edges.src.astype(np.int64) * n + edges.dst).first(src * n + dst)
     return Hops(transfer, hop, src, dst, edge, transfers.start[start], transfers.start[last])
 
 
@@ -86,7 +79,7 @@ def tile_columns(trace: Trace) -> tuple[Array, Array]:
         if len(index) == 3:
             tile[block.rows] = (index[0] << 40) + (index[1] << 20) + index[2]
     whole = np.flatnonzero(named(trace, "composite_"))
-    parent = np.append(whole, -1)[match(cmd[whole], cmd)]
+    parent = np.append(whole, -1)[Groups(cmd[whole]).first(cmd)]
     return np.where(named(trace, "TileToken/"), parent, -1), tile
 
 

@@ -322,22 +322,20 @@ class Trace:
 
     def param_blocks(self, rows: Array | None = None) -> Iterator[ParamBlock]:
         """The params of ops as columns, a block a chunk and schema: of all, or of ``rows``."""
-        chunks, some = self._chunks, rows
+        chunks = self._chunks
         if rows is not None:  # ascending, at least one
             first, last = (self._chunk_of(int(row))[0] for row in rows[[0, -1]])
             chunks = chunks[first : last + 1]
         for chunk in chunks:
-            start, param = chunk.rows.start, chunk.columns["param"]
+            here = np.arange(chunk.rows.start, chunk.rows.stop)
             if rows is not None:
-                some = rows[slice(*np.searchsorted(rows, (start, chunk.rows.stop)))] - start
-            numbers = chunk.columns["schema"][slice(None) if some is None else some]
+                here = rows[slice(*np.searchsorted(rows, (chunk.rows.start, chunk.rows.stop)))]
+            at = here - chunk.rows.start
+            numbers, param = (chunk.columns[name][at] for name in ("schema", "param"))
             for number, (schema, values) in chunk.blocks.items():
-                found = np.flatnonzero(numbers == number)
-                if some is not None and not len(found):
-                    continue
-                at = found if some is None else some[found]
-                picked = values[param[at]] if schema.leaves else np.empty(len(at), "u1")
-                yield ParamBlock(schema, picked, start + at)
+                if (mine := numbers == number).any():
+                    picked = values[param[mine]] if schema.leaves else np.empty(mine.sum(), "u1")
+                    yield ParamBlock(schema, picked, here[mine])
 
     def deps(self, row: int) -> Array:
         """The rows that the op in ``row`` waited for."""
@@ -424,8 +422,12 @@ class Trace:
     @cached_property
     def allocs(self) -> list[Shard]:
         """All shards, replicas and scratch handles, in the order of their making."""
+        return self.shards()
+
+    def shards(self, rows: Any = slice(None)) -> list[Shard]:
+        """Some ``rows`` of ``allocs``."""
         shards = []
-        for row in self.told("alloc", self.alloc_columns):
+        for row in self.told("alloc", self.alloc_columns, rows):
             tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
             boxes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
             shards.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *boxes, cmd, index))

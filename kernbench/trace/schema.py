@@ -9,7 +9,6 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
@@ -181,8 +180,6 @@ def plain(value: Any) -> Any:
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(v) for v in value]
-    if isinstance(value, Enum):
-        return plain(value.value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:

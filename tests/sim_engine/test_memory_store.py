@@ -170,36 +170,29 @@ def test_an_absurd_size_is_an_error_and_not_an_allocation():
         store.view("hbm", 0, (1 << 50,), "f64")
 
 
-def test_take_gives_back_what_an_undo_needs():
+def test_what_is_left_of_extents_whose_bytes_are_dropped_keeps_its_place():
     store = MemoryStore()
     store.write("hbm", 0, counting(16))
     store.write("hbm", 20, counting(4) + 100)
-    before = store.extents("hbm")
-    taken = store.take("hbm", 8, 14)
-    assert [(addr, piece.tolist()) for addr, piece in taken] == [
-        (8, list(range(8, 16))),
-        (20, [100, 101]),
-    ]
-    assert [addr for addr, _ in store.extents("hbm")] == [0, 22]
-    for addr, piece in taken:
-        store.patch("hbm", addr, piece)
-    for addr, data in before:
-        assert store.view("hbm", addr, data.shape, "u8").tolist() == data.tolist()
+    store.drop("hbm", 8, 14)
+    left = [(addr, data.tolist()) for addr, data in store.extents("hbm")]
+    assert left == [(0, list(range(8))), (22, [102, 103])]
 
 
-def test_take_where_nothing_is_takes_nothing():
+def test_a_drop_where_nothing_is_drops_nothing():
     store = MemoryStore()
-    assert store.take("hbm", 0, 10) == []
+    store.drop("hbm", 0, 10)
+    assert store.spaces() == []
     store.write("hbm", 16, counting(4))
-    assert store.take("hbm", 0, 16) == []
-    assert store.take("hbm", 17, 0) == []
-    assert store.has("hbm", 16)
+    store.drop("hbm", 0, 16)
+    store.drop("hbm", 17, 0)
+    assert store.read("hbm", 16).tolist() == [0, 1, 2, 3]
 
 
 SIZE = 48
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["write", "patch", "take", "fork", "view"]),
+        st.sampled_from(["write", "patch", "drop", "fork", "view"]),
         st.integers(0, SIZE - 1),
         st.integers(0, 12),
         st.sampled_from(["u8", "f16", "f32"]),
@@ -230,13 +223,10 @@ def test_a_store_behaves_as_a_dict_of_bytes(steps):
             getattr(store, what)("m", addr, data)
             written.append((data, raw))
             model.update(zip(span, raw, strict=True))
-        elif what == "take":
-            taken = {
-                a + i: b
-                for a, p in store.take("m", addr, nbytes)
-                for i, b in enumerate(p.tobytes())
-            }
-            assert taken == {i: model.pop(i) for i in span if i in model}
+        elif what == "drop":
+            store.drop("m", addr, nbytes)
+            for i in span:
+                model.pop(i, None)
         elif what == "fork":
             forks.append((store.snapshot(), dict(model)))
         elif all(i in model for i in span):

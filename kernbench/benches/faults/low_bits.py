@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.runtime_api.registry import bench, one_of
-from kernbench.sim_engine.numpy_ops import NUMPY_OPS, Array
+from kernbench.sim_engine.memory_store import Array
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 
 
 def coarse_exp(x: Array) -> Array:

@@ -12,7 +12,8 @@ from kernbench.common.messages import WAIT_REASONS
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import KIND_RANK
-from kernbench.trace.hops import hop_columns, match
+from kernbench.trace.groups import Groups
+from kernbench.trace.hops import hop_columns
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import LOGS, Columns
 
@@ -32,7 +33,7 @@ def op_table(trace: Trace) -> Columns:
     """A row an op with its kernel line, in canonical order."""
     order, columns, nodes, calls = trace.order, trace.op_columns, trace.nodes, trace.commands
     node, cmd, found = columns.component[order], columns.cmd[order], dict[str, Array]()
-    row = match(calls.cmd, cmd)
+    row = Groups(calls.cmd).first(cmd)
     for name in ("launch", "call", "file", "line", "function"):
         found[name] = np.append(getattr(calls, name).astype(np.int64), -1)[row]
         if LOGS["commands"][name].limit:

@@ -22,9 +22,11 @@ class Groups:
 
     def first(self, values: Array) -> Array:
         """For each of ``values`` the first row that holds it; -1 for none."""
-        found, (place, rows) = np.full(len(values), -1), self.join(values)
-        found[place[::-1]] = rows[::-1]
-        return found
+        if not len(self._keys):
+            return np.full(len(values), -1)
+        values = values.astype(self._keys.dtype)
+        place = np.minimum(np.searchsorted(self._keys, values), len(self._keys) - 1)
+        return np.where(self._keys[place] == values, self.order[place].astype(np.int64), -1)
 
     def join(self, values: Array) -> tuple[Array, Array]:
         """For each of ``values`` the rows that hold it: places in ``values``, and the rows."""
