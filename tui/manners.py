@@ -52,7 +52,7 @@ class MannerlyApp(App[None], inherit_bindings=False):
 
     def on_load(self) -> None:
         """Before the screen is taken: signals, and a thread that sleeps until the tty is gone."""
-        if self.is_headless:
+        if not self.attributes:  # no terminal of its own
             return
         loop = asyncio.get_running_loop()
 

@@ -266,7 +266,7 @@ class History:
         self._live = step + len(alike), store
         out = alike[0].plan.write
         if out is None:
-            segment.writes.append(None)
+            segment.writes += [None] * len(alike)
             return
         for turn, result in zip(alike, results, strict=True):
             segment.writes.append((out.space, turn.where[-1], result))

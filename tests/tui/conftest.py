@@ -23,15 +23,10 @@ UPDATE = "KERNBENCH_UPDATE_SNAPSHOTS"
 
 @pytest.fixture(autouse=True)
 def _at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Colours, no rest to wait for, no settings, state or clipboard but the test's own.
-
-    Signals are the tests', and no thread waits for a hangup: it would keep its app, with all of its
-    screens, to the end of them, and each new screen would look through all of these for garbage.
-    """
+    """Colours, no rest to wait for, no settings, state or clipboard but the test's own."""
     for name in ("NO_COLOR", "TMUX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("tui.screens.asking.REST_S", 0.0)
-    monkeypatch.setattr("tui.manners.MannerlyApp.on_load", lambda self: None)
     for part in ("CONFIG", "STATE"):
         monkeypatch.setenv(f"XDG_{part}_HOME", str(tmp_path / "home"))
 
