@@ -17,6 +17,8 @@ Key: TypeAlias = tuple[str, Hashable]  # lane, what is asked
 PATIENCE_S = 0.1  # most answers are there sooner, and nothing is said of their coming
 _KEPT = 32  # answers
 _WAY_S = 0.03  # within which most spare jobs end
+# a worker that calls numpy lets go of the interpreter too briefly for another thread to take it:
+_TURN_S, _BREATH_S = 0.001, 0.00001  # how often it waits, how long at least
 _KEY_S = 0.02  # within which most keys are acted on and drawn
 _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
 
@@ -70,14 +72,19 @@ class Jobs:
     def _begun(
         self, key: Key, title: str, compute: Callable[[Tell], T]
     ) -> tuple[Job[T], Future[T]]:
-        begun = monotonic()
+        begun = turn = monotonic()
 
         def gently(tell: Tell) -> T:
             def told(done: float) -> None:
+                nonlocal turn
                 tell(done)
+                if monotonic() - turn < _TURN_S:
+                    return
+                sleep(_BREATH_S)
                 while begun < self.pressed and monotonic() < self.pressed + _KEY_S:
                     sleep(_SWITCH_S)
                     tell(done)  # it may be cancelled meanwhile
+                turn = monotonic()
 
             return compute(told)
 
@@ -127,6 +134,12 @@ class Jobs:
         for key in running:
             self._asked[key][0].cancel()
         return bool(running)
+
+    def drop(self, key: Key) -> None:
+        """Nobody waits for that answer any more."""
+        if (asked := self._asked.pop(key, None)) is not None:
+            asked[0].cancel()
+            asked[1].cancel()
 
     def forget(self) -> None:
         """What was cancelled, or failed, may be asked for again."""

@@ -114,7 +114,7 @@ class _Last(NamedTuple):
 
 
 _KEPT = 4  # tensors
-_MOST_RANGES, _BLOCK, _SMALL, _COPIED = 4096, 4096, 1 << 18, 1 << 22
+_MOST_RANGES, _BLOCK, _SMALL, _COPIED, _SUMS = 4096, 4096, 1 << 20, 1 << 22, 1 << 14
 _NAMED = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]*)\])?")
 _BYTES = re.compile(r"(\w+)\s+(0x[0-9a-f]+|\d+)(?::(\d+))?", re.ASCII | re.I)
 
@@ -127,6 +127,7 @@ class Memories:
         self._holders = cache(self._ever_held)
         self._told: dict[int, Shard] = {}
         self._views: dict[str, _Last] = {}  # the last of each of few tensors
+        self._sums: dict[tuple[object, ...], tuple[float, ...]] = {}  # by place and version
         self._firsts = lru_cache(_KEPT)(self._first_copies)
 
     @cached_property
@@ -372,7 +373,12 @@ class Memories:
             flat, held = self._history.read(executed, shard.space, shard.addr, shard.nbytes)
             mask[box] = known = _whole(held, shard)
             values[box] = part = flat.view(values.dtype).reshape(shard.shape)
-            sums[i] = _sums(part[known].astype(np.float64))
+            what = shard.space, shard.addr, shard.nbytes
+            key = s.dtype, *what, self._history.version(executed, *what)
+            if key not in self._sums:
+                self._sums = {} if len(self._sums) > _SUMS else self._sums
+                self._sums[key] = _sums(part[known].astype(np.float64))
+            sums[i] = self._sums[key]
         total, count, nans = sums[:, 2:].sum(axis=0)
         stats = sums[:, 0].min(), sums[:, 1].max(), total / max(count, 1)
         low, high, mean = (float(x) if count else np.nan for x in stats)

@@ -6,12 +6,14 @@ from dataclasses import replace
 from threading import Event
 
 import pytest
+from pilots import settled
 from textual.pilot import Pilot
 
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
 from kernbench.replay.job import Job
+from kernbench.replay.timeline import Timelines
 from tui.widgets.pane import Pane
 
 
@@ -179,6 +181,53 @@ async def test_a_spare_job_that_lets_a_key_be_acted_on_can_be_ended(drive, monke
         assert begun.wait(10)
         await pilot.press("j")
         assert jobs.ask(("lane", "key"), "key", lambda tell: 7, quick=True) == 7
+
+
+async def test_an_answer_that_is_dropped_is_computed_no_more_but_can_be_asked_for_again(
+    drive,
+) -> None:
+    async with drive(120, 40, "2") as pilot:
+        jobs, begun = pilot.app.debugger.jobs, []
+
+        def endless(tell) -> None:
+            begun.append(1)
+            while True:
+                tell(0.5)
+
+        key = "lane", "endless"
+        assert isinstance(jobs.ask(key, "endless", endless), Job)
+        await until(pilot, lambda: begun)
+        jobs.drop(key)
+        await until(pilot, lambda: not jobs.busy)
+        assert jobs.ask(key, "endless", lambda tell: 7, wait_s=10) == 7
+        jobs.drop(("lane", "never asked"))
+
+
+async def test_rows_that_are_not_shown_any_more_are_not_indexed(drive, monkeypatch) -> None:
+    monkeypatch.setattr("tui.widgets.timeline._QUICK", -1)
+    indexed, begun = [], Event()
+
+    def prime(self, rows, tell) -> None:
+        begun.set()
+        while len(indexed) < 1 and rows == first[0]:
+            tell(0.5)
+        indexed.append(rows)
+        return Timelines._prime(self, rows, tell)
+
+    monkeypatch.setattr(Timelines, "_prime", Timelines.prime, raising=False)
+    monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
+    async with drive(120, 40, "s") as pilot:
+        await settled(pilot)
+        pane = pilot.app.debugger.timeline
+        pane.session.timelines._tracks.clear()
+        pane._cells = {}
+        first = [pane.session.timelines.missing([b.row for b in pane.shown])[0]]
+        monkeypatch.setattr(Timelines, "prime", prime)
+        pane.repaint()
+        assert begun.wait(10)
+        await pilot.press("end", "enter")  # another group is open
+        await settled(pilot)
+        assert first[0] not in indexed
 
 
 async def test_what_is_redrawn_is_not_computed_again_but_what_failed_is(drive) -> None:

@@ -32,8 +32,14 @@ def likely(line: str) -> list[str]:
 async def look_ahead(
     session: ReplaySession, lines: list[str], panes: Sequence[Pane], quiet: Callable[[], bool]
 ) -> None:
-    """Let panes draw what each of ``lines`` leads to, as long as it is ``quiet``."""
+    """Let panes draw what each of ``lines`` leads to, as long as it is ``quiet``.
+
+    Answers that a key waits for come first, but for late ones.
+    """
+    jobs = panes[0].jobs
     await asyncio.sleep(_QUIET_S)
+    while len(jobs.running()) > len(jobs.late()):
+        await asyncio.sleep(_QUIET_S)
     ops = list[int]()
     for line in lines:
         with suppress(KernbenchError):
@@ -47,6 +53,6 @@ async def look_ahead(
                 return
             if not pane.look_ahead(op):
                 late.append((op, pane))
-        jobs, wanted = panes[0].jobs, late if panes[0].jobs.busy else []
+        wanted = late if jobs.busy else []
         while wanted and jobs.busy:
             await asyncio.sleep(_QUIET_S)

@@ -81,7 +81,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.jobs.ended = ended
         self._drawn = self.session.cursor
         self.tell()
-        self.acted()
+        self.taken.set()
+        self.draw_ahead()
 
     def on_unmount(self) -> None:
         """Nobody waits for the answers any more."""
@@ -89,9 +90,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         if self._ahead is not None:
             self._ahead.cancel()
 
-    def acted(self) -> None:
-        """What was pressed is done: draw what may be pressed next."""
-        self.taken.set()
+    def draw_ahead(self) -> None:
+        """What was pressed is drawn: draw what may be pressed next, until that comes."""
         if self._ahead is not None:
             self._ahead.cancel()
         moves, panes = likely(self.made), [*self.panes.values()]
@@ -103,7 +103,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         late = any(pane.waiting for pane in self.panes.values())
         super().look()
         if late:
-            self.acted()
+            self.draw_ahead()
 
     def on_screen_resume(self) -> None:
         """What lay above may have changed the stops."""
@@ -139,6 +139,9 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
         self.jobs.pressed = monotonic()
+        if self._ahead is not None and not self._ahead.done():
+            self._ahead.cancel()
+            self.jobs.give_way()
         if self.focused is None:
             id = self.keymap.action(event.key, event.character)
             if self.lettered(event.character):
@@ -146,7 +149,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             elif id:
                 event.stop()
                 self.action_act(id)
-        self.acted()
+        self.taken.set()
+        self.draw_ahead()
 
     def action_act(self, id: str) -> None:
         """Do the action of the table."""

@@ -14,6 +14,7 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.job import Tell
 from kernbench.replay.text import time_text
 from kernbench.replay.timeline import CLASSES, Row
+from tui.jobs import Key
 from tui.messages import RunCommand
 from tui.widgets.draw import Array, Glyphs, Line, clip
 from tui.widgets.pane import Pane
@@ -41,6 +42,7 @@ class TimelinePane(Pane):
         self.shown = list[Branch]()
         self._cells: dict[Row, str] = {}  # of the rows that were drawn of a window
         self._cells_of: tuple[Any, ...] = ()
+        self._asked: Key = "timeline", ()  # for the rows of
         self._chart = 0, 1  # where cells begin, how many there are
         self._clicked: tuple[int, float] | None = None  # the last op begun by a cell, its time
         self.end = max(session.trace.end_ns, 1.0)
@@ -227,6 +229,9 @@ class TimelinePane(Pane):
         wanted = {branch.row: branch.pes for branch in rows if branch.row not in self._cells}
         missing, ops = timelines.missing([*wanted])
         asked, prime = ("timeline", missing), partial(timelines.prime, missing)
+        if not self.jobs.ahead and asked != self._asked:
+            self.jobs.drop(self._asked)
+            self._asked = asked
         note: Any = missing and self.answer(asked, "timeline", prime, ops <= _QUICK)
         if note:
             wanted = {row: pes for row, pes in wanted.items() if row not in missing}
