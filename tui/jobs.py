@@ -19,7 +19,7 @@ _KEPT = 32  # answers
 _WAY_S = 0.03  # within which most spare jobs end
 # a worker that calls numpy lets go of the interpreter too briefly for another thread to take it:
 _TURN_S, _BREATH_S = 0.001, 0.00001  # how often it waits, how long at least
-_KEY_S = 0.02  # within which most keys are acted on and drawn
+_KEY_S = 0.1  # within which keys are acted on and drawn
 _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
 
 
@@ -27,8 +27,8 @@ class Jobs:
     """Answers by key. What two answers of one lane share is used by one thread at a time.
 
     ``ended`` is called, by a worker, when a job has. While ``ahead`` is set jobs are ``spare``.
-    A job that ran before ``pressed``, when a key came, lets that be acted on: where it next tells
-    how far it is, it waits.
+    A job that ran before ``pressed``, when the key came that is acted on, lets it be: where it next
+    tells how far it is, it waits.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,13 @@ class Jobs:
         compute: Callable[[Tell], T],
         quick: bool = False,
         wait_s: float = 0.0,
+        light: bool = False,
     ) -> T | Job[T]:
         """The answer of ``compute(tell)`` if it is there, else its Job, begun if it is new.
 
         A ``quick`` one is computed at once, unless the lane is busy; for a new one ``wait_s`` are
-        waited. Raises the KernbenchError that computing raised, Cancelled too, until ``forget``.
+        waited; ahead only ``light`` ones are begun. Raises what KernbenchError computing raised,
+        Cancelled too, until ``forget``.
         """
         if key not in self._asked:
             free = self._spare is None or self._spare[0][0] != key[0]
@@ -58,7 +60,7 @@ class Jobs:
             if quick and free and not any(k[0] == key[0] for k in self._running()):
                 return compute(untold)
             if self.ahead:
-                found = self.spare(key, compute)
+                found = self.spare(key, compute) if light else None
                 return Job(title, compute) if found is None else found
             job, future = self._asked[key] = self._begun(key, title, compute)
             wait([future], wait_s)
@@ -111,6 +113,11 @@ class Jobs:
             return True
         self._spare[1].cancel()
         return not wait([self._spare[2]], wait_s).not_done
+
+    @property
+    def spared(self) -> bool:
+        """Whether there is something spare, or the answer to it."""
+        return self._spare is not None
 
     def _running(self) -> list[Key]:
         return [key for key, (_, future) in self._asked.items() if not future.done()]

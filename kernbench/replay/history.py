@@ -23,6 +23,7 @@ from kernbench.trace import Trace
 
 SMALL = 1 << 22  # products or elements that take some ms
 _FEW, _SORTED = 256, 1 << 16  # ops; accesses
+_AT_ONCE = 64  # steps between two tells, at most: some ms
 _PLACES = 1 << 14  # whose writes are known
 _NEAR = 64  # accesses in the order of their addresses of which one address is kept there
 
@@ -247,7 +248,7 @@ class History:
             if not segment.writes:
                 self._make_room(segment)
                 at = self._segments.index(segment) + 1
-            self._run(segment, now, steps)
+            self._run(segment, now, min(steps, now + _AT_ONCE))
         return segment
 
     def findings(self, tell: Tell = untold) -> list[SnapshotFinding]:

@@ -373,8 +373,8 @@ class Memories:
             flat, held = self._history.read(executed, shard.space, shard.addr, shard.nbytes)
             mask[box] = known = _whole(held, shard)
             values[box] = part = flat.view(values.dtype).reshape(shard.shape)
-            what = shard.space, shard.addr, shard.nbytes
-            key = s.dtype, *what, self._history.version(executed, *what)
+            place = shard.space, shard.addr, shard.nbytes
+            key = s.dtype, *place, self._history.version(executed, *place)
             if key not in self._sums:
                 self._sums = {} if len(self._sums) > _SUMS else self._sums
                 self._sums[key] = _sums(part[known].astype(np.float64))

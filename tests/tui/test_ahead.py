@@ -12,6 +12,7 @@ from pilots import settled, turns_of
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.job import untold
+from kernbench.replay.timeline import Timelines
 from tui.app import KernbenchApp
 from tui.jobs import Jobs
 from tui.screens.ahead import likely, look_ahead
@@ -39,8 +40,8 @@ async def drawn_ahead(pilot) -> None:
         ("next -1", ["next -1", "next 1"]),
         ("cause", ["cause", "effect"]),
         ("last", ["last"]),
-        ("goto 4", []),
-        ("back 1", []),
+        ("goto 4", ["step 1", "step -1"]),
+        ("back 1", ["step 1", "step -1"]),
     ],
 )
 def test_a_move_is_likely_to_be_made_again_or_undone(line: str, wanted: list[str]) -> None:
@@ -123,50 +124,64 @@ async def test_a_key_ends_the_drawing_ahead_after_one_pane(session) -> None:
     assert (Counting.drawn, session.cursor) == (3, 3)
 
 
-async def test_what_takes_a_job_is_drawn_ahead_once_that_has_ended(drive, monkeypatch) -> None:
-    async with drive(200, 50, "s", "s") as pilot:
-        screen = pilot.app.debugger
-        monkeypatch.setattr(screen.session.memories, "quick", lambda *_: False)
-        await pilot.press("k")
-        await drawn_ahead(pilot)
-        assert {screen.session.cursor + 1, screen.session.cursor - 1} <= screen.memory._ahead.keys()
-        shown, computed = screen.memory.text, []
-        monkeypatch.setattr(screen.session, "tensor", lambda *_: computed.append(1))
-        monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
-        await pilot.press("s")
-        assert screen.memory.text != shown
-        assert not screen.memory.waiting
-        assert not computed
-
-
-async def test_a_pane_whose_job_has_not_ended_is_not_drawn_ahead_and_gives_way(
+async def test_what_takes_a_light_job_is_drawn_ahead_once_that_has_ended(
     drive, monkeypatch
 ) -> None:
-    async with drive(200, 50, "s", "s") as pilot:
+    monkeypatch.setattr("tui.widgets.timeline._QUICK", -1)
+    async with drive(200, 50, "g") as pilot:
         await settled(pilot)
+        pane, here = pilot.app.debugger.timeline, pilot.app.debugger.session.cursor
+        pane.session.timelines._tracks.clear()
+        pane._cells = {}
+        await pilot.press("0")
         await drawn_ahead(pilot)
-        screen, begun, tensor = pilot.app.debugger, Event(), ReplaySession.tensor
+        assert {here + 1, here - 1} <= pane._ahead.keys()
+        primed = []
+        monkeypatch.setattr(Timelines, "prime", lambda *_: primed.append(1))
+        monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
+        await pilot.press("s")
+        assert not pane.waiting
+        assert not primed
 
-        def slow(self, name, op=None, tell=untold):
-            while op != session.cursor:
+
+async def test_a_light_job_for_what_is_ahead_gives_way_to_a_key(drive, monkeypatch) -> None:
+    monkeypatch.setattr("tui.widgets.timeline._QUICK", -1)
+    monkeypatch.setattr("tui.jobs._WAY_S", 10.0)
+    async with drive(200, 50, "g") as pilot:
+        await settled(pilot)
+        pane, begun = pilot.app.debugger.timeline, Event()
+        pane.session.timelines._tracks.clear()
+        pane._cells = {}
+        prime, calls = Timelines.prime, []
+
+        def first_endless(self, rows, tell=untold) -> None:
+            calls.append(rows)
+            while len(calls) == 1:
                 begun.set()
                 tell(0.5)
-            return tensor(self, name, op, tell)
+            prime(self, rows, tell)
 
-        session, pane = screen.session, screen.memory
-        monkeypatch.setattr(ReplaySession, "tensor", slow)
-        monkeypatch.setattr(session.memories, "quick", lambda *_: False)
-        pane.repaint()
-        await settled(pilot)
+        monkeypatch.setattr(Timelines, "prime", first_endless)
         for waiting in (False, True):
-            pane.waiting = waiting
-            assert not pane.look_ahead(session.cursor + 1)
+            pane.waiting, pane._ahead = waiting, {}
+            assert not pane.look_ahead(pane.session.cursor + 1)
             assert pane._ahead == {}
         assert begun.wait(10)
+        monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
         await pilot.press("s")
         await settled(pilot)
-        assert f"op {session.cursor}" in screen.ops.text
         assert "computing" not in pane.text
+
+
+async def test_what_takes_long_is_not_begun_ahead(drive, monkeypatch) -> None:
+    async with drive(200, 50, "s", "s") as pilot:
+        await settled(pilot)
+        screen, begun = pilot.app.debugger, []
+        monkeypatch.setattr(screen.session.memories, "quick", lambda *_: False)
+        monkeypatch.setattr(ReplaySession, "tensor", lambda *_: begun.append(1))
+        screen.memory._ahead = {}
+        assert not screen.memory.look_ahead(screen.session.cursor + 1)
+        assert (screen.memory._ahead, begun, screen.jobs.busy) == ({}, [], False)
 
 
 def test_where_a_move_leads_is_told_without_making_it(session) -> None:

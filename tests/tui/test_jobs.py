@@ -153,6 +153,7 @@ async def test_escape_is_not_taken_for_what_is_spare(drive) -> None:
 
 async def test_a_job_lets_a_key_be_acted_on_that_came_after_it(drive, monkeypatch) -> None:
     monkeypatch.setattr("tui.jobs._KEY_S", 3600.0)
+    monkeypatch.setattr("tui.screens.ahead._QUIET_S", 3600.0)
     async with drive(120, 40, "2") as pilot:
         jobs, told, go = pilot.app.debugger.jobs, [], Event()
 
@@ -174,6 +175,7 @@ async def test_a_job_lets_a_key_be_acted_on_that_came_after_it(drive, monkeypatc
 
 async def test_a_spare_job_that_lets_a_key_be_acted_on_can_be_ended(drive, monkeypatch) -> None:
     monkeypatch.setattr("tui.jobs._KEY_S", 3600.0)
+    monkeypatch.setattr("tui.screens.ahead._QUIET_S", 3600.0)
     monkeypatch.setattr("tui.jobs._WAY_S", 10.0)
     async with drive(120, 40, "2") as pilot:
         jobs, begun = pilot.app.debugger.jobs, Event()

@@ -21,10 +21,9 @@ _OTHER_WAY = {"cause": "effect", "effect": "cause"}
 
 
 def likely(line: str) -> list[str]:
-    """The command lines that may come after one: the move again and, but for it, its opposite."""
+    """The moves that may come after a command line: it again, or a step; and the opposite."""
+    line = line if line.split()[0] in _MOVES else "step 1"
     word, _, by = line.partition(" ")
-    if word not in _MOVES:
-        return []
     other = f"{word} {-int(by)}" if by else _OTHER_WAY.get(word)
     return [line, other] if other else [line]
 
@@ -38,6 +37,7 @@ async def look_ahead(
     """
     jobs = panes[0].jobs
     await asyncio.sleep(_QUIET_S)
+    jobs.pressed = 0.0
     while len(jobs.running()) > len(jobs.late()):
         await asyncio.sleep(_QUIET_S)
     ops = list[int]()
@@ -53,6 +53,7 @@ async def look_ahead(
                 return
             if not pane.look_ahead(op):
                 late.append((op, pane))
-        wanted = late if jobs.busy else []
+        wanted = late if jobs.spared else []
+        await asyncio.sleep(_QUIET_S if wanted else 0)
         while wanted and jobs.busy:
             await asyncio.sleep(_QUIET_S)

@@ -67,6 +67,7 @@ class DiffPane(GridPane):
             other = row.other is not None and self.session.cursor == row.op.op
             return f"goto {(row.other if other else row.op).op}"
         self.output, self.view = None if row.row.tensor == self.output else row.row.tensor, 0
+        self.repaint()
         self.post_message(Activate(self.number))  # the tab names the view
         return None
 

@@ -75,6 +75,7 @@ class MemoryPane(GridPane):
     def accesses_to(self, place: str) -> None:
         """Show the history of a place."""
         self.range, self.view, self.pick = place, self.views.index("history"), None
+        self.repaint()
         self.post_message(Activate(self.number))
 
     def fill(self, lines: list[Line], width: int, height: int) -> None:

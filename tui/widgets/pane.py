@@ -109,10 +109,15 @@ class Pane(Widget):
         return False
 
     def answer(
-        self, key: Key, title: str, compute: Callable[[Tell], T], quick: bool = False
+        self,
+        key: Key,
+        title: str,
+        compute: Callable[[Tell], T],
+        quick: bool = False,
+        light: bool = False,
     ) -> T | Line:
         """The answer, or while its job runs the line to show; see ``Jobs.ask``."""
-        found = self.jobs.ask(key, title, compute, quick)
+        found = self.jobs.ask(key, title, compute, quick, light=light)
         if not isinstance(found, Job):
             return found
         self.waiting = True

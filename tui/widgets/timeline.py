@@ -21,7 +21,7 @@ from tui.widgets.pane import Pane
 from tui.widgets.tree import Branch, Tree
 
 _UNITS = (("ms", 1e6), ("us", 1e3), ("ns", 1.0))
-_QUICK = 50_000  # ops that are indexed in no time
+_QUICK, _LIGHT = 50_000, 500_000  # ops that are indexed in no time, in some ten ms
 _LEAST_NS = 0.125  # shown
 _RUN = re.compile(r"(.)\1*")
 _INKS = {" ": "", ".": "dim", "!": "bad", "#": "bad"}  # of cells that show no class
@@ -232,7 +232,8 @@ class TimelinePane(Pane):
         if not self.jobs.ahead and asked != self._asked:
             self.jobs.drop(self._asked)
             self._asked = asked
-        note: Any = missing and self.answer(asked, "timeline", prime, ops <= _QUICK)
+        quick, light = ops <= _QUICK, ops <= _LIGHT
+        note: Any = missing and self.answer(asked, "timeline", prime, quick, light)
         if note:
             wanted = {row: pes for row, pes in wanted.items() if row not in missing}
         edges = np.linspace(self.t0, self.t1, columns + 1)
