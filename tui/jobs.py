@@ -60,8 +60,11 @@ class Jobs:
             if quick and free and not any(k[0] == key[0] for k in self._running()):
                 return compute(untold)
             if self.ahead:
-                found = self.spare(key, compute) if light else None
-                return Job(title, compute) if found is None else found
+                spare, found = self._spare, self.spare(key, compute) if light else None
+                if spare is None or found is None:
+                    return Job(title, compute)
+                self._asked[key] = spare[1:]
+                return found
             job, future = self._asked[key] = self._begun(key, title, compute)
             wait([future], wait_s)
             future.add_done_callback(lambda _: self.ended())

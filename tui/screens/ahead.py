@@ -21,11 +21,11 @@ _OTHER_WAY = {"cause": "effect", "effect": "cause"}
 
 
 def likely(line: str) -> list[str]:
-    """The moves that may come after a command line: it again, or a step; and the opposite."""
-    line = line if line.split()[0] in _MOVES else "step 1"
+    """The moves that may come after a command line: it again, its opposite, those of most keys."""
     word, _, by = line.partition(" ")
-    other = f"{word} {-int(by)}" if by else _OTHER_WAY.get(word)
-    return [line, other] if other else [line]
+    other = f"{word} {-int(by)}" if word in _MOVES and by else _OTHER_WAY.get(word)
+    wanted = [line] * (word in _MOVES) + ["step 1", other or "", "step -1", "next 1", "next -1"]
+    return [*dict.fromkeys(filter(None, wanted))]
 
 
 async def look_ahead(

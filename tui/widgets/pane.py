@@ -23,7 +23,8 @@ from tui.messages import Activate, RunCommand
 from tui.widgets.draw import STYLES, Glyphs, Line, Run, rule, strip
 
 T = TypeVar("T")
-QUICK = 1 << 14  # ops: an answer about no more of them is computed at once
+# ops: an answer about no more of them is computed at once; takes some ten ms
+QUICK, LIGHT = 1 << 14, 1 << 21
 BEFORE: Line = [(" before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]
 NO_OPS: Line = [(" this trace has no ops", "dim")]
 

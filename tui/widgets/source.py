@@ -7,7 +7,7 @@ import numpy as np
 from kernbench.replay.stalls import KINDS, LineTime, LineTimes
 from kernbench.replay.text import time_text
 from tui.widgets.draw import Line, clip
-from tui.widgets.pane import BEFORE, QUICK, Pane
+from tui.widgets.pane import BEFORE, LIGHT, QUICK, Pane
 
 _LINE = (1 << 32) - 1  # of a site
 _SERVED = ("compute", "load", "store", "issue", "idle")  # of KINDS; the others are stalls
@@ -33,6 +33,7 @@ class SourcePane(Pane):
             "line times",
             lambda tell: session.lines(name, tell),
             quick=len(session) < QUICK,
+            light=len(session) < LIGHT,
         )
         found = times.rows if isinstance(times, LineTimes) else ()
         source, self.column = session.source(), 0 if self.seek else self.column

@@ -11,7 +11,7 @@ from kernbench.replay.loads import Busiest
 from kernbench.replay.roofline import Roofline
 from kernbench.replay.text import time_text
 from tui.widgets.draw import Line, clip
-from tui.widgets.pane import BEFORE, QUICK, Pane
+from tui.widgets.pane import BEFORE, LIGHT, QUICK, Pane
 
 Row = tuple[Line, str | None]  # and the command line of Enter
 
@@ -49,7 +49,8 @@ class StatsPane(Pane):
             "busiest": (None, lambda tell: session.busiest(_BUSIEST, tell)),
             "PEs": (cmd, lambda tell: session.pes(cmd)),
         }[view]
-        found = self.answer(("columns", (view, key)), view, compute, quick=len(session) < QUICK)
+        quick, light = len(session) < QUICK, len(session) < LIGHT and view == "stalls"
+        found = self.answer(("columns", (view, key)), view, compute, quick, light)
         if isinstance(found, list):
             return [found]
         self._rows = self._told(found, width - 1)
