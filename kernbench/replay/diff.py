@@ -167,10 +167,20 @@ class Diffs:
 
     def quick_outputs(self, op: int) -> bool:
         """Whether ``outputs`` takes some ms only."""
-        return self._history.quick(op) and (
-            self._last_outputs[0] >= 0
-            or sum(e.array.size for e in self._expected.values()) <= SMALL // 16
-        )
+        if not self._history.quick(op):
+            return False
+        keys = (key for key in self._stale(self._history.executed(op)) if key not in self._judged)
+        return sum(self._expected[name].array.size for name, _ in keys) <= SMALL // 32
+
+    def _stale(self, executed: int) -> list[tuple[str, int]]:
+        """The names and versions of what ``_last_outputs`` may not tell of."""
+        before = self._last_outputs[0]
+        stale = self._history.changed(max(before, 0), executed, self._places) | (before < 0)
+        names = compress(zip(self._expected, self._places, strict=True), stale)
+        return [
+            (name, self._history.version(executed, self._expected[name].space, *place))
+            for name, place in names
+        ]
 
     @cached_property
     def _unchecked(self) -> Iterator[OpCheck]:
@@ -288,19 +298,18 @@ class Diffs:
     def outputs(self, op: int) -> Outputs:
         """Every expected tensor against memory at op ``op``, its shards and copies summed up."""
         executed, store = self._history.executed(op), self._history.at(op)
-        before, rows = self._last_outputs
-        stale = self._history.changed(max(before, 0), executed, self._places) | (before < 0)
-        for name, place in compress(zip(self._expected, self._places, strict=True), stale):
-            e = self._expected[name]
-            key = name, self._history.version(executed, e.space, *place)
+        stale, rows = self._stale(executed), self._last_outputs[1]
+        for key in stale:
+            e = self._expected[key[0]]
             if key not in self._judged:
                 self._judged = {} if len(self._judged) > _ROWS else self._judged
-                unwritten = self._history.unwritten(executed, e.space, *place)
-                note = f"{unwritten:,} of its {place[1]:,} bytes are not written yet"
-                row = missing(name, e, note) if unwritten else judge(name, e, store)
+                nbytes = e.array.size * itemsize(e.dtype)
+                unwritten = self._history.unwritten(executed, e.space, e.addr, nbytes)
+                note = f"{unwritten:,} of its {nbytes:,} bytes are not written yet"
+                row = missing(key[0], e, note) if unwritten else judge(key[0], e, store)
                 self._judged[key] = row
-            rows[name] = self._judged[key]
-        new = {e.tensor for e in compress(self._expected.values(), stale)}
+            rows[key[0]] = self._judged[key]
+        new = {self._expected[name].tensor for name, _ in stale}
         merged = VerifyReport(tuple(r for r in rows.values() if r.tensor in new)).by_tensor()
         self._by_tensor |= {row.tensor: row for row in merged}
         self._last_outputs = executed, rows

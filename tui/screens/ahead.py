@@ -15,7 +15,9 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.commands import run_command
 from tui.widgets.pane import Pane
 
-_QUIET_S = 0.01  # after a key: what it drew is being written
+_QUIET_S = 0.004  # after a key: what it drew is being written
+_JOB_S = 0.02  # in which most jobs end
+_SHORT_S = 0.002  # between two looks at a job
 _MOVES = ("step", "next", "line", "lane", "stage", "tile", "last", "first", "cause", "effect")
 _OTHER_WAY = {"cause": "effect", "effect": "cause"}
 
@@ -33,27 +35,26 @@ async def look_ahead(
 ) -> None:
     """Let panes draw what each of ``lines`` leads to, as long as it is ``quiet``.
 
-    Answers that a key waits for come first, but for late ones.
+    Answers that a key waits for come first, if they are there soon.
     """
     jobs = panes[0].jobs
     await asyncio.sleep(_QUIET_S)
     jobs.pressed = 0.0
-    while len(jobs.running()) > len(jobs.late()):
-        await asyncio.sleep(_QUIET_S)
-    ops = list[int]()
+    if jobs.running():
+        await asyncio.sleep(_JOB_S)
     for line in lines:
+        wanted, op = panes, session.cursor
         with suppress(KernbenchError):
-            ops.append(session.leads(partial(run_command, session, line)))
-    wanted = [(op, pane) for op in ops if op != session.cursor for pane in panes]
-    while wanted:
-        late = []
-        for op, pane in wanted:
-            await asyncio.sleep(0)
-            if not quiet():
-                return
-            if not pane.look_ahead(op):
-                late.append((op, pane))
-        wanted = late if jobs.spared else []
-        await asyncio.sleep(_QUIET_S if wanted else 0)
-        while wanted and jobs.busy:
-            await asyncio.sleep(_QUIET_S)
+            op = session.leads(partial(run_command, session, line))
+        while wanted and op != session.cursor:
+            late = []
+            for pane in wanted:
+                await asyncio.sleep(0)
+                if not quiet():
+                    return
+                if not pane.look_ahead(op):
+                    late.append(pane)
+            wanted = late if jobs.spared else []
+            while wanted and jobs.busy:
+                await asyncio.sleep(_SHORT_S)
+            await asyncio.sleep(_SHORT_S)
