@@ -14,6 +14,11 @@ _LONG_S = 0.5
 Tell: TypeAlias = Callable[[float], None]  # is told the share done so far, 0 to 1; may raise
 
 
+def trim() -> None:
+    """Give back to the system what threads have freed: the C library keeps it."""
+    getattr(CDLL(None), "malloc_trim", id)(0)
+
+
 def untold(done: float) -> None:
     """A ``Tell`` for callers who just wait."""
 
@@ -37,8 +42,8 @@ class Job(Generic[T]):
         try:
             return self._compute(self._tell)
         finally:
-            if monotonic() - self.begun > _LONG_S:  # the C library keeps what a thread has freed
-                getattr(CDLL(None), "malloc_trim", id)(0)
+            if monotonic() - self.begun > _LONG_S:
+                trim()
 
     def cancel(self) -> None:
         """Make ``run`` raise Cancelled when it next tells how far it is; of any thread."""

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from threading import Semaphore
 
 import pytest
 from terminals import opened
@@ -142,8 +143,9 @@ def test_it_ends_though_nobody_reads_what_it_writes(trace_path: Path, tmp_path: 
 
 
 def test_garbage_is_collected_once_nothing_is_done(monkeypatch) -> None:
-    app, collected = MannerlyApp(), []
+    app, collected, trimmed = MannerlyApp(), [], Semaphore(0)
     monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    monkeypatch.setattr("kernbench.replay.job.trim", trimmed.release)
 
     def look(keys: int) -> int:
         app._stirred += keys
@@ -151,6 +153,7 @@ def test_garbage_is_collected_once_nothing_is_done(monkeypatch) -> None:
         return len(collected)
 
     assert [look(keys) for keys in (0, 2, 1, 0, 0, 3, 0)] == [0, 0, 0, 1, 1, 1, 2]
+    assert [trimmed.acquire(timeout=10) for _ in collected] == [True, True]
 
 
 def test_what_was_loaded_is_frozen_and_long_collections_wait(trace_path, tmp_path: Path) -> None:
