@@ -94,6 +94,21 @@ async def test_a_young_job_is_not_in_the_status_line(drive, as_text_of, monkeypa
         await until(pilot, lambda: "slow" not in as_text_of(pilot.app).splitlines()[0])
 
 
+async def test_how_far_a_job_is_is_not_drawn_between_keys_that_come_at_once(
+    drive, monkeypatch
+) -> None:
+    async with drive(120, 40, "2") as pilot:
+        screen, looks = pilot.app.debugger, []
+        monkeypatch.setattr(screen, "look", lambda: looks.append(1))
+        monkeypatch.setattr("tui.screens.debugger._LOOK_S", 3600.0)
+        await pilot.press("j")
+        screen.glance()
+        assert not looks
+        monkeypatch.setattr("tui.screens.debugger._LOOK_S", 0.0)
+        screen.glance()
+        assert looks
+
+
 async def test_a_job_that_ends_as_the_screen_goes_leaves_no_error(drive, caplog) -> None:
     async with drive(120, 40) as pilot:
         pane = await asking(pilot)

@@ -15,7 +15,7 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.commands import run_command
 from tui.widgets.pane import Pane
 
-_QUIET_S = 0.004  # after a key: what it drew is being written
+_QUIET_S = 0.01  # after a key: what it drew is being written
 _JOB_S = 0.02  # in which most jobs end
 _SHORT_S = 0.002  # between two looks at a job
 _MOVES = ("step", "next", "line", "lane", "stage", "tile", "last", "first", "cause", "effect")

@@ -55,6 +55,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.panes = {p.number: p for p in (*panes, *(kind(session, glyphs) for kind in kinds))}
         self.taken = asyncio.Event()  # a key was acted on
         self._ahead: asyncio.Task[None] | None = None
+        self._pressed = 0.0  # when a key last came
         self.tab, self.maximised, self._beside = 2, False, 1  # where x goes back to
         self._plan = Plan({})
         for pane in self.panes.values():
@@ -71,7 +72,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.line.display = self.notice.display = False
         head = f"{len(self.notes)} notes; {self.keymap.shown('help')} lists all"
         self.say("\n".join([head] * (len(self.notes) > 1) + self.notes))
-        self.set_interval(_LOOK_S, self.look)
+        self.set_interval(_LOOK_S, self.glance)
         loop, context = asyncio.get_running_loop(), copy_context()
 
         def ended() -> None:
@@ -97,6 +98,11 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         moves, panes = likely(self.made), [*self.panes.values()]
         ahead = look_ahead(self.session, moves, panes, self.taken.is_set)
         self._ahead = asyncio.create_task(ahead)
+
+    def glance(self) -> None:
+        """How far jobs are is drawn with what keys do, or once none came for a while."""
+        if monotonic() - self._pressed > _LOOK_S:
+            self.look()
 
     def look(self) -> None:
         """What is drawn late may be followed by other things than before."""
@@ -138,7 +144,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
 
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
-        self.jobs.pressed = monotonic()
+        self.jobs.pressed = self._pressed = monotonic()
         if self._ahead is not None and not self._ahead.done():
             self._ahead.cancel()
             self.jobs.give_way()
