@@ -136,19 +136,19 @@ class Timelines:
         return self._slots[component]
 
     @cached_property
-    def _codes(self) -> npt.NDArray[np.uint8]:
-        """The number of the class of each name and kind: at 4 * name + kind."""
+    def _classes(self) -> npt.NDArray[np.uint8]:
+        """The number of the class of each op, by row."""
         columns, strings = self._trace.op_columns, self._trace.strings
+        pairs = columns.name * 4 + columns.kind
         found = np.zeros(4 * len(strings), np.uint8)
-        found[columns.name * 4 + columns.kind] = 1
+        found[pairs] = 1
         for pair in np.flatnonzero(found).tolist():
             found[pair] = _LETTERS.index(op_class(strings[pair // 4], pair % 4))
-        return found
+        return np.asarray(found[pairs])
 
     def codes(self, rows: Array) -> npt.NDArray[np.uint8]:
         """The classes of ``rows``, as numbers of CLASSES."""
-        columns = self._trace.op_columns
-        return np.asarray(self._codes[columns.name[rows] * 4 + columns.kind[rows]])
+        return np.asarray(self._classes[rows])
 
     @cached_property
     def _latest(self) -> Floats:
