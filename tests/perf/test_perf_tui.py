@@ -25,7 +25,8 @@ def test_the_sizes_are_those_of_the_goals():
 
 def test_every_goal_has_a_figure(monkeypatch):
     monkeypatch.setattr(tui, "MIX", "s2")
-    monkeypatch.setattr(tui, "IDLE_S", 0.3)
+    for name in ("IDLE_S", "SETTLE_S"):
+        monkeypatch.setattr(tui, name, 0.3)
     rows = [r for r in tui.measure([300], [(120, 40)], steps=4) if "as a job" not in r.name]
     assert {row.name.removesuffix(", 300 ops at 120x40"): row.goal for row in rows} == {
         "first frame": 3,
