@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -97,7 +97,7 @@ class History:
         self._segments = [_Segment(0, MemoryStore(self.fill))]
         self._live = 0, MemoryStore(self.fill)
         self._clock = 0
-        self._found: dict[tuple[str, int, int], tuple[Ints, Ints]] = {}
+        self._written = lru_cache(_PLACES)(self._writes_by_step)
         records = self._records
         self._turn = turns(lambda step: (step, records[step]), Plans().of)
 
@@ -133,14 +133,10 @@ class History:
         rows = self.accesses.at(space, addr, nbytes)
         return np.asarray(rows[self.touched.mode[rows] == 1])
 
-    def _written(self, space: str, addr: int, nbytes: int) -> tuple[Ints, Ints]:
-        """``_writes``, and the step of each; of places that are asked for again and again."""
-        if (found := self._found.get((space, addr, nbytes))) is None:
-            rows = self._writes(space, addr, nbytes)
-            found = rows, np.searchsorted(self._steps, self.touched.row[rows])
-            self._found = {} if len(self._found) > _PLACES else self._found
-            self._found[space, addr, nbytes] = found
-        return found
+    def _writes_by_step(self, space: str, addr: int, nbytes: int) -> tuple[Ints, Ints]:
+        """``_writes``, and the step of each; ``_written`` keeps those asked for most lately."""
+        rows = self._writes(space, addr, nbytes)
+        return rows, np.searchsorted(self._steps, self.touched.row[rows])
 
     def version(self, steps: int, space: str, addr: int, nbytes: int) -> int:
         """How many writes into a range have been made after so many steps: it tells contents."""
