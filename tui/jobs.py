@@ -23,16 +23,22 @@ _KEY_S = 0.1  # within which keys are acted on and drawn
 _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
 
 
+class KeyWaits(Exception):
+    """What nobody has asked for yet is not gone on with."""
+
+
 class Jobs:
     """Answers by key. What two answers of one lane share is used by one thread at a time.
 
-    ``ended`` is called, by a worker, when a job has. While ``ahead`` is set jobs are ``spare``.
+    ``ended`` is called, by a worker, when a job has. While ``ahead`` is set jobs are ``spare``, and
+    asking, or telling how far it is, raises KeyWaits once ``key_waits``.
     A job that ran before ``pressed``, when the key came that is acted on, lets it be: where it next
     tells how far it is, it waits.
     """
 
     def __init__(self) -> None:
         self.ended: Callable[[], None] = lambda: None
+        self.key_waits: Callable[[], bool] = lambda: False
         self.ahead, self.pressed = False, 0.0
         self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
@@ -54,11 +60,13 @@ class Jobs:
         waited; ahead only ``light`` ones are begun. Raises what KernbenchError computing raised,
         Cancelled too, until ``forget``.
         """
+        if self.ahead:
+            self._go_on()
         if key not in self._asked:
             free = self._spare is None or self._spare[0][0] != key[0]
             free = free or (not self.ahead and self.give_way(_WAY_S))
             if quick and free and not any(k[0] == key[0] for k in self._running()):
-                return compute(untold)
+                return compute(self._go_on if self.ahead else untold)
             if self.ahead:
                 spare, found = self._spare, self.spare(key, compute) if light else None
                 if spare is None or found is None:
@@ -73,6 +81,10 @@ class Jobs:
         for old in done[:-_KEPT]:
             del self._asked[old]
         return future.result() if future.done() else job
+
+    def _go_on(self, done: float = 0.0) -> None:
+        if self.key_waits():
+            raise KeyWaits
 
     def _begun(
         self, key: Key, title: str, compute: Callable[[Tell], T]

@@ -23,6 +23,8 @@ from platformdirs import user_state_path
 from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 from textual.screen import Screen
 
 from tui.cells import Cells
@@ -34,13 +36,26 @@ _IDLE_S = 2.0
 _SELDOM = (5000, 20, 1_000_000)  # the third: collections of all objects, which last long
 
 
+class _Prompt(LinuxDriver):
+    """Tells the App of a key as soon as that is read, while it is still at something else."""
+
+    def send_message(self, message: Message) -> None:
+        if isinstance(message, events.Key):
+            cast(MannerlyApp, self._app).key_waits = True
+        super().send_message(message)
+
+
 class MannerlyApp(App[None], inherit_bindings=False):
-    """An App that ends as it is told to; ``past`` is what was done last, ``opened`` a hash."""
+    """An App that ends as it is told to; ``past`` is what was done last, ``opened`` a hash.
+
+    ``key_waits`` is set, by a thread, when a key was read that is not acted on yet.
+    """
 
     ENABLE_COMMAND_PALETTE = False  # by a key of its own; ours is in the table of actions
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(driver_class=_Prompt, **options)
+        self.key_waits = False
         self.past: deque[str] = deque(maxlen=50)  # actions, command lines, clicks
         self.crash, self.opened = "", "none"
         self.cells = Cells()
@@ -94,6 +109,7 @@ class MannerlyApp(App[None], inherit_bindings=False):
             return
         if isinstance(event, events.Key | events.MouseDown):
             self._stirred += 1
+            self.key_waits = False
         if isinstance(event, events.MouseDown):
             self.past.append(f"mouse at {event.x},{event.y}")
         if isinstance(event, events.Resize):  # or the program was suspended

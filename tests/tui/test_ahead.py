@@ -8,6 +8,7 @@ from threading import Event
 
 import pytest
 from pilots import settled, turns_of
+from textual import events
 
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
@@ -123,6 +124,40 @@ async def test_a_key_ends_the_drawing_ahead_after_one_pane(session) -> None:
     panes = [Counting() for _ in range(8)]
     await look_ahead(session, ["step 1", "step -1"], panes, lambda: Counting.drawn < 3)
     assert (Counting.drawn, session.cursor) == (3, 3)
+
+
+@pytest.mark.parametrize("asked", [0, 1, 3])
+async def test_a_key_that_comes_ends_the_drawing_of_a_pane(asked: int, drive, monkeypatch) -> None:
+    async with drive(200, 50, "g", "s") as pilot:
+        await settled(pilot)
+        await drawn_ahead(pilot)
+        screen, reads = pilot.app.debugger, []
+        monkeypatch.setattr(screen.session.memories, "quick", lambda *_: True)
+        monkeypatch.setattr(ReplaySession, "tensor", lambda self, name, op, tell: reading(tell))
+
+        def reading(tell) -> None:
+            while True:
+                reads.append(1)
+                tell(0.0)
+
+        screen.memory._ahead, told = {}, iter([False] * asked)
+        monkeypatch.setattr(screen.jobs, "key_waits", lambda: next(told, True))
+        was = dict(vars(screen.memory))
+        assert not screen.memory.look_ahead(screen.session.cursor + 1)
+        assert len(reads) == asked
+        assert vars(screen.memory) == was
+        assert screen.memory._ahead == {}
+        assert not screen._quiet()
+
+
+async def test_a_key_is_told_of_when_it_is_read_until_it_is_acted_on(drive) -> None:
+    async with drive(200, 50, "g") as pilot:
+        app, here = pilot.app, pilot.app.debugger.session.cursor
+        app.driver_class(app).send_message(events.Key("s", "s"))
+        assert app.debugger.jobs.key_waits()
+        await settled(pilot)
+        assert not app.debugger.jobs.key_waits()
+        assert app.debugger.session.cursor == here + 1
 
 
 async def test_what_takes_a_light_job_is_drawn_ahead_once_that_has_ended(

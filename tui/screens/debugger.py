@@ -8,6 +8,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
+from typing import cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,6 +17,7 @@ from textual.containers import Container
 from kernbench.replay import ReplaySession
 from tui.actions import BY_ID
 from tui.keymap import Keymap
+from tui.manners import MannerlyApp
 from tui.messages import Activate
 from tui.screens.ahead import likely, look_ahead
 from tui.screens.asking import AskingScreen
@@ -80,6 +82,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
                 loop.call_soon_threadsafe(self.call_later, self.look, context=context)
 
         self.jobs.ended = ended
+        self.jobs.key_waits = lambda: cast(MannerlyApp, self.app).key_waits
         self._drawn = self.session.cursor
         self.tell()
         self.taken.set()
@@ -96,8 +99,11 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         if self._ahead is not None:
             self._ahead.cancel()
         moves, panes = likely(self.made), [*self.panes.values()]
-        ahead = look_ahead(self.session, moves, panes, self.taken.is_set)
+        ahead = look_ahead(self.session, moves, panes, self._quiet)
         self._ahead = asyncio.create_task(ahead)
+
+    def _quiet(self) -> bool:
+        return self.taken.is_set() and not self.jobs.key_waits()
 
     def glance(self) -> None:
         """How far jobs are is drawn with what keys do, or once none came for a while."""

@@ -18,7 +18,7 @@ from textual.widget import Widget
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.job import Job, Tell
-from tui.jobs import PATIENCE_S, Jobs, Key
+from tui.jobs import PATIENCE_S, Jobs, Key, KeyWaits
 from tui.messages import Activate, RunCommand
 from tui.widgets.draw import STYLES, Glyphs, Line, Run, rule, strip
 
@@ -149,17 +149,19 @@ class Pane(Widget):
         return True
 
     def look_ahead(self, op: int) -> bool:
-        """Draw what ``arrive`` shall show at ``op``; False if a job must be waited for."""
+        """Draw what ``arrive`` shall show at ``op``; False if a job or a key has to come first."""
         if op in self._ahead or not (self.display and self.size and self.alone):
             return True
         session, here, was = self.session, self.session.cursor, vars(self).copy()
-        session.cursor, self.jobs.ahead = op, True
+        session.cursor, self.jobs.ahead, late = op, True, True
         try:
             self.follow()
+            late = self.waiting
+        except KeyWaits:
+            pass
         finally:
             session.cursor, self.jobs.ahead = here, False
             new = {name: x for name, x in vars(self).items() if was.get(name, was) is not x}
-            late = self.waiting
             for name in new.keys() - was.keys():
                 delattr(self, name)
             vars(self).update(was)
