@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,10 +37,13 @@ CLASSES = {
     "?": "other",
 }
 _LETTERS = "".join(CLASSES)
+_CODES = np.frombuffer(_LETTERS.encode(), np.uint8)
 _BLOCK = 512  # ops that share one note of the latest end among them
 _BENDS = 1 << 15  # of a class that a row of several components keeps; it is linear between
 _FEW = 1 << 13  # ops of a window; of fewer such a row is indexed anew, with all
 _LIGHT, _KEPT = 1 << 17, 3 << 21  # ops of a row that may be forgotten; bends that are kept
+_PARTS = 16  # components of which a row is the sum of theirs; of more it has an index of its own
+_CHUNK, _SURVEYS = 1 << 16, 4  # ops that a survey looks at in one go; windows that are kept
 
 
 def op_class(name: str, kind: int) -> str:
@@ -49,6 +53,13 @@ def op_class(name: str, kind: int) -> str:
     if name == "ipcq_copy":
         return "W"  # another PE's DMA pushes it
     return STAGE_LETTERS.get(name.removeprefix("TileToken/").upper()) or "RGM?"[kind]
+
+
+def _parts(row: Row) -> set[Row]:
+    """The rows that a row is the sum of: itself, or those of its components if they are few."""
+    components, lane = row
+    few = lane is None and len(components) <= _PARTS
+    return {((c,), None) for c in components} if few else {row}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,7 @@ class Timeline:
 
 
 class _Track(NamedTuple):
-    """The busy time of one class until each time that it bends, ns, linear between.
+    """The busy time of one class, by number, until each time that it bends, ns, linear between.
 
     ``moments`` are when ops that take no time happened.
     """
@@ -99,6 +110,18 @@ class _Track(NamedTuple):
     moments: Floats
 
 
+class _Survey(NamedTuple):
+    """All components in one window: of each pair of class and component a row of the arrays.
+
+    ``pairs`` are class * number of nodes + node, ascending; ``busy`` is in ns, ``moments`` tells of
+    ops that take no time.
+    """
+
+    pairs: Array
+    busy: Floats
+    moments: npt.NDArray[np.bool_]
+
+
 class Timelines:
     """Draws a trace, row by row; of a row it indexes the ops when it is first drawn."""
 
@@ -106,6 +129,7 @@ class Timelines:
         self._trace = trace
         self._tracks: dict[Row, tuple[list[_Track], bool]] = {}  # and whether all bends are kept
         self._bends = 0  # of all tracks
+        self._surveys: dict[tuple[float, float, int], _Survey] = {}
         self._slots: dict[int, list[int]] = {}
 
     @cached_property
@@ -169,14 +193,22 @@ class Timelines:
     ) -> tuple[TimelineRow, ...]:
         """``columns`` cells of [t0, t1) for each of ``rows``."""
         edges, near = np.linspace(t0, t1, columns + 1), self._near(t0, t1)
-        drawn = tuple(self._row(row, edges, near) for row in rows)
+        survey = self._surveys.get((t0, t1, columns))
+        drawn = tuple(self._row(row, edges, near, survey) for row in rows)
         self._forget({*rows})
         return drawn
 
-    def missing(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
-        """The rows that are not indexed yet, and how many ops there are to look at for that."""
-        found = tuple(row for row in rows if row not in self._tracks)
-        ops = sum(int(self._counts[list(components)].sum()) for components, _ in found)
+    def missing(
+        self, rows: Sequence[Row], window: tuple[float, float, int] | None = None
+    ) -> tuple[tuple[Row, ...], int]:
+        """The rows that ``draw_rows`` of a window has to index first, and how many ops there are
+        to look at for that.
+        """
+        known = window is not None and self.surveyed(*window)
+        wanted = [row for row in rows if not (known and row[1] is None)]
+        found = tuple(row for row in wanted if not self._tracks.keys() >= _parts(row))
+        parts = set[Row]().union(*map(_parts, found)) - self._tracks.keys()
+        ops = sum(int(self._counts[list(components)].sum()) for components, _ in parts)
         sort = bool(found) and "_by_component" not in self.__dict__
         return found, ops + sort * len(self._trace.order)
 
@@ -187,8 +219,60 @@ class Timelines:
             self._made(row)
         self._forget({*rows})
 
+    def surveyed(self, t0: float, t1: float, columns: int) -> bool:
+        """Whether all components are known in that window."""
+        return (t0, t1, columns) in self._surveys
+
+    def survey(self, t0: float, t1: float, columns: int, tell: Tell = untold) -> None:
+        """Look at all ops once: then no row of this window needs an index of its own."""
+        ops, nodes = self._trace.op_columns, len(self._trace.node_ids)
+        edges, n = np.linspace(t0, t1, columns + 1), len(self._trace.order)
+        kinds = np.zeros(len(CLASSES) * nodes, np.int64)  # of a pair, how many
+        for low in range(0, n, _CHUNK):
+            tell(0.25 * low / n)
+            part = slice(low, low + _CHUNK)
+            pairs = self._classes[part] * np.int64(nodes) + ops.component[part]
+            kinds += np.bincount(pairs, minlength=len(kinds))
+        found = np.flatnonzero(kinds)
+        kinds[found] = np.arange(len(found)) * columns
+        busy, moments, whole = np.zeros((3, len(found) * columns))  # whole cells, from here on
+        for low in range(0, n, _CHUNK):
+            tell(0.25 + 0.75 * low / n)
+            part = slice(low, low + _CHUNK)
+            starts, ends = ops.t_start[part], ops.t_end[part]
+            here = np.flatnonzero((starts < t1) & (ends >= t0))
+            pairs = self._classes[part][here] * np.int64(nodes) + ops.component[part][here]
+            starts, ends, at = starts[here], ends[here], kinds[pairs]
+            at_once = (starts == ends) & (starts >= t0)
+            starts, ends = np.maximum(starts, t0), np.minimum(ends, t1)
+            first, last = (
+                np.clip(np.searchsorted(edges, x, "right") - 1, 0, columns - 1)
+                for x in (starts, ends)
+            )
+            moments += np.bincount((at + first)[at_once], minlength=len(busy))
+            one = first == last
+            busy += np.bincount((at + first)[one], (ends - starts)[one], len(busy))
+            more = ~one
+            at, first, last = at[more], first[more], last[more]
+            busy += np.bincount(at + first, edges[first + 1] - starts[more], len(busy))
+            busy += np.bincount(at + last, ends[more] - edges[last], len(busy))
+            whole += np.bincount(at + first + 1, minlength=len(busy))
+            whole -= np.bincount(at + last, minlength=len(busy))
+        shape = len(found), columns
+        busy = busy.reshape(shape) + np.cumsum(whole.reshape(shape), axis=1) * np.diff(edges)
+        kept = [*self._surveys.items()][1 - _SURVEYS :]
+        self._surveys = {**dict(kept), (t0, t1, columns): _Survey(found, busy, moments.reshape(shape) > 0)}
+
     def _made(self, row: Row) -> tuple[list[_Track], bool]:
-        """The tracks of a row, made if they are not there."""
+        """The tracks of a row by class, and whether all bends are kept."""
+        parts = [self._part(part) for part in _parts(row)]
+        if len(parts) == 1:
+            return parts[0]
+        tracks = (track for part, _ in parts for track in part)
+        return sorted(tracks, key=attrgetter("code")), True
+
+    def _part(self, row: Row) -> tuple[list[_Track], bool]:
+        """The tracks of a row that is indexed as one, made if they are not there."""
         if (known := self._tracks.get(row)) is None:  # of any thread
             (components, lane), parts = row, [self.ops_of(c) for c in row[0]]
             ops = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
@@ -204,7 +288,7 @@ class Timelines:
         """If too much is kept, drop what is not ``wanted`` and is indexed again in some ms."""
         if self._bends > _KEPT:
             kept = [*self._tracks.items()]  # of any thread
-            for row in {row for row, _ in kept} - wanted:
+            for row in {row for row, _ in kept}.difference(*map(_parts, wanted)):
                 if self._counts[list(row[0])].sum() <= _LIGHT:
                     self._tracks.pop(row, None)
             left = [*self._tracks.values()]
@@ -220,29 +304,45 @@ class Timelines:
         rows = order[np.concatenate([early, np.arange(low, high)])]
         return rows, columns.component[rows]
 
-    def _row(self, row: Row, edges: Floats, near: tuple[Array, Array] | None) -> TimelineRow:
+    def _row(
+        self, row: Row, edges: Floats, near: tuple[Array, Array] | None, survey: _Survey | None
+    ) -> TimelineRow:
         (components, lane), cells = row, len(edges) - 1
         more = f" and {len(components) - 1} more" * (len(components) > 1)
         node, width = self._trace.node_ids[components[0]] + more, max(edges[1] - edges[0], 1e-12)
+        if survey is not None and lane is None:
+            classes, nodes = np.divmod(survey.pairs, len(self._trace.node_ids))
+            mine = np.isin(nodes, components)
+            codes, share, moments = classes[mine], survey.busy[mine], survey.moments[mine]
+        else:
+            codes, share, moments = self._drawn(row, edges, near)
+        if not len(codes):
+            return TimelineRow(node, np.zeros(cells), " " * cells, lane)
+        first = np.flatnonzero(np.diff(codes, prepend=-1))  # of its class
+        codes, moments = codes[first], np.logical_or.reduceat(moments, first)
+        share = np.round(np.add.reduceat(share, first) / width, 9)  # equal ones are ties
+        if more:
+            rest = codes != _LETTERS.index("C")  # what composites consist of is in the row too
+            share[~rest] *= ~share[rest].any(axis=0)
+        busy, letters = share.sum(axis=0), _CODES[codes[share.argmax(axis=0)]]
+        at_once = np.where(moments.any(axis=0), _CODES[codes[moments.argmax(axis=0)]], ord(" "))
+        letters = np.where(busy == 0, at_once, letters)
+        return TimelineRow(node, busy, letters.tobytes().decode(), lane)
+
+    def _drawn(
+        self, row: Row, edges: Floats, near: tuple[Array, Array] | None
+    ) -> tuple[Array, Floats, Array]:
+        """By its tracks: the classes, ascending, and of each the busy ns of every cell, and
+        whether an op that takes no time is in it.
+        """
         tracks, exact = self._made(row)
         if not exact and near is not None:
             wanted = np.zeros(len(self._trace.node_ids), bool)
-            wanted[list(components)] = True
+            wanted[list(row[0])] = True
             tracks, _ = self._index(near[0][wanted[near[1]]])
-        if not tracks:
-            return TimelineRow(node, np.zeros(cells), " " * cells, lane)
-        codes = np.array([track.code for track in tracks], np.uint8)
-        share = np.diff([np.interp(edges, track.times, track.busy) for track in tracks]) / width
-        share[share < 1e-9] = 0.0
-        if more:
-            rest = codes != ord("C")  # what composites consist of is in the row too
-            share[~rest] *= ~share[rest].any(axis=0)
-        busy, letters = share.sum(axis=0), codes[share.argmax(axis=0)]
-        letters[busy == 0] = ord(" ")
-        for track in tracks[::-1]:
-            places = np.searchsorted(track.moments, edges)
-            letters[(places[1:] > places[:-1]) & (busy == 0)] = track.code
-        return TimelineRow(node, busy, letters.tobytes().decode(), lane)
+        busy = [np.diff(np.interp(edges, track.times, track.busy)) for track in tracks]
+        counts = [np.diff(np.searchsorted(track.moments, edges)) for track in tracks]
+        return np.array([x.code for x in tracks], np.int64), np.array(busy), np.array(counts) > 0
 
     def _index(self, rows: Array, most: float = np.inf) -> tuple[list[_Track], bool]:
         """The tracks of some ops, of ``most`` bends a class, and whether those are all."""
@@ -260,6 +360,5 @@ class Timelines:
             if len(bends) > most:
                 bends = bends[np.linspace(0, len(bends) - 1, int(most)).astype(np.int64)]
                 exact = False
-            letter, moments = ord(_LETTERS[code]), starts[starts == ends]
-            tracks.append(_Track(letter, times[bends], busy[bends], moments))
+            tracks.append(_Track(code, times[bends], busy[bends], starts[starts == ends]))
         return tracks, exact

@@ -49,6 +49,26 @@ def test_a_row_of_several_components_is_their_sum(
     np.testing.assert_allclose(row.busy, shares(ops, np.linspace(t0, t0 + span, 21)), atol=1e-9)
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@given(ops=OPS, t0=st.integers(-5, 50), span=st.integers(1, 80), chunk=st.sampled_from([2, 99]))
+def test_rows_are_the_same_after_a_survey(
+    tmp_path_factory, small, monkeypatch, ops, t0, span, chunk
+):
+    monkeypatch.setattr(timeline, "_CHUNK", chunk)
+    session = logged(tmp_path_factory.mktemp("log"), small, ops)
+    timelines, window = session.timelines, (t0, t0 + span, 20)
+    rows = [whole(session), *(((c,), None) for c in timelines.components.tolist())]
+    rows.append((rows[1][0], 0))  # a lane has tracks of its own
+    drawn = timelines.draw_rows(rows, *window)
+    fresh = logged(tmp_path_factory.mktemp("log"), small, ops).timelines
+    fresh.survey(*window)
+    assert fresh.missing(rows, window)[0] == (rows[-1],)
+    for one, other in zip(drawn, fresh.draw_rows(rows, *window), strict=True):
+        np.testing.assert_allclose(one.busy, other.busy, atol=1e-9)
+        assert (one.node, one.classes, one.lane) == (other.node, other.classes, other.lane)
+    assert fresh.missing(rows, (t0, t0 + span, 21))[0] == (*rows[:-1],)
+
+
 def test_a_thinned_row_keeps_the_busy_time_between_what_it_keeps(tmp_path, small, monkeypatch):
     monkeypatch.setattr(timeline, "_BENDS", 5)
     monkeypatch.setattr(timeline, "_FEW", -1)

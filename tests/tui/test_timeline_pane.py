@@ -193,9 +193,9 @@ def test_a_row_that_is_not_indexed_says_so_and_the_others_are_drawn(monkeypatch,
     pane = timeline_module.TimelinePane(session, timeline_module.Glyphs(*"-|=", "->", *"~    "))
     monkeypatch.setattr(pane, "answer", lambda *_: [("computing", "mark")])
     rows = pane.hierarchy.rows[:3]
-    session.timelines.prime([rows[1].row])
+    session.timelines.prime([rows[2].row])
     assert pane._draw_cells(rows, 40, None) == [("computing", "mark")]
-    assert [*pane._cells] == [rows[1].row]
+    assert [*pane._cells] == [rows[2].row]
 
 
 async def test_the_window_fits_between_two_times(drive):

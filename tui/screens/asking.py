@@ -41,7 +41,7 @@ from tui.widgets.status import Crumbs, Status
 Asked: TypeAlias = tuple[Key, str, Callable[[Tell], Any], Callable[[Any], None]]
 _WAIT_S = 0.03  # for an answer, before it is left to come
 _PLAY_S = 0.125  # an op
-REST_S = 1.0  # after a move, before what nobody has asked for is computed
+REST_S = 1.0  # after a key or a move, before what nobody has asked for is computed
 _AT_ONCE = "step next line lane stage tile first last cause effect back goto t mark continue"
 _COLUMNS = "stalls lines pes critical links busiest roofline bound compare"  # execute nothing
 _STAYED = {
@@ -73,7 +73,8 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         self.playing: Timer | None = None
         self._letter = ""  # the command that the next key is the letter of
         self._asked: Asked | None = None
-        self._drawn, self._worked, self._moved = session.cursor, False, 0.0
+        self._drawn, self._worked = session.cursor, False
+        self.stirred = 0.0  # when a key last came, or a move, s
 
     @property
     def pane(self) -> Pane:
@@ -86,7 +87,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         for pane in self.panes.values():
             if pane.waiting:
                 pane.repaint()
-            elif pane.display and monotonic() - self._moved > REST_S:
+            elif pane.display and monotonic() - self.stirred > REST_S:
                 pane.rest()
         if self._worked or self.jobs.busy:
             self.tell()
@@ -101,7 +102,7 @@ class AskingScreen(Screen[None], inherit_bindings=False):
     def moved(self) -> None:
         """The cursor moved: every pane follows; those in view draw."""
         self._drawn = self.session.cursor
-        self._moved = monotonic()
+        self.stirred = monotonic()
         self.jobs.give_way()
         for pane in self.panes.values():
             pane.arrive()

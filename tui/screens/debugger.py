@@ -57,7 +57,6 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.panes = {p.number: p for p in (*panes, *(kind(session, glyphs) for kind in kinds))}
         self.taken = asyncio.Event()  # a key was acted on
         self._ahead: asyncio.Task[None] | None = None
-        self._pressed = 0.0  # when a key last came
         self.tab, self.maximised, self._beside = 2, False, 1  # where x goes back to
         self._plan = Plan({})
         for pane in self.panes.values():
@@ -107,7 +106,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
 
     def glance(self) -> None:
         """How far jobs are is drawn with what keys do, or once none came for a while."""
-        if monotonic() - self._pressed > _LOOK_S:
+        if monotonic() - self.stirred > _LOOK_S:
             self.look()
 
     def look(self) -> None:
@@ -150,7 +149,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
 
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
-        self.jobs.pressed = self._pressed = monotonic()
+        self.jobs.pressed = self.stirred = monotonic()
         if self._ahead is not None and not self._ahead.done():
             self._ahead.cancel()
             self.jobs.give_way()

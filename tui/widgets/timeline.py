@@ -80,6 +80,12 @@ class TimelinePane(Pane):
         self.repaint()
         return True
 
+    def rest(self) -> None:
+        """Look at all ops of a long trace: moves of this window then need no more of them."""
+        timelines, window = self.session.timelines, (self.t0, self.t1, self._chart[1])
+        if len(self.session) > _QUICK and not timelines.surveyed(*window):
+            self.jobs.spare(("timeline", window), partial(timelines.survey, *window))
+
     def follow(self) -> None:
         """Keep the cursor's time in view."""
         t, span = self.session.time, self.t1 - self.t0
@@ -227,7 +233,7 @@ class TimelinePane(Pane):
         if self._cells_of != (window, self.view, marks is None):
             self._cells, self._cells_of = {}, (window, self.view, marks is None)
         wanted = {branch.row: branch.pes for branch in rows if branch.row not in self._cells}
-        missing, ops = timelines.missing([*wanted])
+        missing, ops = timelines.missing([*wanted], window)
         asked, prime = ("timeline", missing), partial(timelines.prime, missing)
         if not self.jobs.ahead and asked != self._asked:
             self.jobs.drop(self._asked)
