@@ -140,7 +140,7 @@ class History:
 
     def version(self, steps: int, space: str, addr: int, nbytes: int) -> int:
         """How many writes into a range have been made after so many steps: it tells contents."""
-        return int(np.searchsorted(self._written(space, addr, nbytes)[1], steps))
+        return int(self._written(space, addr, nbytes)[1].searchsorted(steps))
 
     def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Array:
         """Which (addr, nbytes) the steps between may have written into; of too many, all."""
@@ -171,10 +171,17 @@ class History:
         return MemoryAt(self, self.executed(op))
 
     def read(self, steps: int, space: str, addr: int, nbytes: int) -> tuple[Array, Array]:
-        """(bytes, which were ever written) of a range after so many steps, newest version first."""
-        flat, held = np.full(nbytes, self.fill or 0, np.uint8), np.zeros(nbytes, np.bool_)
+        """(bytes, which were ever written) of a range after so many steps, newest version first;
+        not to be written into: they may be a version.
+        """
         (rows, step), segment = self._written(space, addr, nbytes), self.reach(steps)
-        for at in range(int(np.searchsorted(step, steps)) - 1, -1, -1):
+        last = int(step.searchsorted(steps)) - 1
+        if last >= 0 and (number := int(step[last]) - segment.first) >= 0:
+            write = segment.writes[number]
+            if write is not None and write[1:2] == (addr,) and write[2].nbytes == nbytes:
+                return write[2].reshape(-1).view(np.uint8), np.ones(nbytes, np.bool_)
+        flat, held = np.full(nbytes, self.fill or 0, np.uint8), np.zeros(nbytes, np.bool_)
+        for at in range(last, -1, -1):
             start, number = int(self.touched.addr[rows[at]]), int(step[at]) - segment.first
             end = start + int(self.touched.nbytes[rows[at]])
             low, high = max(addr, start), min(addr + nbytes, end)

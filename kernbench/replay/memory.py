@@ -113,7 +113,7 @@ class _Last(NamedTuple):
     sums: Array
 
 
-_KEPT = 4  # tensors
+_KEPT = 4  # tensors, at an op
 _MOST_RANGES, _BLOCK, _SMALL, _COPIED, _SUMS = 4096, 4096, 1 << 20, 1 << 22, 1 << 14
 _NAMED = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]*)\])?")
 _BYTES = re.compile(r"(\w+)\s+(0x[0-9a-f]+|\d+)(?::(\d+))?", re.ASCII | re.I)
@@ -126,7 +126,7 @@ class Memories:
         self._trace, self._history = trace, history
         self._holders = cache(self._ever_held)
         self._told: dict[int, Shard] = {}
-        self._views: dict[str, _Last] = {}  # the last of each of few tensors
+        self._views: list[_Last] = []  # the last few, of a tensor those far apart
         self._sums: dict[tuple[object, ...], tuple[float, ...]] = {}  # by place and version
         self._firsts = lru_cache(_KEPT)(self._first_copies)
 
@@ -316,7 +316,7 @@ class Memories:
         """Whether ``tensor`` takes some ms only."""
         firsts = self._firsts(name)
         sizes = np.array([prod(shard.shape) for shard in firsts])
-        stale = self._stale(self._history.executed(op), name, firsts)
+        _, stale = self._closest(self._history.executed(op), name, firsts)
         few = sizes[stale].sum() <= _SMALL and sizes.sum() <= _COPIED
         return self._history.quick(op) and bool(few)
 
@@ -324,14 +324,14 @@ class Memories:
         """The numbers of a tensor at op ``op``; UsageError lists the names."""
         firsts, executed = self._firsts(name), self._history.executed(op)
         self._history.reach(executed, tell)
-        stale = self._stale(executed, name, firsts)
-        last = self._views.get(name)
+        near, stale = self._closest(executed, name, firsts)
+        last = near
         if last is None or stale.any():
             last = self._gather(op, name, firsts, stale, last, tell)
         view, changed = last.view, np.zeros(last.view.values.shape, np.bool_)
-        small = (x for x in self._views.values() if x.view.values.size <= _COPIED)
-        others = [(x.view.name, x) for x in small if x.view.name != name]
-        self._views = dict([*others[1 - _KEPT :], (name, last._replace(at=executed))])
+        moved = near if 2 * np.count_nonzero(stale) <= len(stale) else None
+        others = [x for x in self._views if x is not moved and x.view.values.size <= _COPIED]
+        self._views = [*others[1 - _KEPT :], last._replace(at=executed)]
         written = [access for access in self._touched(op) if access.mode == "w"]
         for shard in firsts if written else ():
             for _, space, addr, nbytes in written:
@@ -342,12 +342,18 @@ class Memories:
                     changed[_box(shard)] |= ~_whole(~flat, shard)
         return replace(view, op=op, changed=changed)
 
-    def _stale(self, executed: int, name: str, firsts: list[Shard]) -> Mask:
-        """Which shards the last answer, if there is one, does not know."""
-        if (last := self._views.get(name)) is None:
-            return np.ones(len(firsts), np.bool_)
+    def _closest(
+        self, executed: int, name: str, firsts: list[Shard]
+    ) -> tuple[_Last | None, Mask]:
+        """The answer from before that knows most of the shards, and those that it does not."""
+        best: tuple[_Last | None, Mask] = None, np.ones(len(firsts), np.bool_)
         places = [(s.addr, s.nbytes) for s in firsts]
-        return self._history.changed(last.at, executed, places)
+        for last in self._views:
+            if last.view.name == name:
+                stale = self._history.changed(last.at, executed, places)
+                if best[0] is None or np.count_nonzero(stale) <= np.count_nonzero(best[1]):
+                    best = last, stale
+        return best
 
     def _gather(
         self,
@@ -370,10 +376,10 @@ class Memories:
         for i in np.flatnonzero(stale).tolist():
             tell(i / len(firsts))
             shard, box = firsts[i], _box(firsts[i])
-            flat, held = self._history.read(executed, shard.space, shard.addr, shard.nbytes)
+            place = shard.space, shard.addr, shard.nbytes
+            flat, held = self._history.read(executed, *place)
             mask[box] = known = _whole(held, shard)
             values[box] = part = flat.view(values.dtype).reshape(shard.shape)
-            place = shard.space, shard.addr, shard.nbytes
             key = s.dtype, *place, self._history.version(executed, *place)
             if key not in self._sums:
                 self._sums = {} if len(self._sums) > _SUMS else self._sums
