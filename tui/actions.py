@@ -90,7 +90,7 @@ ACTIONS: tuple[Action, ...] = (
     _act("View", "previous_mark", "K", "previous changed number, or mismatch", "marked", -1),
     _act("View", "zoom_in", "+", "zoom the timeline in", "timeline.zoom", 0.5),
     _act("View", "zoom_out", "-", "zoom the timeline out", "timeline.zoom", 2.0),
-    _act("View", "fit", "0", "fit the timeline to its launches", "timeline.fit"),
+    _act("View", "fit", "0", "fit the timeline to its launches", "fit"),
     _act("View", "fit_marks", "=", "fit the timeline between the last two marks", "fit_marks"),
     _act("View", "pin", "p", "pin the picked row of the timeline on top, or let go", "pin"),
     _act("Program", "yank", "y", "copy the pane as text", "yank"),

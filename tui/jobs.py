@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ _WAY_S = 0.03  # within which most spare jobs end
 # a worker that calls numpy lets go of the interpreter too briefly for another thread to take it:
 _TURN_S, _BREATH_S = 0.001, 0.00001  # how often it waits, how long at least
 _KEY_S = 0.1  # within which keys are acted on and drawn
+_YOUNG_S, _MANY = 0.3, 8  # in which what a key asks for goes before older jobs; jobs begun last
 _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
 
 
@@ -32,14 +33,15 @@ class Jobs:
 
     ``ended`` is called, by a worker, when a job has. While ``ahead`` is set jobs are ``spare``, and
     asking, or telling how far it is, raises KeyWaits once ``key_waits``.
-    A job that ran before ``pressed``, when the key came that is acted on, lets it be: where it next
-    tells how far it is, it waits.
+    A job that ran before the key that is acted on, or what is ``held``, lets it be: where it next
+    tells how far it is, it waits; so it does for jobs of other lanes that the last key began.
     """
 
     def __init__(self) -> None:
         self.ended: Callable[[], None] = lambda: None
         self.key_waits: Callable[[], bool] = lambda: False
-        self.ahead, self.pressed = False, 0.0
+        self.ahead, self._held, self._key = False, 0.0, 0.0  # since when; when the last key came
+        self._latest: tuple[tuple[str, Job[Any], Future[Any]], ...] = ()
         self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
         self._spare: tuple[Key, Job[Any], Future[Any]] | None = None
@@ -98,7 +100,7 @@ class Jobs:
                 if monotonic() - turn < _TURN_S:
                     return
                 sleep(_BREATH_S)
-                while begun < self.pressed and monotonic() < self.pressed + _KEY_S:
+                while self._waits(begun, key[0]):
                     sleep(_SWITCH_S)
                     tell(done)  # it may be cancelled meanwhile
                 turn = monotonic()
@@ -106,7 +108,25 @@ class Jobs:
             return compute(told)
 
         job = Job(title, gently)
-        return job, self._pools[key[0]].submit(job.run)
+        future = self._pools[key[0]].submit(job.run)
+        self._latest = *self._latest[1 - _MANY :], (key[0], job, future)
+        return job, future
+
+    def _waits(self, begun: float, lane: str) -> bool:
+        """Whether a job has to let something else go on first."""
+        now, held, key = monotonic(), self._held, self._key
+        if begun < held and now < held + _KEY_S:
+            return True
+        young = [x for x in self._latest if x[1].begun >= key and x[0] != lane and x[2].running()]
+        return begun < key and now < key + _YOUNG_S and bool(young)
+
+    def key(self) -> None:
+        """A key came: until ``drawn`` it is acted on."""
+        self._held = self._key = monotonic()
+
+    def drawn(self) -> None:
+        """What a key did is on its way to the terminal."""
+        self._held = 0.0
 
     def spare(self, key: Key, compute: Callable[[Tell], T]) -> T | None:
         """What no key waits for: the answer once it is there, begun where no job runs; else None.
@@ -133,6 +153,13 @@ class Jobs:
     def spared(self) -> bool:
         """Whether there is something spare, or the answer to it."""
         return self._spare is not None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Something is drawn that no key waits for."""
+        self._held = monotonic()
+        yield
+        self._held = 0.0
 
     def _running(self) -> list[Key]:
         return [key for key, (_, future) in self._asked.items() if not future.done()]

@@ -24,8 +24,8 @@ from kernbench.replay.hazards import CONFLICTS, NEVER_WRITTEN, OUTSIDE, outside,
 from kernbench.replay.history import History
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.memory import Memories, Place
+from kernbench.replay.survey import Floats
 from kernbench.replay.text import number_text
-from kernbench.replay.timeline import Floats
 from kernbench.sim_engine.accesses import Ints, read_elements, regions
 from kernbench.sim_engine.op_check import Reference, reference
 from kernbench.trace import Trace

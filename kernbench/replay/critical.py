@@ -17,8 +17,9 @@ import numpy as np
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.replay.job import Tell, untold
 from kernbench.replay.routes import issue_ns, spec_number
+from kernbench.replay.survey import Floats
 from kernbench.replay.text import table, time_text, wrapped
-from kernbench.replay.timeline import CLASSES, Floats, Timelines
+from kernbench.replay.timeline import CLASSES, Timelines
 from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace

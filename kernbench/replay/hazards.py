@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kernbench.replay.job import Tell, untold
-from kernbench.replay.timeline import Floats
+from kernbench.replay.survey import Floats
 from kernbench.sim_engine.accesses import AccessColumns, Ints, regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace

@@ -342,9 +342,7 @@ class Memories:
                     changed[_box(shard)] |= ~_whole(~flat, shard)
         return replace(view, op=op, changed=changed)
 
-    def _closest(
-        self, executed: int, name: str, firsts: list[Shard]
-    ) -> tuple[_Last | None, Mask]:
+    def _closest(self, executed: int, name: str, firsts: list[Shard]) -> tuple[_Last | None, Mask]:
         """The answer from before that knows most of the shards, and those that it does not."""
         best: tuple[_Last | None, Mask] = None, np.ones(len(firsts), np.bool_)
         places = [(s.addr, s.nbytes) for s in firsts]

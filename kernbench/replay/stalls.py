@@ -14,8 +14,9 @@ from kernbench.errors import UsageError
 from kernbench.replay.job import Tell
 from kernbench.replay.loads import window
 from kernbench.replay.routes import covered, issue_ns, spec_number
+from kernbench.replay.survey import Floats
 from kernbench.replay.text import count_text, time_text, wrapped
-from kernbench.replay.timeline import CLASSES, Floats, Timelines
+from kernbench.replay.timeline import CLASSES, Timelines
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench.replay.job import Tell, untold
+from kernbench.replay.survey import Floats, Survey, survey
 from kernbench.replay.text import time_text
 from kernbench.replay.tiles import STAGE_LETTERS
 from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
-Floats = npt.NDArray[np.float64]
 Row: TypeAlias = tuple[tuple[int, ...], int | None]  # components, and the one lane meant, or None
 
 # class letter -> what it stands for; in the order that ties are settled
@@ -43,7 +43,7 @@ _BENDS = 1 << 15  # of a class that a row of several components keeps; it is lin
 _FEW = 1 << 13  # ops of a window; of fewer such a row is indexed anew, with all
 _LIGHT, _KEPT = 1 << 17, 3 << 21  # ops of a row that may be forgotten; bends that are kept
 _PARTS = 16  # components of which a row is the sum of theirs; of more it has an index of its own
-_CHUNK, _SURVEYS = 1 << 16, 4  # ops that a survey looks at in one go; windows that are kept
+_SURVEYS = 4  # windows that are kept
 
 
 def op_class(name: str, kind: int) -> str:
@@ -110,18 +110,6 @@ class _Track(NamedTuple):
     moments: Floats
 
 
-class _Survey(NamedTuple):
-    """All components in one window: of each pair of class and component a row of the arrays.
-
-    ``pairs`` are class * number of nodes + node, ascending; ``busy`` is in ns, ``moments`` tells of
-    ops that take no time.
-    """
-
-    pairs: Array
-    busy: Floats
-    moments: npt.NDArray[np.bool_]
-
-
 class Timelines:
     """Draws a trace, row by row; of a row it indexes the ops when it is first drawn."""
 
@@ -129,7 +117,7 @@ class Timelines:
         self._trace = trace
         self._tracks: dict[Row, tuple[list[_Track], bool]] = {}  # and whether all bends are kept
         self._bends = 0  # of all tracks
-        self._surveys: dict[tuple[float, float, int], _Survey] = {}
+        self._surveys: dict[tuple[float, float, int], Survey] = {}
         self._slots: dict[int, list[int]] = {}
 
     @cached_property
@@ -193,8 +181,8 @@ class Timelines:
     ) -> tuple[TimelineRow, ...]:
         """``columns`` cells of [t0, t1) for each of ``rows``."""
         edges, near = np.linspace(t0, t1, columns + 1), self._near(t0, t1)
-        survey = self._surveys.get((t0, t1, columns))
-        drawn = tuple(self._row(row, edges, near, survey) for row in rows)
+        known = self._surveys.get((t0, t1, columns))
+        drawn = tuple(self._row(row, edges, near, known) for row in rows)
         self._forget({*rows})
         return drawn
 
@@ -225,43 +213,9 @@ class Timelines:
 
     def survey(self, t0: float, t1: float, columns: int, tell: Tell = untold) -> None:
         """Look at all ops once: then no row of this window needs an index of its own."""
-        ops, nodes = self._trace.op_columns, len(self._trace.node_ids)
-        edges, n = np.linspace(t0, t1, columns + 1), len(self._trace.order)
-        kinds = np.zeros(len(CLASSES) * nodes, np.int64)  # of a pair, how many
-        for low in range(0, n, _CHUNK):
-            tell(0.25 * low / n)
-            part = slice(low, low + _CHUNK)
-            pairs = self._classes[part] * np.int64(nodes) + ops.component[part]
-            kinds += np.bincount(pairs, minlength=len(kinds))
-        found = np.flatnonzero(kinds)
-        kinds[found] = np.arange(len(found)) * columns
-        busy, moments, whole = np.zeros((3, len(found) * columns))  # whole cells, from here on
-        for low in range(0, n, _CHUNK):
-            tell(0.25 + 0.75 * low / n)
-            part = slice(low, low + _CHUNK)
-            starts, ends = ops.t_start[part], ops.t_end[part]
-            here = np.flatnonzero((starts < t1) & (ends >= t0))
-            pairs = self._classes[part][here] * np.int64(nodes) + ops.component[part][here]
-            starts, ends, at = starts[here], ends[here], kinds[pairs]
-            at_once = (starts == ends) & (starts >= t0)
-            starts, ends = np.maximum(starts, t0), np.minimum(ends, t1)
-            first, last = (
-                np.clip(np.searchsorted(edges, x, "right") - 1, 0, columns - 1)
-                for x in (starts, ends)
-            )
-            moments += np.bincount((at + first)[at_once], minlength=len(busy))
-            one = first == last
-            busy += np.bincount((at + first)[one], (ends - starts)[one], len(busy))
-            more = ~one
-            at, first, last = at[more], first[more], last[more]
-            busy += np.bincount(at + first, edges[first + 1] - starts[more], len(busy))
-            busy += np.bincount(at + last, ends[more] - edges[last], len(busy))
-            whole += np.bincount(at + first + 1, minlength=len(busy))
-            whole -= np.bincount(at + last, minlength=len(busy))
-        shape = len(found), columns
-        busy = busy.reshape(shape) + np.cumsum(whole.reshape(shape), axis=1) * np.diff(edges)
+        found = survey(self._trace, self._classes, t0, t1, columns, tell)
         kept = [*self._surveys.items()][1 - _SURVEYS :]
-        self._surveys = {**dict(kept), (t0, t1, columns): _Survey(found, busy, moments.reshape(shape) > 0)}
+        self._surveys = {**dict(kept), (t0, t1, columns): found}
 
     def _made(self, row: Row) -> tuple[list[_Track], bool]:
         """The tracks of a row by class, and whether all bends are kept."""
@@ -305,15 +259,14 @@ class Timelines:
         return rows, columns.component[rows]
 
     def _row(
-        self, row: Row, edges: Floats, near: tuple[Array, Array] | None, survey: _Survey | None
+        self, row: Row, edges: Floats, near: tuple[Array, Array] | None, known: Survey | None
     ) -> TimelineRow:
         (components, lane), cells = row, len(edges) - 1
         more = f" and {len(components) - 1} more" * (len(components) > 1)
         node, width = self._trace.node_ids[components[0]] + more, max(edges[1] - edges[0], 1e-12)
-        if survey is not None and lane is None:
-            classes, nodes = np.divmod(survey.pairs, len(self._trace.node_ids))
-            mine = np.isin(nodes, components)
-            codes, share, moments = classes[mine], survey.busy[mine], survey.moments[mine]
+        if known is not None and lane is None:
+            mine = np.isin(known.nodes, components)
+            codes, share, moments = known.codes[mine], known.busy[mine], known.moments[mine]
         else:
             codes, share, moments = self._drawn(row, edges, near)
         if not len(codes):

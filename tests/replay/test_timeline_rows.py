@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from replay_logs import PE0, PE1, Log, load, store
 
-from kernbench.replay import timeline
+from kernbench.replay import survey, timeline
 from kernbench.replay.job import Cancelled, Job
 
 OPS = st.lists(
@@ -54,7 +54,7 @@ def test_a_row_of_several_components_is_their_sum(
 def test_rows_are_the_same_after_a_survey(
     tmp_path_factory, small, monkeypatch, ops, t0, span, chunk
 ):
-    monkeypatch.setattr(timeline, "_CHUNK", chunk)
+    monkeypatch.setattr(survey, "_CHUNK", chunk)
     session = logged(tmp_path_factory.mktemp("log"), small, ops)
     timelines, window = session.timelines, (t0, t0 + span, 20)
     rows = [whole(session), *(((c,), None) for c in timelines.components.tolist())]

@@ -184,8 +184,53 @@ async def test_a_job_lets_a_key_be_acted_on_that_came_after_it(drive, monkeypatc
         go.set()
         assert jobs.ask(("other", "late"), "late", lambda tell: tell(0.1) or 8, wait_s=10) == 8
         assert not told, "what the key itself asks for does not wait, what was asked before does"
-        jobs.pressed = 0.0
+        jobs.drawn()
         await until(pilot, lambda: jobs.ask(*asked) == 7)
+
+
+@pytest.mark.parametrize("lane", ["other", "own"])
+async def test_an_older_job_lets_what_a_key_asks_for_go_first(
+    lane: str, drive, monkeypatch
+) -> None:
+    monkeypatch.setattr("tui.jobs._YOUNG_S", 3600.0)
+    monkeypatch.setattr("tui.screens.ahead._QUIET_S", 0.0)
+    async with drive(120, 40, "2") as pilot:
+        jobs, began, go, order = pilot.app.debugger.jobs, Event(), Event(), []
+
+        def long(tell) -> int:
+            began.set()
+            go.wait(10)
+            tell(0.5)
+            order.append("old")
+            return 7
+
+        def young(tell) -> int:
+            go.set()
+            while lane == "other" and old.done < 0.5:  # it has told, and waits
+                tell(0.0)
+            order.append("young")
+            return 8
+
+        asked = [(("own", "long"), "long", long), ((lane, "young"), "young", young)]
+        old = jobs.ask(*asked[0])
+        assert began.wait(10)
+        jobs.key()
+        jobs.drawn()
+        jobs.ask(*asked[1])
+        if lane == "own":
+            go.set()
+        await until(pilot, lambda: [jobs.ask(*each) for each in asked] == [7, 8])
+        assert order == (["young", "old"] if lane == "other" else ["old", "young"])
+
+
+async def test_what_is_drawn_late_is_let_be_too(drive) -> None:
+    async with drive(120, 40, "2") as pilot:
+        jobs, told = pilot.app.debugger.jobs, []
+        jobs.ask(("lane", "long"), "long", lambda tell: [tell(0.5), told.append(1)])
+        with jobs.held():
+            assert jobs._waits(0.0, "lane")
+        assert not jobs._waits(0.0, "lane")
+        await until(pilot, lambda: told)
 
 
 async def test_a_spare_job_that_lets_a_key_be_acted_on_can_be_ended(drive, monkeypatch) -> None:

@@ -189,6 +189,56 @@ async def test_rows_that_need_an_index_of_many_ops_come_when_it_is_there(
         assert not pilot.app.debugger.timeline.waiting
 
 
+async def test_a_long_trace_is_surveyed_at_rest_and_then_needs_no_index(
+    monkeypatch, session, drive, settle, as_text_of
+):
+    texts, primed = [], []
+    for quick in (10**9, -1):
+        monkeypatch.setattr(timeline_module, "_QUICK", quick)
+        session.goto(20)
+        async with drive(120, 40, "0") as pilot:
+            await settle(pilot)
+            pane, timelines = pilot.app.debugger.timeline, session.timelines
+            assert timelines.surveyed(pane.t0, pane.t1, pane._chart[1]) == (quick < 0)
+            if quick < 0:
+                monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+                monkeypatch.setattr(timeline_module.TimelinePane, "idle", lambda _: None)
+                monkeypatch.setattr(type(timelines), "_part", lambda _, row: primed.append(row))
+                pane._cells = {}
+            for key in "ssss":
+                await pilot.press(key)
+                await settle(pilot)
+            texts.append(as_text_of(pilot.app))
+    assert session.cursor == 24
+    assert not primed
+    assert texts[0] == texts[1]
+
+
+async def test_rows_that_are_shown_are_indexed_for_another_window(monkeypatch, drive, settle):
+    monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    async with drive(120, 40, "g", "0") as pilot:
+        await settle(pilot)
+        pane = pilot.app.debugger.timeline
+        timelines, window = pane.session.timelines, (pane.t0, pane.t1, pane._chart[1])
+        timelines.survey(*window)
+        timelines._tracks.clear()
+        monkeypatch.setattr(timeline_module, "_LIGHT", 0)  # row by row
+        for _ in pane.shown:
+            pane.idle()
+            await settle(pilot)
+            pane.idle()  # takes the answer
+        rows = [branch.row for branch in pane.shown[pane.top : pane.top + pane.room]]
+        assert rows
+        assert timelines.missing(rows) == ((), 0)
+
+
+async def test_what_is_fitted_says_so(drive, as_text_of):
+    async with drive(80, 24, "0") as pilot:
+        assert "the timeline is fitted to the launches" in as_text_of(pilot.app)
+        await pilot.press("plus", "0")
+        assert "the timeline is fitted" not in as_text_of(pilot.app)
+
+
 def test_a_row_that_is_not_indexed_says_so_and_the_others_are_drawn(monkeypatch, session):
     pane = timeline_module.TimelinePane(session, timeline_module.Glyphs(*"-|=", "->", *"~    "))
     monkeypatch.setattr(pane, "answer", lambda *_: [("computing", "mark")])

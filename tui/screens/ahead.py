@@ -39,7 +39,7 @@ async def look_ahead(
     """
     jobs = panes[0].jobs
     await asyncio.sleep(_QUIET_S)
-    jobs.pressed = 0.0
+    jobs.drawn()
     if jobs.running():
         await asyncio.sleep(_JOB_S)
     for line in lines:
@@ -52,9 +52,14 @@ async def look_ahead(
                 await asyncio.sleep(0)
                 if not quiet():
                     return
-                if not pane.look_ahead(op):
+                with jobs.held():
+                    ready = pane.look_ahead(op)
+                if not ready:
                     late.append(pane)
             wanted = late if jobs.spared else []
             while wanted and jobs.busy:
                 await asyncio.sleep(_SHORT_S)
             await asyncio.sleep(_SHORT_S)
+    for pane in panes:
+        if pane.display:
+            pane.idle()

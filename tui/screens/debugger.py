@@ -112,7 +112,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def look(self) -> None:
         """What is drawn late may be followed by other things than before."""
         late = any(pane.waiting for pane in self.panes.values())
-        super().look()
+        with self.jobs.held():
+            super().look()
         if late:
             self.draw_ahead()
 
@@ -149,7 +150,8 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
 
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
-        self.jobs.pressed = self.stirred = monotonic()
+        self.stirred = monotonic()
+        self.jobs.key()
         if self._ahead is not None and not self._ahead.done():
             self._ahead.cancel()
             self.jobs.give_way()
@@ -230,6 +232,12 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def _do_pan(self, by: int) -> None:
         if not self.pane.pan(by):
             self.timeline.pan(by)
+
+    def _do_fit(self) -> None:
+        was = self.timeline.t0, self.timeline.t1
+        self.timeline.fit()
+        if was == (self.timeline.t0, self.timeline.t1):
+            self.say("the timeline is fitted to the launches")
 
     def _do_fit_marks(self) -> None:
         ends = self.between()

@@ -91,8 +91,11 @@ class Pane(Widget):
         """The bytes that are picked, as ``watch`` and ``blame`` name them; None: the op's own."""
         return None
 
+    def idle(self) -> None:
+        """What is likely was drawn ahead: begin, as ``Jobs.spare``, what few other keys need."""
+
     def rest(self) -> None:
-        """No key waits: compute what nobody has asked for, as ``Jobs.spare``."""
+        """No key comes: compute what nobody has asked for, as ``Jobs.spare``."""
 
     def back(self) -> bool:
         """Let go of what the user keeps here; False if there is nothing."""

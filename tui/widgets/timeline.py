@@ -80,11 +80,23 @@ class TimelinePane(Pane):
         self.repaint()
         return True
 
+    def idle(self) -> None:
+        """Index the rows that are shown: then another window of them is drawn at once."""
+        timelines = self.session.timelines
+        rows = [branch.row for branch in self.shown[self.top : self.top + self.room]]
+        wanted = timelines.missing(rows)[0]
+        while len(wanted) > 1 and timelines.missing(wanted)[1] > _LIGHT:
+            wanted = wanted[:-1]
+        if wanted:
+            self.jobs.spare(("timeline", wanted), partial(timelines.prime, wanted))
+
     def rest(self) -> None:
         """Look at all ops of a long trace: moves of this window then need no more of them."""
         timelines, window = self.session.timelines, (self.t0, self.t1, self._chart[1])
         if len(self.session) > _QUICK and not timelines.surveyed(*window):
             self.jobs.spare(("timeline", window), partial(timelines.survey, *window))
+        else:
+            self.idle()
 
     def follow(self) -> None:
         """Keep the cursor's time in view."""
