@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,7 +15,7 @@ from kernbench.replay.job import Cancelled, Job, Tell, untold
 T = TypeVar("T")
 Key: TypeAlias = tuple[str, Hashable]  # lane, what is asked
 PATIENCE_S = 0.1  # most answers are there sooner, and nothing is said of their coming
-_KEPT = 32  # answers
+_KEPT, _FOUND = 32, 4  # answers; of spare jobs that nobody has taken yet
 _WAY_S = 0.03  # within which most spare jobs end
 # a worker that calls numpy lets go of the interpreter too briefly for another thread to take it:
 _TURN_S, _BREATH_S = 0.001, 0.00001  # how often it waits, how long at least
@@ -45,6 +45,7 @@ class Jobs:
         self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
         self._spare: tuple[Key, Job[Any], Future[Any]] | None = None
+        self._ended: dict[Key, tuple[Job[Any], Future[Any]]] = {}  # spare ones, not asked for yet
         sys.setswitchinterval(_SWITCH_S)
 
     def ask(
@@ -64,17 +65,18 @@ class Jobs:
         """
         if self.ahead:
             self._go_on()
+        self._sweep()
+        if key in self._ended:
+            self._asked[key] = self._ended.pop(key)
         if key not in self._asked:
             free = self._spare is None or self._spare[0][0] != key[0]
             free = free or (not self.ahead and self.give_way(_WAY_S))
             if quick and free and not any(k[0] == key[0] for k in self._running()):
                 return compute(self._go_on if self.ahead else untold)
             if self.ahead:
-                spare, found = self._spare, self.spare(key, compute) if light else None
-                if spare is None or found is None:
-                    return Job(title, compute)
-                self._asked[key] = spare[1:]
-                return found
+                if light:
+                    self.spare(key, compute)
+                return Job(title, compute)
             job, future = self._asked[key] = self._begun(key, title, compute)
             wait([future], wait_s)
             future.add_done_callback(lambda _: self.ended())
@@ -131,16 +133,24 @@ class Jobs:
     def spare(self, key: Key, compute: Callable[[Tell], T]) -> T | None:
         """What no key waits for: the answer once it is there, begun where no job runs; else None.
 
-        It gives way to what is asked for in its lane, and is to be asked for again.
+        It gives way to what is asked for in its lane, and is to be asked for again. The last few
+        that have ended are kept for that.
         """
+        self._sweep()
+        if key in self._ended:
+            found: T = self._ended.pop(key)[1].result()
+            return found
         if self._spare is None and not self.busy:
             self._spare = key, *self._begun(key, "", compute)
             self._spare[2].add_done_callback(lambda _: self.ended())
-        elif self._spare is not None and self._spare[2].done():
-            (found, _, future), self._spare = self._spare, None
-            with suppress(Cancelled):
-                return future.result() if found == key else None
         return None
+
+    def _sweep(self) -> None:
+        if self._spare is not None and self._spare[2].done():
+            (key, job, future), self._spare = self._spare, None
+            if not isinstance(future.exception(), Cancelled):
+                kept = [*self._ended.items()][1 - _FOUND :]
+                self._ended = {**dict(kept), key: (job, future)}
 
     def give_way(self, wait_s: float = 0.0) -> bool:
         """Tell what is spare to end; whether it has."""

@@ -132,8 +132,19 @@ async def test_what_is_spare_gives_way_to_a_key_at_once(drive) -> None:
         assert begun.wait(10)
         assert jobs.ask(("lane", "key"), "key", lambda tell: 7, quick=True) == 7
         await until(pilot, lambda: not jobs.busy)
-        assert jobs.spare(("lane", "long"), long) is None, "it was not answered"
-        assert not jobs.busy
+        assert jobs.spare(("lane", "long"), lambda tell: 8) is None, "it was not answered"
+        await until(pilot, lambda: jobs.spare(("lane", "long"), lambda tell: 9) == 8)
+
+
+async def test_what_is_spare_is_kept_for_its_pane_while_others_ask(drive) -> None:
+    async with drive(120, 40, "2") as pilot:
+        jobs, asked = pilot.app.debugger.jobs, []
+        for n in range(3):
+            jobs.spare(("lane", n), lambda tell, n=n: n)
+            await until(pilot, lambda: not jobs.busy)
+        assert [jobs.spare(("lane", n), lambda tell: asked.append(1)) for n in range(2)] == [0, 1]
+        assert jobs.ask(("lane", 2), "what a key wants", lambda tell: asked.append(1)) == 2
+        assert not asked
 
 
 async def test_what_is_spare_waits_until_no_job_runs(drive) -> None:

@@ -88,7 +88,7 @@ class TimelinePane(Pane):
         while len(wanted) > 1 and timelines.missing(wanted)[1] > _LIGHT:
             wanted = wanted[:-1]
         if wanted:
-            self.jobs.spare(("timeline", wanted), partial(timelines.prime, wanted))
+            self.jobs.spare(("timeline", ("idle", wanted)), partial(timelines.prime, wanted))
 
     def rest(self) -> None:
         """Look at all ops of a long trace: moves of this window then need no more of them."""
