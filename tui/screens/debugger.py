@@ -234,9 +234,9 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
             self.timeline.pan(by)
 
     def _do_fit(self) -> None:
-        was = self.timeline.t0, self.timeline.t1
+        was = self.timeline.text
         self.timeline.fit()
-        if was == (self.timeline.t0, self.timeline.t1):
+        if self.timeline.text == was:
             self.say("the timeline is fitted to the launches")
 
     def _do_fit_marks(self) -> None:
