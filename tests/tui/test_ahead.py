@@ -187,6 +187,7 @@ async def test_a_light_job_for_what_is_ahead_gives_way_to_a_key(drive, monkeypat
     async with drive(200, 50, "g") as pilot:
         await settled(pilot)
         pane, begun = pilot.app.debugger.timeline, Event()
+        pane.jobs._ended.clear()
         pane.session.timelines._tracks.clear()
         pane._cells = {}
         prime, calls = Timelines.prime, []

@@ -254,6 +254,8 @@ class TimelinePane(Pane):
         note: Any = missing and self.answer(asked, "timeline", prime, quick, light)
         if note:
             wanted = {row: pes for row, pes in wanted.items() if row not in missing}
+        else:  # rows may be forgotten and be asked for again
+            self.jobs.drop(asked)
         edges = np.linspace(self.t0, self.t1, columns + 1)
         drawn = timelines.draw_rows([*wanted], *window)
         for (key, pes), row in zip(wanted.items(), drawn, strict=True):
