@@ -130,8 +130,10 @@ class Jobs:
         """What a key did is on its way to the terminal."""
         self._held = 0.0
 
-    def spare(self, key: Key, compute: Callable[[Tell], T]) -> T | None:
-        """What no key waits for: the answer once it is there, begun where no job runs; else None.
+    def spare(self, key: Key, compute: Callable[[Tell], T], beside: bool = False) -> T | None:
+        """What no key waits for: the answer once it is there, else None.
+
+        It is begun where no job runs, or ``beside`` those of other lanes.
 
         It gives way to what is asked for in its lane, and is to be asked for again. The last few
         that have ended are kept for that.
@@ -140,7 +142,8 @@ class Jobs:
         if key in self._ended:
             found: T = self._ended.pop(key)[1].result()
             return found
-        if self._spare is None and not self.busy:
+        lanes = {lane for lane, _ in self._running()}
+        if self._spare is None and (key[0] not in lanes if beside else not lanes):
             self._spare = key, *self._begun(key, "", compute)
             self._spare[2].add_done_callback(lambda _: self.ended())
         return None

@@ -288,6 +288,7 @@ async def test_rows_that_are_not_shown_any_more_are_not_indexed(drive, monkeypat
         return Timelines._prime(self, rows, tell)
 
     monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    monkeypatch.setattr("tui.widgets.timeline.TimelinePane.idle", lambda _: None)
     monkeypatch.setattr(Timelines, "_prime", Timelines.prime, raising=False)
     monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
     async with drive(120, 40, "s") as pilot:

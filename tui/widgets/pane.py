@@ -55,6 +55,7 @@ class Pane(Widget):
         self._made, self._wide = dict[tuple[Run, ...], Strip](), (0, 0)
         self._drawn: tuple[object, ...] | None = None
         self._since: float | None = None  # when it began to wait, s
+        self._asks = dict[Key, bool]()  # what the last drawing asked for, and whether it waits
         self._ahead = dict[int, dict[str, Any]]()  # what it will be at other ops, if nothing else
 
     def draw(self, width: int, height: int) -> list[Line]:
@@ -120,8 +121,13 @@ class Pane(Widget):
         quick: bool = False,
         light: bool = False,
     ) -> T | Line:
-        """The answer, or while its job runs the line to show; see ``Jobs.ask``."""
+        """The answer, or while its job runs the line to show; see ``Jobs.ask``.
+
+        What the next drawing does not ask for any more is given up.
+        """
         found = self.jobs.ask(key, title, compute, quick, light=light)
+        if not self.jobs.ahead:
+            self._asks = self._asks | {key: isinstance(found, Job)}
         if not isinstance(found, Job):
             return found
         self.waiting = True
@@ -240,11 +246,16 @@ class Pane(Widget):
 
     def _build(self, size: Size) -> None:
         width, height = size.width - self.gap, size.height
-        self.waiting, self._ahead = False, self._ahead if self.jobs.ahead else {}
+        self.waiting, asked = False, self._asks
+        if not self.jobs.ahead:
+            self._ahead, self._asks = {}, {}
         try:
             lines = self.draw(width, max(height - self.titled, 0))
         except KernbenchError as error:
             lines = [[(f" {error}", "mark")]]
+        for key, running in asked.items():
+            if running and key not in self._asks:
+                self.jobs.drop(key)
         if not len(self.session):
             lines = [NO_OPS if line is BEFORE else line for line in lines]
         self._since = (self._since or monotonic()) if self.waiting else None

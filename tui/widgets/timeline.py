@@ -14,7 +14,6 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.job import Tell
 from kernbench.replay.text import time_text
 from kernbench.replay.timeline import CLASSES, Row
-from tui.jobs import Key
 from tui.messages import RunCommand
 from tui.widgets.draw import Array, Glyphs, Line, clip
 from tui.widgets.pane import Pane
@@ -42,7 +41,6 @@ class TimelinePane(Pane):
         self.shown = list[Branch]()
         self._cells: dict[Row, str] = {}  # of the rows that were drawn of a window
         self._cells_of: tuple[Any, ...] = ()
-        self._asked: Key = "timeline", ()  # for the rows of
         self._chart = 0, 1  # where cells begin, how many there are
         self._clicked: tuple[int, float] | None = None  # the last op begun by a cell, its time
         self.end = max(session.trace.end_ns, 1.0)
@@ -88,7 +86,8 @@ class TimelinePane(Pane):
         while len(wanted) > 1 and timelines.missing(wanted)[1] > _LIGHT:
             wanted = wanted[:-1]
         if wanted:
-            self.jobs.spare(("timeline", ("idle", wanted)), partial(timelines.prime, wanted))
+            key = "timeline", ("idle", wanted)
+            self.jobs.spare(key, partial(timelines.prime, wanted), beside=True)
 
     def rest(self) -> None:
         """Look at all ops of a long trace: moves of this window then need no more of them."""
@@ -247,9 +246,6 @@ class TimelinePane(Pane):
         wanted = {branch.row: branch.pes for branch in rows if branch.row not in self._cells}
         missing, ops = timelines.missing([*wanted], window)
         asked, prime = ("timeline", missing), partial(timelines.prime, missing)
-        if not self.jobs.ahead and asked != self._asked:
-            self.jobs.drop(self._asked)
-            self._asked = asked
         quick, light = ops <= _QUICK, ops <= _LIGHT
         note: Any = missing and self.answer(asked, "timeline", prime, quick, light)
         if note:
