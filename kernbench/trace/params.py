@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import count
-from operator import contains
+from operator import contains, itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -235,15 +235,23 @@ def read_blocks(
     return blocks
 
 
-def decode(block: Block, index: int, read: Mapping[str, Callable[[Any], Any]]) -> Params:
-    """The params of one op; ``read`` makes a leaf's value of its number, by letter."""
-    schema, values = block
-    leaves = iter(values[index].item() if schema.leaves else ())
+def decoder(
+    schema: Schema, read: Mapping[str, Callable[[Any], Any]]
+) -> Callable[[Sequence[Any]], Params]:
+    """What makes the params of an op of its leaves; ``read`` makes a value of one, by letter, where
+    that is not the number itself.
+    """
+    places = count()
 
-    def value(tree: Tree) -> Any:
+    def value(tree: Tree) -> Callable[[Sequence[Any]], Any]:
         if isinstance(tree, tuple):
-            items = map(value, tree[1])
-            return list(items) if tree[0] == "[" else tuple(items)
-        return None if tree == "n" else read[tree](next(leaves))
+            items, made = [value(item) for item in tree[1]], list if tree[0] == "[" else tuple
+            return lambda leaves: made([item(leaves) for item in items])
+        if tree == "n":
+            return lambda _: None
+        taken = itemgetter(next(places))
+        own = read.get(tree)
+        return taken if own is None else lambda leaves: own(taken(leaves))
 
-    return {name: value(tree) for name, tree in schema.fields}
+    fields = [(name, value(tree)) for name, tree in schema.fields]
+    return lambda leaves: {name: item(leaves) for name, item in fields}

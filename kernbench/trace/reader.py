@@ -23,7 +23,7 @@ from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.frames import Damage, Frame, FrameFile, Lazy, Numbered, untold
-from kernbench.trace.params import Block, ParamBlock, decode, read_blocks, read_schemas
+from kernbench.trace.params import Block, ParamBlock, decoder, read_blocks, read_schemas
 from kernbench.trace.rows import Command, Launch, Source, Text
 from kernbench.trace.schema import FIXED, LOGS, Columns, read_columns, whole
 from kernbench.trace.stored import Read, Stored, counter, join_columns
@@ -68,8 +68,10 @@ class Trace:
         self.paths = Numbered[tuple[int, ...]](file, "paths", self._read_paths, lambda _: ())
         self._tensors = Numbered[Array | None](file, "tensors", self._read_tensors, lambda _: None)
         self.schemas = read_schemas(file)
-        self._leaves: dict[str, Callable[[Any], Any]] = {"i": int, "f": float, "b": bool}
-        self._leaves |= {"s": self.strings.get, "r": self.strings.get, "t": self._tensors.get}
+        text, tensor = self.strings.get, self._tensors.get
+        self._leaves: dict[str, Callable[[Any], Any]]
+        self._leaves = {"b": bool, "s": text, "r": text, "t": tensor}
+        self._decoders = dict[int, Callable[[Sequence[Any]], dict[str, Any]]]()
         self._parts: dict[str, list[Columns]] = {}  # of a log, a frame each
         self._ranges: dict[str, Array] = {}
         self._frame = lru_cache(8)(self._joined)
@@ -246,8 +248,13 @@ class Trace:
 
     def _chunk_of(self, row: int) -> tuple[int, int]:
         """The number of the chunk of a row, and the row's place in it."""
-        number = bisect_right(self._chunks, row, key=lambda c: c.rows.start) - 1
-        return number, row - self._chunks[number].rows.start
+        number = bisect_right(self._starts, row) - 1
+        return number, row - self._starts[number]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The first row of each chunk."""
+        return [chunk.rows.start for chunk in self._chunks]
 
     @cached_property
     def op_columns(self) -> SimpleNamespace:
@@ -301,24 +308,32 @@ class Trace:
 
     def _record(self, mine: Array | None, index: int) -> OpRecord:
         """The op at ``index`` of the positions ``mine`` (None: of all)."""
-        columns = self.op_columns
         row = int(self.order[index if mine is None else mine[index]])
+        number, at = self._chunk_of(row)
+        schema, node, name, start, end = (
+            self._chunks[number].columns[column][at].item()
+            for column in ("schema", "component", "name", "t_start", "t_end")
+        )
         held = np.sort(self.position[self.deps(row)])
         if mine is not None and len(held):
             places = np.searchsorted(mine, held)
             held = places[mine[np.minimum(places, len(mine) - 1)] == held]
-        schema = self.schemas[int(columns.schema[row])]
-        kind = schema.kind if schema is not None else "unknown"
-        node, name = self.node_ids[columns.component[row]], self.strings[int(columns.name[row])]
-        times = float(columns.t_start[row]), float(columns.t_end[row])
-        return OpRecord(*times, node, kind, name, self.params(row), held.tolist())
+        known = self.schemas[schema]
+        kind, after = known.kind if known is not None else "unknown", held.tolist()
+        what = self.node_ids[node], kind, self.strings[name], self.params(row)
+        return OpRecord(float(start), float(end), *what, after)
 
     def params(self, row: int) -> dict[str, Any]:
         """The params of the op in ``row``, as they were recorded; {} if their schema is lost."""
         number, at = self._chunk_of(row)
         columns, blocks = self._chunks[number][2:]
-        block = blocks.get(int(columns["schema"][at]))
-        return decode(block, int(columns["param"][at]), self._leaves) if block else {}
+        if (block := blocks.get(schema := int(columns["schema"][at]))) is None:
+            return {}
+        known, values = block
+        leaves = values[columns["param"][at]].item() if known.leaves else ()
+        if (made := self._decoders.get(schema)) is None:
+            made = self._decoders[schema] = decoder(known, self._leaves)
+        return made(leaves)
 
     def param_blocks(self, rows: Array | None = None) -> Iterator[ParamBlock]:
         """The params of ops as columns, a block a chunk and schema: of all, or of ``rows``."""
