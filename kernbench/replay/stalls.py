@@ -27,6 +27,7 @@ KINDS = ("compute", "load", "store", *WAIT_REASONS, "issue", "unexplained", "idl
 _ISSUE, _UNEXPLAINED, _IDLE = range(len(KINDS) - 3, len(KINDS))
 _NEVER = {"recv": KINDS.index("arrival"), "send": KINDS.index("credit")}  # of one without an op
 _KIND_OF = np.array([{"G": 0, "M": 0, "R": 1, "F": 1, "W": 2, "S": 2}.get(x, -1) for x in CLASSES])
+_WHOLE = 1 << 21  # ops; those of no longer a trace are sorted by cmd once, for all PEs
 STRAGGLER = 1.2  # times the median
 
 
@@ -150,11 +151,17 @@ class Stalls:
 
     def _index(self, pes: list[int]) -> tuple[Groups, ...]:
         """What the calls of kernels on ``pes`` await: ops and waits by cmd."""
+        if len(self._trace.order) <= _WHOLE:
+            return self._by_cmd
         if self._indexed is None or self._indexed[0] != pes:
             calls = np.concatenate([self._calls.of(pe) for pe in pes])
             awaited, logs = self._awaited(calls), (self._trace.op_columns, self._trace.waits)
             self._indexed = pes, tuple(_of(log.cmd, awaited) for log in logs)
         return self._indexed[1]
+
+    @cached_property
+    def _by_cmd(self) -> tuple[Groups, ...]:
+        return tuple(Groups(log.cmd[:]) for log in (self._trace.op_columns, self._trace.waits))
 
     @cached_property
     def _calls(self) -> Groups:

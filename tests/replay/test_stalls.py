@@ -308,3 +308,10 @@ def test_the_commands_fit_their_width(benches, line):
     session = benches("matmul")
     session.goto(len(session) // 2)
     assert max(map(len, as_text(run_command(session, line), 90).splitlines())) <= 90
+
+
+@pytest.mark.parametrize("pe", [None, "sip0.cube0.pe1"])
+def test_a_trace_too_long_to_be_sorted_by_call_has_the_same_answers(session, pe, monkeypatch):
+    sorted_once = repr(session.stalls(pe)), repr(session.lines(pe))
+    monkeypatch.setattr("kernbench.replay.stalls._WHOLE", -1)
+    assert (repr(session.stalls(pe)), repr(session.lines(pe))) == sorted_once
