@@ -44,6 +44,7 @@ _HINTS = {
 }
 _EPS = 1e-6  # ns: times that are closer are one
 _CHUNK = 1 << 12  # edges between two tells, that take about 1 ms
+_PART = 1 << 18  # nodes or edges that numpy works on between two tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ class Critical:
         self._trace = trace
         self._class = timelines.codes(np.arange(len(ops.cmd))).astype(np.int64)
         self.t0 = min((x.t_start for x in launches), default=0.0)
-        self.t1 = max((x.t_end for x in launches), default=float(max(ops.t_end, default=0.0)))
+        ends = [x.t_end for x in launches] or ops.t_end[:]
+        self.t1 = float(np.max(ends, initial=0.0))
         # ends of ops, starts of launches, returns of calls, ends of launches, starts of ops from
         # last to first: of two nodes at one time the first may cause the second, not the reverse
         spans = np.array([(x.t_start, x.t_end) for x in launches]).reshape(-1, 2).T
@@ -121,7 +123,9 @@ class Critical:
         what, gap, v, u = (np.concatenate(edges.pop()) for _ in range(4))  # each part is let go of
         tell(0.4)
         self._rest = np.full(len(rank), np.inf)  # the delay that no edge into a node explains
-        np.minimum.at(self._rest, v, gap)
+        for low in range(0, len(v), _PART):
+            tell(0.4)
+            np.minimum.at(self._rest, v[low : low + _PART], gap[low : low + _PART])
         gap -= self._rest[v]
         self._cause = np.full((2, len(rank)), -1, np.int32)  # of each node: a node, and a what
         binding = np.flatnonzero(gap < _EPS)
@@ -130,14 +134,18 @@ class Critical:
         order = np.argsort(-rank[v]).astype(np.int32)
         tell(0.5)
         late = self.t1 - self._times
-        slack = array("d", np.where(late > -_EPS, np.maximum(late, 0.0), np.inf).tobytes())
+        slack = array("d")
+        for low in range(0, len(late), _PART):
+            tell(0.5)
+            part = late[low : low + _PART]
+            slack.frombytes(np.where(part > -_EPS, np.maximum(part, 0.0), np.inf).tobytes())
         for low in range(0, len(order), _CHUNK):  # backward over the edges, from the latest
             some = order[low : low + _CHUNK]
             for a, b, more in zip(*(column[some].tolist() for column in (u, v, gap)), strict=True):
                 if (room := slack[b] + more) < slack[a]:
                     slack[a] = room
             tell(0.5 + 0.5 * low / len(order))
-        self.slack = np.array(slack[: self._first[1]])
+        self.slack = np.frombuffer(slack, np.float64, int(self._first[1])).copy()
 
     # -- edges: of several that bind a node, the path takes the last --
 

@@ -40,7 +40,7 @@ async def look_ahead(
     jobs = panes[0].jobs
     await asyncio.sleep(_QUIET_S)
     jobs.drawn()
-    if jobs.running():
+    if len(jobs.running()) > len(jobs.late()):
         await asyncio.sleep(_JOB_S)
     for line in lines:
         wanted, op = panes, session.cursor
