@@ -133,10 +133,8 @@ class Jobs:
     def spare(self, key: Key, compute: Callable[[Tell], T], beside: bool = False) -> T | None:
         """What no key waits for: the answer once it is there, else None.
 
-        It is begun where no job runs, or ``beside`` those of other lanes.
-
-        It gives way to what is asked for in its lane, and is to be asked for again. The last few
-        that have ended are kept for that.
+        It is begun where no job runs, or ``beside`` those of other lanes, and gives way to what is
+        asked for in its own. It is to be asked for again: the last few that ended are kept.
         """
         self._sweep()
         if key in self._ended:
@@ -164,15 +162,15 @@ class Jobs:
 
     @property
     def spared(self) -> bool:
-        """Whether there is something spare, or the answer to it."""
+        """Whether there is something spare, or an answer that nobody has looked for since."""
         return self._spare is not None
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Something is drawn that no key waits for."""
-        self._held = monotonic()
+        before, self._held = self._held, monotonic()  # it may be a key that is acted on
         yield
-        self._held = 0.0
+        self._held = before
 
     def _running(self) -> list[Key]:
         return [key for key, (_, future) in self._asked.items() if not future.done()]

@@ -242,6 +242,10 @@ async def test_what_is_drawn_late_is_let_be_too(drive) -> None:
             assert jobs._waits(0.0, "lane")
         assert not jobs._waits(0.0, "lane")
         await until(pilot, lambda: told)
+        jobs.key()
+        with jobs.held():
+            pass
+        assert jobs._waits(0.0, "lane"), "a key is still acted on"
 
 
 async def test_a_spare_job_that_lets_a_key_be_acted_on_can_be_ended(drive, monkeypatch) -> None:
