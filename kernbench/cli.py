@@ -21,7 +21,9 @@ from kernbench.errors import KernbenchError, UsageError
 
 Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
-_topology = click.option("--topology", type=click.Path(), help="A topology.yaml (default: ours).")
+_topology = click.option(
+    "--topology", type=click.Path(), help="A topology.yaml (default: ours)."
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -41,9 +43,13 @@ class _Group(click.Group):
             sys.exit(130 if stopped else 2 if isinstance(error, UsageError) else 1)
         except click.UsageError as error:
             help_ = f"{(error.ctx or ctx).command_path} --help"
-            click.echo(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
+            click.echo(
+                f"error: {error.format_message().rstrip('.')}; see {help_}", err=True
+            )
             sys.exit(2)
-        except BrokenPipeError:  # the reader has enough; the flush at exit shall find no pipe
+        except (
+            BrokenPipeError
+        ):  # the reader has enough; the flush at exit shall find no pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
 
@@ -64,7 +70,9 @@ class _Run(click.Command):
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kernbench")
-@click.option("--traceback", is_flag=True, help="Show the Python traceback of an error.")
+@click.option(
+    "--traceback", is_flag=True, help="Show the Python traceback of an error."
+)
 def main(traceback: bool) -> None:
     """Simulate kernels on a multi-chiplet accelerator, record everything, verify the data."""
 
@@ -72,15 +80,27 @@ def main(traceback: bool) -> None:
 @main.command(cls=_Run)
 @click.argument("bench")
 @click.option("--trace", type=click.Path(dir_okay=False), help="Record to this file.")
-@click.option("--verify/--no-verify", default=None, help="Run Phase 2 and compare (default).")
+@click.option(
+    "--verify/--no-verify", default=None, help="Run Phase 2 and compare (default)."
+)
 @click.option("--debug", is_flag=True, help="Check every op beside a float64 oracle.")
 @_topology
 @click.option("--ccl", type=click.Path(), help="A ccl.yaml.")
-@click.option("--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters.")
-@click.option("--spec", multiple=True, metavar="FIELD=VALUE …", help="Fields of the topology.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the bench's inputs.")
-@click.option("--no-data", is_flag=True, help="Leave the data out of the trace; no verification.")
-@click.option("--warn-memory", is_flag=True, help="Memory errors of kernels are warnings.")
+@click.option(
+    "--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters."
+)
+@click.option(
+    "--spec", multiple=True, metavar="FIELD=VALUE …", help="Fields of the topology."
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="Seed of the bench's inputs."
+)
+@click.option(
+    "--no-data", is_flag=True, help="Leave the data out of the trace; no verification."
+)
+@click.option(
+    "--warn-memory", is_flag=True, help="Memory errors of kernels are warnings."
+)
 @_json
 def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     """Simulate BENCH (a name of `kernbench list`, or the path of a .py file)."""
@@ -88,7 +108,9 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     from kernbench.runtime_api import run_bench
 
     options["params"] = _pairs("--set", options["params"])
-    options["spec"] = {k: _scalar(k, v) for k, v in _pairs("--spec", options["spec"]).items()}
+    options["spec"] = {
+        k: _scalar(k, v) for k, v in _pairs("--spec", options["spec"]).items()
+    }
     if options["verify"] is None:
         options["verify"] = not no_data
     progress = _progress()
@@ -97,7 +119,10 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     finally:
         if progress is not None:
             click.echo("\r\033[K", err=True, nl=False)
-    given = {name: options[name] for name in ("spec", "topology", "ccl", "seed", "warn_memory")}
+    given = {
+        name: options[name]
+        for name in ("spec", "topology", "ccl", "seed", "warn_memory")
+    }
     summary = {"bench": bench, "params": result.params, **given, **result.summary()}
     text = json.dumps(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
     if result.trace_error is not None:
@@ -114,7 +139,9 @@ def list_benches() -> None:
 
     for name in (*SHIPPED, *FAULTS):
         bench = BENCHES[name]
-        params = " ".join(f"{k}={'all' if v is None else v}" for k, v in bench.params.items())
+        params = " ".join(
+            f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
+        )
         click.echo(f"{name:<21} {bench.description}\n{'':<21} {params}")
 
 
@@ -177,8 +204,15 @@ def info(topology: str | None) -> None:
 @click.argument(
     "part", type=click.Choice(["sim", "phase2", "replay", "trace", "tui", "make-trace"])
 )
-@click.option("--ops", type=click.IntRange(1), default=1_000_000, help="How many make-trace makes.")
-@click.option("-o", "out", type=click.Path(dir_okay=False), help="What make-trace writes.")
+@click.option(
+    "--ops",
+    type=click.IntRange(1),
+    default=1_000_000,
+    help="How many make-trace makes.",
+)
+@click.option(
+    "-o", "out", type=click.Path(dir_okay=False), help="What make-trace writes."
+)
 @_json
 def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
     """Measure what PART costs against its goals; exits 1 where one is not met.
@@ -194,7 +228,10 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
         return
     parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
     rows = parts[part].measure()
-    _answer(sim.as_json(rows) if as_json else sim.as_text(rows), all(row.met for row in rows))
+    _answer(
+        sim.as_json(rows) if as_json else sim.as_text(rows),
+        all(row.met for row in rows),
+    )
 
 
 class _Trace(click.Command):
@@ -214,12 +251,20 @@ class _Trace(click.Command):
 @click.argument("name")
 @click.argument("file", type=click.Path())
 @click.argument("args", nargs=-1)
-@click.option("--op", type=int, help="Position in the op log to answer for (default: the last).")
+@click.option(
+    "--op", type=int, help="Position in the op log to answer for (default: the last)."
+)
 @click.option("-o", "--out", help="The last argument: what `cut` and `export` write.")
 @_json
 @click.option("--width", default=100, show_default=True, help="Columns of the text.")
 def trace(
-    name: str, file: str, args: Texts, op: int | None, out: str | None, as_json: bool, width: int
+    name: str,
+    file: str,
+    args: Texts,
+    op: int | None,
+    out: str | None,
+    as_json: bool,
+    width: int,
 ) -> None:
     """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace FILE.
 
@@ -279,7 +324,9 @@ def _scalar(key: str, text: str) -> Any:
     with suppress(yaml.YAMLError, ValueError):
         value = yaml.safe_load(text)
     if isinstance(value, list | dict):
-        raise UsageError(f"--spec {key}={text}: must be one YAML value, as 2, 1.5 or ring_1d")
+        raise UsageError(
+            f"--spec {key}={text}: must be one YAML value, as 2, 1.5 or ring_1d"
+        )
     return value
 
 

@@ -54,7 +54,9 @@ def all_reduce(data, dtype, *args, **options):
     return run
 
 
-def timed(data, dtype, cache, algorithm, topology="ring_1d", mesh=(4, 4), op="sum", **fields):
+def timed(
+    data, dtype, cache, algorithm, topology="ring_1d", mesh=(4, 4), op="sum", **fields
+):
     """One all-reduce of ``data`` (sips, cubes, n_elem): ``.ns`` from its first op to its last."""
     sips, cubes, n_elem = data.shape
     engine = engine_of(cache, sips, topology, mesh, algorithm, **fields)
@@ -64,7 +66,9 @@ def timed(data, dtype, cache, algorithm, topology="ring_1d", mesh=(4, 4), op="su
     def kernel(ptr, n_elem, cube_w, cube_h, n_sips, kind, w, h, tl):
         sip = tl.program_id(2)
         own = ptr + sip * cubes * n_elem * ptr.itemsize
-        module.kernel(own, n_elem, cube_w, cube_h, n_sips, sip, kind, w, h, tl=tl, op=op)
+        module.kernel(
+            own, n_elem, cube_w, cube_h, n_sips, sip, kind, w, h, tl=tl, op=op
+        )
 
     torch, found = Torch(engine), []
 

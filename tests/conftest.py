@@ -27,7 +27,9 @@ def _one_heap():
     """
     unforced = {"collect": lambda: 0, "freeze": lambda: None, "unfreeze": lambda: None}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernbench.sim_engine.engine.gc", SimpleNamespace(**vars(gc) | unforced))
+        patch.setattr(
+            "kernbench.sim_engine.engine.gc", SimpleNamespace(**vars(gc) | unforced)
+        )
         gc.collect()
         gc.freeze()
         yield
@@ -84,7 +86,9 @@ def simulate(small):
         engine = GraphEngine(graph, recorder=recorder, **options)
         torch = Torch(engine)
         engine.run(lambda _: bench(torch))
-        return SimpleNamespace(engine=engine, torch=torch, events=recorder, log=engine.op_log)
+        return SimpleNamespace(
+            engine=engine, torch=torch, events=recorder, log=engine.op_log
+        )
 
     return simulate
 

@@ -41,7 +41,17 @@ def ring(size):
     return lambda rank: {"E": (rank + 1) % size, "W": (rank - 1) % size}
 
 
-def talk(graph, program, n, size=2, neighbors=pair, dtype="f32", places=PES, watch=None, **options):
+def talk(
+    graph,
+    program,
+    n,
+    size=2,
+    neighbors=pair,
+    dtype="f32",
+    places=PES,
+    watch=None,
+    **options,
+):
     """Run ``program(rank, mine, out, tl)`` on ``size`` PEs; ``.out`` is what Phase 2 left there.
 
     ``mine`` and ``out`` point at n elements of each rank; ``mine`` holds rank * 1000 + 0, 1, 2 …
@@ -49,7 +59,13 @@ def talk(graph, program, n, size=2, neighbors=pair, dtype="f32", places=PES, wat
     """
     engine = GraphEngine(graph, recorder=options.pop("recorder", None))
     torch = Torch(engine)
-    install_ipcq(engine, world_size=size, rank_to_pe=places[:size], neighbors=neighbors, **options)
+    install_ipcq(
+        engine,
+        world_size=size,
+        rank_to_pe=places[:size],
+        neighbors=neighbors,
+        **options,
+    )
     ranks = {place: rank for rank, place in enumerate(places[:size])}
     data = np.arange(n)[None, :] + 1000 * np.array([[ranks.get(p, 0)] for p in PES])
     itemsize = np_dtype(dtype).itemsize

@@ -8,7 +8,9 @@ from ccl_machines import all_reduce, config
 from kernbench.common.dtypes import itemsize
 from kernbench.errors import KernelError
 
-BOTH = pytest.mark.parametrize("algorithm", ["intercube_allreduce", "ring_chunked_allreduce"])
+BOTH = pytest.mark.parametrize(
+    "algorithm", ["intercube_allreduce", "ring_chunked_allreduce"]
+)
 RINGS = [("ring_1d", n) for n in (1, 2, 3, 4, 8)]
 SQUARES = [(name, n) for name in ("torus_2d", "mesh_2d_no_wrap") for n in (1, 4, 9)]
 DTYPES = ("f16", "bf16", "f32")
@@ -27,7 +29,9 @@ def check(layout_cache):
 
     def check(algorithm, topology, sips, mesh, n_elem, dtype="f16", op="sum", **fields):
         data = integers(sips, mesh, n_elem)
-        done = all_reduce(data, dtype, layout_cache, algorithm, topology, mesh, op, **fields)
+        done = all_reduce(
+            data, dtype, layout_cache, algorithm, topology, mesh, op, **fields
+        )
         reference = np.broadcast_to(NUMPY[op](data, axis=(0, 1)), data.shape)
         assert np.array_equal(done.data.astype(np.float64), reference)
         assert done.findings == []
@@ -71,7 +75,9 @@ def test_random_values_are_within_a_rounding_an_addition(
     mesh = (2, 2) if sips < 5 else (2, 1)
     shape = (sips, mesh[0] * mesh[1], 300)
     rows = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-    numpy_type = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}[dtype]
+    numpy_type = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}[
+        dtype
+    ]
     rows = rows.astype(numpy_type).astype(np.float64)
     done = all_reduce(rows, dtype, layout_cache, algorithm, topology, mesh)
     rounding = float(finfo(numpy_type).eps) / 2 * np.abs(rows).sum(axis=(0, 1))
@@ -96,7 +102,9 @@ def test_all_ranks_sending_first_twice_what_the_rings_hold_ends(check, algorithm
 @BOTH
 @pytest.mark.parametrize("buffer_kind", ["tcm", "sram", "hbm"])
 @pytest.mark.parametrize("slots", [1, 64])
-def test_queues_of_any_kind_and_depth_give_the_same_data(check, algorithm, buffer_kind, slots):
+def test_queues_of_any_kind_and_depth_give_the_same_data(
+    check, algorithm, buffer_kind, slots
+):
     check(algorithm, "ring_1d", 3, (2, 2), 3000, buffer_kind=buffer_kind, slots=slots)
 
 
@@ -114,14 +122,18 @@ def test_equal_runs_take_equal_time(check, algorithm):
 @BOTH
 def test_an_unknown_operator_lists_the_valid_ones(layout_cache, algorithm):
     with pytest.raises(KernelError, match="unknown op 'prod'; valid: sum, max, min"):
-        all_reduce(np.zeros((1, 1, 4)), "f16", layout_cache, algorithm, mesh=(1, 1), op="prod")
+        all_reduce(
+            np.zeros((1, 1, 4)), "f16", layout_cache, algorithm, mesh=(1, 1), op="prod"
+        )
 
 
 @BOTH
 @pytest.mark.parametrize(("kind", "w"), [(3, 2), (0, 3)])
 def test_a_topology_that_cannot_be_is_refused_with_the_valid_kinds(algorithm, kind, w):
     kernel = config(algorithm, (1, 1)).load().kernel
-    with pytest.raises(KernelError, match=rf"topology {kind} of {w} x 1 = 2 SIPs .*ring_1d"):
+    with pytest.raises(
+        KernelError, match=rf"topology {kind} of {w} x 1 = 2 SIPs .*ring_1d"
+    ):
         kernel(0, 8, 1, 1, 2, 0, kind, w, 1, None)
 
 
@@ -130,5 +142,7 @@ def test_a_topology_that_cannot_be_is_refused_with_the_valid_kinds(algorithm, ki
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n_elem", [1, 100, 2049, 65536])
 @pytest.mark.parametrize(("topology", "sips"), RINGS + SQUARES)
-def test_every_topology_dtype_and_size_reduces(check, algorithm, topology, sips, n_elem, dtype):
+def test_every_topology_dtype_and_size_reduces(
+    check, algorithm, topology, sips, n_elem, dtype
+):
     check(algorithm, topology, sips, (4, 4), n_elem, dtype)

@@ -71,7 +71,9 @@ def test_two_runs_of_one_command_give_the_same_bytes(tmp_path):
 
 
 def test_several_settings_may_follow_one_set():
-    spread = kernbench("run", "matmul", "--set", "m=32", "k=32", "n=32", "pes=1", "--json")
+    spread = kernbench(
+        "run", "matmul", "--set", "m=32", "k=32", "n=32", "pes=1", "--json"
+    )
     repeated = kernbench("run", "matmul", *SMALL, "--json")
     assert json.loads(spread.output) == json.loads(repeated.output)
 
@@ -79,10 +81,23 @@ def test_several_settings_may_follow_one_set():
 def test_json_holds_what_a_sweep_needs(tmp_path):
     out = str(tmp_path / "out.msgpack")
     spec = ["--spec", "pe.clock_ghz=2", "cube.hbm.channels=4", "topology=torus_2d"]
-    result = kernbench("run", "matmul", *SMALL, *spec, "--seed", "5", "--trace", out, "--json")
+    result = kernbench(
+        "run", "matmul", *SMALL, *spec, "--seed", "5", "--trace", out, "--json"
+    )
     answer = json.loads(result.output)
-    assert answer["params"] == {"m": 32, "k": 32, "n": 32, "dtype": "f16", "tile": 64, "pes": 1}
-    assert answer["spec"] == {"pe.clock_ghz": 2, "cube.hbm.channels": 4, "topology": "torus_2d"}
+    assert answer["params"] == {
+        "m": 32,
+        "k": 32,
+        "n": 32,
+        "dtype": "f16",
+        "tile": 64,
+        "pes": 1,
+    }
+    assert answer["spec"] == {
+        "pe.clock_ghz": 2,
+        "cube.hbm.channels": 4,
+        "topology": "torus_2d",
+    }
     assert (answer["seed"], answer["trace"], answer["topology"]) == (5, out, None)
     assert (answer["ops"], answer["tile_stages"], answer["verified"]) == (8, 5, True)
     assert answer["end_ns"] == Trace.open(out).end_ns
@@ -91,9 +106,15 @@ def test_json_holds_what_a_sweep_needs(tmp_path):
 
 def test_a_spec_field_changes_the_machine():
     def simulated(*spec):
-        return json.loads(kernbench("run", "matmul", *SMALL, "--json", *spec).output)["end_ns"]
+        return json.loads(kernbench("run", "matmul", *SMALL, "--json", *spec).output)[
+            "end_ns"
+        ]
 
-    assert simulated("--spec", "pe.clock_ghz=2") < simulated() < simulated("--spec", "ns_per_mm=1")
+    assert (
+        simulated("--spec", "pe.clock_ghz=2")
+        < simulated()
+        < simulated("--spec", "ns_per_mm=1")
+    )
 
 
 def test_no_data_leaves_out_the_data_only(tmp_path):
@@ -103,14 +124,18 @@ def test_no_data_leaves_out_the_data_only(tmp_path):
     assert without.output == with_data.output.replace("full", "bare")
     ours, theirs = Trace.open(bare), Trace.open(full)
     assert (ours.header["data"], theirs.header["data"]) == (False, True)
-    assert [op.params.pop("snapshot", None) for op in ours.ops] == [None] * len(ours.ops)
+    assert [op.params.pop("snapshot", None) for op in ours.ops] == [None] * len(
+        ours.ops
+    )
     assert [op.op_name for op in ours.ops] == [op.op_name for op in theirs.ops]
     assert os.path.getsize(full) - os.path.getsize(bare) > 2 * 32 * 32 * 2
 
 
 def test_warn_memory_goes_on_and_verification_fails(tmp_path):
     out = tmp_path / "out.msgpack"
-    result = kernbench("run", "fault_never_written", "--warn-memory", "--trace", str(out), "--json")
+    result = kernbench(
+        "run", "fault_never_written", "--warn-memory", "--trace", str(out), "--json"
+    )
     answer = json.loads(result.output)
     assert (result.exit_code, answer["ok"], answer["warn_memory"]) == (1, False, True)
     assert answer["verify"][0]["nans"] == [64, 0]
@@ -120,7 +145,9 @@ def test_warn_memory_goes_on_and_verification_fails(tmp_path):
 def test_debug_says_how_many_ops_were_checked():
     result = kernbench("run", "matmul", *SMALL, "--debug")
     assert result.exit_code == 0
-    assert result.output.endswith("\ndebug: 3 ops checked, none off by more than rounding\n")
+    assert result.output.endswith(
+        "\ndebug: 3 ops checked, none off by more than rounding\n"
+    )
     answer = json.loads(kernbench("run", "matmul", *SMALL, "--debug", "--json").output)
     assert (answer["checked"], answer["first_over"], answer["ok"]) == (3, None, True)
 
@@ -129,12 +156,17 @@ def test_debug_names_the_first_op_that_is_off_and_exits_1(tmp_path):
     args = ["run", "fault_overflow", "--debug", "--no-verify"]
     out = tmp_path / "out.msgpack"
     result = kernbench(*args, "--trace", str(out))
-    (line,) = (text for text in result.output.splitlines() if text.startswith("debug: "))
+    (line,) = (
+        text for text in result.output.splitlines() if text.startswith("debug: ")
+    )
     assert result.exit_code == 1
     assert line.startswith("debug: op 2 exp on sip0.cube0.pe0.pe_math: local error ")
     assert Trace.open(out).end["error"] == line.replace("debug", "VerificationError")
     answer = json.loads(kernbench(*args, "--json").output)
-    assert (answer["first_over"]["op_name"], answer["first_over"]["position"]) == ("exp", 2)
+    assert (answer["first_over"]["op_name"], answer["first_over"]["position"]) == (
+        "exp",
+        2,
+    )
     assert (answer["ok"], answer["verified"]) == (False, False)
 
 
@@ -194,7 +226,14 @@ def test_what_a_bench_raises_is_one_line_with_its_place(tmp_path):
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_trace_that_cannot_be_written_does_not_lose_the_result(tmp_path, as_json):
     out, limit = tmp_path / "out.msgpack", 60_000
-    command = ["run", "matmul", *SMALL, "--trace", str(out), *(["--json"] if as_json else [])]
+    command = [
+        "run",
+        "matmul",
+        *SMALL,
+        "--trace",
+        str(out),
+        *(["--json"] if as_json else []),
+    ]
     run = subprocess.run(
         [sys.executable, "-m", "kernbench.cli", *command],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
@@ -208,7 +247,11 @@ def test_a_trace_that_cannot_be_written_does_not_lose_the_result(tmp_path, as_js
     assert line.startswith("error: the run has ended, but its trace is cut: ")
     assert "File too large" in line
     if as_json:
-        assert json.loads(run.stdout)["ops_by_kind"] == {"memory": 2, "unknown": 5, "gemm": 1}
+        assert json.loads(run.stdout)["ops_by_kind"] == {
+            "memory": 2,
+            "unknown": 5,
+            "gemm": 1,
+        }
     else:
         assert "8 ops (2 memory, 1 gemm, 5 tile stages)" in run.stdout
         assert " ok " in run.stdout
@@ -218,7 +261,16 @@ def test_a_trace_that_cannot_be_written_does_not_lose_the_result(tmp_path, as_js
 def test_ctrl_c_keeps_a_readable_trace_and_says_so(tmp_path):
     out = tmp_path / "out.msgpack"
     ours, theirs = pty.openpty()
-    command = ["run", "matmul", "--set", "m=512", "k=512", "n=512", "tile=16", "--trace"]
+    command = [
+        "run",
+        "matmul",
+        "--set",
+        "m=512",
+        "k=512",
+        "n=512",
+        "tile=16",
+        "--trace",
+    ]
     run = subprocess.Popen(
         [sys.executable, "-m", "kernbench.cli", *command, str(out)],
         stdout=subprocess.PIPE,
@@ -270,7 +322,11 @@ def test_progress_is_a_line_a_second_with_the_rate_of_its_phase(monkeypatch):
     for count in (0, 7, 9):
         show("b", count, "ops")
     lines = terminal.getvalue().replace("\033[K", "").split("\r")
-    assert [line for line in lines if line] == ["a, 20 events/s", "b, 0 ops/s", "b, 4 ops/s"]
+    assert [line for line in lines if line] == [
+        "a, 20 events/s",
+        "b, 0 ops/s",
+        "b, 4 ops/s",
+    ]
 
 
 def test_there_is_no_progress_in_a_pipe(monkeypatch):
@@ -285,7 +341,9 @@ def test_info_prints_a_whole_topology_to_start_from(tmp_path):
     assert load_spec(mine) == TopologySpec()
 
     def fields(section):
-        return {k: fields(v) if isinstance(v, dict) else None for k, v in section.items()}
+        return {
+            k: fields(v) if isinstance(v, dict) else None for k, v in section.items()
+        }
 
     def of_spec(section):
         names = getattr(section, "__dataclass_fields__", None)
@@ -317,13 +375,41 @@ def test_info_describes_a_machine(tmp_path):
         (["run", "matmul", "--sed", "3"], 2, ["No such option '--sed'", "--seed"]),
         (["runs"], 2, ["No such command 'runs'"]),
         (["run", "matmul", "--topology", "nowhere.yaml"], 1, ["nowhere.yaml"]),
-        (["run", "matmul", "--spec", "clock=2"], 1, ["--spec clock: unknown field", "clock_ghz"]),
-        (["run", "matmul", "--spec", "count=2"], 1, ["sips.count", "io.count", "more of it"]),
-        (["run", "matmul", "--spec", "pe.clock_ghz=-1"], 1, ["pe.clock_ghz: must be a number"]),
-        (["run", "matmul", "--spec", "pe.clock_ghz=fast"], 1, ["pe.clock_ghz: must", "'fast'"]),
-        (["run", "matmul", "--spec", "pe.clock_ghz=[1]"], 2, ["pe.clock_ghz=[1]", "one YAML"]),
-        (["run", "matmul", "--spec", "pe.clock_ghz=a: :"], 2, ["must be one YAML value"]),
-        (["run", "matmul", "--spec", "pe.clock_ghz"], 2, ["--spec 'pe.clock_ghz'", "KEY=VALUE"]),
+        (
+            ["run", "matmul", "--spec", "clock=2"],
+            1,
+            ["--spec clock: unknown field", "clock_ghz"],
+        ),
+        (
+            ["run", "matmul", "--spec", "count=2"],
+            1,
+            ["sips.count", "io.count", "more of it"],
+        ),
+        (
+            ["run", "matmul", "--spec", "pe.clock_ghz=-1"],
+            1,
+            ["pe.clock_ghz: must be a number"],
+        ),
+        (
+            ["run", "matmul", "--spec", "pe.clock_ghz=fast"],
+            1,
+            ["pe.clock_ghz: must", "'fast'"],
+        ),
+        (
+            ["run", "matmul", "--spec", "pe.clock_ghz=[1]"],
+            2,
+            ["pe.clock_ghz=[1]", "one YAML"],
+        ),
+        (
+            ["run", "matmul", "--spec", "pe.clock_ghz=a: :"],
+            2,
+            ["must be one YAML value"],
+        ),
+        (
+            ["run", "matmul", "--spec", "pe.clock_ghz"],
+            2,
+            ["--spec 'pe.clock_ghz'", "KEY=VALUE"],
+        ),
         (["run", "matmul", "--verify", "--no-data"], 2, ["--no-data and --verify"]),
         (["run", "nowhere.py"], 2, ["nowhere.py"]),
     ],
@@ -340,7 +426,9 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, args, code, parts):
 
 
 def test_a_trace_in_a_missing_directory_is_one_line(tmp_path):
-    result = kernbench("run", "matmul", *SMALL, "--trace", str(tmp_path / "no" / "out.msgpack"))
+    result = kernbench(
+        "run", "matmul", *SMALL, "--trace", str(tmp_path / "no" / "out.msgpack")
+    )
     lines = result.stderr.splitlines()
     assert (result.exit_code, len(lines)) == (1, 1)
     assert str(tmp_path / "no") in lines[0]

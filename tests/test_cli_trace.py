@@ -17,7 +17,10 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
 TRACES = Path(__file__).parents[1] / "traces"
-MATMUL, RACE = str(TRACES / "matmul.msgpack"), str(TRACES / "fault_missing_wait.msgpack")
+MATMUL, RACE = (
+    str(TRACES / "matmul.msgpack"),
+    str(TRACES / "fault_missing_wait.msgpack"),
+)
 SMALL = {"m": 32, "k": 32, "n": 32, "pes": 1}
 
 
@@ -49,7 +52,9 @@ def test_help_of_one_command_has_its_example_and_no_others():
 def test_ops_prints_all_ops_under_one_head(session):
     head, *lines = kernbench("trace", "ops", MATMUL).output.splitlines()
     assert head.split() == ["op", "t_start", "t_end", "nbytes", "name", "component"]
-    assert [line.split()[0] for line in lines] == [str(op) for op in range(len(session))]
+    assert [line.split()[0] for line in lines] == [
+        str(op) for op in range(len(session))
+    ]
     assert lines[40].split()[-2:] == [session.row(40).name, session.row(40).component]
 
 
@@ -68,15 +73,25 @@ def test_ops_as_json_is_an_object_a_line(session):
         (["--where", "dur > 10"], "dur > 10", None),
         (["--where=dur > 10", "--limit=3"], "dur > 10", 3),
         (["--limit", "2", "--where", "name=gemm_f16"], "name=gemm_f16", 2),
-        (["--where", 'comp ~ "*.pe_dma" and dur>1'], 'comp ~ "*.pe_dma" and dur>1', None),
-        (["--where", "comp ~ '*.pe_dma' and dur > 1"], "comp ~ '*.pe_dma' and dur > 1", None),
+        (
+            ["--where", 'comp ~ "*.pe_dma" and dur>1'],
+            'comp ~ "*.pe_dma" and dur>1',
+            None,
+        ),
+        (
+            ["--where", "comp ~ '*.pe_dma' and dur > 1"],
+            "comp ~ '*.pe_dma' and dur > 1",
+            None,
+        ),
         (["--where", "comp ~ '*.pe0.*' or comp = \"x\""], "comp ~ '*.pe0.*'", None),
         (["--where", "stage=GEMM", "--limit", "0"], "stage=GEMM", 0),
     ],
 )
 def test_ops_where_prints_those_that_fit(session, options, where, limit):
     lines = kernbench("trace", "ops", MATMUL, *options, "--json").output.splitlines()
-    assert [json.loads(line)["op"] for line in lines] == session.matching(where)[:limit].tolist()
+    assert [json.loads(line)["op"] for line in lines] == session.matching(where)[
+        :limit
+    ].tolist()
 
 
 def test_ops_where_nothing_fits_says_so():
@@ -94,7 +109,9 @@ def test_ops_with_a_count_or_an_op_are_those_around_it(session):
 def test_the_first_ops_are_there_before_the_others_are_looked_at(session, monkeypatch):
     asked, rows_of = [], session.rows_of
     monkeypatch.setattr(commands, "_PAGE", 10)
-    monkeypatch.setattr(session, "rows_of", lambda ops: asked.append(len(ops)) or rows_of(ops))
+    monkeypatch.setattr(
+        session, "rows_of", lambda ops: asked.append(len(ops)) or rows_of(ops)
+    )
     page = next(run_pages(session, "ops"))
     assert [row.op for row in page.rows] == list(range(10))
     assert asked == [10]
@@ -124,7 +141,9 @@ def test_a_closed_pipe_ends_it_quietly(args):
     ours, theirs = os.pipe()
     os.close(ours)
     command = [sys.executable, "-m", "kernbench.cli", *args]
-    run = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, timeout=100, check=False)
+    run = subprocess.run(
+        command, stdout=theirs, stderr=subprocess.PIPE, timeout=100, check=False
+    )
     os.close(theirs)
     assert (run.returncode, run.stderr) == (0, b"")
 
@@ -178,19 +197,32 @@ def test_compare_fails_over_its_limit_only(tmp_path):
 
 def test_cut_writes_a_trace_of_a_part(tmp_path, session):
     out = tmp_path / "a part.msgpack"
-    options = ["--from", "8.1us", "--to", "8.2us", "--components", "*.pe0.*", "-o", str(out)]
+    options = [
+        "--from",
+        "8.1us",
+        "--to",
+        "8.2us",
+        "--components",
+        "*.pe0.*",
+        "-o",
+        str(out),
+    ]
     result = kernbench("trace", "cut", MATMUL, *options)
     assert result.exit_code == 0
     wanted = session.matching("t < 8.2us and comp ~ *.pe0.*")
     kept = [op for op in wanted.tolist() if session.trace.ops[op].t_end > 8100]
-    assert [r.t_start for r in Trace.open(out).ops] == [session.trace.ops[i].t_start for i in kept]
+    assert [r.t_start for r in Trace.open(out).ops] == [
+        session.trace.ops[i].t_start for i in kept
+    ]
 
 
 def test_export_writes_another_format(tmp_path):
     out = tmp_path / "it's out.json"
     assert kernbench("trace", "export", MATMUL, "perfetto", str(out)).exit_code == 0
     first = out.read_bytes()
-    assert kernbench("trace", "export", MATMUL, "perfetto", "-o", str(out)).exit_code == 0
+    assert (
+        kernbench("trace", "export", MATMUL, "perfetto", "-o", str(out)).exit_code == 0
+    )
     assert json.loads(first)["traceEvents"]
     assert out.read_bytes() == first
 
@@ -219,14 +251,20 @@ def test_export_writes_another_format(tmp_path):
         (["export", MATMUL, "perfetto", "."], 1, ["cannot export to ."]),
         (["export", MATMUL, "csv", "no/such/out"], 1, ["cannot export to no/such/out"]),
         (["cut", MATMUL, "--from", "soon", "-o", "out"], 2, ["'soon'"]),
-        (["cut", MATMUL, "--from", "2us", "--to", "1us", "-o", "out"], 2, ["the end must lie"]),
+        (
+            ["cut", MATMUL, "--from", "2us", "--to", "1us", "-o", "out"],
+            2,
+            ["the end must lie"],
+        ),
         (["cut", MATMUL, "--components", "nobody", "-o", "out"], 2, ["nobody"]),
         (["compare", MATMUL], 2, ["compare: takes FILE [FAIL-OVER]"]),
         (["compare", MATMUL, "nowhere.msgpack"], 1, ["nowhere.msgpack"]),
         (["compare", MATMUL, MATMUL, "--fail-over", "much"], 2, ["'much'", "5%"]),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(args, code, parts, tmp_path, monkeypatch):
+def test_bad_input_is_one_line_and_writes_nothing(
+    args, code, parts, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     result = kernbench("trace", *args)
     lines = result.stderr.splitlines()

@@ -25,7 +25,9 @@ algorithms:
 def ranks(tmp_path):
     """ranks(fn, sips=2, w=2, h=1, …) calls fn(rank, torch) in every rank; the engine's torch."""
 
-    def ranks(fn, sips=2, w=2, h=1, topology="ring_1d", root=None, init=True, nprocs=None):
+    def ranks(
+        fn, sips=2, w=2, h=1, topology="ring_1d", root=None, init=True, nprocs=None
+    ):
         path = tmp_path / "ccl.yaml"
         path.write_text(CCL.replace("ROOT", str(w * h - 1 if root is None else root)))
         mesh = {"sip.cube_mesh.w": w, "sip.cube_mesh.h": h, "sips.topology": topology}
@@ -47,7 +49,9 @@ def ranks(tmp_path):
 
 
 def verdict(torch):
-    return DataExecutor(torch.engine.op_log, torch.blank.snapshot()).verify(torch.expectations)
+    return DataExecutor(torch.engine.op_log, torch.blank.snapshot()).verify(
+        torch.expectations
+    )
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "min"])
@@ -64,7 +68,9 @@ def test_every_row_of_every_rank_holds_the_reduction_of_all(ranks, op, dtype):
 
     ranks(fn)
     for rank in (0, 1):
-        assert np.array_equal(read[rank], np.tile(reduced, (2, 1)).astype(np_dtype(dtype)))
+        assert np.array_equal(
+            read[rank], np.tile(reduced, (2, 1)).astype(np_dtype(dtype))
+        )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,9 @@ def test_every_row_of_every_rank_holds_the_reduction_of_all(ranks, op, dtype):
     [(1, "ring_1d"), (3, "ring_1d"), (4, "torus_2d"), (4, "mesh_2d_no_wrap")],
 )
 @pytest.mark.parametrize("algorithm", ["five_phases", "chunked"])
-def test_it_is_right_on_every_topology_with_every_algorithm(ranks, sips, topology, algorithm):
+def test_it_is_right_on_every_topology_with_every_algorithm(
+    ranks, sips, topology, algorithm
+):
     data = np.random.default_rng(2).integers(-1, 2, (sips, 4, 50))
 
     def fn(rank, torch):
@@ -148,7 +156,9 @@ def test_a_rank_that_reads_waits_for_one_that_has_not_launched_yet(ranks):
 
 
 @pytest.mark.parametrize("reader", [0, 1])
-def test_a_rank_may_read_before_the_reduction_that_the_others_are_in_already(ranks, reader):
+def test_a_rank_may_read_before_the_reduction_that_the_others_are_in_already(
+    ranks, reader
+):
     read = []
 
     def double(x_ptr, tl):
@@ -218,12 +228,18 @@ def test_joining_twice_is_a_runtime_error(ranks, inherited):
     torch.multiprocessing.spawn(fn, (torch,))
 
 
-@pytest.mark.parametrize("call", ["get_rank", "get_world_size", "get_backend", "barrier"])
+@pytest.mark.parametrize(
+    "call", ["get_rank", "get_world_size", "get_backend", "barrier"]
+)
 def test_use_before_joining_is_a_runtime_error(ranks, call):
     def fn(rank, torch):
-        with pytest.raises(RuntimeError, match=f"{call}: call .*init_process_group first"):
+        with pytest.raises(
+            RuntimeError, match=f"{call}: call .*init_process_group first"
+        ):
             getattr(torch.distributed, call)()
-        with pytest.raises(RuntimeError, match=r"all_reduce: call .*init_process_group first"):
+        with pytest.raises(
+            RuntimeError, match=r"all_reduce: call .*init_process_group first"
+        ):
             torch.distributed.all_reduce(torch.full((2, 4), 1, "f32", dp=ROWS))
 
     ranks(fn, init=False)
@@ -249,13 +265,16 @@ def test_outside_of_a_rank_there_is_none():
     assert torch.distributed.get_world_size() == 2
     for call in (torch.distributed.get_rank, torch.distributed.barrier):
         with pytest.raises(
-            RuntimeError, match=r"a rank a SIP; call it in .*spawn with nprocs=2 \(now 0\)"
+            RuntimeError,
+            match=r"a rank a SIP; call it in .*spawn with nprocs=2 \(now 0\)",
         ):
             call()
 
 
 def test_the_group_spans_all_sips(ranks):
-    with pytest.raises(KernbenchError, match=r"RuntimeError: .*spawn with nprocs=2 \(now 1\)"):
+    with pytest.raises(
+        KernbenchError, match=r"RuntimeError: .*spawn with nprocs=2 \(now 1\)"
+    ):
         ranks(lambda rank, torch: None, nprocs=1)
 
 
@@ -264,7 +283,9 @@ def test_the_first_to_join_chooses_the_algorithm(ranks):
         if rank == 0:
             torch.distributed.init_process_group()
         else:
-            with pytest.raises(RuntimeError, match=r"'chunked', but .* wired for 'five_phases'"):
+            with pytest.raises(
+                RuntimeError, match=r"'chunked', but .* wired for 'five_phases'"
+            ):
                 torch.distributed.init_process_group(algorithm="chunked")
 
     ranks(fn, init=False)
@@ -319,10 +340,14 @@ def test_a_tensor_of_another_rank_is_refused(ranks):
 
 
 def test_a_root_that_is_not_the_se_corner_is_refused_when_joining(ranks):
-    with pytest.raises(TopologyError, match=r"rank 0: ccl: .*root_cube is 0, .* cube 1 of a 2 x 1"):
+    with pytest.raises(
+        TopologyError, match=r"rank 0: ccl: .*root_cube is 0, .* cube 1 of a 2 x 1"
+    ):
         ranks(lambda rank, torch: None, root=0)
 
 
 def test_a_topology_that_needs_a_square_refuses_another_count_when_joining(ranks):
-    with pytest.raises(TopologyError, match=r"torus_2d needs a square number of SIPs.*is 3"):
+    with pytest.raises(
+        TopologyError, match=r"torus_2d needs a square number of SIPs.*is 3"
+    ):
         ranks(lambda rank, torch: None, sips=3, topology="torus_2d")

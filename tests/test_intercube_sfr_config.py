@@ -24,7 +24,9 @@ def wired(layout_cache):
         spec = replace(spec, system=replace(spec.system, sips=SipsSpec(sips, topology)))
         graph = build_topology(spec, layout_cache)
         engine = GraphEngine(graph)
-        configure_sfr_intercube_multisip(engine, spec, replace(load_ccl().of(), **fields))
+        configure_sfr_intercube_multisip(
+            engine, spec, replace(load_ccl().of(), **fields)
+        )
         nodes = graph.nodes
         tables = {}
         for sip in range(sips):
@@ -32,7 +34,9 @@ def wired(layout_cache):
                 ipcq = engine.sim.component(graph.at(sip, cube, pe, "pe_ipcq"))
                 peers = {way: nodes[name] for way, name in ipcq.peers.items()}
                 assert all(node.pe == 0 for node in peers.values())
-                tables[sip, cube] = {way: (node.sip, node.cube) for way, node in peers.items()}
+                tables[sip, cube] = {
+                    way: (node.sip, node.cube) for way, node in peers.items()
+                }
         return tables
 
     return wired
@@ -41,8 +45,17 @@ def wired(layout_cache):
 def test_every_cubes_pe0_reaches_its_mesh_neighbours_and_no_further(wired):
     for (sip, cube), table in wired(2, "ring_1d").items():
         row, col = divmod(cube, 4)
-        near = {"N": (row - 1, col), "S": (row + 1, col), "E": (row, col + 1), "W": (row, col - 1)}
-        inside = {w: (sip, r * 4 + c) for w, (r, c) in near.items() if 0 <= r < 4 and 0 <= c < 4}
+        near = {
+            "N": (row - 1, col),
+            "S": (row + 1, col),
+            "E": (row, col + 1),
+            "W": (row, col - 1),
+        }
+        inside = {
+            w: (sip, r * 4 + c)
+            for w, (r, c) in near.items()
+            if 0 <= r < 4 and 0 <= c < 4
+        }
         assert {way: peer for way, peer in table.items() if way in PLAIN} == inside
 
 
@@ -57,14 +70,18 @@ def test_every_cubes_pe0_reaches_its_mesh_neighbours_and_no_further(wired):
         ("mesh_2d_no_wrap", 9, {"E": 1, "S": 3}),
     ],
 )
-def test_every_cube_of_sip_0_reaches_the_same_cube_of_its_peers(wired, topology, sips, across):
+def test_every_cube_of_sip_0_reaches_the_same_cube_of_its_peers(
+    wired, topology, sips, across
+):
     tables = wired(sips, topology)
     for cube in range(16):
         found = {way: peer for way, peer in tables[0, cube].items() if way not in PLAIN}
         assert found == {f"global_{way}": (sip, cube) for way, sip in across.items()}
 
 
-@pytest.mark.parametrize(("topology", "sips"), [("ring_1d", 4), ("torus_2d", 4), ("torus_2d", 9)])
+@pytest.mark.parametrize(
+    ("topology", "sips"), [("ring_1d", 4), ("torus_2d", 4), ("torus_2d", 9)]
+)
 def test_the_opposite_direction_leads_back(wired, topology, sips):
     tables = wired(sips, topology)
     for place, table in tables.items():
@@ -75,7 +92,10 @@ def test_the_opposite_direction_leads_back(wired, topology, sips):
 def test_opposite_directions_come_in_pairs_at_both_levels():
     assert len(_OPPOSITE_DIR) == 8
     assert (_OPPOSITE_DIR["E"], _OPPOSITE_DIR["N"]) == ("W", "S")
-    assert (_OPPOSITE_DIR["global_E"], _OPPOSITE_DIR["global_N"]) == ("global_W", "global_S")
+    assert (_OPPOSITE_DIR["global_E"], _OPPOSITE_DIR["global_N"]) == (
+        "global_W",
+        "global_S",
+    )
     assert all(_OPPOSITE_DIR[_OPPOSITE_DIR[way]] == way for way in _OPPOSITE_DIR)
 
 
@@ -85,11 +105,17 @@ def test_other_pes_have_no_neighbours(wired):
 
 @pytest.mark.parametrize("topology", ["torus_2d", "mesh_2d_no_wrap"])
 @pytest.mark.parametrize("sips", [2, 8, 15])
-def test_a_2d_topology_refuses_a_count_that_is_no_square_and_names_it(wired, topology, sips):
-    with pytest.raises(TopologyError, match=rf"{topology} needs a square .*count is {sips}"):
+def test_a_2d_topology_refuses_a_count_that_is_no_square_and_names_it(
+    wired, topology, sips
+):
+    with pytest.raises(
+        TopologyError, match=rf"{topology} needs a square .*count is {sips}"
+    ):
         wired(sips, topology)
 
 
 def test_a_root_that_is_not_the_se_corner_is_refused_naming_both(wired):
-    with pytest.raises(TopologyError, match=r"root_cube is 12, but .* SE corner, cube 15"):
+    with pytest.raises(
+        TopologyError, match=r"root_cube is 12, but .* SE corner, cube 15"
+    ):
         wired(2, "ring_1d", root_cube=12)

@@ -60,7 +60,9 @@ def at_traces(tmp_path, monkeypatch):
 
 def section(title):
     """The text under a heading, to the next of its level."""
-    return re.split(r"^## ", README.partition(f"## {title}\n")[2], flags=re.MULTILINE)[0]
+    return re.split(r"^## ", README.partition(f"## {title}\n")[2], flags=re.MULTILINE)[
+        0
+    ]
 
 
 def commands_of(title):
@@ -115,8 +117,30 @@ def test_an_investigation_is_a_script(at_traces, shell):
 def test_the_questions_are_commands():
     table = section("Without a screen").partition("| question")[2].partition("\n\n")[0]
     asked = re.findall(r"`([a-z-]+)`", table)
-    moving = {"goto", "t", "step", "next", "line", "lane", "stage", "tile", "first", "last", "back"}
-    stops = {"mark", "marks", "find", "rfind", "break", "watch", "catch", "breaks", "delete"}
+    moving = {
+        "goto",
+        "t",
+        "step",
+        "next",
+        "line",
+        "lane",
+        "stage",
+        "tile",
+        "first",
+        "last",
+        "back",
+    }
+    stops = {
+        "mark",
+        "marks",
+        "find",
+        "rfind",
+        "break",
+        "watch",
+        "catch",
+        "breaks",
+        "delete",
+    }
     other = {"cause", "effect", "to-line", "continue", "assert", "outputs", "output", "compare",
         "help"}  # fmt: skip
     names = {command.name for command in COMMANDS}
@@ -158,10 +182,14 @@ def test_the_machine_to_start_from_is_a_topology(shell):
 
 
 def test_every_option_of_run_is_explained():
-    options = {name for option in run.params for name in option.opts if name.startswith("--")}
+    options = {
+        name for option in run.params for name in option.opts if name.startswith("--")
+    }
     assert {name for name in options if name not in README} == set()
 
 
 def test_every_bench_is_listed():
-    table = README[README.index("| bench | what") : README.index("### A kernel of your own")]
+    table = README[
+        README.index("| bench | what") : README.index("### A kernel of your own")
+    ]
     assert {name for name in SHIPPED if f"`{name}`" not in table} == set()

@@ -47,7 +47,13 @@ def without_data(value):
 def arrays(value):
     if isinstance(value, np.ndarray):
         return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    items = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else ()
+    )
     return [array for item in items for array in arrays(item)]
 
 
@@ -117,7 +123,10 @@ def test_its_waits_transfers_and_calls_are_those_of_today(name, fresh):
 @each
 def test_its_data_are_those_of_today_but_for_rounding(name, fresh):
     ours, theirs = fresh(name), shipped(name)
-    pairs = [tuple(arrays(t.ops[i].params) for t in (ours, theirs)) for i in range(len(ours.ops))]
+    pairs = [
+        tuple(arrays(t.ops[i].params) for t in (ours, theirs))
+        for i in range(len(ours.ops))
+    ]
     for a, b in ((a, b) for pair in pairs for a, b in zip(*pair, strict=True)):
         assert_near(a, b)
     for a, b in zip(ours.expects, theirs.expects, strict=True):
@@ -129,18 +138,32 @@ def test_its_data_are_those_of_today_but_for_rounding(name, fresh):
 
 @each
 def test_its_verdict_is_that_of_today_but_for_rounding(name, fresh):
-    reports = [trace.verify_report or {"rows": []} for trace in (fresh(name), shipped(name))]
+    reports = [
+        trace.verify_report or {"rows": []} for trace in (fresh(name), shipped(name))
+    ]
     for a, b in zip(*(report["rows"] for report in reports), strict=True):
-        for what in ("name", "tensor", "dtype", "elements", "tolerance", "ok", "mismatches"):
+        for what in (
+            "name",
+            "tensor",
+            "dtype",
+            "elements",
+            "tolerance",
+            "ok",
+            "mismatches",
+        ):
             assert a[what] == b[what], what
-        assert a["max_abs"] == pytest.approx(b["max_abs"], rel=0.5, abs=a["tolerance"]["atol"])
+        assert a["max_abs"] == pytest.approx(
+            b["max_abs"], rel=0.5, abs=a["tolerance"]["atol"]
+        )
 
 
 @each
 def test_the_readme_gives_its_command(name):
     bench, params, _ = RECORDED[name]
     settings = [f"{key}={value}" for key, value in params.items()]
-    command = " ".join(["kernbench run", bench, *(["--set"] if settings else []), *settings])
+    command = " ".join(
+        ["kernbench run", bench, *(["--set"] if settings else []), *settings]
+    )
     text = (TRACES / "README.md").read_text()
     assert f"\n`{name}.msgpack`: " in text
     assert f"\n`{command}`\n" in text
@@ -148,13 +171,22 @@ def test_the_readme_gives_its_command(name):
 
 def test_nothing_else_ships_and_the_wheel_holds_it():
     names = {f"{name}.msgpack" for name in RECORDED}
-    assert {path.name for path in TRACES.iterdir()} == names | {"README.md", "debugger.svg"}
-    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert {path.name for path in TRACES.iterdir()} == names | {
+        "README.md",
+        "debugger.svg",
+    }
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"][
+        "build"
+    ]
     assert wheel["targets"]["wheel"]["force-include"] == {"traces": "kernbench/traces"}
 
 
 def test_a_run_that_ends_otherwise_is_an_error(tmp_path, monkeypatch):
     small = {"m": 16, "k": 16, "n": 16, "pes": 1}
-    monkeypatch.setattr(recorded, "RECORDED", {"x": Recorded("matmul", small, "DeadlockError")})
-    with pytest.raises(VerificationError, match=r"ended with no error, not with DeadlockError"):
+    monkeypatch.setattr(
+        recorded, "RECORDED", {"x": Recorded("matmul", small, "DeadlockError")}
+    )
+    with pytest.raises(
+        VerificationError, match=r"ended with no error, not with DeadlockError"
+    ):
         list(recorded.record(tmp_path))

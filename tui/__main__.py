@@ -31,12 +31,23 @@ _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has
 @click.version_option(kernbench.__version__, prog_name="kernbench-tui")
 @click.argument("file", required=False, type=click.Path())
 @click.option("--demo", is_flag=True, help="Open the bundled trace of a matmul.")
-@click.option("--script", type=click.Path(), help="Run the commands in a file (-: stdin), print.")
-@click.option("--op", type=int, help="Where to start (default: the first op of a launch).")
+@click.option(
+    "--script", type=click.Path(), help="Run the commands in a file (-: stdin), print."
+)
+@click.option(
+    "--op", type=int, help="Where to start (default: the first op of a launch)."
+)
 @click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII characters only.")
-@click.option("--info", is_flag=True, help="Print versions, paths and what the terminal can do.")
+@click.option(
+    "--info", is_flag=True, help="Print versions, paths and what the terminal can do."
+)
 def main(
-    file: str | None, demo: bool, script: str | None, op: int | None, plain: bool, info: bool
+    file: str | None,
+    demo: bool,
+    script: str | None,
+    op: int | None,
+    plain: bool,
+    info: bool,
 ) -> None:
     """Replay a trace FILE: what happened, when, with which data, and why it is slow or wrong.
 
@@ -59,7 +70,9 @@ def main(
             click.echo("hint: no terminal here; --script FILE runs commands", err=True)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # quiet the last flush
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # quiet the last flush
     except KernbenchError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
@@ -68,14 +81,18 @@ def main(
 def show(path: Path | None, op: int | None, plain: bool) -> None:
     """The program on a terminal; ends the process, and waits for no thread that still computes."""
     if path is not None:
-        FrameFile(path, scan=False)  # else it ends in one line, before the screen is taken
+        FrameFile(
+            path, scan=False
+        )  # else it ends in one line, before the screen is taken
     from tui import manners
     from tui.opening import OpeningApp
     from tui.state import recent
 
     paths = dict.fromkeys(recent(), "opened before")
     paths |= dict.fromkeys(sorted(_bundled().glob("*.msgpack")), "comes with kernbench")
-    app = OpeningApp(path, paths, partial(open_session, op=op), plain, stay=op is not None)
+    app = OpeningApp(
+        path, paths, partial(open_session, op=op), plain, stay=op is not None
+    )
     code = manners.run(app)
     if app.failure:
         click.echo(f"error: {app.failure}", err=True)
@@ -114,7 +131,9 @@ def _bundled() -> Path:
 def demo_path() -> Path:
     """The bundled trace."""
     if not (path := _bundled() / _DEMO).is_file():
-        raise KernbenchError(f"no bundled {_DEMO}; record one: kernbench run matmul --trace FILE")
+        raise KernbenchError(
+            f"no bundled {_DEMO}; record one: kernbench run matmul --trace FILE"
+        )
     return path
 
 
@@ -141,7 +160,11 @@ def open_session(
 def run_script(session: ReplaySession, script: str) -> None:
     """Run the lines of a file ('-' is stdin) and print each answer."""
     try:
-        text = sys.stdin.read() if script == "-" else Path(script).read_text(encoding="utf-8")
+        text = (
+            sys.stdin.read()
+            if script == "-"
+            else Path(script).read_text(encoding="utf-8")
+        )
     except (OSError, UnicodeDecodeError) as error:
         raise KernbenchError(f"{script}: cannot be read as a script: {error}") from None
     answer(session, text.splitlines())

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tui.screens.debugger import DebuggerScreen
 
 _PAPER, _PANEL = "#10161d", "#1a222c"
-THEME = Theme("kernbench", "#56b4e9", foreground="#d8dee6", background=_PAPER, surface=_PANEL)
+THEME = Theme(
+    "kernbench", "#56b4e9", foreground="#d8dee6", background=_PAPER, surface=_PANEL
+)
 
 
 class Palette(CommandPalette):
@@ -72,7 +74,9 @@ class KernbenchApp(MannerlyApp):
 
     def screen_of(self, session: ReplaySession) -> DebuggerScreen:
         """A debugger's screen."""
-        from tui.screens.debugger import DebuggerScreen  # heavy: not before the first frame
+        from tui.screens.debugger import (
+            DebuggerScreen,
+        )  # heavy: not before the first frame
         from tui.widgets.draw import ASCII, UNICODE
 
         name, plain = self._made
@@ -83,8 +87,12 @@ class KernbenchApp(MannerlyApp):
         """Over the debugger, too, one key suspends, and those of back that type nothing are Esc."""
         if isinstance(event, events.CursorPosition) and (event.x, event.y) == (1, 0):
             event = events.Key("f15", None)  # Shift+F3: nobody asks for that report
-        if isinstance(event, events.Key) and not (event.is_forwarded or event.is_printable):
-            own = self.focused is None and self.screen is getattr(self, "debugger", None)
+        if isinstance(event, events.Key) and not (
+            event.is_forwarded or event.is_printable
+        ):
+            own = self.focused is None and self.screen is getattr(
+                self, "debugger", None
+            )
             id = "" if own else self.keymap.action(event.key, None)
             if id == "suspend":
                 return self.action_suspend_process()

@@ -18,10 +18,17 @@ from rich.style import Style
 from textual._compositor import CompositorUpdate
 
 _UNKNOWN = "?\0"  # as no character is; the right half of a wide one is ""
-_CHANGED = re.compile(b"\1+(?:\0{1,3}\1+)*")  # a short gap is written again: a move takes 4 bytes
+_CHANGED = re.compile(
+    b"\1+(?:\0{1,3}\1+)*"
+)  # a short gap is written again: a move takes 4 bytes
 # SGR: what sets an attribute, and what ends it; bold and dim end together
 _ATTRIBUTES = {"bold": (1, 22), "dim": (2, 22), "italic": (3, 23), "underline": (4, 24)}
-_ATTRIBUTES |= {"blink": (5, 25), "reverse": (7, 27), "conceal": (8, 28), "strike": (9, 29)}
+_ATTRIBUTES |= {
+    "blink": (5, 25),
+    "reverse": (7, 27),
+    "conceal": (8, 28),
+    "strike": (9, 29),
+}
 Run: TypeAlias = tuple[int, int, int, str]  # row, column, column after it, text
 
 
@@ -46,7 +53,9 @@ class Cells(CompositorUpdate):
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[list[str], list[Style | None]]] = {}
-        self._styles: dict[Style | None, Style | None] = {}  # one of equals: quick to compare
+        self._styles: dict[
+            Style | None, Style | None
+        ] = {}  # one of equals: quick to compare
 
     def forget(self) -> None:
         """What stands there is not known any more."""
@@ -90,7 +99,9 @@ class Cells(CompositorUpdate):
         found = []
         for match in _CHANGED.finditer(bytes(mask)):
             low, high = match.span()
-            low -= low > 0 and not fresh[low]  # a wide character is written from its left half
+            low -= (
+                low > 0 and not fresh[low]
+            )  # a wide character is written from its left half
             high += high < len(fresh) and not fresh[high]
             found.append((y, x + low, x + high, "".join(fresh[low:high])))
         return found
@@ -105,9 +116,13 @@ def ink_of(style: Style, system: ColorSystem | None) -> Ink:
     """A style on a terminal of these colours; None: of none."""
     if system is None:
         return PLAIN
-    attributes = frozenset(code for name, code in _ATTRIBUTES.items() if getattr(style, name))
+    attributes = frozenset(
+        code for name, code in _ATTRIBUTES.items() if getattr(style, name)
+    )
     grounds = [
-        None if color is None else ";".join(color.downgrade(system).get_ansi_codes(front))
+        None
+        if color is None
+        else ";".join(color.downgrade(system).get_ansi_codes(front))
         for color, front in ((style.color, True), (style.bgcolor, False))
     ]
     return Ink(attributes, grounds[0] or PLAIN.fore, grounds[1] or PLAIN.back)
@@ -121,7 +136,10 @@ def change(ink: Ink, then: Ink) -> str:
     ended = {end for _, end in ink.attributes - then.attributes}
     kept = {code for code in ink.attributes if code[1] not in ended}
     grounds = zip(
-        (ink.fore, ink.back), (then.fore, then.back), (PLAIN.fore, PLAIN.back), strict=True
+        (ink.fore, ink.back),
+        (then.fore, then.back),
+        (PLAIN.fore, PLAIN.back),
+        strict=True,
     )
     delta, anew = [*map(str, sorted(ended))], [""]
     for begin in sorted(begin for begin, _ in then.attributes - kept):
@@ -140,7 +158,9 @@ def _text(runs: list[Run], width: int) -> str:
         move = f"\x1b[{y + 1};{x + 1}H"
         if 0 <= row <= y and at < width:  # behind the last column nothing is relative
             down = "" if y == row else f"\x1b[{y - row if y > row + 1 else ''}B"
-            step = f"\x1b[{x - at if x > at + 1 else ''}C" if x > at else "\b" * (at - x)
+            step = (
+                f"\x1b[{x - at if x > at + 1 else ''}C" if x > at else "\b" * (at - x)
+            )
             move = min(down + step, move, key=len)
         out += move, text
         row, at = y, end

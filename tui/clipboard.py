@@ -17,7 +17,9 @@ def copy(text: str, osc52: Callable[[str], None]) -> str:
     data = text.encode()
     if os.environ.get("TMUX"):
         try:
-            subprocess.run(_TMUX, input=data, check=True, capture_output=True, timeout=2)
+            subprocess.run(
+                _TMUX, input=data, check=True, capture_output=True, timeout=2
+            )
             return "by tmux load-buffer -w"
         except (OSError, subprocess.SubprocessError):
             pass

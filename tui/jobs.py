@@ -20,7 +20,10 @@ _WAY_S = 0.03  # within which most spare jobs end
 # a worker that calls numpy lets go of the interpreter too briefly for another thread to take it:
 _TURN_S, _BREATH_S = 0.001, 0.00001  # how often it waits, how long at least
 _KEY_S = 0.1  # within which keys are acted on and drawn
-_YOUNG_S, _MANY = 0.3, 8  # in which what a key asks for goes before older jobs; jobs begun last
+_YOUNG_S, _MANY = (
+    0.3,
+    8,
+)  # in which what a key asks for goes before older jobs; jobs begun last
 _SWITCH_S = 0.0005  # a key must not wait for a worker's share of the interpreter
 
 
@@ -40,12 +43,20 @@ class Jobs:
     def __init__(self) -> None:
         self.ended: Callable[[], None] = lambda: None
         self.key_waits: Callable[[], bool] = lambda: False
-        self.ahead, self._held, self._key = False, 0.0, 0.0  # since when; when the last key came
+        self.ahead, self._held, self._key = (
+            False,
+            0.0,
+            0.0,
+        )  # since when; when the last key came
         self._latest: tuple[tuple[str, Job[Any], Future[Any]], ...] = ()
-        self._pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
+        self._pools: dict[str, ThreadPoolExecutor] = defaultdict(
+            lambda: ThreadPoolExecutor(1)
+        )
         self._asked: dict[Key, tuple[Job[Any], Future[Any]]] = {}
         self._spare: tuple[Key, Job[Any], Future[Any]] | None = None
-        self._ended: dict[Key, tuple[Job[Any], Future[Any]]] = {}  # spare ones, not asked for yet
+        self._ended: dict[
+            Key, tuple[Job[Any], Future[Any]]
+        ] = {}  # spare ones, not asked for yet
         sys.setswitchinterval(_SWITCH_S)
 
     def ask(
@@ -80,7 +91,9 @@ class Jobs:
             job, future = self._asked[key] = self._begun(key, title, compute)
             wait([future], wait_s)
             future.add_done_callback(lambda _: self.ended())
-        job, future = self._asked[key] = self._asked.pop(key)  # last: asked for most lately
+        job, future = self._asked[key] = self._asked.pop(
+            key
+        )  # last: asked for most lately
         done = [k for k, (_, future) in self._asked.items() if future.done()]
         for old in done[:-_KEPT]:
             del self._asked[old]
@@ -119,7 +132,11 @@ class Jobs:
         now, held, key = monotonic(), self._held, self._key
         if begun < held and now < held + _KEY_S:
             return True
-        young = [x for x in self._latest if x[1].begun >= key and x[0] != lane and x[2].running()]
+        young = [
+            x
+            for x in self._latest
+            if x[1].begun >= key and x[0] != lane and x[2].running()
+        ]
         return begun < key and now < key + _YOUNG_S and bool(young)
 
     def key(self) -> None:
@@ -130,7 +147,9 @@ class Jobs:
         """What a key did is on its way to the terminal."""
         self._held = 0.0
 
-    def spare(self, key: Key, compute: Callable[[Tell], T], beside: bool = False) -> T | None:
+    def spare(
+        self, key: Key, compute: Callable[[Tell], T], beside: bool = False
+    ) -> T | None:
         """What no key waits for: the answer once it is there, else None.
 
         It is begun where no job runs, or ``beside`` those of other lanes, and gives way to what is
@@ -178,7 +197,9 @@ class Jobs:
     @property
     def busy(self) -> bool:
         """Whether any job is not done, spare ones too."""
-        return bool(self._running()) or (self._spare is not None and not self._spare[2].done())
+        return bool(self._running()) or (
+            self._spare is not None and not self._spare[2].done()
+        )
 
     def running(self) -> list[Job[Any]]:
         """The jobs that run or wait."""
@@ -204,7 +225,9 @@ class Jobs:
     def forget(self) -> None:
         """What was cancelled, or failed, may be asked for again."""
         asked = self._asked.items()
-        bad = [key for key, (_, future) in asked if future.done() and future.exception()]
+        bad = [
+            key for key, (_, future) in asked if future.done() and future.exception()
+        ]
         for key in bad:
             del self._asked[key]
 

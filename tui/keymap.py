@@ -33,16 +33,29 @@ PRESETS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 # never arrive, or mean something else, in tmux, screen and plain terminals
-LOST = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+[", "ctrl+enter", "shift+enter", "ctrl+a", "ctrl+b"}
+LOST = {
+    "ctrl+h",
+    "ctrl+i",
+    "ctrl+m",
+    "ctrl+[",
+    "ctrl+enter",
+    "shift+enter",
+    "ctrl+a",
+    "ctrl+b",
+}
 LOST |= {f"alt+{digit}" for digit in range(10)} | {"ctrl+left_square_bracket"}
-_NAMES = {key.value.rpartition("+")[2] for key in Keys} | {*KEY_NAME_REPLACEMENTS.values()}
+_NAMES = {key.value.rpartition("+")[2] for key in Keys} | {
+    *KEY_NAME_REPLACEMENTS.values()
+}
 _SHOWN = {"pagedown": "PgDn", "pageup": "PgUp", "escape": "Esc"}
 
 
 def shown(key: str) -> str:
     """A key as people write it."""
     parts = key.rpartition("+") if len(key) > 1 else ("", "", key)
-    last = _SHOWN.get(parts[2]) or (parts[2].capitalize() if len(parts[2]) > 1 else parts[2])
+    last = _SHOWN.get(parts[2]) or (
+        parts[2].capitalize() if len(parts[2]) > 1 else parts[2]
+    )
     return "".join(parts[:2]) + last
 
 
@@ -74,7 +87,10 @@ class Keymap:
         order = sorted(ACTIONS, key=lambda action: action.id in ("help", "quit"))
         named = [(a.id, words.get(a.id, a.footer)) for a in order if self.keys[a.id]]
         pairs = groupby((pair for pair in named if pair[1]), key=lambda pair: pair[1])
-        return [("/".join(shown(self.keys[id][0]) for id, _ in same), w) for w, same in pairs]
+        return [
+            ("/".join(shown(self.keys[id][0]) for id, _ in same), w)
+            for w, same in pairs
+        ]
 
 
 def _is_key(key: str) -> bool:
@@ -96,7 +112,10 @@ def load(path: Path | None = None) -> Keymap:
 
 def merged(config: dict[str, Any]) -> Keymap:
     """The table under a preset under the user's ``keys``; a key goes to the last that asks."""
-    notes = [f"{name}: only preset and keys are known" for name in {*config} - {"preset", "keys"}]
+    notes = [
+        f"{name}: only preset and keys are known"
+        for name in {*config} - {"preset", "keys"}
+    ]
     preset, asked = config.get("preset", "gdb"), config.get("keys", {})
     if not isinstance(preset, str) or preset not in PRESETS:
         notes.append(f"preset {preset!r}: must be {' or '.join(PRESETS)}")
@@ -130,8 +149,15 @@ def _sound(id: str, keys: Any, notes: list[str]) -> tuple[str, ...] | None:
     else:
         why = dict.fromkeys(LOST, "is lost in tmux or terminals; choose another")
         unknown = (key for key in keys if not _is_key(key))
-        why = dict.fromkeys(unknown, "is no key; they are as e, E, f5, ctrl+e, pagedown") | why
-        notes += [f"keys.{id}: {key!r} {why[key]}" for key in dict.fromkeys(keys) if key in why]
+        why = (
+            dict.fromkeys(unknown, "is no key; they are as e, E, f5, ctrl+e, pagedown")
+            | why
+        )
+        notes += [
+            f"keys.{id}: {key!r} {why[key]}"
+            for key in dict.fromkeys(keys)
+            if key in why
+        ]
         good = tuple(key for key in dict.fromkeys(keys) if key not in why)
         return good if good or not keys else None
     return None

@@ -33,7 +33,11 @@ from tui.terminal import RESET, info_lines
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _PATIENCE_S = 1.5  # for an orderly end, before a hard one
 _IDLE_S = 2.0
-_SELDOM = (5000, 20, 1_000_000)  # the third: collections of all objects, which last long
+_SELDOM = (
+    5000,
+    20,
+    1_000_000,
+)  # the third: collections of all objects, which last long
 
 
 class _Prompt(LinuxDriver):
@@ -51,7 +55,9 @@ class MannerlyApp(App[None], inherit_bindings=False):
     ``key_waits`` is set, by a thread, when a key was read that is not acted on yet.
     """
 
-    ENABLE_COMMAND_PALETTE = False  # by a key of its own; ours is in the table of actions
+    ENABLE_COMMAND_PALETTE = (
+        False  # by a key of its own; ours is in the table of actions
+    )
 
     def __init__(self, **options: Any) -> None:
         super().__init__(driver_class=_Prompt, **options)
@@ -84,7 +90,9 @@ class MannerlyApp(App[None], inherit_bindings=False):
         gc.set_threshold(*_SELDOM)
         self.set_interval(_IDLE_S, self._collect)
 
-    def exit(self, result: None = None, return_code: int = 0, message: Any = None) -> None:
+    def exit(
+        self, result: None = None, return_code: int = 0, message: Any = None
+    ) -> None:
         """End in order, with what was set kept."""
         with suppress(Exception):  # nothing may keep it from ending
             self.keep()
@@ -105,7 +113,9 @@ class MannerlyApp(App[None], inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         """Clicks are remembered, and that somebody is at work."""
-        if isinstance(event, events.MouseMove):  # all that follows is drawing under a mouse
+        if isinstance(
+            event, events.MouseMove
+        ):  # all that follows is drawing under a mouse
             return
         if isinstance(event, events.Key | events.MouseDown):
             self._stirred += 1
@@ -120,7 +130,9 @@ class MannerlyApp(App[None], inherit_bindings=False):
             taken.clear()
         await super().on_event(event)
         if taken is not None and cast(events.Key, event).is_forwarded:
-            with suppress(TimeoutError):  # the key behind it may be for what this one opens
+            with suppress(
+                TimeoutError
+            ):  # the key behind it may be for what this one opens
                 await asyncio.wait_for(taken.wait(), _PATIENCE_S)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
@@ -184,7 +196,9 @@ def report(app: MannerlyApp) -> str:
     parts = [app.crash, f"trace {app.opened}", "", "done last", *app.past, ""]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([*parts, *info_lines(os.environ), ""]), encoding="utf-8")
+        path.write_text(
+            "\n".join([*parts, *info_lines(os.environ), ""]), encoding="utf-8"
+        )
     except OSError as why:
         return f"no crash report: {path}: {why.strerror}"
     return f"crash report: {path}"

@@ -44,7 +44,9 @@ class OpeningApp(KernbenchApp):
     def open(self, path: Path) -> None:
         """Read a trace, then show it."""
         try:
-            self.push_screen(LoadingScreen(path, partial(self._load, path), self._opened))
+            self.push_screen(
+                LoadingScreen(path, partial(self._load, path), self._opened)
+            )
         except OSError as why:
             self._failed(f"{path}: {why.strerror}")
 
@@ -67,7 +69,9 @@ class OpeningApp(KernbenchApp):
             kept.pop("cursor" if self._stay else "", None)
             self._made = answer.trace.path.name, self._made[1]
             self.debugger = self.screen_of(answer)
-            self.debugger.notes += [note] * bool(note) + state.restore(self.debugger, kept)
+            self.debugger.notes += [note] * bool(note) + state.restore(
+                self.debugger, kept
+            )
             state.remember(answer.trace.path)
             self.settle()
             self.switch_screen(self.debugger)
@@ -88,4 +92,6 @@ class OpeningApp(KernbenchApp):
             kept = state.state(self.debugger)
             for name in ("cursor", "t0", "t1", "views") if self.crash else ():
                 del kept[name]
-            state.write(f"traces/{self.debugger.session.trace.fingerprint()}.json", kept)
+            state.write(
+                f"traces/{self.debugger.session.trace.fingerprint()}.json", kept
+            )

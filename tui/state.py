@@ -47,7 +47,9 @@ def recent() -> list[Path]:
     """The traces opened last that are still there, the latest first."""
     files = read("recent.json")[0].get("files")
     named = files if isinstance(files, list) else []
-    return [Path(file) for file in named if isinstance(file, str) and os.path.isfile(file)]
+    return [
+        Path(file) for file in named if isinstance(file, str) and os.path.isfile(file)
+    ]
 
 
 def remember(path: Path) -> None:
@@ -64,10 +66,17 @@ def _homes(screen: DebuggerScreen) -> dict[str, tuple[Any, ...]]:
     """Of each attribute that is kept: whose it is, and the least and greatest of its values."""
     session, timeline, end = screen.session, screen.timeline, 4 * screen.timeline.end
     last, most = len(session) - 1, max(screen.panes)
-    homes: dict[str, tuple[Any, ...]] = {"cursor": (session, -1, last), "level": (session, 0, 4)}
+    homes: dict[str, tuple[Any, ...]] = {
+        "cursor": (session, -1, last),
+        "level": (session, 0, 4),
+    }
     homes |= {"marks": (session, -1, last), "pins": (timeline,), "folds": (timeline,)}
     homes |= {"t0": (timeline, -end, end), "t1": (timeline, -end, end)}
-    homes |= {"active": (screen, 1, most), "tab": (screen, 2, most), "maximised": (screen, 0, 1)}
+    homes |= {
+        "active": (screen, 1, most),
+        "tab": (screen, 2, most),
+        "maximised": (screen, 0, 1),
+    }
     return homes
 
 
@@ -75,7 +84,9 @@ def state(screen: DebuggerScreen) -> dict[str, Any]:
     """All that is kept of a screen, ready for JSON."""
     kept = {name: getattr(home, name) for name, (home, *_) in _homes(screen).items()}
     kept["views"] = {str(number): pane.view for number, pane in screen.panes.items()}
-    return kept | {"stops": [f"{stop.kind} {stop.what}" for stop in screen.session.stops.all]}
+    return kept | {
+        "stops": [f"{stop.kind} {stop.what}" for stop in screen.session.stops.all]
+    }
 
 
 def restore(screen: DebuggerScreen, kept: dict[str, Any]) -> list[str]:
@@ -86,7 +97,9 @@ def restore(screen: DebuggerScreen, kept: dict[str, Any]) -> list[str]:
             setattr(home, name, _like(getattr(home, name), kept[name], limits))
         except _WRONG:
             if name in kept:
-                notes.append(f"{name} {kept[name]!r:.40} does not fit this trace, so left out")
+                notes.append(
+                    f"{name} {kept[name]!r:.40} does not fit this trace, so left out"
+                )
     views = kept.get("views")
     views = views if isinstance(views, dict) else {}
     for number, pane in screen.panes.items():
@@ -98,7 +111,9 @@ def restore(screen: DebuggerScreen, kept: dict[str, Any]) -> list[str]:
         screen.timeline.follow()
     stops = kept.get("stops")
     if isinstance(stops, list) and stops:
-        screen.jobs.ask(("memory", "kept stops"), "stops", lambda tell: _stop(screen, stops, tell))
+        screen.jobs.ask(
+            ("memory", "kept stops"), "stops", lambda tell: _stop(screen, stops, tell)
+        )
     return notes
 
 
@@ -114,7 +129,9 @@ def _like(now: Any, kept: Any, limits: list[float]) -> Any:
 
 
 def _stop(screen: DebuggerScreen, lines: list[Any], tell: Tell) -> None:
-    from kernbench.replay.commands import run_command  # heavy: not before the first frame
+    from kernbench.replay.commands import (
+        run_command,
+    )  # heavy: not before the first frame
 
     for line in lines:
         if isinstance(line, str) and line.startswith(("break ", "watch ", "catch ")):

@@ -19,7 +19,16 @@ RESET = (
     "\x1b[?2048l\x1b[?2026l\x1b[?7h\x1b[?1049l\x1b[?25h\x1b[0m"
 )
 _LIBRARIES = ("textual", "rich", "numpy", "msgpack")
-_VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "LC_ALL", "LC_CTYPE", "LANG", "TMUX", "SSH_TTY")
+_VARIABLES = (
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LANG",
+    "TMUX",
+    "SSH_TTY",
+)
 _STREAMS = ("stdin", "stdout", "stderr")
 
 
@@ -49,7 +58,10 @@ def info_lines(environ: Mapping[str, str]) -> list[str]:
         "state": user_state_path("kernbench"),
         **{name: environ.get(name, "-") for name in _VARIABLES},
         "size": f"{size.columns}x{size.lines}",
-        **{name: "terminal" if os.isatty(fd) else "none" for fd, name in enumerate(_STREAMS)},
+        **{
+            name: "terminal" if os.isatty(fd) else "none"
+            for fd, name in enumerate(_STREAMS)
+        },
         "colours": "none, by NO_COLOR" if "NO_COLOR" in environ else colours,
         "glyphs": "UTF-8" if utf8_locale(environ) else "ASCII",
     }

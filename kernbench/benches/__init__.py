@@ -8,7 +8,9 @@ from kernbench.runtime_api.registry import BENCHES, bench
 for _module in walk_packages(__path__, f"{__name__}."):
     import_module(_module.name)
 
-FAULTS = tuple(name for name in BENCHES if name.startswith("fault_"))  # wrong on purpose
+FAULTS = tuple(
+    name for name in BENCHES if name.startswith("fault_")
+)  # wrong on purpose
 SHIPPED = tuple(name for name in BENCHES if name not in FAULTS)
 
 __all__ = ["FAULTS", "SHIPPED", "bench"]

@@ -22,7 +22,9 @@ ROW_A_CUBE = DPPolicy(cube="row_wise", pe="replicate", num_pes=1)
 def machine(sips: int | None, topology: str, **_: Any) -> dict[str, Any]:
     """The fields of the topology that are given."""
     given = {"system.sips.count": sips, "system.sips.topology": topology}
-    return {field: value for field, value in given.items() if value not in (None, "default")}
+    return {
+        field: value for field, value in given.items() if value not in (None, "default")
+    }
 
 
 def init_group(torch: Any, algorithm: str) -> Any:
@@ -32,7 +34,9 @@ def init_group(torch: Any, algorithm: str) -> Any:
     return torch.distributed
 
 
-def worker(rank: int, torch: Any, rows: npt.NDArray[np.int64], dtype: str, op: str) -> None:
+def worker(
+    rank: int, torch: Any, rows: npt.NDArray[np.int64], dtype: str, op: str
+) -> None:
     """One rank's rows, reduced with those of all others."""
     x = torch.tensor(rows[rank], dtype, dp=ROW_A_CUBE, name="x")
     torch.distributed.all_reduce(x, op)
@@ -40,7 +44,9 @@ def worker(rank: int, torch: Any, rows: npt.NDArray[np.int64], dtype: str, op: s
 
 
 @bench(
-    name="ccl_allreduce", description="all-reduce of a row a cube over all SIPs", machine=machine
+    name="ccl_allreduce",
+    description="all-reduce of a row a cube over all SIPs",
+    machine=machine,
 )
 def run(
     torch: Any,
@@ -55,7 +61,9 @@ def run(
     one_of(("f16", "bf16", "f32"), dtype=dtype)
     one_of(tuple(REDUCE), op=op)
     if n_elem < 0:
-        raise UsageError(f"n_elem={n_elem}: must be at least 1, or 0 for that of ccl.yaml")
+        raise UsageError(
+            f"n_elem={n_elem}: must be at least 1, or 0 for that of ccl.yaml"
+        )
     dist, mesh = init_group(torch, algorithm), torch.engine.graph.spec.sip.cube_mesh
     n_elem = n_elem or dist.algorithm.n_elem
     shape = (dist.get_world_size(), mesh.w * mesh.h, n_elem)

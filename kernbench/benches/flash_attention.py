@@ -17,10 +17,22 @@ LOWEST = -1e30  # below every score, and finite: no inf - inf can come
 
 
 def attention_kernel(
-    q_ptr: Any, k_ptr: Any, v_ptr: Any, o_ptr: Any, n: int, d: int, grid: Grid, block: int, tl: Any
+    q_ptr: Any,
+    k_ptr: Any,
+    v_ptr: Any,
+    o_ptr: Any,
+    n: int,
+    d: int,
+    grid: Grid,
+    block: int,
+    tl: Any,
 ) -> None:
     """One PE's queries against the ``n`` keys of its head, ``block`` of them at a time."""
-    rows, dtype, row_bytes = grid.rows(grid.cubes * n, tl), q_ptr.dtype, d * q_ptr.itemsize
+    rows, dtype, row_bytes = (
+        grid.rows(grid.cubes * n, tl),
+        q_ptr.dtype,
+        d * q_ptr.itemsize,
+    )
     q = tl.load(q_ptr + rows.start * row_bytes, (len(rows), d), dtype)
     top = tl.full((len(rows), 1), LOWEST, "f32")
     total = tl.zeros((len(rows), 1), "f32")
@@ -42,7 +54,12 @@ def attention_kernel(
 
 @bench(name="flash_attention", description="attention in tiles, with an online softmax")
 def run(
-    torch: Any, seq: int = 128, d: int = 64, dtype: str = "f16", block: int = 32, pes: Pes = None
+    torch: Any,
+    seq: int = 128,
+    d: int = 64,
+    dtype: str = "f16",
+    block: int = 32,
+    pes: Pes = None,
 ) -> None:
     """``seq`` queries and keys of ``d`` elements a head; as many heads as cubes take part."""
     at_least_one(seq=seq, d=d, block=block)
@@ -52,7 +69,10 @@ def run(
     data = [torch.rng.standard_normal(shape) for _ in range(3)]
     q = torch.tensor(data[0], dtype, grid.dp(), name="q")
     shared = grid.dp(pe="replicate")
-    k, v = torch.tensor(data[1], dtype, shared, "k"), torch.tensor(data[2], dtype, shared, "v")
+    k, v = (
+        torch.tensor(data[1], dtype, shared, "k"),
+        torch.tensor(data[2], dtype, shared, "v"),
+    )
     o = torch.empty(shape, dtype, grid.dp(), name="o")
     torch.launch("flash_attention", attention_kernel, q, k, v, o, seq, d, grid, block)
     heads = [rounded(x, dtype).reshape(grid.cubes, seq, d) for x in data]

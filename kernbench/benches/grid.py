@@ -11,7 +11,9 @@ from kernbench.errors import UsageError
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.registry import at_least_one
 
-Pes: TypeAlias = int | None  # PEs that take part: some of one cube, or whole cubes; None: all
+Pes: TypeAlias = (
+    int | None
+)  # PEs that take part: some of one cube, or whole cubes; None: all
 
 
 def share(total: int, parts: int, index: int) -> range:
@@ -32,7 +34,9 @@ class Grid:
         """``pes`` PEs of the machine, None: all; UsageError where they fill no whole cubes."""
         spec = torch.engine.graph.spec
         width = spec.cube.pes
-        total = spec.system.sips.count * spec.sip.cube_mesh.w * spec.sip.cube_mesh.h * width
+        total = (
+            spec.system.sips.count * spec.sip.cube_mesh.w * spec.sip.cube_mesh.h * width
+        )
         at_least_one(pes=pes)
         count = total if pes is None else pes
         if count <= width:

@@ -16,7 +16,15 @@ EPSILON = 1e-5
 
 
 def layernorm_kernel(
-    x_ptr: Any, g_ptr: Any, b_ptr: Any, y_ptr: Any, m: int, n: int, grid: Grid, block: int, tl: Any
+    x_ptr: Any,
+    g_ptr: Any,
+    b_ptr: Any,
+    y_ptr: Any,
+    m: int,
+    n: int,
+    grid: Grid,
+    block: int,
+    tl: Any,
 ) -> None:
     """One PE's rows, ``block`` of them at a time."""
     gamma, beta = (tl.cast(tl.load(p, (1, n), p.dtype), "f32") for p in (g_ptr, b_ptr))
@@ -32,9 +40,17 @@ def layernorm_kernel(
             tl.store(y_ptr + at, tl.cast(y, y_ptr.dtype))
 
 
-@bench(name="layernorm", description="layer normalisation of every row, with scale and shift")
+@bench(
+    name="layernorm",
+    description="layer normalisation of every row, with scale and shift",
+)
 def run(
-    torch: Any, m: int = 512, n: int = 512, dtype: str = "f16", block: int = 16, pes: Pes = None
+    torch: Any,
+    m: int = 512,
+    n: int = 512,
+    dtype: str = "f16",
+    block: int = 16,
+    pes: Pes = None,
 ) -> None:
     """``m`` rows of ``n`` elements."""
     at_least_one(m=m, n=n, block=block)
@@ -43,7 +59,9 @@ def run(
     data = [torch.rng.standard_normal(shape) for shape in ((m, n), (1, n), (1, n))]
     copies = grid.dp("replicate", "replicate")
     policies = (("x", grid.dp()), ("gamma", copies), ("beta", copies))
-    tensors = [torch.tensor(d, dtype, dp, n) for d, (n, dp) in zip(data, policies, strict=True)]
+    tensors = [
+        torch.tensor(d, dtype, dp, n) for d, (n, dp) in zip(data, policies, strict=True)
+    ]
     y = torch.empty((m, n), dtype, grid.dp(), name="y")
     torch.launch("layernorm", layernorm_kernel, *tensors, y, m, n, grid, block)
     x, gamma, beta = (rounded(d, dtype) for d in data)

@@ -27,7 +27,15 @@ def blocks(
 
 
 def matmul_kernel(
-    a_ptr: Any, b_ptr: Any, c_ptr: Any, m: int, k: int, n: int, grid: Grid, tile: int, tl: Any
+    a_ptr: Any,
+    b_ptr: Any,
+    c_ptr: Any,
+    m: int,
+    k: int,
+    n: int,
+    grid: Grid,
+    tile: int,
+    tl: Any,
 ) -> None:
     """One PE's block of C: its cube's rows of A times its own columns of B."""
     a, b, c = blocks(a_ptr, b_ptr, c_ptr, m, k, n, grid, tl)
@@ -48,7 +56,9 @@ def multiply(
     m, k, n = shape
     at_least_one(m=m, k=k, n=n)
     if not is_float(dtype):
-        raise UsageError(f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64")
+        raise UsageError(
+            f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64"
+        )
     grid = Grid.of(torch, pes)
     a = torch.rng.standard_normal((m, k))
     b = torch.rng.standard_normal((k, n)) / np.sqrt(k)  # so that outputs are about 1
@@ -59,7 +69,10 @@ def multiply(
     torch.expect(tc, rounded(a, dtype) @ rounded(b, dtype), name="c")
 
 
-@bench(name="matmul", description="C = A @ B: one composite GEMM a PE, sharded over cubes and PEs")
+@bench(
+    name="matmul",
+    description="C = A @ B: one composite GEMM a PE, sharded over cubes and PEs",
+)
 def run(
     torch: Any,
     m: int = 256,

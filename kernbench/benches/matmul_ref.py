@@ -14,7 +14,15 @@ from kernbench.runtime_api.registry import bench, one_of
 
 
 def matmul_ref_kernel(
-    a_ptr: Any, b_ptr: Any, c_ptr: Any, m: int, k: int, n: int, grid: Grid, variant: str, tl: Any
+    a_ptr: Any,
+    b_ptr: Any,
+    c_ptr: Any,
+    m: int,
+    k: int,
+    n: int,
+    grid: Grid,
+    variant: str,
+    tl: Any,
 ) -> None:
     """One PE's block of C."""
     a, b, c = blocks(a_ptr, b_ptr, c_ptr, m, k, n, grid, tl)
@@ -25,7 +33,10 @@ def matmul_ref_kernel(
         tl.composite(op="gemm", a=take(*a), b=take(*b), out_ptr=c, wait=True)
 
 
-@bench(name="matmul_ref", description="C = A @ B: operands by tl.ref, by tl.load, or by tl.dot")
+@bench(
+    name="matmul_ref",
+    description="C = A @ B: operands by tl.ref, by tl.load, or by tl.dot",
+)
 def run(
     torch: Any,
     m: int = 256,

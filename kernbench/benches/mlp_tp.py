@@ -35,10 +35,15 @@ def mlp_kernel(
     tl.wait(tl.composite(a=h, b=b, out_ptr=y, out_dtype=y_ptr.dtype))
 
 
-def worker(rank: int, torch: Any, x: Array, a: Array, b: Array, y: Array, dtype: str) -> None:
+def worker(
+    rank: int, torch: Any, x: Array, a: Array, b: Array, y: Array, dtype: str
+) -> None:
     """One rank: its share of the hidden columns, and all of Y in each of its cubes."""
     (m, d), mesh = x.shape, torch.engine.graph.spec.sip.cube_mesh
-    cubes, own = mesh.w * mesh.h, share(a.shape[1], torch.distributed.get_world_size(), rank)
+    cubes, own = (
+        mesh.w * mesh.h,
+        share(a.shape[1], torch.distributed.get_world_size(), rank),
+    )
     partial = torch.zeros((cubes * m, d), "f32", ROW_A_CUBE, name="y")
     if own:
         columns = DPPolicy(cube="column_wise", num_pes=1)
@@ -54,7 +59,10 @@ def worker(rank: int, torch: Any, x: Array, a: Array, b: Array, y: Array, dtype:
     torch.expect(partial, np.tile(y, (cubes, 1)), rtol=bound.rtol, atol=bound.atol)
 
 
-@bench(name="mlp_tp", description="relu(X @ A) @ B, tensor-parallel over the cubes of all SIPs")
+@bench(
+    name="mlp_tp",
+    description="relu(X @ A) @ B, tensor-parallel over the cubes of all SIPs",
+)
 def run(
     torch: Any,
     tokens: int = 64,

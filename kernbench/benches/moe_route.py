@@ -17,11 +17,21 @@ from kernbench.runtime_api.registry import at_least_one, bench, one_of
 
 
 def moe_kernel(
-    x_ptr: Any, g_ptr: Any, y_ptr: Any, w_ptr: Any, m: int, d: int, e: int, grid: Grid, tl: Any
+    x_ptr: Any,
+    g_ptr: Any,
+    y_ptr: Any,
+    w_ptr: Any,
+    m: int,
+    d: int,
+    e: int,
+    grid: Grid,
+    tl: Any,
 ) -> None:
     """One PE's share of ``m`` tokens, expert by expert; ``w_ptr`` is memory of other PEs."""
     rows, dtype, row_bytes = grid.rows(m, tl), x_ptr.dtype, d * x_ptr.itemsize
-    gates = tl.load(g_ptr + rows.start * e * g_ptr.itemsize, (len(rows), e), g_ptr.dtype).data
+    gates = tl.load(
+        g_ptr + rows.start * e * g_ptr.itemsize, (len(rows), e), g_ptr.dtype
+    ).data
     sums = [tl.zeros((1, d), "f32") for _ in rows]
     for expert in np.flatnonzero(gates.any(axis=0)).tolist():
         with tl.scope():
@@ -34,7 +44,10 @@ def moe_kernel(
         tl.store(y_ptr + row * row_bytes, tl.cast(total, dtype))
 
 
-@bench(name="moe_route", description="mixture of experts: tokens to the experts of their gates")
+@bench(
+    name="moe_route",
+    description="mixture of experts: tokens to the experts of their gates",
+)
 def run(
     torch: Any,
     tokens: int = 512,
@@ -52,7 +65,9 @@ def run(
     grid = Grid.of(torch, pes)
     data = torch.rng.standard_normal((tokens, d))
     weights = torch.rng.standard_normal((experts * d, d)) / np.sqrt(d)
-    logits = torch.rng.standard_normal((tokens, experts)) - np.arange(experts) / 4  # 0 is popular
+    logits = (
+        torch.rng.standard_normal((tokens, experts)) - np.arange(experts) / 4
+    )  # 0 is popular
     odds = np.exp(logits) * (logits >= np.sort(logits, axis=1)[:, -top, None])
     gates = odds / odds.sum(axis=1, keepdims=True)
     x = torch.tensor(data, dtype, grid.dp(), name="x")

@@ -26,7 +26,10 @@ def chase_kernel(
     tl.store(out_ptr + number * out_ptr.itemsize, entry)
 
 
-@bench(name="pointer_chase", description="dependent loads through a table that lies over all PEs")
+@bench(
+    name="pointer_chase",
+    description="dependent loads through a table that lies over all PEs",
+)
 def run(torch: Any, entries: int = 4096, hops: int = 16, pes: Pes = None) -> None:
     """``entries`` of 8 bytes form one random cycle, of which each PE follows ``hops`` links."""
     at_least_one(entries=entries, hops=hops)

@@ -16,7 +16,10 @@ class Recorded(NamedTuple):
     ends: str = ""
 
 
-_ATTENTION, _MLP = {"seq": 64, "d": 32, "pes": 8}, {"tokens": 16, "d": 32, "hidden": 128}
+_ATTENTION, _MLP = (
+    {"seq": 64, "d": 32, "pes": 8},
+    {"tokens": 16, "d": 32, "hidden": 128},
+)
 RECORDED = {
     "matmul": Recorded("matmul", {"m": 128, "k": 128, "n": 128, "pes": 8}),
     "flash_attention": Recorded("flash_attention", _ATTENTION),

@@ -31,7 +31,10 @@ def softmax_kernel(
             tl.store(y_ptr + at, tl.cast(y, y_ptr.dtype))
 
 
-@bench(name="softmax", description="softmax of every row, in f32, a block of rows at a time")
+@bench(
+    name="softmax",
+    description="softmax of every row, in f32, a block of rows at a time",
+)
 def run(
     torch: Any,
     m: int = 512,

@@ -105,8 +105,12 @@ def load_ccl(path: str | Path | None = None) -> CclSpec:
     shared = asdict(defaults)
     chosen = shared.pop("algorithm")
     found = {section.removeprefix("algorithms."): own for section, own in given.items()}
-    specs = {name: AlgorithmSpec(**shared | own, name=name) for name, own in found.items()}
-    sections = {"defaults": defaults} | {f"algorithms.{name}": specs[name] for name in specs}
+    specs = {
+        name: AlgorithmSpec(**shared | own, name=name) for name, own in found.items()
+    }
+    sections = {"defaults": defaults} | {
+        f"algorithms.{name}": specs[name] for name in specs
+    }
     for section, spec in sections.items():
         for field_of, problem in wrong_fields(spec, f"{section}."):
             raise TopologyError(f"{file.where(field_of)}: {problem}")

@@ -40,12 +40,18 @@ def install_ipcq(
         sizes = f"slots={slots}, slot_bytes={slot_bytes}, credit_bytes={credit_bytes}"
         raise UsageError(f"install_ipcq: {sizes}; each must be at least 1")
     if len(rank_to_pe) != world_size or len({*rank_to_pe}) != world_size:
-        raise UsageError(f"install_ipcq: {world_size} ranks need as many PEs, each another one")
+        raise UsageError(
+            f"install_ipcq: {world_size} ranks need as many PEs, each another one"
+        )
     tables = [dict(neighbors(rank)) for rank in range(world_size)]
-    backs = {(a, d): _back(tables, a, d) for a, table in enumerate(tables) for d in table}
+    backs = {
+        (a, d): _back(tables, a, d) for a, table in enumerate(tables) for d in table
+    }
     queues = [_ipcq(engine, place) for place in rank_to_pe]
     for a, d in sorted(backs, key=lambda end: (end[0], DIRECTIONS.index(end[1]))):
-        base = _reserve(engine, rank_to_pe[a], buffer_kind, slots * slot_bytes, f"ipcq.{a}.{d}")
+        base = _reserve(
+            engine, rank_to_pe[a], buffer_kind, slots * slot_bytes, f"ipcq.{a}.{d}"
+        )
         ring = Ring(buffer_kind, base, slots, slot_bytes, credit_bytes)
         queues[a].connect(d, ring, queues[tables[a][d]], backs[a, d])
 
@@ -57,11 +63,17 @@ def _back(tables: Sequence[Table], a: int, direction: str) -> str:
         raise UsageError(f"rank {a}: unknown direction {direction!r}; valid: {valid}")
     b, opposite = tables[a][direction], _OPPOSITE_DIR[direction]
     if not 0 <= b < len(tables) or a == b:
-        raise UsageError(f"rank {a}, {direction}: {b} is no other of {len(tables)} ranks")
+        raise UsageError(
+            f"rank {a}, {direction}: {b} is no other of {len(tables)} ranks"
+        )
     if tables[b].get(opposite) == a:
         return opposite
     there, back = (
-        [d for d, c in tables[x].items() if c == y and tables[y].get(_OPPOSITE_DIR.get(d, "")) != x]
+        [
+            d
+            for d, c in tables[x].items()
+            if c == y and tables[y].get(_OPPOSITE_DIR.get(d, "")) != x
+        ]
         for x, y in ((a, b), (b, a))
     )
     if len(there) != 1 or len(back) != 1:
@@ -75,13 +87,19 @@ def _back(tables: Sequence[Table], a: int, direction: str) -> str:
 def _ipcq(engine: GraphEngine, place: Place) -> PeIpcq:
     ipcq = engine.sim.component(engine.graph.at(*place, "pe_ipcq"))
     if not isinstance(ipcq, PeIpcq):
-        raise UsageError(f"{ipcq.node.id}: impl of pe_ipcq must subclass the built-in one")
+        raise UsageError(
+            f"{ipcq.node.id}: impl of pe_ipcq must subclass the built-in one"
+        )
     if ipcq.queues:
-        raise UsageError(f"{ipcq.node.id} is wired already ({', '.join(ipcq.queues)}); wire once")
+        raise UsageError(
+            f"{ipcq.node.id} is wired already ({', '.join(ipcq.queues)}); wire once"
+        )
     return ipcq
 
 
-def _reserve(engine: GraphEngine, place: Place, space: str, nbytes: int, name: str) -> int:
+def _reserve(
+    engine: GraphEngine, place: Place, space: str, nbytes: int, name: str
+) -> int:
     """The physical address of a ring, from the end of the memory down."""
     (sip, cube, pe), spec = place, engine.graph.spec
     sizes = {"tcm": spec.pe.tcm.size_kib << 10, "sram": spec.cube.sram.size_mib << 20}

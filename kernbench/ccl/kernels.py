@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 from kernbench.ccl.topologies import SIP_TOPO_MESH, TOPO_NAME_TO_KIND
 from kernbench.errors import KernelError
 
-OPS = {"sum": "add", "max": "maximum", "min": "minimum"}  # operator -> the tl call that applies it
+OPS = {
+    "sum": "add",
+    "max": "maximum",
+    "min": "minimum",
+}  # operator -> the tl call that applies it
 
 
 class Lane(NamedTuple):
@@ -22,7 +26,9 @@ class Lane(NamedTuple):
     ring: bool = False
 
     @classmethod
-    def of(cls, size: int, place: int, ahead: str, back: str, ring: bool = False) -> Lane:
+    def of(
+        cls, size: int, place: int, ahead: str, back: str, ring: bool = False
+    ) -> Lane:
         """A lane, its ways cut where a line ends."""
         on, behind = ring or place < size - 1, ring or place > 0
         return cls(size, place, ahead if on else None, back if behind else None, ring)
@@ -68,7 +74,9 @@ def kernel_args(
     return n_elem, cube_w, cube_h, world_size
 
 
-def all_reduce_kernel(exchange: Callable[[Peers, Any, int, Lanes], None]) -> Callable[..., None]:
+def all_reduce_kernel(
+    exchange: Callable[[Peers, Any, int, Lanes], None],
+) -> Callable[..., None]:
     """A kernel of D7's signature: load a cube's row, ``exchange`` it in place, store it."""
 
     def kernel(
@@ -97,7 +105,10 @@ def all_reduce_kernel(exchange: Callable[[Peers, Any, int, Lanes], None]) -> Cal
         if tl.program_id(0) != 0:
             return
         cube, ring = tl.program_id(1), sip_topo_kind != SIP_TOPO_MESH
-        (row, col), (sip_row, sip_col) = divmod(cube, cube_w), divmod(sip_rank, sip_topo_w)
+        (row, col), (sip_row, sip_col) = (
+            divmod(cube, cube_w),
+            divmod(sip_rank, sip_topo_w),
+        )
         lanes = Lanes(
             Lane.of(cube_w, col, "E", "W"),
             Lane.of(cube_h, row, "S", "N"),

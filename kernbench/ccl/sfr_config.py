@@ -26,14 +26,18 @@ def configure_sfr_intercube_multisip(
 
     def neighbors(rank: int) -> dict[str, int]:
         sip, cube = divmod(rank, cubes)
-        inside = {way: sip * cubes + peer for way, peer in grid(cube, mesh.w, mesh.h).items()}
+        inside = {
+            way: sip * cubes + peer for way, peer in grid(cube, mesh.w, mesh.h).items()
+        }
         across = sip_neighbors(sips.topology, sip, sips.count)
         return inside | {way: peer * cubes + cube for way, peer in across.items()}
 
     install_ipcq(
         engine,
         world_size=sips.count * cubes,
-        rank_to_pe=[(sip, cube, 0) for sip in range(sips.count) for cube in range(cubes)],
+        rank_to_pe=[
+            (sip, cube, 0) for sip in range(sips.count) for cube in range(cubes)
+        ],
         neighbors=neighbors,
         buffer_kind=cfg.buffer_kind,
         slots=cfg.slots,

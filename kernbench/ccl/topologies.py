@@ -6,7 +6,12 @@ from kernbench.errors import TopologyError
 
 TOPO_NAME_TO_KIND = {"ring_1d": 0, "torus_2d": 1, "mesh_2d_no_wrap": 2}
 SIP_TOPO_RING, SIP_TOPO_TORUS, SIP_TOPO_MESH = TOPO_NAME_TO_KIND.values()
-_STEPS = {"N": (-1, 0), "S": (1, 0), "E": (0, 1), "W": (0, -1)}  # rows down, columns right
+_STEPS = {
+    "N": (-1, 0),
+    "S": (1, 0),
+    "E": (0, 1),
+    "W": (0, -1),
+}  # rows down, columns right
 
 
 def grid(place: int, w: int, h: int, wrap: bool = False) -> dict[str, int]:
@@ -15,7 +20,9 @@ def grid(place: int, w: int, h: int, wrap: bool = False) -> dict[str, int]:
     near = {way: (row + down, col + right) for way, (down, right) in _STEPS.items()}
     if wrap:
         near = {way: (r % h, c % w) for way, (r, c) in near.items()}
-    inside = {way: r * w + c for way, (r, c) in near.items() if 0 <= r < h and 0 <= c < w}
+    inside = {
+        way: r * w + c for way, (r, c) in near.items() if 0 <= r < h and 0 <= c < w
+    }
     return {way: found for way, found in inside.items() if found != place}
 
 

@@ -45,10 +45,16 @@ _BOUNDS: tuple[tuple[str, Any, float], ...] = (
     ("f64", np.float64, 1e-12),
     ("fp8_e4m3", ml_dtypes.float8_e4m3fn, 0.125),
     ("fp8_e5m2", ml_dtypes.float8_e5m2, 0.25),
-    *((f"{sign}{bits}", f"{sign}{bits // 8}", 0.0) for sign in "iu" for bits in (8, 16, 32, 64)),
+    *(
+        (f"{sign}{bits}", f"{sign}{bits // 8}", 0.0)
+        for sign in "iu"
+        for bits in (8, 16, 32, 64)
+    ),
     ("bool", np.bool_, 0.0),
 )
-DTYPES = {n: DType(n, np.dtype(kind), Tolerance(bound, bound)) for n, kind, bound in _BOUNDS}
+DTYPES = {
+    n: DType(n, np.dtype(kind), Tolerance(bound, bound)) for n, kind, bound in _BOUNDS
+}
 
 _NAMES = ", ".join(DTYPES)
 _BY_NUMPY = {row.numpy: row.name for row in DTYPES.values()}
@@ -76,7 +82,9 @@ def itemsize(name: str) -> int:
 def name_of(numpy_type: object) -> str:
     """Our name of a numpy dtype; UsageError if we have none."""
     if (found := _BY_NUMPY.get(np.dtype(numpy_type))) is None:  # type: ignore[call-overload]
-        raise UsageError(f"numpy dtype {numpy_type!r} has no counterpart; valid: {_NAMES}")
+        raise UsageError(
+            f"numpy dtype {numpy_type!r} has no counterpart; valid: {_NAMES}"
+        )
     return found
 
 

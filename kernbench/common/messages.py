@@ -52,10 +52,14 @@ class MsgBase:
         """(read, written): the memory that serving this message touches."""
         return (), ()
 
-    def wait(self, node: str, reason: str, t0: float, t1: float, holder: MsgBase | None) -> None:
+    def wait(
+        self, node: str, reason: str, t0: float, t1: float, holder: MsgBase | None
+    ) -> None:
         """Note that this message waited at ``node`` from t0 to t1; nothing if it did not."""
         if t1 > t0:
-            self.waits.append((node, reason, t0, t1, None if holder is self else holder))
+            self.waits.append(
+                (node, reason, t0, t1, None if holder is self else holder)
+            )
 
 
 @dataclass(frozen=True, slots=True)

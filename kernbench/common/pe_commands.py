@@ -163,5 +163,7 @@ class CompositeCmd(ProductCmd):
 
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
         """Reads both operands and those of the epilogue, writes out."""
-        operands = tuple(step.operand for step in self.epilogue if step.operand is not None)
+        operands = tuple(
+            step.operand for step in self.epilogue if step.operand is not None
+        )
         return (self.a, self.b, *operands), (self.out,)

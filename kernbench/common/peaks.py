@@ -22,7 +22,10 @@ def peaks(number: Callable[[str], float]) -> Peaks:
     return Peaks(
         2 * number("pe.gemm.rows") * number("pe.gemm.cols") * clock,
         number("pe.math.lanes") * clock,
-        min(channels * number("cube.hbm.channel_bw_gbs"), number("cube.hbm.to_router_bw_gbs")),
+        min(
+            channels * number("cube.hbm.channel_bw_gbs"),
+            number("cube.hbm.to_router_bw_gbs"),
+        ),
         number("pe.tcm.read_bw_gbs"),
         number("pe.tcm.write_bw_gbs"),
     )

@@ -32,7 +32,9 @@ class UnitType(IntEnum):
 
 def _check(field: str, value: int, limit: int) -> None:
     if not 0 <= value < limit:
-        raise AddressError(f"{field}={value:#x} is out of range; valid: 0 to {limit - 1:#x}")
+        raise AddressError(
+            f"{field}={value:#x} is out of range; valid: 0 to {limit - 1:#x}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,9 @@ class PhysAddr:
         _check("die_id", self.die_id, MAX_DIES)
         if (self.kind == "io") != (self.die_id >= MAX_CUBES):
             valid = f"0 to {MAX_CUBES - 1} for cubes, {MAX_CUBES} to {MAX_DIES - 1} for kind 'io'"
-            raise AddressError(f"die_id={self.die_id} of a {self.kind!r} address; valid: {valid}")
+            raise AddressError(
+                f"die_id={self.die_id} of a {self.kind!r} address; valid: {valid}"
+            )
         high = self.sip_id << _SIP_SHIFT | self.die_id << _DIE_SHIFT
         if self.kind == "hbm":
             _check("hbm_offset", self.hbm_offset, _RESOURCE_BIT)
@@ -65,9 +69,13 @@ class PhysAddr:
             _check("offset", self.offset, 1 << _WINDOW_BITS)
             return high | self.offset
         if self.kind != "pe_resource":
-            raise AddressError(f"kind={self.kind!r} is unknown; valid: hbm, pe_resource, io")
+            raise AddressError(
+                f"kind={self.kind!r} is unknown; valid: hbm, pe_resource, io"
+            )
         if self.unit_type is None:
-            raise AddressError(f"a 'pe_resource' address needs a unit_type; valid: {[*UnitType]}")
+            raise AddressError(
+                f"a 'pe_resource' address needs a unit_type; valid: {[*UnitType]}"
+            )
         _check("pe_id", self.pe_id, MAX_PES)
         _check("offset", self.offset, 1 << _OFFSET_BITS)
         unit = int(self.unit_type) << _UNIT_SHIFT
@@ -106,7 +114,9 @@ class PhysAddr:
     @classmethod
     def pe_tcm_addr(cls, sip_id: int, die_id: int, pe_id: int, offset: int) -> PhysAddr:
         """Byte ``offset`` of the TCM of one PE."""
-        return cls(sip_id, die_id, "pe_resource", 0, UnitType.PE, pe_id, offset)._valid()
+        return cls(
+            sip_id, die_id, "pe_resource", 0, UnitType.PE, pe_id, offset
+        )._valid()
 
     @classmethod
     def sram_addr(cls, sip_id: int, die_id: int, offset: int) -> PhysAddr:

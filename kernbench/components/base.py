@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part", bound="ComponentBase")
 Process: TypeAlias = Generator[Any, Any, None]
-Service: TypeAlias = tuple[float, float, float]  # of a burst: start, access latency, service time
+Service: TypeAlias = tuple[
+    float, float, float
+]  # of a burst: start, access latency, service time
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,9 @@ class ComponentBase:
             self._op_logger.record_end(now, self.node.id, msg)
 
     def _refusal(self, msg: MsgBase) -> KernbenchError:
-        valid = ", ".join(t.__name__ for t in self.serves if t is not MsgBase) or "nothing"
+        valid = (
+            ", ".join(t.__name__ for t in self.serves if t is not MsgBase) or "nothing"
+        )
         return KernbenchError(
             f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}; it serves {valid}"
         )

@@ -46,7 +46,9 @@ class Route:
 
     __slots__ = ("delays", "nodes", "slowest", "wires")
 
-    def __init__(self, nodes: tuple[str, ...], wires: list[Wire], delays: list[float]) -> None:
+    def __init__(
+        self, nodes: tuple[str, ...], wires: list[Wire], delays: list[float]
+    ) -> None:
         self.nodes = nodes
         self.wires = wires
         self.delays = delays
@@ -92,7 +94,9 @@ class Network:
         if wire is None:
             edge = self._edges.get(ends)
             if edge is None:
-                raise RoutingError(f"no link from {ends[0]} to {ends[1]} on the path {path}")
+                raise RoutingError(
+                    f"no link from {ends[0]} to {ends[1]} on the path {path}"
+                )
             wire = Wire(edge.bandwidth_gbs, edge.distance_mm * self._ns_per_mm)
             self._wires[ends] = wire
         return wire
@@ -129,12 +133,16 @@ class Delivery(simpy.Event):
         self.bursts = -(-txn.nbytes // self.size)
         self.emitted = self.arrived = 0
         self.t0 = self.landing = self.ready = 0.0
-        self.starts: list[list[float]] = []  # at each hop, of the first and the last burst
+        self.starts: list[
+            list[float]
+        ] = []  # at each hop, of the first and the last burst
         self._events = network.events
         self.memory_in = self.memory_out = None
         if txn.src_addr is not None:
             self.memory_in = _memory(network.components[txn.path[0]])
-            self.read: deque[float] = deque(maxlen=-(-self.memory_in.parallel_bytes // self.size))
+            self.read: deque[float] = deque(
+                maxlen=-(-self.memory_in.parallel_bytes // self.size)
+            )
         if txn.dst_addr is not None:
             self.memory_out = _memory(network.components[txn.path[-1]])
 
@@ -157,14 +165,18 @@ class Delivery(simpy.Event):
         else:
             assert txn.src_addr is not None
             place = txn.src_addr + offset
-            start, access, burst.service = self.memory_in.burst(now, place, nbytes, txn.owner)
+            start, access, burst.service = self.memory_in.burst(
+                now, place, nbytes, txn.owner
+            )
             if start + access > self.ready:
                 self.ready = start + access
             burst.at(now, self.ready, _STEP)
             self.read.append(start + burst.service)
             begin = now
         if self.emitted < self.bursts:
-            free_at = begin + nbytes / min(self.route.wires[0].bytes_per_ns, txn.rate_gbs)
+            free_at = begin + nbytes / min(
+                self.route.wires[0].bytes_per_ns, txn.rate_gbs
+            )
             if self.memory_in is not None and len(self.read) == self.read.maxlen:
                 free_at = max(free_at, self.read[0])
             self.env.timeout(free_at - now).callbacks.append(self._emit)
@@ -176,7 +188,9 @@ class Delivery(simpy.Event):
             self.landing = landing
         if self.arrived == self.bursts:
             now = self.env.now
-            self.env.schedule(self, delay=self.landing - now if self.landing > now else 0.0)
+            self.env.schedule(
+                self, delay=self.landing - now if self.landing > now else 0.0
+            )
 
     def _note(self, _event: Any) -> None:
         txn, starts = self.txn, self.starts
@@ -194,7 +208,16 @@ class _Burst:
     So a hop costs no Timeout, and its callback is a plain method: the event is its ``self``.
     """
 
-    __slots__ = ("_ok", "callbacks", "delivery", "hop", "index", "nbytes", "service", "starts")
+    __slots__ = (
+        "_ok",
+        "callbacks",
+        "delivery",
+        "hop",
+        "index",
+        "nbytes",
+        "service",
+        "starts",
+    )
 
     def __init__(self, delivery: Delivery, index: int, nbytes: int) -> None:
         self._ok = True
@@ -208,7 +231,9 @@ class _Burst:
             self.starts = []
             delivery.starts.append(self.starts)
 
-    def at(self, now: float, when: float, callbacks: tuple[Callable[[_Burst], object]]) -> None:
+    def at(
+        self, now: float, when: float, callbacks: tuple[Callable[[_Burst], object]]
+    ) -> None:
         """Have ``callbacks`` called at ``when``, as ``Environment.schedule`` would."""
         self.callbacks = callbacks
         env = self.delivery.env
@@ -245,7 +270,9 @@ class _Burst:
         assert txn.dst_addr is not None
         addr = txn.dst_addr + self.index * delivery.size
         start, access, write = memory.burst(delivery.env.now, addr, nbytes, txn.owner)
-        delivery.arrive(start + access + max(self.service, nbytes / delivery.rate, write))
+        delivery.arrive(
+            start + access + max(self.service, nbytes / delivery.rate, write)
+        )
 
 
 _STEP, _WRITE = (_Burst.step,), (_Burst.write,)

@@ -44,7 +44,9 @@ def component_class(impl: str) -> type[ComponentBase]:
     if ":" not in impl:
         if impl not in COMPONENTS:
             known = ", ".join(COMPONENTS)
-            raise UsageError(f"unknown impl {impl!r}; valid: {known}, or package.module:Class")
+            raise UsageError(
+                f"unknown impl {impl!r}; valid: {known}, or package.module:Class"
+            )
         return COMPONENTS[impl]
     module, _, name = impl.partition(":")
     try:

@@ -20,7 +20,9 @@ from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.trace.writer import TraceWriter
 
-Told: TypeAlias = list[tuple[str, tuple[Any, ...]]]  # calls of a Recorder: name and arguments
+Told: TypeAlias = list[
+    tuple[str, tuple[Any, ...]]
+]  # calls of a Recorder: name and arguments
 LARGE = 100_000  # ops; a shorter trace is one of a single cube, not of all
 PAUSE_NS = 100.0  # between two launches
 
@@ -55,7 +57,9 @@ def make_trace(path: str | Path, ops: int, seed: int = 0) -> None:
     graph = load_topology(None)
     told = record(graph, seed, ops < LARGE)
     writer = TraceWriter(path)
-    writer.begin({"bench": "make-trace", "arguments": {"ops": ops}, "seed": seed}, graph)
+    writer.begin(
+        {"bench": "make-trace", "arguments": {"ops": ops}, "seed": seed}, graph
+    )
     writer.end(tell(writer, told, ops))
     if writer.error is not None:
         raise KernbenchError(writer.error)
@@ -89,7 +93,11 @@ def tell(writer: Any, told: Told, ops: int) -> float:
             for one in launches:
                 later = now - one.start + PAUSE_NS, row - one.row, cmd - one.cmd, launch
                 left -= _tell(writer, one.told, later, one.row, left)
-                now, row, cmd = one.end + later[0], one.rows_end + later[1], one.cmds_end + later[2]
+                now, row, cmd = (
+                    one.end + later[0],
+                    one.rows_end + later[1],
+                    one.cmds_end + later[2],
+                )
     finally:
         gc.enable()
     return now
@@ -103,7 +111,10 @@ def _launches(told: Told) -> list[Launch]:
             continue
         mine, start = told[start : i + 1], i + 1
         if call[3].startswith("launch"):
-            spans = [[event[0] for kind, event in mine if kind == k] for k in ("op", "command")]
+            spans = [
+                [event[0] for kind, event in mine if kind == k]
+                for k in ("op", "command")
+            ]
             ends = [end for span in spans for end in (min(span), max(span) + 1)]
             found.append(Launch(mine, *ends, *call[-2:]))
     return found
@@ -124,7 +135,10 @@ def _tell(
             row, r, cmd, slot, waits, transfers = event
             what = r.component_id, r.op_kind, r.op_name, dict(r.params)
             after = [d + dr if d >= first else d for d in r.dependency_ids]
-            waits = [(*w[:2], w[2] + dt, w[3] + dt, w[4] + dr * (w[4] >= first)) for w in waits]
+            waits = [
+                (*w[:2], w[2] + dt, w[3] + dt, w[4] + dr * (w[4] >= first))
+                for w in waits
+            ]
             moved = [_later(transfer, dt) for transfer in transfers]
             again = OpRecord(r.t_start + dt, r.t_end + dt, *what, after)
             writer.op(row + dr, again, cmd + dc, slot, waits, moved)
@@ -132,7 +146,9 @@ def _tell(
             cmd, pe, launch, call, site, awaits, *times_ = event
             awaits += dc * (awaits != NO_CMD)
             launch += dl * (launch >= 0)
-            writer.command(cmd + dc, pe, launch, call, site, awaits, *[t + dt for t in times_])
+            writer.command(
+                cmd + dc, pe, launch, call, site, awaits, *[t + dt for t in times_]
+            )
         elif name == "transfer":
             writer.transfer(event[0] + dc * (event[0] != NO_CMD), _later(event[1], dt))
         elif name == "launch":

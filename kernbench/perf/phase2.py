@@ -32,7 +32,9 @@ _SLOTS, _WIDTH = 1_000, 64  # of the small adds: slots of three rows, used in tu
 
 def measure(scale: float = 1.0, rounds: int = 5) -> list[PerfRow]:
     """Measure everything on logs ``scale`` times as long; some four minutes at 1."""
-    gemms, small, scanned = (max(int(n * scale), 8) for n in (GEMMS, SMALL_OPS, SCANNED))
+    gemms, small, scanned = (
+        max(int(n * scale), 8) for n in (GEMMS, SMALL_OPS, SCANNED)
+    )
     rows = overhead_rows(small, rounds) + replay_rows(small, scanned)
     return gemm_rows(gemms, rounds) + rows
 
@@ -59,7 +61,9 @@ def gemm_rows(count: int, rounds: int) -> list[PerfRow]:
         casts.append(_run(log, store, perf_counter) / bare)
     return [
         PerfRow("16^3 gemm in a batch, gather to scatter", min(alone), 3.0, "us"),
-        PerfRow("16^3 gemms in batches / one by one, all in", median(batched), 1.0, "ratio"),
+        PerfRow(
+            "16^3 gemms in batches / one by one, all in", median(batched), 1.0, "ratio"
+        ),
         PerfRow("128^3 f16 gemms, all in / f32 matmuls", median(casts), 2.5, "ratio"),
     ]
 
@@ -71,7 +75,9 @@ def overhead_rows(count: int, rounds: int) -> list[PerfRow]:
         store.write("tcm", addr, x)
     spent = min(_run(log, store) for _ in range(rounds))
     bare = min(seconds(lambda: [np.add(x, x) for _ in log]) for _ in range(rounds))
-    return [PerfRow("a small add, all in - numpy", (spent - bare) / count * 1e6, 15.0, "us")]
+    return [
+        PerfRow("a small add, all in - numpy", (spent - bare) / count * 1e6, 15.0, "us")
+    ]
 
 
 def replay_rows(cached: int, scanned: int) -> list[PerfRow]:
@@ -80,7 +86,9 @@ def replay_rows(cached: int, scanned: int) -> list[PerfRow]:
         history = History(_trace(Path(folder) / "history.msgpack", cached))
 
         def look(op: int) -> object:
-            return history.at(op).view("tcm", 12 * _WIDTH * (op % _SLOTS), (_WIDTH,), "f32")
+            return history.at(op).view(
+                "tcm", 12 * _WIDTH * (op % _SLOTS), (_WIDTH,), "f32"
+            )
 
         look(cached)
         jumps = np.random.default_rng(0).integers(0, cached, 200).tolist()
@@ -106,12 +114,20 @@ def replay_rows(cached: int, scanned: int) -> list[PerfRow]:
 def gemm_log(count: int, size: int) -> tuple[list[OpRecord], MemoryStore]:
     """f16 gemms of ``size``^3 that share nothing, and the store of their operands."""
     nbytes, store = 2 * size * size, MemoryStore()
-    data = np.random.default_rng(0).standard_normal((3 * count, size, size)).astype(np.float16)
+    data = (
+        np.random.default_rng(0)
+        .standard_normal((3 * count, size, size))
+        .astype(np.float16)
+    )
     for i, matrix in enumerate(data):
         store.write("tcm", i * nbytes, matrix)
-    held = [Region("tcm", i * nbytes, (size, size), "f16", nbytes) for i in range(3 * count)]
+    held = [
+        Region("tcm", i * nbytes, (size, size), "f16", nbytes) for i in range(3 * count)
+    ]
     operands = zip(held[::3], held[1::3], held[2::3], strict=True)
-    cmds = [GemmCmd(a=a, b=b, out=out, m=size, k=size, n=size) for a, b, out in operands]
+    cmds = [
+        GemmCmd(a=a, b=b, out=out, m=size, k=size, n=size) for a, b, out in operands
+    ]
     return _logged("pe_gemm", cmds, OpLogger()), store
 
 

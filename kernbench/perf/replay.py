@@ -52,10 +52,14 @@ def measure(sizes: Sequence[int] = SIZES, **matmul: Any) -> list[PerfRow]:
         timed = list(zip(sizes, found, strict=False))
         if name in GOALS:
             goal, unit, scale = GOALS[name]
-            rows.append(PerfRow(f"{name}, {timed[-1][0]:,} ops", found[-1] * scale, goal, unit))
+            rows.append(
+                PerfRow(f"{name}, {timed[-1][0]:,} ops", found[-1] * scale, goal, unit)
+            )
         for (few, before), (many, after) in pairwise(timed):
             bound = round(NOISE * many * log(many) / (few * log(few)), 1)
-            rows.append(PerfRow(f"{name}, {many:,} / {few:,}", after / before, bound, "ratio"))
+            rows.append(
+                PerfRow(f"{name}, {many:,} / {few:,}", after / before, bound, "ratio")
+            )
     return [*rows, PerfRow("blame of an element of a matmul", blame * 1e3, 50.0, "ms")]
 
 
@@ -78,7 +82,10 @@ def figures(trace: Trace, long_answers: bool = True) -> Iterator[tuple[str, floa
     yield "run to no stop", _median(run, endless)
     for rows in (40, 100):
         draw = partial(session.timeline, session.timelines.components[:rows].tolist())
-        yield f"timeline of {rows} rows", _median(lambda span, d=draw: d(*span, COLUMNS), spans)
+        yield (
+            f"timeline of {rows} rows",
+            _median(lambda span, d=draw: d(*span, COLUMNS), spans),
+        )
     if long_answers:
         for name in ("stalls", "lines", "link_load", "critical_path"):
             yield name, seconds(getattr(ReplaySession(trace), name))
@@ -90,13 +97,19 @@ def blame_seconds(path: Path, params: dict[str, Any]) -> float:
     run_bench("matmul", params=params, trace=path)
     session = ReplaySession(Trace.open(path))
     ends = [np.add(c.origin, c.array.shape) for c in session.trace.expects]
-    places = np.random.default_rng(0).integers(np.max(ends, axis=0), size=(PLACES // 10, 2))
+    places = np.random.default_rng(0).integers(
+        np.max(ends, axis=0), size=(PLACES // 10, 2)
+    )
     session.to_end()
-    return _median(session.blame, [f"c[{row},{column}]" for row, column in places.tolist()])
+    return _median(
+        session.blame, [f"c[{row},{column}]" for row, column in places.tolist()]
+    )
 
 
 def _median(
-    call: Callable[..., object], given: Iterable[Any], before: Callable[..., object] = id
+    call: Callable[..., object],
+    given: Iterable[Any],
+    before: Callable[..., object] = id,
 ) -> float:
     """Seconds of a call, of one each of ``given`` after ``before`` but the first."""
     taken = []

@@ -49,7 +49,9 @@ def as_text(rows: list[PerfRow]) -> str:
     lines = [f"{'what':<44}{'measured':>10}{'goal':>8}  unit"]
     for row in rows:
         verdict = "met" if row.met else "NOT MET"
-        lines.append(f"{row.name:<44}{row.measured:>10.2f}{row.goal:>8g}  {row.unit:<14} {verdict}")
+        lines.append(
+            f"{row.name:<44}{row.measured:>10.2f}{row.goal:>8g}  {row.unit:<14} {verdict}"
+        )
     return "\n".join(lines)
 
 
@@ -61,7 +63,9 @@ def as_json(rows: list[PerfRow]) -> str:
 def measure(size: int = 1024, large: int = 2048, rounds: int = 5) -> list[PerfRow]:
     """Measure everything, on matmuls of m = k = n; about two minutes at the default sizes."""
     big = _large_run(large)  # first: a child's peak begins at its parent's
-    load = median(seconds(lambda: GraphEngine(load_topology(None))) for _ in range(rounds))
+    load = median(
+        seconds(lambda: GraphEngine(load_topology(None))) for _ in range(rounds)
+    )
     graph = load_topology(None)
     events, tiles = count_events(graph, size)
     units, ratios = [], []
@@ -148,10 +152,16 @@ def _large_run(size: int) -> dict[str, float]:
         raise KernbenchError(f"matmul {size}^3 ended with {done.returncode}: {why}")
     unit = 2**20 if sys.platform == "darwin" else 2**10
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit
-    return {"seconds": spent, "peak_mib": peak, "verified": json.loads(done.stdout)["verified"]}
+    return {
+        "seconds": spent,
+        "peak_mib": peak,
+        "verified": json.loads(done.stdout)["verified"],
+    }
 
 
-def seconds(call: Callable[[], object], clock: Callable[[], float] = process_time) -> float:
+def seconds(
+    call: Callable[[], object], clock: Callable[[], float] = process_time
+) -> float:
     """How long ``call`` takes, of CPU time or by another clock."""
     start = clock()
     call()

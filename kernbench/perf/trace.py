@@ -28,7 +28,10 @@ from kernbench.trace.frames import FrameFile
 
 OPS, LARGE = 1_000_000, 10_000_000
 PEAKS = (100_000, 3_000_000)  # ops of two runs whose peak memory is compared
-SAMPLE, COLD = 100_000, 1_000  # rows that size the peers; ops whose params are read, each once
+SAMPLE, COLD = (
+    100_000,
+    1_000,
+)  # rows that size the peers; ops whose params are read, each once
 _NAMES = ("t_start", "t_end", "component", "name", "slot", "cmd", "nbytes", "deps")
 
 
@@ -49,7 +52,10 @@ def measure(
         before = _least(lambda: _ready(path))
         rows += open_rows(path, maps, before) + cold_rows(path)
         make_trace(path, large)
-        after, heads = _least(lambda: _ready(path)), _least(lambda: Trace.open(path).node_ids)
+        after, heads = (
+            _least(lambda: _ready(path)),
+            _least(lambda: Trace.open(path).node_ids),
+        )
     what = f"{large:,} ops"
     return [
         *rows,
@@ -64,9 +70,15 @@ def memory_rows(few: int, many: int) -> list[PerfRow]:
     with tempfile.TemporaryDirectory() as folder:
         for ops in (few, many):
             command = [sys.executable, "-m", "kernbench.cli", "perf", "make-trace"]
-            subprocess.run([*command, f"--ops={ops}", "-o", f"{folder}/trace"], check=True)
+            subprocess.run(
+                [*command, f"--ops={ops}", "-o", f"{folder}/trace"], check=True
+            )
             peaks.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-    return [PerfRow(f"peak memory, {many:,} / {few:,} ops", peaks[1] / peaks[0], 1.05, "ratio")]
+    return [
+        PerfRow(
+            f"peak memory, {many:,} / {few:,} ops", peaks[1] / peaks[0], 1.05, "ratio"
+        )
+    ]
 
 
 class _Ops:
@@ -100,9 +112,13 @@ def append_rows(path: Path, ops: int, size: int, rounds: int) -> list[PerfRow]:
 def size_rows(path: Path) -> list[PerfRow]:
     """Bytes of an op, a wait and a transaction, with their share of the heads."""
     trace, frames = Trace.open(path), FrameFile(path).by_tag
-    sizes = {tag: sum(f.start + f.size - f.offset for f in frames[tag]) for tag in frames}
+    sizes = {
+        tag: sum(f.start + f.size - f.offset for f in frames[tag]) for tag in frames
+    }
     moved, op = trace.transfers, sizes["ops"] / len(trace.ops)
-    sample = [dict(zip(_NAMES, row, strict=True)) for row in islice(_rows(trace), SAMPLE)]
+    sample = [
+        dict(zip(_NAMES, row, strict=True)) for row in islice(_rows(trace), SAMPLE)
+    ]
     peers = {
         "row maps": (162, [len(msgpack.packb(row)) for row in sample]),
         "row tuples": (81, [len(msgpack.packb(list(row.values()))) for row in sample]),
@@ -117,7 +133,12 @@ def size_rows(path: Path) -> list[PerfRow]:
             *(32.0, "B"),
         ),
         *(
-            PerfRow(f"an op / as {name}", op * len(found) / sum(found), round(110 / seen, 2), "")
+            PerfRow(
+                f"an op / as {name}",
+                op * len(found) / sum(found),
+                round(110 / seen, 2),
+                "",
+            )
             for name, (seen, found) in peers.items()
         ),
     ]
@@ -129,7 +150,9 @@ def open_rows(path: Path, maps: Path, ready: float) -> list[PerfRow]:
     with maps.open("wb") as file:
         packer = msgpack.Packer()
         file.write(packer.pack_array_header(len(trace.ops)))
-        file.writelines(packer.pack(dict(zip(_NAMES, row, strict=True))) for row in _rows(trace))
+        file.writelines(
+            packer.pack(dict(zip(_NAMES, row, strict=True))) for row in _rows(trace)
+        )
     nbytes = sum(frame.size for frame in FrameFile(path).by_tag["ops"])
     with path.open("rb", buffering=0) as file:
         raw = _least(lambda: (file.seek(0), file.read(nbytes)))
@@ -165,12 +188,17 @@ def _least(call: Callable[[], object]) -> float:
 def _rows(trace: Trace) -> Iterable[tuple[Any, ...]]:
     """The ops as rows of ``_NAMES``."""
     c, names = trace.op_columns, trace.strings[:]
-    held, texts = c.dep.tolist(), ([names[i] for i in x.tolist()] for x in (c.component, c.name))
+    held, texts = (
+        c.dep.tolist(),
+        ([names[i] for i in x.tolist()] for x in (c.component, c.name)),
+    )
     deps = (held[a:b] for a, b in pairwise(c.dep_ptr.tolist()))
     rest = (x.tolist() for x in (c.slot, c.cmd, c.nbytes))
     return zip(c.t_start.tolist(), c.t_end.tolist(), *texts, *rest, deps, strict=True)
 
 
-def _event(t_start: float, t_end: float, component: str, name: str, **args: Any) -> dict[str, Any]:
+def _event(
+    t_start: float, t_end: float, component: str, name: str, **args: Any
+) -> dict[str, Any]:
     place = {"ph": "X", "ts": t_start / 1e3, "dur": (t_end - t_start) / 1e3}
     return {"name": name, **place, "pid": 0, "tid": component, "args": args}

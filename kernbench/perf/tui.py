@@ -36,7 +36,12 @@ SIZES = (100_000, 1_000_000, 10_000_000)  # ops
 SCREENS = ((120, 40), (200, 50))
 STEPS = 200
 MIX = "sn2jk.3s1+lh-05st]N6,S[7s8Szz4s"  # keys
-GAP_S, WAIT_S, IDLE_S, LOAD_S = 0.05, 0.4, 2.0, 300.0  # LOAD_S at most, and WAIT_S for a first byte
+GAP_S, WAIT_S, IDLE_S, LOAD_S = (
+    0.05,
+    0.4,
+    2.0,
+    300.0,
+)  # LOAD_S at most, and WAIT_S for a first byte
 SETTLE_S = 5.0  # without a byte: no job runs any more, which is measured by itself
 GOALS = {50: 10.0, 99: 35.0}  # ms beyond the do-nothing screen, by percentile
 STEP_BYTES = {(120, 40): 2048, (200, 50): 6144}
@@ -72,11 +77,23 @@ class Terminal(subprocess.Popen[bytes]):
     def __init__(self, command: list[str], screen: Screen, home: str) -> None:
         self._fd, tty = pty.openpty()
         fcntl.ioctl(tty, termios.TIOCSWINSZ, struct.pack("4H", *screen[::-1], 0, 0))
-        environ = {name: x for name, x in os.environ.items() if name in ("PATH", "PYTHONPATH")}
-        environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
+        environ = {
+            name: x for name, x in os.environ.items() if name in ("PATH", "PYTHONPATH")
+        }
+        environ |= {
+            "TERM": "xterm-256color",
+            "COLORTERM": "truecolor",
+            "LC_ALL": "C.UTF-8",
+        }
         environ |= {f"XDG_{part}_HOME": home for part in ("CONFIG", "STATE", "CACHE")}
-        self.data, self.started, python = b"", perf_counter(), [sys.executable, *command]
-        super().__init__(python, 0, None, tty, tty, tty, env=environ, start_new_session=True)
+        self.data, self.started, python = (
+            b"",
+            perf_counter(),
+            [sys.executable, *command],
+        )
+        super().__init__(
+            python, 0, None, tty, tty, tty, env=environ, start_new_session=True
+        )
         os.close(tty)
 
     def __exit__(self, *why: object) -> None:
@@ -102,7 +119,9 @@ class Terminal(subprocess.Popen[bytes]):
         else:
             if until in self.data:
                 return last
-        raise KernbenchError(f"a screen ended, or never showed {until!r}: {self.data[-300:]!r}")
+        raise KernbenchError(
+            f"a screen ended, or never showed {until!r}: {self.data[-300:]!r}"
+        )
 
     def press(self, keys: str) -> float:
         """Milliseconds from keys to the last byte that they make; ``data`` has these."""
@@ -113,7 +132,9 @@ class Terminal(subprocess.Popen[bytes]):
 
 
 def measure(
-    sizes: Sequence[int] = SIZES, screens: Iterable[Screen] = SCREENS, steps: int = STEPS
+    sizes: Sequence[int] = SIZES,
+    screens: Iterable[Screen] = SCREENS,
+    steps: int = STEPS,
 ) -> list[PerfRow]:
     """Measure everything, on traces of ``sizes`` in ops, rising; some 20 minutes by default."""
     rows, medians = list[PerfRow](), defaultdict[str, list[float]](list)
@@ -128,7 +149,9 @@ def measure(
                     least, own, _ = figures(nothing, b"nothing", b"nothing", steps)
                 with Terminal(["-m", "tui", str(path)], screen, folder) as terminal:
                     ready = f"/{ops - 1:,}".encode()  # in the status line
-                    first, taken, nbytes = figures(terminal, path.name.encode(), ready, steps)
+                    first, taken, nbytes = figures(
+                        terminal, path.name.encode(), ready, steps
+                    )
                     medians[size].append(median(taken["step"]))
                     if ops == sizes[-1]:
                         rows += budgets(terminal, screen, at, nbytes)
@@ -137,7 +160,9 @@ def measure(
                 rows.append(PerfRow(f"first frame, {at}", first / least, 3.0, "ratio"))
                 rows += beyond(taken, own, at)
     flat = f"step, {sizes[-1]:,} / {sizes[0]:,} ops at"
-    return rows + [PerfRow(f"{flat} {x}", m[-1] / m[0], FLAT, "ratio") for x, m in medians.items()]
+    return rows + [
+        PerfRow(f"{flat} {x}", m[-1] / m[0], FLAT, "ratio") for x, m in medians.items()
+    ]
 
 
 def figures(
@@ -183,7 +208,9 @@ def while_computing(terminal: Terminal, steps: int) -> list[float]:
     return taken
 
 
-def budgets(terminal: Terminal, screen: Screen, at: str, nbytes: list[int]) -> list[PerfRow]:
+def budgets(
+    terminal: Terminal, screen: Screen, at: str, nbytes: list[int]
+) -> list[PerfRow]:
     """Private memory, and bytes that are written, ``nbytes`` of steps."""
     terminal.press(REDRAW)
     redraw = len(terminal.data)
@@ -191,10 +218,14 @@ def budgets(terminal: Terminal, screen: Screen, at: str, nbytes: list[int]) -> l
     terminal.data = b""
     terminal.read(IDLE_S, IDLE_S)
     idle, (columns, lines) = len(terminal.data), screen
-    terminal.press("".join(f"\x1b[<35;{x};{x % lines + 1}M" for x in range(1, columns, 7)))
+    terminal.press(
+        "".join(f"\x1b[<35;{x};{x % lines + 1}M" for x in range(1, columns, 7))
+    )
     memory = Path(f"/proc/{terminal.pid}/smaps_rollup").read_text(encoding="ascii")
     # clean pages are the mapped file's: the system may drop them at any time
-    private = sum(map(int, re.findall(r"^Private_Dirty: +(\d+) kB", memory, re.MULTILINE)))
+    private = sum(
+        map(int, re.findall(r"^Private_Dirty: +(\d+) kB", memory, re.MULTILINE))
+    )
     return [
         PerfRow(f"bytes of a step, {at}", median(nbytes), STEP_BYTES[screen], "bytes"),
         PerfRow(f"bytes of a redraw, {at}", redraw, 61_440, "bytes"),

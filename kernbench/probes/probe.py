@@ -13,7 +13,13 @@ from math import inf
 from operator import attrgetter
 from typing import Any
 
-from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, Region, Transaction
+from kernbench.common.messages import (
+    HostReadCmd,
+    HostWriteCmd,
+    LaunchMsg,
+    Region,
+    Transaction,
+)
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.peaks import peaks
 from kernbench.common.phys_addr import PhysAddr
@@ -78,9 +84,13 @@ class ProbeReport:
                 f"  {row.bottleneck}{'' if row.ok else '  DIFFERS'}"
             )
         lines += [f"left out: {text}" for text in self.omitted]
-        wrong = [f"{row.family} {row.op} of {row.nbytes}" for row in self.rows if not row.ok]
+        wrong = [
+            f"{row.family} {row.op} of {row.nbytes}" for row in self.rows if not row.ok
+        ]
         verdict = "differ in " + ", ".join(wrong) if wrong else "agree"
-        lines.append(f"formula and simulation {verdict} (tolerance {TOLERANCE:g} of the latency)")
+        lines.append(
+            f"formula and simulation {verdict} (tolerance {TOLERANCE:g} of the latency)"
+        )
         return "\n".join(lines)
 
 
@@ -94,14 +104,20 @@ class _Case:
     fixed_ns: float
     addr: int = 0  # of the memory at the end of the path
     burst_bytes: int = 0  # 0: one piece
-    beyond: tuple[tuple[str, str], ...] = ()  # links that the data pay for and the path leaves out
+    beyond: tuple[
+        tuple[str, str], ...
+    ] = ()  # links that the data pay for and the path leaves out
 
 
 def probe(graph: TopologyGraph) -> ProbeReport:
     """Every path family of ``graph`` at every size of SIZES, one at a time on a quiet machine."""
     prober = _Prober(graph)
     targets, omitted = prober.targets()
-    rows = [prober.row(case, nbytes) for case in prober.memory_cases(targets) for nbytes in SIZES]
+    rows = [
+        prober.row(case, nbytes)
+        for case in prober.memory_cases(targets)
+        for nbytes in SIZES
+    ]
     rows.append(prober.row(prober.launch_case(), LAUNCH_BYTES))
     return ProbeReport(tuple(rows), tuple(omitted))
 
@@ -121,16 +137,22 @@ class _Prober:
 
     def distance(self, place: Place) -> tuple[float, Place]:
         """How far the HBM slice of a PE is, and the PE."""
-        way = self.router.find_path_with_distance(pe_prefix(*_HOME), self.slice_of(place)[1])
+        way = self.router.find_path_with_distance(
+            pe_prefix(*_HOME), self.slice_of(place)[1]
+        )
         return way[1], place
 
     def targets(self) -> tuple[dict[str, Place], list[str]]:
         """The slice that each PE family uses, the nearest of its kind; and what lacks."""
         nodes, (sip, cube, _) = self.graph.nodes, _HOME
         middle = nodes[self.resolver.find_m_cpu(sip, cube)].y_mm
-        north = {n.place: n.y_mm < middle for n in nodes.values() if n.type == "hbm_ctrl"}
+        north = {
+            n.place: n.y_mm < middle for n in nodes.values() if n.type == "hbm_ctrl"
+        }
         near = [p for p in north if p[:2] == _HOME[:2] and p != _HOME]
-        same, cross = ([p for p in near if (north[p] == north[_HOME]) == half] for half in (1, 0))
+        same, cross = (
+            [p for p in near if (north[p] == north[_HOME]) == half] for half in (1, 0)
+        )
         others = [p for p in north if p[0] == sip and p[1] != cube]
         far = others if len({p[1] for p in others}) > 1 else []
         choices: tuple[tuple[str, list[Place], Callable[..., Place], str], ...] = (
@@ -141,16 +163,28 @@ class _Prober:
             ("farthest cube", far, max, "fewer than three cubes a SIP"),
             ("other SIP", [p for p in north if p[0] != sip], min, "one SIP"),
         )
-        found = {family: pick(all_, key=self.distance) for family, all_, pick, _ in choices if all_}
-        return found, [f"{family} ({why})" for family, all_, _, why in choices if not all_]
+        found = {
+            family: pick(all_, key=self.distance)
+            for family, all_, pick, _ in choices
+            if all_
+        }
+        return found, [
+            f"{family} ({why})" for family, all_, _, why in choices if not all_
+        ]
 
     def memory_cases(self, targets: dict[str, Place]) -> Iterator[_Case]:
         """What the host, a PE and an M_CPU write and read: the last has no component for it yet."""
         router, dma, home = self.router, self.spec.pe.dma, self.slice_of(_HOME)[1]
         end_point = self.resolver.find_pcie_ep(_HOME[0])
-        host_path, pcie = router.find_memory_path(end_point, home), ((end_point, switch_node(0)),)
+        host_path, pcie = (
+            router.find_memory_path(end_point, home),
+            ((end_point, switch_node(0)),),
+        )
         host = (_HOME, host_path, self.graph.nodes[end_point].overhead_ns, 0, pcie)
-        ways: list[Any] = [("host to HBM", "write", host), ("HBM to host", "read", host)]
+        ways: list[Any] = [
+            ("host to HBM", "write", host),
+            ("HBM to host", "read", host),
+        ]
         for family, place in targets.items():
             path = router.find_path(pe_prefix(*_HOME), self.slice_of(place)[1])
             pe = (place, path, dma.setup_ns, dma.burst_bytes, ())
@@ -160,36 +194,59 @@ class _Prober:
         for family, op, (place, there, setup_ns, *rest) in ways:
             path = there[::-1] if op == "read" else there
             request_ns = self.message_ns(there, REQUEST_BYTES) if op == "read" else 0.0
-            fixed_ns = setup_ns + request_ns + self.spec.cube.hbm.access_ns + self.header_ns(path)
-            yield _Case(family, op, tuple(path), fixed_ns, self.slice_of(place)[0], *rest)
+            fixed_ns = (
+                setup_ns
+                + request_ns
+                + self.spec.cube.hbm.access_ns
+                + self.header_ns(path)
+            )
+            yield _Case(
+                family, op, tuple(path), fixed_ns, self.slice_of(place)[0], *rest
+            )
 
     def launch_case(self) -> _Case:
         """The host's doorbell to a PE_CPU, by way of io_cpu and m_cpu."""
         sip, cube, _ = _HOME
         start, io_cpu = self.resolver.find_pcie_ep(sip), self.resolver.find_io_cpu(sip)
-        m_cpu, pe_cpu = self.resolver.find_m_cpu(sip, cube), self.graph.at(*_HOME, "pe_cpu")
+        m_cpu, pe_cpu = (
+            self.resolver.find_m_cpu(sip, cube),
+            self.graph.at(*_HOME, "pe_cpu"),
+        )
         legs = [
-            self.router.find_node_path(*leg) for leg in pairwise((start, io_cpu, m_cpu, pe_cpu))
+            self.router.find_node_path(*leg)
+            for leg in pairwise((start, io_cpu, m_cpu, pe_cpu))
         ]
         on_the_way = sum(self.message_ns(leg, LAUNCH_BYTES) for leg in legs)
         path = (start, *(node for leg in legs for node in leg[1:]))
-        return _Case("launch", "launch", path, self.graph.nodes[start].overhead_ns + on_the_way)
+        return _Case(
+            "launch", "launch", path, self.graph.nodes[start].overhead_ns + on_the_way
+        )
 
     def serve(self, case: _Case, nbytes: int) -> Process:
         """Have the component at the near end serve it."""
-        sim, node = self.sim, self.graph.nodes[case.path[-1 if case.op == "read" else 0]]
-        hbm, tcm = (Region(*at, (nbytes,), "u8", nbytes) for at in (("hbm", case.addr), ("tcm", 0)))
+        sim, node = (
+            self.sim,
+            self.graph.nodes[case.path[-1 if case.op == "read" else 0]],
+        )
+        hbm, tcm = (
+            Region(*at, (nbytes,), "u8", nbytes)
+            for at in (("hbm", case.addr), ("tcm", 0))
+        )
         write, done = HostWriteCmd(dst=hbm, data=None), sim.env.event()
         launch = LaunchMsg(name="", kernel=lambda tl: None, pes=(_HOME,), done=done)
         if node.type == "m_cpu":
             burst = case.burst_bytes
-            yield from sim.transfer(Transaction(case.path, nbytes, write, burst, None, case.addr))
+            yield from sim.transfer(
+                Transaction(case.path, nbytes, write, burst, None, case.addr)
+            )
             return
         message = {
             ("pcie_ep", "write"): write,
             ("pcie_ep", "read"): HostReadCmd(src=hbm),
             ("pcie_ep", "launch"): launch,
-            ("pe_dma", "write"): DmaWriteCmd(src=tcm, dst_addr=case.addr, handle_id="probe"),
+            ("pe_dma", "write"): DmaWriteCmd(
+                src=tcm, dst_addr=case.addr, handle_id="probe"
+            ),
             ("pe_dma", "read"): DmaReadCmd(src=hbm, dst=tcm, handle_id="probe"),
         }[node.type, case.op]
         yield from sim.component(node.id)._forward_txn(sim.env, message)
@@ -202,7 +259,10 @@ class _Prober:
         env.run(until=env.process(self.serve(case, nbytes)))
         took = env.now - t0
         env.run()
-        edge, formula = self.slowest((*case.beyond, *pairwise(case.path))), case.fixed_ns
+        edge, formula = (
+            self.slowest((*case.beyond, *pairwise(case.path))),
+            case.fixed_ns,
+        )
         where, gbs = f"{edge.src} -> {edge.dst} ({edge.kind})", edge.bandwidth_gbs
         if case.op != "launch":
             first_gbs = self.slowest([(case.path[0], case.path[1])]).bandwidth_gbs
@@ -221,14 +281,21 @@ class _Prober:
 
     def slowest(self, links: Iterable[tuple[str, str]]) -> Edge:
         """The first of the slowest links."""
-        return min((self.graph.edge_by_ends[ends] for ends in links), key=lambda e: e.bandwidth_gbs)
+        return min(
+            (self.graph.edge_by_ends[ends] for ends in links),
+            key=lambda e: e.bandwidth_gbs,
+        )
 
     def message_ns(self, path: Sequence[str], nbytes: int) -> float:
         """A message that ends at no memory."""
-        return self.header_ns(path) + nbytes / self.slowest(pairwise(path)).bandwidth_gbs
+        return (
+            self.header_ns(path) + nbytes / self.slowest(pairwise(path)).bandwidth_gbs
+        )
 
 
-def _data_ns(hbm: HbmSpec, case: _Case, nbytes: int, first_gbs: float, link_gbs: float) -> float:
+def _data_ns(
+    hbm: HbmSpec, case: _Case, nbytes: int, first_gbs: float, link_gbs: float
+) -> float:
     """Bytes / bottleneck, of the link and the channels that the bytes lie on.
 
     Where all bursts cover all channels evenly, as by default, that is nbytes / min(link, channels).
@@ -236,7 +303,11 @@ def _data_ns(hbm: HbmSpec, case: _Case, nbytes: int, first_gbs: float, link_gbs:
     when they and the link are done. A memory reads as fast as the first link takes it, no more
     bursts at once than cover all channels, and sends them in order.
     """
-    burst, read, free = case.burst_bytes or nbytes, case.op == "read", [0.0] * hbm.channels
+    burst, read, free = (
+        case.burst_bytes or nbytes,
+        case.op == "read",
+        [0.0] * hbm.channels,
+    )
     on_link = asked = done = sent = 0.0
     step, period = hbm.interleave_bytes, hbm.interleave_bytes * hbm.channels
     reading: deque[float] = deque(maxlen=-(-period // burst))
@@ -268,7 +339,8 @@ def describe(graph: TopologyGraph) -> dict[str, str]:
     return {
         "machine": f"{sips} SIPs x {cubes} cubes x {spec.cube.pes} PEs = {pes} PEs",
         "nodes": f"{len(graph.nodes):,}",
-        "edges": f"{len(graph.edges):,}: " + ", ".join(f"{n} {k}" for k, n in kinds.most_common()),
+        "edges": f"{len(graph.edges):,}: "
+        + ", ".join(f"{n} {k}" for k, n in kinds.most_common()),
         "GEMM": f"{pes * flops / 1e12:,.1f} TFLOP/s ({flops / 1e12:g} a PE)",
         "HBM": f"{pes * slice_gbs:,.0f} GB/s ({slice_gbs:g} a PE), "
         f"{sips * cubes * spec.cube.memory_map.hbm_total_gb:,} GiB",

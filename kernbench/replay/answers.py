@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernbench.replay.text import cell_text, field_values, param_text, table, time_text, wrapped
+from kernbench.replay.text import (
+    cell_text,
+    field_values,
+    param_text,
+    table,
+    time_text,
+    wrapped,
+)
 
 _OPS = "op t_start t_end nbytes name component"
 
@@ -59,7 +66,10 @@ class Stopped(Moved):
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        return [*Moved.lines(self, width), *(self.stops or ["no further stop that way"])]
+        return [
+            *Moved.lines(self, width),
+            *(self.stops or ["no further stop that way"]),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,10 @@ class OpDetails:
             f"op {r.op:,}  {r.name}{kind} on {r.component}, lane {self.slot}",
             f"time    {r.t_start:.3f} to {r.t_end:.3f} ns = {r.t_end - r.t_start:.3f} ns",
             f"call    #{self.cmd} {'tl.' * (self.launch >= 0)}{self.call} at {r.site}",
-            *(f"  {key:<20} {param_text(value, key)}" for key, value in self.params.items()),
+            *(
+                f"  {key:<20} {param_text(value, key)}"
+                for key, value in self.params.items()
+            ),
         ]
         if self.dependencies:
             lines.append(f"after   op {', '.join(f'{d:,}' for d in self.dependencies)}")
@@ -105,7 +118,10 @@ class Source:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        lines, first = [f"{self.file}:{self.line} in {self.function}"], max(self.line - 5, 1)
+        lines, first = (
+            [f"{self.file}:{self.line} in {self.function}"],
+            max(self.line - 5, 1),
+        )
         for n, text in enumerate(self.text[first - 1 : max(self.line + 5, 0)], first):
             lines.append(f"{'>' if n == self.line else ' '}{n:>5}  {text}")
         return lines
@@ -139,7 +155,9 @@ class Touches:
             for r in (t.op, t.other) if t.other is not None else (t.op,):
                 issued = f", issued {r.t_issue:.2f}" if r.t_issue < r.t_start else ""
                 lines.append(f"  op {r.op:,} {r.name} on {r.component}")
-                lines.append(f"    {r.site}, {r.t_start:.2f} to {r.t_end:.2f} ns{issued}")
+                lines.append(
+                    f"    {r.site}, {r.t_start:.2f} to {r.t_end:.2f} ns{issued}"
+                )
         return lines or ["none found"]
 
 
@@ -162,10 +180,17 @@ class Info:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        facts = field_values(self) | {"end_ns": time_text(self.end_ns), "error": self.error or "no"}
+        facts = field_values(self) | {
+            "end_ns": time_text(self.end_ns),
+            "error": self.error or "no",
+        }
         facts["complete"] = "yes" if self.complete else "no, the recording was cut off"
-        facts["verified"] = {None: "not executed", True: "yes", False: "no"}[self.verified]
+        facts["verified"] = {None: "not executed", True: "yes", False: "no"}[
+            self.verified
+        ]
         by_name, lines = sorted(facts.pop("by_name").items()), list[str]()
         for name, value in facts.items():
-            lines += wrapped(f"{name.removesuffix('_ns'):<10} {cell_text(value)}", width, 11)
+            lines += wrapped(
+                f"{name.removesuffix('_ns'):<10} {cell_text(value)}", width, 11
+            )
         return lines + [f"  {count:>9,}  {name}" for name, count in by_name]

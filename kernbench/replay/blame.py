@@ -31,7 +31,10 @@ from kernbench.sim_engine.op_check import Reference, reference
 from kernbench.trace import Trace
 
 RowOf: TypeAlias = Callable[[int], OpRow]
-_CHECKED, _WORK = 256, 1 << 24  # links beside their oracle; products or elements of one of them
+_CHECKED, _WORK = (
+    256,
+    1 << 24,
+)  # links beside their oracle; products or elements of one of them
 _SEEN = 1 << 22  # bytes between the first and the last of which the values are read
 _LINKS, _READS = 500, 1000  # that are told
 
@@ -86,7 +89,9 @@ class Blame:
         def tell(part: Part, indent: str) -> Iterator[str]:
             for op in part.writers:
                 if (link := links.get(op)) is None:
-                    yield indent + (f"op {op:,}: not followed" if op >= 0 else "never written")
+                    yield indent + (
+                        f"op {op:,}: not followed" if op >= 0 else "never written"
+                    )
                     continue
                 r = link.op
                 yield f"{indent}op {op:,} {r.name} on {r.component}{' (above)' * (op in told)}"
@@ -113,8 +118,15 @@ def _holds(part: Part) -> str:
 class Blames:
     """Blames the ops of a trace; ``row`` is the session's."""
 
-    def __init__(self, trace: Trace, history: History, memories: Memories, row: RowOf) -> None:
-        self._trace, self._history, self._memories, self._row = trace, history, memories, row
+    def __init__(
+        self, trace: Trace, history: History, memories: Memories, row: RowOf
+    ) -> None:
+        self._trace, self._history, self._memories, self._row = (
+            trace,
+            history,
+            memories,
+            row,
+        )
 
     def of(self, place: Place, op: int, depth: int, tell: Tell = untold) -> Blame:
         """The ops behind a place at op ``op``: none further than ``depth``, of many the latest.
@@ -137,26 +149,44 @@ class Blames:
                         heappush(todo, -writer)
                     wanted[writer].append(mine)
                     near[writer] = min(away, near.get(writer, away))
-            user, found = min(before + (away > 0), op), tuple(writer for writer, _ in writers)
+            user, found = (
+                min(before + (away > 0), op),
+                tuple(writer for writer, _ in writers),
+            )
             return self._part(space, at, dtype, before, user, values, found)
 
         dtype = self._memories.dtype_of(place, op)
         whole = ask(place.ranges[0][0], _addresses(place), dtype, op, 0)
-        while todo and len(links) < _LINKS:  # an op after all that read it: what is wanted is known
+        while (
+            todo and len(links) < _LINKS
+        ):  # an op after all that read it: what is wanted is known
             tell(len(links) / _LINKS)
             link = -heappop(todo)
             record, away = self._trace.ops[link], near[link]
             reads, out = regions(record)
             assert out is not None  # of a writer
-            bytes_at, size = np.unique(np.concatenate(wanted[link])), itemsize(out.dtype)
+            bytes_at, size = (
+                np.unique(np.concatenate(wanted[link])),
+                itemsize(out.dtype),
+            )
             elements = np.unique((bytes_at - out.addr) // size)
-            wrote = self._part(out.space, _bytes(out, elements), out.dtype, link, link, values)
+            wrote = self._part(
+                out.space, _bytes(out, elements), out.dtype, link, link, values
+            )
             parts, followed = list[Part](), away < depth
             for r, mine in zip(reads, read_elements(record, elements), strict=True):
                 if followed:
-                    parts.append(ask(r.space, _bytes(r, mine), r.dtype, link - 1, away + 1))
-            notes = self._wrong(link, out, elements) if values and len(links) < _CHECKED else ()
-            notes += tuple(f"{NEVER_WRITTEN}: {x.name}" for x in parts if -1 in x.writers)
+                    parts.append(
+                        ask(r.space, _bytes(r, mine), r.dtype, link - 1, away + 1)
+                    )
+            notes = (
+                self._wrong(link, out, elements)
+                if values and len(links) < _CHECKED
+                else ()
+            )
+            notes += tuple(
+                f"{NEVER_WRITTEN}: {x.name}" for x in parts if -1 in x.writers
+            )
             notes += tuple(dict.fromkeys(self._raced(link, [wrote, *parts])))
             row, reached = self._row(link), followed or not reads
             links.append(Link(row, away, wrote, tuple(parts), reached, notes))
@@ -181,12 +211,16 @@ class Blames:
         low, span, size = int(at[0]), int(at[-1] - at[0]) + 1, itemsize(dtype)
         name, text = self._memories.named(space, at, user), ""
         if values and span <= _SEEN:
-            flat, held = self._history.read(self._history.executed(op), space, low, span)
+            flat, held = self._history.read(
+                self._history.executed(op), space, low, span
+            )
             known = flat[at - low].view(np_dtype(dtype)).astype(np.float64)
             known = known[held[at - low].reshape(-1, size).all(axis=1)]
             ends = known[~np.isnan(known)]
             if len(ends):
-                text = " to ".join(dict.fromkeys(map(number_text, (ends.min(), ends.max()))))
+                text = " to ".join(
+                    dict.fromkeys(map(number_text, (ends.min(), ends.max())))
+                )
             if nans := len(known) - len(ends):
                 nan = f"NaN in {nans:,} of {len(known):,}" if len(known) > 1 else "NaN"
                 text = f"{text}, {nan}" if text else nan
@@ -199,7 +233,8 @@ class Blames:
         if record.op_kind == "gemm":
             if len(out.shape) == 2 == max(len(r.shape) for r in regions(record).reads):
                 (rows, i), (columns, j) = (
-                    np.unique(x, return_inverse=True) for x in divmod(elements, out.shape[1])
+                    np.unique(x, return_inverse=True)
+                    for x in divmod(elements, out.shape[1])
                 )
                 grid, at = (rows, columns), i * len(columns) + j
             work = prod(map(len, grid) if grid else out.shape) * int(record.params["k"])
@@ -207,7 +242,9 @@ class Blames:
             return ()
         try:
             expected = reference(record, self._history.at(op - 1), grid)
-            actual = self._history.at(op).view(out.space, out.addr, out.shape, out.dtype)
+            actual = self._history.at(op).view(
+                out.space, out.addr, out.shape, out.dtype
+            )
         except KernbenchError as why:
             return (str(why),)
         value, low, high = (
@@ -218,7 +255,9 @@ class Blames:
         over = Reference(value, low, high).over(own)
         lost = np.isfinite(value) & ~np.isfinite(own) & ~over
         counts = (over, "differ by more than rounding"), (lost, "overflow")
-        return tuple(f"{int(x.sum()):,} of {len(x):,} {what}" for x, what in counts if x.any())
+        return tuple(
+            f"{int(x.sum()):,} of {len(x):,} {what}" for x, what in counts if x.any()
+        )
 
     @cached_property
     def _timing(self) -> tuple[Floats, Floats, Ints]:
@@ -226,7 +265,9 @@ class Blames:
 
     @cached_property
     def _outside(self) -> set[int]:
-        return {op for _, op, *_ in outside(self._history.touched, self._history.allocs)}
+        return {
+            op for _, op, *_ in outside(self._history.touched, self._history.allocs)
+        }
 
     def _raced(self, op: int, parts: Sequence[Part]) -> Iterator[str]:
         """What ``op`` does to those bytes that it should not (see hazards)."""
@@ -236,11 +277,17 @@ class Blames:
         for i in range(bisect_left(touched.row, op), bisect_left(touched.row, op + 1)):
             low, high = touched.addr[i], touched.addr[i] + touched.nbytes[i]
             for part in parts:
-                if touched.spaces[touched.space[i]] != part.space or not low <= part.addr < high:
+                if (
+                    touched.spaces[touched.space[i]] != part.space
+                    or not low <= part.addr < high
+                ):
                     continue
                 near = self._history.accesses.at(part.space, part.addr, part.nbytes)
                 near = near[(begins[near] < ends[i]) & (begins[i] < ends[near])]
-                near = near[(touched.row[near] != op) & (touched.mode[near] | touched.mode[i] > 0)]
+                near = near[
+                    (touched.row[near] != op)
+                    & (touched.mode[near] | touched.mode[i] > 0)
+                ]
                 for j in near[(lane[near] < 0) | (lane[near] != lane[i])].tolist():
                     first, second = sorted((i, j), key=lambda x: (begins[x], x))
                     kind = CONFLICTS[touched.mode[first]][touched.mode[second]]
@@ -253,14 +300,22 @@ class Blames:
             if writer < 0:
                 note = f"{len(at):,} bytes from {space} {int(at[0]):#x} on were never written"
             else:
-                rows.append(Touch("write", space, int(at[0]), len(at), self._row(writer)))
+                rows.append(
+                    Touch("write", space, int(at[0]), len(at), self._row(writer))
+                )
         return Touches(tuple(rows), note)
 
     def readers(self, place: Place, op: int) -> Touches:
         """The reads after op ``op`` of what a place holds then, until it is overwritten."""
-        touched, space, at = self._history.touched, place.ranges[0][0], _addresses(place)
+        touched, space, at = (
+            self._history.touched,
+            place.ranges[0][0],
+            _addresses(place),
+        )
         mine = self._history.accesses.at(space, int(at[0]), int(at[-1] - at[0]) + 1)
-        near = touched.take(mine[np.searchsorted(touched.row[mine], op, side="right") :])
+        near = touched.take(
+            mine[np.searchsorted(touched.row[mine], op, side="right") :]
+        )
         lows, highs = np.searchsorted(at, (near.addr, near.addr + near.nbytes))
         held, rows = np.ones(len(at), np.bool_), list[Touch]()
         for i in np.flatnonzero(lows < highs).tolist():
@@ -269,7 +324,9 @@ class Blames:
                 part[:] = False
             elif part.any():
                 bytes_of = int(near.addr[i]), int(near.nbytes[i])
-                rows.append(Touch("read", space, *bytes_of, self._row(int(near.row[i]))))
+                rows.append(
+                    Touch("read", space, *bytes_of, self._row(int(near.row[i])))
+                )
             if len(rows) == _READS or not held.any():
                 break
         return Touches(tuple(rows))
@@ -278,8 +335,12 @@ class Blames:
 def _addresses(place: Place) -> Ints:
     """Of all bytes of a place, ascending; UsageError if they are too many."""
     if sum(nbytes for *_, nbytes in place.ranges) > _SEEN:
-        raise UsageError(f"{place.text} is of more than {_SEEN:,} bytes; ask for a part of it")
-    return np.unique(np.concatenate([np.arange(a, a + nbytes) for _, a, nbytes in place.ranges]))
+        raise UsageError(
+            f"{place.text} is of more than {_SEEN:,} bytes; ask for a part of it"
+        )
+    return np.unique(
+        np.concatenate([np.arange(a, a + nbytes) for _, a, nbytes in place.ranges])
+    )
 
 
 def _bytes(r: Region, elements: Ints) -> Ints:

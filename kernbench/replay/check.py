@@ -39,11 +39,18 @@ class Check:
         """As text for ``width`` columns."""
         lines = [f"{'ok' if self.ok else 'NOT OK'}: {self.bytes:,} bytes"]
         if not self.complete:
-            lines.append("cut off: no end frame, so the run or its recording was stopped")
+            lines.append(
+                "cut off: no end frame, so the run or its recording was stopped"
+            )
         for t in self.tags:
             if t.told is not None and t.rows != t.told:
-                lines.append(f"{t.tag}: {t.rows or 0:,} rows of the {t.told:,} that were recorded")
-        lines += [f"damaged: {d['tag']} at {d['offset']:,}: {d['reason']}" for d in self.damaged]
+                lines.append(
+                    f"{t.tag}: {t.rows or 0:,} rows of the {t.told:,} that were recorded"
+                )
+        lines += [
+            f"damaged: {d['tag']} at {d['offset']:,}: {d['reason']}"
+            for d in self.damaged
+        ]
         return [*lines, *table(self.tags, "frames bytes rows told tag")]
 
 
@@ -53,7 +60,9 @@ def check_file(path: str | Path) -> Check:
     trace = Trace(file)
     trace.check()
     rows = {"ops": len(trace.op_columns.cmd), "alloc": len(trace.allocs)}
-    rows |= {tag: len(getattr(trace, tag).cmd) for tag in ("commands", "transfers", "waits")}
+    rows |= {
+        tag: len(getattr(trace, tag).cmd) for tag in ("commands", "transfers", "waits")
+    }
     rows |= {"launches": len(trace.launches), "text": len(trace.texts)}
     counts = (trace.end or {}).get("counts")
     told = counts.items() if isinstance(counts, dict) else ()
@@ -61,7 +70,13 @@ def check_file(path: str | Path) -> Check:
     for tag in file.by_tag:  # those too that nothing above looks into
         list(file.each(tag, lambda frame: None))
     tags = tuple(
-        TagCount(tag, len(frames), sum(f.size for f in frames), rows.get(tag), recorded.get(tag))
+        TagCount(
+            tag,
+            len(frames),
+            sum(f.size for f in frames),
+            rows.get(tag),
+            recorded.get(tag),
+        )
         for tag in dict.fromkeys([*file.by_tag, *(t for t, n in recorded.items() if n)])
         for frames in [file.by_tag.get(tag, [])]
     )

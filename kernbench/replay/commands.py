@@ -41,10 +41,15 @@ class Listing:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        pad, lines = min(max((len(name) for name, _ in self.rows), default=0), 26), list[str]()
+        pad, lines = (
+            min(max((len(name) for name, _ in self.rows), default=0), 26),
+            list[str](),
+        )
         for name, text in self.rows:
             lines += [name] if len(name) > pad else []
-            lines += wrapped(f"{name if len(name) <= pad else '':<{pad}} {text}", width, pad + 1)
+            lines += wrapped(
+                f"{name if len(name) <= pad else '':<{pad}} {text}", width, pad + 1
+            )
         return lines or [self.none]
 
 
@@ -69,14 +74,24 @@ class Command:
 
 
 _PAGE = 1000  # ops
-_NUMBERS = {"OP": "op", "N": "count", "COUNT": "count", "ADDR": "address", "BYTES": "byte count"}
+_NUMBERS = {
+    "OP": "op",
+    "N": "count",
+    "COUNT": "count",
+    "ADDR": "address",
+    "BYTES": "byte count",
+}
 _NUMBERS |= {"STOP": "stop", "CMD": "call"}
 
 _QUOTED = r"""'[^']*'|"[^"]*\""""
 _WORD = re.compile(rf"(?:{_QUOTED}|[^\s'\"])+(?!\S)")
 _PATTERNS = {
-    "EXPR": re.compile(rf"(?:{_QUOTED})(?!\s+[^-\s])|\S.*?(?=\s+(?:--[a-z]+|limit)\s|\s*$)"),
-    "PLACE": re.compile(rf"{_QUOTED}|[^\s[]+\[[^]]*\]|\S+\s+(?!(?:rw?|w|\d+)(?!\S)|--)\S+|\S+"),
+    "EXPR": re.compile(
+        rf"(?:{_QUOTED})(?!\s+[^-\s])|\S.*?(?=\s+(?:--[a-z]+|limit)\s|\s*$)"
+    ),
+    "PLACE": re.compile(
+        rf"{_QUOTED}|[^\s[]+\[[^]]*\]|\S+\s+(?!(?:rw?|w|\d+)(?!\S)|--)\S+|\S+"
+    ),
     "LINE": re.compile(r"\S.*"),
 }
 
@@ -122,7 +137,9 @@ def _arguments(rest: str, usage: str) -> tuple[list[Any], dict[str, Any]] | None
         if match is None:
             raise UsageError(f"{rest!r}: No closing quotation")
         whole = kind in _PATTERNS and not re.fullmatch(_QUOTED, match[0])
-        text = match[0] if whole else re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", match[0])
+        text = (
+            match[0] if whole else re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", match[0])
+        )
         if option:
             given[option] = _value(text, kind)
         else:
@@ -149,13 +166,17 @@ def _ops(
     ops: Any = session.matching(where) if where else range(len(session))
     first = 0
     if limit is None:
-        first = max(min(bisect_left(ops, session.cursor) - count // 2, len(ops) - count), 0)
+        first = max(
+            min(bisect_left(ops, session.cursor) - count // 2, len(ops) - count), 0
+        )
     rows = session.rows_of(ops[first : first + (count if limit is None else limit)])
     note = f"{len(ops):,} fit {where!r}" if where else ""
     return OpList(session.cursor, len(session), tuple(rows), note)
 
 
-def _pages(session: ReplaySession, where: str = "", limit: int | None = None) -> Iterator[OpList]:
+def _pages(
+    session: ReplaySession, where: str = "", limit: int | None = None
+) -> Iterator[OpList]:
     """All ops, or those that fit; found as they are asked for."""
     ops: Any = session.matching(where) if where else range(len(session))
     ops = ops[:limit]
@@ -186,12 +207,20 @@ def _assert(session: ReplaySession, text: str) -> Listing:
     said = re.fullmatch(rf"({_QUOTED}) in (\S.*)", text)
     if how in ("none", "some") or how.isdecimal():
         ops = session.matching(rest)
-        so = len(ops) == int(how) if how.isdecimal() else (how == "some") == (len(ops) > 0)
-        why = f"{len(ops):,} ops do" + (f", the first is op {ops[0]:,}" if len(ops) else "")
+        so = (
+            len(ops) == int(how)
+            if how.isdecimal()
+            else (how == "some") == (len(ops) > 0)
+        )
+        why = f"{len(ops):,} ops do" + (
+            f", the first is op {ops[0]:,}" if len(ops) else ""
+        )
     elif how == "ok":
         answer = run_command(session, rest)
         if not hasattr(answer, "ok"):
-            raise UsageError(f"{rest!r} gives no verdict; verify, outputs or compare do")
+            raise UsageError(
+                f"{rest!r} gives no verdict; verify, outputs or compare do"
+            )
         so, why = bool(answer.ok), " / ".join(as_text(answer).splitlines()[:3])
     elif said is not None:
         answer = as_text(run_command(session, said[2]), 1000)
@@ -218,7 +247,9 @@ def _tiles(
     return session.tiles_between(*window(session.launch_window(), t0, t1))
 
 
-def _timeline(session: ReplaySession, t0: float | None = None, t1: float | None = None) -> Timeline:
+def _timeline(
+    session: ReplaySession, t0: float | None = None, t1: float | None = None
+) -> Timeline:
     between = window(session.launch_window(), t0, t1)
     return session.timeline(session.timelines.components.tolist(), *between, 60)
 
@@ -249,31 +280,89 @@ _BREAK = "break name = dma_write and (bytes > 4KiB or line = matmul.py:35)"
 
 COMMANDS: tuple[Command, ...] = (
     Command("info", "", "what the trace holds", ReplaySession.info),
-    Command("goto", "OP | MARK | start | end", "move the cursor to an op", _moving(_goto)),
+    Command(
+        "goto", "OP | MARK | start | end", "move the cursor to an op", _moving(_goto)
+    ),
     Command(
         "t",
         "TIME",
         "move to the last op started by a time, as in 3.2us",
         _moving(ReplaySession.goto_time),
     ),
-    Command("step", "[N]", "move by N ops (negative: back)", _moving(ReplaySession.step)),
-    Command("next", "[N]", "move by N ops within the focus", _moving(ReplaySession.step_component)),
-    Command("line", "[N]", "move by N kernel lines of this PE", _moving(ReplaySession.step_line)),
-    Command("to-line", "N", "to this PE's next op of line N", _moving(ReplaySession.step_to_line)),
-    Command("lane", "[N]", "move by N ops in this lane", _moving(ReplaySession.step_lane)),
-    Command("stage", "[N]", "move by N stages of this tile", _moving(ReplaySession.step_stage)),
-    Command("tile", "[N]", "move by N tiles of the composite", _moving(ReplaySession.step_tile)),
-    Command("first", "", "to the first stage of this tile", _moving(ReplaySession.to_first)),
     Command(
-        "last", "", "to the tile's last stage, or the op's end", _moving(ReplaySession.to_last)
+        "step", "[N]", "move by N ops (negative: back)", _moving(ReplaySession.step)
     ),
-    Command("cause", "", "to what it waited for, or stage before", _moving(ReplaySession.to_cause)),
-    Command("effect", "", "to its first waiter, or next stage", _moving(ReplaySession.to_effect)),
-    Command("mark", "NAME", "give this op a name to go to", _moving(ReplaySession.mark)),
+    Command(
+        "next",
+        "[N]",
+        "move by N ops within the focus",
+        _moving(ReplaySession.step_component),
+    ),
+    Command(
+        "line",
+        "[N]",
+        "move by N kernel lines of this PE",
+        _moving(ReplaySession.step_line),
+    ),
+    Command(
+        "to-line",
+        "N",
+        "to this PE's next op of line N",
+        _moving(ReplaySession.step_to_line),
+    ),
+    Command(
+        "lane", "[N]", "move by N ops in this lane", _moving(ReplaySession.step_lane)
+    ),
+    Command(
+        "stage",
+        "[N]",
+        "move by N stages of this tile",
+        _moving(ReplaySession.step_stage),
+    ),
+    Command(
+        "tile",
+        "[N]",
+        "move by N tiles of the composite",
+        _moving(ReplaySession.step_tile),
+    ),
+    Command(
+        "first", "", "to the first stage of this tile", _moving(ReplaySession.to_first)
+    ),
+    Command(
+        "last",
+        "",
+        "to the tile's last stage, or the op's end",
+        _moving(ReplaySession.to_last),
+    ),
+    Command(
+        "cause",
+        "",
+        "to what it waited for, or stage before",
+        _moving(ReplaySession.to_cause),
+    ),
+    Command(
+        "effect",
+        "",
+        "to its first waiter, or next stage",
+        _moving(ReplaySession.to_effect),
+    ),
+    Command(
+        "mark", "NAME", "give this op a name to go to", _moving(ReplaySession.mark)
+    ),
     Command("marks", "", "all marks", _marks),
-    Command("back", "[N]", "undo N jumps (negative: redo)", _moving(ReplaySession.back)),
-    Command("find", "EXPR", "to the next op that fits", _moving(ReplaySession.find), _FIND),
-    Command("rfind", "EXPR", "to the previous one", _moving(ReplaySession.rfind), f"r{_FIND}"),
+    Command(
+        "back", "[N]", "undo N jumps (negative: redo)", _moving(ReplaySession.back)
+    ),
+    Command(
+        "find", "EXPR", "to the next op that fits", _moving(ReplaySession.find), _FIND
+    ),
+    Command(
+        "rfind",
+        "EXPR",
+        "to the previous one",
+        _moving(ReplaySession.rfind),
+        f"r{_FIND}",
+    ),
     Command("break", "EXPR", "stop at ops that fit", ReplaySession.break_on, _BREAK),
     Command(
         "watch",
@@ -282,7 +371,12 @@ COMMANDS: tuple[Command, ...] = (
         ReplaySession.watch_place,
         "watch c[3,17] w\nwatch hbm 0x4000:64",
     ),
-    Command("catch", "hazards|checks", "stop at hazards, or at wrong results", ReplaySession.catch),
+    Command(
+        "catch",
+        "hazards|checks",
+        "stop at hazards, or at wrong results",
+        ReplaySession.catch,
+    ),
     Command("breaks", "", "all stops", _breaks),
     Command("delete", "STOP", "forget a stop", _breaks),
     Command("continue", "[back]", "run to the next or previous stop", _continue),
@@ -304,7 +398,12 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("op", "", "everything recorded about this op", ReplaySession.details),
     Command("source", "", "the kernel line of this op", ReplaySession.source),
-    Command("memory", "[TENSOR]", "allocations at this op, or the numbers of one tensor", _memory),
+    Command(
+        "memory",
+        "[TENSOR]",
+        "allocations at this op, or the numbers of one tensor",
+        _memory,
+    ),
     Command(
         "history",
         "PLACE",
@@ -319,15 +418,41 @@ COMMANDS: tuple[Command, ...] = (
         ReplaySession.blame,
         "blame c[3,17]\nblame hbm 0x4000:2 8",
     ),
-    Command("who-wrote", "PLACE", "who wrote these bytes last", ReplaySession.who_wrote),
-    Command("who-reads", "PLACE", "who reads these bytes next", ReplaySession.who_reads),
+    Command(
+        "who-wrote", "PLACE", "who wrote these bytes last", ReplaySession.who_wrote
+    ),
+    Command(
+        "who-reads", "PLACE", "who reads these bytes next", ReplaySession.who_reads
+    ),
     Command("route", "", "the routed path of this op, hop by hop", ReplaySession.route),
-    Command("tiles", "[FROM [TO]]", "the tiles of this op's composite, or of a time", _tiles),
+    Command(
+        "tiles", "[FROM [TO]]", "the tiles of this op's composite, or of a time", _tiles
+    ),
     Command("diff", "", "expected, actual and error of this op", ReplaySession.check),
-    Command("divergence", "", "first op off by more than rounding", ReplaySession.first_divergence),
-    Command("outputs", "", "expected tensors against memory at this op", ReplaySession.outputs),
-    Command("verify", "", "execute all ops, judge the expected tensors", ReplaySession.verify),
-    Command("hazards", "", "bytes used twice, never written, not allocated", ReplaySession.hazards),
+    Command(
+        "divergence",
+        "",
+        "first op off by more than rounding",
+        ReplaySession.first_divergence,
+    ),
+    Command(
+        "outputs",
+        "",
+        "expected tensors against memory at this op",
+        ReplaySession.outputs,
+    ),
+    Command(
+        "verify",
+        "",
+        "execute all ops, judge the expected tensors",
+        ReplaySession.verify,
+    ),
+    Command(
+        "hazards",
+        "",
+        "bytes used twice, never written, not allocated",
+        ReplaySession.hazards,
+    ),
     Command("timeline", "[FROM [TO]]", "busy cells by component", _timeline),
     Command(
         "stalls",
@@ -336,13 +461,26 @@ COMMANDS: tuple[Command, ...] = (
         ReplaySession.stalls,
     ),
     Command("lines", "[PE]", "time and stalls by kernel line", ReplaySession.lines),
-    Command("pes", "[CMD]", "this op's call (or another) on all its PEs", ReplaySession.pes),
-    Command("critical", "[COUNT]", "what sets the end, and why", ReplaySession.critical_path),
+    Command(
+        "pes", "[CMD]", "this op's call (or another) on all its PEs", ReplaySession.pes
+    ),
+    Command(
+        "critical", "[COUNT]", "what sets the end, and why", ReplaySession.critical_path
+    ),
     Command("links", "[FROM] [TO]", "load of every link", ReplaySession.link_load),
-    Command("busiest", "[COUNT]", "components and links, the busiest", ReplaySession.busiest),
-    Command("roofline", "", "FLOPs and bytes against the peaks", ReplaySession.roofline),
+    Command(
+        "busiest", "[COUNT]", "components and links, the busiest", ReplaySession.busiest
+    ),
+    Command(
+        "roofline", "", "FLOPs and bytes against the peaks", ReplaySession.roofline
+    ),
     Command("bound", "", "ideal time and slack of this op", ReplaySession.bound),
-    Command("compare", "FILE [FAIL-OVER]", "another trace beside this one; its limit", _compare),
+    Command(
+        "compare",
+        "FILE [FAIL-OVER]",
+        "another trace beside this one; its limit",
+        _compare,
+    ),
     Command(
         "check",
         "",
@@ -372,7 +510,13 @@ COMMANDS: tuple[Command, ...] = (
     ),
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
-_SHORT = {"b": "break", "c": "continue", "s": "step", "n": "next", "w": "watch"}  # as the keys
+_SHORT = {
+    "b": "break",
+    "c": "continue",
+    "s": "step",
+    "n": "next",
+    "w": "watch",
+}  # as the keys
 
 
 def full_name(name: str, more: tuple[str, ...] = ()) -> str:
@@ -398,7 +542,9 @@ def _called(line: str) -> tuple[Command, list[Any], dict[str, Any]]:
     command, rest = _named(name), rest.strip()
     found = _arguments(rest, command.args)
     if found is None:
-        raise UsageError(f"{name}: takes {command.args or 'no arguments'}, got {rest or 'none'}")
+        raise UsageError(
+            f"{name}: takes {command.args or 'no arguments'}, got {rest or 'none'}"
+        )
     return command, *found
 
 
@@ -413,7 +559,9 @@ def run_command(session: ReplaySession, line: str, tell: Tell = untold) -> Answe
 def run_pages(session: ReplaySession, line: str) -> Iterator[OpList] | None:
     """All that a command has to say, in pages; None if it has none, or asks for a part of it."""
     command, values, options = _called(line)
-    return None if command.pages is None or values else command.pages(session, **options)
+    return (
+        None if command.pages is None or values else command.pages(session, **options)
+    )
 
 
 def as_data(answer: Any) -> Any:
@@ -425,7 +573,9 @@ def as_data(answer: Any) -> Any:
     if isinstance(answer, list | tuple):
         return [as_data(value) for value in answer]
     if isinstance(answer, np.ndarray | np.generic):
-        return as_data((answer if answer.dtype.kind in "biuf" else answer.astype("f8")).tolist())
+        return as_data(
+            (answer if answer.dtype.kind in "biuf" else answer.astype("f8")).tolist()
+        )
     if isinstance(answer, float) and not np.isfinite(answer):
         return str(answer)
     return answer

@@ -30,7 +30,9 @@ from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.hops import tile_columns
 
-PERCENT = 5.0  # by which an op must differ to be slower or faster, where no limit is given
+PERCENT = (
+    5.0  # by which an op must differ to be slower or faster, where no limit is given
+)
 _NOISE_NS = 1e-6  # of differences of times
 
 
@@ -78,7 +80,9 @@ class Comparison:
         lines = [self.verdict]
         for rows in (self.totals, self.kernel_lines, self.tensors):
             lines += table(rows, "a b change what") if rows else []
-        lines.append("ops: " + ", ".join(f"{n:,} {kind}" for kind, n in self.counts.items()))
+        lines.append(
+            "ops: " + ", ".join(f"{n:,} {kind}" for kind, n in self.counts.items())
+        )
         names = "kind op_a op_b a_ns b_ns name component detail site"
         return lines + (table(self.changes, names, width=width) if self.changes else [])
 
@@ -111,15 +115,22 @@ def compare(
     ]
     tell(0.9)
     times = [_line_times(side) for side in sides]
-    by_line = [_beside(text, *(t.get(text, 0.0) for t in times)) for text in times[0] | times[1]]
+    by_line = [
+        _beside(text, *(t.get(text, 0.0) for t in times))
+        for text in times[0] | times[1]
+    ]
     by_line.sort(key=lambda line: (-abs(float(line.b) - float(line.a)), -float(line.a)))
     totals, judged = _totals(sides), [_judged(side.trace) for side in sides]
     tensors = []
     for name in dict.fromkeys((*judged[0], *judged[1])):
         (before, a), (after, b) = (side[name] for side in judged)
         if (before, a) != (after, b):
-            tensors.append(Beside(name, a, b, "" if before == after else "other reference"))
-    counts = {"matched": ops} | {kind: max(map(len, rows)) for kind, rows in found.items()}
+            tensors.append(
+                Beside(name, a, b, "" if before == after else "other reference")
+            )
+    counts = {"matched": ops} | {
+        kind: max(map(len, rows)) for kind, rows in found.items()
+    }
     verdict, wrong = f"launches {totals[1].change or 'none'}", list[str]()
     if percent is not None:
         wrong = _wrong(sides, totals[1], tensors, percent)
@@ -137,7 +148,9 @@ def _matched(
     """How many ops are in both; by kind the rows of A and of B, in the order to be listed."""
     keys = [_identities(side) for side in sides]
     tell(0.4)
-    _, ia, ib = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
+    _, ia, ib = np.intersect1d(
+        keys[0], keys[1], assume_unique=True, return_indices=True
+    )
     tell(0.6)
     a, b = (side.trace.op_columns for side in sides)
     ns = (a.t_end - a.t_start)[ia]
@@ -147,7 +160,10 @@ def _matched(
     for kind, what in (("rerouted", _paths), ("data", _data)):
         before, after = (what(side.trace) for side in sides)
         differ[kind] = before[ia] != after[ib]
-    only_a, only_b = np.delete(np.arange(len(keys[0])), ia), np.delete(np.arange(len(keys[1])), ib)
+    only_a, only_b = (
+        np.delete(np.arange(len(keys[0])), ia),
+        np.delete(np.arange(len(keys[1])), ib),
+    )
     found = {"missing": (only_a, only_a[:0]), "added": (only_b[:0], only_b)}
     for kind, which in differ.items():
         mine = order[which[order]]
@@ -163,15 +179,21 @@ def _identities(side: ReplaySession) -> Array:
     for launch in sorted(trace.launches):
         seen[launch.kernel] += 1
         named[launch.launch] = launch.kernel, seen[launch.kernel]
-    call = _mixed(_hashes(calls.launch, named.get), _hashes(calls.pe, trace.node_ids.__getitem__))
-    call = np.append(_counted(_mixed(call, _hashes(calls.call, text))), np.uint64(0))  # 0: unknown
+    call = _mixed(
+        _hashes(calls.launch, named.get), _hashes(calls.pe, trace.node_ids.__getitem__)
+    )
+    call = np.append(
+        _counted(_mixed(call, _hashes(calls.call, text))), np.uint64(0)
+    )  # 0: unknown
     key = _mixed(call[side.calls(trace.position)], _hashes(ops.name, text))
     return _counted(_mixed(key, tile_columns(trace)[1]))
 
 
 def _hashes(column: Array, name: Callable[[int], Any]) -> Array:
     used, which = np.unique(column, return_inverse=True)
-    digests = [blake2b(repr(name(n)).encode(), digest_size=8).digest() for n in used.tolist()]
+    digests = [
+        blake2b(repr(name(n)).encode(), digest_size=8).digest() for n in used.tolist()
+    ]
     hashes: Array = np.frombuffer(b"".join(digests), np.uint64)
     return hashes[which]
 
@@ -184,7 +206,10 @@ def _mixed(key: Array, column: Array) -> Array:
 def _counted(key: Array) -> Array:
     """``key`` mixed with how many rows before have the same."""
     order = np.argsort(key, kind="stable")
-    first, nth = np.flatnonzero(np.diff(key[order], prepend=~key[order[:1]])), np.empty(len(key))
+    first, nth = (
+        np.flatnonzero(np.diff(key[order], prepend=~key[order[:1]])),
+        np.empty(len(key)),
+    )
     nth[order] = np.arange(len(key)) - np.repeat(first, np.diff(first, append=len(key)))
     return _mixed(key, nth)
 
@@ -192,7 +217,9 @@ def _counted(key: Array) -> Array:
 def _paths(trace: Trace) -> Array:
     """By row a number for the nodes that its transactions pass, in whatever order."""
     total, ids = np.zeros(len(trace.op_columns.cmd) + 1, np.uint64), trace.node_ids
-    paths = _hashes(trace.transfers.path, lambda path: [ids[node] for node in trace.paths[path]])
+    paths = _hashes(
+        trace.transfers.path, lambda path: [ids[node] for node in trace.paths[path]]
+    )
     np.add.at(total, trace.transfers.row, paths)  # those of no op: the last
     return total[:-1]
 
@@ -209,7 +236,9 @@ def _data(trace: Trace) -> Array:
     found: Array = trace.op_columns.nbytes.astype(np.uint64)
     for block in trace.param_blocks():
         for i in [i for i, leaf in enumerate(block.schema.leaves) if leaf[1] == "t"]:
-            found[block.rows] = _mixed(found[block.rows], _hashes(block.values[f"f{i}"], stored))
+            found[block.rows] = _mixed(
+                found[block.rows], _hashes(block.values[f"f{i}"], stored)
+            )
     return found
 
 
@@ -232,7 +261,9 @@ def _totals(sides: Sequence[ReplaySession]) -> tuple[Beside, ...]:
     by_class = zip(CLASSES.values(), *busy, strict=True)
     return (
         _beside("end, ns", *(side.trace.end_ns for side in sides)),
-        _beside("launches, ns", *(float(np.ptp(side.launch_window())) for side in sides)),
+        _beside(
+            "launches, ns", *(float(np.ptp(side.launch_window())) for side in sides)
+        ),
         _beside("ops", *map(len, sides)),
         *(_beside(f"busy {name}, ns", a, b) for name, a, b in by_class if a or b),
     )
@@ -253,9 +284,14 @@ def _judged(trace: Trace) -> dict[str, tuple[bytes, str]]:
     found = defaultdict[str, tuple[bytes, str]](lambda: (b"", "not judged"))
     for expected in trace.expects:
         held = found[expected.tensor]
-        found[expected.tensor] = blake2b(held[0] + _digest(expected.array)).digest(), held[1]
+        found[expected.tensor] = (
+            blake2b(held[0] + _digest(expected.array)).digest(),
+            held[1],
+        )
     rows = (trace.verify_report or {}).get("rows")
-    for row in filter(lambda row: isinstance(row, dict), rows if isinstance(rows, list) else ()):
+    for row in filter(
+        lambda row: isinstance(row, dict), rows if isinstance(rows, list) else ()
+    ):
         held = found[name := str(row.get("tensor"))]
         found[name] = held[0], "ok" if row.get("ok") and held[1] != "wrong" else "wrong"
     return found
@@ -263,24 +299,41 @@ def _judged(trace: Trace) -> dict[str, tuple[bytes, str]]:
 
 def _change(sides: Sequence[ReplaySession], kind: str, rows: Sequence[int]) -> OpChange:
     pairs = list(zip(sides, rows, strict=True))
-    op_a, op_b = (int(side.trace.position[row]) if row >= 0 else -1 for side, row in pairs)
-    a, b = (side.row(op) if op >= 0 else None for side, op in zip(sides, (op_a, op_b), strict=True))
+    op_a, op_b = (
+        int(side.trace.position[row]) if row >= 0 else -1 for side, row in pairs
+    )
+    a, b = (
+        side.row(op) if op >= 0 else None
+        for side, op in zip(sides, (op_a, op_b), strict=True)
+    )
     a_ns, b_ns = (r.t_end - r.t_start if r else 0.0 for r in (a, b))
     detail, shown = "", b or a
     if kind == "data" and a and b:
-        detail = "contents" if a.nbytes == b.nbytes else f"{a.nbytes:,} -> {b.nbytes:,} bytes"
+        detail = (
+            "contents"
+            if a.nbytes == b.nbytes
+            else f"{a.nbytes:,} -> {b.nbytes:,} bytes"
+        )
     if kind == "rerouted":
-        hops = [sum(len(leg[0]) - 1 for leg in s.trace.transfers_of(row)) for s, row in pairs]
+        hops = [
+            sum(len(leg[0]) - 1 for leg in s.trace.transfers_of(row))
+            for s, row in pairs
+        ]
         detail = f"{hops[0]} -> {hops[1]} hops"
     assert shown is not None
     return OpChange(kind, op_a, op_b, a_ns, b_ns, detail, shown)
 
 
 def _wrong(
-    sides: Sequence[ReplaySession], launches: Beside, tensors: Sequence[Beside], percent: float
+    sides: Sequence[ReplaySession],
+    launches: Beside,
+    tensors: Sequence[Beside],
+    percent: float,
 ) -> list[str]:
     a, b = ((side.trace.end or {"error": "a cut file"}).get("error") for side in sides)
     wrong = [f"B ended with {b}"] if b and not a else []
     if float(launches.b) > float(launches.a) * (1 + percent / 100) + _NOISE_NS:
         wrong.insert(0, f"more than {percent:g} % longer")
-    return wrong + [f"{t.what} is wrong" for t in tensors if (t.a, t.b) == ("ok", "wrong")]
+    return wrong + [
+        f"{t.what} is wrong" for t in tensors if (t.a, t.b) == ("ok", "wrong")
+    ]

@@ -26,12 +26,16 @@ from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import integers, kernel_lines, named, tile_columns
 
-Edges: TypeAlias = Iterator[tuple[Any, Any, Any, Any]]  # from, to, gap, what is between them
+Edges: TypeAlias = Iterator[
+    tuple[Any, Any, Any, Any]
+]  # from, to, gap, what is between them
 
 # what a piece of the path is: an op of a class in service, a wait, a call being issued, …
 WHATS = (*CLASSES.values(), *WAIT_REASONS, "issue", "host", "set-up", "unexplained")
 _REASONS = len(CLASSES)  # the first of the waits
-_ENGINE, _OPERAND, _LAUNCH = (WHATS.index(what) for what in ("engine", "operand", "launch"))
+_ENGINE, _OPERAND, _LAUNCH = (
+    WHATS.index(what) for what in ("engine", "operand", "launch")
+)
 _ISSUE, _HOST, _SET_UP, _UNEXPLAINED = range(len(WHATS) - 4, len(WHATS))
 _HINTS = {
     **dict.fromkeys(("gemm", "math"), "pe.clock_ghz"),
@@ -85,7 +89,9 @@ class CriticalPath:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         whole, most = max(self.t1 - self.t0, _EPS), next(iter(self.totals), "")
-        lines = [f"critical path of {time_text(whole)}, {self.t0:.2f} to {self.t1:.2f} ns"]
+        lines = [
+            f"critical path of {time_text(whole)}, {self.t0:.2f} to {self.t1:.2f} ns"
+        ]
         shares = [*self.totals.items(), *list(self.by_line.items())[:8]]
         lines += [f"{ns / whole:>7.1%} {ns:>12.2f} ns  {what}" for what, ns in shares]
         if field := _HINTS.get(most):
@@ -114,20 +120,31 @@ class Critical:
         # last to first: of two nodes at one time the first may cause the second, not the reverse
         spans = np.array([(x.t_start, x.t_end) for x in launches]).reshape(-1, 2).T
         parts = ops.t_end, spans[0], calls.t_resume, spans[1], ops.t_start[::-1]
-        self._first, self._times = np.cumsum([0, *map(len, parts)]), np.concatenate(parts)
+        self._first, self._times = (
+            np.cumsum([0, *map(len, parts)]),
+            np.concatenate(parts),
+        )
         self._own = Groups(calls.cmd).first(ops.cmd)
         tell(0.1)
         rank = np.empty(len(self._times), np.int32)
-        rank[np.argsort(self._times, kind="stable")] = np.arange(len(rank), dtype=np.int32)
+        rank[np.argsort(self._times, kind="stable")] = np.arange(
+            len(rank), dtype=np.int32
+        )
         edges = [*zip(*(_forward(rank, *some) for some in self._edges()), strict=True)]
-        what, gap, v, u = (np.concatenate(edges.pop()) for _ in range(4))  # each part is let go of
+        what, gap, v, u = (
+            np.concatenate(edges.pop()) for _ in range(4)
+        )  # each part is let go of
         tell(0.4)
-        self._rest = np.full(len(rank), np.inf)  # the delay that no edge into a node explains
+        self._rest = np.full(
+            len(rank), np.inf
+        )  # the delay that no edge into a node explains
         for low in range(0, len(v), _PART):
             tell(0.4)
             np.minimum.at(self._rest, v[low : low + _PART], gap[low : low + _PART])
         gap -= self._rest[v]
-        self._cause = np.full((2, len(rank)), -1, np.int32)  # of each node: a node, and a what
+        self._cause = np.full(
+            (2, len(rank)), -1, np.int32
+        )  # of each node: a node, and a what
         binding = np.flatnonzero(gap < _EPS)
         self._cause[:, v[binding]] = u[binding], what[binding]
         del binding, what
@@ -138,10 +155,16 @@ class Critical:
         for low in range(0, len(late), _PART):
             tell(0.5)
             part = late[low : low + _PART]
-            slack.frombytes(np.where(part > -_EPS, np.maximum(part, 0.0), np.inf).tobytes())
-        for low in range(0, len(order), _CHUNK):  # backward over the edges, from the latest
+            slack.frombytes(
+                np.where(part > -_EPS, np.maximum(part, 0.0), np.inf).tobytes()
+            )
+        for low in range(
+            0, len(order), _CHUNK
+        ):  # backward over the edges, from the latest
             some = order[low : low + _CHUNK]
-            for a, b, more in zip(*(column[some].tolist() for column in (u, v, gap)), strict=True):
+            for a, b, more in zip(
+                *(column[some].tolist() for column in (u, v, gap)), strict=True
+            ):
                 if (room := slack[b] + more) < slack[a]:
                     slack[a] = room
             tell(0.5 + 0.5 * low / len(order))
@@ -158,7 +181,12 @@ class Critical:
         yield issuer, first[2] + np.arange(len(issuer)), calls.t_resume - issued, what
         parent, tile = tile_columns(self._trace)
         mine = np.flatnonzero((own >= 0) & (parent < 0))
-        yield issuer[own[mine]], start[mine], t0[mine] - issued[own[mine]], what[own[mine]]
+        yield (
+            issuer[own[mine]],
+            start[mine],
+            t0[mine] - issued[own[mine]],
+            what[own[mine]],
+        )
         mine = np.flatnonzero(parent >= 0)
         of = parent[mine]
         yield start[of], start[mine], t0[mine] - t0[of], _OPERAND
@@ -166,9 +194,13 @@ class Critical:
         tiled, slot = np.flatnonzero(tile >= 0), self._slots()
         yield from self._in_turn(tiled, (tile[tiled], ops.cmd[tiled]), _OPERAND)
         some = np.flatnonzero(slot)
-        yield from self._in_turn(some, (slot[some],), _OPERAND)  # send, recv, send … of a ring slot
+        yield from self._in_turn(
+            some, (slot[some],), _OPERAND
+        )  # send, recv, send … of a ring slot
         yield from self._waited()
-        served = np.flatnonzero(np.bincount(of, minlength=len(row)) == 0)  # others end with tiles
+        served = np.flatnonzero(
+            np.bincount(of, minlength=len(row)) == 0
+        )  # others end with tiles
         yield start[served], served, np.zeros(len(served)), self._class[served]
         mine = np.flatnonzero(own >= 0)
         mine = mine[last[own[mine]] >= 0]
@@ -223,9 +255,16 @@ class Critical:
     def _launched(self, last: Ints) -> Edges:
         """A launch comes after what the host did before, and ends with the last of its kernels."""
         calls, first, launches = self._trace.commands, self._first, self._trace.launches
-        number, issued = np.array([(x.launch, x.t_issue) for x in launches]).reshape(-1, 2).T
+        number, issued = (
+            np.array([(x.launch, x.t_issue) for x in launches]).reshape(-1, 2).T
+        )
         count, exits = len(launches), np.unique(last[last >= 0])
-        yield self._host_before(issued), first[1] + np.arange(count), np.zeros(count), _HOST
+        yield (
+            self._host_before(issued),
+            first[1] + np.arange(count),
+            np.zeros(count),
+            _HOST,
+        )
         of = Groups(number.astype(np.int64)).first(calls.launch[exits])
         exits, of = exits[of >= 0], of[of >= 0]
         gap = self._times[first[3] + of] - calls.t_resume[exits]
@@ -243,10 +282,17 @@ class Critical:
 
     def _waited(self) -> Edges:
         """What was waited for before service has ended; one held in program order has started."""
-        ops, calls, waits = self._trace.op_columns, self._trace.commands, self._trace.waits
+        ops, calls, waits = (
+            self._trace.op_columns,
+            self._trace.commands,
+            self._trace.waits,
+        )
         some = np.flatnonzero((waits.row >= 0) & (waits.holder >= 0))
         row, holder, t1 = waits.row[some], waits.holder[some], waits.t1[some]
-        what, final = _REASONS + waits.reason[some].astype(np.int64), len(self._times) - 1
+        what, final = (
+            _REASONS + waits.reason[some].astype(np.int64),
+            len(self._times) - 1,
+        )
         ended = ops.t_end[holder] <= t1 + _EPS
         cause = np.where(ended, holder, final - holder)
         gap = np.where(ended | (ops.t_start[holder] <= t1), ops.t_start[row] - t1, -1.0)
@@ -254,19 +300,35 @@ class Critical:
         held = np.flatnonzero((what == _OPERAND) & (self._own[row] >= 0))
         call = self._own[row[held]]
         held, call = held[same := calls.pe[call] == waits.node[some][held]], call[same]
-        yield cause[held], self._first[2] + call, calls.t_resume[call] - t1[held], what[held]
+        yield (
+            cause[held],
+            self._first[2] + call,
+            calls.t_resume[call] - t1[held],
+            what[held],
+        )
 
     def _awaited(self, rows: Ints) -> Edges:
         """A call returns when the ops that it awaits have ended, a send when its bytes left."""
-        ops, calls, spec = self._trace.op_columns, self._trace.commands, self._trace.spec
+        ops, calls, spec = (
+            self._trace.op_columns,
+            self._trace.commands,
+            self._trace.spec,
+        )
         awaited = np.where(calls.launch < 0, calls.cmd, calls.awaits)
         place, by = Groups(awaited).join(ops.cmd[rows])
         mine = rows[place]
         back, node = calls.t_resume[by], self._first[2] + by
         left = np.flatnonzero(back < ops.t_end[mine] - _EPS)
-        sent = ops.nbytes[mine] / (spec_number(spec, "pe.dma.to_router_bw_gbs") or np.inf)
+        sent = ops.nbytes[mine] / (
+            spec_number(spec, "pe.dma.to_router_bw_gbs") or np.inf
+        )
         gap = (back - ops.t_start[mine] - sent)[left]
-        yield len(self._times) - 1 - mine[left], node[left], gap, self._class[mine[left]]
+        yield (
+            len(self._times) - 1 - mine[left],
+            node[left],
+            gap,
+            self._class[mine[left]],
+        )
         yield mine, node, back - ops.t_end[mine], _OPERAND
 
     # -- the path --
@@ -277,7 +339,9 @@ class Critical:
         ops, calls, waits = trace.op_columns, trace.commands, trace.waits
         if not self.t1 > self.t0:
             none = np.empty(0, np.int64)
-            return CriticalPath(self.t0, self.t1, {}, {}, (), 0, np.array([self.t0]), none, none)
+            return CriticalPath(
+                self.t0, self.t1, {}, {}, (), 0, np.array([self.t0]), none, none
+            )
         low, high = first[3:5] if trace.launches else first[:2]
         cause, chain = self._cause[0], [low + int(np.argmax(times[low:high]))]
         while times[chain[-1]] > self.t0 and (before := int(cause[chain[-1]])) >= 0:
@@ -288,7 +352,9 @@ class Critical:
         begins = np.append(self.t0, ends)[: len(ends)]
         rest = np.where(self._rest[nodes] < _EPS, 0.0, self._rest[nodes])
         middles = np.maximum(ends - rest, begins)
-        op = np.select([nodes < first[1], nodes >= first[4]], [nodes, len(times) - 1 - nodes], -1)
+        op = np.select(
+            [nodes < first[1], nodes >= first[4]], [nodes, len(times) - 1 - nodes], -1
+        )
         call = np.where((nodes >= first[2]) & (nodes < first[3]), nodes - first[2], -1)
         soft = np.where(nodes < first[1], begins, middles)
         t0, t1, wait = self._waits(np.where(call < 0, op, first[1] + call), soft, ends)
@@ -298,21 +364,31 @@ class Critical:
         half = (at[1:] + at[:-1]) / 2
         piece = np.searchsorted(np.stack([middles, ends], 1).ravel(), half)
         piece = np.minimum(piece, 2 * len(nodes) - 1)
-        op, call, what = op[piece // 2], call[piece // 2], self._cause[1, nodes[piece // 2]]
-        copied = np.append(named(trace, "ipcq_copy"), False)[op]  # PE_DMA's, before service
+        op, call, what = (
+            op[piece // 2],
+            call[piece // 2],
+            self._cause[1, nodes[piece // 2]],
+        )
+        copied = np.append(named(trace, "ipcq_copy"), False)[
+            op
+        ]  # PE_DMA's, before service
         what = np.where(piece % 2, np.where(copied, _SET_UP, _UNEXPLAINED), what)
         call = np.where(call < 0, np.append(self._own, -1)[op], call)
         near = np.searchsorted(t0, half, side="right") - 1
         inside = np.append(t1, -np.inf)[near] > half
         near = np.append(wait, -1)[near]
         what = np.where(inside, np.append(waits.reason, 0)[near] + _REASONS, what)
-        node = np.where(op >= 0, np.append(ops.component, 0)[op], np.append(calls.pe, 0)[call])
+        node = np.where(
+            op >= 0, np.append(ops.component, 0)[op], np.append(calls.pe, 0)[call]
+        )
         node = np.where(what == _ISSUE, np.append(calls.pe, 0)[call], node)
         node = np.where(inside, np.append(waits.node, 0)[near], node)
         node = np.where((op < 0) & (call < 0) & ~inside, -1, node)
         return self._told(count, at, what, op, call, node)
 
-    def _waits(self, owner: Ints, begins: Floats, ends: Floats) -> tuple[Floats, Floats, Ints]:
+    def _waits(
+        self, owner: Ints, begins: Floats, ends: Floats
+    ) -> tuple[Floats, Floats, Ints]:
         """Waits of ops and held calls, cut to the pieces that they may explain; one at a time."""
         calls, waits, n = self._trace.commands, self._trace.waits, self._first[1]
         low, high = np.full((2, n + len(calls.cmd) + 1), [[np.inf], [-np.inf]])
@@ -323,7 +399,10 @@ class Critical:
         held = (call >= 0) & (np.append(calls.pe, 0)[call] == waits.node)
         wait = np.concatenate([np.arange(len(call)), np.flatnonzero(held)])
         whose = np.append(np.where(waits.row >= 0, waits.row, -1), n + call[held])
-        t0, t1 = np.maximum(waits.t0[wait], low[whose]), np.minimum(waits.t1[wait], high[whose])
+        t0, t1 = (
+            np.maximum(waits.t0[wait], low[whose]),
+            np.minimum(waits.t1[wait], high[whose]),
+        )
         some = np.flatnonzero(t1 > t0 + _EPS)
         some = some[np.argsort(t0[some], kind="stable")]
         t0, t1, wait = t0[some], np.maximum.accumulate(t1[some]), wait[some]
@@ -351,10 +430,14 @@ class Critical:
         totals = _largest(WHATS, np.bincount(what, ns, len(WHATS)))
         lines = _largest(texts, np.bincount(site, ns))
         more = len(total) - len(steps)
-        return CriticalPath(self.t0, self.t1, totals, lines, tuple(steps), more, at, what, op)
+        return CriticalPath(
+            self.t0, self.t1, totals, lines, tuple(steps), more, at, what, op
+        )
 
 
-def _forward(rank: Array, u: Array, v: Array, gap: Array, what: Any) -> tuple[Array, ...]:
+def _forward(
+    rank: Array, u: Array, v: Array, gap: Array, what: Any
+) -> tuple[Array, ...]:
     """Of some edges those that lead from a node to a later one, in little room."""
     kept = np.flatnonzero((u >= 0) & (gap > -_EPS) & (rank[u] < rank[v]))
     ends = u[kept].astype(np.int32), v[kept].astype(np.int32)

@@ -45,7 +45,9 @@ class Cursor:
     def components(self) -> Ints:
         """The node that served each op."""
         small = np.uint16 if len(self.trace.node_ids) >> 16 == 0 else np.uint32
-        return np.asarray(self.trace.op_columns.component.astype(small)[self.trace.order])
+        return np.asarray(
+            self.trace.op_columns.component.astype(small)[self.trace.order]
+        )
 
     def __len__(self) -> int:
         return len(self.trace.order)
@@ -89,7 +91,9 @@ class Cursor:
         sip, cube, pe = whole[:depth] + [-1] * (3 - depth)
         named, engine = self._cubes > 1 or (pe < 0 and depth != 3), nodes.engine[node]
         where = f"s{sip}" * (named and sip >= 0) + f"c{cube}" * (named and cube >= 0)
-        return ".".join(filter(None, (where, f"pe{pe}" * (pe >= 0), engine * (depth > 3))))
+        return ".".join(
+            filter(None, (where, f"pe{pe}" * (pe >= 0), engine * (depth > 3)))
+        )
 
     def in_flight(self) -> list[int]:
         """Ops in service at the time cursor, in canonical order."""
@@ -102,7 +106,9 @@ class Cursor:
         """``op``, or the cursor's; UsageError if that is before the first."""
         op = self.cursor if op is None else op
         if op < 0:
-            raise UsageError("the cursor is before the first op; step forward or goto an op first")
+            raise UsageError(
+                "the cursor is before the first op; step forward or goto an op first"
+            )
         return op
 
     def leads(self, move: Callable[[], object]) -> int:
@@ -135,7 +141,9 @@ class Cursor:
         places = {**self.marks, "start": -1, "end": len(self) - 1}
         if name not in places:
             known = ", ".join(self.marks) or "none is set"
-            raise UsageError(f"op {name!r}: must be a whole number, start, end or a mark ({known})")
+            raise UsageError(
+                f"op {name!r}: must be a whole number, start, end or a mark ({known})"
+            )
         return self.goto(places[name])
 
     def mark(self, name: str) -> int:
@@ -155,7 +163,9 @@ class Cursor:
 
     def back(self, n: int = 1) -> int:
         """Undo ``n`` jumps; negative: do them again."""
-        gone, ahead = (self._left, self._returned) if n > 0 else (self._returned, self._left)
+        gone, ahead = (
+            (self._left, self._returned) if n > 0 else (self._returned, self._left)
+        )
         for _ in range(min(abs(n), len(gone))):
             ahead.append(self.cursor)
             self.cursor = gone.pop()
@@ -165,20 +175,28 @@ class Cursor:
         """To the op which this one waited for last, if only the stage before it in its tile."""
         held = self.trace.position[self.trace.deps(int(self.trace.order[self.at()]))]
         found = np.append(held, self._beside(-1)).astype(np.int64)
-        return self.goto(int(found[self._ends(found).argmax()]) if len(found) else self.cursor)
+        return self.goto(
+            int(found[self._ends(found).argmax()]) if len(found) else self.cursor
+        )
 
     def to_effect(self) -> int:
         """To the first op that waited for this one; at one time the next stage of its tile."""
         waited = [*self.trace.effects(int(self.trace.order[self.at()]))]
         waiters = np.sort(self.trace.position[np.array(waited, np.int64)])
         found = np.append(self._beside(1), waiters).astype(np.int64)
-        return self.goto(int(found[self.starts[found].argmin()]) if len(found) else self.cursor)
+        return self.goto(
+            int(found[self.starts[found].argmin()]) if len(found) else self.cursor
+        )
 
     def to_last(self) -> int:
         """To the last stage of this tile; else to what its component started last by its end."""
         if len(ops := self._tile()) == 1:
             ops = self.timelines.ops_of(int(self.components[self.cursor]))
-            ops = ops[: np.searchsorted(self.starts[ops], self._ends(self.cursor), side="right")]
+            ops = ops[
+                : np.searchsorted(
+                    self.starts[ops], self._ends(self.cursor), side="right"
+                )
+            ]
         return self.goto(int(ops[-1]))
 
     def to_first(self) -> int:
@@ -208,7 +226,9 @@ class Cursor:
     def step_lane(self, n: int = 1) -> int:
         """Move by ``n`` ops in the lane of this op's component."""
         slots, order = self.trace.op_columns.slot, self.trace.order
-        return self._seek(0, n, lambda ops: slots[order[ops]] == slots[order[self.cursor]])
+        return self._seek(
+            0, n, lambda ops: slots[order[ops]] == slots[order[self.cursor]]
+        )
 
     def step_line(self, n: int = 1) -> int:
         """Move by ``n`` changes of the kernel line that this PE's ops are of."""
@@ -222,8 +242,12 @@ class Cursor:
         mine = self._group(_PE)
         mine = mine[self.sites(mine) == site]
         if not len(mine):
-            raise UsageError(f"line {line}: no op of this PE comes from it; :lines shows which do")
-        return self.goto(int(mine[np.searchsorted(mine, self.cursor, side="right") % len(mine)]))
+            raise UsageError(
+                f"line {line}: no op of this PE comes from it; :lines shows which do"
+            )
+        return self.goto(
+            int(mine[np.searchsorted(mine, self.cursor, side="right") % len(mine)])
+        )
 
     def step_stage(self, n: int = 1) -> int:
         """Move by ``n`` stages of this op's tile."""
@@ -234,7 +258,9 @@ class Cursor:
         tiles = self.composites.tiles_of(self.at())
         here = (-1 if n > 0 else 0) if tiles.current is None else tiles.current
         if tiles.rows:
-            self.cursor = tiles.rows[min(max(here + n, 0), len(tiles.rows) - 1)].spans[0].op
+            self.cursor = (
+                tiles.rows[min(max(here + n, 0), len(tiles.rows) - 1)].spans[0].op
+            )
         return self.cursor
 
     def _tile(self) -> Ints:
@@ -252,16 +278,24 @@ class Cursor:
         """The stage of this tile before (-1) or after the one here, in an array; none: empty."""
         ops, here = self._tile(), self.cursor
         before = ops[(self._ends(ops) <= self.starts[here]) & (ops < here)][-1:]
-        return before if by < 0 else ops[(self.starts[ops] >= self._ends(here)) & (ops > here)][:1]
+        return (
+            before
+            if by < 0
+            else ops[(self.starts[ops] >= self._ends(here)) & (ops > here)][:1]
+        )
 
     def _group(self, level: int) -> Any:
         """The positions within a level of focus of the cursor's op, ascending."""
         here, nodes = int(self.components[self.at()]), self.trace.nodes
         if level not in self._groups or not self._groups[level][0][here]:
-            columns = (np.arange(len(nodes.pe)), nodes.pe, nodes.cube, nodes.sip)[level:]
+            columns = (np.arange(len(nodes.pe)), nodes.pe, nodes.cube, nodes.sip)[
+                level:
+            ]
             near = np.all([column == column[here] for column in columns], axis=0)
             served = self.timelines.components
-            parts = [self.timelines.ops_of(node) for node in served[near[served]].tolist()]
+            parts = [
+                self.timelines.ops_of(node) for node in served[near[served]].tolist()
+            ]
             ops = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
             self._groups[level] = near, ops
         return self._groups[level][1]
@@ -279,7 +313,10 @@ class Cursor:
         mine, at = (mine, at) if n > 0 else (mine[::-1], len(mine) - 1 - at)
         for _ in range(abs(n)):
             at, size = at + 1, 64
-            while at < len(mine) and not (found := np.flatnonzero(fits(mine[at : at + size]))).size:
+            while (
+                at < len(mine)
+                and not (found := np.flatnonzero(fits(mine[at : at + size]))).size
+            ):
                 at, size = at + size, size * 2
             if at >= len(mine):
                 break

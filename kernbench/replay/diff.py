@@ -92,13 +92,20 @@ class OpDiff:
         )
         lines += wrapped(verdict, width, 2)
         shown = {name: getattr(self, name) for name in ("expected", "actual", "error")}
-        if self.simulated is not None and self.actual is not None and self.expected is not None:
+        if (
+            self.simulated is not None
+            and self.actual is not None
+            and self.expected is not None
+        ):
             wide = self.actual.astype(np.float64)
             shown |= {f"simulated: {self.source}": self.simulated}
             shown |= {"simulated - expected": self.simulated - self.expected}
             shown |= {"simulated - actual": self.simulated - wide}
         for title, values in shown.items():
-            lines += [title, *grid_text(values, 4, width, ~np.isnan(values) | (title == "actual"))]
+            lines += [
+                title,
+                *grid_text(values, 4, width, ~np.isnan(values) | (title == "actual")),
+            ]
         return lines
 
 
@@ -128,7 +135,11 @@ class Outputs:
         if not self.rows:
             return [f"nothing to compare: {self.note}"]
         report = VerifyReport(tuple(out.row for out in self.rows))
-        late = [f"{r.row.tensor} is due at op {r.after - 1:,}" for r in self.rows if not r.due]
+        late = [
+            f"{r.row.tensor} is due at op {r.after - 1:,}"
+            for r in self.rows
+            if not r.due
+        ]
         return report.as_text().splitlines() + late
 
 
@@ -169,13 +180,19 @@ class Diffs:
         """Whether ``outputs`` takes some ms only."""
         if not self._history.quick(op):
             return False
-        keys = (key for key in self._stale(self._history.executed(op)) if key not in self._judged)
+        keys = (
+            key
+            for key in self._stale(self._history.executed(op))
+            if key not in self._judged
+        )
         return sum(self._expected[name].array.size for name, _ in keys) <= SMALL // 32
 
     def _stale(self, executed: int) -> list[tuple[str, int]]:
         """The names and versions of what ``_last_outputs`` may not tell of."""
         before = self._last_outputs[0]
-        stale = self._history.changed(max(before, 0), executed, self._places) | (before < 0)
+        stale = self._history.changed(max(before, 0), executed, self._places) | (
+            before < 0
+        )
         names = compress(zip(self._expected, self._places, strict=True), stale)
         return [
             (name, self._history.version(executed, self._expected[name].space, *place))
@@ -196,7 +213,9 @@ class Diffs:
 
     def _told(self, tell: Tell) -> Iterator[OpCheck]:
         for check in self._unchecked:
-            tell(self._history.executed(check.position) / self._history.executed(1 << 62))
+            tell(
+                self._history.executed(check.position) / self._history.executed(1 << 62)
+            )
             yield check
 
     def checked(self, op: int, whole: bool = False) -> OpDiff:
@@ -215,7 +234,9 @@ class Diffs:
             return replace(diff, check=self._checks.get(op))
         record, block = self._trace.ops[whole], None
         if whole != op:
-            rows, columns = map(np.arange, diff.origin, np.add(diff.origin, diff.actual.shape))
+            rows, columns = map(
+                np.arange, diff.origin, np.add(diff.origin, diff.actual.shape)
+            )
             block = rows, columns
         expected = reference(record, self._history.at(whole - 1), block)
         check = check_op(op, self._trace.ops[op], diff.actual, expected)
@@ -225,7 +246,9 @@ class Diffs:
     def first_divergence(self, tell: Tell = untold) -> OpDiff | None:
         """The first op that differs from its oracle by more than rounding explains, three-way."""
         first = first_over(chain(tuple(self._checks.values()), self._told(tell)))
-        return None if first is None else self.beside(self.checked(first.position, True))
+        return (
+            None if first is None else self.beside(self.checked(first.position, True))
+        )
 
     def beside(self, diff: OpDiff) -> OpDiff:
         """``diff`` with what the bench expects of that output, or Phase 1 saw of it."""
@@ -234,11 +257,14 @@ class Diffs:
             return diff
         found, source = np.full(prod(out.shape), np.nan), ""
         seen = [
-            (f"expected {e.tensor}", e.space, e.addr, e.array, e.after) for e in self._trace.expects
+            (f"expected {e.tensor}", e.space, e.addr, e.array, e.after)
+            for e in self._trace.expects
         ]
         touched = self._history.touched
         later = self._history.accesses.at(out.space, out.addr, out.nbytes)
-        later = later[(touched.row[later] > diff.op) & (touched.mode[later] == 0)][:_READERS]
+        later = later[(touched.row[later] > diff.op) & (touched.mode[later] == 0)][
+            :_READERS
+        ]
         for op in touched.row[later].tolist():
             reader = self._trace.ops[op]
             seen += [
@@ -252,28 +278,42 @@ class Diffs:
             own = own[(own >= addr) & (own < addr + array.nbytes)]
             if space != out.space or array.itemsize != size or not len(own):
                 continue
-            mine = [at for w, at in self._history.writers(space, own, before - 1) if w == diff.op]
+            mine = [
+                at
+                for w, at in self._history.writers(space, own, before - 1)
+                if w == diff.op
+            ]
             for at in mine:
                 found[(at - out.addr) // size] = array.reshape(-1)[(at - addr) // size]
                 source = source or title
         return replace(
-            diff, simulated=found.reshape(out.shape), source=source or "nothing recorded"
+            diff,
+            simulated=found.reshape(out.shape),
+            source=source or "nothing recorded",
         )
 
     def over(self, tell: Tell = untold) -> list[int]:
         """All such ops, by executing everything."""
-        return [c.position for c in (*self._checks.values(), *self._told(tell)) if c.over]
+        return [
+            c.position for c in (*self._checks.values(), *self._told(tell)) if c.over
+        ]
 
     def _compute(self, op: int) -> OpDiff:
         record = self._trace.ops[op]
         name, tile = record.op_name, record
-        whole, _ = self.products(op)  # a tile changes no memory: its composite did, at once
+        whole, _ = self.products(
+            op
+        )  # a tile changes no memory: its composite did, at once
         if whole < 0:
-            return OpDiff(op, name, note="its composite had not ended when the recording stopped")
+            return OpDiff(
+                op, name, note="its composite had not ended when the recording stopped"
+            )
         record = self._trace.ops[whole]
         out = regions(record).write
         if out is None:
-            return OpDiff(op, name, note="this op writes nothing that could be compared")
+            return OpDiff(
+                op, name, note="this op writes nothing that could be compared"
+            )
         found = OpDiff(op, name, out.space, out.addr, (0,) * len(out.shape))
         grid: tuple[Array, Array] | None = None
         part: Any = ...
@@ -287,10 +327,14 @@ class Diffs:
             grid, part = (rows, columns), np.ix_(rows, columns)
         try:
             expected = oracle(record, self._history.at(whole - 1), grid)
-            actual = self._history.at(whole).view(out.space, out.addr, out.shape, out.dtype)[part]
+            actual = self._history.at(whole).view(
+                out.space, out.addr, out.shape, out.dtype
+            )[part]
         except KernbenchError as why:
             return replace(found, note=f"{found.note}; {why}".removeprefix("; "))
-        row = compare(actual, expected, dtype_row(out.dtype).tolerance, name, origin=found.origin)
+        row = compare(
+            actual, expected, dtype_row(out.dtype).tolerance, name, origin=found.origin
+        )
         with np.errstate(invalid="ignore"):
             error = actual.astype(np.float64) - expected
         return replace(found, row=row, expected=expected, actual=actual, error=error)
@@ -310,7 +354,9 @@ class Diffs:
                 self._judged[key] = row
             rows[key[0]] = self._judged[key]
         new = {self._expected[name].tensor for name, _ in stale}
-        merged = VerifyReport(tuple(r for r in rows.values() if r.tensor in new)).by_tensor()
+        merged = VerifyReport(
+            tuple(r for r in rows.values() if r.tensor in new)
+        ).by_tensor()
         self._by_tensor |= {row.tensor: row for row in merged}
         self._last_outputs = executed, rows
         return self._summed(op, tuple(self._by_tensor.values()))
@@ -320,7 +366,10 @@ class Diffs:
         mine = [e for e in self._expected.values() if e.tensor == view.name]
         if not mine:
             return OpDiff(view.op, view.name, note="the bench states nothing of it")
-        wanted, values = np.full(view.values.shape, np.nan), view.values.astype(np.float64)
+        wanted, values = (
+            np.full(view.values.shape, np.nan),
+            view.values.astype(np.float64),
+        )
         for e in mine:
             shape = zip(e.origin, e.array.shape, strict=True)
             wanted[tuple(slice(o, o + n) for o, n in shape)] = e.array
@@ -328,18 +377,29 @@ class Diffs:
         row = compare(view.values, stated, mine[0].tolerance, view.name)
         expected, actual = (np.where(view.written, x, np.nan) for x in (wanted, values))
         with np.errstate(invalid="ignore"):
-            grids, unwritten = (expected, actual, actual - expected), int((~view.written).sum())
+            grids, unwritten = (
+                (expected, actual, actual - expected),
+                int((~view.written).sum()),
+            )
         note = f"{unwritten:,} not written yet are nan here" * bool(unwritten)
-        return OpDiff(view.op, view.name, view.space, 0, (0,) * values.ndim, row, *grids, note)
+        return OpDiff(
+            view.op, view.name, view.space, 0, (0,) * values.ndim, row, *grids, note
+        )
 
     def _summed(self, op: int, by_tensor: tuple[VerifyRow, ...]) -> Outputs:
         last = ((self._due[row.tensor], row) for row in by_tensor)
         rows = [OutputRow(op + 1 >= due, due, row) for due, row in last]
         end = self._trace.end  # None where the file was cut off
-        how = "run ended" if end and end.get("error") else "recording stopped" * (end is None)
+        how = (
+            "run ended"
+            if end and end.get("error")
+            else "recording stopped" * (end is None)
+        )
         note = f"the {how} before expected outputs were stated" * bool(how)
         note = note or "the bench states no expected outputs"
-        return Outputs(op, all(out.row.ok for out in rows if out.due), tuple(rows), note)
+        return Outputs(
+            op, all(out.row.ok for out in rows if out.due), tuple(rows), note
+        )
 
     @cached_property
     def _expected(self) -> dict[str, Expectation]:
@@ -350,7 +410,9 @@ class Diffs:
     @cached_property
     def _places(self) -> list[tuple[int, int]]:
         """(addr, nbytes) of each."""
-        return [(e.addr, e.array.size * itemsize(e.dtype)) for e in self._expected.values()]
+        return [
+            (e.addr, e.array.size * itemsize(e.dtype)) for e in self._expected.values()
+        ]
 
     @cached_property
     def _due(self) -> dict[str, int]:

@@ -36,11 +36,15 @@ class _Data(NamedTuple):
     ops: Any
 
 
-_Test: TypeAlias = Callable[[_Data], Any]  # a mask of the rows of some table, in the end of ops
+_Test: TypeAlias = Callable[
+    [_Data], Any
+]  # a mask of the rows of some table, in the end of ops
 _Make: TypeAlias = Callable[[str, str], _Test]  # of sign and value
 
 _DEPTH = 50
-_TOKEN = re.compile(r"""\s*(==|!=|!~|<=|>=|[=<>~()]|"[^"]*"|'[^']*'|[^\s()=!<>~"']+|$)""")
+_TOKEN = re.compile(
+    r"""\s*(==|!=|!~|<=|>=|[=<>~()]|"[^"]*"|'[^']*'|[^\s()=!<>~"']+|$)"""
+)
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("=", "==", "!=", "~", "!~"), operator.eq),
     **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
@@ -51,25 +55,35 @@ _SIZES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 def parse_time(text: str) -> float:
     """``3.2us`` or ``3200`` to ns; UsageError names the units."""
-    match = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(ns|us|ms|s|)", text, re.ASCII)
+    match = re.fullmatch(
+        r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(ns|us|ms|s|)", text, re.ASCII
+    )
     if match is None:
-        raise UsageError(f"time {text!r}: give a number with ns, us, ms or s, as in 3.2us")
+        raise UsageError(
+            f"time {text!r}: give a number with ns, us, ms or s, as in 3.2us"
+        )
     return float(match[1]) * _UNITS[match[2]]
 
 
 def parse_count(text: str) -> int:
     """``0x40``, ``-1``, ``1_000``, ``1,000`` or ``4KiB``; UsageError for what is none."""
     plain = text.replace("_", "").replace(",", "")
-    match = re.fullmatch(r"(-?)(0x[0-9a-fA-F]{1,30}|\d{1,30})(|KiB|MiB|GiB)", plain, re.ASCII)
+    match = re.fullmatch(
+        r"(-?)(0x[0-9a-fA-F]{1,30}|\d{1,30})(|KiB|MiB|GiB)", plain, re.ASCII
+    )
     if match is None:
-        raise UsageError(f"{text!r:.60}: must be a whole number, as 4096, 0x1000 or 4KiB")
+        raise UsageError(
+            f"{text!r:.60}: must be a whole number, as 4096, 0x1000 or 4KiB"
+        )
     return int(match[1] + match[2], 16 if "x" in match[2] else 10) * _SIZES[match[3]]
 
 
 # -- fields -----------------------------------------------------------------
 
 
-def _number(read: Callable[[_Data], Any], parse: Callable[[str], float] = parse_count) -> _Make:
+def _number(
+    read: Callable[[_Data], Any], parse: Callable[[str], float] = parse_count
+) -> _Make:
     def make(sign: str, text: str) -> _Test:
         if "~" in sign:
             raise UsageError("numbers are compared by = != < <= > >=")
@@ -111,7 +125,10 @@ def _sites(data: _Data) -> tuple[list[str], Any]:
 def _addr(sign: str, text: str) -> _Test:
     """Of any byte that is touched; = takes ADDR:BYTES too."""
     start, _, size = text.partition(":")
-    low, end = parse_count(start), parse_count(start) + (parse_count(size) if size else 1)
+    low, end = (
+        parse_count(start),
+        parse_count(start) + (parse_count(size) if size else 1),
+    )
     if "~" in sign or (size and _SIGNS[sign] is not operator.eq):
         raise UsageError("addresses are compared by = != < <= > >=, ADDR:BYTES by = !=")
 
@@ -129,7 +146,9 @@ def _shape(sign: str, text: str) -> _Test:
     """Any shape among the params: 64x64, or 64x* for any second extent."""
     if _SIGNS[sign] is not operator.eq:
         raise UsageError("shapes, as 64x64 or 64x*, are compared by = !=")
-    wanted = [None if extent == "*" else parse_count(extent) for extent in text.split("x")]
+    wanted = [
+        None if extent == "*" else parse_count(extent) for extent in text.split("x")
+    ]
 
     def test(data: _Data) -> Mask:
         found = np.zeros(len(data.trace.ops), np.bool_)

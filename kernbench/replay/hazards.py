@@ -24,7 +24,10 @@ EARLY_WRITER = "write over bytes that are being read"
 NEVER_WRITTEN = "read of bytes never written"
 OUTSIDE = "access outside its allocation"
 SNAPSHOT = "Phase 1 snapshot differs from the Phase 2 value"
-CONFLICTS = ((EARLY_WRITER, EARLY_WRITER), (LATE_WRITER, TWO_WRITERS))  # by modes, earlier first
+CONFLICTS = (
+    (EARLY_WRITER, EARLY_WRITER),
+    (LATE_WRITER, TWO_WRITERS),
+)  # by modes, earlier first
 _HOST = ("host_write", "host_read")
 _GOLDEN, _BITS = np.uint64(0x9E3779B97F4A7C15), 22  # Knuth's multiplicative hash
 _AT_ONCE = 1 << 21  # candidate pairs in memory at one time
@@ -35,17 +38,27 @@ Found: TypeAlias = tuple[str, int, int, str, int, int]
 
 
 def conflicts(
-    touched: AccessColumns, begins: Floats, ends: Floats, lane: Ints, tell: Tell = untold
+    touched: AccessColumns,
+    begins: Floats,
+    ends: Floats,
+    lane: Ints,
+    tell: Tell = untold,
 ) -> list[Found]:
     """Accesses that overlap in bytes and in time, one of them a write.
 
     ``begins`` and ``ends`` are each access's, ns (inf: it is left out); those of one ``lane`` >= 0
     are in order. Of two that begin at once the one of the lower op is the earlier.
     """
-    low, high, found = touched.addr, touched.addr + touched.nbytes, [np.empty((2, 0), np.int64)]
+    low, high, found = (
+        touched.addr,
+        touched.addr + touched.nbytes,
+        [np.empty((2, 0), np.int64)],
+    )
     for a, b in _near(touched, begins, ends):
         real = np.maximum(low[a], low[b]) < np.minimum(high[a], high[b])
-        real &= (touched.row[a] != touched.row[b]) & ((lane[a] < 0) | (lane[a] != lane[b]))
+        real &= (touched.row[a] != touched.row[b]) & (
+            (lane[a] < 0) | (lane[a] != lane[b])
+        )
         found.append(np.stack([b[real], a[real]]))
         tell(0.3)
         if sum(pairs.shape[1] for pairs in found) > _MOST:
@@ -59,32 +72,52 @@ def conflicts(
     ]
 
 
-def _near(touched: AccessColumns, begins: Floats, ends: Floats) -> Iterator[tuple[Ints, Ints]]:
+def _near(
+    touched: AccessColumns, begins: Floats, ends: Floats
+) -> Iterator[tuple[Ints, Ints]]:
     """(earlier, later) accesses that overlap in time and share a granule of the larger's size."""
     n, low, last = len(touched.row), touched.addr, touched.addr + touched.nbytes - 1
     turn, by_time = np.empty(n, np.int64), np.argsort(begins, kind="stable")
     turn[by_time] = np.arange(n)
-    until = np.searchsorted(begins[by_time], ends)  # the turn of the first that begins too late
+    until = np.searchsorted(
+        begins[by_time], ends
+    )  # the turn of the first that begins too late
     level = -(-np.frexp(touched.nbytes - 0.5)[1] // 4)  # 16**level >= nbytes
     level[begins == np.inf] = 99
     for at in sorted({*np.unique(level).tolist()} - {99}):
         small, size = np.flatnonzero(level <= at), 16**at
-        across = small[last[small] // size > low[small] // size]  # at most two granules each
+        across = small[
+            last[small] // size > low[small] // size
+        ]  # at most two granules each
         who = np.concatenate([small, across])
-        granule = np.concatenate([low[small], last[across]]) // size * len(touched.spaces)
+        granule = (
+            np.concatenate([low[small], last[across]]) // size * len(touched.spaces)
+        )
         granule += touched.space[who]
         # a hash: granules that fall together by chance are told apart by their bytes, later
-        place = (granule.view(np.uint64) * _GOLDEN >> np.uint64(64 - _BITS)).view(np.int64)
+        place = (granule.view(np.uint64) * _GOLDEN >> np.uint64(64 - _BITS)).view(
+            np.int64
+        )
         large, writes = level[who] == at, touched.mode[who] == 1
         has_large, has_write = np.zeros((2, 1 << _BITS), np.bool_)
         has_large[place[large]], has_write[place[writes]] = True, True
         kept = np.flatnonzero((has_large & has_write)[place])
         kept = kept[np.argsort(place[kept] * (n + 1) + turn[who[kept]])]
-        who, large, writes, keys = who[kept], large[kept], writes[kept], place[kept] * (n + 1)
+        who, large, writes, keys = (
+            who[kept],
+            large[kept],
+            writes[kept],
+            place[kept] * (n + 1),
+        )
         keys, stop = keys + turn[who], keys + until[who]
-        busy = stop > np.append(keys[1:], 1 << 62)  # the next one here begins before it ends
+        busy = stop > np.append(
+            keys[1:], 1 << 62
+        )  # the next one here begins before it ends
         for these, those in ((large, large | True), (~large, large)):
-            for early, late in ((these & writes, those), (these & ~writes, those & writes)):
+            for early, late in (
+                (these & writes, those),
+                (these & ~writes, those & writes),
+            ):
                 first, later = np.flatnonzero(early & busy), np.flatnonzero(late)
                 lows = np.searchsorted(keys[later], keys[first], side="right")
                 highs = np.searchsorted(keys[later], stop[first])
@@ -116,7 +149,9 @@ def never_written(touched: AccessColumns) -> list[Found]:
         first[low[i] : high[i]] = row[i]
     np.minimum.at(first, low[write & ~several], row[write & ~several])
     reads = np.flatnonzero(~write)
-    reads = reads[np.argsort(low[reads])]  # reduceat takes what lies between two of them as well
+    reads = reads[
+        np.argsort(low[reads])
+    ]  # reduceat takes what lies between two of them as well
     ends = np.stack([low[reads], high[reads]], axis=1).ravel()
     latest = np.maximum.reduceat(first, ends)[::2] if len(reads) else reads
     found = []
@@ -125,7 +160,9 @@ def never_written(touched: AccessColumns) -> list[Found]:
         start = int(np.argmax(bad))
         stop = start + int(np.argmin(np.append(bad[start:], False)))
         addr, end = (points[low[i] + [start, stop]] - base[i]).tolist()
-        found.append((NEVER_WRITTEN, op, -1, touched.spaces[touched.space[i]], addr, end))
+        found.append(
+            (NEVER_WRITTEN, op, -1, touched.spaces[touched.space[i]], addr, end)
+        )
     return found
 
 
@@ -139,7 +176,9 @@ def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
     bad = (reach < low + touched.nbytes) & (len(allocs.row) > 0)
     return [
         (OUTSIDE, op, -1, touched.spaces[space], addr, addr + nbytes)
-        for op, _, space, addr, nbytes in np.stack(touched[:5])[:, bad][:, :_MOST].T.tolist()
+        for op, _, space, addr, nbytes in np.stack(touched[:5])[:, bad][
+            :, :_MOST
+        ].T.tolist()
     ]
 
 
@@ -165,7 +204,9 @@ def timing(trace: Trace, touched: AccessColumns) -> tuple[Floats, Floats, Ints]:
     begins[early] = np.minimum(begins[early], commands.t_issue[call])
     begins[host] = np.inf
     ends = np.where(copies & (touched.mode == 0), begins, log.t_end[row])
-    in_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)[touched.space]
+    in_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)[
+        touched.space
+    ]
     sip, cube, pe = (x.astype(np.int64) + 1 for x in (nodes.sip, nodes.cube, nodes.pe))
     lane = ((sip << 40) + (cube << 20) + pe)[log.component[row]]
     return begins, ends, np.where(dmas & in_hbm, lane, -1)

@@ -25,7 +25,9 @@ SMALL = 1 << 22  # products or elements that take some ms
 _FEW, _SORTED = 256, 1 << 16  # ops; accesses
 _AT_ONCE = 64  # steps between two tells, at most: some ms
 _PLACES = 1 << 14  # whose writes are known
-_NEAR = 64  # accesses in the order of their addresses of which one address is kept there
+_NEAR = (
+    64  # accesses in the order of their addresses of which one address is kept there
+)
 
 
 def work(record: OpRecord) -> int:
@@ -48,10 +50,14 @@ class Ranges:
         order = np.lexsort((columns.addr, kinds))
         kinds = kinds[order]
         self._tables: dict[str, list[tuple[int, Ints, Ints]]] = {}
-        for part in np.split(order, np.flatnonzero(np.diff(kinds)) + 1) if len(order) else ():
+        for part in (
+            np.split(order, np.flatnonzero(np.diff(kinds)) + 1) if len(order) else ()
+        ):
             some, mine = columns.addr[part[::_NEAR]], part.astype(columns.row.dtype)
             table = 16 ** int(levels[part[0]]), some, mine
-            self._tables.setdefault(columns.spaces[columns.space[part[0]]], []).append(table)
+            self._tables.setdefault(columns.spaces[columns.space[part[0]]], []).append(
+                table
+            )
 
     def at(self, space: str, addr: int, nbytes: int) -> Ints:
         """Those that overlap [addr, addr + nbytes), ascending."""
@@ -149,7 +155,9 @@ class History:
         first, end = (bisect_left(self.touched.row, op) for op in ops)
         if end - first > _SORTED:
             return np.ones(len(ranges), np.bool_)
-        new = self.touched.take(first + np.flatnonzero(self.touched.mode[first:end] == 1))
+        new = self.touched.take(
+            first + np.flatnonzero(self.touched.mode[first:end] == 1)
+        )
         order = np.argsort(new.addr)
         reach = np.append(-1, np.maximum.accumulate((new.addr + new.nbytes)[order]))
         addr, size = np.array(ranges, np.int64).reshape(-1, 2).T
@@ -160,7 +168,10 @@ class History:
         steps, segments = self.executed(op), [*self._segments]  # of any thread
         segment = segments[bisect_right(segments, steps, key=lambda s: s.first) - 1]
         todo = range(segment.first + len(segment.writes), steps)
-        return len(todo) <= _FEW and sum(work(self._records[step]) for step in todo) <= SMALL
+        return (
+            len(todo) <= _FEW
+            and sum(work(self._records[step]) for step in todo) <= SMALL
+        )
 
     def executed(self, op: int) -> int:
         """How many ops have changed memory at op ``op``: memory is the same where this is."""
@@ -170,7 +181,9 @@ class History:
         """Memory when ops 0..op have run; -1 is empty. Nothing is executed before it is read."""
         return MemoryAt(self, self.executed(op))
 
-    def read(self, steps: int, space: str, addr: int, nbytes: int) -> tuple[Array, Array]:
+    def read(
+        self, steps: int, space: str, addr: int, nbytes: int
+    ) -> tuple[Array, Array]:
         """(bytes, which were ever written) of a range after so many steps, newest version first;
         not to be written into: they may be a version.
         """
@@ -178,11 +191,21 @@ class History:
         last = int(step.searchsorted(steps)) - 1
         if last >= 0 and (number := int(step[last]) - segment.first) >= 0:
             write = segment.writes[number]
-            if write is not None and write[1:2] == (addr,) and write[2].nbytes == nbytes:
+            if (
+                write is not None
+                and write[1:2] == (addr,)
+                and write[2].nbytes == nbytes
+            ):
                 return write[2].reshape(-1).view(np.uint8), np.ones(nbytes, np.bool_)
-        flat, held = np.full(nbytes, self.fill or 0, np.uint8), np.zeros(nbytes, np.bool_)
+        flat, held = (
+            np.full(nbytes, self.fill or 0, np.uint8),
+            np.zeros(nbytes, np.bool_),
+        )
         for at in range(last, -1, -1):
-            start, number = int(self.touched.addr[rows[at]]), int(step[at]) - segment.first
+            start, number = (
+                int(self.touched.addr[rows[at]]),
+                int(step[at]) - segment.first,
+            )
             end = start + int(self.touched.nbytes[rows[at]])
             low, high = max(addr, start), min(addr + nbytes, end)
             missing = ~held[low - addr : high - addr]
@@ -230,7 +253,9 @@ class History:
 
     def _checkpointed(self) -> int:
         stores = [segment.base for segment in self._segments]
-        arrays = {id(a): a.nbytes for s in stores for x in s.spaces() for _, a in s.extents(x)}
+        arrays = {
+            id(a): a.nbytes for s in stores for x in s.spaces() for _, a in s.extents(x)
+        }
         return sum(arrays.values())
 
     def reach(self, steps: int, tell: Tell = untold) -> _Segment:
@@ -290,12 +315,17 @@ class History:
     def _make_room(self, current: _Segment) -> None:
         """Drop the versions used longest ago, and if there are too many the closest checkpoints."""
         kept = sorted(self._segments, key=lambda s: s.used)
-        while kept[0] is not current and sum(s.nbytes for s in kept) > self._budget * 3 // 8:
+        while (
+            kept[0] is not current
+            and sum(s.nbytes for s in kept) > self._budget * 3 // 8
+        ):
             kept[0].writes, kept[0].nbytes = [], 0
             kept.pop(0)
         while len(self._segments) > 2 and self._checkpointed() > self._budget // 2:
             ends = [s.first for s in self._segments] + [1 << 62]
-            inner = [i for i in range(1, len(ends) - 1) if self._segments[i] is not current]
+            inner = [
+                i for i in range(1, len(ends) - 1) if self._segments[i] is not current
+            ]
             del self._segments[min(inner, key=lambda i: ends[i + 1] - ends[i - 1])]
 
 
@@ -315,7 +345,9 @@ class MemoryAt(MemoryStore):
         nbytes = prod(shape) * wanted.itemsize
         flat, held = self._history.read(self._steps, space, addr, nbytes)
         if self.fill is None and not held.all():
-            return super().view(space, addr, shape, dtype)  # raises, naming what is near
+            return super().view(
+                space, addr, shape, dtype
+            )  # raises, naming what is near
         found = flat.view(wanted).reshape(shape)
         found.flags.writeable = False
         return found

@@ -11,7 +11,9 @@ from kernbench.errors import KernbenchError
 
 T = TypeVar("T")
 _LONG_S = 0.5
-Tell: TypeAlias = Callable[[float], None]  # is told the share done so far, 0 to 1; may raise
+Tell: TypeAlias = Callable[
+    [float], None
+]  # is told the share done so far, 0 to 1; may raise
 
 
 def trim() -> None:

@@ -49,7 +49,9 @@ class LinkLoad:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        lines = [f"{len(self.links):,} links, {time_text(self.t0)} to {time_text(self.t1)}"]
+        lines = [
+            f"{len(self.links):,} links, {time_text(self.t0)} to {time_text(self.t1)}"
+        ]
         lines += table(self.links[:_SHOWN], _COLUMNS, width=width) if self.links else []
         more = len(self.links) - _SHOWN
         return lines + ([f"({more:,} less busy)"] if more > 0 else [])
@@ -71,11 +73,15 @@ class Busiest:
         return lines + (table(self.links, _COLUMNS, width=width) if self.links else [])
 
 
-def window(whole: tuple[float, float], t0: float | None, t1: float | None) -> tuple[float, float]:
+def window(
+    whole: tuple[float, float], t0: float | None, t1: float | None
+) -> tuple[float, float]:
     """From t0 to t1, for None the ends of ``whole``; UsageError if that is no time."""
     low, high = whole[0] if t0 is None else t0, whole[1] if t1 is None else t1
     if high <= low:
-        raise UsageError(f"from {low:g} to {high:g} ns: the end must lie after the start")
+        raise UsageError(
+            f"from {low:g} to {high:g} ns: the end must lie after the start"
+        )
     return low, high
 
 
@@ -96,7 +102,9 @@ class Loads:
         edge, row = hops.edge, hops.transfer
         nbytes, bursts = log.nbytes[row].astype(np.float64), log.bursts[row]
         usual = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
-        size = np.where(np.ceil(nbytes / usual) == bursts, usual, nbytes / np.maximum(bursts, 1))
+        size = np.where(
+            np.ceil(nbytes / usual) == bursts, usual, nbytes / np.maximum(bursts, 1)
+        )
         size = np.where(bursts > 1, size, nbytes)
         many, more = np.flatnonzero(bursts > 1), np.flatnonzero(bursts > 2)
         ends = hops.start + size / speed
@@ -105,13 +113,17 @@ class Loads:
         carried = Levels(
             np.concatenate([edge, edge[many], edge[more]]),
             np.concatenate([hops.start, hops.last[many], ends[more]]),
-            np.concatenate([ends, hops.last[many] + tail / speed[many], hops.last[more]]),
+            np.concatenate(
+                [ends, hops.last[many] + tail / speed[many], hops.last[more]]
+            ),
             np.concatenate([speed, speed[many], rest]),
         )
         tell(0.8)
         # a header comes to a link when it has passed the one before; a memory's first link has
         # none, as what it sends waits for the memory
-        wire = trace.edges.distance_mm[hops.edge] * spec_number(trace.spec, "system.ns_per_mm")
+        wire = trace.edges.distance_mm[hops.edge] * spec_number(
+            trace.spec, "system.ns_per_mm"
+        )
         delay = np.append(0.0, (wire + trace.nodes.overhead_ns[hops.dst])[:-1])
         memory = np.array([kind in ("hbm_ctrl", "sram") for kind in trace.nodes.type])
         begin = hops.hop == 0
@@ -120,8 +132,13 @@ class Loads:
         then = np.where(begin, hops.last, np.append(0.0, hops.last[:-1]) + delay)
         then = np.maximum(then, hops.start)
         a, b = hops.start > came + _EPS, (bursts > 1) & (hops.last > then + _EPS)
-        group, since = np.concatenate([edge[a], edge[b]]), np.concatenate([came[a], then[b]])
-        until = np.concatenate([hops.start[a], hops.last[b]]) - _EPS  # then the next one may come
+        group, since = (
+            np.concatenate([edge[a], edge[b]]),
+            np.concatenate([came[a], then[b]]),
+        )
+        until = (
+            np.concatenate([hops.start[a], hops.last[b]]) - _EPS
+        )  # then the next one may come
         waiting = Levels(group, since, until, np.ones(len(group), np.int64))
         return np.flatnonzero(np.bincount(edge)), carried, waiting
 
@@ -134,25 +151,35 @@ class Loads:
         busy = np.minimum(nbytes / edges.bandwidth_gbs[used] / (t1 - t0), 1.0)
         queue = waiting.most(used, t0, t1)
         found = []
-        for i in np.argsort(-busy, kind="stable")[: np.count_nonzero(nbytes > _EPS)].tolist():
+        for i in np.argsort(-busy, kind="stable")[
+            : np.count_nonzero(nbytes > _EPS)
+        ].tolist():
             edge = int(used[i])
             ends = ids[edges.src[edge]], ids[edges.dst[edge]], edges.kind[edge]
-            found.append(Link(edge, *ends, float(nbytes[i]), float(busy[i]), int(queue[i])))
+            found.append(
+                Link(edge, *ends, float(nbytes[i]), float(busy[i]), int(queue[i]))
+            )
         return LinkLoad(t0, t1, tuple(found))
 
     @cached_property
     def _served(self) -> Levels:
         ops = self._trace.op_columns
         codes = self._timelines.codes(np.arange(len(ops.cmd)))
-        own = np.flatnonzero(codes != [*CLASSES].index("C"))  # of a composite, tiles are served
+        own = np.flatnonzero(
+            codes != [*CLASSES].index("C")
+        )  # of a composite, tiles are served
         group, rates = ops.component[own].astype(np.int64), np.ones(len(own), np.int64)
         return Levels(group, ops.t_start[own], ops.t_end[own], rates)
 
     def busiest(self, t0: float, t1: float, count: int, tell: Tell = untold) -> Busiest:
         """The ``count`` components and links that are busy for most of [t0, t1) ns."""
         served, ids = self._served, self._trace.node_ids
-        shares = served.integral(served.level > 0, np.arange(len(ids)), (t0, t1)) / (t1 - t0)
+        shares = served.integral(served.level > 0, np.arange(len(ids)), (t0, t1)) / (
+            t1 - t0
+        )
         share = shares[:, 0]
-        top = np.argsort(-share, kind="stable")[: min(count, np.count_nonzero(share > 0))]
+        top = np.argsort(-share, kind="stable")[
+            : min(count, np.count_nonzero(share > 0))
+        ]
         rows = tuple((float(share[i]), ids[i]) for i in top.tolist())
         return Busiest(t0, t1, rows, self.links(t0, t1, tell).links[:count])

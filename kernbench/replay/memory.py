@@ -55,7 +55,9 @@ class Memory:
             return ["nothing is written yet"]
         head = f"{self.total:,} allocations hold data at op {self.op:,}; it touches those marked *"
         marks = "".join("*" if entry.touched else " " for entry in self.entries)
-        held = ", ".join(f"{n:,} in {space} ({size:,} B)" for space, n, size in self.spaces)
+        held = ", ".join(
+            f"{n:,} in {space} ({size:,} B)" for space, n, size in self.spaces
+        )
         rows = table(self.entries, "space addr dtype shape writer index tensor", marks)
         return [head, held, *rows]
 
@@ -127,7 +129,9 @@ class Memories:
         self._holders = cache(self._ever_held)
         self._told: dict[int, Shard] = {}
         self._views: list[_Last] = []  # the last few, of a tensor those far apart
-        self._sums: dict[tuple[object, ...], tuple[float, ...]] = {}  # by place and version
+        self._sums: dict[
+            tuple[object, ...], tuple[float, ...]
+        ] = {}  # by place and version
         self._firsts = lru_cache(_KEPT)(self._first_copies)
 
     @cached_property
@@ -152,7 +156,9 @@ class Memories:
         new = [row for row in rows if row not in self._told]
         for n, s in zip(new, self._trace.shards(new) if new else (), strict=True):
             more = s.nbytes // max(prod(s.shape) * itemsize(s.dtype), 1)
-            origin, shape = ((*x[:2], *(i * more for i in x[2:])) for x in (s.origin, s.shape))
+            origin, shape = (
+                (*x[:2], *(i * more for i in x[2:])) for x in (s.origin, s.shape)
+            )
             self._told[n] = replace(s, origin=origin, shape=shape)
         return [self._told[row] for row in rows]
 
@@ -166,7 +172,9 @@ class Memories:
                 return list({s.origin: s for s in reversed(mine)}.values())[::-1]
         alike = [x for x in numbers if ("@" in x) == ("@" in name)] or self.names
         near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
-        raise UsageError(f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}")
+        raise UsageError(
+            f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}"
+        )
 
     def place(self, text: str) -> Place:
         """``c``, ``c[3,17]``, ``c[0:2, :]`` (first copies), ``a@NODE[0]``, ``hbm 0x4000:64``.
@@ -179,10 +187,14 @@ class Memories:
             addr = int(match[2], 16 if match[2][:2].lower() == "0x" else 10)
             if space not in spaces or not 0 < nbytes <= 1 << 40 or addr >= 1 << 60:
                 known = ", ".join(spaces) or "none"
-                raise UsageError(f"{text!r}: give SPACE ADDR:BYTES; this trace's spaces: {known}")
+                raise UsageError(
+                    f"{text!r}: give SPACE ADDR:BYTES; this trace's spaces: {known}"
+                )
             return Place(text, "", "u8", ((0, nbytes),), ((space, addr, nbytes),))
         if (match := _NAMED.fullmatch(text.strip())) is None:
-            raise UsageError(f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64")
+            raise UsageError(
+                f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64"
+            )
         shards = self._firsts(match[1])
         starts = np.array([s.origin for s in shards])
         ends = starts + np.array([s.shape for s in shards])
@@ -191,7 +203,9 @@ class Memories:
         near = np.flatnonzero(((starts < high) & (low < ends)).all(axis=1)).tolist()
         ranges = [r for i in near for r in _ranges(shards[i], index)]
         if not 0 < len(ranges) <= _MOST_RANGES:
-            raise UsageError(f"{text} lies in {len(ranges):,} pieces; ask for a part of it")
+            raise UsageError(
+                f"{text} lies in {len(ranges):,} pieces; ask for a part of it"
+            )
         return Place(text, match[1], shards[0].dtype, index, tuple(ranges))
 
     def named(self, space: str, bytes_at: Ints, op: int) -> str:
@@ -201,7 +215,10 @@ class Memories:
             return f"{space} {low:#x}:{high - low}"
         held = bytes_at[: np.searchsorted(bytes_at, s.addr + s.nbytes)]
         axes = np.unravel_index((held - s.addr) // itemsize(s.dtype), s.shape or (1,))
-        ends = [(int(x.min()) + o, int(x.max()) + o) for x, o in zip(axes, s.origin, strict=False)]
+        ends = [
+            (int(x.min()) + o, int(x.max()) + o)
+            for x, o in zip(axes, s.origin, strict=False)
+        ]
         return f"{_key(s)}[{', '.join(f'{a}:{b + 1}' if b > a else f'{a}' for a, b in ends)}]"
 
     def dtype_of(self, place: Place, op: int) -> str:
@@ -237,11 +254,19 @@ class Memories:
     def _written_allocs(self) -> tuple[Ints, Ints, Ints, Groups]:
         """(op, allocation, number of the next into the same) of all writes; these by allocation."""
         writes = self._history.touched.take(np.flatnonzero(self._history.touched.mode))
-        allocs, following = np.full((2, len(writes.row)), len(writes.row), writes.row.dtype)
+        allocs, following = np.full(
+            (2, len(writes.row)), len(writes.row), writes.row.dtype
+        )
         order = np.lexsort((writes.addr, writes.space))
-        cuts = np.flatnonzero(np.diff(writes.space[order]) | np.diff(writes.addr[order])) + 1
+        cuts = (
+            np.flatnonzero(np.diff(writes.space[order]) | np.diff(writes.addr[order]))
+            + 1
+        )
         for part in np.split(order, cuts) if len(order) else ():
-            space, addr = writes.spaces[writes.space[part[0]]], int(writes.addr[part[0]])
+            space, addr = (
+                writes.spaces[writes.space[part[0]]],
+                int(writes.addr[part[0]]),
+            )
             allocs[part] = self._alloc_at(space, addr, writes.row[part])
         mine = Groups(allocs)
         same = np.flatnonzero(np.diff(allocs[mine.order]) == 0)
@@ -292,7 +317,10 @@ class Memories:
         unwritten = sum(writer is None for writer in last.values())
         blocks = self._latest[: -(-upto // _BLOCK)] >= upto
         for low in np.flatnonzero(blocks)[::-1] * _BLOCK:
-            young = low + np.flatnonzero(following[low : min(low + _BLOCK, upto)] >= upto)[::-1]
+            young = (
+                low
+                + np.flatnonzero(following[low : min(low + _BLOCK, upto)] >= upto)[::-1]
+            )
             last |= dict(zip(allocs[young].tolist(), ops[young].tolist(), strict=True))
             if len(last) >= limit:
                 break
@@ -330,26 +358,35 @@ class Memories:
             last = self._gather(op, name, firsts, stale, last, tell)
         view, changed = last.view, np.zeros(last.view.values.shape, np.bool_)
         moved = near if 2 * np.count_nonzero(stale) <= len(stale) else None
-        others = [x for x in self._views if x is not moved and x.view.values.size <= _COPIED]
+        others = [
+            x for x in self._views if x is not moved and x.view.values.size <= _COPIED
+        ]
         self._views = [*others[1 - _KEPT :], last._replace(at=executed)]
         written = [access for access in self._touched(op) if access.mode == "w"]
         for shard in firsts if written else ():
             for _, space, addr, nbytes in written:
-                low, high = max(addr, shard.addr), min(addr + nbytes, shard.addr + shard.nbytes)
+                low, high = (
+                    max(addr, shard.addr),
+                    min(addr + nbytes, shard.addr + shard.nbytes),
+                )
                 if space == shard.space and low < high:
                     flat = np.zeros(shard.nbytes, np.bool_)
                     flat[low - shard.addr : high - shard.addr] = True
                     changed[_box(shard)] |= ~_whole(~flat, shard)
         return replace(view, op=op, changed=changed)
 
-    def _closest(self, executed: int, name: str, firsts: list[Shard]) -> tuple[_Last | None, Mask]:
+    def _closest(
+        self, executed: int, name: str, firsts: list[Shard]
+    ) -> tuple[_Last | None, Mask]:
         """The answer from before that knows most of the shards, and those that it does not."""
         best: tuple[_Last | None, Mask] = None, np.ones(len(firsts), np.bool_)
         places = [(s.addr, s.nbytes) for s in firsts]
         for last in self._views:
             if last.view.name == name:
                 stale = self._history.changed(last.at, executed, places)
-                if best[0] is None or np.count_nonzero(stale) <= np.count_nonzero(best[1]):
+                if best[0] is None or np.count_nonzero(stale) <= np.count_nonzero(
+                    best[1]
+                ):
                     best = last, stale
         return best
 
@@ -386,7 +423,19 @@ class Memories:
         total, count, nans = sums[:, 2:].sum(axis=0)
         stats = sums[:, 0].min(), sums[:, 1].max(), total / max(count, 1)
         low, high, mean = (float(x) if count else np.nan for x in stats)
-        what = op, name, s.space, s.dtype, values, mask, mask, low, high, mean, int(nans)
+        what = (
+            op,
+            name,
+            s.space,
+            s.dtype,
+            values,
+            mask,
+            mask,
+            low,
+            high,
+            mean,
+            int(nans),
+        )
         return _Last(executed, TensorView(*what), sums)
 
     def shown(self, op: int) -> str | None:
@@ -401,7 +450,9 @@ class Memories:
 
     def touches(self, op: int) -> str | None:
         """The bytes that an op writes, else reads, as ``place`` takes them; None for none."""
-        for _, space, addr, nbytes in sorted(self._touched(op), key=lambda a: a.mode != "w"):
+        for _, space, addr, nbytes in sorted(
+            self._touched(op), key=lambda a: a.mode != "w"
+        ):
             return f"{space} {addr:#x}:{nbytes}"
         return None
 
@@ -422,7 +473,9 @@ def _key(shard: Shard) -> str:
 
 
 def _box(shard: Shard) -> tuple[slice, ...]:
-    return tuple(slice(o, o + s) for o, s in zip(shard.origin, shard.shape, strict=True))
+    return tuple(
+        slice(o, o + s) for o, s in zip(shard.origin, shard.shape, strict=True)
+    )
 
 
 def _sums(known: Array) -> tuple[float, ...]:
@@ -439,7 +492,9 @@ def _whole(flat: Mask, shard: Shard) -> Mask:
     return np.asarray(whole.reshape(shard.shape))
 
 
-def _index(text: str, cells: str | None, shape: list[int]) -> tuple[tuple[int, int], ...]:
+def _index(
+    text: str, cells: str | None, shape: list[int]
+) -> tuple[tuple[int, int], ...]:
     """First and end on each axis of ``shape``; UsageError for what is no index of it."""
     words = [word.strip() for word in cells.split(",")] if cells is not None else []
     found: list[tuple[int, int]] = []
@@ -455,19 +510,31 @@ def _index(text: str, cells: str | None, shape: list[int]) -> tuple[tuple[int, i
                 break
             found.append((low, high))
     if len(found) < len(shape):
-        raise UsageError(f"{text}: no index of shape {shape}; give one number or A:B for each axis")
+        raise UsageError(
+            f"{text}: no index of shape {shape}; give one number or A:B for each axis"
+        )
     return tuple(found)
 
 
-def _ranges(shard: Shard, index: tuple[tuple[int, int], ...]) -> list[tuple[str, int, int]]:
+def _ranges(
+    shard: Shard, index: tuple[tuple[int, int], ...]
+) -> list[tuple[str, int, int]]:
     """The contiguous bytes of ``index`` in one shard, by address."""
-    size, boxes = itemsize(shard.dtype), zip(index, shard.origin, shard.shape, strict=True)
-    box = tuple(slice(max(low - o, 0), max(min(high - o, n), 0)) for (low, high), o, n in boxes)
+    size, boxes = (
+        itemsize(shard.dtype),
+        zip(index, shard.origin, shard.shape, strict=True),
+    )
+    box = tuple(
+        slice(max(low - o, 0), max(min(high - o, n), 0)) for (low, high), o, n in boxes
+    )
     if any(part.start >= part.stop for part in box):
         return []
     flat = np.arange(shard.nbytes // size).reshape(shard.shape)[box].ravel()
     cuts = np.append(np.flatnonzero(np.diff(flat, prepend=-2) != 1), len(flat))
-    starts, counts = flat[cuts[:-1]][: _MOST_RANGES + 1].tolist(), np.diff(cuts).tolist()
+    starts, counts = (
+        flat[cuts[:-1]][: _MOST_RANGES + 1].tolist(),
+        np.diff(cuts).tolist(),
+    )
     return [
         (shard.space, shard.addr + start * size, count * size)
         for start, count in zip(starts, counts, strict=False)

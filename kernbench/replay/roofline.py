@@ -79,7 +79,8 @@ class Roofline:
         low = min([top - 1, *(log10(y) for *_, y in dots)])
         roof = [10 ** (left + wide * (c + 0.5) / columns) for c in range(columns)]
         dots = [
-            ("-" if x > ridge else "/", x, min(self.peak_gflops, x * self.peak_gbs)) for x in roof
+            ("-" if x > ridge else "/", x, min(self.peak_gflops, x * self.peak_gbs))
+            for x in roof
         ] + dots
         grid = [[" "] * columns for _ in range(_PLOT)]
         for mark, x, y in dots:
@@ -91,7 +92,10 @@ class Roofline:
             f"{10 ** (top - (top - low) * r / (_PLOT - 1)):>10.4g} |" + "".join(grid[r])
             for r in range(_PLOT)
         ]
-        return [*lines, f"{'GFLOP/s':>10} +{10**left:.2g} … {10 ** (left + wide):.3g} FLOPs a byte"]
+        return [
+            *lines,
+            f"{'GFLOP/s':>10} +{10**left:.2g} … {10 ** (left + wide):.3g} FLOPs a byte",
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +125,29 @@ class Work:
         self, trace: Trace, touched: AccessColumns, timelines: Timelines, tell: Tell
     ) -> None:
         ops, self._trace, n = trace.op_columns, trace, len(trace.order)
-        self.gemm, self.elements, tile = np.zeros(n), np.zeros(n), named(trace, "TileToken/")
+        self.gemm, self.elements, tile = (
+            np.zeros(n),
+            np.zeros(n),
+            named(trace, "TileToken/"),
+        )
         for block in trace.param_blocks():
             sizes = {path: n.astype(np.float64) for path, n in integers(block).items()}
-            self.gemm[block.rows], self.elements[block.rows] = _work(block.schema, sizes)
+            self.gemm[block.rows], self.elements[block.rows] = _work(
+                block.schema, sizes
+            )
             tell(0.8 * float(block.rows[-1] + 1) / n)
         self.peaks = peaks(partial(spec_number, trace.spec))
-        hbm = np.isin(touched.space, [i for i, x in enumerate(touched.spaces) if x == "hbm"])
+        hbm = np.isin(
+            touched.space, [i for i, x in enumerate(touched.spaces) if x == "hbm"]
+        )
         nbytes = np.bincount(trace.order[touched.row[hbm]], touched.nbytes[hbm], n)
         letter = np.array([*CLASSES])[timelines.codes(np.arange(n))]
         nbytes = np.where(tile & np.isin(letter, ("R", "W")), ops.nbytes, nbytes)
         # what is counted once: a composite computes, its tiles move
         self.moved = np.where(tile | (ops.kind == KIND_RANK["memory"]), nbytes, 0.0)
-        copied = named(trace, "ipcq_")  # from TCM to TCM; what it reads of HBM it reads before
+        copied = named(
+            trace, "ipcq_"
+        )  # from TCM to TCM; what it reads of HBM it reads before
         own, rates = (trace.nodes.pe[ops.component] >= 0) & ~copied, self.peaks
         parts = [
             (self.gemm, rates.gemm),
@@ -143,7 +157,9 @@ class Work:
             (ops.nbytes * (letter == "F"), rates.tcm_read),
             (ops.nbytes * (copied | (letter == "S")), rates.tcm_write),
         ]
-        self.ideal = np.max([amount / (rate or np.inf) for amount, rate in parts], axis=0)
+        self.ideal = np.max(
+            [amount / (rate or np.inf) for amount, rate in parts], axis=0
+        )
         self.flops = np.where(tile, 0.0, self.gemm + self.elements)
 
     def roofline(self, t0: float, t1: float) -> Roofline:
@@ -158,18 +174,25 @@ class Work:
         places, which = np.unique(place, axis=1, return_inverse=True)
         sums = [np.bincount(which.ravel(), x[some]) for x in (self.flops, self.moved)]
         names = [f"sip{s}.cube{c}.pe{p}" for s, c, p in places.T.tolist()]
-        rows = [self._roof(names[i], sums[0][i], sums[1][i], t1 - t0) for i in range(len(names))]
+        rows = [
+            self._roof(names[i], sums[0][i], sums[1][i], t1 - t0)
+            for i in range(len(names))
+        ]
         total = self._roof("all", sums[0].sum(), sums[1].sum(), t1 - t0, len(names))
         rows.sort(key=lambda r: r.share)
         return Roofline(t0, t1, best.gemm, best.hbm, total, tuple(rows))
 
-    def _roof(self, name: str, flops: float, nbytes: float, ns: float, pes: int = 1) -> Roof:
+    def _roof(
+        self, name: str, flops: float, nbytes: float, ns: float, pes: int = 1
+    ) -> Roof:
         best, attained = self.peaks, flops / ns
         intensity = flops / nbytes if nbytes else float("inf")
         roof = min(best.gemm, intensity * best.hbm)
         share = attained / roof / pes if flops else nbytes / ns / best.hbm / max(pes, 1)
         bound = "compute" if intensity * best.hbm >= best.gemm else "memory"
-        return Roof(name, round(flops), round(nbytes), intensity, attained, bound, share)
+        return Roof(
+            name, round(flops), round(nbytes), intensity, attained, bound, share
+        )
 
 
 def _work(schema: Schema, sizes: dict[str, Any]) -> tuple[Any, Any]:
@@ -182,8 +205,13 @@ def _work(schema: Schema, sizes: dict[str, Any]) -> tuple[Any, Any]:
         return 2 * boxes["extent"], 0
     m, k, n = (sizes.get(axis, 0) for axis in "mkn")
     if schema.name == "TileToken/MATH":
-        return 0, sizes.get("extent.0", 0) * sizes.get("extent.1", 0) * listed.count("ops")
+        return 0, sizes.get("extent.0", 0) * sizes.get("extent.1", 0) * listed.count(
+            "ops"
+        )
     if schema.kind == "gemm" or "m" in sizes:
         return 2 * m * n * k, m * n * listed.count("epilogue")
-    shapes = [boxes["shape_out"], *(boxes[x] for x in [*boxes] if x.startswith("input_shapes."))]
+    shapes = [
+        boxes["shape_out"],
+        *(boxes[x] for x in [*boxes] if x.startswith("input_shapes.")),
+    ]
     return 0, reduce(np.maximum, shapes) if schema.kind == "math" else 0

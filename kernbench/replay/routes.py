@@ -64,10 +64,10 @@ class Route:
         lines += [self.note] if self.note else []
         lines += wrapped(self.took, width, 2) if self.legs else []
         for leg in self.legs:
-            text = (
-                f"{leg.nbytes:,} bytes in {count_text(leg.bursts, 'burst')} from t={leg.t0:.2f} ns"
-            )
-            lines.append(f"{text}, {leg.hops[-1].arrive - leg.t0:.2f} ns to the last node")
+            bursts = count_text(leg.bursts, "burst")
+            sent = f"{leg.nbytes:,} bytes in {bursts} from t={leg.t0:.2f} ns"
+            took = f"{leg.hops[-1].arrive - leg.t0:.2f} ns to the last node"
+            lines.append(f"{sent}, {took}")
             hops = table(leg.hops, "arrive wait leave distance_mm node edge_kind")
             lines += [f"  {line}" for line in hops]
         return lines
@@ -82,7 +82,9 @@ def spec_number(spec: Any, path: str) -> float:
 
 def issue_ns(spec: Any) -> float:
     """What PE_CPU takes to issue a call."""
-    return spec_number(spec, "pe.cpu.issue_cycles") / (spec_number(spec, "pe.clock_ghz") or 1.0)
+    return spec_number(spec, "pe.cpu.issue_cycles") / (
+        spec_number(spec, "pe.clock_ghz") or 1.0
+    )
 
 
 def route_of(trace: Trace, position: int) -> Route:
@@ -97,7 +99,10 @@ def route_of(trace: Trace, position: int) -> Route:
     for what, more in (
         ("waiting", [(wait[2], wait[3]) for wait in trace.waits_of(row)]),
         ("memory", [(hop.arrive, hop.leave) for leg in legs for hop in leg.hops]),
-        ("on the way", [(a.leave, b.arrive) for leg in legs for a, b in pairwise(leg.hops)]),
+        (
+            "on the way",
+            [(a.leave, b.arrive) for leg in legs for a, b in pairwise(leg.hops)],
+        ),
         ("set-up, data", [(record.t_start, record.t_end)]),
     ):
         spans = sorted([*spans, *more])
@@ -105,7 +110,9 @@ def route_of(trace: Trace, position: int) -> Route:
         until = covered(low, high, record.t_start, record.t_end)
         parts.append((what, until - sum(ns for _, ns in parts)))
     note = "" if legs else note
-    return Route(position, record.op_name, record.component_id, legs, note, tuple(parts))
+    return Route(
+        position, record.op_name, record.component_id, legs, note, tuple(parts)
+    )
 
 
 def covered(starts: Array, ends: Array, t0: float, t1: float) -> float:

@@ -12,7 +12,15 @@ import numpy as np
 
 from kernbench.common.messages import NO_CMD
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay.answers import Info, OpDetails, OpRow, Source, Stopped, Touch, Touches
+from kernbench.replay.answers import (
+    Info,
+    OpDetails,
+    OpRow,
+    Source,
+    Stopped,
+    Touch,
+    Touches,
+)
 from kernbench.replay.blame import Blame, Blames
 from kernbench.replay.critical import Critical, CriticalPath
 from kernbench.replay.cursor import FOCUS_LEVELS, Cursor
@@ -67,7 +75,9 @@ class ReplaySession(Cursor):
         side = np.searchsorted(found, self.cursor, "left" if back else "right") - back
         if not 0 <= side < len(found):
             way = "before" if back else "after"
-            raise UsageError(f"no op {way} op {self.cursor} fits {expr!r}; {len(found):,} do")
+            raise UsageError(
+                f"no op {way} op {self.cursor} fits {expr!r}; {len(found):,} do"
+            )
         return self.goto(int(found[side]))
 
     def rfind(self, expr: str) -> int:
@@ -80,7 +90,9 @@ class ReplaySession(Cursor):
 
     def watch(self, space: str, addr: int, nbytes: int = 1, mode: str = "rw") -> Stop:
         """Stop at ops that read (r), write (w) or touch (rw) any of these bytes."""
-        return self.stops.watch(f"{space} {addr:#x}:{nbytes}", [(space, addr, nbytes)], mode)
+        return self.stops.watch(
+            f"{space} {addr:#x}:{nbytes}", [(space, addr, nbytes)], mode
+        )
 
     def watch_place(self, place: str, mode: str = "rw") -> Stop:
         """``watch`` of c[3,17], or of any other place that ``Memories.place`` knows."""
@@ -109,7 +121,10 @@ class ReplaySession(Cursor):
 
     def _command(self, op: int) -> Command:
         """The call that issued an op; one of no line if it was not recorded."""
-        cmd, start = int(self.trace.op_columns.cmd[self.trace.order[op]]), float(self.starts[op])
+        cmd, start = (
+            int(self.trace.op_columns.cmd[self.trace.order[op]]),
+            float(self.starts[op]),
+        )
         none = Command(cmd, "?", -1, "?", Site("?", 0, "?"), cmd, start, start)
         return self.trace.command(cmd) or none
 
@@ -130,9 +145,15 @@ class ReplaySession(Cursor):
         issued[known] = calls.t_issue[call[known]]
         sites = self.sites(ops).tolist()
         named = {site: trace.strings[site >> 32] for site in set(sites) if site >= 0}
-        lines = {s: f"{file}:{s & NO_CMD}" if s & NO_CMD else file for s, file in named.items()}
+        lines = {
+            s: f"{file}:{s & NO_CMD}" if s & NO_CMD else file
+            for s, file in named.items()
+        }
         schemas = [trace.schemas[n] for n in log.schema[rows].tolist()]
-        times = (column.tolist() for column in (ops, issued, log.t_start[rows], log.t_end[rows]))
+        times = (
+            column.tolist()
+            for column in (ops, issued, log.t_start[rows], log.t_end[rows])
+        )
         names = (
             [trace.node_ids[n] for n in log.component[rows].tolist()],
             [trace.strings[n] for n in log.name[rows].tolist()],
@@ -145,26 +166,41 @@ class ReplaySession(Cursor):
     def details(self, op: int | None = None) -> OpDetails:
         """Everything recorded about an op."""
         op = self.at(op)
-        row, record, command = int(self.trace.order[op]), self.trace.ops[op], self._command(op)
+        row, record, command = (
+            int(self.trace.order[op]),
+            self.trace.ops[op],
+            self._command(op),
+        )
         waits = tuple(
             (*wait[:4], int(self.trace.position[wait[4]]) if wait[4] >= 0 else -1)
             for wait in self.trace.waits_of(row)
         )
-        call = command.cmd, command.call, command.launch, int(self.trace.op_columns.slot[row])
-        return OpDetails(self.row(op), *call, record.params, tuple(record.dependency_ids), waits)
+        call = (
+            command.cmd,
+            command.call,
+            command.launch,
+            int(self.trace.op_columns.slot[row]),
+        )
+        return OpDetails(
+            self.row(op), *call, record.params, tuple(record.dependency_ids), waits
+        )
 
     def source(self, op: int | None = None) -> Source:
         """The kernel line that issued an op."""
         op = self.at(op)
         site = self._command(op).site
         file = self.trace.sources.get(site.file)
-        return Source(op, *site, tuple(file.text.splitlines()) if file is not None else ())
+        return Source(
+            op, *site, tuple(file.text.splitlines()) if file is not None else ()
+        )
 
     def memory(self, op: int | None = None) -> Memory:
         """The allocations that hold something."""
         return self.memories.at(self.cursor if op is None else op)
 
-    def tensor(self, name: str, op: int | None = None, tell: Tell = untold) -> TensorView:
+    def tensor(
+        self, name: str, op: int | None = None, tell: Tell = untold
+    ) -> TensorView:
         """The numbers of a tensor."""
         return self.memories.tensor(self.cursor if op is None else op, name, tell)
 
@@ -175,12 +211,18 @@ class ReplaySession(Cursor):
     def history_of(self, place: str) -> Touches:
         """Every read and write of a place, from the first op to the last."""
         ranges = self.memories.place(place).ranges
-        mine = np.unique(np.concatenate([self.versions.accesses.at(*r) for r in ranges]))
+        mine = np.unique(
+            np.concatenate([self.versions.accesses.at(*r) for r in ranges])
+        )
         touched = self.versions.touched.take(mine)
-        columns = (column.tolist() for column in (touched.mode, touched.addr, touched.nbytes))
+        columns = (
+            column.tolist() for column in (touched.mode, touched.addr, touched.nbytes)
+        )
         rows = (
             Touch(("read", "write")[mode], ranges[0][0], start, size, row)
-            for mode, start, size, row in zip(*columns, self.rows_of(touched.row), strict=True)
+            for mode, start, size, row in zip(
+                *columns, self.rows_of(touched.row), strict=True
+            )
         )
         return Touches(tuple(rows))
 
@@ -235,7 +277,10 @@ class ReplaySession(Cursor):
         if (found := self.diffs.first_divergence(tell)) is not None:
             return replace(found, site=self.row(found.op).site)
         error = str((self.trace.end or {}).get("error") or "")
-        note = "rounding explains every op" + f", yet the run ended with {error}" * bool(error)
+        note = (
+            "rounding explains every op"
+            + f", yet the run ended with {error}" * bool(error)
+        )
         return OpDiff(-1, "divergence", note=note)
 
     def outputs(self, op: int | None = None) -> Outputs:
@@ -262,18 +307,27 @@ class ReplaySession(Cursor):
         except KernbenchError as why:
             note = f"Phase 1 was not compared with Phase 2: {why}"
         rows = []
-        for kind, op, other, space, addr, end in sorted(set(found), key=lambda f: f[1:]):
+        for kind, op, other, space, addr, end in sorted(
+            set(found), key=lambda f: f[1:]
+        ):
             with_whom = self.row(other) if other >= 0 else None
             rows.append(Touch(kind, space, addr, end - addr, self.row(op), with_whom))
         return Touches(tuple(rows), note, not rows)
 
     def timeline(
-        self, components: list[int], t0: float, t1: float, columns: int, lanes: bool = False
+        self,
+        components: list[int],
+        t0: float,
+        t1: float,
+        columns: int,
+        lanes: bool = False,
     ) -> Timeline:
         """Busy cells of ``components`` (node indices) or each lane of them, over [t0, t1) ns."""
         cell = None
         if self.cursor >= 0 and t0 <= self.time < t1:
-            cell = min(int((self.time - t0) / max((t1 - t0) / columns, 1e-12)), columns - 1)
+            cell = min(
+                int((self.time - t0) / max((t1 - t0) / columns, 1e-12)), columns - 1
+            )
         slots = {c: self.timelines.slots_of(c) if lanes else [None] for c in components}
         rows = [((c,), slot) for c in components for slot in slots[c]]
         drawn = self.timelines.draw_rows(rows, t0, t1, columns)
@@ -296,7 +350,9 @@ class ReplaySession(Cursor):
     def pes(self, cmd: int | None = None) -> CallTimes:
         """One tl call (None: the cursor's) on all of its PEs."""
         row = int(self.trace.order[self.at()]) if cmd is None else 0
-        return self._stalls.calls(int(self.trace.op_columns.cmd[row]) if cmd is None else cmd)
+        return self._stalls.calls(
+            int(self.trace.op_columns.cmd[row]) if cmd is None else cmd
+        )
 
     def _critical(self, tell: Tell) -> Critical:
         self._graph = self._graph or Critical(self.trace, self.timelines, tell)
@@ -321,7 +377,9 @@ class ReplaySession(Cursor):
         return self._loads.busiest(*self.launch_window(), count, tell)
 
     def _works(self, tell: Tell) -> Work:
-        self._work = self._work or Work(self.trace, self.versions.touched, self.timelines, tell)
+        self._work = self._work or Work(
+            self.trace, self.versions.touched, self.timelines, tell
+        )
         return self._work
 
     def roofline(self, tell: Tell = untold) -> Roofline:
@@ -344,11 +402,21 @@ class ReplaySession(Cursor):
         """What the trace holds."""
         trace, head, report = self.trace, self.trace.header, self.trace.verify_report
         names, counts = np.unique(trace.op_columns.name, return_counts=True)
-        by_name = {trace.strings[n]: int(c) for n, c in zip(names.tolist(), counts, strict=True)}
-        run = str(head.get("bench", "?")), dict(head.get("arguments", {})), len(self), by_name
+        by_name = {
+            trace.strings[n]: int(c)
+            for n, c in zip(names.tolist(), counts, strict=True)
+        }
+        run = (
+            str(head.get("bench", "?")),
+            dict(head.get("arguments", {})),
+            len(self),
+            by_name,
+        )
         error = str((trace.end or {}).get("error") or "")
         state = trace.end_ns, trace.complete, len(trace.damaged), error
         named = trace.alloc_columns.tensor[trace.alloc_columns.va > 0].tolist()
         tensors = tuple(trace.strings[n] for n in dict.fromkeys(named))
         verified = None if report is None else bool(report.get("ok"))
-        return Info(*run, *state, len(trace.node_ids), len(trace.launches), tensors, verified)
+        return Info(
+            *run, *state, len(trace.node_ids), len(trace.launches), tensors, verified
+        )

@@ -25,8 +25,13 @@ from kernbench.trace.hops import kernel_lines
 # what a piece of time is: the first of these that holds; ``issue`` is PE_CPU issuing the call
 KINDS = ("compute", "load", "store", *WAIT_REASONS, "issue", "unexplained", "idle")
 _ISSUE, _UNEXPLAINED, _IDLE = range(len(KINDS) - 3, len(KINDS))
-_NEVER = {"recv": KINDS.index("arrival"), "send": KINDS.index("credit")}  # of one without an op
-_KIND_OF = np.array([{"G": 0, "M": 0, "R": 1, "F": 1, "W": 2, "S": 2}.get(x, -1) for x in CLASSES])
+_NEVER = {
+    "recv": KINDS.index("arrival"),
+    "send": KINDS.index("credit"),
+}  # of one without an op
+_KIND_OF = np.array(
+    [{"G": 0, "M": 0, "R": 1, "F": 1, "W": 2, "S": 2}.get(x, -1) for x in CLASSES]
+)
 _WHOLE = 1 << 21  # ops; those of no longer a trace are sorted by cmd once, for all PEs
 STRAGGLER = 1.2  # times the median
 
@@ -58,7 +63,10 @@ class Ledger:
         rows = []
         for kind, ns in self.total.items():
             rows += [(kind, ns)] * (ns > 0 or kind == "unexplained")
-            rows += [(f"  {why}", waited) for why, waited in self.meanwhile.get(kind, {}).items()]
+            rows += [
+                (f"  {why}", waited)
+                for why, waited in self.meanwhile.get(kind, {}).items()
+            ]
         lines = [f"{who}, {time_text(self.t0)} to {time_text(self.t1)}"]
         for name, ns in rows:
             strip = "#" * round(ns / whole * bar)
@@ -70,7 +78,9 @@ class Ledger:
         for pe, row in zip(self.pes, self.time / span, strict=True):
             lines.append(f"{pe:<18}" + "".join(f"{row[i]:11.1%}" for i in shown))
         lines = lines[: None if len(self.pes) > 1 else -2]
-        return lines + [part for text in self.errors for part in wrapped(text, width, 2)]
+        return lines + [
+            part for text in self.errors for part in wrapped(text, width, 2)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,9 @@ class LineTimes:
         lines = []
         for row in self.rows:
             most = sorted(row.kinds.items(), key=lambda kind: -kind[1])[:5]
-            parts = "  ".join(f"{kind} {ns / max(row.time, 1e-12):.0%}" for kind, ns in most)
+            parts = "  ".join(
+                f"{kind} {ns / max(row.time, 1e-12):.0%}" for kind, ns in most
+            )
             took = f"{row.share:6.1%} {time_text(row.time):>12} in {count_text(row.calls, 'call')}"
             lines += [f"{took}: {parts}", f"       {row.site}  {row.text}"]
         return lines or ["no kernel has run"]
@@ -155,13 +167,18 @@ class Stalls:
             return self._by_cmd
         if self._indexed is None or self._indexed[0] != pes:
             calls = np.concatenate([self._calls.of(pe) for pe in pes])
-            awaited, logs = self._awaited(calls), (self._trace.op_columns, self._trace.waits)
+            awaited, logs = (
+                self._awaited(calls),
+                (self._trace.op_columns, self._trace.waits),
+            )
             self._indexed = pes, tuple(_of(log.cmd, awaited) for log in logs)
         return self._indexed[1]
 
     @cached_property
     def _by_cmd(self) -> tuple[Groups, ...]:
-        return tuple(Groups(log.cmd[:]) for log in (self._trace.op_columns, self._trace.waits))
+        return tuple(
+            Groups(log.cmd[:]) for log in (self._trace.op_columns, self._trace.waits)
+        )
 
     @cached_property
     def _calls(self) -> Groups:
@@ -195,8 +212,12 @@ class Stalls:
         trace, ran = self._trace, self._ran
         if name in (None, "all"):
             return ran
-        cpus = {i for i, kind in enumerate(trace.nodes.type) if kind == "pe_cpu"} | {*ran}
-        found = [i for i in sorted(cpus) if f"{trace.node_ids[i]}.".startswith(f"{name}.")]
+        cpus = {i for i, kind in enumerate(trace.nodes.type) if kind == "pe_cpu"} | {
+            *ran
+        }
+        found = [
+            i for i in sorted(cpus) if f"{trace.node_ids[i]}.".startswith(f"{name}.")
+        ]
         if not found:
             some = ", ".join(self.label(i) for i in (ran or sorted(cpus))[:3])
             raise UsageError(f"no PE {name!r}: name one, a cube or a SIP, as in {some}")
@@ -204,7 +225,9 @@ class Stalls:
 
     def label(self, node: int) -> str:
         """The PE of a pe_cpu."""
-        return self._trace.node_ids[node].removesuffix(f".{self._trace.nodes.engine[node]}")
+        return self._trace.node_ids[node].removesuffix(
+            f".{self._trace.nodes.engine[node]}"
+        )
 
     def _window(self, t0: float | None, t1: float | None) -> tuple[float, float]:
         """From ``t0`` to ``t1`` ns; None: from the first launch's start, to the last one's end."""
@@ -228,10 +251,16 @@ class Stalls:
         Of each piece the row of the call, its kind, what was waited for meanwhile (or -1), its ns.
         """
         ops_of, waits_of = self._index(pes)
-        columns, waits, c = self._trace.op_columns, self._trace.waits, self._trace.commands
+        columns, waits, c = (
+            self._trace.op_columns,
+            self._trace.waits,
+            self._trace.commands,
+        )
         calls = self._calls.of(pe)
         issued, until = c.t_issue[calls], c.t_resume[calls]
-        until[:-1] = np.minimum(until[:-1], issued[1:])  # it is over with the next at the latest
+        until[:-1] = np.minimum(
+            until[:-1], issued[1:]
+        )  # it is over with the next at the latest
         some = (issued < t1) & (until > t0)
         calls, issued, until = calls[some], issued[some], until[some]
         awaited = self._awaited(calls)
@@ -248,7 +277,9 @@ class Stalls:
         low = np.maximum(np.concatenate(lows), np.maximum(issued, t0)[owner])
         high = np.minimum(np.concatenate(highs), np.minimum(until, t1)[owner])
         rest = np.repeat([_ISSUE, _UNEXPLAINED], len(calls))
-        if len(calls) and not len(ops_of.of(awaited[-1])):  # what never ended has no op, no waits
+        if len(calls) and not len(
+            ops_of.of(awaited[-1])
+        ):  # what never ended has no op, no waits
             last = self._trace.command(int(awaited[-1]))
             rest[-1] = _NEVER.get(last.call if last else "", _UNEXPLAINED)
         what = np.concatenate([*kinds, rest])
@@ -256,10 +287,15 @@ class Stalls:
         place, *found = _first_of(owner[kept], low[kept], high[kept], what[kept])
         return calls[place], *found
 
-    def ledger(self, pe: str | None, t0: float | None, t1: float | None, tell: Tell) -> Ledger:
+    def ledger(
+        self, pe: str | None, t0: float | None, t1: float | None, tell: Tell
+    ) -> Ledger:
         """Where the time of ``pe`` went: a PE, or all that ran in a cube or SIP; None: all."""
         (t0, t1), pes = self._window(t0, t1), self.pes(pe)
-        time, beside = np.zeros((len(pes), len(KINDS))), np.zeros((len(KINDS), len(KINDS)))
+        time, beside = (
+            np.zeros((len(pes), len(KINDS))),
+            np.zeros((len(KINDS), len(KINDS))),
+        )
         engines, names = dict[str, float](), self._trace.nodes.engine
         for i, node in enumerate(pes):
             tell(i / len(pes))
@@ -277,13 +313,17 @@ class Stalls:
         }
         labels = tuple(map(self.label, pes))
         errors = (text.message for text in self._trace.texts if text.level == "error")
-        mine = tuple(text for text in errors if any(f"{name}." in text for name in labels))
+        mine = tuple(
+            text for text in errors if any(f"{name}." in text for name in labels)
+        )
         return Ledger(t0, t1, labels, KINDS, time, total, meanwhile, engines, mine)
 
     def _engines(self, pe: int) -> Array:
         """What served an op in the PE of a pe_cpu."""
         nodes, found = self._trace.nodes, self._timelines.components
-        places = [column[found] == column[pe] for column in (nodes.sip, nodes.cube, nodes.pe)]
+        places = [
+            column[found] == column[pe] for column in (nodes.sip, nodes.cube, nodes.pe)
+        ]
         return np.asarray(found[np.logical_and.reduce(places)])
 
     def _busy(self, component: int, t0: float, t1: float) -> float:
@@ -309,7 +349,11 @@ class Stalls:
                 source, n = self._trace.sources.get(file), int(line)
                 text = source.text.splitlines()[n - 1 : n] if source and n else []
                 by_kind = zip(KINDS, time[i].tolist(), strict=True)
-                what = sites[i], "".join(text).strip(), {k: ns for k, ns in by_kind if ns}
+                what = (
+                    sites[i],
+                    "".join(text).strip(),
+                    {k: ns for k, ns in by_kind if ns},
+                )
                 share = float(sums[i] / sums.sum()) if sums.sum() else 0.0
                 found.append(LineTime(float(sums[i]), share, int(calls[i]), *what))
         return LineTimes(tuple(found))
@@ -322,12 +366,21 @@ class Stalls:
         trace, c = self._trace, self._trace.commands
         me = next(iter(np.flatnonzero((c.cmd == cmd) & (c.launch >= 0))), None)
         if me is None:
-            raise UsageError(f"call {cmd} is none of a kernel; op names the call of an op")
+            raise UsageError(
+                f"call {cmd} is none of a kernel; op names the call of an op"
+            )
         kernels = {x.launch: x.kernel for x in trace.launches}
         mine = kernels.get(int(c.launch[me]), "")
-        launches = [n for n in np.unique(c.launch).tolist() if kernels.get(n, "") == mine]
-        alike = [getattr(c, n) == getattr(c, n)[me] for n in ("call", "file", "line", "function")]
-        rows = np.flatnonzero(np.logical_and.reduce([*alike, np.isin(c.launch, launches)]))
+        launches = [
+            n for n in np.unique(c.launch).tolist() if kernels.get(n, "") == mine
+        ]
+        alike = [
+            getattr(c, n) == getattr(c, n)[me]
+            for n in ("call", "file", "line", "function")
+        ]
+        rows = np.flatnonzero(
+            np.logical_and.reduce([*alike, np.isin(c.launch, launches)])
+        )
         rows = rows[np.lexsort((c.t_issue[rows], c.launch[rows], c.pe[rows]))]
         pe, launch = c.pe[rows].astype(np.int64), c.launch[rows]
         both, of = np.unique(pe << 32 | launch, return_inverse=True)
@@ -340,7 +393,10 @@ class Stalls:
         np.maximum.at(end, which, trace.op_columns.t_end[ops])
         duration, nodes, pes = end - c.t_issue[rows], trace.nodes, c.pe[rows]
         low, median, high = (float(f(duration)) for f in (np.min, np.median, np.max))
-        labels, site = list(map(self.label, pes)), f"{trace.strings[c.file[me]]}:{c.line[me]}"
+        labels, site = (
+            list(map(self.label, pes)),
+            f"{trace.strings[c.file[me]]}:{c.line[me]}",
+        )
         late = tuple(labels[i] for i in np.flatnonzero(duration > STRAGGLER * median))
         columns = (nodes.sip[pes], nodes.cube[pes], nodes.pe[pes])
         places = tuple(zip(*(column.tolist() for column in columns), strict=True))

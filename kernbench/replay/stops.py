@@ -27,7 +27,9 @@ class Stop:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        return [f"stop {self.number}: {self.kind} {self.what}, at {count_text(self.ops, 'op')}"]
+        return [
+            f"stop {self.number}: {self.kind} {self.what}, at {count_text(self.ops, 'op')}"
+        ]
 
 
 class Stops:
@@ -73,7 +75,11 @@ class Stops:
         """The nearest op after (or before) ``op`` of any stop, or of one, and which are there."""
         found: dict[int, list[Stop]] = {}
         for stop, ops in (s for n, s in self._stops.items() if number in (None, n)):
-            at = np.searchsorted(ops, op, "right") if forward else np.searchsorted(ops, op) - 1
+            at = (
+                np.searchsorted(ops, op, "right")
+                if forward
+                else np.searchsorted(ops, op) - 1
+            )
             if 0 <= at < len(ops):
                 found.setdefault(int(ops[at]), []).append(stop)
         near = (min if forward else max)(found, default=None)

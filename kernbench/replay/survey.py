@@ -58,7 +58,8 @@ def survey(
         at_once = (starts == ends) & (starts >= t0)
         starts, ends = np.maximum(starts, t0), np.minimum(ends, t1)
         first, last = (
-            np.clip(np.searchsorted(edges, x, "right") - 1, 0, columns - 1) for x in (starts, ends)
+            np.clip(np.searchsorted(edges, x, "right") - 1, 0, columns - 1)
+            for x in (starts, ends)
         )
         moments += np.bincount((row + first)[at_once], minlength=size)
         one = first == last
@@ -66,8 +67,12 @@ def survey(
         row, first, last = row[~one], first[~one], last[~one]  # those of several cells
         busy += np.bincount(row + first, edges[first + 1] - starts[~one], size)
         busy += np.bincount(row + last, ends[~one] - edges[last], size)
-        whole += np.bincount(row + first + 1, minlength=size)  # from here on whole cells
+        whole += np.bincount(
+            row + first + 1, minlength=size
+        )  # from here on whole cells
         whole -= np.bincount(row + last, minlength=size)
     shape = len(found), columns
-    busy = busy.reshape(shape) + np.cumsum(whole.reshape(shape), axis=1) * np.diff(edges)
+    busy = busy.reshape(shape) + np.cumsum(whole.reshape(shape), axis=1) * np.diff(
+        edges
+    )
     return Survey(*np.divmod(found, nodes), busy, moments.reshape(shape) > 0)

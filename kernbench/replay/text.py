@@ -43,23 +43,35 @@ def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     return wrap(text, max(width, indent + 20), subsequent_indent=" " * indent) or [""]
 
 
-def table(rows: Iterable[Any], names: str, marks: str = "", width: int = 0) -> list[str]:
+def table(
+    rows: Iterable[Any], names: str, marks: str = "", width: int = 0
+) -> list[str]:
     """A line a row behind its mark, a column a name: a field of it, or of a dataclass in it.
 
     Where that is wider than ``width`` (0: any) the last column keeps the ends of its cells.
     """
     columns = names.split()
-    cells = [columns, *([found[name] for name in columns] for found in map(_cells, rows))]
+    cells = [
+        columns,
+        *([found[name] for name in columns] for found in map(_cells, rows)),
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     room = width - sum(widths[:-1]) - len(columns) + (not marks)
     if width and room > 2:
         widths[-1] = min(widths[-1], room)
         for line in cells:
             line[-1] = ".." + line[-1][2 - room :] if len(line[-1]) > room else line[-1]
-    sides = ["<>"[any(x[:1].isdigit() for x in column[1:])] for column in zip(*cells, strict=True)]
-    pattern = " ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    sides = [
+        "<>"[any(x[:1].isdigit() for x in column[1:])]
+        for column in zip(*cells, strict=True)
+    ]
+    pattern = " ".join(
+        f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True)
+    )
     heads = f" {marks}" if marks else [""] * len(cells)
-    return [head + pattern.format(*line) for head, line in zip(heads, cells, strict=True)]
+    return [
+        head + pattern.format(*line) for head, line in zip(heads, cells, strict=True)
+    ]
 
 
 def _cells(row: Any) -> dict[str, str]:
@@ -98,14 +110,21 @@ def param_text(value: Any, name: str) -> str:
 
 
 def grid_text(
-    values: Array, rows: int, width: int, mask: Array | bool = True, mark: Array | bool = False
+    values: Array,
+    rows: int,
+    width: int,
+    mask: Array | bool = True,
+    mark: Array | bool = False,
 ) -> list[str]:
     """The first corner of a tensor (its last two axes): '-' where not ``mask``, '*' at ``mark``."""
     shape = (-1, values.shape[-1]) if values.ndim else (1, 1)
     flat, known, marked = (
         np.broadcast_to(x, values.shape).reshape(shape) for x in (values, mask, mark)
     )
-    rows, columns = min(rows, flat.shape[0]), min(max((width - 6) // 10, 1), flat.shape[1])
+    rows, columns = (
+        min(rows, flat.shape[0]),
+        min(max((width - 6) // 10, 1), flat.shape[1]),
+    )
     lines = ["      " + "".join(f"{c:>10}" for c in range(columns))]
     for r in range(rows):
         cells = [

@@ -21,7 +21,9 @@ STAGE_LETTERS = dict(zip(_STAGES, "RFGMSW", strict=True))
 _TILE = "TileToken/"
 _AHEAD = 1 << 16  # rows to look at in one go
 _KEPT = 256  # composites, as many as PEs that step in turn
-_BOXES = [f"{box}.{axis}" for box in ("tile_index", "origin", "extent") for axis in range(3)]
+_BOXES = [
+    f"{box}.{axis}" for box in ("tile_index", "origin", "extent") for axis in range(3)
+]
 Index: TypeAlias = tuple[int, int, int]
 
 
@@ -79,14 +81,20 @@ class Tiles:
         for i, tile in enumerate(self.rows):
             strip = [" "] * cells
             bars = [(".", wait.t0, wait.t1) for wait in tile.waits]
-            bars += [(STAGE_LETTERS[span.stage], span.t0, span.t1) for span in tile.spans]
+            bars += [
+                (STAGE_LETTERS[span.stage], span.t0, span.t1) for span in tile.spans
+            ]
             for letter, *times in bars:
                 low, high = (int((t - self.t0) / scale) for t in times)
                 for cell in range(max(low, 0), min(max(high, low + 1), cells)):
                     strip[cell] = letter
             mark = ">" if i == self.current else " "
-            lines.append(f"{mark}{','.join(map(str, tile.index)):<11} |" + "".join(strip))
-        whole += f": {count_text(len(self.rows), 'tile')}, {time_text(self.t1 - self.t0)}"
+            lines.append(
+                f"{mark}{','.join(map(str, tile.index)):<11} |" + "".join(strip)
+            )
+        whole += (
+            f": {count_text(len(self.rows), 'tile')}, {time_text(self.t1 - self.t0)}"
+        )
         return [whole, *lines]
 
 
@@ -120,7 +128,9 @@ class Composites:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._kept: dict[int, tuple[Tiles, dict[int, int]]] = {}  # by cmd; and where an op is
+        self._kept: dict[
+            int, tuple[Tiles, dict[int, int]]
+        ] = {}  # by cmd; and where an op is
 
     @cached_property
     def positions(self) -> Ints:
@@ -135,14 +145,19 @@ class Composites:
         name = trace.ops[position].op_name if position >= 0 else ""
         if not name.startswith((_TILE, "composite_")):
             if not len(self.positions):
-                return Tiles(None, "", 0.0, 0.0, (), None, "no composite has run in this trace")
+                return Tiles(
+                    None, "", 0.0, 0.0, (), None, "no composite has run in this trace"
+                )
             before = int(np.searchsorted(self.positions, position, side="right")) - 1
             position = int(self.positions[max(before, 0)])
         cmd = int(trace.op_columns.cmd[trace.order[position]])
         kept = self._kept.get(cmd)
         if kept is None:
             tiles = self._tiles(cmd, position)
-            kept = tiles, {s.op: i for i, row in enumerate(tiles.rows) for s in row.spans}
+            kept = (
+                tiles,
+                {s.op: i for i, row in enumerate(tiles.rows) for s in row.spans},
+            )
             self._kept = dict([*self._kept.items()][-_KEPT:]) | {cmd: kept}
         return replace(kept[0], current=kept[1].get(position))
 
@@ -164,7 +179,10 @@ class Composites:
         columns, component = trace.op_columns, ""
         low, high = 0, len(trace.order)
         if composite is not None:  # it covers its tiles, and they ended before it
-            component, row = trace.ops[composite].component_id, int(trace.order[composite])
+            component, row = (
+                trace.ops[composite].component_id,
+                int(trace.order[composite]),
+            )
             low, high = bisect_left(columns.t_end, columns.t_start[row]), row
         elif (call := trace.command(cmd)) is not None:
             low = bisect_left(columns.t_end, call.t_issue)
@@ -172,7 +190,9 @@ class Composites:
         tiles = dict[tuple[int, ...], list[_Stage]]()
         for stage in sorted(self._stages(found)) if len(found) else ():
             tiles.setdefault(tuple(stage.box[:3]), []).append(stage)
-        waits = trace.waits_by([stage.row for stages in tiles.values() for stage in stages])
+        waits = trace.waits_by(
+            [stage.row for stages in tiles.values() for stage in stages]
+        )
         rows = tuple(_row(stages, waits) for stages in tiles.values())
         t0 = rows[0].spans[0].t0 if rows else 0.0
         t1 = max((tile.spans[-1].t1 for tile in rows), default=0.0)
@@ -186,18 +206,27 @@ class Composites:
             boxes = [ints[name] for name in _BOXES if name in ints]
             if stage in STAGE_LETTERS and len(boxes) == len(_BOXES):
                 numbers = np.stack(boxes, 1, dtype=np.int64).tolist()
-                found += zip(block.rows.tolist(), [stage] * len(numbers), numbers, strict=True)
+                found += zip(
+                    block.rows.tolist(), [stage] * len(numbers), numbers, strict=True
+                )
         mine = np.array([row for row, *_ in found], np.int64)
-        cells = (x[mine].tolist() for x in (self._trace.position, columns.t_start, columns.t_end))
+        cells = (
+            x[mine].tolist()
+            for x in (self._trace.position, columns.t_start, columns.t_end)
+        )
         for (row, stage, box), op, t0, t1 in zip(found, *cells, strict=True):
             yield _Stage(op, row, Span(stage, t0, t1, op), box)
 
 
 def _row(stages: list[_Stage], waits: dict[int, list[Wait]]) -> TileRow:
     spans = tuple(stage.span for stage in stages)
-    queued = tuple(TileWait(*wait[:4]) for stage in stages for wait in waits.get(stage.row, ()))
+    queued = tuple(
+        TileWait(*wait[:4]) for stage in stages for wait in waits.get(stage.row, ())
+    )
     m, n, k, *box = stages[0].box
-    return TileRow((m, n, k), (box[0], box[1], box[2]), (box[3], box[4], box[5]), spans, queued)
+    return TileRow(
+        (m, n, k), (box[0], box[1], box[2]), (box[3], box[4], box[5]), spans, queued
+    )
 
 
 def composite_of(trace: Trace, op: int) -> int | None:
@@ -206,7 +235,9 @@ def composite_of(trace: Trace, op: int) -> int | None:
     if not trace.ops[op].op_name.startswith((_TILE, "composite_")):
         return None
     for start in range(row, len(columns.cmd), _AHEAD):  # it ends after its tiles
-        same = start + np.flatnonzero(columns.cmd[start : start + _AHEAD] == columns.cmd[row])
+        same = start + np.flatnonzero(
+            columns.cmd[start : start + _AHEAD] == columns.cmd[row]
+        )
         for other in same.tolist():
             if trace.strings[columns.name[other]].startswith("composite_"):
                 return int(trace.position[other])

@@ -22,7 +22,9 @@ from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
-Row: TypeAlias = tuple[tuple[int, ...], int | None]  # components, and the one lane meant, or None
+Row: TypeAlias = tuple[
+    tuple[int, ...], int | None
+]  # components, and the one lane meant, or None
 
 # class letter -> what it stands for; in the order that ties are settled
 CLASSES = {
@@ -39,9 +41,14 @@ CLASSES = {
 _LETTERS = "".join(CLASSES)
 _CODES = np.frombuffer(_LETTERS.encode(), np.uint8)
 _BLOCK = 512  # ops that share one note of the latest end among them
-_BENDS = 1 << 15  # of a class that a row of several components keeps; it is linear between
+_BENDS = (
+    1 << 15
+)  # of a class that a row of several components keeps; it is linear between
 _FEW = 1 << 13  # ops of a window; of fewer such a row is indexed anew, with all
-_LIGHT, _KEPT = 1 << 17, 3 << 21  # ops of a row that may be forgotten; bends that are kept
+_LIGHT, _KEPT = (
+    1 << 17,
+    3 << 21,
+)  # ops of a row that may be forgotten; bends that are kept
 _PARTS = 16  # components of which a row is the sum of theirs; of more it has an index of its own
 _SURVEYS = 4  # windows that are kept
 
@@ -93,7 +100,9 @@ class Timeline:
         wide = max(map(len, names), default=0)
         for row, name in zip(self.rows, names, strict=True):
             cells = zip(row.classes, row.busy, strict=True)
-            strip = "".join(letter if busy >= 0.5 else letter.lower() for letter, busy in cells)
+            strip = "".join(
+                letter if busy >= 0.5 else letter.lower() for letter, busy in cells
+            )
             lines.append(f"{name:<{wide}} |{strip}|")
         return lines
 
@@ -115,7 +124,9 @@ class Timelines:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._tracks: dict[Row, tuple[list[_Track], bool]] = {}  # and whether all bends are kept
+        self._tracks: dict[
+            Row, tuple[list[_Track], bool]
+        ] = {}  # and whether all bends are kept
         self._bends = 0  # of all tracks
         self._surveys: dict[tuple[float, float, int], Survey] = {}
         self._slots: dict[int, list[int]] = {}
@@ -123,7 +134,9 @@ class Timelines:
     @cached_property
     def _counts(self) -> Array:
         """How many ops each node served."""
-        return np.bincount(self._trace.op_columns.component, minlength=len(self._trace.node_ids))
+        return np.bincount(
+            self._trace.op_columns.component, minlength=len(self._trace.node_ids)
+        )
 
     @cached_property
     def components(self) -> Array:
@@ -133,7 +146,9 @@ class Timelines:
     @cached_property
     def _by_component(self) -> Groups:
         trace = self._trace
-        code = "u2" if len(trace.node_ids) <= 1 << 16 else "u4"  # the sort of two bytes is a radix
+        code = (
+            "u2" if len(trace.node_ids) <= 1 << 16 else "u4"
+        )  # the sort of two bytes is a radix
         return Groups(trace.op_columns.component.astype(code)[trace.order])
 
     def ops_of(self, component: int) -> Array:
@@ -144,7 +159,9 @@ class Timelines:
         """The lanes in which it served them, ascending."""
         if component not in self._slots:
             rows = self._trace.order[self.ops_of(component)]
-            self._slots[component] = np.unique(self._trace.op_columns.slot[rows]).tolist()
+            self._slots[component] = np.unique(
+                self._trace.op_columns.slot[rows]
+            ).tolist()
         return self._slots[component]
 
     @cached_property
@@ -166,7 +183,11 @@ class Timelines:
     def _latest(self) -> Floats:
         """The latest end in each block of positions."""
         ends = self._trace.op_columns.t_end[self._trace.order]
-        return np.maximum.reduceat(ends, np.arange(0, len(ends), _BLOCK)) if len(ends) else ends
+        return (
+            np.maximum.reduceat(ends, np.arange(0, len(ends), _BLOCK))
+            if len(ends)
+            else ends
+        )
 
     def in_flight(self, position: int, time: float) -> list[int]:
         """Of ops up to ``position`` those that end after ``time`` ns, in canonical order."""
@@ -246,12 +267,16 @@ class Timelines:
                 if self._counts[list(row[0])].sum() <= _LIGHT:
                     self._tracks.pop(row, None)
             left = [*self._tracks.values()]
-            self._bends = sum(len(track.times) for tracks, _ in left for track in tracks)
+            self._bends = sum(
+                len(track.times) for tracks, _ in left for track in tracks
+            )
 
     def _near(self, t0: float, t1: float) -> tuple[Array, Array] | None:
         """The rows of the ops of [t0, t1) ns and their components, if they are few."""
         columns, order = self._trace.op_columns, self._trace.order
-        low, high = (bisect_left(order, t, key=columns.t_start.__getitem__) for t in (t0, t1))
+        low, high = (
+            bisect_left(order, t, key=columns.t_start.__getitem__) for t in (t0, t1)
+        )
         if high - low > _FEW:
             return None
         early = np.array(self.in_flight(low - 1, t0), np.int64)
@@ -259,26 +284,43 @@ class Timelines:
         return rows, columns.component[rows]
 
     def _row(
-        self, row: Row, edges: Floats, near: tuple[Array, Array] | None, known: Survey | None
+        self,
+        row: Row,
+        edges: Floats,
+        near: tuple[Array, Array] | None,
+        known: Survey | None,
     ) -> TimelineRow:
         (components, lane), cells = row, len(edges) - 1
         more = f" and {len(components) - 1} more" * (len(components) > 1)
-        node, width = self._trace.node_ids[components[0]] + more, max(edges[1] - edges[0], 1e-12)
+        node, width = (
+            self._trace.node_ids[components[0]] + more,
+            max(edges[1] - edges[0], 1e-12),
+        )
         if known is not None and lane is None:
             mine = np.isin(known.nodes, components)
-            codes, share, moments = known.codes[mine], known.busy[mine], known.moments[mine]
+            codes, share, moments = (
+                known.codes[mine],
+                known.busy[mine],
+                known.moments[mine],
+            )
         else:
             codes, share, moments = self._drawn(row, edges, near)
         if not len(codes):
             return TimelineRow(node, np.zeros(cells), " " * cells, lane)
         first = np.flatnonzero(np.diff(codes, prepend=-1))  # of its class
         codes, moments = codes[first], np.logical_or.reduceat(moments, first)
-        share = np.round(np.add.reduceat(share, first) / width, 9)  # equal ones are ties
+        share = np.round(
+            np.add.reduceat(share, first) / width, 9
+        )  # equal ones are ties
         if more:
-            rest = codes != _LETTERS.index("C")  # what composites consist of is in the row too
+            rest = codes != _LETTERS.index(
+                "C"
+            )  # what composites consist of is in the row too
             share[~rest] *= ~share[rest].any(axis=0)
         busy, letters = share.sum(axis=0), _CODES[codes[share.argmax(axis=0)]]
-        at_once = np.where(moments.any(axis=0), _CODES[codes[moments.argmax(axis=0)]], ord(" "))
+        at_once = np.where(
+            moments.any(axis=0), _CODES[codes[moments.argmax(axis=0)]], ord(" ")
+        )
         letters = np.where(busy == 0, at_once, letters)
         return TimelineRow(node, busy, letters.tobytes().decode(), lane)
 
@@ -295,7 +337,11 @@ class Timelines:
             tracks, _ = self._index(near[0][wanted[near[1]]])
         busy = [np.diff(np.interp(edges, track.times, track.busy)) for track in tracks]
         counts = [np.diff(np.searchsorted(track.moments, edges)) for track in tracks]
-        return np.array([x.code for x in tracks], np.int64), np.array(busy), np.array(counts) > 0
+        return (
+            np.array([x.code for x in tracks], np.int64),
+            np.array(busy),
+            np.array(counts) > 0,
+        )
 
     def _index(self, rows: Array, most: float = np.inf) -> tuple[list[_Track], bool]:
         """The tracks of some ops, of ``most`` bends a class, and whether those are all."""
@@ -311,7 +357,11 @@ class Timelines:
             last = np.flatnonzero(np.append(np.diff(times) > 0, True))
             bends = last[np.append(True, np.diff(level[last]) != 0)]
             if len(bends) > most:
-                bends = bends[np.linspace(0, len(bends) - 1, int(most)).astype(np.int64)]
+                bends = bends[
+                    np.linspace(0, len(bends) - 1, int(most)).astype(np.int64)
+                ]
                 exact = False
-            tracks.append(_Track(code, times[bends], busy[bends], starts[starts == ends]))
+            tracks.append(
+                _Track(code, times[bends], busy[bends], starts[starts == ends])
+            )
         return tracks, exact

@@ -36,7 +36,9 @@ class AhbmCCLBackend:
     def all_reduce(self, tensor: Tensor, op: str, rank: int) -> None:
         """Launch the kernel; the scheduler drains it once all ranks have parked."""
         mesh = self._mesh
-        n_elem = self._elements(tensor, [(rank, cube, 0) for cube in range(mesh.w * mesh.h)])
+        n_elem = self._elements(
+            tensor, [(rank, cube, 0) for cube in range(mesh.w * mesh.h)]
+        )
         sizes = self._module.kernel_args(self.world_size, n_elem, mesh.w, mesh.h)
         kernel = partial(self._module.kernel, op=op)
         self._torch.launch("all_reduce", kernel, tensor, *sizes, rank, *self._sip_topo)
@@ -65,20 +67,28 @@ class Distributed:
         self._ccl = ccl
         self._backend: AhbmCCLBackend | None = None
 
-    def init_process_group(self, backend: str = "ahbm", *, algorithm: str | None = None) -> None:
+    def init_process_group(
+        self, backend: str = "ahbm", *, algorithm: str | None = None
+    ) -> None:
         """Join the group, which the first to join wires; ``algorithm`` is one of ccl.yaml.
 
         ValueError for another backend, RuntimeError if called twice.
         """
         if backend != "ahbm":
-            raise ValueError(f"init_process_group: unknown backend {backend!r}; valid: 'ahbm'")
+            raise ValueError(
+                f"init_process_group: unknown backend {backend!r}; valid: 'ahbm'"
+            )
         processes, stream = self._torch.multiprocessing, self._torch.engine.stream
         if processes.joined & {stream, HOST}:
-            raise RuntimeError("init_process_group: called twice; a process joins its group once")
+            raise RuntimeError(
+                "init_process_group: called twice; a process joins its group once"
+            )
         if stream != HOST:
             self._rank("init_process_group")
         if self._backend is None:
-            self._backend = AhbmCCLBackend(self._torch, self._ccl or load_ccl(), algorithm)
+            self._backend = AhbmCCLBackend(
+                self._torch, self._ccl or load_ccl(), algorithm
+            )
         elif algorithm not in (None, wired := self._backend.cfg.name):
             raise RuntimeError(
                 f"init_process_group: algorithm={algorithm!r}, but the group is wired for {wired!r}"
@@ -121,11 +131,16 @@ class Distributed:
     def _group(self, call: str) -> AhbmCCLBackend:
         joined = self._torch.multiprocessing.joined & {self._torch.engine.stream, HOST}
         if self._backend is None or not joined:
-            raise RuntimeError(f"{call}: call torch.distributed.init_process_group first")
+            raise RuntimeError(
+                f"{call}: call torch.distributed.init_process_group first"
+            )
         return self._backend
 
     def _rank(self, call: str) -> int:
-        ranks, sips = self._torch.multiprocessing.nprocs, self._torch.engine.graph.spec.system.sips
+        ranks, sips = (
+            self._torch.multiprocessing.nprocs,
+            self._torch.engine.graph.spec.system.sips,
+        )
         if ranks != sips.count:
             raise RuntimeError(
                 f"{call}: the group has a rank a SIP; call it in torch.multiprocessing.spawn with "

@@ -28,7 +28,10 @@ class Multiprocessing:
         self.joined: set[int] = set()
 
     def spawn(
-        self, fn: Callable[..., None], args: Sequence[Any] = (), nprocs: int | None = None
+        self,
+        fn: Callable[..., None],
+        args: Sequence[Any] = (),
+        nprocs: int | None = None,
     ) -> None:
         """Call ``fn(rank, *args)`` in every rank; simulate until all that they ask for is done.
 
@@ -38,9 +41,13 @@ class Multiprocessing:
         sips = self._engine.graph.spec.system.sips.count
         nprocs = sips if nprocs is None else nprocs
         if self.nprocs:
-            raise UsageError("spawn: called in a rank; spawn once, from the bench itself")
+            raise UsageError(
+                "spawn: called in a rank; spawn once, from the bench itself"
+            )
         if not 1 <= nprocs <= sips:
-            raise UsageError(f"spawn: nprocs={nprocs}; a rank is a SIP, so 1 to {sips} are valid")
+            raise UsageError(
+                f"spawn: nprocs={nprocs}; a rank is a SIP, so 1 to {sips} are valid"
+            )
         ranks = [greenlet.greenlet(partial(fn, rank, *args)) for rank in range(nprocs)]
         ready = list(range(nprocs))
         self.nprocs = nprocs
@@ -55,7 +62,9 @@ class Multiprocessing:
         finally:
             for rank in range(nprocs):
                 if not ranks[rank].dead:
-                    with suppress(Exception):  # what it does when stopped hides no error
+                    with suppress(
+                        Exception
+                    ):  # what it does when stopped hides no error
                         self._engine.stream = rank
                         ranks[rank].throw()
             self._engine.stream = HOST

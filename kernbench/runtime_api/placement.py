@@ -28,7 +28,9 @@ class DPPolicy:
     def __post_init__(self) -> None:
         for name, value in (("cube", self.cube), ("pe", self.pe)):
             if value not in POLICIES:
-                raise UsageError(f"DPPolicy {name}={value!r}; valid: {', '.join(POLICIES)}")
+                raise UsageError(
+                    f"DPPolicy {name}={value!r}; valid: {', '.join(POLICIES)}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ def _split(box: _Box, policy: str, count: int) -> Iterator[tuple[Sequence[int], 
         yield range(count), box
         return
     if not shape:
-        raise UsageError(f"a tensor without axes cannot be split {policy}; use replicate")
+        raise UsageError(
+            f"a tensor without axes cannot be split {policy}; use replicate"
+        )
     axis = 0 if policy == "row_wise" else len(shape) - 1
     step = -(-shape[axis] // count)
     for owner, low in enumerate(range(0, shape[axis], step)):

@@ -33,7 +33,10 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def bench(
-    *, name: str, description: str, machine: Callable[..., dict[str, Any]] = lambda **_: {}
+    *,
+    name: str,
+    description: str,
+    machine: Callable[..., dict[str, Any]] = lambda **_: {},
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register ``run(torch, **params)`` under ``name``; a default of None takes an int."""
 
@@ -41,7 +44,9 @@ def bench(
         _, *params = inspect.signature(run).parameters.values()
         defaults = {p.name: p.default for p in params}
         if inspect.Parameter.empty in defaults.values():
-            raise UsageError(f"bench {name!r}: every parameter after torch needs a default")
+            raise UsageError(
+                f"bench {name!r}: every parameter after torch needs a default"
+            )
         BENCHES[name] = Bench(name, description, run, defaults, machine)
         return run
 
@@ -85,7 +90,9 @@ def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if key not in params:
             valid = ", ".join(params) or "none"
-            raise UsageError(f"bench {entry.name!r} has no parameter {key!r}; valid: {valid}")
+            raise UsageError(
+                f"bench {entry.name!r} has no parameter {key!r}; valid: {valid}"
+            )
         kind = int if params[key] is None else type(params[key])
         params[key] = _parsed(key, value, kind) if isinstance(value, str) else value
         fits = (int, float) if kind is float else (kind, type(entry.params[key]))

@@ -58,7 +58,11 @@ class RunResult:
     @property
     def error(self) -> str | None:
         """What is wrong with the data, as the end of the trace has it."""
-        wrong = [row.tensor for row in self.report.by_tensor() if not row.ok] if self.report else []
+        wrong = (
+            [row.tensor for row in self.report.by_tensor() if not row.ok]
+            if self.report
+            else []
+        )
         found = [f"{', '.join(wrong)} differ from their references"] if wrong else []
         found += [self.first_over.as_text()] if self.first_over else []
         return f"VerificationError: {'; '.join(found)}" if found else None
@@ -91,7 +95,9 @@ class RunResult:
         """Time and ops, the verdict, findings, the command that opens the trace, and warnings."""
         kinds = self.timing.ops_by_kind | {"tile stages": self.tile_stages}
         kinds["unknown"] = kinds.get("unknown", 0) - self.tile_stages
-        counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+        counts = ", ".join(
+            f"{count:,} {kind}" for kind, count in kinds.items() if count
+        )
         lines = [f"{self.end_ns:,.3f} ns simulated, {self.ops:,} ops ({counts})"]
         lines += self.notes
         if self.report is not None:
@@ -105,7 +111,9 @@ class RunResult:
         if self.first_over is not None:
             lines.append(f"debug: {self.first_over.as_text()}")
         elif self.checked is not None:
-            lines.append(f"debug: {self.checked:,} ops checked, none off by more than rounding")
+            lines.append(
+                f"debug: {self.checked:,} ops checked, none off by more than rounding"
+            )
         if self.trace_path is not None:
             lines.append(f"trace: kernbench-tui {self.trace_path}")
         if self.warnings is not None:
@@ -137,21 +145,29 @@ def run_bench(
     kernel raises; a note of it names the trace, complete up to there, unless nothing had run yet.
     """
     if verify and not data:
-        raise UsageError("--no-data and --verify: verifying needs the data; leave one of them out")
+        raise UsageError(
+            "--no-data and --verify: verifying needs the data; leave one of them out"
+        )
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
     graph = load_topology(topology, {**entry.machine(**bound), **(spec or {})})
     writer = TraceWriter(trace) if trace is not None else None
-    engine = GraphEngine(graph, recorder=writer, warn_memory=warn_memory, keep=writer is None)
+    engine = GraphEngine(
+        graph, recorder=writer, warn_memory=warn_memory, keep=writer is None
+    )
     torch, tell = Torch(engine, seed, load_ccl(ccl)), progress or (lambda *_: None)
     said = "{:,.0f} ns simulated, {:,} ops"
-    engine.progress = lambda ns, ops, events: tell(said.format(ns, ops), events, "events")
+    engine.progress = lambda ns, ops, events: tell(
+        said.format(ns, ops), events, "events"
+    )
     head = {"bench": entry.name, "arguments": bound, "seed": seed}
     try:
         if writer is not None:
             writer.begin(head | {"data": data, "warn_memory": warn_memory}, graph)
         engine.run(lambda _: _call(entry, torch, bound))
-        store, report, findings = _phase2(torch, tell) if verify else (engine.store, None, ())
+        store, report, findings = (
+            _phase2(torch, tell) if verify else (engine.store, None, ())
+        )
         checked, first_over = _debug(torch, tell) if debug else (None, None)
     except BaseException as error:
         engine.give_up()
@@ -159,11 +175,22 @@ def run_bench(
         raise
     path, timing = writer.path if writer else None, engine.get_timing_result()
     past = tuple(engine.sim.warnings) if warn_memory else None
-    more = (findings, path, timing, bound, past, checked, first_over, tuple(torch.notes))
+    more = (
+        findings,
+        path,
+        timing,
+        bound,
+        past,
+        checked,
+        first_over,
+        tuple(torch.notes),
+    )
     logger = engine.op_logger
     assert logger is not None
     ops, stages = logger.rows, logger.tile_stages
-    result = RunResult(engine.env.now, ops, stages, lambda: engine.op_log, store, report, *more)
+    result = RunResult(
+        engine.env.now, ops, stages, lambda: engine.op_log, store, report, *more
+    )
     if writer is not None:
         result = replace(result, trace_error=_end(writer, result))
     return result
@@ -186,16 +213,24 @@ def _end(writer: TraceWriter, result: RunResult) -> str | None:
     if result.report is not None:
         writer.verify(result.report)
     writer.end(result.end_ns, error=result.error)
-    return f"the run has ended, but its trace is cut: {writer.error}" if writer.error else None
+    return (
+        f"the run has ended, but its trace is cut: {writer.error}"
+        if writer.error
+        else None
+    )
 
 
-def _keep_what_there_is(writer: TraceWriter | None, now: float, error: BaseException) -> None:
+def _keep_what_there_is(
+    writer: TraceWriter | None, now: float, error: BaseException
+) -> None:
     """End the trace of a run that ``error`` ended, and say where it is; no file if none began."""
     if writer is not None and now == 0:
         writer.abandon()
     elif writer is not None:
         writer.end(now, error=f"{type(error).__name__}: {error}".removesuffix(": "))
-        error.add_note(writer.error or f"trace up to {now:,.0f} ns: kernbench-tui {writer.path}")
+        error.add_note(
+            writer.error or f"trace up to {now:,.0f} ns: kernbench-tui {writer.path}"
+        )
 
 
 def _phase2(
@@ -217,7 +252,9 @@ def _debug(torch: Torch, tell: Progress) -> tuple[int, op_check.OpCheck | None]:
     """Check every op beside the float64 oracle: how many there were, and the first that is off."""
     checks: list[op_check.OpCheck] = []
     log = list(torch.engine.op_log)
-    for check in op_check.debug_check(DataExecutor(log, torch.blank.snapshot(), torch.ops)):
+    for check in op_check.debug_check(
+        DataExecutor(log, torch.blank.snapshot(), torch.ops)
+    ):
         checks.append(check)
         if len(checks) % DEBUG_OPS == 0:
             tell(f"debug: {len(checks):,} ops checked", len(checks), "checks")

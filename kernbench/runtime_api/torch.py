@@ -85,7 +85,9 @@ class Torch:
     In a spawned rank tensors lie in its SIP, and names begin with that of the rank: ``rank1.x``.
     """
 
-    def __init__(self, engine: GraphEngine, seed: int = 0, ccl: CclSpec | None = None) -> None:
+    def __init__(
+        self, engine: GraphEngine, seed: int = 0, ccl: CclSpec | None = None
+    ) -> None:
         self.engine = engine
         self.multiprocessing = Multiprocessing(engine)
         self.distributed = Distributed(self, ccl)
@@ -95,12 +97,18 @@ class Torch:
         self._next_va = VA_BASE
         self._hbm_used: dict[Place, int] = {}
         self._names: set[str] = set()
-        self.blank = engine.store.snapshot()  # what Phase 2 starts from: nothing written yet
+        self.blank = (
+            engine.store.snapshot()
+        )  # what Phase 2 starts from: nothing written yet
         self.ops = dict(NUMPY_OPS)
         self._phase2 = DataExecutor([], self.blank.snapshot(), self.ops)
 
     def tensor(
-        self, data: npt.ArrayLike, dtype: str | None = None, dp: Dp = None, name: Name = None
+        self,
+        data: npt.ArrayLike,
+        dtype: str | None = None,
+        dp: Dp = None,
+        name: Name = None,
     ) -> Tensor:
         """Copy host data to the machine, rounded to ``dtype`` (default: that of the data)."""
         array = np.asarray(data)
@@ -111,16 +119,27 @@ class Torch:
         return tensor
 
     def full(
-        self, shape: Shape, value: float, dtype: str = "f16", dp: Dp = None, name: Name = None
+        self,
+        shape: Shape,
+        value: float,
+        dtype: str = "f16",
+        dp: Dp = None,
+        name: Name = None,
     ) -> Tensor:
         """A tensor of one value."""
-        return self.tensor(np.full(tuple(shape), value, np_dtype(dtype)), dtype, dp, name)
+        return self.tensor(
+            np.full(tuple(shape), value, np_dtype(dtype)), dtype, dp, name
+        )
 
-    def zeros(self, shape: Shape, dtype: str = "f16", dp: Dp = None, name: Name = None) -> Tensor:
+    def zeros(
+        self, shape: Shape, dtype: str = "f16", dp: Dp = None, name: Name = None
+    ) -> Tensor:
         """A tensor of zeros."""
         return self.full(shape, 0, dtype, dp, name)
 
-    def empty(self, shape: Shape, dtype: str = "f16", dp: Dp = None, name: Name = None) -> Tensor:
+    def empty(
+        self, shape: Shape, dtype: str = "f16", dp: Dp = None, name: Name = None
+    ) -> Tensor:
         """Memory that nothing has been written to: no host transfer."""
         return self._allocate(tuple(shape), dtype, dp, name)
 
@@ -131,7 +150,9 @@ class Torch:
         """
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
         if not tensors:
-            raise UsageError(f"launch {name!r}: no tensor among its arguments, so no PE to run on")
+            raise UsageError(
+                f"launch {name!r}: no tensor among its arguments, so no PE to run on"
+            )
         holders = [{self.engine.place_of(s.addr) for s in t.shards} for t in tensors]
         pes = sorted(set.intersection(*holders))
         if not pes:
@@ -160,7 +181,9 @@ class Torch:
                 f"expect {name!r}: the reference has shape {whole.shape}, the tensor {tensor.shape}"
             )
         if any(e.tensor == name for e in self.expectations.values()):
-            raise VerificationError(f"expect {name!r}: the name is taken; give another with name=…")
+            raise VerificationError(
+                f"expect {name!r}: the name is taken; give another with name=…"
+            )
         given = {k: v for k, v in (("rtol", rtol), ("atol", atol)) if v is not None}
         tolerance = replace(dtype_row(tensor.dtype).tolerance, **given)
         whole = whole.astype(np_dtype(tensor.dtype))
@@ -169,8 +192,13 @@ class Torch:
         for shard in tensor.shards:
             array = np.ascontiguousarray(whole[_box(shard)])
             key = name if len(tensor.shards) == 1 else f"{name}.{shard.index}"
-            what, of = (array, shard.dtype, tolerance), (name, shard.index, shard.origin)
-            self.expectations[key] = Expectation(shard.space, shard.addr, *what, after, *of)
+            what, of = (
+                (array, shard.dtype, tolerance),
+                (name, shard.index, shard.origin),
+            )
+            self.expectations[key] = Expectation(
+                shard.space, shard.addr, *what, after, *of
+            )
             if self.engine.recorder is not None:
                 self.engine.recorder.expect(name, shard, array, tolerance, after)
 
@@ -199,7 +227,9 @@ class Torch:
             self.engine.sim.pages.add(Mapping(va, nbytes, name, copies))
             for place, addr in copies:
                 at = ("hbm", addr, va, nbytes, self.engine.graph.at(*place, "pe_cpu"))
-                shards.append(Shard(name, dtype, *at, *box, self.engine.next_cmd, len(shards)))
+                shards.append(
+                    Shard(name, dtype, *at, *box, self.engine.next_cmd, len(shards))
+                )
             va += nbytes
         self._next_va = -(-va // _PAGE) * _PAGE + _PAGE
         if self.engine.recorder is not None:
@@ -208,7 +238,9 @@ class Torch:
         return Tensor(self, name, extents, dtype, shards)
 
     def _of_rank(self, name: str) -> str:
-        return name if self.engine.stream == HOST else f"rank{self.engine.stream}.{name}"
+        return (
+            name if self.engine.stream == HOST else f"rank{self.engine.stream}.{name}"
+        )
 
     def _take(self, place: Place, nbytes: int, name: str) -> int:
         """A physical range in the HBM slice of a PE; not reused within a run."""
@@ -226,21 +258,31 @@ class Torch:
 
     def _write(self, tensor: Tensor, array: npt.NDArray[Any]) -> None:
         boxes = {shard.origin: _box(shard) for shard in tensor.shards}
-        parts = {origin: np.ascontiguousarray(array[box]) for origin, box in boxes.items()}
-        messages = [HostWriteCmd(dst=_region(s), data=parts[s.origin]) for s in tensor.shards]
+        parts = {
+            origin: np.ascontiguousarray(array[box]) for origin, box in boxes.items()
+        }
+        messages = [
+            HostWriteCmd(dst=_region(s), data=parts[s.origin]) for s in tensor.shards
+        ]
         writes = [(self.engine.place_of(msg.dst.addr), msg) for msg in messages]
         self.engine.host_write(writes, self.engine.sim.sites.here())
 
     def _fetch(self, tensor: Tensor) -> npt.NDArray[Any]:
         if self.engine.op_logger is None:
-            raise UsageError(f"{tensor.name}.numpy() needs the op log, which is off in this run")
+            raise UsageError(
+                f"{tensor.name}.numpy() needs the op log, which is off in this run"
+            )
         self.multiprocessing.drain()
         self._flush()
         whole = np.empty(tensor.shape, np_dtype(tensor.dtype))
         reads = []
-        for shard in {shard.origin: shard for shard in reversed(tensor.shards)}.values():
+        for shard in {
+            shard.origin: shard for shard in reversed(tensor.shards)
+        }.values():
             r = _region(shard)
-            whole[_box(shard)] = self._phase2.store.view(r.space, r.addr, r.shape, r.dtype)
+            whole[_box(shard)] = self._phase2.store.view(
+                r.space, r.addr, r.shape, r.dtype
+            )
             reads.append((self.engine.place_of(r.addr), HostReadCmd(src=r)))
         self.engine.host_read(reads, self.engine.sim.sites.here())
         self.multiprocessing.drain()
@@ -260,7 +302,9 @@ class Torch:
 
 
 def _box(shard: Shard) -> tuple[slice, ...]:
-    return tuple(slice(at, at + n) for at, n in zip(shard.origin, shard.shape, strict=True))
+    return tuple(
+        slice(at, at + n) for at, n in zip(shard.origin, shard.shape, strict=True)
+    )
 
 
 def _region(shard: Shard) -> Region:

@@ -96,7 +96,9 @@ def places_of(record: OpRecord) -> tuple[tuple[Place, ...], Place | None]:
 def _region(p: Params, place: Place) -> Region:
     keys, at = place
     try:
-        space, addr, shape, dtype = [p[key] if at is None else p[key][at] for key in keys]
+        space, addr, shape, dtype = [
+            p[key] if at is None else p[key][at] for key in keys
+        ]
     except LookupError:
         raise TraceFormatError(f"params of an op lack {', '.join(keys)}") from None
     return Region(space, addr, tuple(shape), dtype, nbytes_of(shape, dtype))
@@ -124,14 +126,19 @@ def access_columns(trace: Any) -> AccessColumns:
 
     TraceFormatError for params that do not say what an op touches.
     """
-    parts = [part for block in trace.param_blocks() for part in _parts(block, trace.strings)]
+    parts = [
+        part for block in trace.param_blocks() for part in _parts(block, trace.strings)
+    ]
     none = (np.empty(0, np.int64),) * 5
     row, mode, where, addr, nbytes = (
-        np.concatenate(column).astype(np.int64) for column in zip(none, *parts, strict=True)
+        np.concatenate(column).astype(np.int64)
+        for column in zip(none, *parts, strict=True)
     )
     used, space = np.unique(where, return_inverse=True)
     names = tuple(trace.strings[i] for i in used.tolist())
-    if len(row) and (min(addr.min(), nbytes.min()) < 0 or max(addr.max(), nbytes.max()) >> 52):
+    if len(row) and (
+        min(addr.min(), nbytes.min()) < 0 or max(addr.max(), nbytes.max()) >> 52
+    ):
         raise TraceFormatError("an op touches bytes that no address of 52 bits names")
     kept = np.flatnonzero(nbytes)
     kept = kept[np.argsort(row[kept], kind="stable")]
@@ -141,7 +148,11 @@ def access_columns(trace: Any) -> AccessColumns:
 def _parts(block: Any, strings: Any) -> Iterable[tuple[Any, ...]]:
     """(row, mode, string of the space, addr, nbytes) columns of a block, one of each region."""
     schema, fields = block.schema, dict(block.schema.fields)
-    leaves = {path: f"f{i}" for i, (path, letter) in enumerate(schema.leaves) if letter in "is"}
+    leaves = {
+        path: f"f{i}"
+        for i, (path, letter) in enumerate(schema.leaves)
+        if letter in "is"
+    }
     listed = len(fields.get(_LISTS.get(schema.kind, _UNLISTED)[1], ("", ()))[1])
     reads, write = places(schema.kind, tuple(fields), listed)
     for place in reads if write is None else (*reads, write):
@@ -153,12 +164,20 @@ def _parts(block: Any, strings: Any) -> Iterable[tuple[Any, ...]]:
                 "say what it touches; record the run again"
             )
         used, which = np.unique(block.values[leaves[dtype]], return_inverse=True)
-        nbytes = np.array([itemsize(strings[i]) for i in used.tolist()], np.int64)[which]
+        nbytes = np.array([itemsize(strings[i]) for i in used.tolist()], np.int64)[
+            which
+        ]
         for path, field in leaves.items():
             if path.startswith(f"{shape}."):
                 nbytes = nbytes * block.values[field]
         mode = np.full(len(nbytes), place is write)
-        yield block.rows, mode, block.values[leaves[space]], block.values[leaves[addr]], nbytes
+        yield (
+            block.rows,
+            mode,
+            block.values[leaves[space]],
+            block.values[leaves[addr]],
+            nbytes,
+        )
 
 
 # -- which elements an element is made of: flat row-major indices, each once ------------
@@ -188,7 +207,11 @@ def _of_elementwise(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list
 
 def _of_reduction(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list[Ints]:
     """Lines along the axis: of a softmax, whose shape is its operand's, of every element."""
-    (x,), axis, same = (r.shape for r in reads), p.get("axis"), prod(shape) == prod(reads[0].shape)
+    (x,), axis, same = (
+        (r.shape for r in reads),
+        p.get("axis"),
+        prod(shape) == prod(reads[0].shape),
+    )
     if axis is None and not same:
         return [np.arange(prod(x))]
     axis = (-1 if axis is None else axis) % max(len(x), 1)
@@ -206,13 +229,19 @@ def _of_shaped(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list[Ints
 
 def _of_gemm(p: Params, reads: Reads, shape: Shape, wanted: Ints) -> list[Ints]:
     """Rows of a, columns of b, the same of an accumulator, and what an epilogue spreads."""
-    (a, b, *rest), turned = (r.shape for r in reads), [bool(p.get(f"transpose_{x}")) for x in "ab"]
+    (a, b, *rest), turned = (
+        (r.shape for r in reads),
+        [bool(p.get(f"transpose_{x}")) for x in "ab"],
+    )
     m, k = a[-2:][::-1] if turned[0] else a[-2:]
     n = b[-2] if turned[1] else b[-1]
     batch = np.broadcast_shapes(a[:-2], b[:-2])
     at, row, column = wanted // (m * n), wanted // n % m, wanted % n
     found = []
-    for x, line, extent, apart in ((a, row, m, turned[0]), (b, column, n, not turned[1])):
+    for x, line, extent, apart in (
+        (a, row, m, turned[0]),
+        (b, column, n, not turned[1]),
+    ):
         lines = _broadcast(at, x[:-2], batch) * extent + line
         found.append(_lines(lines, k, extent if apart else 1))
     return found + [_broadcast(wanted, x, (*batch, m, n)) for x in rest]

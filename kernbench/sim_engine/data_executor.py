@@ -63,7 +63,9 @@ class DataExecutor:
         self.skipped: Counter[str] = Counter()
         self.findings: list[SnapshotFinding] = []
         self._initial, self._ops, self._batch = self.store.snapshot(), ops, batch
-        self._records: list[OpRecord] = []  # in canonical order; a rank is an index of it
+        self._records: list[
+            OpRecord
+        ] = []  # in canonical order; a rank is an index of it
         self._order: list[int] = []  # ranks as they are executed
         records, order = self._records, self._order
         plan = Plans(ops).of if batch else partial(plan_of, ops=ops)
@@ -78,7 +80,9 @@ class DataExecutor:
         base, total = len(self._records), len(self._records) + len(records)
         latest = self._records[-1].t_start if base else -math.inf
         for record in records:
-            if record.t_start < latest or any(not 0 <= d < total for d in record.dependency_ids):
+            if record.t_start < latest or any(
+                not 0 <= d < total for d in record.dependency_ids
+            ):
                 raise VerificationError(
                     f"{record.op_name} at {record.t_start} ns with dependencies "
                     f"{record.dependency_ids} does not fit a log of {total} records, of which the "
@@ -125,7 +129,9 @@ class DataExecutor:
         rank, count = self._order[self.position], 1
         record = self._records[rank]
         if record.op_kind in EXECUTED:
-            where = partial("op {} ({} on {})".format, rank, record.op_name, record.component_id)
+            where = partial(
+                "op {} ({} on {})".format, rank, record.op_name, record.component_id
+            )
             step = self._turn, self.position, limit, self.store, where, self.findings
             count = len(perform_next(*step)[0])
         elif not record.op_name.startswith("TileToken"):
@@ -141,7 +147,9 @@ class DataExecutor:
         ordered = sorted(expected.items(), key=lambda item: item[1].after)
         executor, total = self, len(self._records)
         if ordered and ordered[0][1].after < self.position:
-            executor = DataExecutor((), self._initial.snapshot(), self._ops, self._batch)
+            executor = DataExecutor(
+                (), self._initial.snapshot(), self._ops, self._batch
+            )
             executor._records += self._records
             executor._order += self._order
         rows: dict[str, verify.VerifyRow] = {}

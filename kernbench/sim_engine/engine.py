@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 
 import simpy
 
-from kernbench.common.messages import NO_CMD, HostReadCmd, HostWriteCmd, LaunchMsg, Waiter
+from kernbench.common.messages import (
+    NO_CMD,
+    HostReadCmd,
+    HostWriteCmd,
+    LaunchMsg,
+    Waiter,
+)
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
@@ -77,7 +83,9 @@ class _Components(dict[str, ComponentBase]):
     def __init__(self, graph: TopologyGraph) -> None:
         super().__init__()
         self._nodes = graph.nodes
-        self._classes = {i: component_class(i) for i in {n.impl for n in graph.nodes.values()}}
+        self._classes = {
+            i: component_class(i) for i in {n.impl for n in graph.nodes.values()}
+        }
 
     def __missing__(self, node_id: str) -> ComponentBase:
         node = self._nodes[node_id]
@@ -111,7 +119,9 @@ class GraphEngine:
         self.recorder = recorder
         if op_logger is _DEFAULT:
             find = self.pending.find
-            op_logger = OpLogger(self.store, recorder, keep, lambda *at: find(*at) is not None)
+            op_logger = OpLogger(
+                self.store, recorder, keep, lambda *at: find(*at) is not None
+            )
         self.op_logger: OpLogger | None = op_logger
         self._keep = keep
         self._numbers = _Numbers()
@@ -181,7 +191,9 @@ class GraphEngine:
         if self._waiting:
             for cmd, waiter in self._waiting.items():
                 if self.recorder is not None:
-                    self.recorder.text(self.env.now, cmd, "error", f"never ended: {waiter.what}")
+                    self.recorder.text(
+                        self.env.now, cmd, "error", f"never ended: {waiter.what}"
+                    )
             raise DeadlockError(_deadlock(self.env.now, self._waiting.values()))
 
     def give_up(self) -> None:
@@ -203,7 +215,9 @@ class GraphEngine:
                 raise event._value
         return True
 
-    def host_write(self, writes: Sequence[tuple[Place, HostWriteCmd]], site: Site) -> None:
+    def host_write(
+        self, writes: Sequence[tuple[Place, HostWriteCmd]], site: Site
+    ) -> None:
         """Write shards from host memory, all at once; visible when the action starts."""
 
         def action(cmd: int) -> Process:
@@ -217,7 +231,9 @@ class GraphEngine:
     def host_read(self, reads: Sequence[tuple[Place, HostReadCmd]], site: Site) -> None:
         """Read shards to host memory: time only; the data are in the store."""
         places = (place for place, _ in reads)
-        self._submit("host_read", site, lambda cmd: self._serve_host(cmd, reads), places)
+        self._submit(
+            "host_read", site, lambda cmd: self._serve_host(cmd, reads), places
+        )
 
     def barrier(self, streams: int, site: Site) -> None:
         """Have the stream wait until so many streams, this one too, have come to a barrier."""
@@ -270,7 +286,9 @@ class GraphEngine:
             self.launches.append(LaunchSpan(name, msg.t_first_start, self.env.now))
             if self.recorder is not None:
                 names = tuple(self.graph.at(*place, "pe_cpu") for place in pes)
-                self.recorder.launch(launch, name, names, t_issue, msg.t_first_start, self.env.now)
+                self.recorder.launch(
+                    launch, name, names, t_issue, msg.t_first_start, self.env.now
+                )
 
         self._submit(f"launch {name}", site, action, pes)
 
@@ -285,7 +303,11 @@ class GraphEngine:
         return node.sip, node.cube, node.pe
 
     def _submit(
-        self, call: str, site: Site, action: Callable[[int], Process], places: Iterable[Place]
+        self,
+        call: str,
+        site: Site,
+        action: Callable[[int], Process],
+        places: Iterable[Place],
     ) -> None:
         """Have a host action begin when those before it in its stream have ended."""
         cmd, waiting = next(self._numbers), self._waiting
@@ -299,9 +321,13 @@ class GraphEngine:
             yield from action(cmd)
             del waiting[cmd]
             if self.recorder is not None:
-                self.recorder.command(cmd, end_point, -1, call, site, NO_CMD, t_issue, self.env.now)
+                self.recorder.command(
+                    cmd, end_point, -1, call, site, NO_CMD, t_issue, self.env.now
+                )
 
-        waiting[cmd] = Waiter(f"{call} at {site.file}:{site.line}", self.env.now, end_point)
+        waiting[cmd] = Waiter(
+            f"{call} at {site.file}:{site.line}", self.env.now, end_point
+        )
         self._tails[self.stream] = self.env.process(chained())
 
     def _serve_host(
@@ -311,7 +337,9 @@ class GraphEngine:
             msg.cmd = cmd
         yield self.env.all_of([self._serve(place[0], msg) for place, msg in messages])
 
-    def _serve(self, sip: int, msg: LaunchMsg | HostWriteCmd | HostReadCmd) -> simpy.Process:
+    def _serve(
+        self, sip: int, msg: LaunchMsg | HostWriteCmd | HostReadCmd
+    ) -> simpy.Process:
         """Give a message to the end point of a SIP; ends when it has been served."""
         end_point = self.sim.component(self.sim.resolver.find_pcie_ep(sip))
         return self.env.process(end_point._forward_txn(self.env, msg))
@@ -321,7 +349,12 @@ class GraphEngine:
         sip, cube, _ = place
         resolver, router = self.sim.resolver, self.sim.router
         end_point, pe_cpu = resolver.find_pcie_ep(sip), self.graph.at(*place, "pe_cpu")
-        stops = (end_point, resolver.find_io_cpu(sip), resolver.find_m_cpu(sip, cube), pe_cpu)
+        stops = (
+            end_point,
+            resolver.find_io_cpu(sip),
+            resolver.find_m_cpu(sip, cube),
+            pe_cpu,
+        )
         legs = (router.route("node", *leg) for leg in pairwise(stops))
         latency = sum(self.network.route(leg).zero_load(LAUNCH_BYTES) for leg in legs)
         return self.sim.component(end_point).overhead_ns + latency

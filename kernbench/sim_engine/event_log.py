@@ -73,7 +73,14 @@ class Recorder(Protocol):
         """
 
     def op(
-        self, row: int, record: OpRecord, cmd: int, slot: int, waits: Waits, transfers: Transfers, /
+        self,
+        row: int,
+        record: OpRecord,
+        cmd: int,
+        slot: int,
+        waits: Waits,
+        transfers: Transfers,
+        /,
     ) -> None:
         """One finished op; ``row`` counts from 0 as ops end, ``dependency_ids`` are rows."""
 
@@ -99,7 +106,12 @@ class Recorder(Protocol):
         """Memory that an access may lie in from now on."""
 
     def expect(
-        self, name: str, shard: Shard, array: npt.NDArray[Any], tolerance: Tolerance, after: int
+        self,
+        name: str,
+        shard: Shard,
+        array: npt.NDArray[Any],
+        tolerance: Tolerance,
+        after: int,
     ) -> None:
         """The reference of one shard, to be judged when the first ``after`` ops have run."""
 

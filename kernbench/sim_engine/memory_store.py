@@ -113,7 +113,11 @@ class MemoryStore:
     patch = write  # the name of a write inside or across extents
 
     def read(
-        self, space: str, addr: int, shape: tuple[int, ...] | None = None, dtype: str | None = None
+        self,
+        space: str,
+        addr: int,
+        shape: tuple[int, ...] | None = None,
+        dtype: str | None = None,
     ) -> Array:
         """The array stored at exactly ``addr``, itself or reinterpreted (D6.3: no copy).
 
@@ -137,7 +141,9 @@ class MemoryStore:
     def snapshot(self) -> MemoryStore:
         """A store of its own that shares the arrays (D6.5)."""
         other = MemoryStore(self.fill)
-        other._storage = {space: _Extents(extents) for space, extents in self._storage.items()}
+        other._storage = {
+            space: _Extents(extents) for space, extents in self._storage.items()
+        }
         return other
 
     def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Array:
@@ -172,10 +178,14 @@ class MemoryStore:
         parts = self._parts(space, addr, addr + nbytes)
         return next((low for low, _, part in parts if part is None), None)
 
-    def _parts(self, space: str, low: int, high: int) -> Iterator[tuple[int, int, Array | None]]:
+    def _parts(
+        self, space: str, low: int, high: int
+    ) -> Iterator[tuple[int, int, Array | None]]:
         """The parts of [low, high) in order, each with its bytes, None where never written."""
         extents = self._storage.get(space, _NOTHING)
-        for start in extents.starts[extents.overlapping(low, high)] if low < high else ():
+        for start in (
+            extents.starts[extents.overlapping(low, high)] if low < high else ()
+        ):
             if start > low:
                 yield low, start, None
                 low = start
@@ -196,12 +206,18 @@ class MemoryStore:
             found.append(part)
         if len(found) == 1:
             return found[0]
-        return np.concatenate([np.empty(0, np.uint8), *(p.reshape(-1).view("u1") for p in found)])
+        return np.concatenate(
+            [np.empty(0, np.uint8), *(p.reshape(-1).view("u1") for p in found)]
+        )
 
-    def _missing(self, space: str, addr: int, nbytes: int, gap: int) -> MemoryStoreError:
+    def _missing(
+        self, space: str, addr: int, nbytes: int, gap: int
+    ) -> MemoryStoreError:
         extents = self.extents(space)
         at = bisect_right([start for start, _ in extents], gap)
-        near = [f"[{s:#x}, {s + a.nbytes:#x})" for s, a in extents[max(at - 1, 0) : at + 1]]
+        near = [
+            f"[{s:#x}, {s + a.nbytes:#x})" for s, a in extents[max(at - 1, 0) : at + 1]
+        ]
         what = f"byte {gap:#x} was never written" if nbytes else "no array begins there"
         return MemoryStoreError(
             f"{space}: {nbytes or 'an array of'} bytes at {addr:#x} asked for, but {what}; nearest "

@@ -23,7 +23,9 @@ from kernbench.errors import UsageError
 from kernbench.sim_engine.memory_store import Array
 
 _Dtype: TypeAlias = np.dtype[Any]
-Slots: TypeAlias = "Sequence[_Dtype | float]"  # dtypes of arrays, scalars in their places
+Slots: TypeAlias = (
+    "Sequence[_Dtype | float]"  # dtypes of arrays, scalars in their places
+)
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -63,7 +65,9 @@ def _softmax(x: Array, axis: int | None, keepdims: bool) -> Array:
     return np.asarray(e / np.sum(e, axis=axis, keepdims=True))
 
 
-def _copy(shape: tuple[int, ...], x: Array, offset: float = 0, *strides: float) -> Array:
+def _copy(
+    shape: tuple[int, ...], x: Array, offset: float = 0, *strides: float
+) -> Array:
     """``x`` in row-major order; with strides, in elements, x.flat[offset + sum(i[d] * strides[d])]
     at each index i of the output.
     """
@@ -91,7 +95,9 @@ NUMPY_OPS: dict[str, NumpyOp] = {
     "sqrt": NumpyOp(np.sqrt, 1, cost_cycles=4, real=True, ulps=0.5),
     "rsqrt": NumpyOp(lambda x: 1 / np.sqrt(x), 1, cost_cycles=4, real=True, ulps=1.5),
     "tanh": NumpyOp(np.tanh, 1, cost_cycles=4, real=True, ulps=4),
-    "sigmoid": NumpyOp(lambda x: 1 / (1 + np.exp(-x)), 1, cost_cycles=4, real=True, ulps=6),
+    "sigmoid": NumpyOp(
+        lambda x: 1 / (1 + np.exp(-x)), 1, cost_cycles=4, real=True, ulps=6
+    ),
     "abs": NumpyOp(np.abs, 1),
     "neg": NumpyOp(np.negative, 1),
     "cast": NumpyOp(lambda x: x, 1),  # bool too
@@ -139,7 +145,9 @@ def cost_cycles(name: str) -> int:
     return numpy_op(name).cost_cycles
 
 
-def _work_dtype(dtypes: Sequence[_Dtype], scalars: Sequence[float], real: bool) -> _Dtype:
+def _work_dtype(
+    dtypes: Sequence[_Dtype], scalars: Sequence[float], real: bool
+) -> _Dtype:
     """The dtype in which an op of arrays of ``dtypes`` and of ``scalars`` is computed."""
     if _F64 in dtypes or not dtypes:
         return _F64
@@ -152,7 +160,11 @@ def _work_dtype(dtypes: Sequence[_Dtype], scalars: Sequence[float], real: bool) 
 
 
 def bind(
-    op: NumpyOp, slots: Slots, axis: int | None = None, keepdims: bool = False, wide: bool = False
+    op: NumpyOp,
+    slots: Slots,
+    axis: int | None = None,
+    keepdims: bool = False,
+    wide: bool = False,
 ) -> Callable[[Sequence[Array], tuple[int, ...]], Array]:
     """``op`` as f(arrays, shape), not yet rounded; ``wide``: f64 for every float (the oracle).
 
@@ -167,7 +179,9 @@ def bind(
     scalars = {i: x for i, x in enumerate(slots) if not isinstance(x, np.dtype)}
     values = list(scalars.values())
     if shaped:  # those only place elements
-        return lambda arrays, shape: np.asarray(function(shape, *arrays, *values)).reshape(shape)
+        return lambda arrays, shape: np.asarray(
+            function(shape, *arrays, *values)
+        ).reshape(shape)
     narrow = _work_dtype(dtypes, values, op.real)
     work = _F64 if wide and narrow == _F32 else narrow
     fixed = [(i, np.asarray(x).astype(narrow).astype(work)) for i, x in scalars.items()]
@@ -219,7 +233,9 @@ def gemm(
     work = accumulator(a.dtype, b.dtype, dtype_acc)
     work = _F64 if wide and work == _F32 else work
     a, b = a.astype(work, copy=False), b.astype(work, copy=False)
-    if np.may_share_memory(a, b):  # or numpy takes syrk for a @ a.T, which sums in another order
+    if np.may_share_memory(
+        a, b
+    ):  # or numpy takes syrk for a @ a.T, which sums in another order
         b = b.copy(order="K")
     inner = [step for step in steps if step.scope == "k_tile"]
     k = max(a.shape[-1], 1)
@@ -234,14 +250,18 @@ def gemm(
             product = product + slack * (np.abs(left) @ np.abs(right))
         product = _finish(product, inner, wide)
         total = product if total is None else product + total
-    return _finish(np.asarray(total), [step for step in steps if step.scope != "k_tile"], wide)
+    return _finish(
+        np.asarray(total), [step for step in steps if step.scope != "k_tile"], wide
+    )
 
 
 def accumulator(a: _Dtype, b: _Dtype, dtype_acc: str = "f32") -> _Dtype:
     """The dtype in which products of these are summed: f32 or f64, of integers i32 or i64."""
     if not _FLOATS.isdisjoint((a, b)):
         return _F64 if _F64 in (a, b) or dtype_acc == "f64" else _F32
-    return np.dtype(np.int64 if dtype_acc == "i64" or 8 in (a.itemsize, b.itemsize) else np.int32)
+    return np.dtype(
+        np.int64 if dtype_acc == "i64" or 8 in (a.itemsize, b.itemsize) else np.int32
+    )
 
 
 @np.errstate(all="ignore")

@@ -58,7 +58,11 @@ class OpCheck:
         return (
             f"op {self.position} {self.op_name} on {self.component_id}: local error "
             f"{self.local:.1e}, rounding explains {self.bound:.1e}"
-            + ("" if self.accumulated is None else f", accumulated {self.accumulated:.1e}")
+            + (
+                ""
+                if self.accumulated is None
+                else f", accumulated {self.accumulated:.1e}"
+            )
             + f": {verdict}"
         )
 
@@ -84,9 +88,13 @@ class Reference:
     def over(self, actual: Array) -> Array:
         """True where rounding does not explain ``actual``."""
         a, nan = actual.astype(np.float64), np.isnan(actual)
-        nan_is_right = np.isnan(self.low) | np.isnan(self.high)  # too large for fp8_e4m3 is NaN
+        nan_is_right = np.isnan(self.low) | np.isnan(
+            self.high
+        )  # too large for fp8_e4m3 is NaN
         outside = (a < self.low) | (a > self.high)
-        return np.asarray(np.where(nan | np.isnan(self.value), nan != nan_is_right, outside))
+        return np.asarray(
+            np.where(nan | np.isnan(self.value), nan != nan_is_right, outside)
+        )
 
 
 def reference(
@@ -100,7 +108,9 @@ def reference(
     return _reference(*_inputs(record, store, grid))
 
 
-def oracle(record: OpRecord, store: MemoryStore, grid: tuple[Array, Array] | None = None) -> Array:
+def oracle(
+    record: OpRecord, store: MemoryStore, grid: tuple[Array, Array] | None = None
+) -> Array:
     """``reference(...).value`` in f64, at a third of the cost."""
     turn, out, operands = _inputs(record, store, grid)
     with np.errstate(all="ignore"):
@@ -119,7 +129,10 @@ def _inputs(
         own = a[:, rows] if p.get("transpose_a") else a[rows]
         others = b[columns] if p.get("transpose_b") else b[:, columns]
         spread = (np.broadcast_to(x, out.shape)[np.ix_(rows, columns)] for x in rest)
-        operands, out = [own, others, *spread], replace(out, shape=(len(rows), len(columns)))
+        operands, out = (
+            [own, others, *spread],
+            replace(out, shape=(len(rows), len(columns))),
+        )
     return turn, out, operands
 
 
@@ -138,7 +151,11 @@ def _spread(turn: Turn, operands: Sequence[Array], size: Array) -> Array | float
     ``size`` is that of the result. A gemm is off by as much as it moves when its sum is moved by n
     roundings of the terms' magnitudes.
     """
-    record, p, dtypes = turn.plan.record, turn.plan.record.params, [x.dtype for x in operands]
+    record, p, dtypes = (
+        turn.plan.record,
+        turn.plan.record.params,
+        [x.dtype for x in operands],
+    )
     if record.op_kind == "gemm":
         steps = 2 * len(p.get("epilogue", ()))
         work = accumulator(dtypes[0], dtypes[1], p.get("dtype_acc", "f32"))
@@ -146,16 +163,25 @@ def _spread(turn: Turn, operands: Sequence[Array], size: Array) -> Array | float
             return 0.0
         u = float(np.finfo(work if work.kind == "f" else np.float32).eps) / 2
         slack = u * (steps + 1 + (p["k"] if work.kind == "f" else 0))
-        up, value, down = (turn.plan.compute(operands, size.shape, s) for s in (slack, 0.0, -slack))
+        up, value, down = (
+            turn.plan.compute(operands, size.shape, s) for s in (slack, 0.0, -slack)
+        )
         moved = np.maximum(np.abs(up - value), np.abs(down - value))
         return np.asarray(moved + steps * u * size + _UNDERFLOW)
     op = numpy_op(p["op"]) if record.op_kind == "math" else None
     if op is None or not op.ulps or all(d.kind in "iub" for d in dtypes):
         return 0.0
-    u = float(np.finfo(np.float64 if np.dtype(np.float64) in dtypes else np.float32).eps) / 2
+    u = (
+        float(
+            np.finfo(np.float64 if np.dtype(np.float64) in dtypes else np.float32).eps
+        )
+        / 2
+    )
     added = operands[0].size // max(size.size, 1) if op.kind == "reduction" else 0
     if op.sums:
-        positive = replace(record, params=p | {"scalars": [abs(x) for x in p.get("scalars", ())]})
+        positive = replace(
+            record, params=p | {"scalars": [abs(x) for x in p.get("scalars", ())]}
+        )
         magnitudes = [np.abs(x.astype(np.float64)) for x in operands]
         size = plan_of(positive, wide=True).compute(magnitudes, size.shape)
     return np.asarray((2 * op.ulps + added) * u * size + _UNDERFLOW)

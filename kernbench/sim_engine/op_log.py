@@ -16,8 +16,21 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.messages import HostReadCmd, HostWriteCmd, MsgBase, Region, TileToken, Wait
-from kernbench.common.pe_commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd
+from kernbench.common.messages import (
+    HostReadCmd,
+    HostWriteCmd,
+    MsgBase,
+    Region,
+    TileToken,
+    Wait,
+)
+from kernbench.common.pe_commands import (
+    CompositeCmd,
+    DmaReadCmd,
+    DmaWriteCmd,
+    GemmCmd,
+    MathCmd,
+)
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.event_log import Recorder
 from kernbench.sim_engine.memory_store import Array, MemoryStore
@@ -61,7 +74,9 @@ def canonical_order(
     if sum(map(len, wrong)) > len(order) // 1000:
         return np.lexsort((kind_rank, t_start))
     for instant in np.unique(np.concatenate(wrong)):
-        low, high = (np.searchsorted(t_start, instant, side, order) for side in ("left", "right"))
+        low, high = (
+            np.searchsorted(t_start, instant, side, order) for side in ("left", "right")
+        )
         rows = order[low:high]
         order[low:high] = rows[np.argsort(kind_rank[rows], kind="stable")]
     return order
@@ -136,7 +151,9 @@ class OpLogger:
         """
         pending = self._pending.pop(id(msg), None)
         if pending is None:
-            raise KernbenchError(f"{component_id}: record_end of {msg!r} without a record_start")
+            raise KernbenchError(
+                f"{component_id}: record_end of {msg!r} without a record_start"
+            )
         if snap := pending.get("snap"):
             assert isinstance(msg, TileToken)
             own = {"tile_index": msg.index, "stage_type": snap["stage_type"]}
@@ -146,11 +163,15 @@ class OpLogger:
         else:
             kind, name, params = _extract_op_info(msg)
         if isinstance(msg, MathCmd):
-            params["input_snapshots"] = [self._snapshot(region) for region in msg.inputs]
+            params["input_snapshots"] = [
+                self._snapshot(region) for region in msg.inputs
+            ]
         elif isinstance(msg, DmaWriteCmd) and "source" in pending:
             # what was pending or other bytes at the start is by now a later store's
             (ready, before), now = pending["source"], self._snapshot(msg.src)
-            same = before is None or (now is not None and before.tobytes() == now.tobytes())
+            same = before is None or (
+                now is not None and before.tobytes() == now.tobytes()
+            )
             params["snapshot"] = now if ready and same else None
         self._append(msg, pending["t_start"], t, component_id, kind, name, params)
 
@@ -179,12 +200,30 @@ class OpLogger:
             snapshot = self._snapshot(Region(src_space, src_addr, shape, dtype, nbytes))
         elif isinstance(snapshot, str):
             snapshot = None
-        copied = (src_space, src_addr, dst_space, dst_addr, shape, dtype, nbytes, snapshot)
+        copied = (
+            src_space,
+            src_addr,
+            dst_space,
+            dst_addr,
+            shape,
+            dtype,
+            nbytes,
+            snapshot,
+        )
         params = dict(zip(_COPIED, copied, strict=True))
-        self._append(msg or MsgBase(), t_start, t_end, component_id, "memory", op_name, params)
+        self._append(
+            msg or MsgBase(), t_start, t_end, component_id, "memory", op_name, params
+        )
 
     def _append(
-        self, msg: MsgBase, t_start: float, t_end: float, node: str, kind: str, name: str, p: Params
+        self,
+        msg: MsgBase,
+        t_start: float,
+        t_end: float,
+        node: str,
+        kind: str,
+        name: str,
+        p: Params,
     ) -> None:
         msg.row = self.rows
         self.rows += 1
@@ -217,7 +256,9 @@ class OpLogger:
         if self._memory_store is None:
             return None
         try:
-            return self._memory_store.view(region.space, region.addr, region.shape, region.dtype)
+            return self._memory_store.view(
+                region.space, region.addr, region.shape, region.dtype
+            )
         except (KernbenchError, ValueError):
             return None
 
@@ -244,7 +285,10 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 _COPIED = (*PLACES["memory"]["src"][:2], *PLACES["memory"]["dst"], "snapshot")
 _COPIES: dict[type, tuple[str, str]] = {
-    DmaReadCmd: ("dma_read", "src_addr nbytes handle_id src_space dst_space dst_addr shape dtype"),
+    DmaReadCmd: (
+        "dma_read",
+        "src_addr nbytes handle_id src_space dst_space dst_addr shape dtype",
+    ),
     DmaWriteCmd: (
         "dma_write",
         "src_space src_addr shape dtype dst_space dst_addr nbytes handle_id",
@@ -264,14 +308,26 @@ def _params(kind: str, msg: MsgBase, names: str) -> Params:
     found: Params = {}
     for attribute, keys in PLACES[kind].items():
         if (region := getattr(msg, attribute, None)) is not None:
-            fields = (region.space, region.addr, region.shape, region.dtype, region.nbytes)
+            fields = (
+                region.space,
+                region.addr,
+                region.shape,
+                region.dtype,
+                region.nbytes,
+            )
             found = dict(zip(keys, fields, strict=False)) | found
-    return {name: found[name] if name in found else getattr(msg, name) for name in names.split()}
+    return {
+        name: found[name] if name in found else getattr(msg, name)
+        for name in names.split()
+    }
 
 
 def _lists(prefix: str, regions: Iterable[Region], fields: str) -> Params:
     """One list of each field of several regions: "addr" as <prefix>_addrs."""
-    return {f"{prefix}_{name}s": [getattr(r, name) for r in regions] for name in fields.split()}
+    return {
+        f"{prefix}_{name}s": [getattr(r, name) for r in regions]
+        for name in fields.split()
+    }
 
 
 @singledispatch
@@ -302,7 +358,10 @@ def _math(msg: MathCmd) -> OpInfo:
     params: Params = {"op": msg.op}
     params |= _lists("input", msg.inputs, "addr shape space dtype")
     params |= _params("math", msg, "dst_addr dst_space shape_out dtype axis keepdims")
-    params |= {"scalars": list(msg.scalars), "scalar_positions": list(msg.scalar_positions)}
+    params |= {
+        "scalars": list(msg.scalars),
+        "scalar_positions": list(msg.scalar_positions),
+    }
     return "math", msg.op, params
 
 

@@ -33,7 +33,9 @@ class PendingRanges:
         """Where the pending range that holds ``addr`` ends; None if that byte is ready."""
         return self._lowest(space, addr, 1)[1]
 
-    def _lowest(self, space: str, addr: int, nbytes: int) -> Range | tuple[None, None, None]:
+    def _lowest(
+        self, space: str, addr: int, nbytes: int
+    ) -> Range | tuple[None, None, None]:
         ranges = self._ranges.get(space, [])
         at = bisect_right(ranges, addr, key=lambda r: r[1])
         found = nbytes > 0 and at < len(ranges) and ranges[at][0] < addr + nbytes

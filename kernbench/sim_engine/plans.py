@@ -25,19 +25,38 @@ from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine import verify
 from kernbench.sim_engine.accesses import places_of, regions
 from kernbench.sim_engine.memory_store import Array, MemoryStore, reinterpret
-from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp, Step, bind, gemm, numpy_op, rounded
+from kernbench.sim_engine.numpy_ops import (
+    NUMPY_OPS,
+    NumpyOp,
+    Step,
+    bind,
+    gemm,
+    numpy_op,
+    rounded,
+)
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params
 
 Ops: TypeAlias = Mapping[str, NumpyOp]
-Compute: TypeAlias = Callable[..., Array]  # (operands, shape of the output), not yet rounded
+Compute: TypeAlias = Callable[
+    ..., Array
+]  # (operands, shape of the output), not yet rounded
 EXECUTED = frozenset(KIND_RANK) - {"unknown"}
 
 # Params in which alike ops may differ
-_OWN = {"src_addr", "src_a_addr", "src_b_addr", "src_acc_addr", "input_addrs", "epilogue_addrs"}
+_OWN = {
+    "src_addr",
+    "src_a_addr",
+    "src_b_addr",
+    "src_acc_addr",
+    "input_addrs",
+    "epilogue_addrs",
+}
 _OWN |= {"dst_addr", "out_addr", "handle_id", "snapshot", "input_snapshots"}
 _PLANS = 4096  # kept at a time
 _BATCH = 256  # ops in a call at most: a piece of its result keeps all of it alive
-_SMALL = 4096  # elements that an op of several may touch; gemms of 64^3, adds of 2,048 lose
+_SMALL = (
+    4096  # elements that an op of several may touch; gemms of 64^3, adds of 2,048 lose
+)
 
 
 class Plan(NamedTuple):
@@ -60,7 +79,9 @@ class Plan(NamedTuple):
         """The turn of an op that has this plan."""
         p = record.params
         where = [p[key] if at is None else p[key][at] for key, at in self.places]
-        return Turn(self, where, p.get("input_snapshots") or [p.get("snapshot")], position)
+        return Turn(
+            self, where, p.get("input_snapshots") or [p.get("snapshot")], position
+        )
 
 
 class Turn(NamedTuple):
@@ -76,7 +97,12 @@ class Turn(NamedTuple):
 
     def reads(self) -> Iterable[tuple[Region, int, Array | None]]:
         """Each operand: its region (at another op's address), its address, its snapshot."""
-        return zip(self.plan.reads, self.where, chain(self.snapshots, repeat(None)), strict=False)
+        return zip(
+            self.plan.reads,
+            self.where,
+            chain(self.snapshots, repeat(None)),
+            strict=False,
+        )
 
 
 def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
@@ -102,7 +128,9 @@ def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
     shapes = [r.shape for r in (*reads, write) if r is not None]
     batched &= bool(reads) and all(shapes) and sum(map(math.prod, shapes)) <= _SMALL
     axes = max(len(r.shape) for r in reads) if batched else 0
-    guarded = [(i, r.nbytes) for i, r in enumerate(reads) if write and r.space == write.space]
+    guarded = [
+        (i, r.nbytes) for i, r in enumerate(reads) if write and r.space == write.space
+    ]
     return Plan(record, reads, write, held, guarded, compute, axes)
 
 
@@ -111,19 +139,36 @@ def _first(operands: Sequence[Array], shape: tuple[int, ...]) -> Array:
 
 
 def _gemm(p: Params, ops: Ops, wide: bool) -> Compute:
-    columns = ("epilogue", "epilogue_scopes", "epilogue_scalars", "epilogue_has_operand")
+    columns = (
+        "epilogue",
+        "epilogue_scopes",
+        "epilogue_scalars",
+        "epilogue_has_operand",
+    )
     steps = [
-        (Step(numpy_op(name, ops), scope, None if math.isnan(scalar) else scalar), has_operand)
-        for name, scope, scalar, has_operand in zip(*(p.get(c, ()) for c in columns), strict=True)
+        (
+            Step(numpy_op(name, ops), scope, None if math.isnan(scalar) else scalar),
+            has_operand,
+        )
+        for name, scope, scalar, has_operand in zip(
+            *(p.get(c, ()) for c in columns), strict=True
+        )
     ]
     turned = [bool(p.get(f"transpose_{x}")) for x in "ab"]
     has_acc, tile_k = "src_acc_addr" in p, p["tile"][2] if "tile" in p else 0
 
-    def compute(operands: Sequence[Array], shape: tuple[int, ...], slack: float = 0.0) -> Array:
-        a, b = (np.swapaxes(x, -1, -2) if t else x for x, t in zip(operands, turned, strict=False))
+    def compute(
+        operands: Sequence[Array], shape: tuple[int, ...], slack: float = 0.0
+    ) -> Array:
+        a, b = (
+            np.swapaxes(x, -1, -2) if t else x
+            for x, t in zip(operands, turned, strict=False)
+        )
         rest = iter(operands[2:])
         acc = next(rest) if has_acc else None
-        own = [step._replace(operand=next(rest)) if has else step for step, has in steps]
+        own = [
+            step._replace(operand=next(rest)) if has else step for step, has in steps
+        ]
         dtype_acc = p.get("dtype_acc", "f32")
         return gemm(a, b, acc, dtype_acc, own, tile_k, wide, slack).reshape(shape)
 
@@ -160,7 +205,9 @@ def operands_of(
             if apart := _difference(operands[-1], store, addr, r):
                 found.append(SnapshotFinding(turn.position, len(operands) - 1, apart))
         elif r is write:
-            raise VerificationError("the op holds no data; record the run again with data")
+            raise VerificationError(
+                "the op holds no data; record the run again with data"
+            )
         else:
             operands.append(store.view(r.space, addr, r.shape, r.dtype))
     return operands
@@ -183,7 +230,9 @@ class Plans:
 
     def __init__(self, ops: Ops = NUMPY_OPS) -> None:
         self._ops = ops
-        self._known: dict[tuple[str, ...], tuple[itemgetter[Any], dict[bytes, Plan]]] = {}
+        self._known: dict[
+            tuple[str, ...], tuple[itemgetter[Any], dict[bytes, Plan]]
+        ] = {}
 
     def of(self, record: OpRecord) -> Plan:
         """The plan of all ops that differ from ``record`` in the params of _OWN only."""
@@ -227,7 +276,9 @@ def gather(turn_of: Callable[[int], Turn], low: int, high: int) -> list[Turn]:
 
 @np.errstate(all="ignore")
 def perform(
-    alike: Sequence[Turn], store: MemoryStore, found: list[SnapshotFinding] | None = None
+    alike: Sequence[Turn],
+    store: MemoryStore,
+    found: list[SnapshotFinding] | None = None,
 ) -> list[Array]:
     """Execute ops that share a plan in one call on ``store``; what each has written."""
     plan, count = alike[0].plan, len(alike)
@@ -238,7 +289,9 @@ def perform(
         results = [rounded(plan.compute(taken[0], out.shape), out.dtype)]
     else:
         stacked = [
-            np.concatenate(arrays).reshape(count, *(1,) * (plan.axes - len(r.shape)), *r.shape)
+            np.concatenate(arrays).reshape(
+                count, *(1,) * (plan.axes - len(r.shape)), *r.shape
+            )
             for r, arrays in zip(plan.reads, zip(*taken, strict=True), strict=True)
         ]
         results = list(rounded(plan.compute(stacked, (count, *out.shape)), out.dtype))

@@ -78,7 +78,9 @@ def ulp_distance(a: Array, b: Array) -> Array:
     sign = bits.type(1 << (8 * bits.itemsize - 1))
     ua, ub = a.view(bits), b.view(bits)
     ma, mb = (ua & ~sign).astype(np.uint64), (ub & ~sign).astype(np.uint64)
-    return np.asarray(np.where((ua ^ ub) & sign, ma + mb, np.maximum(ma, mb) - np.minimum(ma, mb)))
+    return np.asarray(
+        np.where((ua ^ ub) & sign, ma + mb, np.maximum(ma, mb) - np.minimum(ma, mb))
+    )
 
 
 def _distance(actual: Array, expected: Array) -> Array:
@@ -129,8 +131,12 @@ def compare(
     actual, expected = actual.reshape(-1), expected.reshape(-1)
     with np.errstate(all="ignore"):
         a, r = actual.astype(np.float64), expected.astype(np.float64)
-        if np.array_equal(*((actual, expected) if actual.dtype == expected.dtype else (a, r))):
-            infs = (int(np.isinf(a).sum()),) * 2  # as of copies; no NaN is equal to itself
+        if np.array_equal(
+            *((actual, expected) if actual.dtype == expected.dtype else (a, r))
+        ):
+            infs = (
+                int(np.isinf(a).sum()),
+            ) * 2  # as of copies; no NaN is equal to itself
             return VerifyRow(
                 name, tensor or name, dtype, actual.size, tolerance, ok=True, infs=infs
             )
@@ -142,15 +148,30 @@ def compare(
             nearest = expected.astype(actual.dtype)
             steps = ulp_distance(actual, nearest)[finite & np.isfinite(nearest)]
     first, wrong = first_index(bad.reshape(shape), origin), int(np.count_nonzero(bad))
-    max_abs, max_rel = (float(np.max(x, initial=0.0)) for x in (apart[finite], relative))
-    nans, infs = ((int(is_so(a).sum()), int(is_so(r).sum())) for is_so in (np.isnan, np.isinf))
-    found = first is None, wrong, max_abs, max_rel, int(np.max(steps, initial=0)), nans, infs, first
+    max_abs, max_rel = (
+        float(np.max(x, initial=0.0)) for x in (apart[finite], relative)
+    )
+    nans, infs = (
+        (int(is_so(a).sum()), int(is_so(r).sum())) for is_so in (np.isnan, np.isinf)
+    )
+    found = (
+        first is None,
+        wrong,
+        max_abs,
+        max_rel,
+        int(np.max(steps, initial=0)),
+        nans,
+        infs,
+        first,
+    )
     return VerifyRow(name, tensor or name, dtype, actual.size, tolerance, *found)
 
 
 def missing(name: str, e: Expectation, note: str) -> VerifyRow:
     """The row of an expectation that has nothing to be compared with; never ok."""
-    return VerifyRow(name, e.tensor or name, e.dtype, e.array.size, e.tolerance, note=note)
+    return VerifyRow(
+        name, e.tensor or name, e.dtype, e.array.size, e.tolerance, note=note
+    )
 
 
 def judge(name: str, e: Expectation, store: MemoryStore) -> VerifyRow:
@@ -164,13 +185,24 @@ def judge(name: str, e: Expectation, store: MemoryStore) -> VerifyRow:
 
 def _merged(tensor: str, rows: list[VerifyRow]) -> VerifyRow:
     names = [f.name for f in fields(VerifyRow)]
-    columns = dict(zip(names, zip(*map(attrgetter(*names), rows), strict=True), strict=True))
-    merged: dict[str, Any] = {name: sum(columns[name]) for name in ("elements", "mismatches")}
+    columns = dict(
+        zip(names, zip(*map(attrgetter(*names), rows), strict=True), strict=True)
+    )
+    merged: dict[str, Any] = {
+        name: sum(columns[name]) for name in ("elements", "mismatches")
+    }
     merged |= {name: max(columns[name]) for name in ("max_abs", "max_rel", "max_ulp")}
-    merged |= {name: tuple(map(sum, zip(*columns[name], strict=True))) for name in ("nans", "infs")}
+    merged |= {
+        name: tuple(map(sum, zip(*columns[name], strict=True)))
+        for name in ("nans", "infs")
+    }
     bad = [index for index in columns["first_bad"] if index is not None]
     note = next((f"{row.name}: {row.note}" for row in rows if row.note), "")
-    merged |= {"first_bad": min(bad, default=None), "note": note, "ok": all(columns["ok"])}
+    merged |= {
+        "first_bad": min(bad, default=None),
+        "note": note,
+        "ok": all(columns["ok"]),
+    }
     return replace(rows[0], name=tensor, **merged)
 
 
@@ -202,13 +234,27 @@ class VerifyReport:
         for name, *rest in table:
             clipped = name if len(name) <= widths[0] else name[: widths[0] - 1] + "…"
             sides = zip((clipped, *rest), "<<" + ">" * 9, widths, strict=True)
-            lines.append(" ".join(f"{c:{side}{w}}" for c, side, w in sides)[:_WIDTH].rstrip())
+            lines.append(
+                " ".join(f"{c:{side}{w}}" for c, side, w in sides)[:_WIDTH].rstrip()
+            )
         for row in rows:
             lines += textwrap.wrap(row.note, _WIDTH, subsequent_indent="  ")
         return "\n".join(lines)
 
 
-_HEADER = ("tensor", "dtype", "elements", "ok?", "bad", "abs", "rel", "ulp", "nan", "inf", "first")
+_HEADER = (
+    "tensor",
+    "dtype",
+    "elements",
+    "ok?",
+    "bad",
+    "abs",
+    "rel",
+    "ulp",
+    "nan",
+    "inf",
+    "first",
+)
 
 
 def _cells(row: VerifyRow) -> tuple[str, ...]:

@@ -101,7 +101,9 @@ def freeze(parts: Sequence[TopologyGraph]) -> TopologyGraph:
     edges: list[Edge] = []
     for part in parts:
         if twice := nodes.keys() & part.nodes.keys():
-            raise TopologyError(f"two nodes have the name {min(twice)}; names must be unique")
+            raise TopologyError(
+                f"two nodes have the name {min(twice)}; names must be unique"
+            )
         nodes |= part.nodes
         edges += part.edges
     for edge in edges:
@@ -111,7 +113,9 @@ def freeze(parts: Sequence[TopologyGraph]) -> TopologyGraph:
     ends = sorted(node.id for node in nodes.values() if node.type == "pcie_ep")
     # All nodes from the first end point, and it from all others: then all from every one.
     if lost := nodes.keys() - _reachable(ends[0], ((e.src, e.dst) for e in edges)):
-        raise TopologyError(f"no path leads from {ends[0]} to {min(lost)} ({len(lost)} such nodes)")
+        raise TopologyError(
+            f"no path leads from {ends[0]} to {min(lost)} ({len(lost)} such nodes)"
+        )
     if cut_off := set(ends) - _reachable(ends[0], ((e.dst, e.src) for e in edges)):
         raise TopologyError(f"no path leads from {min(cut_off)} to {ends[0]}")
     return TopologyGraph(MappingProxyType(nodes), tuple(edges), parts[0].spec)
@@ -141,10 +145,18 @@ class _Maker:
 
     def __init__(self, spec: TopologySpec) -> None:
         self.spec, io, cube, grid = spec, spec.sip.io, spec.cube, spec.sip.cube_mesh
-        hops = cube.mesh.rows + cube.mesh.cols + 2 * max(cube.hbm_zone.rows, cube.hbm_zone.cols)
-        self.span = hops * max(cube.size_mm.w / cube.mesh.cols, cube.size_mm.h / cube.mesh.rows)
+        hops = (
+            cube.mesh.rows
+            + cube.mesh.cols
+            + 2 * max(cube.hbm_zone.rows, cube.hbm_zone.cols)
+        )
+        self.span = hops * max(
+            cube.size_mm.w / cube.mesh.cols, cube.size_mm.h / cube.mesh.rows
+        )
         self.port = self.span / 2
-        crossing = 3 * self.span  # of a cube: three edges of ``port``, the mesh, some to spare
+        crossing = (
+            3 * self.span
+        )  # of a cube: three edges of ``port``, the mesh, some to spare
         self.io, self.reach = grid.w * crossing, (grid.w + grid.h + 2) * crossing
         self._overheads = {
             "router": cube.router.overhead_ns,
@@ -161,22 +173,34 @@ class _Maker:
     def part(self) -> TopologyGraph:
         return TopologyGraph(self.nodes, tuple(self.edges), self.spec)
 
-    def node(self, id_: str, type_: str, place: tuple[int, int, int], x: float, y: float) -> Node:
+    def node(
+        self, id_: str, type_: str, place: tuple[int, int, int], x: float, y: float
+    ) -> Node:
         """Add a node at ``place`` (sip, cube, pe); one of a PE is told by its type there."""
         _, cube, pe = place
         engine = type_ if pe != NOWHERE else name.local_name(id_, cube != NOWHERE)
         overhead = self._overheads.get(type_, 0.0)
         impl: str = getattr(self.spec.components, type_).impl
-        node = Node(id_, type_, *place, engine, round(x, 6), round(y, 6), overhead, impl)
+        node = Node(
+            id_, type_, *place, engine, round(x, 6), round(y, 6), overhead, impl
+        )
         self.nodes[id_] = node
         return node
 
-    def edge(self, src: Node, dst: Node, kind: str, mm: float, bw: float, weight: float) -> None:
+    def edge(
+        self, src: Node, dst: Node, kind: str, mm: float, bw: float, weight: float
+    ) -> None:
         """Add one edge; a weight of 0 means the distance."""
         self.edges.append(Edge(src.id, dst.id, kind, mm, weight, bw))
 
     def link(
-        self, a: Node, b: Node, kind: str, bw: float, weight: float = 0.0, back: str = ""
+        self,
+        a: Node,
+        b: Node,
+        kind: str,
+        bw: float,
+        weight: float = 0.0,
+        back: str = "",
     ) -> None:
         """Add a -> b and b -> a (of kind ``back`` if given), as long as they are apart."""
         distance = round(abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm), 6)
@@ -186,7 +210,11 @@ class _Maker:
 
 def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
     """Routers, UCIe ports, memories, M_CPU and PEs of one cube."""
-    spec, columns, gap = make.spec.cube, make.spec.sip.cube_mesh.w, make.spec.cube.ucie.link_mm
+    spec, columns, gap = (
+        make.spec.cube,
+        make.spec.sip.cube_mesh.w,
+        make.spec.cube.ucie.link_mm,
+    )
     (row, col), across = divmod(cube, columns), spec.size_mm.w + gap
     x0 = sip * (columns * across - gap + _SIP_GAP_MM) + col * across
     y0 = _IO_DEPTH_MM + gap + row * (spec.size_mm.h + gap)
@@ -201,11 +229,17 @@ def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
     for (row, col), router in routers.items():
         for beside in ((row, col + 1), (row + 1, col)):
             if beside in routers:
-                make.link(router, routers[beside], "router_mesh", spec.router.link_bw_gbs)
+                make.link(
+                    router, routers[beside], "router_mesh", spec.router.link_bw_gbs
+                )
 
-    def attach(node: Node, at: Place, short: str, bandwidth: float, weight: float = 0.0) -> None:
+    def attach(
+        node: Node, at: Place, short: str, bandwidth: float, weight: float = 0.0
+    ) -> None:
         router = routers[at.row, at.col]
-        make.link(node, router, f"{short}_to_router", bandwidth, weight, f"router_to_{short}")
+        make.link(
+            node, router, f"{short}_to_router", bandwidth, weight, f"router_to_{short}"
+        )
 
     m_cpu = add(name.cube_node(sip, cube, "m_cpu"), "m_cpu", mesh.m_cpu)
     attach(m_cpu, mesh.m_cpu, "mcpu", spec.m_cpu.to_router_bw_gbs)
@@ -216,7 +250,9 @@ def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
         attach(hbm, slice_at, "hbm", spec.hbm.to_router_bw_gbs)
         engines = _pe(make, (sip, cube, pe), x0 + home.x_mm, y0 + home.y_mm)
         attach(engines["pe_dma"], home, "pe", make.spec.pe.dma.to_router_bw_gbs)
-        make.link(m_cpu, engines["pe_cpu"], "command", spec.m_cpu.to_router_bw_gbs, make.span)
+        make.link(
+            m_cpu, engines["pe_cpu"], "command", spec.m_cpu.to_router_bw_gbs, make.span
+        )
     for side, places in zip(SIDES, mesh.connections, strict=True):
         middle = Place(*on_border(spec, side, 0.5), NOWHERE, NOWHERE)
         port = add(name.ucie_node(sip, cube, side), "ucie", middle)
@@ -226,20 +262,26 @@ def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
             make.link(conn, port, "ucie_internal", spec.ucie.bw_gbs, _BUS_MM)
 
 
-def _pe(make: _Maker, place: tuple[int, int, int], x: float, y: float) -> dict[str, Node]:
+def _pe(
+    make: _Maker, place: tuple[int, int, int], x: float, y: float
+) -> dict[str, Node]:
     """The engines of one PE, by name, on a grid around its place, and their links."""
     tcm, kind, mm = make.spec.pe.tcm, "pe_internal", _PE_LINK_MM
     engines = {}
     for i, engine in enumerate(PE_ENGINES):
         at_x, at_y = x + (i % 3 - 1) * mm, y + (i // 3 - 1) * mm
-        engines[engine] = make.node(name.pe_node(*place, engine), engine, place, at_x, at_y)
+        engines[engine] = make.node(
+            name.pe_node(*place, engine), engine, place, at_x, at_y
+        )
     for a, others in _PE_LINKS.items():
         into = tcm.write_bw_gbs if a == "pe_tcm" else tcm.read_bw_gbs
         for b in others:
             make.edge(engines[a], engines[b], kind, mm, tcm.read_bw_gbs, 0.0)
             make.edge(engines[b], engines[a], kind, mm, into, 0.0)
     # As heavy as pe_cpu's command edge, or what it answers to m_cpu would go by pe_dma.
-    make.edge(engines["pe_cpu"], engines["pe_scheduler"], kind, mm, tcm.read_bw_gbs, make.span)
+    make.edge(
+        engines["pe_cpu"], engines["pe_scheduler"], kind, mm, tcm.read_bw_gbs, make.span
+    )
     return engines
 
 
@@ -255,9 +297,17 @@ def _io_chiplet(make: _Maker, tiles: TopologyGraph, sip: int, io: int) -> None:
     place = (sip, NOWHERE, NOWHERE)
     noc, end, cpu = (
         make.node(name.io_node(sip, io_id, type_), type_, place, x + dx, y)
-        for type_, dx, y in (("io_noc", 0, half), ("pcie_ep", 0, 0.5), ("io_cpu", 2, half))
+        for type_, dx, y in (
+            ("io_noc", 0, half),
+            ("pcie_ep", 0, 0.5),
+            ("io_cpu", 2, half),
+        )
     )
-    for a, b, weight in ((end, noc, 0.0), (end, cpu, make.reach), (cpu, noc, make.reach)):
+    for a, b, weight in (
+        (end, noc, 0.0),
+        (end, cpu, make.reach),
+        (cpu, noc, make.reach),
+    ):
         make.link(a, b, "io_internal", spec.sip.io.noc_bw_gbs, weight)
     for cube in range(grid.w * grid.h):
         m_cpu = tiles.nodes[name.cube_node(sip, cube, "m_cpu")]

@@ -18,7 +18,9 @@ import platformdirs
 from kernbench.topology.spec import CubeSpec
 
 SIDES = ("N", "S", "E", "W")
-_CACHE_FILE = "cube_mesh.yaml"  # written as JSON, which is YAML and ten times as fast to read
+_CACHE_FILE = (
+    "cube_mesh.yaml"  # written as JSON, which is YAML and ten times as fast to read
+)
 _RULES = 1  # the version of the rules below: a layout by others is not reused
 
 
@@ -75,7 +77,11 @@ def on_border(cube: CubeSpec, side: str, at: float) -> tuple[float, float]:
 def lay_out(cube: CubeSpec) -> CubeMesh:
     """Routers on the grid minus the HBM zone; PEs by corner; the rest at the nearest router."""
     width, height, zone = cube.size_mm.w, cube.size_mm.h, cube.hbm_zone
-    dx, dy, count = width / cube.mesh.cols, height / cube.mesh.rows, cube.ucie.connections_per_side
+    dx, dy, count = (
+        width / cube.mesh.cols,
+        height / cube.mesh.rows,
+        cube.ucie.connections_per_side,
+    )
     routers = tuple(
         Place(round((col + 0.5) * dx, 6), round((row + 0.5) * dy, 6), row, col)
         for row, col in product(range(cube.mesh.rows), range(cube.mesh.cols))
@@ -83,7 +89,9 @@ def lay_out(cube: CubeSpec) -> CubeMesh:
     )
 
     def nearest(x: float, y: float) -> Place:
-        router = min(routers, key=lambda r: (round(abs(r.x_mm - x) + abs(r.y_mm - y), 6), *r[2:]))
+        router = min(
+            routers, key=lambda r: (round(abs(r.x_mm - x) + abs(r.y_mm - y), 6), *r[2:])
+        )
         return Place(round(x, 6), round(y, 6), router.row, router.col)
 
     homes = _by_corner(routers, cube)
@@ -94,7 +102,9 @@ def lay_out(cube: CubeSpec) -> CubeMesh:
         m_cpu=nearest(0.25 * width, 0.5 * height),
         sram=nearest(0.75 * width, 0.5 * height),
         connections=tuple(
-            tuple(nearest(*on_border(cube, side, (k + 0.5) / count)) for k in range(count))
+            tuple(
+                nearest(*on_border(cube, side, (k + 0.5) / count)) for k in range(count)
+            )
             for side in SIDES
         ),
     )
@@ -135,12 +145,20 @@ def _read(file: Path, key: str) -> CubeMesh | None:
 
 
 def _write(file: Path, key: str, mesh: CubeMesh) -> None:
-    layout = [mesh.routers, mesh.pes, mesh.hbm, (mesh.m_cpu, mesh.sram), *mesh.connections]
+    layout = [
+        mesh.routers,
+        mesh.pes,
+        mesh.hbm,
+        (mesh.m_cpu, mesh.sram),
+        *mesh.connections,
+    ]
     fresh = file.with_suffix(f".{os.getpid()}.tmp")
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fresh.write_text(json.dumps({"source_hash": key, "layout": layout}), encoding="utf-8")
+            fresh.write_text(
+                json.dumps({"source_hash": key, "layout": layout}), encoding="utf-8"
+            )
             os.replace(fresh, file)
         finally:
             fresh.unlink(missing_ok=True)

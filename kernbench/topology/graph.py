@@ -77,5 +77,7 @@ class TopologyGraph:
         """The id of the node of that name at that place; RoutingError if there is none."""
         found = self._by_place.get((sip, cube, pe, engine))
         if found is None:
-            raise RoutingError(f"no {engine} at sip {sip}, cube {cube}, pe {pe} in this topology")
+            raise RoutingError(
+                f"no {engine} at sip {sip}, cube {cube}, pe {pe} in this topology"
+            )
         return found

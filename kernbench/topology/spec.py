@@ -308,11 +308,19 @@ def wrong_fields(spec: Any, prefix: str) -> Iterator[tuple[str, str]]:
                 continue
             right, wanted = False, f"have the fields {_names(base)}"
         elif base is str:
-            right = value in rule if rule else isinstance(value, str) and bool(value.strip())
+            right = (
+                value in rule
+                if rule
+                else isinstance(value, str) and bool(value.strip())
+            )
             wanted = f"be one of {', '.join(rule)}" if rule else "be a name"
         else:
             types = int | float if base is float else int
-            right = isinstance(value, types) and not isinstance(value, bool) and value in rule
+            right = (
+                isinstance(value, types)
+                and not isinstance(value, bool)
+                and value in rule
+            )
             wanted = f"be a {'number' if base is float else 'whole number'} {rule}"
         if not right:
             yield path, f"must {wanted}, not {value!r}"
@@ -326,24 +334,39 @@ def _geometry(spec: TopologySpec) -> Iterator[tuple[str, str]]:
         most = f"a SIP has at most {MAX_CUBES} (PhysAddr)"
         yield "sip.cube_mesh", f"{cubes.w} x {cubes.h} cubes; {most}"
     if ios > cubes.w:
-        yield "sip.io.count", f"{ios} IO chiplets need a column each; sip.cube_mesh.w is {cubes.w}"
+        yield (
+            "sip.io.count",
+            f"{ios} IO chiplets need a column each; sip.cube_mesh.w is {cubes.w}",
+        )
     bottom, right = zone.row + zone.rows, zone.col + zone.cols
     if bottom > mesh.rows or right > mesh.cols:
         place = f"rows {zone.row} to {bottom - 1} and columns {zone.col} to {right - 1}"
-        yield "cube.hbm_zone", f"{place} are not all inside the mesh of {mesh.rows} x {mesh.cols}"
-    across = zone.rows > 0 and zone.cols == mesh.cols and zone.row > 0 and bottom < mesh.rows
-    down = zone.cols > 0 and zone.rows == mesh.rows and zone.col > 0 and right < mesh.cols
+        yield (
+            "cube.hbm_zone",
+            f"{place} are not all inside the mesh of {mesh.rows} x {mesh.cols}",
+        )
+    across = (
+        zone.rows > 0 and zone.cols == mesh.cols and zone.row > 0 and bottom < mesh.rows
+    )
+    down = (
+        zone.cols > 0 and zone.rows == mesh.rows and zone.col > 0 and right < mesh.cols
+    )
     if across or down:
         yield "cube.hbm_zone", "cuts the router mesh in two; make it smaller"
     routers = mesh.rows * mesh.cols - zone.rows * zone.cols
     if cube.pes > routers:
-        yield "cube.pes", f"{cube.pes} PEs need a router each; the mesh around HBM has {routers}"
+        yield (
+            "cube.pes",
+            f"{cube.pes} PEs need a router each; the mesh around HBM has {routers}",
+        )
     if slices != cube.pes:
         wrong = f"{slices} HBM slices for {cube.pes} PEs (cube.pes); there is one slice a PE"
         yield "cube.memory_map.slices_per_cube", wrong
 
 
-def load_spec(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TopologySpec:
+def load_spec(
+    path: Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> TopologySpec:
     """The spec in a YAML file, defaults for what it lacks; TopologyError with file and line.
 
     ``overrides`` are values of fields by dotted path, or by any end of one that is unique.
@@ -368,12 +391,18 @@ def load_spec(path: Path | None = None, overrides: Mapping[str, Any] | None = No
 def _field(name: str) -> tuple[str, Any]:
     """Dotted path and type of the one field that ``name`` is, or is the end of."""
     hints = dict(_leaves(TopologySpec, ""))
-    found = [name] if name in hints else [path for path in hints if path.endswith(f".{name}")]
+    found = (
+        [name]
+        if name in hints
+        else [path for path in hints if path.endswith(f".{name}")]
+    )
     if not found:
         near = ", ".join(get_close_matches(name, hints, 9, 0.4) or hints)
         raise TopologyError(f"--spec {name}: unknown field; valid are: {near}")
     if len(found) > 1:
-        raise TopologyError(f"--spec {name}: could be any of {', '.join(found)}; give more of it")
+        raise TopologyError(
+            f"--spec {name}: could be any of {', '.join(found)}; give more of it"
+        )
     return found[0], hints[found[0]]
 
 
@@ -409,35 +438,55 @@ class SpecFile:
         """The values in it by path, not yet checked."""
         path = self.path
         try:
-            root = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
+            root = yaml.compose(
+                path.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader
+            )
         except OSError as error:
             raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:
-            raise TopologyError(f"{path}: not a UTF-8 text file: {error.reason}") from None
+            raise TopologyError(
+                f"{path}: not a UTF-8 text file: {error.reason}"
+            ) from None
         except RecursionError:
-            raise TopologyError(f"{path}: nested too deeply; a topology has 4 levels") from None
+            raise TopologyError(
+                f"{path}: nested too deeply; a topology has 4 levels"
+            ) from None
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = mark.line + 1 if mark else 1
-            why = getattr(error, "problem", None) or getattr(error, "reason", "cannot be parsed")
+            why = getattr(error, "problem", None) or getattr(
+                error, "reason", "cannot be parsed"
+            )
             raise TopologyError(f"{path}:{line}: not valid YAML: {why}") from None
         if root is None:
-            raise TopologyError(f"{path}:1: the file is empty; fields: {_names(self.root)}")
+            raise TopologyError(
+                f"{path}:1: the file is empty; fields: {_names(self.root)}"
+            )
         return dict(self._section(self.root, root, ""))
 
-    def _section(self, cls: Any, node: yaml.Node, path: str) -> Iterator[tuple[str, Any]]:
+    def _section(
+        self, cls: Any, node: yaml.Node, path: str
+    ) -> Iterator[tuple[str, Any]]:
         names = _names(cls)
         if not isinstance(node, yaml.MappingNode):
             where = self.where(path or "the file")
             raise TopologyError(f"{where}: must be a mapping with fields of: {names}")
         for key, value in node.value:
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
+            name = (
+                str(key.value)
+                if isinstance(key, yaml.ScalarNode)
+                else "a list or mapping"
+            )
             hint, below = _hints(cls).get(name, cls.entry), f"{path}.{name}".lstrip(".")
             first, self.lines[below] = self.lines.get(below), key.start_mark.line + 1
             if hint is None:
-                raise TopologyError(f"{self.where(below)}: unknown field; valid: {names}")
+                raise TopologyError(
+                    f"{self.where(below)}: unknown field; valid: {names}"
+                )
             if first:
-                raise TopologyError(f"{self.where(below)}: given twice; first on line {first}")
+                raise TopologyError(
+                    f"{self.where(below)}: given twice; first on line {first}"
+                )
             if is_dataclass(hint):
                 yield from self._section(hint, value, below)
             elif isinstance(value, yaml.ScalarNode):
@@ -446,8 +495,13 @@ class SpecFile:
                 what = "must be one value, not a list or mapping"
                 raise TopologyError(f"{self.where(below)}: {what}")
         for field in fields(cls):
-            if field.default is MISSING and f"{path}.{field.name}".lstrip(".") not in self.lines:
-                raise TopologyError(f"{self.where(path)}: the field {field.name} is missing")
+            if (
+                field.default is MISSING
+                and f"{path}.{field.name}".lstrip(".") not in self.lines
+            ):
+                raise TopologyError(
+                    f"{self.where(path)}: the field {field.name} is missing"
+                )
 
 
 def _scalar(node: yaml.ScalarNode, hint: Any) -> Any:

@@ -8,7 +8,11 @@ from collections.abc import Hashable, Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
-_LEVELS = ("SIP", "cube", "PE")  # what a box stands for on the system, in a SIP, in a cube
+_LEVELS = (
+    "SIP",
+    "cube",
+    "PE",
+)  # what a box stands for on the system, in a SIP, in a cube
 _HEIGHTS = (3, 3, 1, 3)  # of a box, by level: a cube has too many boxes for borders
 _GAPS = (2, 1)  # characters between boxes, across and down
 
@@ -39,7 +43,9 @@ class View(NamedTuple):
     lines: tuple[Line, ...]
 
 
-def project(nodes: Iterable[Any], edges: Iterable[Any], place: tuple[int, ...] = ()) -> View:
+def project(
+    nodes: Iterable[Any], edges: Iterable[Any], place: tuple[int, ...] = ()
+) -> View:
     """The inside of ``place``: () the system, (sip,), (sip, cube) or (sip, cube, pe).
 
     Each SIP, cube or PE directly inside is one box, and so is every node that belongs to none, and
@@ -51,13 +57,21 @@ def project(nodes: Iterable[Any], edges: Iterable[Any], place: tuple[int, ...] =
     for node in nodes:
         at = (node.sip, node.cube, node.pe)
         if at[:level] == place:
-            single = level == 3 or at[level] < 0 or (level == 2 and node.type == "hbm_ctrl")
-            groups.setdefault(("node", node.id) if single else at[level], []).append(node)
+            single = (
+                level == 3 or at[level] < 0 or (level == 2 and node.type == "hbm_ctrl")
+            )
+            groups.setdefault(("node", node.id) if single else at[level], []).append(
+                node
+            )
     labels = [_label(key, inside[0], level) for key, inside in groups.items()]
     boxes = _lay_out(list(groups.values()), labels, _HEIGHTS[level])
     box_of = {node: number for number, box in enumerate(boxes) for node in box.nodes}
     ends = ((box_of.get(edge.src), box_of.get(edge.dst), edge.kind) for edge in edges)
-    lines = (Line(a, b, kind) for a, b, kind in ends if a is not None and b is not None and a != b)
+    lines = (
+        Line(a, b, kind)
+        for a, b, kind in ends
+        if a is not None and b is not None and a != b
+    )
     return View(tuple(boxes), tuple(dict.fromkeys(lines)))
 
 
@@ -84,15 +98,25 @@ def way(view: View, a: int, b: int) -> list[tuple[int, int]]:
         corners = [(x, row), (column, row), (column, y1)]
     cells = [(x, y)]
     for end in (*corners, (x1, y1)):
-        (x, y), n = cells[-1], max(abs(end[0] - cells[-1][0]), abs(end[1] - cells[-1][1]))
-        cells += [(x + (end[0] - x) * i // n, y + (end[1] - y) * i // n) for i in range(1, n + 1)]
+        (x, y), n = (
+            cells[-1],
+            max(abs(end[0] - cells[-1][0]), abs(end[1] - cells[-1][1])),
+        )
+        cells += [
+            (x + (end[0] - x) * i // n, y + (end[1] - y) * i // n)
+            for i in range(1, n + 1)
+        ]
     return cells
 
 
 def _label(key: Hashable, node: Any, level: int) -> str:
     if isinstance(key, int):
         return f"{_LEVELS[level]} {key}"
-    return f"HBM {node.pe}" if node.type == "hbm_ctrl" else str(node.engine.rpartition(".")[2])
+    return (
+        f"HBM {node.pe}"
+        if node.type == "hbm_ctrl"
+        else str(node.engine.rpartition(".")[2])
+    )
 
 
 def _lay_out(groups: list[list[Any]], labels: list[str], height: int) -> list[Box]:
@@ -101,7 +125,10 @@ def _lay_out(groups: list[list[Any]], labels: list[str], height: int) -> list[Bo
     So boxes keep their order from west to east and north to south, and no two share a cell.
     """
     xs, ys = (
-        [round(sum(getattr(node, axis) for node in group) / len(group), 3) for group in groups]
+        [
+            round(sum(getattr(node, axis) for node in group) / len(group), 3)
+            for group in groups
+        ]
         for axis in ("x_mm", "y_mm")
     )
     row_of = {y: row for row, y in enumerate(sorted(set(ys)))}

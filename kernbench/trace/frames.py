@@ -36,13 +36,28 @@ _MAX_RESYNCS = 16
 _FRAME_BYTES = 100  # of any frame that a writer makes
 _TEXT_BYTES = 64  # of a short string
 _ENTRIES = 1 << 18  # of a table, beyond one a byte
-_INFLATE_FREE, _INFLATE_RATIO = 24 << 20, 2  # bytes that all deflated bodies together may grow to
+_INFLATE_FREE, _INFLATE_RATIO = (
+    24 << 20,
+    2,
+)  # bytes that all deflated bodies together may grow to
 _TAGS = (MAGIC, "topology", "source", "strings", *LOGS, "expect", "verify", "end")
 _FRAME_START = re.compile(rb"\x93.(?:%s)" % "|".join(_TAGS).encode(), re.DOTALL)
-_BIN_LENGTHS = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4, b"": 0}  # bytes of the length; cut off: none
+_BIN_LENGTHS = {
+    b"\xc4": 1,
+    b"\xc5": 2,
+    b"\xc6": 4,
+    b"": 0,
+}  # bytes of the length; cut off: none
 # what decoding bytes of unknown origin may raise
 _WRONG = (
-    *(TraceFormatError, ValueError, TypeError, LookupError, AttributeError, OverflowError),
+    *(
+        TraceFormatError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        OverflowError,
+    ),
     *(RecursionError, zlib.error, msgpack.UnpackException),
 )
 
@@ -89,11 +104,15 @@ class FrameFile:
         self.path, self._told = path, told
         self.damaged: list[Damage] = []
         self.by_tag: dict[str, list[Frame]] = {}
-        self._sound: dict[int, bool] = {}  # by offset, of the frames that were looked into
+        self._sound: dict[
+            int, bool
+        ] = {}  # by offset, of the frames that were looked into
         self._inflated = 0
         try:
             if data is None and not stat.S_ISREG(path.stat().st_mode):
-                raise ValueError(f"it is {'a directory' if path.is_dir() else 'no regular file'}")
+                raise ValueError(
+                    f"it is {'a directory' if path.is_dir() else 'no regular file'}"
+                )
             if data is None:
                 with path.open("rb") as file:
                     data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -101,10 +120,14 @@ class FrameFile:
             self.size = len(self.map)
             first = self._frame_at(0)
             if first.tag != MAGIC:
-                raise TraceFormatError(f"the first frame is {first.tag!r}, not {MAGIC!r}")
+                raise TraceFormatError(
+                    f"the first frame is {first.tag!r}, not {MAGIC!r}"
+                )
             self.header = self._head(first)
             if (major := whole(self.header["version"][0])) != VERSION[0]:
-                raise TraceFormatError(f"format {major}.x, and this kernbench reads {VERSION[0]}.x")
+                raise TraceFormatError(
+                    f"format {major}.x, and this kernbench reads {VERSION[0]}.x"
+                )
             if not isinstance(self.header.get("arguments", {}), dict):
                 raise TraceFormatError("its arguments are no map")
         except (*_WRONG, OSError) as error:
@@ -127,7 +150,9 @@ class FrameFile:
                 found = _FRAME_START.search(self.map, offset + 1)
                 cut = found is None and isinstance(error, msgpack.OutOfData)
                 if not cut and not lost:
-                    self.damaged.append(Damage(offset, "?", str(error) or type(error).__name__))
+                    self.damaged.append(
+                        Damage(offset, "?", str(error) or type(error).__name__)
+                    )
                 tries, lost = tries + 1, True
                 if found is None or tries > _MAX_RESYNCS:
                     return
@@ -152,7 +177,9 @@ class FrameFile:
         unpacker.skip()
         at = head + unpacker.tell()
         if at - head > _MAX_HEAD:
-            raise TraceFormatError(f"the head of a {tag!r} frame is larger than {_MAX_HEAD} bytes")
+            raise TraceFormatError(
+                f"the head of a {tag!r} frame is larger than {_MAX_HEAD} bytes"
+            )
         width = _BIN_LENGTHS.get(self.map[at : at + 1])
         if width is None:
             raise TraceFormatError(f"the body of a {tag!r} frame is no bin")
@@ -166,7 +193,9 @@ class FrameFile:
         """Its head, with ``crc``: all that it claims to hold is there."""
         at = frame.offset + 2 + len(frame.tag.encode())
         unpacker = msgpack.Unpacker(max_buffer_size=0)
-        unpacker.feed(self.map[at : frame.start])  # the body's length behind it is left over
+        unpacker.feed(
+            self.map[at : frame.start]
+        )  # the body's length behind it is left over
         head = unpacker.unpack()
         if frame.tag not in LOGS:
             _checked(head)
@@ -194,13 +223,17 @@ class FrameFile:
             return decode(frame)
         except _WRONG as error:
             self._sound[frame.offset] = False
-            self.damaged.append(Damage(frame.offset, frame.tag, str(error) or "damaged"))
+            self.damaged.append(
+                Damage(frame.offset, frame.tag, str(error) or "damaged")
+            )
             return None
 
     def fingerprint(self) -> str:
         """A hash of all heads and so, by the checksums in them, of the file; reads no body."""
         frames = (frame for found in self.by_tag.values() for frame in found)
-        return sha256(b"".join(self.map[f.offset : f.start] for f in frames)).hexdigest()
+        return sha256(
+            b"".join(self.map[f.offset : f.start] for f in frames)
+        ).hexdigest()
 
     def body(self, frame: Frame) -> memoryview:
         """The bytes of a body, as they lie in the file."""
@@ -214,11 +247,15 @@ class FrameFile:
         raw = whole(frame.head["raw"])
         self._inflated += raw + more
         if self._inflated > _INFLATE_FREE + _INFLATE_RATIO * self.size:
-            raise TraceFormatError(f"{raw} bytes in a body of {frame.size} are not credible")
+            raise TraceFormatError(
+                f"{raw} bytes in a body of {frame.size} are not credible"
+            )
         inflater = zlib.decompressobj()
         data = inflater.decompress(self.body(frame), raw + 1)
         if len(data) != raw or not inflater.eof:
-            raise TraceFormatError(f"its body is not of the {raw} bytes that its head claims")
+            raise TraceFormatError(
+                f"its body is not of the {raw} bytes that its head claims"
+            )
         return data
 
     def strings(self, frame: Frame) -> list[str]:
@@ -255,8 +292,14 @@ class Lazy(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        places = range(self._length)[index]  # IndexError, and negative ones, as of any sequence
-        return self.get(places) if isinstance(places, int) else [self.get(i) for i in places]
+        places = range(self._length)[
+            index
+        ]  # IndexError, and negative ones, as of any sequence
+        return (
+            self.get(places)
+            if isinstance(places, int)
+            else [self.get(i) for i in places]
+        )
 
 
 class Numbered(Lazy[T]):
@@ -266,7 +309,11 @@ class Numbered(Lazy[T]):
     """
 
     def __init__(
-        self, file: FrameFile, tag: str, decode: Decode[Sequence[T]], missing: Callable[[int], T]
+        self,
+        file: FrameFile,
+        tag: str,
+        decode: Decode[Sequence[T]],
+        missing: Callable[[int], T],
     ) -> None:
         super().__init__(0, self._entry)
         self._missing = missing
@@ -287,7 +334,9 @@ class Numbered(Lazy[T]):
 
     def _entry(self, index: int) -> T:
         at = bisect_right(self._firsts, index) - 1
-        offset, entries = (index - self._firsts[at], self._entries(at)) if at >= 0 else (0, ())
+        offset, entries = (
+            (index - self._firsts[at], self._entries(at)) if at >= 0 else (0, ())
+        )
         return entries[offset] if offset < len(entries) else self._missing(index)
 
     def known(self) -> int:

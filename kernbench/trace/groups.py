@@ -17,7 +17,9 @@ class Groups:
     def of(self, value: int) -> Array:
         """The rows that hold ``value``."""
         key = self._keys.dtype.type(value)
-        low, high = (int(np.searchsorted(self._keys, key, side)) for side in ("left", "right"))
+        low, high = (
+            int(np.searchsorted(self._keys, key, side)) for side in ("left", "right")
+        )
         return self.order[low:high]
 
     def first(self, values: Array) -> Array:
@@ -26,7 +28,9 @@ class Groups:
             return np.full(len(values), -1)
         values = values.astype(self._keys.dtype)
         place = np.minimum(np.searchsorted(self._keys, values), len(self._keys) - 1)
-        return np.where(self._keys[place] == values, self.order[place].astype(np.int64), -1)
+        return np.where(
+            self._keys[place] == values, self.order[place].astype(np.int64), -1
+        )
 
     def join(self, values: Array) -> tuple[Array, Array]:
         """For each of ``values`` the rows that hold it: places in ``values``, and the rows."""

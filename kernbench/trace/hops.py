@@ -36,21 +36,30 @@ def hop_columns(trace: Trace) -> Hops:
     transfers, edges, paths = trace.transfers, trace.edges, trace.paths[:]
     nodes = np.fromiter(chain.from_iterable(paths), np.int64)
     sizes = np.fromiter(map(len, paths), np.int64, len(paths))
-    firsts, counts = (np.cumsum(sizes) - sizes)[transfers.path], np.diff(transfers.start_ptr)
+    firsts, counts = (
+        (np.cumsum(sizes) - sizes)[transfers.path],
+        np.diff(transfers.start_ptr),
+    )
     hops = np.minimum(np.maximum(sizes - 1, 0)[transfers.path], counts)
     transfer = np.repeat(np.arange(len(hops)), hops)
     hop = np.arange(len(transfer)) - (np.cumsum(hops) - hops)[transfer]
     at, start = firsts[transfer] + hop, transfers.start_ptr[:-1][transfer] + hop
-    last = start + np.where(counts == 2 * hops, hops, 0)[transfer]  # several bursts: two lists
+    last = (
+        start + np.where(counts == 2 * hops, hops, 0)[transfer]
+    )  # several bursts: two lists
     src, dst, n = nodes[at], nodes[at + 1], len(trace.node_ids)
     edge = Groups(edges.src.astype(np.int64) * n + edges.dst).first(src * n + dst)
-    return Hops(transfer, hop, src, dst, edge, transfers.start[start], transfers.start[last])
+    return Hops(
+        transfer, hop, src, dst, edge, transfers.start[start], transfers.start[last]
+    )
 
 
 def machine_rows(trace: Trace, tag: str, rows: Array) -> list[SimpleNamespace]:
     """Some ``nodes`` or ``edges`` as objects; ``id`` is the row, edges join rows of nodes."""
     table, names = getattr(trace, tag), ["id", *LOGS[tag]]
-    columns = (np.array(getattr(table, name), object)[rows].tolist() for name in LOGS[tag])
+    columns = (
+        np.array(getattr(table, name), object)[rows].tolist() for name in LOGS[tag]
+    )
     cells = zip(rows.tolist(), *columns, strict=True)
     return [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in cells]
 
@@ -65,7 +74,9 @@ def named(trace: Trace, prefix: str) -> Array:
 def integers(block: ParamBlock) -> dict[str, Array]:
     """The whole numbers among the params of a block, by path."""
     leaves = enumerate(block.schema.leaves)
-    return {path: block.values[f"f{i}"] for i, (path, letter) in leaves if letter == "i"}
+    return {
+        path: block.values[f"f{i}"] for i, (path, letter) in leaves if letter == "i"
+    }
 
 
 def tile_columns(trace: Trace) -> tuple[Array, Array]:
@@ -75,7 +86,11 @@ def tile_columns(trace: Trace) -> tuple[Array, Array]:
     """
     cmd, tile = trace.op_columns.cmd, np.full(len(trace.op_columns.cmd), -1)
     for block in trace.param_blocks():
-        index = [n.astype(np.int64) for p, n in integers(block).items() if p[:11] == "tile_index."]
+        index = [
+            n.astype(np.int64)
+            for p, n in integers(block).items()
+            if p[:11] == "tile_index."
+        ]
         if len(index) == 3:
             tile[block.rows] = (index[0] << 40) + (index[1] << 20) + index[2]
     whole = np.flatnonzero(named(trace, "composite_"))
@@ -86,7 +101,9 @@ def tile_columns(trace: Trace) -> tuple[Array, Array]:
 def kernel_lines(trace: Trace) -> tuple[list[str], Array]:
     """Every "file:line" that made calls; by row of ``Trace.commands`` its number among them."""
     log, texts = trace.commands, trace.strings
-    used, which = np.unique(log.file.astype(np.int64) << 32 | log.line, return_inverse=True)
+    used, which = np.unique(
+        log.file.astype(np.int64) << 32 | log.line, return_inverse=True
+    )
     return [f"{texts[n >> 32]}:{n % (1 << 32)}" for n in used.tolist()], which
 
 
@@ -120,4 +137,6 @@ class Levels:
         low = np.searchsorted(self._at, self._places(groups, t0), side="right")
         high = np.searchsorted(self._at, self._places(groups, t1)) + 1
         level = np.concatenate([[0], self.level, [0]])
-        return np.asarray(np.maximum.reduceat(level, np.stack([low, high], 1).ravel())[::2])
+        return np.asarray(
+            np.maximum.reduceat(level, np.stack([low, high], 1).ravel())[::2]
+        )

@@ -31,7 +31,14 @@ class TensorId(int):
 Tree: TypeAlias = "str | tuple[str, tuple[Tree, ...]]"
 Names: TypeAlias = tuple[str, ...]
 _KINDS: dict[type, str] = {
-    **{bool: "b", np.bool_: "b", int: "i", np.integer: "i", float: "f", np.floating: "f"},
+    **{
+        bool: "b",
+        np.bool_: "b",
+        int: "i",
+        np.integer: "i",
+        float: "f",
+        np.floating: "f",
+    },
     **{str: "s", type(None): "n", np.ndarray: "t", TensorId: "t"},
 }
 _CONTAINERS: dict[type, str] = {tuple: "(", list: "["}
@@ -39,7 +46,9 @@ _STORED = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}  # numpy
 _DEPTH, _SCHEMA_BYTES = 16, 16  # of one schema: at most, at least
 
 
-def _checked(tree: Any, path: str, leaves: list[tuple[str, str]], depth: int = 0) -> Tree:
+def _checked(
+    tree: Any, path: str, leaves: list[tuple[str, str]], depth: int = 0
+) -> Tree:
     """A structure as it stands in a head, its leaves appended; TraceFormatError if it is none."""
     if isinstance(tree, str) and (tree == "n" or tree in _STORED):
         leaves += [(path, tree)] if tree != "n" else []
@@ -47,7 +56,9 @@ def _checked(tree: Any, path: str, leaves: list[tuple[str, str]], depth: int = 0
     kind, items = tree
     if kind not in ("(", "[") or depth == _DEPTH:
         raise TraceFormatError(f"{tree!r:.40} is no structure of params")
-    inner = (_checked(item, f"{path}.{i}", leaves, depth + 1) for i, item in enumerate(items))
+    inner = (
+        _checked(item, f"{path}.{i}", leaves, depth + 1) for i, item in enumerate(items)
+    )
     return kind, tuple(inner)
 
 
@@ -60,13 +71,17 @@ class _Mixed(Exception):
 
 @cache
 def _kind(cls: type) -> str:
-    return _CONTAINERS.get(cls) or next((_KINDS[c] for c in cls.__mro__ if c in _KINDS), "r")
+    return _CONTAINERS.get(cls) or next(
+        (_KINDS[c] for c in cls.__mro__ if c in _KINDS), "r"
+    )
 
 
 class ParamsEncoder:
     """Makes columns of params; ``strings`` numbers texts, ``tensor`` stores an array."""
 
-    def __init__(self, strings: Mapping[str, int], tensor: Callable[[Array], int]) -> None:
+    def __init__(
+        self, strings: Mapping[str, int], tensor: Callable[[Array], int]
+    ) -> None:
         self._string, self._tensor = strings.__getitem__, tensor
         self._schemas: dict[tuple[Any, ...], int] = {}
 
@@ -100,8 +115,12 @@ class ParamsEncoder:
                 todo += [((kind, name, fields), part) for part in parts.values()]
                 continue
             structure = tuple(zip(fields, trees, strict=True))
-            for twin in count():  # another type of the same letter has a schema of its own
-                number = self._schemas.setdefault((kind, name, structure, twin), len(self._schemas))
+            for (
+                twin
+            ) in count():  # another type of the same letter has a schema of its own
+                number = self._schemas.setdefault(
+                    (kind, name, structure, twin), len(self._schemas)
+                )
                 if number not in blocks:
                     break
             blocks[number] = self._block(len(rows), stored, body)
@@ -118,7 +137,9 @@ class ParamsEncoder:
         if kind in "([":
             if len(set(map(len, values))) > 1:
                 raise _Mixed(list(map(len, values)))
-            return kind, tuple(self._tree(column, stored) for column in zip(*values, strict=True))
+            return kind, tuple(
+                self._tree(column, stored) for column in zip(*values, strict=True)
+            )
         if kind == "n":
             return kind
         if kind == "t":
@@ -126,9 +147,15 @@ class ParamsEncoder:
         elif kind in "si" and values.count(values[0]) == len(values):
             values = values[:1]  # of a block it fills the column
         if kind in "sr":
-            values = list(map(self._string, values if kind == "s" else map(repr, values)))
+            values = list(
+                map(self._string, values if kind == "s" else map(repr, values))
+            )
         try:
-            stored.append(np.fromiter(values, np.float64 if kind == "f" else np.int64, len(values)))
+            stored.append(
+                np.fromiter(
+                    values, np.float64 if kind == "f" else np.int64, len(values)
+                )
+            )
         except OverflowError:
             small = [-(1 << 63) <= value < 1 << 63 for value in values]
             if any(small):
@@ -137,7 +164,9 @@ class ParamsEncoder:
             return "r"
         return kind
 
-    def _block(self, rows: int, stored: list[Array], body: Body) -> tuple[int, int, str]:
+    def _block(
+        self, rows: int, stored: list[Array], body: Body
+    ) -> tuple[int, int, str]:
         codes = "".join(map(code_of, stored))
         block = np.empty(rows if stored else 0, _structure(codes))
         for i, column in enumerate(stored):
@@ -170,7 +199,9 @@ class Schema(NamedTuple):
 def _schema(kind: Any, name: Any, fields: Any) -> Schema:
     leaves: list[tuple[str, str]] = []
     trees = tuple((field, _checked(tree, field, leaves)) for field, tree in fields)
-    if not all(isinstance(text, str) for text in (kind, name, *(field for field, _ in trees))):
+    if not all(
+        isinstance(text, str) for text in (kind, name, *(field for field, _ in trees))
+    ):
         raise TraceFormatError("a name in a params schema is no string")
     return Schema(kind, name, trees, tuple(leaves))
 
@@ -180,7 +211,9 @@ def read_schemas(file: FrameFile) -> list[Schema | None]:
     schemas: list[Schema | None] = []
 
     def read(frame: Frame) -> list[Schema | None]:
-        gap = whole(whole(frame.head["first_schema"], file.size // _SCHEMA_BYTES) - len(schemas))
+        gap = whole(
+            whole(frame.head["first_schema"], file.size // _SCHEMA_BYTES) - len(schemas)
+        )
         fresh = [_schema(*row) for row in frame.head["schemas"]]
         return [*[None] * gap, *fresh] if fresh else []
 
@@ -219,9 +252,16 @@ def read_blocks(
         known = schemas[number]
         if known is None:
             continue
-        dtype, wanted = _structure(codes), [_STORED[letter] for _, letter in known.leaves]
-        if len(dtype.names or ()) != len(wanted) or not all(map(contains, wanted, codes[::2])):
-            raise TraceFormatError(f"params of {known.name!r:.40} do not fit their schema")
+        dtype, wanted = (
+            _structure(codes),
+            [_STORED[letter] for _, letter in known.leaves],
+        )
+        if len(dtype.names or ()) != len(wanted) or not all(
+            map(contains, wanted, codes[::2])
+        ):
+            raise TraceFormatError(
+                f"params of {known.name!r:.40} do not fit their schema"
+            )
         length = n if codes else 0
         if whole(offset) + length * dtype.itemsize > len(body):
             raise TraceFormatError(f"params of {known.name!r:.40} lie outside the body")
@@ -245,7 +285,10 @@ def decoder(
 
     def value(tree: Tree) -> Callable[[Sequence[Any]], Any]:
         if isinstance(tree, tuple):
-            items, made = [value(item) for item in tree[1]], list if tree[0] == "[" else tuple
+            items, made = (
+                [value(item) for item in tree[1]],
+                list if tree[0] == "[" else tuple,
+            )
             return lambda leaves: made([item(leaves) for item in items])
         if tree == "n":
             return lambda _: None

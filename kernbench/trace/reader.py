@@ -65,8 +65,12 @@ class Trace:
         self.path, self.header, self.damaged = file.path, file.header, file.damaged
         self.fingerprint = file.fingerprint
         self.strings = Numbered[str](file, "strings", file.strings, "?{}".format)
-        self.paths = Numbered[tuple[int, ...]](file, "paths", self._read_paths, lambda _: ())
-        self._tensors = Numbered[Array | None](file, "tensors", self._read_tensors, lambda _: None)
+        self.paths = Numbered[tuple[int, ...]](
+            file, "paths", self._read_paths, lambda _: ()
+        )
+        self._tensors = Numbered[Array | None](
+            file, "tensors", self._read_tensors, lambda _: None
+        )
         self.schemas = read_schemas(file)
         text, tensor = self.strings.get, self._tensors.get
         self._leaves: dict[str, Callable[[Any], Any]]
@@ -101,14 +105,18 @@ class Trace:
         for found in self._file.each("topology", self._read_topology):
             return found
         n = self.strings.known()  # of sip, cube and pe: -1
-        nodes = {k: np.full(n, -(c.load == "i4"), c.load) for k, c in LOGS["nodes"].items()}
+        nodes = {
+            k: np.full(n, -(c.load == "i4"), c.load) for k, c in LOGS["nodes"].items()
+        }
         return nodes, {k: np.empty(0, c.load) for k, c in LOGS["edges"].items()}, {}
 
     def _read_topology(self, frame: Frame) -> tuple[Columns, Columns, dict[str, Any]]:
         body, head = self._file.inflate(frame), frame.head
         count = whole(head["nodes"]["n"], len(self.strings))
         tables = {"node": range(count), "string": self.strings}
-        nodes, edges = (read_columns(log, head[log], body, tables) for log in ("nodes", "edges"))
+        nodes, edges = (
+            read_columns(log, head[log], body, tables) for log in ("nodes", "edges")
+        )
         if not isinstance(head["spec"], dict):
             raise TraceFormatError("its spec is no map")
         return nodes, edges, head["spec"]
@@ -135,7 +143,9 @@ class Trace:
 
     def _spelt(self, tag: str, columns: Columns) -> SimpleNamespace:
         texts = [name for name, column in LOGS[tag].items() if column.limit == "string"]
-        spelt = {name: [self.strings[i] for i in columns[name].tolist()] for name in texts}
+        spelt = {
+            name: [self.strings[i] for i in columns[name].tolist()] for name in texts
+        }
         return SimpleNamespace(**{**columns, **spelt})
 
     @property
@@ -153,8 +163,12 @@ class Trace:
         return {**FIXED, **texts, "path": self.paths, "space": self._spaces}
 
     def _columns(self, frame: Frame) -> Columns:
-        found = read_columns(frame.tag, frame.head, self._file.body(frame), self._tables)
-        if frame.tag == "alloc" and np.any((found["addr"] | found["nbytes"]) >> np.uint64(52)):
+        found = read_columns(
+            frame.tag, frame.head, self._file.body(frame), self._tables
+        )
+        if frame.tag == "alloc" and np.any(
+            (found["addr"] | found["nbytes"]) >> np.uint64(52)
+        ):
             raise TraceFormatError("an allocation lies beyond all addresses of 52 bits")
         return found
 
@@ -162,14 +176,18 @@ class Trace:
         if tag not in self._parts:
             self._parts[tag] = list(self._file.each(tag, self._columns))
         read = dict.fromkeys(("row", "holder", "dep"), lambda rows: self._counted(rows))
-        return SimpleNamespace(**join_columns(tag, self._parts[tag][frames], self._file.map, read))
+        return SimpleNamespace(
+            **join_columns(tag, self._parts[tag][frames], self._file.map, read)
+        )
 
     def _joined(self, tag: str, frame: int) -> SimpleNamespace:
         """A frame of a log as arrays."""
         log = vars(self._log(tag, slice(frame, frame + 1)))
         return SimpleNamespace(**{name: column[:] for name, column in log.items()})
 
-    def told(self, tag: str, log: SimpleNamespace, rows: Any = slice(None)) -> Iterator[Any]:
+    def told(
+        self, tag: str, log: SimpleNamespace, rows: Any = slice(None)
+    ) -> Iterator[Any]:
         """Rows of a log as they were recorded: names for numbers, lists for ``many`` columns."""
         columns: list[list[Any]] = []
         for name, column in LOGS[tag].items():
@@ -182,7 +200,9 @@ class Trace:
                 cells = values[rows].tolist()
             if column.limit:
                 table = self._tables[column.limit]
-                cells = [[table[n] for n in c] if column.many else table[c] for c in cells]
+                cells = [
+                    [table[n] for n in c] if column.many else table[c] for c in cells
+                ]
             columns.append(cells)
         return zip(*columns, strict=True)
 
@@ -191,10 +211,15 @@ class Trace:
         if tag not in self._ranges:  # of the keys in each frame, but for -1
             column = getattr(getattr(self, tag), name)
             parts = np.split(column[:].astype(np.int64), column.firsts[1:])[:-1]
-            ends = [(k.view(np.uint64).min(initial=1 << 62), k.max(initial=-1)) for k in parts]
+            ends = [
+                (k.view(np.uint64).min(initial=1 << 62), k.max(initial=-1))
+                for k in parts
+            ]
             self._ranges[tag] = np.array(ends, np.int64).reshape(-1, 2).T
         (low, high), first, last = self._ranges[tag], min(keys), max(keys)
-        for at in np.flatnonzero((low <= last) & (first <= high) | (first < 0)).tolist():
+        for at in np.flatnonzero(
+            (low <= last) & (first <= high) | (first < 0)
+        ).tolist():
             column = getattr(log := self._frame(tag, at), name)
             mine = column == first if first == last else np.isin(column, keys)
             yield from self.told(tag, log, np.flatnonzero(mine))
@@ -203,7 +228,11 @@ class Trace:
         return _lists(self._columns(frame), "node")
 
     def _read_tensors(self, frame: Frame) -> Lazy[Array | None]:
-        columns, body, dtypes = self._columns(frame), self._file.body(frame), [*DTYPES.values()]
+        columns, body, dtypes = (
+            self._columns(frame),
+            self._file.body(frame),
+            [*DTYPES.values()],
+        )
         shapes, offsets = _lists(columns, "shape"), columns["offset"]
 
         def tensor(i: int) -> Array:
@@ -218,7 +247,9 @@ class Trace:
         """A stored array, read-only, on the mapping; TraceFormatError if it is not there."""
         array = self._tensors.get(number)
         if array is None:
-            raise TraceFormatError(f"{self.path}: tensor {number} is not in the file, or damaged")
+            raise TraceFormatError(
+                f"{self.path}: tensor {number} is not in the file, or damaged"
+            )
         return array
 
     # -- ops --------------------------------------------------------------------
@@ -229,7 +260,11 @@ class Trace:
         scratch = np.zeros(len(self.schemas), np.int64)
 
         def chunk(frame: Frame) -> _Chunk:
-            columns, first, before = self._columns(frame), whole(frame.head["first"]), chunks[-1]
+            columns, first, before = (
+                self._columns(frame),
+                whole(frame.head["first"]),
+                chunks[-1],
+            )
             if first < before.first + len(before.rows):
                 raise TraceFormatError(f"its first row {first} is in a chunk before")
             schema, param, start = columns["schema"], columns["param"], before.rows.stop
@@ -244,7 +279,9 @@ class Trace:
     @cached_property
     def _counted(self) -> Read:
         """Rows as recorded -> as counted here."""
-        return counter([(c.first, c.rows.start, len(c.rows)) for c in self._chunks if c.rows])
+        return counter(
+            [(c.first, c.rows.start, len(c.rows)) for c in self._chunks if c.rows]
+        )
 
     def _chunk_of(self, row: int) -> tuple[int, int]:
         """The number of the chunk of a row, and the row's place in it."""
@@ -260,7 +297,9 @@ class Trace:
     def op_columns(self) -> SimpleNamespace:
         """Columns t_start … param of ``LOGS``, kind (rank), list dep: rows waited for; -1: lost."""
         self._parts["ops"] = parts = [chunk.columns for chunk in self._chunks]
-        ranks = np.array([KIND_RANK.get(s.kind, 3) if s else 3 for s in self.schemas], np.uint8)
+        ranks = np.array(
+            [KIND_RANK.get(s.kind, 3) if s else 3 for s in self.schemas], np.uint8
+        )
         schemas, log = [part["schema"] for part in parts], self._log("ops")
         log.kind = Stored(self._file.map, schemas, np.uint32, ranks.__getitem__)
         return log
@@ -344,12 +383,18 @@ class Trace:
         for chunk in chunks:
             here = np.arange(chunk.rows.start, chunk.rows.stop)
             if rows is not None:
-                here = rows[slice(*np.searchsorted(rows, (chunk.rows.start, chunk.rows.stop)))]
+                here = rows[
+                    slice(*np.searchsorted(rows, (chunk.rows.start, chunk.rows.stop)))
+                ]
             at = here - chunk.rows.start
             numbers, param = (chunk.columns[name][at] for name in ("schema", "param"))
             for number, (schema, values) in chunk.blocks.items():
                 if (mine := numbers == number).any():
-                    picked = values[param[mine]] if schema.leaves else np.empty(mine.sum(), "u1")
+                    picked = (
+                        values[param[mine]]
+                        if schema.leaves
+                        else np.empty(mine.sum(), "u1")
+                    )
                     yield ParamBlock(schema, picked, here[mine])
 
     def deps(self, row: int) -> Array:
@@ -364,9 +409,13 @@ class Trace:
         """The rows that waited for the op in ``row``, ascending."""
         number, at = self._chunk_of(row)
         for chunk in self._chunks[number:]:
-            found = np.flatnonzero(chunk.columns["dep"] == self._chunks[number].first + at)
+            found = np.flatnonzero(
+                chunk.columns["dep"] == self._chunks[number].first + at
+            )
             if len(found):
-                owners = np.searchsorted(np.cumsum(chunk.columns["dep_n"]), found, side="right")
+                owners = np.searchsorted(
+                    np.cumsum(chunk.columns["dep_n"]), found, side="right"
+                )
                 yield from (n + chunk.rows.start for n in owners.tolist())
 
     # -- what else happened -----------------------------------------------------
@@ -409,7 +458,9 @@ class Trace:
         """The tl call of that number; None if it was not recorded."""
         for row in self._told_of("commands", "cmd", cmd):
             number, pe, launch, call, *site, awaits, t_issue, t_resume = row
-            return Command(number, pe, launch, call, Site(*site), awaits, t_issue, t_resume)
+            return Command(
+                number, pe, launch, call, Site(*site), awaits, t_issue, t_resume
+            )
         return None
 
     @cached_property
@@ -431,7 +482,9 @@ class Trace:
     @cached_property
     def _spaces(self) -> list[str]:
         """The kinds of memory: every alloc frame names those so far."""
-        named = self._file.each("alloc", lambda f: [*map(str, f.head["spaces"])], body=False)
+        named = self._file.each(
+            "alloc", lambda f: [*map(str, f.head["spaces"])], body=False
+        )
         return max(named, key=len, default=[])
 
     @cached_property
@@ -445,7 +498,9 @@ class Trace:
         for row in self.told("alloc", self.alloc_columns, rows):
             tensor, dtype, space, addr, va, nbytes, owner, *box, cmd, rank, index = row
             boxes = tuple(box[:rank]), tuple(box[3 : 3 + rank])
-            shards.append(Shard(tensor, dtype, space, addr, va, nbytes, owner, *boxes, cmd, index))
+            shards.append(
+                Shard(tensor, dtype, space, addr, va, nbytes, owner, *boxes, cmd, index)
+            )
         return shards
 
     @cached_property
@@ -460,7 +515,12 @@ class Trace:
         addr, number, after, shard = map(
             whole, (head["addr"], head["tensor"], head["after"], head["shard"])
         )
-        what = self.tensor(number), head["dtype"], Tolerance(*map(float, head["tolerance"])), after
+        what = (
+            self.tensor(number),
+            head["dtype"],
+            Tolerance(*map(float, head["tolerance"])),
+            after,
+        )
         of = head["name"], shard, tuple(map(whole, head["origin"]))
         return Expectation(str(head["space"]), addr, *what, *of)
 

@@ -26,9 +26,15 @@ MAGIC = "kernbench-trace"
 VERSION = (1, 0)
 NONE = 0xFFFFFFFF  # no row, no tensor
 _INTEGERS = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")
-FIXED = {"reason": WAIT_REASONS, "dtype": tuple(DTYPES), "axes": range(4)}  # tables of all files
+FIXED = {
+    "reason": WAIT_REASONS,
+    "dtype": tuple(DTYPES),
+    "axes": range(4),
+}  # tables of all files
 CODES = {code: np.dtype(f"<{code}") for code in (*_INTEGERS, "f8")}
-_LIMITS = [(c, int(np.iinfo(CODES[c]).min), int(np.iinfo(CODES[c]).max)) for c in _INTEGERS]
+_LIMITS = [
+    (c, int(np.iinfo(CODES[c]).min), int(np.iinfo(CODES[c]).max)) for c in _INTEGERS
+]
 _ALIGN = 8
 
 
@@ -69,7 +75,9 @@ text: t f8, cmd u4, level n/u4<string, message n/u4<text
 LOGS = {
     tag: {
         name: Column(store, load or store, limit, many == "*")
-        for name, many, store, load, limit in re.findall(r"(\w+)(\*?) (\w+)/?(\w*)<?(\w*)", columns)
+        for name, many, store, load, limit in re.findall(
+            r"(\w+)(\*?) (\w+)/?(\w*)<?(\w*)", columns
+        )
     }
     for tag, columns in re.findall(r"^(\w+):((?:.|\n )*)", _LOGS, re.M)
 }
@@ -81,7 +89,9 @@ def code_of(numbers: Array, at_least: str = "n") -> str:
         return "f8"
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     for code, least, most in _LIMITS:
-        wide_enough = at_least == "n" or (code[0] == at_least[0] and code[1] >= at_least[1])
+        wide_enough = at_least == "n" or (
+            code[0] == at_least[0] and code[1] >= at_least[1]
+        )
         if least <= low and high <= most and wide_enough:
             return code
     raise OverflowError(f"no {at_least} column holds {low} to {high}")
@@ -98,13 +108,18 @@ class Body(bytearray):
         return offset
 
     def add_log(
-        self, tag: str, columns: Sequence[Sequence[Any]], tables: Mapping[str, Mapping[Any, int]]
+        self,
+        tag: str,
+        columns: Sequence[Sequence[Any]],
+        tables: Mapping[str, Mapping[Any, int]],
     ) -> dict[str, Any]:
         """Append the columns of ``LOGS[tag]``, numbers by ``tables``; the head that finds them."""
         table: list[tuple[str, str, int, int]] = []
 
         def put(name: str, values: Any, store: str) -> None:
-            numbers = np.array(values, {"f8": np.float64, "u8": np.uint64}.get(store, np.int64))
+            numbers = np.array(
+                values, {"f8": np.float64, "u8": np.uint64}.get(store, np.int64)
+            )
             code = code_of(numbers, store)
             data = numbers.astype(CODES[code], copy=False).tobytes()
             table.append((name, code, self.add(data), len(numbers)))
@@ -127,7 +142,10 @@ def whole(value: Any, limit: int = 1 << 62) -> int:
 
 
 def read_columns(
-    tag: str, head: dict[str, Any], body: bytes | memoryview, tables: Mapping[str, Sequence[Any]]
+    tag: str,
+    head: dict[str, Any],
+    body: bytes | memoryview,
+    tables: Mapping[str, Sequence[Any]],
 ) -> Columns:
     """The columns of ``LOGS[tag]`` as views of ``body``, numbers of ``tables`` in range.
 
@@ -152,14 +170,20 @@ def read_columns(
         if len(view) != length or not fits:
             raise TraceFormatError(f"column {name} is not of {length} {column.load}")
         if view.dtype.kind == "f" and tag != "edges" and not np.isfinite(view).all():
-            raise TraceFormatError(f"column {name} holds a time or place that is not finite")
+            raise TraceFormatError(
+                f"column {name} holds a time or place that is not finite"
+            )
         if column.limit and length and int(view.max()) >= len(tables[column.limit]):
-            raise TraceFormatError(f"column {name} holds {int(view.max())}: no such {column.limit}")
+            raise TraceFormatError(
+                f"column {name} holds {int(view.max())}: no such {column.limit}"
+            )
         found[name] = view
     return found
 
 
-def pack_frame(tag: str, head: Mapping[str, Any], body: bytes | bytearray, offset: int) -> bytes:
+def pack_frame(
+    tag: str, head: Mapping[str, Any], body: bytes | bytearray, offset: int
+) -> bytes:
     """``[tag, head, body]`` in msgpack, padded so that a body written at ``offset`` is aligned."""
     full = {**head, "crc": zlib.crc32(body), "pad": b""}
     front = b"\x93" + pack(tag)
@@ -184,4 +208,8 @@ def plain(value: Any) -> Any:
         value = value.item()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         return str(value)
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    return (
+        value
+        if value is None or isinstance(value, (bool, int, float, str))
+        else str(value)
+    )

@@ -27,8 +27,15 @@ class Stored(NDArrayOperatorsMixin):
     what an array does, but holds nothing: a caller who needs all of it twice keeps ``column[:]``.
     """
 
-    def __init__(self, data: Any, parts: list[Array], load: Any, read: Read | None = None) -> None:
-        self._data, self._parts, self._load, self._read = data, parts, np.dtype(load), read
+    def __init__(
+        self, data: Any, parts: list[Array], load: Any, read: Read | None = None
+    ) -> None:
+        self._data, self._parts, self._load, self._read = (
+            data,
+            parts,
+            np.dtype(load),
+            read,
+        )
         self.firsts = [0, *accumulate(map(len, parts))]
 
     def __len__(self) -> int:
@@ -49,9 +56,14 @@ class Stored(NDArrayOperatorsMixin):
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice) and at.step in (None, 1):
             low, high, _ = at.indices(len(self))
-            some = slice(bisect_right(self.firsts, low) - 1, bisect_left(self.firsts, high))
+            some = slice(
+                bisect_right(self.firsts, low) - 1, bisect_left(self.firsts, high)
+            )
             pairs = zip(self._parts[some], self.firsts[some], strict=True)
-            views = (part[max(low - first, 0) : max(high - first, 0)] for part, first in pairs)
+            views = (
+                part[max(low - first, 0) : max(high - first, 0)]
+                for part, first in pairs
+            )
             found = np.concatenate([np.empty(0, self._load), *views], dtype=self._load)
         elif isinstance(at, int | np.integer):
             row = range(len(self))[at]

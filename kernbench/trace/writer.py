@@ -32,16 +32,31 @@ from kernbench.sim_engine.op_log import OpRecord, Params
 from kernbench.trace.frames import FrameFile
 from kernbench.trace.params import ParamsEncoder, TensorId
 from kernbench.trace.reader import Trace
-from kernbench.trace.schema import FIXED, LOGS, MAGIC, NONE, VERSION, Body, pack, pack_frame, plain
+from kernbench.trace.schema import (
+    FIXED,
+    LOGS,
+    MAGIC,
+    NONE,
+    VERSION,
+    Body,
+    pack,
+    pack_frame,
+    plain,
+)
 
 if TYPE_CHECKING:
     from kernbench.topology.graph import TopologyGraph
 
 CHUNK_ROWS = 8192
-QUIET_ROWS, QUIET_NS = 256, 10_000.0  # a smaller chunk, once that much simulated time has passed
+QUIET_ROWS, QUIET_NS = (
+    256,
+    10_000.0,
+)  # a smaller chunk, once that much simulated time has passed
 TENSOR_FRAME_BYTES = 1 << 20
 SPILL_BYTES = 1 << 30  # kept in memory of what no longer went to the file
-REMEMBERED = 1 << 16  # strings of params and digests of tensors; more would grow with the run
+REMEMBERED = (
+    1 << 16
+)  # strings of params and digests of tensors; more would grow with the run
 
 _REASONS = frozenset(WAIT_REASONS)
 _BUFFERED = ("alloc", "commands", "ops", "transfers", "waits", "launches", "text")
@@ -109,7 +124,9 @@ def _nbytes(params: Params) -> int:
     if isinstance(found, int):
         return found if 0 <= found < 1 << 63 else 0
     try:
-        return _size(tuple(params["shape_out"]), params.get("dtype_out") or params["dtype"])
+        return _size(
+            tuple(params["shape_out"]), params.get("dtype_out") or params["dtype"]
+        )
     except (KeyError, TypeError, UsageError):
         return 0
 
@@ -146,7 +163,10 @@ class TraceWriter:
         self._tables: dict[str, Mapping[Any, int]] = {
             **{"node": self._names, "string": self._names, "text": self._values},
             **{"path": _Numbers(self._paths), "space": _Numbers(_Table())},
-            **{kind: {value: n for n, value in enumerate(FIXED[kind])} for kind in FIXED},
+            **{
+                kind: {value: n for n, value in enumerate(FIXED[kind])}
+                for kind in FIXED
+            },
         }
         self._params = ParamsEncoder(self._values, self._tensor)
         self._counts = dict.fromkeys(_BUFFERED, 0)
@@ -166,7 +186,9 @@ class TraceWriter:
         With ``data`` false no array is stored. KernbenchError if events came before.
         """
         if self._began or any(self._rows.values()):
-            raise KernbenchError("the trace has begun already; call begin once, before all events")
+            raise KernbenchError(
+                "the trace has begun already; call begin once, before all events"
+            )
         self._data = bool(header.get("data", True))
         self._write_first(header, graph.hash if graph is not None else "")
         if graph is None:
@@ -174,7 +196,10 @@ class TraceWriter:
         for node in graph.nodes:
             _ = self._names[node]
         body, head = Body(), dict[str, Any]()
-        for log, things in (("nodes", list(graph.nodes.values())), ("edges", graph.edges)):
+        for log, things in (
+            ("nodes", list(graph.nodes.values())),
+            ("edges", graph.edges),
+        ):
             columns = [[getattr(thing, name) for thing in things] for name in LOGS[log]]
             head[log] = body.add_log(log, columns, self._tables)
         self._write_strings()
@@ -183,7 +208,9 @@ class TraceWriter:
     def _write_first(self, header: Mapping[str, Any], topology_hash: str) -> None:
         self._began = True
         ours = {"version": list(VERSION), "kernbench": __version__, "time_unit": "ns"}
-        self._write((MAGIC, ours | {"topology_hash": topology_hash} | plain(header), b""))
+        self._write(
+            (MAGIC, ours | {"topology_hash": topology_hash} | plain(header), b"")
+        )
 
     def verify(self, report: Any) -> None:
         """Phase 2's verdict: a VerifyReport, or a map of what the reader shall give back."""
@@ -234,12 +261,20 @@ class TraceWriter:
 
     # -- the Recorder ------------------------------------------------------------
 
-    def command(self, cmd: int, pe: str, launch: int, call: str, site: Site, *rest: Any) -> None:
+    def command(
+        self, cmd: int, pe: str, launch: int, call: str, site: Site, *rest: Any
+    ) -> None:
         """A row of ``commands``; ``rest`` is awaits, t_issue, t_resume."""
         self._add("commands", rest[-1], (cmd, pe, launch, call, *site, *rest))
 
     def op(
-        self, row: int, record: OpRecord, cmd: int, slot: int, waits: Waits, transfers: Transfers
+        self,
+        row: int,
+        record: OpRecord,
+        cmd: int,
+        slot: int,
+        waits: Waits,
+        transfers: Transfers,
     ) -> None:
         """A row of ``ops``, with its waits and transfers; its snapshots are stored as they are."""
         params = record.params
@@ -247,11 +282,17 @@ class TraceWriter:
         for name in ("snapshot", "input_snapshots"):
             if name in params:
                 value = params[name]
-                stored = [*map(self._stored, value)] if type(value) is list else self._stored(value)
+                stored = (
+                    [*map(self._stored, value)]
+                    if type(value) is list
+                    else self._stored(value)
+                )
                 values[names.index(name)] = stored
         for wait in waits:
             if wait[1] not in _REASONS:
-                raise KernbenchError(f"wait reason {wait[1]!r}; valid: {', '.join(WAIT_REASONS)}")
+                raise KernbenchError(
+                    f"wait reason {wait[1]!r}; valid: {', '.join(WAIT_REASONS)}"
+                )
         r, ops = record, self._rows["ops"]  # all is fetched now, from a warm cache
         what = (r.t_start, r.t_end, r.component_id, r.op_kind, r.op_name)
         fields = (_nbytes(params), names, values, slot, r.dependency_ids)
@@ -280,7 +321,9 @@ class TraceWriter:
         s = shard
         box = (*s.origin, 0, 0, 0)[:3] + (*s.shape, 0, 0, 0)[:3]
         place = (s.tensor, s.dtype, s.space, s.addr, s.va, s.nbytes, s.owner)
-        self._add("alloc", self._now, (*place, *box, s.cmd, min(len(s.shape), 3), s.index))
+        self._add(
+            "alloc", self._now, (*place, *box, s.cmd, min(len(s.shape), 3), s.index)
+        )
 
     def expect(
         self, name: str, shard: Shard, array: Array, tolerance: Tolerance, after: int
@@ -289,7 +332,13 @@ class TraceWriter:
         if not self._data:
             return
         s, bounds = shard, (tolerance.rtol, tolerance.atol)
-        head = {"name": name, "shard": s.index, "space": s.space, "addr": s.addr, "dtype": s.dtype}
+        head = {
+            "name": name,
+            "shard": s.index,
+            "space": s.space,
+            "addr": s.addr,
+            "dtype": s.dtype,
+        }
         head |= {"tensor": self._tensor(array), "after": after, "tolerance": bounds}
         head |= {"origin": s.origin, "shape": s.shape}
         self._expects.append(("expect", head, b""))
@@ -327,7 +376,9 @@ class TraceWriter:
         if self._tensor_bytes and self._tensor_bytes + len(data) > TENSOR_FRAME_BYTES:
             self._write_tensors()
         self._digests[key] = number = TensorId(self._tensors.first + len(self._tensors))
-        self._tensors.append((dtype, array.shape, data, np.frombuffer(digest, "<u8").tolist()))
+        self._tensors.append(
+            (dtype, array.shape, data, np.frombuffer(digest, "<u8").tolist())
+        )
         self._tensor_bytes += len(data)
         return number
 
@@ -337,7 +388,9 @@ class TraceWriter:
         """A log has ``rows`` at time ``t``: flush if it is long, or the last flush is long ago."""
         if t > self._now:
             self._now = t
-        if rows >= QUIET_ROWS and (rows >= CHUNK_ROWS or self._now - self._flushed_at >= QUIET_NS):
+        if rows >= QUIET_ROWS and (
+            rows >= CHUNK_ROWS or self._now - self._flushed_at >= QUIET_NS
+        ):
             self._flush()
 
     def _flush(self) -> None:
@@ -347,15 +400,23 @@ class TraceWriter:
         self._empty()
         if len(self._spill) > SPILL_BYTES:
             return
-        columns = {tag: list(zip(*rows, strict=True)) for tag, rows in logs.items() if rows}
+        columns = {
+            tag: list(zip(*rows, strict=True)) for tag, rows in logs.items() if rows
+        }
         if "ops" in columns:
             *_, cmds, numbers, waits, transfers = columns["ops"]
             lone = columns.get("transfers", [(), (), ()])
             if any(transfers):
-                columns["transfers"] = [cmds + lone[0], numbers + lone[1], transfers + lone[2]]
+                columns["transfers"] = [
+                    cmds + lone[0],
+                    numbers + lone[1],
+                    transfers + lone[2],
+                ]
             if any(waits):
                 columns["waits"] = [cmds, numbers, waits]
-        frames = [self._log_frame(tag, columns[tag]) for tag in _BUFFERED if tag in columns]
+        frames = [
+            self._log_frame(tag, columns[tag]) for tag in _BUFFERED if tag in columns
+        ]
         head, paths = self._paths.take()
         if paths:
             frames.insert(0, self._frame("paths", [paths], head, Body()))
@@ -368,10 +429,34 @@ class TraceWriter:
     def _log_frame(self, tag: str, columns: list[Any]) -> Frame:
         body, extra = Body(), dict[str, Any]()
         if tag == "ops":
-            starts, ends, nodes, kinds, names, sizes, keys, values, slots, after, cmds, *_ = columns
+            (
+                starts,
+                ends,
+                nodes,
+                kinds,
+                names,
+                sizes,
+                keys,
+                values,
+                slots,
+                after,
+                cmds,
+                *_,
+            ) = columns
             schema, place, extra = self._params.add(kinds, names, keys, values, body)
             extra["first"] = self._counts[tag]
-            columns = [starts, ends, nodes, names, slots, cmds, sizes, schema, place, after]
+            columns = [
+                starts,
+                ends,
+                nodes,
+                names,
+                slots,
+                cmds,
+                sizes,
+                schema,
+                place,
+                after,
+            ]
         elif tag in ("transfers", "waits"):
             counts = list(map(len, columns[2]))
             owners = [np.repeat(column, counts) for column in columns[:2]]
@@ -383,7 +468,9 @@ class TraceWriter:
         self._counts[tag] += len(columns[0])
         return self._frame(tag, columns, extra, body)
 
-    def _frame(self, tag: str, columns: list[Any], extra: dict[str, Any], body: Body) -> Frame:
+    def _frame(
+        self, tag: str, columns: list[Any], extra: dict[str, Any], body: Body
+    ) -> Frame:
         return tag, body.add_log(tag, columns, self._tables) | extra, body
 
     def _write_strings(self) -> None:
@@ -399,7 +486,9 @@ class TraceWriter:
             columns = [dtypes, shapes, list(map(body.add, data)), shas]
             self._write(self._frame("tensors", columns, head, body))
 
-    def _write_deflated(self, tag: str, head: dict[str, Any], raw: bytes | bytearray) -> None:
+    def _write_deflated(
+        self, tag: str, head: dict[str, Any], raw: bytes | bytearray
+    ) -> None:
         self._write((tag, head | {"raw": len(raw)}, zlib.compress(raw, 6)))
 
     def _write(self, *frames: Frame) -> None:
@@ -418,7 +507,11 @@ class TraceWriter:
                 self._file.seek(self._offset)
                 while data:
                     data = data[self._file.write(data) :]
-        except (OSError, OverflowError, ValueError) as error:  # ValueError: the file is closed
+        except (
+            OSError,
+            OverflowError,
+            ValueError,
+        ) as error:  # ValueError: the file is closed
             reason = getattr(error, "strerror", None) or str(error)
             self.error = (
                 f"recording to {self.path} stopped at {self._offset} bytes, {self._now:.0f} ns: "

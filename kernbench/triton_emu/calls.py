@@ -65,4 +65,6 @@ class Call:
 
 def overlap(a: Region, b: Region) -> bool:
     """Whether two regions share a byte."""
-    return a.space == b.space and a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes
+    return (
+        a.space == b.space and a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes
+    )

@@ -101,7 +101,9 @@ class TensorHandle:
             )
         return data.T if self.transposed else data
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
         return np.asarray(self.data, dtype=dtype)
 
     def __getitem__(self, index: Any) -> Any:
@@ -121,11 +123,15 @@ class TensorHandle:
 
     __neg__, __abs__ = _operator("neg"), _operator("abs")
     __add__, __sub__, __mul__, __truediv__ = map(_operator, _ARITHMETIC)
-    __radd__, __rsub__, __rmul__, __rtruediv__ = (_operator(op, True) for op in _ARITHMETIC)
+    __radd__, __rsub__, __rmul__, __rtruediv__ = (
+        _operator(op, True) for op in _ARITHMETIC
+    )
     __matmul__ = _operator("dot")
     __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
     __eq__, __ne__ = _operator("eq"), _operator("ne")  # type: ignore[assignment]
-    __hash__ = object.__hash__  # == makes a tensor; identity stays the key of sets and dicts
+    __hash__ = (
+        object.__hash__
+    )  # == makes a tensor; identity stays the key of sets and dicts
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "pending"

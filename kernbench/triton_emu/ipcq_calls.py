@@ -27,7 +27,11 @@ class IpcqCalls(MathCalls):
         self._switch(call)
 
     def recv(
-        self, dir: str, shape: Sequence[int], dtype: str = "f16", out: TensorHandle | None = None
+        self,
+        dir: str,
+        shape: Sequence[int],
+        dtype: str = "f16",
+        out: TensorHandle | None = None,
     ) -> TensorHandle:
         """The next payload from the neighbour in ``dir``, in scratch; ready if it was when sent.
 
@@ -35,7 +39,9 @@ class IpcqCalls(MathCalls):
         """
         return self._receive(dir, shape, dtype, True, out)
 
-    def recv_async(self, dir: str, shape: Sequence[int], dtype: str = "f16") -> TensorHandle:
+    def recv_async(
+        self, dir: str, shape: Sequence[int], dtype: str = "f16"
+    ) -> TensorHandle:
         """``recv`` that goes on at once; tl.wait(handle) before its data are used."""
         return self._receive(dir, shape, dtype, False)
 
@@ -53,11 +59,15 @@ class IpcqCalls(MathCalls):
         under_way = f"the recv of {handle.id} from {dir}, still under way"
 
         def land(piece: Region, data: Array | str) -> None:
-            if self._ctx.peek(piece) is under_way:  # else it was released, and is another's now
+            if (
+                self._ctx.peek(piece) is under_way
+            ):  # else it was released, and is another's now
                 self._ctx.put(piece, data)
 
         what = f"recv at {call.site.file}:{call.site.line}"
-        call.messages.append(RecvCmd(direction=dir, dst=handle.region, call=what, land=land))
+        call.messages.append(
+            RecvCmd(direction=dir, dst=handle.region, call=what, land=land)
+        )
         call.on_issue = lambda msg: self._ctx.put(msg.dst, under_way)
         self._switch(call)
         return handle
@@ -65,8 +75,13 @@ class IpcqCalls(MathCalls):
     def _link_call(self, name: str, dir: str, wait: bool) -> Call:
         peers = self._ctx.peers
         if dir not in peers:
-            wired = ", ".join(peers) or "none; init_process_group or install_ipcq wires them"
-            raise KernelError(f"{name}: direction {dir!r} is not wired at this PE; wired: {wired}")
+            wired = (
+                ", ".join(peers)
+                or "none; init_process_group or install_ipcq wires them"
+            )
+            raise KernelError(
+                f"{name}: direction {dir!r} is not wired at this PE; wired: {wired}"
+            )
         call = self._new_call(name, blocking=wait)
         call.link = (dir, peers[dir])
         return call

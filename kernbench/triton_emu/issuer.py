@@ -51,7 +51,9 @@ class Issuer:
             self._scratch = start
 
     def _new_call(self, name: str, blocking: bool = True) -> Call:
-        return Call(name, next(self._ctx.commands), self._ctx.sites.here(), blocking=blocking)
+        return Call(
+            name, next(self._ctx.commands), self._ctx.sites.here(), blocking=blocking
+        )
 
     def _switch(self, call: Call) -> None:
         runner = greenlet.getcurrent().parent
@@ -102,17 +104,32 @@ class Issuer:
         handle = self._handle(TensorHandle, r, call)
         handle.scope = self._scopes[-1]
         if self._ctx.events is not None:
-            place, origin = ("tcm", r.addr, 0, r.nbytes, self._ctx.node.id), (0,) * len(r.shape)
-            self._ctx.events.alloc(Shard(handle.id, dtype, *place, origin, r.shape, call.cmd))
+            place, origin = (
+                ("tcm", r.addr, 0, r.nbytes, self._ctx.node.id),
+                (0,) * len(r.shape),
+            )
+            self._ctx.events.alloc(
+                Shard(handle.id, dtype, *place, origin, r.shape, call.cmd)
+            )
         return handle
 
     def _output(
-        self, call: Call, shape: tuple[int, ...], dtype: str, out: Out, exact: bool = False
+        self,
+        call: Call,
+        shape: tuple[int, ...],
+        dtype: str,
+        out: Out,
+        exact: bool = False,
     ) -> TensorHandle:
         """Fresh scratch for a result, or ``out`` if it can take it; ``exact``: as this dtype."""
         if out is None:
             return self._allocate(call, shape, dtype)
-        seen = (self._live(out, call.name).region.space, out.shape, out.dtype, out.transposed)
+        seen = (
+            self._live(out, call.name).region.space,
+            out.shape,
+            out.dtype,
+            out.transposed,
+        )
         if seen != ("tcm", shape, dtype if exact else out.dtype, False):
             raise KernelError(
                 f"{call.name}: {out!r} cannot take the result: it must lie in scratch with shape "
@@ -132,12 +149,16 @@ class Issuer:
                 where = f"in {out.id} [{whole.addr:#x}, {whole.addr + whole.nbytes:#x})"
             what = f"{call.name}: the output at {region.addr:#x} overlaps an operand"
             why = "what is still to be read would be overwritten; use another tensor for the output"
-            self._fault(call, KernelError(f"{what} at {operand.addr:#x} ({where}): {why}"))
+            self._fault(
+                call, KernelError(f"{what} at {operand.addr:#x} ({where}): {why}")
+            )
 
     def _live(self, handle: Any, what: str, in_scratch: str = "") -> TensorHandle:
         """``handle``, if it is one that was not released; ``in_scratch`` names one to lie there."""
         if not isinstance(handle, TensorHandle):
-            raise KernelError(f"{what}: {handle!r} is no handle; tl.load or compute one")
+            raise KernelError(
+                f"{what}: {handle!r} is no handle; tl.load or compute one"
+            )
         if handle.root.scope not in self._scopes:
             raise KernelError(
                 f"{what}: {handle.id} (made at {handle.site.file}:{handle.site.line}) was released "
@@ -186,7 +207,9 @@ class Issuer:
         for _, nbytes, addr in pieces:
             if nbytes % size or addr % size:
                 piece = f"its piece of {nbytes} bytes at {addr:#x} ({self._ctx.describe(addr)})"
-                fault(f"{piece} is not aligned to its {size}-byte elements; address whole elements")
+                fault(
+                    f"{piece} is not aligned to its {size}-byte elements; address whole elements"
+                )
         return pieces
 
     def _one_piece(self, call: Call, ptr: int, shape: Shape, dtype: str) -> Region:

@@ -27,7 +27,11 @@ class KernelRunner:
         self._resumed_by: MsgBase | None = None
 
     def run(
-        self, env: Any, kernel_fn: Callable[..., None], args: tuple[Any, ...], store: MemoryStore
+        self,
+        env: Any,
+        kernel_fn: Callable[..., None],
+        args: tuple[Any, ...],
+        store: MemoryStore,
     ) -> Generator[Any, Any, None]:
         """Run the kernel and all that it issued to the end; KernelError wraps what it raises."""
         tl = TLContext(self.ctx, store)
@@ -67,7 +71,9 @@ class KernelRunner:
 
     def _serve(self, env: Any, call: Call) -> Generator[Any, Any, None]:
         if call.messages:
-            self._calls = [c for c in self._calls if not all(p.processed for p in c.processes)]
+            self._calls = [
+                c for c in self._calls if not all(p.processed for p in c.processes)
+            ]
             self._calls.append(call)
         for msg in call.messages:
             msg.cmd, msg.resumed_by = call.cmd, self._resumed_by
@@ -94,7 +100,9 @@ class KernelRunner:
 
     def _done(self, call: Call, msg: MsgBase) -> None:
         call.last = msg
-        msg.resumed_by = None  # recorded by now; a chain of them would keep every message alive
+        msg.resumed_by = (
+            None  # recorded by now; a chain of them would keep every message alive
+        )
         try:
             call.on_done(msg)
         except Exception as error:
@@ -106,12 +114,17 @@ class KernelRunner:
         So Phase 2, which replays by t_start, sees program order (simulator.md section 5).
         """
         cycle, before = 1 / self.ctx.spec.clock_ghz, self._unstarted
-        self._unstarted = [m for m in before if m.t_start < 0 or m.t_start + cycle > env.now]
+        self._unstarted = [
+            m for m in before if m.t_start < 0 or m.t_start + cycle > env.now
+        ]
         for earlier in self._unstarted:
             if _conflict(earlier, msg):
                 t0 = env.now
                 if isinstance(earlier, SendCmd | RecvCmd):
-                    waiting, peer = self.ctx.msg.waiting, self.ctx.peers[earlier.direction]
+                    waiting, peer = (
+                        self.ctx.msg.waiting,
+                        self.ctx.peers[earlier.direction],
+                    )
                     waiting[msg.cmd] = waiting[msg.cmd]._replace(peer=peer)
                 while earlier.t_start < 0:
                     earlier.started = earlier.started or env.event()
@@ -123,9 +136,13 @@ class KernelRunner:
     def _note_waiting(self, call: Call, t_issue: float) -> None:
         node, site = self.ctx.node.id, call.site
         direction, peer = (call.waits_for or call).link or ("", "")
-        what = f"{node}: {call.name} {direction}".rstrip() + f" at {site.file}:{site.line}"
+        what = (
+            f"{node}: {call.name} {direction}".rstrip() + f" at {site.file}:{site.line}"
+        )
         record = partial(self._record, call, t_issue)
-        self.ctx.msg.waiting[call.cmd] = Waiter(what, self.ctx.env.now, node, peer, record)
+        self.ctx.msg.waiting[call.cmd] = Waiter(
+            what, self.ctx.env.now, node, peer, record
+        )
 
     def _record(self, call: Call, t_issue: float) -> None:
         ctx = self.ctx

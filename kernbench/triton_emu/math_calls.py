@@ -25,14 +25,23 @@ from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import KernelError
 from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.numpy_ops import numpy_op
-from kernbench.triton_emu.handles import SCALARS, Operand, Out, Scalar, Shape, TensorHandle
+from kernbench.triton_emu.handles import (
+    SCALARS,
+    Operand,
+    Out,
+    Scalar,
+    Shape,
+    TensorHandle,
+)
 from kernbench.triton_emu.issuer import Issuer
 
 Axis: TypeAlias = int | None
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _named(op: str, doc: str, call: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
+def _named(
+    op: str, doc: str, call: Callable[..., TensorHandle]
+) -> Callable[..., TensorHandle]:
     call.__name__, call.__doc__, call.__qualname__ = op, doc, f"TLContext.{op}"
     return call
 
@@ -53,7 +62,11 @@ def _binary(op: str, doc: str) -> Callable[..., TensorHandle]:
 
 def _reduction(op: str, doc: str) -> Callable[..., TensorHandle]:
     def call(
-        tl: MathCalls, x: TensorHandle, axis: Axis = None, keepdims: bool = False, out: Out = None
+        tl: MathCalls,
+        x: TensorHandle,
+        axis: Axis = None,
+        keepdims: bool = False,
+        out: Out = None,
     ) -> TensorHandle:
         return tl._math(op, x, axis=axis, keepdims=keepdims, out=out)
 
@@ -95,7 +108,9 @@ class MathCalls(Issuer):
         """exp(x - max) / sum of that, along ``axis``."""
         return self._math("softmax", x, axis=axis, out=out)
 
-    def where(self, cond: TensorHandle, a: Operand, b: Operand, out: Out = None) -> TensorHandle:
+    def where(
+        self, cond: TensorHandle, a: Operand, b: Operand, out: Out = None
+    ) -> TensorHandle:
         """``a`` where ``cond`` is not 0, else ``b``."""
         return self._math("where", cond, a, b, out=out)
 
@@ -103,7 +118,9 @@ class MathCalls(Issuer):
         """a * b + c, rounded once."""
         return self._math("fma", a, b, c, out=out)
 
-    def clamp(self, x: Operand, low: Operand, high: Operand, out: Out = None) -> TensorHandle:
+    def clamp(
+        self, x: Operand, low: Operand, high: Operand, out: Out = None
+    ) -> TensorHandle:
         """``x``, but at least ``low`` and at most ``high``."""
         return self._math("clamp", x, low, high, out=out)
 
@@ -119,14 +136,18 @@ class MathCalls(Issuer):
         """A tensor of zeros."""
         return self._math("full", 0, shape=shape, dtype=dtype, name="zeros")
 
-    def arange(self, start: int, end: int | None = None, dtype: str = "i32") -> TensorHandle:
+    def arange(
+        self, start: int, end: int | None = None, dtype: str = "i32"
+    ) -> TensorHandle:
         """start, start + 1, … end - 1; with one argument 0, 1, … start - 1."""
         first, last = (0, start) if end is None else (start, end)
         return self._math("arange", first, shape=(last - first,), dtype=dtype)
 
     def reshape(self, x: TensorHandle, shape: Shape) -> TensorHandle:
         """A view of ``x`` in another shape; one extent may be -1."""
-        return self._moved("reshape", self._row_major(x, "reshape"), lambda t: t.reshape(shape))
+        return self._moved(
+            "reshape", self._row_major(x, "reshape"), lambda t: t.reshape(shape)
+        )
 
     def transpose(self, x: TensorHandle, axes: Shape | None = None) -> TensorHandle:
         """``x`` with its axes in another order (None: reversed).
@@ -139,20 +160,30 @@ class MathCalls(Issuer):
         """The block of ``x`` from ``starts`` on: a view where contiguous, else a copy."""
         return self._moved("slice", x, lambda t: _block(t, starts, tuple(shape)))
 
-    def _moved(self, name: str, x: TensorHandle, move: Callable[[Array], Array]) -> TensorHandle:
+    def _moved(
+        self, name: str, x: TensorHandle, move: Callable[[Array], Array]
+    ) -> TensorHandle:
         """What ``move`` makes of a numpy array: a view, a transposed one, else a strided copy."""
-        stored = np.empty(self._live(x, name).region.shape, np.int8)  # a byte an element, unread
+        stored = np.empty(
+            self._live(x, name).region.shape, np.int8
+        )  # a byte an element, unread
         try:
             seen = move(stored.T if x.transposed else stored)
         except (ValueError, IndexError) as error:
             raise KernelError(f"{name} of {x!r}: {error}") from error
         offset, r = seen.ctypes.data - stored.ctypes.data, x.region
-        turned = seen.ndim == 2 and seen.flags.f_contiguous and not seen.flags.c_contiguous
+        turned = (
+            seen.ndim == 2 and seen.flags.f_contiguous and not seen.flags.c_contiguous
+        )
         if not (turned or seen.flags.c_contiguous):
             walk = (offset, *seen.strides)
-            return self._math("copy", x, *walk, shape=seen.shape, dtype=x.dtype, name=name)
+            return self._math(
+                "copy", x, *walk, shape=seen.shape, dtype=x.dtype, name=name
+            )
         shape, size = seen.shape[::-1] if turned else seen.shape, itemsize(x.dtype)
-        region = Region(r.space, r.addr + offset * size, shape, r.dtype, seen.size * size)
+        region = Region(
+            r.space, r.addr + offset * size, shape, r.dtype, seen.size * size
+        )
         return replace(x, region=region, call=None, base=x.root, transposed=turned)
 
     def _row_major(self, x: TensorHandle, name: str) -> TensorHandle:
@@ -189,18 +220,29 @@ class MathCalls(Issuer):
         if dtype is None:
             dtype = result_dtype(op, operands, row.real)
             handles = [x for x in operands if isinstance(x, TensorHandle)]
-            integers = not (row.real or op == "where" or any(is_float(x.dtype) for x in handles))
+            integers = not (
+                row.real or op == "where" or any(is_float(x.dtype) for x in handles)
+            )
             if integers and is_float(dtype):
                 floats = {id(x): self.cast(x, dtype) for x in handles}
                 operands = tuple(floats.get(id(x), x) for x in operands)
         call = self._new_call(name)
         target = self._output(call, tuple(shape), dtype, out)
         inputs = tuple(x.region for x in operands if isinstance(x, TensorHandle))
-        scalars = {i: float(x) for i, x in enumerate(operands) if not isinstance(x, TensorHandle)}
+        scalars = {
+            i: float(x)
+            for i, x in enumerate(operands)
+            if not isinstance(x, TensorHandle)
+        }
         in_place = target.region if row.kind == "elementwise" else None
         self._refuse_overlap(call, target, [r for r in inputs if r != in_place])
-        message = MathCmd(op=op, inputs=inputs, out=target.region, axis=axis, keepdims=keepdims)
-        message.scalars, message.scalar_positions = tuple(scalars.values()), tuple(scalars)
+        message = MathCmd(
+            op=op, inputs=inputs, out=target.region, axis=axis, keepdims=keepdims
+        )
+        message.scalars, message.scalar_positions = (
+            tuple(scalars.values()),
+            tuple(scalars),
+        )
         return self._compute(call, target, message)
 
 
@@ -220,7 +262,9 @@ def result_dtype(op: str, operands: Sequence[Operand], real: bool) -> str:
         return "f32"
     if dtypes <= {"bool"}:
         if op in ("neg", "sub") and not scalars:
-            raise KernelError(f"{op} of bool has no meaning; tl.cast the operands to i32 first")
+            raise KernelError(
+                f"{op} of bool has no meaning; tl.cast the operands to i32 first"
+            )
         return "i32" if scalars or op == "sum" else "bool"
     return name_of(np.result_type(*map(np_dtype, dtypes)))
 
@@ -231,12 +275,16 @@ def _shape(
     """The shape of a result: that of the operands together, reduced along ``axis``."""
     shapes = [x.shape for x in operands if isinstance(x, TensorHandle)]
     if not shapes:
-        raise KernelError(f"{op}: at least one operand must be a handle, got {operands!r}")
+        raise KernelError(
+            f"{op}: at least one operand must be a handle, got {operands!r}"
+        )
     if kind == "elementwise" and len(set(shapes)) == 1:
         return shapes[0]
     try:
         whole = np.broadcast_to(np.int8(0), np.broadcast_shapes(*shapes))
-        reduced = whole.max(axis=axis, keepdims=keepdims) if kind == "reduction" else whole
+        reduced = (
+            whole.max(axis=axis, keepdims=keepdims) if kind == "reduction" else whole
+        )
     except ValueError as error:
         raise KernelError(f"{op} of {shapes}, axis={axis}: {error}") from error
     return whole.shape if op == "softmax" else reduced.shape
@@ -246,5 +294,7 @@ def _block(t: Array, starts: Shape, shape: tuple[int, ...]) -> Array:
     box = tuple(slice(low, low + n) for low, n in zip(starts, shape, strict=True))
     seen = t[box] if box else t
     if seen.shape != shape or min((*starts, *(n - 1 for n in shape)), default=0) < 0:
-        raise ValueError(f"the block of shape {shape} from {tuple(starts)} is not inside it")
+        raise ValueError(
+            f"the block of shape {shape} from {tuple(starts)} is not inside it"
+        )
     return seen

@@ -16,7 +16,9 @@ from kernbench.sim_engine.event_log import Recorder, Site
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _USER_ROOMS = ("benches", "ccl")
-_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}
+)
 
 
 def shown_name(path: str) -> str | None:
@@ -60,7 +62,9 @@ class CallSites:
 
     def end_of(self, function: Callable[..., None]) -> Site:
         """The last line of a function, where it returns."""
-        code = getattr(function, "func", function).__code__  # a partial has none of its own
+        code = getattr(
+            function, "func", function
+        ).__code__  # a partial has none of its own
         last = max(line for _, _, line in code.co_lines() if line is not None)
         return Site(self._name(code) or code.co_filename, last, code.co_name)
 

@@ -11,7 +11,13 @@ import numpy as np
 
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import NO_CMD
-from kernbench.common.pe_commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, Epilogue, GemmCmd
+from kernbench.common.pe_commands import (
+    CompositeCmd,
+    DmaReadCmd,
+    DmaWriteCmd,
+    Epilogue,
+    GemmCmd,
+)
 from kernbench.errors import KernelError
 from kernbench.sim_engine.memory_store import Array
 from kernbench.triton_emu.calls import Call
@@ -39,7 +45,9 @@ class TLContext(IpcqCalls):
         """Ceiling of a / b."""
         return -(-a // b)
 
-    def load(self, ptr: int, shape: Shape, dtype: str = "f16", wait: bool = True) -> TensorHandle:
+    def load(
+        self, ptr: int, shape: Shape, dtype: str = "f16", wait: bool = True
+    ) -> TensorHandle:
         """DMA from virtual ``ptr`` to scratch; pending where its bytes are, ready once awaited.
 
         ``wait=True`` reads the memory when the DMA has ended, ``wait=False`` when it is issued.
@@ -62,7 +70,9 @@ class TLContext(IpcqCalls):
 
         def land(msg: DmaReadCmd) -> None:
             data = self._read(call, msg.src) if wait else early.pop(id(msg))
-            if self._ctx.peek(msg.dst) is under_way:  # else it was released, and is another's now
+            if (
+                self._ctx.peek(msg.dst) is under_way
+            ):  # else it was released, and is another's now
                 self._ctx.put(msg.dst, data)
 
         call.on_issue, call.on_done = issue, land
@@ -72,7 +82,9 @@ class TLContext(IpcqCalls):
     def ref(self, ptr: int, shape: Shape, dtype: str = "f16") -> TensorHandle:
         """An operand in HBM at virtual ``ptr``, without a DMA of its own; must lie in one shard."""
         call = Call("ref", NO_CMD, self._ctx.sites.here())
-        return self._handle(TensorHandle, self._one_piece(call, ptr, shape, dtype), call)
+        return self._handle(
+            TensorHandle, self._one_piece(call, ptr, shape, dtype), call
+        )
 
     def store(self, ptr: int, handle: TensorHandle, wait: bool = True) -> None:
         """DMA of a handle to virtual ``ptr``; visible at issue, a pending one in Phase 2."""
@@ -105,17 +117,25 @@ class TLContext(IpcqCalls):
 
         The result is written to ``out``, else to ``acc``, else to fresh scratch.
         """
-        product = _product(self._live(a, "dot", "operand a"), self._live(b, "dot", "operand b"))
+        product = _product(
+            self._live(a, "dot", "operand a"), self._live(b, "dot", "operand b")
+        )
         shape = (product["m"], product["n"])
-        dtype = out_dtype or next((h.dtype for h in (acc, out) if h is not None), a.dtype)
+        dtype = out_dtype or next(
+            (h.dtype for h in (acc, out) if h is not None), a.dtype
+        )
         call = self._new_call("dot")
-        target = self._output(call, shape, dtype, acc if out is None else out, exact=True)
+        target = self._output(
+            call, shape, dtype, acc if out is None else out, exact=True
+        )
         operands, added = [a.region, b.region], None
         if acc is not None:
             added = self._output(call, shape, dtype, acc, exact=True).region
             operands += [added] if added != target.region else []
         self._refuse_overlap(call, target, operands)
-        return self._compute(call, target, GemmCmd(out=target.region, acc=added, **product))
+        return self._compute(
+            call, target, GemmCmd(out=target.region, acc=added, **product)
+        )
 
     def composite(
         self,
@@ -137,13 +157,17 @@ class TLContext(IpcqCalls):
         if op != "gemm":
             raise KernelError(f"composite: unknown op {op!r}; valid: 'gemm'")
         if a is None or b is None:
-            raise KernelError("composite: operands a and b are needed: tl.ref(…) or tl.load(…)")
+            raise KernelError(
+                "composite: operands a and b are needed: tl.ref(…) or tl.load(…)"
+            )
         product = _product(self._live(a, "composite"), self._live(b, "composite"))
         shape = (product["m"], product["n"])
         default = self._ctx.spec.tile
         tile = tile or (default.m, default.n, default.k)
         if min(tile) < 1:
-            raise KernelError(f"composite: tile {tile} must be (m, n, k), each at least 1")
+            raise KernelError(
+                f"composite: tile {tile} must be (m, n, k), each at least 1"
+            )
         steps = tuple(self._epilogue(step, shape) for step in epilogue)
         call = self._new_call("composite", blocking=wait)
         out = self._one_piece(call, out_ptr, shape, out_dtype or a.dtype)
@@ -189,8 +213,14 @@ class TLContext(IpcqCalls):
         if isinstance(argument, TensorHandle):
             # each axis is the output's, or 1 and broadcast
             rows, cols = (1, 1, *argument.shape)[-2:]
-            if len(argument.shape) > 2 or rows not in (1, shape[0]) or cols not in (1, shape[1]):
-                raise KernelError(f"epilogue {name}: {argument!r} does not broadcast to {shape}")
+            if (
+                len(argument.shape) > 2
+                or rows not in (1, shape[0])
+                or cols not in (1, shape[1])
+            ):
+                raise KernelError(
+                    f"epilogue {name}: {argument!r} does not broadcast to {shape}"
+                )
             return Epilogue(name, scope, self._row_major(argument, "epilogue").region)
         if isnan(argument):
             raise KernelError(f"epilogue {name}: its scalar is NaN; give a number")
@@ -208,9 +238,17 @@ def _product(a: TensorHandle, b: TensorHandle) -> dict[str, Any]:
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
         raise KernelError(f"gemm of {a.shape} and {b.shape}: needs (m, k) and (k, n)")
     if a.dtype != b.dtype:
-        raise KernelError(f"gemm of {a.dtype} and {b.dtype}: both operands need the same dtype")
+        raise KernelError(
+            f"gemm of {a.dtype} and {b.dtype}: both operands need the same dtype"
+        )
     (m, k), n = a.shape, b.shape[1]
-    wide = a.dtype == "u32" or itemsize(a.dtype) == 8  # floats accumulate in f32, integers in i32
+    wide = (
+        a.dtype == "u32" or itemsize(a.dtype) == 8
+    )  # floats accumulate in f32, integers in i32
     dtype_acc = f"{'f' if is_float(a.dtype) else 'i'}{64 if wide else 32}"
-    how = {"dtype_acc": dtype_acc, "transpose_a": a.transposed, "transpose_b": b.transposed}
+    how = {
+        "dtype_acc": dtype_acc,
+        "transpose_a": a.transposed,
+        "transpose_b": b.transposed,
+    }
     return {"a": a.region, "b": b.region, "m": m, "k": k, "n": n, **how}

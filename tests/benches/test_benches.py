@@ -16,7 +16,9 @@ from kernbench.runtime_api.registry import BENCHES
 from kernbench.topology import TopologySpec, build_topology
 from kernbench.topology.spec import CubeMeshSpec
 
-ON_PES = [name for name in SHIPPED if "pes" in BENCHES[name].params]  # the others run on SIPs
+ON_PES = [
+    name for name in SHIPPED if "pes" in BENCHES[name].params
+]  # the others run on SIPs
 FLOATS = [name for name in ON_PES if "dtype" in BENCHES[name].params]
 
 
@@ -106,7 +108,9 @@ def test_two_runs_give_the_same_bytes(tmp_path, name):
 
 @pytest.mark.parametrize("name", ON_PES)
 def test_a_bench_says_what_it_exercises_and_what_to_look_for(name):
-    text = " ".join(importlib.import_module(f"kernbench.benches.{name}").__doc__.split())
+    text = " ".join(
+        importlib.import_module(f"kernbench.benches.{name}").__doc__.split()
+    )
     assert "Exercises " in text
     assert " trace " in text.partition("Exercises ")[2]
 
@@ -119,7 +123,9 @@ def test_a_size_below_one_is_refused(simulate, one_cube, key):
             ran(simulate, name, one_cube, **{key: 0})
 
 
-@pytest.mark.parametrize("name", [name for name in FLOATS if name not in ("matmul", "matmul_ref")])
+@pytest.mark.parametrize(
+    "name", [name for name in FLOATS if name not in ("matmul", "matmul_ref")]
+)
 def test_another_dtype_is_refused(simulate, one_cube, name):
     with pytest.raises(UsageError, match="dtype=i32: valid: f16, bf16, f32"):
         ran(simulate, name, one_cube, dtype="i32")
@@ -141,7 +147,9 @@ def test_what_is_impossible_is_refused(simulate, one_cube, name, params, message
 
 @pytest.mark.parametrize("variant", ["ref", "load", "dot"])
 def test_only_operands_by_ref_are_read_tile_by_tile(simulate, one_cube, variant):
-    run = ran(simulate, "matmul_ref", one_cube, m=64, k=128, n=64, pes=1, variant=variant)
+    run = ran(
+        simulate, "matmul_ref", one_cube, m=64, k=128, n=64, pes=1, variant=variant
+    )
     names = [record.op_name for record in run.log]
     assert names.count("TileToken/DMA_READ") == (2 if variant == "ref" else 0)
     assert names.count("dma_read") == (0 if variant == "ref" else 2)
@@ -159,8 +167,12 @@ def test_softmax_fused_is_fewer_ops(simulate, one_cube):
 
 def test_attention_needs_scratch_for_one_block_at_a_time(simulate, one_cube):
     def scratch(block):
-        run = ran(simulate, "flash_attention", one_cube, seq=64, d=16, block=block, pes=1)
-        writes = [r.params["dst_addr"] for r in run.log if r.params.get("dst_space") == "tcm"]
+        run = ran(
+            simulate, "flash_attention", one_cube, seq=64, d=16, block=block, pes=1
+        )
+        writes = [
+            r.params["dst_addr"] for r in run.log if r.params.get("dst_space") == "tcm"
+        ]
         return max(writes) - min(writes)
 
     assert scratch(4) < scratch(64) / 2
@@ -171,7 +183,9 @@ def test_a_pe_loads_the_experts_of_its_own_tokens_only(simulate, one_cube):
     writes = [r.params for r in run.log if r.op_name == "host_write"]
     (first,) = {p["dst_addr"] for p in writes if p["shape"] == (8 * 8, 8)}
     gates = [p["snapshot"] for p in writes if p["dtype"] == "f32"]
-    assert [np.count_nonzero(of_token) for part in gates for of_token in part] == [2] * 16
+    assert [np.count_nonzero(of_token) for part in gates for of_token in part] == [
+        2
+    ] * 16
     for pe, of_pe in enumerate(gates):
         reads = [r.params for r in run.log if r.component_id == f"sip0.cube0.pe{pe}.pe_dma"
                  and r.op_name == "dma_read" and r.params["shape"] == (8, 8)]  # fmt: skip
@@ -183,17 +197,23 @@ def test_each_load_of_a_chase_waits_for_the_one_before(simulate, small):
     run = ran(simulate, "pointer_chase", small, entries=512, hops=12, pes=32)
     for pe in range(8):
         node = f"sip1.cube1.pe{pe}.pe_dma"
-        loads = [r for r in run.log if r.component_id == node and r.op_name == "dma_read"]
+        loads = [
+            r for r in run.log if r.component_id == node and r.op_name == "dma_read"
+        ]
         ends = [load.t_end for load in loads[:-1]]
         assert len(loads) == 12
-        assert all(end < later.t_start for end, later in zip(ends, loads[1:], strict=True))
+        assert all(
+            end < later.t_start for end, later in zip(ends, loads[1:], strict=True)
+        )
 
 
 def test_a_chase_is_shortest_in_the_slice_of_the_pe(simulate, small):
     def hops(pes):
         run = ran(simulate, "pointer_chase", small, entries=512, hops=12, pes=pes)
         node = "sip0.cube0.pe0.pe_dma"
-        loads = [r for r in run.log if r.component_id == node and r.op_name == "dma_read"]
+        loads = [
+            r for r in run.log if r.component_id == node and r.op_name == "dma_read"
+        ]
         return [load.t_end - load.t_start for load in loads]
 
     near, far = hops(1), hops(32)

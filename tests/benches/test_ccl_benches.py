@@ -16,14 +16,20 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
 SMALL = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
-CHUNKED = {"algorithm": "ring_chunked_allreduce"}  # its root may be anywhere: fits any mesh
+CHUNKED = {
+    "algorithm": "ring_chunked_allreduce"
+}  # its root may be anywhere: fits any mesh
 TO, FROM = "sip0.cube1.pe0.", "sip0.cube0.pe0."
 
 
 def line(fault, marker):
     """The site of the line of a fault's file that ends in a comment which begins so."""
-    source = inspect.getsource(importlib.import_module(f"kernbench.benches.faults.{fault}"))
-    (number,) = (i for i, text in enumerate(source.splitlines(), 1) if f"  # {marker}" in text)
+    source = inspect.getsource(
+        importlib.import_module(f"kernbench.benches.faults.{fault}")
+    )
+    (number,) = (
+        i for i, text in enumerate(source.splitlines(), 1) if f"  # {marker}" in text
+    )
     return f"kernbench/benches/faults/{fault}.py:{number}"
 
 
@@ -35,7 +41,9 @@ def test_all_reduce_is_right_on_the_shipped_machine(algorithm):
 
 
 @pytest.mark.parametrize("topology", ["ring_1d", "torus_2d", "mesh_2d_no_wrap"])
-@pytest.mark.parametrize(("dtype", "op"), [("f16", "sum"), ("bf16", "max"), ("f32", "min")])
+@pytest.mark.parametrize(
+    ("dtype", "op"), [("f16", "sum"), ("bf16", "max"), ("f32", "min")]
+)
 def test_sips_and_topology_are_parameters(topology, dtype, op):
     params = {"sips": 4, "topology": topology, "dtype": dtype, "op": op, "n_elem": 33}
     result = run_bench("ccl_allreduce", params=params | CHUNKED, spec=SMALL)
@@ -77,7 +85,9 @@ def test_all_reduce_from_the_command_line():
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
-@pytest.mark.parametrize(("tokens", "d", "hidden"), [(64, 64, 256), (5, 7, 19), (1, 1, 1)])
+@pytest.mark.parametrize(
+    ("tokens", "d", "hidden"), [(64, 64, 256), (5, 7, 19), (1, 1, 1)]
+)
 def test_a_tensor_parallel_mlp_is_that_of_numpy(dtype, tokens, d, hidden):
     params = {"tokens": tokens, "d": d, "hidden": hidden, "dtype": dtype}
     result = run_bench("mlp_tp", params=params | CHUNKED, spec=SMALL)
@@ -130,7 +140,9 @@ def test_the_routes_of_copies_between_sips_cross_the_switch(tmp_path):
 
 @pytest.mark.parametrize("name", ["ccl_allreduce", "mlp_tp"])
 def test_a_bench_says_what_it_exercises_and_what_to_look_for(name):
-    text = " ".join(importlib.import_module(f"kernbench.benches.{name}").__doc__.split())
+    text = " ".join(
+        importlib.import_module(f"kernbench.benches.{name}").__doc__.split()
+    )
     assert "Exercises " in text
     assert " trace " in text.partition("Exercises ")[2]
 
@@ -155,7 +167,10 @@ def test_a_credit_before_its_slot_was_read_is_a_read_of_what_is_being_written(re
         assert row.op.site == line("early_credit", "reads")
         assert (row.space, row.nbytes) == ("tcm", 4096)
     for row in (row for row in found if row.kind == kinds.LATE_WRITER):
-        assert (row.other.name, row.other.site) == ("ipcq_copy", line("early_credit", "writes"))
+        assert (row.other.name, row.other.site) == (
+            "ipcq_copy",
+            line("early_credit", "writes"),
+        )
         assert row.other.t_start < row.op.t_start < row.other.t_end
     (ring,) = (s for s in session.trace.allocs if s.tensor == "ipcq.1.W")
     assert all(ring.addr <= row.addr < ring.addr + ring.nbytes for row in found)
@@ -177,7 +192,9 @@ def test_a_ring_of_two_that_is_joined_by_name_is_a_deadlock_of_both_ranks(tmp_pa
         run_bench("fault_ring_by_name", trace=tmp_path / "trace")
     text, site = str(caught.value), re.escape(line("ring_by_name", "waits"))
     for pe in (FROM, TO):
-        assert re.search(rf"{re.escape(pe)}pe_cpu: recv W at {site} since [\d.]+ ns", text)
+        assert re.search(
+            rf"{re.escape(pe)}pe_cpu: recv W at {site} since [\d.]+ ns", text
+        )
     assert f"cycle: {FROM}pe_cpu -> {TO}pe_cpu -> {FROM}pe_cpu" in text
     trace = Trace.open(tmp_path / "trace")
     assert [op.op_name for op in trace.ops].count("ipcq_copy") == 2
@@ -198,4 +215,6 @@ def test_a_broadcast_from_the_wrong_root_is_found_by_verification_alone(record):
     writes = [r.params for r in run.op_log if r.op_name == "host_write"]
     of_cube_0 = writes[0]["snapshot"].ravel()
     for write in writes:  # one a cube
-        assert np.array_equal(run.store.view("hbm", write["dst_addr"], (64,), "f32"), of_cube_0)
+        assert np.array_equal(
+            run.store.view("hbm", write["dst_addr"], (64,), "f32"), of_cube_0
+        )

@@ -36,7 +36,9 @@ def record(tmp_path):
 
     def record(name, warn_memory=False, **params):
         path = tmp_path / "trace.msgpack"
-        run = run_bench(name, spec=ONE_CUBE, params=params, trace=path, warn_memory=warn_memory)
+        run = run_bench(
+            name, spec=ONE_CUBE, params=params, trace=path, warn_memory=warn_memory
+        )
         return run, ReplaySession(Trace.open(path))
 
     return record
@@ -44,8 +46,12 @@ def record(tmp_path):
 
 def line(fault, marker):
     """The site of the line of a fault's file that ends in a comment which begins with ``marker``"""
-    source = inspect.getsource(importlib.import_module(f"kernbench.benches.faults.{fault}"))
-    (number,) = (i for i, text in enumerate(source.splitlines(), 1) if f"  # {marker}" in text)
+    source = inspect.getsource(
+        importlib.import_module(f"kernbench.benches.faults.{fault}")
+    )
+    (number,) = (
+        i for i, text in enumerate(source.splitlines(), 1) if f"  # {marker}" in text
+    )
     return f"kernbench/benches/faults/{fault}.py:{number}"
 
 
@@ -61,7 +67,9 @@ def checks(session, **options):
     order = [i for i, op in enumerate(trace.ops) if op.op_kind != "unknown"]
     found = list(debug_check(DataExecutor(trace.executable, **options)))
     sources = [session.source(order[check.position]) for check in found]
-    return [(check, f"{s.file}:{s.line}") for check, s in zip(found, sources, strict=True)]
+    return [
+        (check, f"{s.file}:{s.line}") for check, s in zip(found, sources, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +101,9 @@ def checks(session, **options):
         ),
     ],
 )
-def test_two_ops_on_the_same_bytes_are_found(record, fault, params, kind, ops, lines, handle):
+def test_two_ops_on_the_same_bytes_are_found(
+    record, fault, params, kind, ops, lines, handle
+):
     run, session = record(f"fault_{fault}", **params)
     (hazard,) = session.hazards().rows
     assert hazard.kind == kind
@@ -113,7 +123,9 @@ def test_a_read_past_its_shard_is_found(record):
     )  # fmt: skip
     space, addr, nbytes = alloc(session, "x")
     assert hazard.space == space
-    assert hazard.addr <= addr + nbytes < hazard.addr + hazard.nbytes == addr + 6 * 64 * 4
+    assert (
+        hazard.addr <= addr + nbytes < hazard.addr + hazard.nbytes == addr + 6 * 64 * 4
+    )
     (row,) = run.report.by_tensor()
     assert (row.tensor, row.ok, row.max_abs) == ("y", False, 100.0)
 
@@ -167,12 +179,18 @@ def test_a_table_that_loses_mantissa_bits_fails_verification(simulate, one_cube)
 
 def test_a_run_by_a_coarse_table_fails_and_names_the_op(tmp_path):
     path = tmp_path / "trace"
-    run = run_bench("fault_low_bits", params={"table": "coarse"}, debug=True, trace=path)
+    run = run_bench(
+        "fault_low_bits", params={"table": "coarse"}, debug=True, trace=path
+    )
     assert (run.ok, run.first_over.op_name) == (False, "exp")
-    assert run.error.startswith("VerificationError: y differ from their references; op 3 exp on ")
+    assert run.error.startswith(
+        "VerificationError: y differ from their references; op 3 exp on "
+    )
     session = ReplaySession(Trace.open(path))  # which executes with the right one
     assert session.verify().ok
-    assert session.first_divergence().note.endswith(f"yet the run ended with {run.error}")
+    assert session.first_divergence().note.endswith(
+        f"yet the run ended with {run.error}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,13 +209,18 @@ def test_a_memory_fault_ends_the_run_unless_it_is_to_be_a_warning(name, what):
 
 
 def test_list_shows_the_faults_after_the_others():
-    names = [row.split()[0] for row in CliRunner().invoke(main, ["list"]).stdout.splitlines()[::2]]
+    names = [
+        row.split()[0]
+        for row in CliRunner().invoke(main, ["list"]).stdout.splitlines()[::2]
+    ]
     assert names == [*SHIPPED, *FAULTS]
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_says_what_is_to_be_found(name):
-    module = importlib.import_module(f"kernbench.benches.faults.{name.removeprefix('fault_')}")
+    module = importlib.import_module(
+        f"kernbench.benches.faults.{name.removeprefix('fault_')}"
+    )
     assert module.__doc__.startswith("Fault: ")
     assert "o be found " in module.__doc__
     assert BENCHES[name].description.startswith("fault: ")
@@ -276,7 +299,9 @@ def halves_of_a_tile_by_two_pes(x, y, tl):
     ],
 )
 @pytest.mark.parametrize("warn_memory", [False, True])
-def test_nothing_is_found_in_a_right_kernel(tmp_path, one_cube, kernel, meaning, warn_memory):
+def test_nothing_is_found_in_a_right_kernel(
+    tmp_path, one_cube, kernel, meaning, warn_memory
+):
     writer = TraceWriter(tmp_path / "trace")
     engine = GraphEngine(one_cube, recorder=writer, warn_memory=warn_memory)
     torch = Torch(engine)
@@ -284,7 +309,9 @@ def test_nothing_is_found_in_a_right_kernel(tmp_path, one_cube, kernel, meaning,
     data = torch.rng.integers(-1, 2, (4, 64, 64)).astype("f4")
 
     def bench(_):
-        dp = DPPolicy("replicate", "replicate", 1, 2 if "two_pes" in kernel.__name__ else 1)
+        dp = DPPolicy(
+            "replicate", "replicate", 1, 2 if "two_pes" in kernel.__name__ else 1
+        )
         pes = torch.empty((1,), "f32", dp)
         x, y = torch.tensor(data, name="x"), torch.tensor(data - 1, name="y")
         torch.launch("k", lambda _, x, y, tl: kernel(x, y, tl), pes, x.ptr, y.ptr)
@@ -295,6 +322,8 @@ def test_nothing_is_found_in_a_right_kernel(tmp_path, one_cube, kernel, meaning,
     writer.end(engine.env.now)
     session = ReplaySession(Trace.open(tmp_path / "trace"))
     assert session.hazards().rows == ()
-    report = DataExecutor(engine.op_log, torch.blank.snapshot()).verify(torch.expectations)
+    report = DataExecutor(engine.op_log, torch.blank.snapshot()).verify(
+        torch.expectations
+    )
     assert report.ok, report.as_text()
     assert session.trace.texts == []

@@ -14,9 +14,19 @@ SIZE = st.integers(1, 200)
 
 
 @settings(max_examples=64, deadline=None, derandomize=True)
-@given(m=SIZE, k=SIZE, n=SIZE, dtype=st.sampled_from(["f16", "bf16", "f32"]), pes=st.integers(1, 8))
-def test_every_size_dtype_and_number_of_pes_matches_numpy(one_cube, verify, m, k, n, dtype, pes):
-    report = verify(lambda torch: matmul(torch, m=m, k=k, n=n, dtype=dtype, pes=pes), one_cube)
+@given(
+    m=SIZE,
+    k=SIZE,
+    n=SIZE,
+    dtype=st.sampled_from(["f16", "bf16", "f32"]),
+    pes=st.integers(1, 8),
+)
+def test_every_size_dtype_and_number_of_pes_matches_numpy(
+    one_cube, verify, m, k, n, dtype, pes
+):
+    report = verify(
+        lambda torch: matmul(torch, m=m, k=k, n=n, dtype=dtype, pes=pes), one_cube
+    )
     assert report.ok, report.as_text()
     (row,) = report.by_tensor()
     assert row.elements == m * n
@@ -30,7 +40,9 @@ def test_whole_cubes_of_both_sips_take_part(verify, pes, small):
 
 @pytest.mark.parametrize("tile", [1, 7, 32, 1000])
 def test_any_tile_size_gives_the_same(verify, tile, one_cube):
-    report = verify(lambda torch: matmul(torch, m=10, k=9, n=8, pes=2, tile=tile), one_cube)
+    report = verify(
+        lambda torch: matmul(torch, m=10, k=9, n=8, pes=2, tile=tile), one_cube
+    )
     assert report.ok, report.as_text()
 
 
@@ -44,13 +56,23 @@ def test_a_wrong_result_is_noticed(verify, one_cube):
 
 
 def test_one_composite_a_pe_and_its_tiles(simulate, one_cube):
-    run = simulate(lambda torch: matmul(torch, m=64, k=128, n=128, pes=2, tile=32), graph=one_cube)
+    run = simulate(
+        lambda torch: matmul(torch, m=64, k=128, n=128, pes=2, tile=32), graph=one_cube
+    )
     composites = [r for r in run.log if r.op_name == "composite_gemm"]
     assert len(composites) == 2
     tiles = (64 // 32) * (128 // 32) * (64 // 32)
     stages = [r.op_name for r in run.log if r.op_name.startswith("TileToken/")]
-    assert stages.count("TileToken/GEMM") == stages.count("TileToken/DMA_READ") == 2 * tiles
-    assert stages.count("TileToken/STORE") == stages.count("TileToken/DMA_WRITE") == 2 * 2 * 2
+    assert (
+        stages.count("TileToken/GEMM")
+        == stages.count("TileToken/DMA_READ")
+        == 2 * tiles
+    )
+    assert (
+        stages.count("TileToken/STORE")
+        == stages.count("TileToken/DMA_WRITE")
+        == 2 * 2 * 2
+    )
 
 
 def test_inputs_depend_on_the_seed_only(small):
@@ -61,7 +83,9 @@ def test_inputs_depend_on_the_seed_only(small):
         writes = [r for r in engine.op_log if r.op_name == "host_write"]
         return [r.params["snapshot"] for r in writes]
 
-    assert all(np.array_equal(a, b) for a, b in zip(snapshots(1), snapshots(1), strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(snapshots(1), snapshots(1), strict=True)
+    )
     assert not np.array_equal(snapshots(1)[0], snapshots(2)[0])
 
 
@@ -89,7 +113,11 @@ def verify(simulate, phase2):
 
 
 def test_on_the_whole_machine_no_pe_is_late_by_rounding(simulate, shipped, events):
-    run = simulate(lambda torch: matmul(torch, m=64, k=16, n=64), graph=shipped, recorder=events)
-    starts = {record.t_start for record in run.log if record.op_name == "composite_gemm"}
+    run = simulate(
+        lambda torch: matmul(torch, m=64, k=16, n=64), graph=shipped, recorder=events
+    )
+    starts = {
+        record.t_start for record in run.log if record.op_name == "composite_gemm"
+    }
     assert len(starts) == 1
     assert events.of("text") == []

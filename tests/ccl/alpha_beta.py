@@ -52,7 +52,9 @@ class Model:
         x, y = mesh
         self.inside = Hop.measured(lambda n: message_ns(cache, 1, mesh, 0, "E", "W", n))
         root, across = x * y - 1, ("global_E", "global_W")
-        self.across = Hop.measured(lambda n: message_ns(cache, 2, mesh, root, *across, n))
+        self.across = Hop.measured(
+            lambda n: message_ns(cache, 2, mesh, root, *across, n)
+        )
 
     def t0(self, n_elem):
         """Of the load and the store: an all-reduce of one cube."""
@@ -63,7 +65,11 @@ class Model:
     def intercube_allreduce(self, topology, shape, n_elem):
         """2 (X + Y - 2) hops of the whole tensor, and those between the root cubes."""
         nbytes, steps = n_elem * itemsize(self.dtype), sum(self.mesh) - 2
-        h, g, across = self.inside(nbytes), gamma(nbytes, self.dtype), self.across(nbytes)
+        h, g, across = (
+            self.inside(nbytes),
+            gamma(nbytes, self.dtype),
+            self.across(nbytes),
+        )
         between = sum(shape) - 2
         moves = (
             2 if topology == "mesh_2d_no_wrap" else 1
@@ -97,7 +103,10 @@ def message_ns(cache, sips, mesh, cube, way, back, nbytes):
         elif place == receiver:
             tl.recv(back, (nbytes,), "u8")
 
-    graph, ipcq = engine.graph, engine.sim.component(engine.graph.at(0, cube, 0, "pe_ipcq"))
+    graph, ipcq = (
+        engine.graph,
+        engine.sim.component(engine.graph.at(0, cube, 0, "pe_ipcq")),
+    )
     peer = graph.nodes[ipcq.peers[way]]
     receiver = (peer.sip, peer.cube)
     torch = Torch(engine)

@@ -9,7 +9,9 @@ from untimed import run
 from kernbench.ccl.algorithms import intercube_allreduce, ring_chunked_allreduce
 
 BOTH = pytest.mark.parametrize(
-    "algorithm", [intercube_allreduce, ring_chunked_allreduce], ids=["intercube", "ring_chunked"]
+    "algorithm",
+    [intercube_allreduce, ring_chunked_allreduce],
+    ids=["intercube", "ring_chunked"],
 )
 TOPOLOGIES = [("ring_1d", n) for n in (1, 2, 3, 4, 5, 8)]
 TOPOLOGIES += [(name, n) for name in ("torus_2d", "mesh_2d_no_wrap") for n in (1, 4, 9)]
@@ -24,7 +26,9 @@ def integers(sips, mesh, n_elem, seed=0):
 def check(algorithm, topology, sips, mesh, n_elem, dtype="f16", op="sum", seed=0):
     data = integers(sips, mesh, n_elem, seed)
     got = run(algorithm, data, dtype, topology, mesh, op).data.astype(np.float64)
-    assert np.array_equal(got, np.broadcast_to(NUMPY[op](data, axis=(0, 1)), data.shape))
+    assert np.array_equal(
+        got, np.broadcast_to(NUMPY[op](data, axis=(0, 1)), data.shape)
+    )
 
 
 @BOTH
@@ -80,6 +84,8 @@ def test_in_chunks_a_cube_sends_2_n_minus_1_nths_of_its_chunk_between_n_sips():
 def test_only_root_cubes_send_whole_tensors_between_sips(topology, sips, tensors):
     data = integers(sips, (2, 2), 10)
     sent = run(intercube_allreduce, data, "f16", topology, (2, 2)).sent
-    across = [sum(n for way, n in ways.items() if way.startswith("global_")) for ways in sent]
+    across = [
+        sum(n for way, n in ways.items() if way.startswith("global_")) for ways in sent
+    ]
     assert not any(n for cube, n in enumerate(across) if cube % 4 != 3)
     assert max(across) == tensors * 10 * 2

@@ -9,10 +9,20 @@ from ccl_machines import timed
 
 from kernbench.ccl.topologies import sip_shape
 
-SMALL = [("ring_1d", 1), ("ring_1d", 2), ("ring_1d", 3), ("torus_2d", 4), ("mesh_2d_no_wrap", 4)]
+SMALL = [
+    ("ring_1d", 1),
+    ("ring_1d", 2),
+    ("ring_1d", 3),
+    ("torus_2d", 4),
+    ("mesh_2d_no_wrap", 4),
+]
 CASES = [((4, 4), *where, n) for where in SMALL for n in (512, 8192)]
 CASES += [((4, 4), *where, 65536) for where in (("ring_1d", 2), ("mesh_2d_no_wrap", 4))]
-CASES += [((2, 2), name, 9, n) for name in ("torus_2d", "mesh_2d_no_wrap") for n in (512, 8192)]
+CASES += [
+    ((2, 2), name, 9, n)
+    for name in ("torus_2d", "mesh_2d_no_wrap")
+    for n in (512, 8192)
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +38,17 @@ def test_simulated_time_is_within_a_tenth_of_the_formula(
 ):
     data = np.zeros((sips, mesh[0] * mesh[1], n_elem))
     simulated = timed(data, "f16", layout_cache, algorithm, topology, mesh).ns
-    formula = getattr(model(mesh), algorithm)(topology, sip_shape(topology, sips), n_elem)
+    formula = getattr(model(mesh), algorithm)(
+        topology, sip_shape(topology, sips), n_elem
+    )
     assert simulated == pytest.approx(formula, rel=0.1)
 
 
 def test_the_five_phases_win_for_small_tensors_and_chunks_for_large_ones(layout_cache):
-    for n_elem, faster in ((512, "intercube_allreduce"), (65536, "ring_chunked_allreduce")):
+    for n_elem, faster in (
+        (512, "intercube_allreduce"),
+        (65536, "ring_chunked_allreduce"),
+    ):
         ns = {
             name: timed(np.zeros((2, 16, n_elem)), "f16", layout_cache, name).ns
             for name in ("intercube_allreduce", "ring_chunked_allreduce")
@@ -41,9 +56,13 @@ def test_the_five_phases_win_for_small_tensors_and_chunks_for_large_ones(layout_
         assert min(ns, key=ns.get) == faster
 
 
-def test_chunks_come_near_the_bandwidth_of_a_link_where_whole_tensors_do_not(layout_cache):
+def test_chunks_come_near_the_bandwidth_of_a_link_where_whole_tensors_do_not(
+    layout_cache,
+):
     nbytes, cubes = 2 * 65536, 16
-    ideal = 2 * (cubes - 1) / cubes * nbytes / 128  # ns at the rate of a UCIe connection
+    ideal = (
+        2 * (cubes - 1) / cubes * nbytes / 128
+    )  # ns at the rate of a UCIe connection
     whole, chunked = (
         timed(np.zeros((1, cubes, 65536)), "f16", layout_cache, name).ns
         for name in ("intercube_allreduce", "ring_chunked_allreduce")

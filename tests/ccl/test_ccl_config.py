@@ -29,7 +29,13 @@ def test_the_shipped_file_names_both_algorithms():
 
 def test_the_shipped_queues_are_those_of_the_machine_table():
     cfg = load_ccl().of()
-    queues = (cfg.buffer_kind, cfg.slots, cfg.slot_bytes, cfg.credit_bytes, cfg.root_cube)
+    queues = (
+        cfg.buffer_kind,
+        cfg.slots,
+        cfg.slot_bytes,
+        cfg.credit_bytes,
+        cfg.root_cube,
+    )
     assert queues == ("tcm", 4, 4096, 16, 15)
 
 
@@ -45,7 +51,9 @@ def test_every_shipped_module_keeps_the_contract(name):
 
 
 def test_an_algorithm_takes_what_it_lacks_from_the_defaults(ccl):
-    spec = ccl("defaults: {algorithm: mine, slots: 7, buffer_kind: hbm}\n" + ENTRY % "slots: 2")
+    spec = ccl(
+        "defaults: {algorithm: mine, slots: 7, buffer_kind: hbm}\n" + ENTRY % "slots: 2"
+    )
     assert (spec.of().slots, spec.of().buffer_kind) == (2, "hbm")
 
 
@@ -57,7 +65,10 @@ def test_any_name_of_an_algorithm_is_valid(ccl):
 @pytest.mark.parametrize(
     ("field", "problem"),
     [
-        ("slots: 0", r"ccl\.yaml:1: algorithms\.mine\.slots: must be a whole number from 1 to"),
+        (
+            "slots: 0",
+            r"ccl\.yaml:1: algorithms\.mine\.slots: must be a whole number from 1 to",
+        ),
         ("slots: yes", "must be a whole number from 1 to .*, not True"),
         ("slot_bytes: 1.5", "slot_bytes: must be a whole number"),
         ("credit_bytes: -1", "credit_bytes: must be a whole number"),
@@ -65,12 +76,17 @@ def test_any_name_of_an_algorithm_is_valid(ccl):
         ("root_cube: 16", "root_cube: must be a whole number from -1 to 15, not 16"),
         ("buffer_kind: l2", "buffer_kind: must be one of tcm, sram, hbm, not 'l2'"),
         ("topology: ring_1d", "topology: must be one of none, not 'ring_1d'"),
-        ("slot: 4", "mine.slot: unknown field; valid: topology, buffer_kind, slots, slot_bytes"),
+        (
+            "slot: 4",
+            "mine.slot: unknown field; valid: topology, buffer_kind, slots, slot_bytes",
+        ),
         ("slots: [4]", "must be one value, not a list"),
         ("module: other", "given twice; first on line 1"),
     ],
 )
-def test_a_wrong_field_is_named_with_its_file_line_and_valid_values(ccl, field, problem):
+def test_a_wrong_field_is_named_with_its_file_line_and_valid_values(
+    ccl, field, problem
+):
     with pytest.raises(TopologyError, match=problem):
         ccl(ENTRY % field)
 
@@ -80,12 +96,21 @@ def test_a_wrong_field_is_named_with_its_file_line_and_valid_values(ccl, field, 
     [
         ("", "the file is empty; fields: defaults, algorithms"),
         ("defaults: {}", "the field algorithms is missing"),
-        ("algorithms: {mine: {slots: 2}}", "algorithms.mine: the field module is missing"),
+        (
+            "algorithms: {mine: {slots: 2}}",
+            "algorithms.mine: the field module is missing",
+        ),
         ("algorithms: {mine: 3}", "algorithms.mine: must be a mapping with fields of"),
         ("algorithms: {mine: {module: ''}}", "module: must be a name, not ''"),
         ("rings: {}", "rings: unknown field; valid: defaults, algorithms"),
-        (ENTRY % "slots: 1", "defaults.algorithm: must be one of mine, not 'intercube_allreduce'"),
-        ("defaults: {slots: x}\n" + ENTRY % "slots: 1", "ccl.yaml:1: defaults.slots: must be"),
+        (
+            ENTRY % "slots: 1",
+            "defaults.algorithm: must be one of mine, not 'intercube_allreduce'",
+        ),
+        (
+            "defaults: {slots: x}\n" + ENTRY % "slots: 1",
+            "ccl.yaml:1: defaults.slots: must be",
+        ),
         ("a: [", "not valid YAML"),
     ],
 )
@@ -100,13 +125,18 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 def test_an_unknown_algorithm_lists_the_valid_ones():
-    with pytest.raises(TopologyError, match="'tree'; valid: intercube_allreduce, ring_chunked"):
+    with pytest.raises(
+        TopologyError, match="'tree'; valid: intercube_allreduce, ring_chunked"
+    ):
         load_ccl().of("tree")
 
 
 @pytest.mark.parametrize(
     ("module", "problem"),
-    [("no.such", "no.such cannot be imported: No module"), ("json", "json lacks kernel, kernel")],
+    [
+        ("no.such", "no.such cannot be imported: No module"),
+        ("json", "json lacks kernel, kernel"),
+    ],
 )
 def test_a_module_without_the_contract_is_refused(ccl, module, problem):
     text = f"defaults: {{algorithm: mine}}\nalgorithms: {{mine: {{module: {module}}}}}"

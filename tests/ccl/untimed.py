@@ -27,7 +27,12 @@ class Tl:
     """``tl`` of one PE; ``memory`` holds the rows of its SIP's tensor."""
 
     def __init__(self, sip, cube, ways, queues, memory):
-        self.place, self.ways, self.queues, self.memory = (0, cube, sip), ways, queues, memory
+        self.place, self.ways, self.queues, self.memory = (
+            (0, cube, sip),
+            ways,
+            queues,
+            memory,
+        )
         self.sent, self.received = Counter(), 0
 
     def program_id(self, axis):
@@ -37,7 +42,9 @@ class Tl:
         return nullcontext()
 
     def load(self, ptr, shape, dtype):
-        return Handle(self.memory[int(ptr) // (shape[0] * itemsize(dtype))].copy(), dtype)
+        return Handle(
+            self.memory[int(ptr) // (shape[0] * itemsize(dtype))].copy(), dtype
+        )
 
     def store(self, ptr, handle):
         self.memory[int(ptr) // handle.data.nbytes] = handle.data
@@ -82,7 +89,9 @@ def run(algorithm, data, dtype, topology, mesh, op="sum"):
             ways |= {way: (peer, cube) for way, peer in across.items()}
             tls.append(Tl(sip, cube, ways, queues, memory[sip]))
             args = (*algorithm.kernel_args(sips, n_elem, *mesh), sip, kind, *shape)
-            running.append(greenlet.greenlet(partial(call, algorithm.kernel, args, tls[-1], op)))
+            running.append(
+                greenlet.greenlet(partial(call, algorithm.kernel, args, tls[-1], op))
+            )
     for kernel in running:
         kernel.switch(TensorPtr(0, dtype))
     while running := [kernel for kernel in running if not kernel.dead]:

@@ -17,7 +17,15 @@ from kernbench.errors import UsageError
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("f16", 2), ("bf16", 2), ("f32", 4), ("f64", 8), ("fp8_e4m3", 1), ("i64", 8), ("bool", 1)],
+    [
+        ("f16", 2),
+        ("bf16", 2),
+        ("f32", 4),
+        ("f64", 8),
+        ("fp8_e4m3", 1),
+        ("i64", 8),
+        ("bool", 1),
+    ],
 )
 def test_item_sizes(name, size):
     assert itemsize(name) == dtype(name).itemsize == size
@@ -25,7 +33,15 @@ def test_item_sizes(name, size):
 
 def test_the_dtypes_are_floats_fp8_integers_and_bool():
     integers = {f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)}
-    assert set(DTYPES) - integers == {"f16", "bf16", "f32", "f64", "fp8_e4m3", "fp8_e5m2", "bool"}
+    assert set(DTYPES) - integers == {
+        "f16",
+        "bf16",
+        "f32",
+        "f64",
+        "fp8_e4m3",
+        "fp8_e5m2",
+        "bool",
+    }
     assert integers < set(DTYPES)
 
 
@@ -37,7 +53,14 @@ def test_bf16_and_fp8_are_those_of_ml_dtypes():
 
 @pytest.mark.parametrize(
     ("name", "bound"),
-    [("f32", 1e-5), ("f16", 1e-3), ("bf16", 1e-2), ("f64", 1e-12), ("i32", 0.0), ("bool", 0.0)],
+    [
+        ("f32", 1e-5),
+        ("f16", 1e-3),
+        ("bf16", 1e-2),
+        ("f64", 1e-12),
+        ("i32", 0.0),
+        ("bool", 0.0),
+    ],
 )
 def test_tolerances_are_those_of_adr_0020_d11(name, bound):
     assert dtype(name).tolerance == Tolerance(rtol=bound, atol=bound)

@@ -25,7 +25,9 @@ resources = st.builds(
     pe_id=st.integers(0, MAX_PES - 1),
     offset=st.integers(0, 2**34 - 1),
 )
-hbm = st.builds(PhysAddr, sips, cubes, st.just("hbm"), hbm_offset=st.integers(0, 2**41 - 1))
+hbm = st.builds(
+    PhysAddr, sips, cubes, st.just("hbm"), hbm_offset=st.integers(0, 2**41 - 1)
+)
 io = st.builds(
     PhysAddr,
     sips,
@@ -60,7 +62,10 @@ def test_the_fields_lie_where_the_layout_says():
 
 
 def test_a_pe_slice_begins_at_its_share_of_the_hbm():
-    assert PhysAddr.pe_hbm_addr(0, 1, 3, 16, slice_bytes=1 << 30).hbm_offset == (3 << 30) + 16
+    assert (
+        PhysAddr.pe_hbm_addr(0, 1, 3, 16, slice_bytes=1 << 30).hbm_offset
+        == (3 << 30) + 16
+    )
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,9 @@ def test_overrides_neither_the_hooks_nor_the_service_loop(component):
 
 
 def test_refuses_a_message_that_it_does_not_know(component, engine):
-    with pytest.raises(KernbenchError, match=rf"{component.node.id}.* serves no Stranger"):
+    with pytest.raises(
+        KernbenchError, match=rf"{component.node.id}.* serves no Stranger"
+    ):
         next(component._forward_txn(engine.env, Stranger()))
 
 
@@ -109,7 +111,9 @@ PIECE = Region("hbm", HBM, (64, 64), "f16", 8192)
 
 def tile(stage_type):
     def make():
-        stage = Stage(stage_type, "", {"extent": (64, 64, 64), "nbytes": 8192, "ops": ["relu"]})
+        stage = Stage(
+            stage_type, "", {"extent": (64, 64, 64), "nbytes": 8192, "ops": ["relu"]}
+        )
         stage.params.update(addrs=[HBM], sizes=[8192], spaces=["hbm"])
         return TileToken(composite=MsgBase(), index=(0, 0, 0), stages=(stage,))
 
@@ -117,11 +121,15 @@ def tile(stage_type):
 
 
 def gemm():
-    return GemmCmd(a=OPERAND, b=OPERAND, out=replace(OPERAND, addr=8192), m=64, k=64, n=64)
+    return GemmCmd(
+        a=OPERAND, b=OPERAND, out=replace(OPERAND, addr=8192), m=64, k=64, n=64
+    )
 
 
 def composite():
-    c = CompositeCmd(op="gemm", a=PIECE, b=PIECE, out=PIECE, m=64, k=64, n=64, tile=(64, 64, 64))
+    c = CompositeCmd(
+        op="gemm", a=PIECE, b=PIECE, out=PIECE, m=64, k=64, n=64, tile=(64, 64, 64)
+    )
     c.out = replace(PIECE, addr=HBM + 8192)
     return c
 
@@ -153,7 +161,12 @@ DATA_OPS = {
 
 def test_every_data_op_that_an_entry_serves_is_under_contract():
     for impl, kind in COMPONENTS.items():
-        known = [make for (name, _), makes in DATA_OPS.items() if name == impl for make in makes]
+        known = [
+            make
+            for (name, _), makes in DATA_OPS.items()
+            if name == impl
+            for make in makes
+        ]
         served = {type_ for type_ in kind.serves if type_.data_op}
         assert served == {type(make()) for make in known}, impl
 
@@ -192,7 +205,9 @@ def crowd(request, small):
             engine.env.process(component._forward_txn(engine.env, msg))
         engine.env.run()
         log = [record for record in engine.op_log if record.component_id == node]
-        return SimpleNamespace(engine=engine, served=component, messages=messages, log=log)
+        return SimpleNamespace(
+            engine=engine, served=component, messages=messages, log=log
+        )
 
     return crowd
 
@@ -211,8 +226,12 @@ def test_a_full_component_makes_others_wait_first_come_first_served(crowd, event
     assert starts[:slots] == [0.0] * slots
     records = {row: record for row, record, *_ in events.of("op")}
     for msg in run.messages[slots:]:
-        waits = [w for row, *_, waits, _ in events.of("op") if row == msg.row for w in waits]
-        node, _, t0, t1, holder = next(w for w in waits if w[1] == run.served.queue_reason)
+        waits = [
+            w for row, *_, waits, _ in events.of("op") if row == msg.row for w in waits
+        ]
+        node, _, t0, t1, holder = next(
+            w for w in waits if w[1] == run.served.queue_reason
+        )
         assert (node, t0, t1) == (run.served.node.id, 0.0, msg.t_start)
         assert records[holder].t_end == msg.t_start
     for record in run.log:
@@ -242,11 +261,15 @@ def test_only_the_hooks_of_the_base_and_record_copy_of_the_ipcq_write_the_op_log
             if isinstance(node, ast.Attribute) and node.attr.startswith("record_"):
                 writers.add((path.name, node.attr))
     allowed = {(file, "record_copy") for file in ("pe_dma.py", "pe_ipcq.py")}
-    allowed |= {("phase2.py", f"record_{end}") for end in ("start", "end")}  # a log without a run
+    allowed |= {
+        ("phase2.py", f"record_{end}") for end in ("start", "end")
+    }  # a log without a run
     assert writers - allowed == {("base.py", "record_start"), ("base.py", "record_end")}
 
 
-def test_a_data_op_unknown_to_us_is_logged_and_skipped_by_phase_2(layout_cache, simulate, phase2):
+def test_a_data_op_unknown_to_us_is_logged_and_skipped_by_phase_2(
+    layout_cache, simulate, phase2
+):
     def kernel(ptr, out, tl):
         tl.wait(tl.composite(a=tl.ref(ptr, (8, 8)), b=tl.ref(ptr, (8, 8)), out_ptr=out))
 
@@ -255,9 +278,15 @@ def test_a_data_op_unknown_to_us_is_logged_and_skipped_by_phase_2(layout_cache, 
         torch.launch("k", kernel, torch.full((8, 8), 1.0), out)
         torch.expect(out, np.full((8, 8), 8.0))
 
-    run = simulate(bench, graph=machine(layout_cache, pe_gemm=f"{__name__}:ProbingGemm"))
+    run = simulate(
+        bench, graph=machine(layout_cache, pe_gemm=f"{__name__}:ProbingGemm")
+    )
     (probe,) = (r for r in run.log if r.op_name == "Probe")
-    assert (probe.op_kind, probe.params, probe.t_end - probe.t_start) == ("unknown", {}, 7.0)
+    assert (probe.op_kind, probe.params, probe.t_end - probe.t_start) == (
+        "unknown",
+        {},
+        7.0,
+    )
     assert phase2(run).ok
     executor = DataExecutor(run.log)
     executor.run()
@@ -267,7 +296,9 @@ def test_a_data_op_unknown_to_us_is_logged_and_skipped_by_phase_2(layout_cache, 
 def test_another_timing_leaves_the_data_of_phase_2_as_they_are(layout_cache, simulate):
     def results(**impls):
         graph = machine(layout_cache, **impls)
-        run = simulate(lambda torch: matmul(torch, m=20, k=33, n=17, tile=16, pes=2), graph=graph)
+        run = simulate(
+            lambda torch: matmul(torch, m=20, k=33, n=17, tile=16, pes=2), graph=graph
+        )
         executor = DataExecutor(run.log)
         assert executor.verify(run.torch.expectations).ok
         executor.run()
@@ -283,7 +314,9 @@ def test_another_timing_leaves_the_data_of_phase_2_as_they_are(layout_cache, sim
 
 
 def machine(cache, **impls):
-    components = replace(ComponentsSpec(), **{k: ComponentSpec(v) for k, v in impls.items()})
+    components = replace(
+        ComponentsSpec(), **{k: ComponentSpec(v) for k, v in impls.items()}
+    )
     sip = replace(SipSpec(), cube_mesh=CubeMeshSpec(w=1, h=1))
     return build_topology(TopologySpec(sip=sip, components=components), cache)
 
@@ -320,7 +353,9 @@ def test_an_impl_that_is_no_component_is_a_clear_error(impl, message):
 
 
 @pytest.mark.parametrize("engine_name", ["pe_mmu", "pe_scheduler", "pe_tcm"])
-def test_a_part_that_others_rely_on_must_subclass_ours(layout_cache, simulate, engine_name):
+def test_a_part_that_others_rely_on_must_subclass_ours(
+    layout_cache, simulate, engine_name
+):
     def kernel(ptr, out, tl):
         a = tl.load(ptr, (8, 8))
         tl.wait(tl.composite(a=a, b=a, out_ptr=out))

@@ -15,7 +15,15 @@ from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.engine import GraphEngine
 
 OVERHEAD = {"router": 2, "ucie": 8, "io_noc": 2, "pcie_ep": 150, "switch": 100}
-SETUP, ACCESS, CHANNELS, CHANNEL_BW, INTERLEAVE, BURST, NS_PER_MM = 20, 30, 8, 32, 256, 4096, 0.01
+SETUP, ACCESS, CHANNELS, CHANNEL_BW, INTERLEAVE, BURST, NS_PER_MM = (
+    20,
+    30,
+    8,
+    32,
+    256,
+    4096,
+    0.01,
+)
 PCIE = 63
 SLICE = 48 * 2**30 // 8
 PLACES = {
@@ -43,7 +51,9 @@ def path_of(graph, addr, source=(0, 0, 0)):
 def header(graph, path):
     """ns until a header that left path[0] is at path[-1]."""
     types = [graph.nodes[node].type for node in path[1:]]
-    wires = sum(graph.edge_by_ends[ends].distance_mm for ends in pairwise(path)) * NS_PER_MM
+    wires = (
+        sum(graph.edge_by_ends[ends].distance_mm for ends in pairwise(path)) * NS_PER_MM
+    )
     return sum(OVERHEAD.get(type_, 0) for type_ in types) + wires
 
 
@@ -82,7 +92,9 @@ def serve(graph, *commands):
 
 
 def read(addr, nbytes):
-    return DmaReadCmd(src=region("hbm", addr, nbytes), dst=region("tcm", 0, nbytes), handle_id="h")
+    return DmaReadCmd(
+        src=region("hbm", addr, nbytes), dst=region("tcm", 0, nbytes), handle_id="h"
+    )
 
 
 def write(addr, nbytes):
@@ -98,7 +110,9 @@ def test_a_lone_read_takes_request_access_and_data(small, where, nbytes):
     request = header(small, there) + 32 / bottleneck(small, there)
     data = header(small, back) + data_ns(small, back, nbytes)
     (record,) = serve(small, ((0, 0, 0), read(addr, nbytes)))
-    assert record.t_end - record.t_start == pytest.approx(SETUP + request + ACCESS + data)
+    assert record.t_end - record.t_start == pytest.approx(
+        SETUP + request + ACCESS + data
+    )
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
@@ -118,10 +132,14 @@ def test_a_host_write_is_one_piece_from_the_end_point(small, nbytes):
     target = AddressResolver(small).resolve(PhysAddr.decode(addr))
     path = PathRouter(small).route("memory", end_point, target)
     command = HostWriteCmd(dst=region("hbm", addr, nbytes), data=None)
-    engine.env.process(engine.sim.component(end_point)._forward_txn(engine.env, command))
+    engine.env.process(
+        engine.sim.component(end_point)._forward_txn(engine.env, command)
+    )
     engine.env.run()
     (record,) = engine.op_log
-    piece = max(nbytes / PCIE, channel_ns(nbytes))  # the slowest, though not on the path
+    piece = max(
+        nbytes / PCIE, channel_ns(nbytes)
+    )  # the slowest, though not on the path
     expected = OVERHEAD["pcie_ep"] + header(small, path) + ACCESS + piece
     assert record.t_end - record.t_start == pytest.approx(expected)
 
@@ -132,7 +150,9 @@ def test_a_host_read_asks_and_is_answered(small):
     target = AddressResolver(small).resolve(PhysAddr.decode(addr))
     there = PathRouter(small).route("memory", end_point, target)
     command = HostReadCmd(src=region("hbm", addr, nbytes))
-    engine.env.process(engine.sim.component(end_point)._forward_txn(engine.env, command))
+    engine.env.process(
+        engine.sim.component(end_point)._forward_txn(engine.env, command)
+    )
     engine.env.run()
     (record,) = engine.op_log
     back = there[::-1]
@@ -146,26 +166,43 @@ def test_a_host_read_asks_and_is_answered(small):
 def test_a_path_slower_than_pcie_sets_the_pace_of_the_host(small):
     system = replace(small.spec.system, pcie_bw_gbs=1000.0)
     engine = GraphEngine(replace(small, spec=replace(small.spec, system=system)))
-    addr, nbytes, end_point = hbm((0, 1, 2)), 1 << 20, AddressResolver(small).find_pcie_ep(0)
+    addr, nbytes, end_point = (
+        hbm((0, 1, 2)),
+        1 << 20,
+        AddressResolver(small).find_pcie_ep(0),
+    )
     path = PathRouter(small).route("memory", end_point, "sip0.cube1.hbm_ctrl.pe2")
     command = HostWriteCmd(dst=region("hbm", addr, nbytes), data=None)
-    engine.env.process(engine.sim.component(end_point)._forward_txn(engine.env, command))
+    engine.env.process(
+        engine.sim.component(end_point)._forward_txn(engine.env, command)
+    )
     engine.env.run()
-    landed = OVERHEAD["pcie_ep"] + header(small, path) + ACCESS + nbytes / bottleneck(small, path)
+    landed = (
+        OVERHEAD["pcie_ep"]
+        + header(small, path)
+        + ACCESS
+        + nbytes / bottleneck(small, path)
+    )
     assert engine.env.now == pytest.approx(landed)
 
 
 def interleaved(graph, nbytes):
-    cube = replace(graph.spec.cube, hbm=replace(graph.spec.cube.hbm, interleave_bytes=nbytes))
+    cube = replace(
+        graph.spec.cube, hbm=replace(graph.spec.cube.hbm, interleave_bytes=nbytes)
+    )
     return replace(graph, spec=replace(graph.spec, cube=cube))
 
 
 @pytest.mark.parametrize("make", [read, write])
 @pytest.mark.parametrize("interleave", [2048, 8192])
-def test_a_stream_of_bursts_that_cover_few_channels_keeps_all_at_work(small, make, interleave):
+def test_a_stream_of_bursts_that_cover_few_channels_keeps_all_at_work(
+    small, make, interleave
+):
     nbytes = 1 << 20
     graph = interleaved(small, interleave)
-    coarse, fine = (serve(g, ((0, 0, 0), make(hbm((0, 0, 0)), nbytes))) for g in (graph, small))
+    coarse, fine = (
+        serve(g, ((0, 0, 0), make(hbm((0, 0, 0)), nbytes))) for g in (graph, small)
+    )
     assert coarse[0].t_end < fine[0].t_end + 2 * interleave / CHANNEL_BW
 
 
@@ -178,7 +215,9 @@ def test_a_short_read_behind_a_long_one_waits_for_what_all_channels_are_at_only(
         yield engine.env.timeout(start)
         yield from dma._forward_txn(engine.env, short)
 
-    first, second = (engine.sim.component(graph.at(0, 0, pe, "pe_dma")) for pe in (0, 1))
+    first, second = (
+        engine.sim.component(graph.at(0, 0, pe, "pe_dma")) for pe in (0, 1)
+    )
     engine.env.process(first._forward_txn(engine.env, long))
     engine.env.process(late(second))
     engine.env.run()
@@ -192,7 +231,9 @@ def test_a_short_read_behind_a_long_one_waits_for_what_all_channels_are_at_only(
 def test_bursts_of_a_read_leave_the_memory_in_order(small, events):
     engine = GraphEngine(interleaved(small, 2048), recorder=events)
     owner = engine.sim.component("sip0.cube0.hbm_ctrl.pe0")
-    owner.burst(0.0, hbm((0, 0, 0)), 2048, MsgBase())  # the first channel is busy for 64 ns
+    owner.burst(
+        0.0, hbm((0, 0, 0)), 2048, MsgBase()
+    )  # the first channel is busy for 64 ns
     dma = engine.sim.component(small.at(0, 0, 0, "pe_dma"))
     engine.env.process(dma._forward_txn(engine.env, read(hbm((0, 0, 0)), 2 * BURST)))
     engine.env.run()
@@ -214,7 +255,9 @@ def test_a_store_from_hbm_reads_and_then_writes(small):
 
 
 def test_reads_on_disjoint_paths_do_not_disturb_each_other(small):
-    alone = [serve(small, (p, read(hbm(p), 8192)))[0].t_end for p in ((0, 0, 0), (0, 0, 7))]
+    alone = [
+        serve(small, (p, read(hbm(p), 8192)))[0].t_end for p in ((0, 0, 0), (0, 0, 7))
+    ]
     both = serve(small, *((p, read(hbm(p), 8192)) for p in ((0, 0, 0), (0, 0, 7))))
     assert sorted(r.t_end for r in both) == sorted(alone)
 
@@ -222,7 +265,10 @@ def test_reads_on_disjoint_paths_do_not_disturb_each_other(small):
 def test_readers_of_one_slice_share_it_fairly_and_lose_no_bandwidth(small):
     nbytes, readers = 16 * BURST, [(0, 0, pe) for pe in range(4)]
     slice_addr = hbm((0, 0, 0))
-    log = serve(small, *((p, read(slice_addr + i * nbytes, nbytes)) for i, p in enumerate(readers)))
+    log = serve(
+        small,
+        *((p, read(slice_addr + i * nbytes, nbytes)) for i, p in enumerate(readers)),
+    )
     ends = [r.t_end for r in log]
     alone = serve(small, (readers[-1], read(slice_addr, BURST)))[0].t_end
     total = 4 * nbytes / (CHANNELS * CHANNEL_BW)

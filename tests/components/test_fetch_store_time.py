@@ -20,7 +20,9 @@ def serve(graph, events, *stages):
     return [(record, waits) for _, record, _, _, waits, _ in events.of("op")]
 
 
-@pytest.mark.parametrize(("stage", "bandwidth"), [("FETCH", READ_BW), ("STORE", WRITE_BW)])
+@pytest.mark.parametrize(
+    ("stage", "bandwidth"), [("FETCH", READ_BW), ("STORE", WRITE_BW)]
+)
 def test_bytes_of_one_channel_pass_one_after_the_other(small, events, stage, bandwidth):
     (first, none), (second, waits) = serve(small, events, stage, stage)
     each = NBYTES / bandwidth

@@ -51,7 +51,14 @@ def serve(graph, *messages, gap=0.0):
 
 @pytest.mark.parametrize(
     "shape",
-    [(64, 64, 64), (1, 1, 1), (17, 64, 64), (64, 65, 64), (64, 64, 65), (200, 130, 257)],
+    [
+        (64, 64, 64),
+        (1, 1, 1),
+        (17, 64, 64),
+        (64, 65, 64),
+        (64, 64, 65),
+        (200, 130, 257),
+    ],
 )
 def test_a_lone_gemm_pays_all_folds_cold(small, shape):
     (record,) = serve(small, gemm_cmd(*shape))

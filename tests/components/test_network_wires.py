@@ -16,7 +16,11 @@ from kernbench.sim_engine.engine import GraphEngine
 
 def test_a_wire_is_taken_for_the_bytes_of_each_header():
     wire = Wire(bytes_per_ns=4.0, wire_ns=1.0)
-    assert [wire.enter(now, n) for now, n in ((10, 8), (11, 4), (30, 4))] == [10, 12, 30]
+    assert [wire.enter(now, n) for now, n in ((10, 8), (11, 4), (30, 4))] == [
+        10,
+        12,
+        30,
+    ]
     assert wire.free_at == 31
 
 
@@ -102,13 +106,17 @@ def hbm(small):
 
 
 def test_bursts_on_one_channel_queue_and_on_others_do_not(hbm):
-    begins = [hbm.burst(0.0, addr, 256, Owner())[0] for addr in (0, 256, 8 * 256, 16 * 256)]
+    begins = [
+        hbm.burst(0.0, addr, 256, Owner())[0] for addr in (0, 256, 8 * 256, 16 * 256)
+    ]
     assert begins == [0, 0, 8, 16]  # 256 B at 32 GB/s: 8 ns
 
 
 def test_a_burst_is_done_when_its_last_channel_is(hbm):
     hbm.burst(0.0, 0, 256, Owner())  # channel 0 until 8
-    start, access, service = hbm.burst(0.0, 0, 4096, Owner())  # 512 B on each of 8 channels
+    start, access, service = hbm.burst(
+        0.0, 0, 4096, Owner()
+    )  # 512 B on each of 8 channels
     assert (start, access, start + service) == (8, 30, 8 + 16)
 
 
@@ -133,10 +141,16 @@ def test_a_burst_takes_every_channel_that_its_bytes_lie_on(small_hbm, addr, nbyt
 
 @given(
     bursts=st.lists(
-        st.tuples(st.integers(0, 99), st.sampled_from([0, 256, 1000]), st.sampled_from([100, 4096]))
+        st.tuples(
+            st.integers(0, 99),
+            st.sampled_from([0, 256, 1000]),
+            st.sampled_from([100, 4096]),
+        )
     )
 )
-def test_bursts_that_cover_all_channels_alike_take_what_each_channel_takes(small_hbm, bursts):
+def test_bursts_that_cover_all_channels_alike_take_what_each_channel_takes(
+    small_hbm, bursts
+):
     avail, now = [0.0] * 8, 0.0
     small_hbm._avail = [0.0] * 8
     for wait, addr, nbytes in bursts:
@@ -150,7 +164,9 @@ def test_bursts_that_cover_all_channels_alike_take_what_each_channel_takes(small
             avail[c] = begin + shares[c] / 32
         start, _, service = small_hbm.burst(now, addr, nbytes, owner := Owner())
         assert (start, start + service) == (max(begins), max(avail[c] for c in used))
-        assert [(w[2], w[3]) for w in owner.waits] == ([(now, start)] if start > now else [])
+        assert [(w[2], w[3]) for w in owner.waits] == (
+            [(now, start)] if start > now else []
+        )
         assert small_hbm._avail == avail
 
 

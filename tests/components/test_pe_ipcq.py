@@ -52,9 +52,13 @@ def test_a_payload_goes_slot_by_slot_round_the_ring(graph):
     base = copies[0].params["dst_addr"]
     assert [r.params["dst_addr"] - base for r in copies] == [0, SLOT, 2 * SLOT, 0, SLOT]
     source = copies[0].params["src_addr"]
-    assert [r.params["src_addr"] - source for r in copies] == [k * SLOT for k in range(5)]
+    assert [r.params["src_addr"] - source for r in copies] == [
+        k * SLOT for k in range(5)
+    ]
     taken = named(run, "ipcq_recv")
-    assert [r.params["src_addr"] for r in taken] == [r.params["dst_addr"] for r in copies]
+    assert [r.params["src_addr"] for r in taken] == [
+        r.params["dst_addr"] for r in copies
+    ]
     np.testing.assert_array_equal(run.out[1], run.data[0])
 
 
@@ -70,7 +74,9 @@ def test_elements_that_a_slot_splits_arrive(graph):
     np.testing.assert_array_equal(run.out[1], run.data[0])
 
 
-def test_a_copy_is_recorded_at_the_receiver_from_the_read_of_its_source_to_its_arrival(graph):
+def test_a_copy_is_recorded_at_the_receiver_from_the_read_of_its_source_to_its_arrival(
+    graph,
+):
     run = talk(graph, one_way(8), 8)
     (copy,), (load,) = named(run, "ipcq_copy"), named(run, "dma_read")
     assert copy.component_id == "sip0.cube1.pe0.pe_dma"
@@ -89,14 +95,19 @@ def test_data_and_their_arrival_become_visible_in_one_step(graph):
     def watch(engine):
         queue = engine.sim.component(graph.at(0, 1, 0, "pe_ipcq")).queues["W"]
         ring = queue.ring
-        there = engine.store.has("tcm", ring.base), engine.store.has("tcm", ring.base + SLOT)
+        there = (
+            engine.store.has("tcm", ring.base),
+            engine.store.has("tcm", ring.base + SLOT),
+        )
         seen.append((queue.peer_head, sum(there)))
 
     talk(graph, one_way(2048), 2048, watch=watch)
     assert set(seen) == {(0, 0), (1, 1), (2, 2)}
 
 
-def test_a_credit_of_16_bytes_goes_back_over_the_real_path_when_its_slot_was_copied(graph, events):
+def test_a_credit_of_16_bytes_goes_back_over_the_real_path_when_its_slot_was_copied(
+    graph, events
+):
     run = talk(graph, one_way(2048), 2048, recorder=events, slots=1)
     credits = [row for _, row in events.of("transfer") if row[2] == 16]
     taken, copies = named(run, "ipcq_recv"), named(run, "ipcq_copy")
@@ -118,12 +129,17 @@ def test_a_full_ring_makes_the_sender_wait_for_a_credit(graph, events):
         key=lambda found: found[0].t_start,
     )
     taken = named(run, "ipcq_recv")
-    assert not any(reason == "credit" for _, waits in copies[:2] for _, reason, *_ in waits)
+    assert not any(
+        reason == "credit" for _, waits in copies[:2] for _, reason, *_ in waits
+    )
     for slot, (_, waits) in zip(taken, copies[2:], strict=False):
         node, _, t0, t1, holder = next(w for w in waits if w[1] == "credit")
         assert node == graph.at(0, 0, 0, "pe_ipcq")
         assert t0 < t1
-        assert (rows[holder][0].op_name, rows[holder][0].t_end) == ("ipcq_recv", slot.t_end)
+        assert (rows[holder][0].op_name, rows[holder][0].t_end) == (
+            "ipcq_recv",
+            slot.t_end,
+        )
         assert slot.t_end < t1
 
 
@@ -156,7 +172,11 @@ def test_a_slot_costs_what_its_memory_does(graph, kind):
     sim, spec = run.engine.sim, graph.spec
     memory = sim.resolver.resolve(PhysAddr.decode(copy.params["dst_addr"]))
     assert memory.startswith("sip1.cube0.")
-    access = {"tcm": 0.0, "sram": spec.cube.sram.access_ns, "hbm": spec.cube.hbm.access_ns}[kind]
+    access = {
+        "tcm": 0.0,
+        "sram": spec.cube.sram.access_ns,
+        "hbm": spec.cube.hbm.access_ns,
+    }[kind]
     path = sim.router.route("pe", graph.at(0, 0, 0, "pe_dma"), memory)
     there = sim.network.route(path).zero_load(SLOT) + access
     assert copy.t_end - copy.t_start == pytest.approx(there)
@@ -174,7 +194,8 @@ def test_a_slot_costs_what_its_memory_does(graph, kind):
 def test_one_slot_and_64_slots_give_the_same_data(graph, kind, dtype):
     n = 16 * 1024
     few, many = (
-        talk(graph, shift(n, dtype), n, dtype=dtype, slots=s, buffer_kind=kind) for s in (1, 64)
+        talk(graph, shift(n, dtype), n, dtype=dtype, slots=s, buffer_kind=kind)
+        for s in (1, 64)
     )
     np.testing.assert_array_equal(few.out, many.out)
     np.testing.assert_array_equal(many.out[0], many.data[1].astype(np_dtype(dtype)))
@@ -185,7 +206,9 @@ def test_one_slot_and_64_slots_give_the_same_data(graph, kind, dtype):
 
 def test_all_ranks_sending_first_twice_the_ring_ends(graph):
     """simulator.md section 9: 2 SIPs in a ring, 16 Ki f16, 4 slots of 4 KiB."""
-    run = talk(graph, shift(16384, "f16"), 16384, dtype="f16", places=CROSS_SIP, slots=4)
+    run = talk(
+        graph, shift(16384, "f16"), 16384, dtype="f16", places=CROSS_SIP, slots=4
+    )
     np.testing.assert_array_equal(run.out[1], run.data[0].astype("f2"))
     assert len(named(run, "ipcq_copy")) == 16
 
@@ -240,10 +263,14 @@ def test_what_would_overwrite_the_source_of_a_send_that_queues_is_held_as_long(g
     np.testing.assert_array_equal(run.out[1], run.data[0] + 1)
 
 
-def test_a_send_that_waits_comes_back_when_its_source_was_read_not_when_it_landed(graph, events):
+def test_a_send_that_waits_comes_back_when_its_source_was_read_not_when_it_landed(
+    graph, events
+):
     talk(graph, one_way(8), 8, places=CROSS_SIP, recorder=events)
     (send,) = [args for args in events.of("command") if args[3] == "send"]
-    (copy,) = [record for _, record, *_ in events.of("op") if record.op_name == "ipcq_copy"]
+    (copy,) = [
+        record for _, record, *_ in events.of("op") if record.op_name == "ipcq_copy"
+    ]
     read = copy.t_start + 32 / graph.spec.pe.dma.to_router_bw_gbs
     assert send[-1] == pytest.approx(read)
     assert send[-1] < copy.t_end
@@ -269,7 +296,9 @@ def test_the_order_of_wires_does_not_matter(graph):
         tl.send("E" if rank % 2 else "W", tl.load(mine, (64,), "f32"))
         tl.store(out, tl.recv("W" if rank % 2 == 0 else "E", (64,), "f32"))
 
-    one, other = (talk(graph, program, 64, size=4, neighbors=n) for n in (ring(4), shuffled))
+    one, other = (
+        talk(graph, program, 64, size=4, neighbors=n) for n in (ring(4), shuffled)
+    )
     assert [(r.t_start, r.op_name, r.component_id) for r in one.log] == [
         (r.t_start, r.op_name, r.component_id) for r in other.log
     ]
@@ -283,18 +312,24 @@ def test_a_recv_of_other_bytes_than_were_sent_is_an_error_that_names_both(graph)
         else:
             tl.recv("W", (4,), "f32")
 
-    with pytest.raises(KernelError, match=r"recv at tests.* expects 16 .* from W, but 32 were"):
+    with pytest.raises(
+        KernelError, match=r"recv at tests.* expects 16 .* from W, but 32 were"
+    ):
         talk(graph, program, 8)
 
 
-def test_rings_are_allocations_at_the_end_of_their_memory_and_leave_less_scratch(graph, events):
+def test_rings_are_allocations_at_the_end_of_their_memory_and_leave_less_scratch(
+    graph, events
+):
     def program(rank, mine, out, tl):
         tl.full((2048 - 2 * 4 * SLOT // 1024, 1024), 0.0, "i8")
         tl.full((1,), 0.0, "i8")
 
     with pytest.raises(KernelError, match="full needs 1 bytes of scratch"):
         talk(graph, program, 8, recorder=events)
-    rings = [shard for (shard,) in events.of("alloc") if shard.tensor.startswith("ipcq")]
+    rings = [
+        shard for (shard,) in events.of("alloc") if shard.tensor.startswith("ipcq")
+    ]
     assert [(s.tensor, s.space, s.nbytes) for s in rings] == [
         (f"ipcq.{rank}.{d}", "tcm", 4 * SLOT) for rank in (0, 1) for d in ("E", "W")
     ]
@@ -315,7 +350,12 @@ def test_rings_in_one_sram_do_not_overlap(shipped, events):
     engine = GraphEngine(shipped, recorder=events)
     places = [(0, 0, pe) for pe in range(4)]
     install_ipcq(
-        engine, world_size=4, rank_to_pe=places, neighbors=ring(4), buffer_kind="sram", slots=3
+        engine,
+        world_size=4,
+        rank_to_pe=places,
+        neighbors=ring(4),
+        buffer_kind="sram",
+        slots=3,
     )
     spans = sorted((s.addr, s.addr + s.nbytes) for (s,) in events.of("alloc"))
     assert len(spans) == 8
@@ -326,7 +366,9 @@ WRONG = {
     "unknown direction 'up'": {"neighbors": lambda rank: {"up": 1 - rank}},
     "rank 0, E: 0 is no other of 2 ranks": {"neighbors": lambda rank: {"E": rank}},
     "rank 0, E: 7 is no other of 2 ranks": {"neighbors": lambda rank: {"E": 7}},
-    "W of rank 1 does not lead back": {"neighbors": lambda rank: {"E": 1} if rank == 0 else {}},
+    "W of rank 1 does not lead back": {
+        "neighbors": lambda rank: {"E": 1} if rank == 0 else {}
+    },
     "unknown buffer_kind 'dram'; valid: tcm, sram, hbm": {"buffer_kind": "dram"},
     "slots=0": {"slots": 0},
     "slot_bytes=-1": {"slot_bytes": -1},
@@ -338,7 +380,9 @@ WRONG = {
 
 @pytest.mark.parametrize("message", WRONG)
 def test_a_wiring_that_cannot_be_is_an_error_that_says_why(graph, message):
-    wiring = {"world_size": 2, "rank_to_pe": PES[:2], "neighbors": pair} | WRONG[message]
+    wiring = {"world_size": 2, "rank_to_pe": PES[:2], "neighbors": pair} | WRONG[
+        message
+    ]
     with pytest.raises(KernbenchError, match=message):
         install_ipcq(GraphEngine(graph), **wiring)
 
@@ -347,13 +391,17 @@ def test_wiring_twice_is_an_error(graph):
     engine = GraphEngine(graph)
     wiring = {"world_size": 2, "rank_to_pe": PES[:2], "neighbors": pair}
     install_ipcq(engine, **wiring)
-    with pytest.raises(UsageError, match=r"sip0.cube0.pe0.pe_ipcq is wired already \(E, W\)"):
+    with pytest.raises(
+        UsageError, match=r"sip0.cube0.pe0.pe_ipcq is wired already \(E, W\)"
+    ):
         install_ipcq(engine, **wiring)
 
 
 def test_every_direction_has_an_opposite():
     assert set(_OPPOSITE_DIR) == set(DIRECTIONS)
-    assert all(_OPPOSITE_DIR[_OPPOSITE_DIR[d]] == d != _OPPOSITE_DIR[d] for d in DIRECTIONS)
+    assert all(
+        _OPPOSITE_DIR[_OPPOSITE_DIR[d]] == d != _OPPOSITE_DIR[d] for d in DIRECTIONS
+    )
 
 
 def test_directions_that_are_no_opposites_pair_where_there_is_one_way_only(graph):

@@ -63,7 +63,9 @@ def test_the_breakpoint_is_never_hit(tmp_path):
 
 
 def test_the_command_exits_1_where_a_goal_is_not_met(monkeypatch):
-    monkeypatch.setattr(replay, "measure", lambda: [PerfRow("a step", 51.0, 50.0, "us")])
+    monkeypatch.setattr(
+        replay, "measure", lambda: [PerfRow("a step", 51.0, 50.0, "us")]
+    )
     result = CliRunner().invoke(main, ["perf", "replay"])
     assert result.exit_code == 1
     assert "a step" in result.output

@@ -8,7 +8,10 @@ from kernbench.errors import KernbenchError
 from kernbench.perf import sim
 from kernbench.perf.sim import PerfRow
 
-ROWS = [PerfRow("a tile", 149.5, 150.0, "bare timeouts"), PerfRow("ratio", 1.51, 1.5, "ratio")]
+ROWS = [
+    PerfRow("a tile", 149.5, 150.0, "bare timeouts"),
+    PerfRow("ratio", 1.51, 1.5, "ratio"),
+]
 
 
 def test_a_tile_takes_at_most_thirty_events(one_cube):
@@ -18,7 +21,11 @@ def test_a_tile_takes_at_most_thirty_events(one_cube):
 
 
 def test_a_goal_is_met_up_to_its_very_value():
-    assert [PerfRow("x", value, 2.0, "s").met for value in (1.0, 2.0, 2.1)] == [True, True, False]
+    assert [PerfRow("x", value, 2.0, "s").met for value in (1.0, 2.0, 2.1)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_table_says_what_was_not_met():
@@ -29,7 +36,9 @@ def test_the_table_says_what_was_not_met():
 
 
 def test_json_holds_every_row_and_its_verdict():
-    assert [(row["name"], row["goal"], row["met"]) for row in json.loads(sim.as_json(ROWS))] == [
+    assert [
+        (row["name"], row["goal"], row["met"]) for row in json.loads(sim.as_json(ROWS))
+    ] == [
         ("a tile", 150.0, True),
         ("ratio", 1.5, False),
     ]

@@ -48,7 +48,9 @@ def test_every_op_of_it_has_its_command_and_a_kernel_line(path):
     trace = Trace.open(path)
     ours = set(trace.commands.cmd.tolist())
     assert len(ours) == len(trace.commands.cmd)
-    calls = {trace.command(cmd).call for cmd in set(trace.op_columns.cmd.tolist()) & ours}
+    calls = {
+        trace.command(cmd).call for cmd in set(trace.op_columns.cmd.tolist()) & ours
+    }
     assert {"host_write", "load", "dot", "composite", "store"} <= calls
     last = trace.command(int(trace.commands.cmd.max()))
     assert last.site.file.startswith("kernbench/benches/")
@@ -61,7 +63,9 @@ def test_its_ops_wait_for_ops_of_their_own_launch(path):
     held = trace.waits.holder >= 0
     assert (c.t_start[dep] <= c.t_end[owner]).all()
     gap = trace.waits.t1[held] - c.t_end[trace.waits.holder[held]]
-    assert abs(gap).max() < 1000  # a shift that missed one would be off by whole launches
+    assert (
+        abs(gap).max() < 1000
+    )  # a shift that missed one would be off by whole launches
     assert len(dep) > n / 2
 
 
@@ -76,7 +80,12 @@ def test_make_trace_says_what_it_needs(tmp_path):
     asked = CliRunner().invoke(main, ["perf", "make-trace", "--ops", "100"])
     assert (asked.exit_code, "-o FILE" in asked.output) == (2, True)
     out = str(tmp_path / "x.msgpack")
-    assert CliRunner().invoke(main, ["perf", "make-trace", "--ops", "100", "-o", out]).output == ""
+    assert (
+        CliRunner()
+        .invoke(main, ["perf", "make-trace", "--ops", "100", "-o", out])
+        .output
+        == ""
+    )
     assert len(Trace.open(out).ops) == 100
 
 

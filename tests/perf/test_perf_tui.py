@@ -27,7 +27,9 @@ def test_every_goal_has_a_figure(monkeypatch):
     monkeypatch.setattr(tui, "MIX", "s2")
     for name in ("IDLE_S", "SETTLE_S"):
         monkeypatch.setattr(tui, name, 0.3)
-    rows = [r for r in tui.measure([300], [(120, 40)], steps=4) if "as a job" not in r.name]
+    rows = [
+        r for r in tui.measure([300], [(120, 40)], steps=4) if "as a job" not in r.name
+    ]
     assert {row.name.removesuffix(", 300 ops at 120x40"): row.goal for row in rows} == {
         "first frame": 3,
         "step p50": 10,
@@ -42,7 +44,9 @@ def test_every_goal_has_a_figure(monkeypatch):
         "step, 300 / 300 ops at 120x40": 1.5,
     }
     assert all(math.isfinite(row.measured) for row in rows)
-    assert all(row.measured > 0 for row in rows if "redraw" in row.name or "memory" in row.name)
+    assert all(
+        row.measured > 0 for row in rows if "redraw" in row.name or "memory" in row.name
+    )
 
 
 def test_the_do_nothing_screen_answers_every_key(program):
@@ -54,25 +58,36 @@ def test_the_do_nothing_screen_answers_every_key(program):
 
 
 def test_a_key_that_makes_no_byte_takes_no_time(program):
-    with program("import tty; tty.setraw(0); print('raw', flush=True); input()") as silent:
+    with program(
+        "import tty; tty.setraw(0); print('raw', flush=True); input()"
+    ) as silent:
         silent.read(30.0, 0.1, b"raw")
         assert (silent.press("x"), silent.data) == (0.0, b"")
 
 
 def test_a_program_that_ends_is_an_error_with_its_last_words(program):
-    with program("print('out of order')") as ended, pytest.raises(KernbenchError, match="of order"):
+    with (
+        program("print('out of order')") as ended,
+        pytest.raises(KernbenchError, match="of order"),
+    ):
         ended.read(30.0, 0.1, b"never")
 
 
 def test_a_screen_that_never_comes_is_an_error(program):
-    with program("input()") as empty, pytest.raises(KernbenchError, match="never showed b'x'"):
+    with (
+        program("input()") as empty,
+        pytest.raises(KernbenchError, match="never showed b'x'"),
+    ):
         empty.read(0.1, 0.1, b"x")
 
 
 def test_what_is_compared_is_what_goes_beyond_the_do_nothing_screen():
     taken = {"step": [30.0, 0.0, 10.0, 20.0], "silent": [0.0]}
     rows = list(tui.beyond(taken, {"step": [4.0] * 4, "silent": [4.0]}, "here"))
-    assert [(r.name, r.goal) for r in rows] == [("step p50, here", 10), ("step p99, here", 35)]
+    assert [(r.name, r.goal) for r in rows] == [
+        ("step p50, here", 10),
+        ("step p99, here", 35),
+    ]
     assert rows[0].measured == 16.0  # the key that wrote nothing is left out
     assert rows[1].measured == pytest.approx(25.8)
 

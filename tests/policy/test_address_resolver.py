@@ -28,7 +28,9 @@ NODES = [
 def resolver():
     memory_map = SimpleNamespace(hbm_total_gb=48, slices_per_cube=8)
     spec = SimpleNamespace(cube=SimpleNamespace(memory_map=memory_map))
-    return AddressResolver(SimpleNamespace(nodes=dict.fromkeys(NODES), edges=(), spec=spec))
+    return AddressResolver(
+        SimpleNamespace(nodes=dict.fromkeys(NODES), edges=(), spec=spec)
+    )
 
 
 def test_the_constructor_caches_node_ids_and_slice_size(resolver):
@@ -54,10 +56,16 @@ def test_an_address_resolves_to_the_node_that_owns_it(resolver, address, node):
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        (PhysAddr(0, 0, "pe_resource", unit_type=UnitType.IO), "^unsupported unit_type"),
+        (
+            PhysAddr(0, 0, "pe_resource", unit_type=UnitType.IO),
+            "^unsupported unit_type",
+        ),
         (PhysAddr(0, 0, "pe_resource"), "^unsupported unit_type"),
         (PhysAddr(0, 16, "io"), "^unsupported address kind"),
-        (PhysAddr.hbm_addr(0, 0, 48 * GIB), "^node sip0.cube0.hbm_ctrl.pe8 not found in topology$"),
+        (
+            PhysAddr.hbm_addr(0, 0, 48 * GIB),
+            "^node sip0.cube0.hbm_ctrl.pe8 not found in topology$",
+        ),
         (PhysAddr.sram_addr(3, 2, 0), "^node sip3.cube2.sram not found in topology$"),
     ],
 )
@@ -102,7 +110,9 @@ def test_names_follow_the_convention(s, c, p, k):
     assert router.hbm_node(s, c, p) == f"sip{s}.cube{c}.hbm_ctrl.pe{p}"
     assert router.router_node(s, c, p, k) == f"sip{s}.cube{c}.r{p}c{k}"
     assert router.ucie_conn_node(s, c, "N", k) == f"sip{s}.cube{c}.ucie_N.conn{k}"
-    assert router.ucie_conn_node(s, c, "N", k).startswith(router.ucie_node(s, c, "N") + ".")
+    assert router.ucie_conn_node(s, c, "N", k).startswith(
+        router.ucie_node(s, c, "N") + "."
+    )
     assert router.io_node(s, f"io{k}", "pcie_ep") == f"sip{s}.io{k}.pcie_ep"
     assert router.io_conn_node(s, "io0", k).startswith(f"sip{s}.io0.")
     assert router.switch_node(k) == f"fabric.switch{k}"

@@ -32,7 +32,9 @@ EXCLUDED = {
     "memory": (PIPELINE, PIPELINE),
     "node": (set(), set()),
 }
-NAMES = [f"sip{s}.cube{c}.{n}" for s, c in [(0, 0), (0, 1), (1, 0)] for n in "abc"] + ["sip0.io0.x"]
+NAMES = [f"sip{s}.cube{c}.{n}" for s, c in [(0, 0), (0, 1), (1, 0)] for n in "abc"] + [
+    "sip0.io0.x"
+]
 
 
 def edge(src, dst, kind="router_mesh", distance=1.0, weight=0.0):
@@ -86,11 +88,17 @@ def test_a_path_is_as_short_as_the_one_networkx_finds(made, policy, src, dst):
     assert length == nx.dijkstra_path_length(reference, src, dst)
 
 
-@given(st.lists(edges, max_size=40).flatmap(lambda e: st.tuples(st.just(e), st.permutations(e))))
+@given(
+    st.lists(edges, max_size=40).flatmap(
+        lambda e: st.tuples(st.just(e), st.permutations(e))
+    )
+)
 def test_paths_do_not_depend_on_the_order_of_edges(both):
     routers = [path_router(*made) for made in both]
     for src, dst in product(NAMES[:3], NAMES):
-        first, second = (outcome(partial(r._dijkstra_with_dist, src, dst)) for r in routers)
+        first, second = (
+            outcome(partial(r._dijkstra_with_dist, src, dst)) for r in routers
+        )
         assert first == second
 
 
@@ -121,7 +129,9 @@ def test_the_constructor_sorts_edges_into_four_graphs():
 
 def test_the_routing_weight_counts_and_without_one_the_distance():
     router = path_router(
-        edge("a", "b", distance=1.0, weight=9.0), edge("a", "c", distance=4.0), edge("c", "b")
+        edge("a", "b", distance=1.0, weight=9.0),
+        edge("a", "c", distance=4.0),
+        edge("c", "b"),
     )
     assert router._dijkstra_with_dist("a", "b") == (["a", "c", "b"], 5.0)
 
@@ -132,14 +142,21 @@ def test_equal_paths_are_told_apart_by_node_id():
 
 
 def test_find_path_starts_at_the_dma_of_the_pe():
-    router = path_router(edge("sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c0", "pe_to_router", 2.0))
+    router = path_router(
+        edge("sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c0", "pe_to_router", 2.0)
+    )
     path = ["sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c0"]
     assert router.find_path("sip0.cube0.pe0", "sip0.cube0.r0c0") == path
-    assert router.find_path_with_distance("sip0.cube0.pe0", "sip0.cube0.r0c0") == (path, 2.0)
+    assert router.find_path_with_distance("sip0.cube0.pe0", "sip0.cube0.r0c0") == (
+        path,
+        2.0,
+    )
 
 
 def test_a_path_within_a_cube_pays_the_mesh_and_not_the_ucie_bus():
-    dma, via, port, end = (f"sip0.cube0.{n}" for n in ("pe0.pe_dma", "r0", "ucie_N", "sram"))
+    dma, via, port, end = (
+        f"sip0.cube0.{n}" for n in ("pe0.pe_dma", "r0", "ucie_N", "sram")
+    )
     router = path_router(
         edge(dma, via),
         edge(via, end, distance=9.0),
@@ -153,7 +170,9 @@ def test_a_path_within_a_cube_pays_the_mesh_and_not_the_ucie_bus():
 def test_cube_1_and_cube_10_are_different_cubes():
     dma = "sip0.cube1.pe0.pe_dma"
     router = path_router(edge(dma, "sip0.cube10.sram", "ucie_mesh"))
-    assert router.find_path("sip0.cube1.pe0", "sip0.cube10.sram")[-1] == "sip0.cube10.sram"
+    assert (
+        router.find_path("sip0.cube1.pe0", "sip0.cube10.sram")[-1] == "sip0.cube10.sram"
+    )
 
 
 @pytest.mark.parametrize("other", ["sip0.cube0", "sip0.cube1"])

@@ -16,7 +16,12 @@ from kernbench.policy.routing.router import (
     pe_node,
     pe_prefix,
 )
-from kernbench.topology import TopologyGraph, TopologySpec, build_topology, load_topology
+from kernbench.topology import (
+    TopologyGraph,
+    TopologySpec,
+    build_topology,
+    load_topology,
+)
 from kernbench.topology.spec import (
     CubeMeshSpec,
     CubeSpec,
@@ -43,7 +48,11 @@ def targets(spec, sip, cube):
     """Every memory of a cube that PEs read and write."""
     pes = range(spec.cube.pes)
     slices = [hbm_node(sip, cube, pe) for pe in pes]
-    return [*slices, cube_node(sip, cube, "sram"), *(pe_node(sip, cube, p, "pe_tcm") for p in pes)]
+    return [
+        *slices,
+        cube_node(sip, cube, "sram"),
+        *(pe_node(sip, cube, p, "pe_tcm") for p in pes),
+    ]
 
 
 def assert_is_a_data_path(graph, path):
@@ -51,7 +60,11 @@ def assert_is_a_data_path(graph, path):
     kinds = {graph.edge_by_ends[pair].kind for pair in pairwise(path)}
     assert "command" not in kinds, path
     assert not {"m_cpu", "pe_cpu", "io_cpu"} & set(types), path
-    inner = [node for node, type_ in zip(path[1:-1], types[1:-1], strict=True) if "pe_" in type_]
+    inner = [
+        node
+        for node, type_ in zip(path[1:-1], types[1:-1], strict=True)
+        if "pe_" in type_
+    ]
     # Another PE's DMA is the way into its TCM, and nothing else of a PE is passed.
     assert inner in ([], [path[-1].replace("pe_tcm", "pe_dma")]), path
 
@@ -61,7 +74,9 @@ def assert_pe_paths_in_cube(graph, router, sip, cube):
         for target in targets(graph.spec, sip, cube):
             path = router.find_path(pe_prefix(sip, cube, pe), target)
             assert_is_a_data_path(graph, path)
-            assert {(graph.nodes[n].sip, graph.nodes[n].cube) for n in path} == {(sip, cube)}
+            assert {(graph.nodes[n].sip, graph.nodes[n].cube) for n in path} == {
+                (sip, cube)
+            }
 
 
 def test_pe_data_within_a_cube_cross_no_cpu_and_no_other_pe(graph, router):
@@ -80,7 +95,9 @@ def test_pe_data_within_a_cube_cross_no_cpu_and_no_other_pe(graph, router):
     ],
 )
 def test_that_holds_for_other_meshes(tmp_path, mesh, zone, pes):
-    cube = CubeSpec(pes=pes, mesh=mesh, hbm_zone=zone, memory_map=MemoryMapSpec(48, pes))
+    cube = CubeSpec(
+        pes=pes, mesh=mesh, hbm_zone=zone, memory_map=MemoryMapSpec(48, pes)
+    )
     graph = build_topology(TopologySpec(cube=cube), tmp_path)
     assert_pe_paths_in_cube(graph, PathRouter(graph), 0, 5)
 
@@ -108,15 +125,27 @@ def test_host_data_enter_by_the_io_noc_and_cross_no_pe_and_no_cpu(graph, router)
     for sip, cube, pe in product(range(2), range(16), range(8)):
         path = router.find_memory_path("sip0.io0.pcie_ep", hbm_node(sip, cube, pe))
         types = {graph.nodes[node].type for node in path}
-        assert types <= {"pcie_ep", "io_noc", "switch", "ucie", "ucie_conn", "router", "hbm_ctrl"}
+        assert types <= {
+            "pcie_ep",
+            "io_noc",
+            "switch",
+            "ucie",
+            "ucie_conn",
+            "router",
+            "hbm_ctrl",
+        }
 
 
 def test_mcpu_dma_crosses_no_pe_and_no_other_cpu(graph, router):
     for a, b in product(range(0, 16, 5), range(16)):
         for sip, pe in product(range(2), range(8)):
-            path = router.find_mcpu_dma_path(cube_node(0, a, MCPU), hbm_node(sip, b, pe))
+            path = router.find_mcpu_dma_path(
+                cube_node(0, a, MCPU), hbm_node(sip, b, pe)
+            )
             types = [graph.nodes[node].type for node in path[1:]]
-            assert not [t for t in types if t.startswith("pe_") or t.endswith("_cpu")], path
+            assert not [
+                t for t in types if t.startswith("pe_") or t.endswith("_cpu")
+            ], path
 
 
 def test_command_paths_are_the_command_edges(graph, router):
@@ -137,12 +166,16 @@ def test_a_command_edge_is_longer_than_any_way_through_the_mesh_of_a_cube(graph)
             mesh.add_edge(e.src, e.dst, weight=e.distance_mm)
     lengths = dict(nx.all_pairs_dijkstra_path_length(mesh, weight="weight"))
     diameter = max(max(row.values()) for row in lengths.values())
-    assert min(e.routing_weight_mm for e in graph.edges if e.kind == "command") > diameter
+    assert (
+        min(e.routing_weight_mm for e in graph.edges if e.kind == "command") > diameter
+    )
 
 
 def test_distance_grows_from_own_slice_to_half_to_cube_to_next_cube(router):
     def distance(pe, cube, slice_):
-        return router.find_path_with_distance(pe_prefix(0, 0, pe), hbm_node(0, cube, slice_))[1]
+        return router.find_path_with_distance(
+            pe_prefix(0, 0, pe), hbm_node(0, cube, slice_)
+        )[1]
 
     for pe in range(8):
         half = set(range(4)) if pe < 4 else set(range(4, 8))
@@ -155,7 +188,9 @@ def test_distance_grows_from_own_slice_to_half_to_cube_to_next_cube(router):
 
 
 UCIE = {"ucie_internal", "ucie_mesh", "io_to_cube", "cube_to_io"} | {
-    f"{a}_to_{b}" for x in ("router", "noc") for a, b in [(x, "ucie_conn"), ("ucie_conn", x)]
+    f"{a}_to_{b}"
+    for x in ("router", "noc")
+    for a, b in [(x, "ucie_conn"), ("ucie_conn", x)]
 }
 PIPELINE = {"pe_internal", "pe_to_router"}
 # policy -> kinds excluded within a cube, and otherwise (ADR-0051 D2 and D3)
@@ -173,18 +208,26 @@ def test_lengths_on_the_shipped_graph_are_those_of_networkx(graph, router, polic
     for reference, excluded in zip(references, EXCLUDED[policy], strict=True):
         for e in graph.edges:
             if e.kind not in excluded:
-                reference.add_edge(e.src, e.dst, weight=e.routing_weight_mm or e.distance_mm)
+                reference.add_edge(
+                    e.src, e.dst, weight=e.routing_weight_mm or e.distance_mm
+                )
     rng = random.Random(policy)
     sources = [pe_node(0, 5, 2, "pe_dma")] if policy == "pe" else ["sip0.io0.pcie_ep"]
     for src in (*sources, cube_node(1, 9, MCPU)):
         here = graph.nodes[src]
-        cube = [n.id for n in graph.nodes.values() if (n.sip, n.cube) == (here.sip, here.cube)]
+        cube = [
+            n.id
+            for n in graph.nodes.values()
+            if (n.sip, n.cube) == (here.sip, here.cube)
+        ]
         for dst in {*rng.sample(sorted(graph.nodes), 100), *cube} - {src}:
             there = graph.nodes[dst]
             local = here.cube >= 0 and (here.sip, here.cube) == (there.sip, there.cube)
             reference = references[not local]
             if dst not in reference or not nx.has_path(reference, src, dst):
-                with pytest.raises(RoutingError, match=f"^no path from {src} to {dst}$"):
+                with pytest.raises(
+                    RoutingError, match=f"^no path from {src} to {dst}$"
+                ):
                     router.route(policy, src, dst)
                 continue
             length = nx.dijkstra_path_length(reference, src, dst)
@@ -201,7 +244,9 @@ def test_a_hundred_shuffled_builds_give_the_same_routes(tmp_path):
         ("memory", "sip0.io0.pcie_ep", hbm_node(1, 2, 3)),
     ]
     asked += [("pe", pe_node(0, 1, 2, "pe_dma"), hbm_node(0, 1, pe)) for pe in range(8)]
-    asked += [("mcpu_dma", cube_node(0, 2, MCPU), hbm_node(0, cube, 5)) for cube in range(4)]
+    asked += [
+        ("mcpu_dma", cube_node(0, 2, MCPU), hbm_node(0, cube, 5)) for cube in range(4)
+    ]
     asked += [("node", *rng.sample(ids, 2)) for _ in range(3)]
     routes = set()
     for _ in range(100):

@@ -67,14 +67,18 @@ def report(shipped):
 
 
 def pick(report, family, op, nbytes=4096):
-    (row,) = (r for r in report.rows if (r.family, r.op, r.nbytes) == (family, op, nbytes))
+    (row,) = (
+        r for r in report.rows if (r.family, r.op, r.nbytes) == (family, op, nbytes)
+    )
     return row
 
 
 def test_every_family_is_there_at_every_size(report):
     assert list(dict.fromkeys(f"{r.family} {r.op}" for r in report.rows)) == FAMILIES
     for family in FAMILIES[:-1]:
-        assert [r.nbytes for r in report.rows if f"{r.family} {r.op}" == family] == list(SIZES)
+        assert [
+            r.nbytes for r in report.rows if f"{r.family} {r.op}" == family
+        ] == list(SIZES)
     assert report.omitted == ()
 
 
@@ -112,11 +116,15 @@ def test_farther_means_later_and_longer(shipped, report):
     families = ["own slice", "same half", "cross half", "nearest cube", "farthest cube"]
     for op in ("read", "write"):
         for nbytes in SIZES:
-            times = [pick(report, family, op, nbytes).simulated_ns for family in families]
+            times = [
+                pick(report, family, op, nbytes).simulated_ns for family in families
+            ]
             assert times == sorted(set(times))
     router = PathRouter(shipped)
     ends = [pick(report, family, "write").path[-1] for family in families]
-    distances = [router.find_path_with_distance("sip0.cube0.pe0", end)[1] for end in ends]
+    distances = [
+        router.find_path_with_distance("sip0.cube0.pe0", end)[1] for end in ends
+    ]
     assert distances == sorted(set(distances))
 
 
@@ -160,11 +168,17 @@ def test_slow_channels_are_the_bottleneck(layout_cache):
         small_spec({"pes": 1, "memory_map": MemoryMapSpec(slices_per_cube=1)}),
         small_spec({"pes": 16, "memory_map": MemoryMapSpec(slices_per_cube=16)}),
         small_spec(
-            {"mesh": MeshSpec(3, 5), "hbm_zone": HbmZoneSpec(1, 1, 1, 2)}, cubes=(2, 2), sips=3
+            {"mesh": MeshSpec(3, 5), "hbm_zone": HbmZoneSpec(1, 1, 1, 2)},
+            cubes=(2, 2),
+            sips=3,
         ),
-        small_spec({"hbm": HbmSpec(channels=16, interleave_bytes=64, channel_bw_gbs=5)}),
+        small_spec(
+            {"hbm": HbmSpec(channels=16, interleave_bytes=64, channel_bw_gbs=5)}
+        ),
         small_spec({"hbm": HbmSpec(channels=8, interleave_bytes=2048)}),
-        small_spec({"hbm": HbmSpec(channels=8, interleave_bytes=2048, channel_bw_gbs=3)}),
+        small_spec(
+            {"hbm": HbmSpec(channels=8, interleave_bytes=2048, channel_bw_gbs=3)}
+        ),
         small_spec({"hbm": HbmSpec(interleave_bytes=8192)}, dma(burst_bytes=3000)),
         small_spec({"hbm": HbmSpec(interleave_bytes=2048, to_router_bw_gbs=500)}),
         replace(small_spec(), system=replace(TopologySpec().system, pcie_bw_gbs=400)),
@@ -172,7 +186,9 @@ def test_slow_channels_are_the_bottleneck(layout_cache):
         small_spec(pe=dma(burst_bytes=1 << 16, setup_ns=0, to_router_bw_gbs=40)),
         small_spec(pe=dma(burst_bytes=5000)),
         small_spec({"hbm": HbmSpec(channels=6, interleave_bytes=512)}),
-        small_spec({"hbm": HbmSpec(channels=7, interleave_bytes=999)}, dma(burst_bytes=3000)),
+        small_spec(
+            {"hbm": HbmSpec(channels=7, interleave_bytes=999)}, dma(burst_bytes=3000)
+        ),
     ],
     ids=lambda spec: (
         f"{spec.cube.pes}pe-{spec.cube.hbm.interleave_bytes}-{spec.pe.dma.burst_bytes}"
@@ -226,7 +242,12 @@ def test_probe_exits_1_and_says_where_they_differ(tmp_path):
     assert "own slice read of 65536" in text.output.splitlines()[-1]
     assert answer["ok"] is False
     assert {row["family"] for row in answer["rows"] if row["ok"]} == {"launch"}
-    assert answer["rows"][0].keys() >= {"formula_ns", "simulated_ns", "bottleneck", "utilisation"}
+    assert answer["rows"][0].keys() >= {
+        "formula_ns",
+        "simulated_ns",
+        "bottleneck",
+        "utilisation",
+    }
 
 
 def test_a_topology_that_is_not_there_is_one_line():
@@ -245,6 +266,17 @@ def test_describe_counts_the_shipped_machine(shipped):
 def test_info_names_versions_machine_files_and_benches():
     result = kernbench("info")
     assert result.exit_code == 0
-    assert all(len(line) <= 100 for line in result.output.splitlines() if "/" not in line)
-    for part in ("kernbench", "python", "numpy", "simpy", "256 PEs", "configs", "cache", "matmul"):
+    assert all(
+        len(line) <= 100 for line in result.output.splitlines() if "/" not in line
+    )
+    for part in (
+        "kernbench",
+        "python",
+        "numpy",
+        "simpy",
+        "256 PEs",
+        "configs",
+        "cache",
+        "matmul",
+    ):
         assert part in result.output

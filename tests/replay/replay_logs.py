@@ -23,7 +23,9 @@ def host_write(addr=0, n=HBM_BYTES // 4, space="hbm"):
 
 
 def load(src, dst, n=4):
-    return DmaReadCmd(src=region("hbm", src, n), dst=region("tcm", dst, n), handle_id="h")
+    return DmaReadCmd(
+        src=region("hbm", src, n), dst=region("tcm", dst, n), handle_id="h"
+    )
 
 
 def store(src, dst, n=4):
@@ -31,7 +33,9 @@ def store(src, dst, n=4):
 
 
 def double(src, dst, n=4):
-    return MathCmd(op="add", inputs=(region("tcm", src, n),) * 2, out=region("tcm", dst, n))
+    return MathCmd(
+        op="add", inputs=(region("tcm", src, n),) * 2, out=region("tcm", dst, n)
+    )
 
 
 class Log:
@@ -46,11 +50,15 @@ class Log:
         """``line``: 0 is one of its own, None no recorded call."""
         self.cmd += 1
         msg.cmd, node = self.cmd, f"{pe}.{engine}"
-        node = "sip0.io0.pcie_ep" if isinstance(msg, HostWriteCmd | HostReadCmd) else node
+        node = (
+            "sip0.io0.pcie_ep" if isinstance(msg, HostWriteCmd | HostReadCmd) else node
+        )
         site = Site("kernel.py", line or self.cmd, "kernel")
         issued = t0 if t_issue is None else t_issue
         if line is not None:
-            self.writer.command(self.cmd, f"{pe}.pe_cpu", 0, "call", site, self.cmd, issued, t1)
+            self.writer.command(
+                self.cmd, f"{pe}.pe_cpu", 0, "call", site, self.cmd, issued, t1
+            )
         self.logger.record_start(t0, node, msg)
         self.logger.record_end(t1, node, msg)
 
@@ -61,7 +69,9 @@ class Log:
     def expect(self, tensor, addr, values):
         """The reference of bytes of hbm, judged after all ops so far."""
         array = np.array(values, np.float32)
-        shard = Shard(tensor, "f32", "hbm", addr, 0, array.nbytes, PE0, (0,), array.shape, 0)
+        shard = Shard(
+            tensor, "f32", "hbm", addr, 0, array.nbytes, PE0, (0,), array.shape, 0
+        )
         self.writer.expect(tensor, shard, array, Tolerance(), self.logger.rows)
 
     def session(self):

@@ -32,7 +32,11 @@ def stripped(record):
     """Without what Phase 1 saw, which would hide a change."""
     hidden = {"snapshot", "input_snapshots"} & record.params.keys()
     kept = record.op_name == "host_write"
-    return record if kept else replace(record, params=record.params | dict.fromkeys(hidden))
+    return (
+        record
+        if kept
+        else replace(record, params=record.params | dict.fromkeys(hidden))
+    )
 
 
 def changed(record, shards, index):
@@ -52,10 +56,14 @@ def outputs(session, records):
     """The bytes of each element of the expected tensor, by its index."""
     executor, found = DataExecutor(records), {}
     executor.run()
-    for e in (e for e in session.trace.expects if e.tensor == session.trace.expects[0].tensor):
+    for e in (
+        e for e in session.trace.expects if e.tensor == session.trace.expects[0].tensor
+    ):
         values = executor.store.view(e.space, e.addr, e.array.shape, e.dtype)
         for at, value in np.ndenumerate(values):
-            found[tuple(i + o for i, o in zip(at, e.origin, strict=True))] = value.tobytes()
+            found[tuple(i + o for i, o in zip(at, e.origin, strict=True))] = (
+                value.tobytes()
+            )
     return found
 
 
@@ -72,22 +80,37 @@ def blamed(session, output, element, tensor, index):
     answer = session.blame(f"{output}{list(element)}", 100)
     assert not answer.note
     ends = [x.wrote.name for x in answer.links if x.op.name == "host_write"]
-    boxes = [session.memories.place(e).index for e in ends if e.startswith(f"{tensor}[")]
-    return any(all(a <= i < b for i, (a, b) in zip(index, box, strict=True)) for box in boxes)
+    boxes = [
+        session.memories.place(e).index for e in ends if e.startswith(f"{tensor}[")
+    ]
+    return any(
+        all(a <= i < b for i, (a, b) in zip(index, box, strict=True)) for box in boxes
+    )
 
 
-TENSOR_PARALLEL = {"tokens": 4, "d": 8, "hidden": 16, "algorithm": "ring_chunked_allreduce"}
+TENSOR_PARALLEL = {
+    "tokens": 4,
+    "d": 8,
+    "hidden": 16,
+    "algorithm": "ring_chunked_allreduce",
+}
 TWO_CUBES = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
 
 
-@pytest.mark.parametrize("name", ["matmul", "softmax", "layernorm", "flash_attention", "mlp_tp"])
+@pytest.mark.parametrize(
+    "name", ["matmul", "softmax", "layernorm", "flash_attention", "mlp_tp"]
+)
 def test_every_output_that_an_input_changes_is_blamed_on_it(name, tmp_path):
     params = UNEVEN[name] | {"pes": 2} if name in UNEVEN else TENSOR_PARALLEL
     assert run_bench(name, params=params, spec=TWO_CUBES, trace=tmp_path / "t").ok
     session = ReplaySession(Trace.open(tmp_path / "t"))
     draw, output = random.Random(name), session.trace.expects[0].tensor
     shape = session.tensor(output, len(session) - 1).values.shape
-    written = {r.params["dst_addr"] for r in session.trace.executable if r.op_name == "host_write"}
+    written = {
+        r.params["dst_addr"]
+        for r in session.trace.executable
+        if r.op_name == "host_write"
+    }
     tensors = {s.tensor for s in session.trace.allocs if s.addr in written}
     for tensor in sorted(tensors - {e.tensor for e in session.trace.expects}):
         shards = [s for s in session.trace.allocs if s.tensor == tensor]
@@ -100,7 +123,10 @@ def test_every_output_that_an_input_changes_is_blamed_on_it(name, tmp_path):
         others = {tuple(draw.randrange(n) for n in shape) for _ in range(4)} - touched
         for element in draw.sample(sorted(touched), min(3, len(touched))):
             assert blamed(session, output, element, tensor, index)
-        if name in ("matmul", "softmax"):  # every element that is blamed counts, so none other is
+        if name in (
+            "matmul",
+            "softmax",
+        ):  # every element that is blamed counts, so none other is
             for element in others:
                 assert not blamed(session, output, element, tensor, index)
 
@@ -143,7 +169,9 @@ def test_a_chain_leads_through_scratch_to_the_input(chain):
 def test_an_op_that_is_read_twice_is_told_once(chain):
     lines = as_text(chain.blame("x[65]")).splitlines()
     assert sum("dma_read on" in line for line in lines) == 2
-    assert sum("dma_read on" in line and line.endswith("(above)") for line in lines) == 1
+    assert (
+        sum("dma_read on" in line and line.endswith("(above)") for line in lines) == 1
+    )
 
 
 def test_the_place_is_that_at_the_cursor(chain):

@@ -36,7 +36,9 @@ def test_a_damaged_frame_is_listed_with_place_and_reason(broken):
     path.write_bytes(data)
     check = check_file(path)
     reason = "its checksum does not match"
-    assert check.damaged == ({"offset": waits.offset, "tag": "waits", "reason": reason},)
+    assert check.damaged == (
+        {"offset": waits.offset, "tag": "waits", "reason": reason},
+    )
     assert not check.ok
     assert f"damaged: waits at {waits.offset:,}: {reason}" in as_text(check)
     assert "waits: 0 rows of the" in as_text(check)
@@ -78,10 +80,14 @@ def test_a_file_of_which_only_the_first_frame_can_be_read_is_checked(broken):
     assert [damage["tag"] for damage in check.damaged] == ["?"]
 
 
-@pytest.mark.parametrize("counts", [5, {"ops": "many", b"x": 1, "waits": None}, {"ops": -1}])
+@pytest.mark.parametrize(
+    "counts", [5, {"ops": "many", b"x": 1, "waits": None}, {"ops": -1}]
+)
 def test_counts_that_are_none_do_no_harm(broken, counts):
     path, data, _ = broken
-    path.write_bytes(data + pack_frame("end", {"counts": counts, "end_ns": 1.0}, b"", len(data)))
+    path.write_bytes(
+        data + pack_frame("end", {"counts": counts, "end_ns": 1.0}, b"", len(data))
+    )
     assert check_file(path).ok == (counts != {"ops": -1})
 
 

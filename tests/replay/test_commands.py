@@ -11,7 +11,14 @@ from replay_logs import Log, double, host_write, load, store
 from kernbench.cli import main
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession, commands
-from kernbench.replay.commands import COMMANDS, Command, as_data, full_name, parse_time, run_command
+from kernbench.replay.commands import (
+    COMMANDS,
+    Command,
+    as_data,
+    full_name,
+    parse_time,
+    run_command,
+)
 from kernbench.replay.text import as_text
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
@@ -28,7 +35,11 @@ def shipped_session():
 def product():
     rng = np.random.default_rng(0)
     a = rng.standard_normal((128, 128)).astype(np.float16).astype(np.float64)
-    b = (rng.standard_normal((128, 128)) / np.sqrt(128)).astype(np.float16).astype(np.float64)
+    b = (
+        (rng.standard_normal((128, 128)) / np.sqrt(128))
+        .astype(np.float16)
+        .astype(np.float64)
+    )
     return a @ b
 
 
@@ -48,7 +59,9 @@ def test_goto_prints_the_op_that_it_went_to(shipped_session):
 def test_memory_c_prints_the_product_at_the_end(shipped_session):
     shipped_session.to_end()
     answer = run_command(shipped_session, "memory c")
-    np.testing.assert_allclose(answer.values.astype(np.float64), product(), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        answer.values.astype(np.float64), product(), rtol=1e-3, atol=1e-3
+    )
     lines = as_text(answer).splitlines()
     assert lines[0].startswith("c  f16[128, 128] in hbm")
     assert "16,384 of 16,384 written" in lines[0]
@@ -80,7 +93,9 @@ def test_diff_prints_expected_actual_and_error(shipped_session):
     np.testing.assert_allclose(answer.expected, exact, rtol=1e-12)
     text = as_text(answer)
     assert "ok: 0 of 2,048 beyond rtol 0.001" in text
-    assert [line for line in text.splitlines() if line in ("expected", "actual", "error")]
+    assert [
+        line for line in text.splitlines() if line in ("expected", "actual", "error")
+    ]
 
 
 SPECIFIED = {
@@ -94,7 +109,9 @@ SPECIFIED = {
 
 
 @pytest.mark.parametrize("line", SPECIFIED)
-def test_the_examples_of_the_specification_run(line, shipped_session, tmp_path, monkeypatch):
+def test_the_examples_of_the_specification_run(
+    line, shipped_session, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert as_text(run_command(shipped_session, line)).startswith(SPECIFIED[line])
 
@@ -120,12 +137,19 @@ def test_tiles_prints_a_row_a_tile(shipped_session):
     shipped_session.goto_time(shipped_session.launch_window()[1])
     lines = as_text(run_command(shipped_session, "tiles")).splitlines()
     assert "4 tiles" in lines[0]
-    assert [line[1:12].strip() for line in lines[1:]] == ["0,0,0", "0,0,1", "1,0,0", "1,0,1"]
+    assert [line[1:12].strip() for line in lines[1:]] == [
+        "0,0,0",
+        "0,0,1",
+        "1,0,0",
+        "1,0,1",
+    ]
     for line in lines[1:]:
         assert {"R", "F", "G"} <= set(line.split("|")[1])
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if not c.args or c.args[0] == "["])
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if not c.args or c.args[0] == "["]
+)
 def test_every_command_answers_as_text_and_as_data(shipped_session, command):
     shipped_session.goto(60)
     answer = run_command(shipped_session, command.name)
@@ -141,7 +165,10 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
         ("", "an empty command"),
         ("fly", "unknown command 'fly'; help lists all"),
         ("memroy", "unknown command 'memroy'; did you mean memory\\? help lists all"),
-        ("ti", "unknown command 'ti'; did you mean tile or tiles or timeline\\? help lists all"),
+        (
+            "ti",
+            "unknown command 'ti'; did you mean tile or tiles or timeline\\? help lists all",
+        ),
         ("watch hbm zzz", "no tensor 'hbm zzz' in this trace; it has: a, b, c"),
         ("goto", "goto: takes OP"),
         ("goto x", "op 'x': must be a whole number"),
@@ -253,15 +280,27 @@ def test_what_is_not_due_yet_is_not_wrong(wrong):
 
 def test_hazards_as_text_and_json(wrong):
     text = kernbench("trace", "hazards", wrong).output
-    assert text.startswith("write over bytes that are being read: 16 bytes of tcm at 0x40\n")
-    (hazard,) = json.loads(kernbench("trace", "hazards", wrong, "--json").output)["rows"]
+    assert text.startswith(
+        "write over bytes that are being read: 16 bytes of tcm at 0x40\n"
+    )
+    (hazard,) = json.loads(kernbench("trace", "hazards", wrong, "--json").output)[
+        "rows"
+    ]
     assert (hazard["op"]["op"], hazard["other"]["op"]) == (4, 3)
-    assert (hazard["op"]["site"], hazard["other"]["site"]) == ("kernel.py:5", "kernel.py:4")
+    assert (hazard["op"]["site"], hazard["other"]["site"]) == (
+        "kernel.py:5",
+        "kernel.py:4",
+    )
 
 
 def test_history_lists_every_read_and_write_of_a_range(wrong):
-    rows = json.loads(kernbench("trace", "history", wrong, "tcm", "0x48:4", "--json").output)
-    seen = [(row["kind"], row["op"]["op"], row["addr"], row["nbytes"]) for row in rows["rows"]]
+    rows = json.loads(
+        kernbench("trace", "history", wrong, "tcm", "0x48:4", "--json").output
+    )
+    seen = [
+        (row["kind"], row["op"]["op"], row["addr"], row["nbytes"])
+        for row in rows["rows"]
+    ]
     assert seen == [("write", 2, 64, 16), ("read", 3, 64, 16), ("write", 4, 64, 16)]
 
 
@@ -274,7 +313,9 @@ def test_history_of_a_slice_is_of_all_its_pieces(session):
 
 
 def test_diff_has_the_local_and_the_accumulated_error():
-    answer = json.loads(kernbench("trace", "diff", str(SHIPPED), "--op", "20", "--json").output)
+    answer = json.loads(
+        kernbench("trace", "diff", str(SHIPPED), "--op", "20", "--json").output
+    )
     check = answer["check"]
     assert check["position"] == 20
     assert check["over"] == 0
@@ -282,12 +323,15 @@ def test_diff_has_the_local_and_the_accumulated_error():
     assert check["accumulated"] >= check["local"]
 
 
-def test_divergence_names_the_first_op_that_rounding_does_not_explain(wrong, monkeypatch):
+def test_divergence_names_the_first_op_that_rounding_does_not_explain(
+    wrong, monkeypatch
+):
     session = ReplaySession(Trace.open(wrong))
     assert session.first_divergence().note == "rounding explains every op"
     broken = NUMPY_OPS | {"add": NUMPY_OPS["sub"]}
     monkeypatch.setattr(
-        "kernbench.replay.diff.DataExecutor", lambda *args: DataExecutor(*args, ops=broken)
+        "kernbench.replay.diff.DataExecutor",
+        lambda *args: DataExecutor(*args, ops=broken),
     )
     found = ReplaySession(Trace.open(wrong)).first_divergence()
     assert (found.op, found.name, found.check.over) == (2, "add", 3)
@@ -312,7 +356,9 @@ def test_options_stand_anywhere_with_and_without_dashes(shipped_session, line):
 
 
 def test_an_argument_may_be_given_by_its_name(shipped_session):
-    assert positions(shipped_session, "ops --count 3") == positions(shipped_session, "ops 3")
+    assert positions(shipped_session, "ops --count 3") == positions(
+        shipped_session, "ops 3"
+    )
     assert run_command(shipped_session, "step --n -1").op == -1
 
 
@@ -325,7 +371,9 @@ def test_ops_that_fit_are_listed_around_the_cursor(shipped_session):
 
 
 @pytest.mark.parametrize("name", [c.name for c in COMMANDS])
-def test_help_of_a_command_has_its_usage_and_examples_that_fit_it(shipped_session, name):
+def test_help_of_a_command_has_its_usage_and_examples_that_fit_it(
+    shipped_session, name
+):
     usage, *others = run_command(shipped_session, f"help {name}").rows
     assert usage[0].split()[0] == name
     for title, example in others:
@@ -351,7 +399,12 @@ def test_a_command_that_takes_long_is_told_whom_to_tell(shipped_session, monkeyp
 
 
 def test_a_session_of_commands_sets_stops_and_runs_to_them(shipped_session):
-    for line in ("break stage=STORE", "watch c[0:2, 3] w", "watch hbm 0x4000:64 r", "mark here"):
+    for line in (
+        "break stage=STORE",
+        "watch c[0:2, 3] w",
+        "watch hbm 0x4000:64 r",
+        "mark here",
+    ):
         run_command(shipped_session, line)
     stores = shipped_session.matching("stage=STORE").tolist()
     listed = as_text(run_command(shipped_session, "breaks")).splitlines()
@@ -365,7 +418,9 @@ def test_a_session_of_commands_sets_stops_and_runs_to_them(shipped_session):
     assert run_command(shipped_session, "continue").op == stores[0]
     assert run_command(shipped_session, "continue back").op == -1
     shipped_session.goto(stores[-1])
-    assert "no further stop that way" in as_text(run_command(shipped_session, "continue"))
+    assert "no further stop that way" in as_text(
+        run_command(shipped_session, "continue")
+    )
     assert run_command(shipped_session, "goto here").op == -1
 
 
@@ -383,7 +438,10 @@ def test_a_session_of_commands_sets_stops_and_runs_to_them(shipped_session):
 )
 def test_what_is_so_can_be_asserted(shipped_session, text):
     shipped_session.goto(16)
-    assert as_text(run_command(shipped_session, f"assert {text}")).split(None, 1) == ["ok", text]
+    assert as_text(run_command(shipped_session, f"assert {text}")).split(None, 1) == [
+        "ok",
+        text,
+    ]
 
 
 @pytest.mark.parametrize(

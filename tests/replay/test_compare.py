@@ -30,7 +30,9 @@ def matmul(tmp_path_factory):
         key = repr((params, options))
         if key not in made:
             made[key] = folder / f"{len(made)}.msgpack"
-            run_bench("matmul", params=SIZES | (params or {}), trace=made[key], **options)
+            run_bench(
+                "matmul", params=SIZES | (params or {}), trace=made[key], **options
+            )
         return Trace.open(made[key])
 
     return matmul
@@ -82,18 +84,30 @@ def test_an_op_that_takes_longer_is_named_with_both_times(logged):
 
 @given(
     steps=st.lists(
-        st.tuples(st.booleans(), st.sampled_from([1.0, 2.0, 30.0]), st.sampled_from("lds")),
+        st.tuples(
+            st.booleans(), st.sampled_from([1.0, 2.0, 30.0]), st.sampled_from("lds")
+        ),
         max_size=12,
     ),
     order=st.randoms(use_true_random=False),
 )
 @settings(max_examples=30, deadline=None)
-def test_ops_match_by_program_whatever_their_times(steps, order, tmp_path_factory, one_cube):
-    makers = {"l": lambda: load(0, 0), "d": lambda: double(0, 64), "s": lambda: host_write(n=4)}
+def test_ops_match_by_program_whatever_their_times(
+    steps, order, tmp_path_factory, one_cube
+):
+    makers = {
+        "l": lambda: load(0, 0),
+        "d": lambda: double(0, 64),
+        "s": lambda: host_write(n=4),
+    }
     traces, folder = [], tmp_path_factory.mktemp("random")
     programs = [[step for step in steps if step[0] is first] for first in (True, False)]
     for name in "ab":
-        left, log, now = [list(program) for program in programs], Log(folder / name, one_cube), 0.0
+        left, log, now = (
+            [list(program) for program in programs],
+            Log(folder / name, one_cube),
+            0.0,
+        )
         while any(left):
             which = order.choice([i for i in (0, 1) if left[i]])
             _, ns, kind = left[which].pop(0)
@@ -113,7 +127,10 @@ def test_a_change_within_the_limit_is_none(logged):
 
 
 def test_what_only_one_has_is_missing_or_added(logged):
-    one, two = logged((load(0, 0), 0, 10)), logged((load(0, 0), 0, 10), (double(0, 64), 10, 20))
+    one, two = (
+        logged((load(0, 0), 0, 10)),
+        logged((load(0, 0), 0, 10), (double(0, 64), 10, 20)),
+    )
     added, missing = compare(one, two), compare(two, one)
     assert differing(added) == {"added": 1}
     assert differing(missing) == {"missing": 1}
@@ -129,8 +146,12 @@ def test_an_empty_trace_is_compared_too(logged):
 def test_a_faster_clock_makes_ops_faster_and_moves_none(matmul):
     found = compare(matmul(), matmul(spec={"pe.clock_ghz": 2}), 5.0)
     assert found.ok
-    assert differing(found) == {"faster": 40}  # 8 composites and the gemm of each of 32 tiles
-    assert {c.row.name for c in found.changes[:8]} == {"composite_gemm"}  # the largest gains first
+    assert differing(found) == {
+        "faster": 40
+    }  # 8 composites and the gemm of each of 32 tiles
+    assert {c.row.name for c in found.changes[:8]} == {
+        "composite_gemm"
+    }  # the largest gains first
     gemm = total(found, "busy gemm, ns")
     assert gemm.b == gemm.a / 2
     assert total(found, "busy dma read, ns").change == "+0.0%"
@@ -140,7 +161,9 @@ def test_another_seed_is_other_data_at_equal_times(matmul):
     found = compare(matmul(), matmul(seed=1), 0.0)
     assert found.ok
     assert differing(found) == {"data": 16}  # the host writes of a and b
-    assert {(c.row.name, c.detail) for c in found.changes} == {("host_write", "contents")}
+    assert {(c.row.name, c.detail) for c in found.changes} == {
+        ("host_write", "contents")
+    }
     assert [(t.what, t.a, t.b, t.change) for t in found.tensors] == [
         ("c", "ok", "ok", "other reference")
     ]
@@ -150,7 +173,9 @@ def test_another_tile_size_adds_tiles_and_resizes_those_that_stay(matmul):
     found = compare(matmul(), matmul({"tile": 32}), limit=3)
     assert found.counts["added"] - found.counts["missing"] == 472 - 152
     assert found.counts["matched"] + found.counts["missing"] == 152
-    assert {"10,240 -> 3,072 bytes"} == {c.detail for c in found.changes if c.kind == "data"}
+    assert {"10,240 -> 3,072 bytes"} == {
+        c.detail for c in found.changes if c.kind == "data"
+    }
     assert max(sum(c.kind == kind for c in found.changes) for kind in KINDS) == 3
 
 
@@ -158,7 +183,9 @@ def test_another_topology_reroutes_what_crosses_it(matmul):
     tall, wide = ({"sip.cube_mesh.w": w, "sip.cube_mesh.h": 3 - w} for w in (1, 2))
     found = compare(matmul({"pes": 16}, spec=tall), matmul({"pes": 16}, spec=wide))
     rerouted = [c for c in found.changes if c.kind == "rerouted"]
-    assert found.counts["rerouted"] == 16  # the host writes to the other cube: 8 of a, 8 of b
+    assert (
+        found.counts["rerouted"] == 16
+    )  # the host writes to the other cube: 8 of a, 8 of b
     assert {c.row.name for c in rerouted} == {"host_write"}
     assert all(" hops" in c.detail for c in rerouted)
     assert found.counts["missing"] == found.counts["added"] == 0
@@ -200,7 +227,9 @@ def test_it_prints_and_makes_json(matmul):
     found = compare(matmul(), matmul(spec={"pe.clock_ghz": 2}), 5.0)
     lines = as_text(found, 120).splitlines()
     assert lines[0].startswith("launches -32")
-    assert "ops: 152 matched, 0 missing, 0 added, 0 slower, 40 faster" in "\n".join(lines)
+    assert "ops: 152 matched, 0 missing, 0 added, 0 slower, 40 faster" in "\n".join(
+        lines
+    )
     assert max(map(len, lines)) <= 120
     data = json.loads(json.dumps(as_data(found)))
     assert data["ok"] is True

@@ -22,10 +22,14 @@ from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.trace import Trace, TraceWriter
 
-FEW = {name: {**UNEVEN[name], "pes": 4} for name in ("flash_attention", "pointer_chase")}
+FEW = {
+    name: {**UNEVEN[name], "pes": 4} for name in ("flash_attention", "pointer_chase")
+}
 BENCHES = {**UNEVEN, **FEW, "ccl_allreduce": {}, "mlp_tp": {}}
 TWO_PES = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=1, num_pes=2)
-LATE: dict[tuple[int, int], float] = {}  # ns that an op of MATH takes longer, by cube and number
+LATE: dict[
+    tuple[int, int], float
+] = {}  # ns that an op of MATH takes longer, by cube and number
 
 
 class Late(PeMath):
@@ -123,7 +127,9 @@ def test_of_two_pes_the_slow_one_is_on_the_path(record, one_cube):
 
 def test_the_last_op_of_the_fast_pe_has_the_slack_of_its_whole_lead(record, one_cube):
     session = record(uneven, one_cube)
-    fast = [op for op in range(len(session)) if "pe0.pe_dma" in session.row(op).component][-1]
+    fast = [
+        op for op in range(len(session)) if "pe0.pe_dma" in session.row(op).component
+    ][-1]
     end = session.launch_window()[1]
     assert session.slack(fast) == pytest.approx(end - session.row(fast).t_end, abs=1e-6)
 
@@ -157,7 +163,9 @@ def test_a_launch_after_another_is_joined_by_the_host(benches):
     first, second = session.trace.launches[0], session.trace.launches[-1]
     path = session.critical_path()
     host = [i for i, what in enumerate(path.whats) if WHATS[what] == "host"]
-    assert first.t_end <= path.times[host[0]] < path.times[host[-1] + 1] <= second.t_start
+    assert (
+        first.t_end <= path.times[host[0]] < path.times[host[-1] + 1] <= second.t_start
+    )
 
 
 def test_a_run_without_launches_has_the_path_of_its_ops(tmp_path, one_cube):
@@ -166,7 +174,14 @@ def test_a_run_without_launches_has_the_path_of_its_ops(tmp_path, one_cube):
     log.op(double(0, 64), 21.0, 30.0, engine="pe_math", t_issue=20.0)
     log.op(store(64, 64), 31.0, 40.0, t_issue=30.0)
     path = log.session().critical_path()
-    assert whats(path) == ["unexplained", "dma read", "issue", "math", "issue", "dma write"]
+    assert whats(path) == [
+        "unexplained",
+        "dma read",
+        "issue",
+        "math",
+        "issue",
+        "dma write",
+    ]
     assert path.times.tolist() == [0.0, 10.0, 20.0, 21.0, 30.0, 31.0, 40.0]
 
 
@@ -174,7 +189,9 @@ def test_a_deadlock_is_explained_up_to_the_last_op(tmp_path):
     with pytest.raises(DeadlockError):
         run_bench("fault_ring_by_name", trace=tmp_path / "trace", verify=False)
     path = ReplaySession(Trace.open(tmp_path / "trace")).critical_path()
-    assert {"host transfer", "launch", "dma write"} <= set(path.totals) - {"unexplained"}
+    assert {"host transfer", "launch", "dma write"} <= set(path.totals) - {
+        "unexplained"
+    }
     assert "unexplained" not in path.totals
 
 
@@ -233,9 +250,14 @@ def test_slack_is_at_most_that_of_dependencies_and_lanes(benches, name):
         took = float(ops.t_end[row] - ops.t_start[row])
         before = lanes.get((ops.component[row], ops.slot[row]))
         graph.add_edge(row, "end", weight=took)
-        for other in [*trace.deps(row).tolist(), *([before] if before is not None else [])]:
+        for other in [
+            *trace.deps(row).tolist(),
+            *([before] if before is not None else []),
+        ]:
             if ops.t_end[other] <= ops.t_start[row]:
-                graph.add_edge(other, row, weight=float(ops.t_end[other] - ops.t_start[other]))
+                graph.add_edge(
+                    other, row, weight=float(ops.t_end[other] - ops.t_start[other])
+                )
         lanes[ops.component[row], ops.slot[row]] = row
     longest = {"end": 0.0}  # to the end, from the start of each op
     for node in reversed(list(nx.topological_sort(graph))):
@@ -311,17 +333,24 @@ def test_a_hundred_late_ops(late_machine, tmp_path_factory, **talked):
     judge(late_machine, tmp_path_factory.mktemp("late") / "trace", **talked)
 
 
-def test_a_message_that_came_early_may_come_as_late_as_it_is_taken(late_machine, tmp_path):
+def test_a_message_that_came_early_may_come_as_late_as_it_is_taken(
+    late_machine, tmp_path
+):
     writer = TraceWriter(tmp_path / "trace")
     writer.begin({}, late_machine)
     talk(late_machine, work((1, 30), 1), 16, recorder=writer)
     writer.end(0.0)
     session = ReplaySession(Trace.open(tmp_path / "trace"))
-    ops = {(r.name, r.component.split(".")[1]): r for r in map(session.row, range(len(session)))}
+    ops = {
+        (r.name, r.component.split(".")[1]): r
+        for r in map(session.row, range(len(session)))
+    }
     copy, recv = ops["ipcq_copy", "cube1"], ops["ipcq_recv", "cube1"]
     early = recv.t_start - copy.t_end
     assert early > 100
-    assert session.slack(copy.op) == pytest.approx(early + session.slack(recv.op), abs=1e-6)
+    assert session.slack(copy.op) == pytest.approx(
+        early + session.slack(recv.op), abs=1e-6
+    )
 
 
 def loose(x, y, tl):
@@ -335,7 +364,9 @@ def loose(x, y, tl):
 
 def test_what_only_the_end_of_its_kernel_awaits_may_end_with_that(record, one_cube):
     session = record(loose, one_cube, launches=2)
-    stored = next(op for op in range(len(session)) if session.row(op).name == "dma_write")
+    stored = next(
+        op for op in range(len(session)) if session.row(op).name == "dma_write"
+    )
     room = session.trace.launches[0].t_end - session.row(stored).t_end
     assert session.slack(stored) == pytest.approx(room, abs=1e-6)
 

@@ -34,7 +34,9 @@ CAUSES = {
         ({"warn_memory": True}, "# fault", "dma_read", "sip0.cube0.pe0."),
     ],
     "overflow": [({}, "# fault", "exp", "sip0.cube0.pe0.")],
-    "low_bits": [({"table": "coarse", "debug": True}, "# fault", "exp", "sip0.cube0.pe0.")],
+    "low_bits": [
+        ({"table": "coarse", "debug": True}, "# fault", "exp", "sip0.cube0.pe0.")
+    ],
     "early_credit": [({}, "# reads", "ipcq_recv", "sip0.cube1.pe0.")],
     "ring_by_name": [({}, "# waits", "recv W", "sip0.cube1.pe0.")],
     "wrong_root": [({}, "tl.send(toward[root], x)", "ipcq_copy", "sip0.cube0.pe0.")],
@@ -60,7 +62,9 @@ def named(op):
 def diagnose(ask):
     """What is wrong with the run of a trace, the cause first."""
     error = ask("info")["error"]
-    found = [f"{hazard['kind']}: {named(hazard['op'])}" for hazard in ask("hazards")["rows"]]
+    found = [
+        f"{hazard['kind']}: {named(hazard['op'])}" for hazard in ask("hazards")["rows"]
+    ]
     if error.startswith("DeadlockError"):
         found += ask("stalls")["errors"]
     if error and not error.startswith("VerificationError"):
@@ -83,7 +87,9 @@ def came_from(ask, tensor, index):
     """The suspect behind an element, or all that it was made of; of the tensor if of nothing."""
     blame = ask("blame", f"{tensor}{index}")
     if all(link["op"]["name"] == HOST for link in blame["links"]):
-        blame = ask("blame", tensor)  # no kernel has written the element; who wrote the others?
+        blame = ask(
+            "blame", tensor
+        )  # no kernel has written the element; who wrote the others?
     links = [link for link in blame["links"] if link["op"]["op"] == blame["suspect"]]
     parts = [
         f"{named(link['op'])}, from {', '.join(part['name'] for part in link['reads'])}"
@@ -110,8 +116,12 @@ def recorded(tmp_path):
 
 
 @pytest.mark.parametrize(("fault", "options", "text", "op", "pe"), CASES)
-def test_a_fault_is_named_by_who_does_not_know_it(recorded, fault, options, text, op, pe):
-    source = inspect.getsource(importlib.import_module(f"kernbench.benches.faults.{fault}"))
+def test_a_fault_is_named_by_who_does_not_know_it(
+    recorded, fault, options, text, op, pe
+):
+    source = inspect.getsource(
+        importlib.import_module(f"kernbench.benches.faults.{fault}")
+    )
     (number,) = (n for n, line in enumerate(source.splitlines(), 1) if text in line)
     first = diagnose(recorded(fault, options))[0]
     assert op in first

@@ -68,7 +68,8 @@ TEXTS = {
     "shape": lambda op, r: ["x".join(map(str, s)) for s in shapes(r)],
 }
 VALUES = {
-    name: sorted({read(op, r) for op, r in enumerate(RECORDS)}) for name, read in NUMBERS.items()
+    name: sorted({read(op, r) for op, r in enumerate(RECORDS)})
+    for name, read in NUMBERS.items()
 }
 WORDS = {
     name: sorted({v for op, r in enumerate(RECORDS) for v in read(op, r)} - {""})
@@ -105,10 +106,18 @@ def joined(parts):
     """(text, plain evaluation) of larger expressions of ``parts``."""
     two = st.tuples(parts, parts)
     return st.one_of(
-        two.map(lambda p: (f"({p[0][0]} and {p[1][0]})", lambda *x: p[0][1](*x) and p[1][1](*x))),
-        two.map(lambda p: (f"({p[0][0]}) or {p[1][0]}", lambda *x: p[0][1](*x) or p[1][1](*x))).map(
-            lambda p: (f"({p[0]})", p[1])
+        two.map(
+            lambda p: (
+                f"({p[0][0]} and {p[1][0]})",
+                lambda *x: p[0][1](*x) and p[1][1](*x),
+            )
         ),
+        two.map(
+            lambda p: (
+                f"({p[0][0]}) or {p[1][0]}",
+                lambda *x: p[0][1](*x) or p[1][1](*x),
+            )
+        ).map(lambda p: (f"({p[0]})", p[1])),
         parts.map(lambda p: (f"not ({p[0]})", lambda *x: not p[1](*x))),
     )
 
@@ -127,7 +136,14 @@ def test_and_binds_tighter_than_or_and_not_tightest():
 
 @pytest.mark.parametrize(
     "text",
-    ["addr = {0}", "addr = {1}:64", "addr >= {0}", "addr < {0}", "addr <= {0}", "addr > {0}"],
+    [
+        "addr = {0}",
+        "addr = {1}:64",
+        "addr >= {0}",
+        "addr < {0}",
+        "addr <= {0}",
+        "addr > {0}",
+    ],
 )
 def test_addr_is_any_byte_that_the_op_touches(text):
     touched = next(accesses(r)[-1] for r in reversed(RECORDS) if accesses(r))
@@ -139,7 +155,9 @@ def test_addr_is_any_byte_that_the_op_touches(text):
         bytes_of = [(a.addr, a.addr + a.nbytes - 1) for a in accesses(r)]
         if sign == "=":
             return any(low <= span[-1] and high >= span[0] for low, high in bytes_of)
-        return any(SIGNS[sign](low if "<" in sign else high, at) for low, high in bytes_of)
+        return any(
+            SIGNS[sign](low if "<" in sign else high, at) for low, high in bytes_of
+        )
 
     found = hits(text.format(at, hex(at)))
     assert found == those(plain)
@@ -214,7 +232,10 @@ _PIECES = st.sampled_from(
 
 
 @given(
-    st.one_of(st.text(max_size=40), st.lists(st.one_of(_PIECES, st.text(max_size=3))).map(" ".join))
+    st.one_of(
+        st.text(max_size=40),
+        st.lists(st.one_of(_PIECES, st.text(max_size=3))).map(" ".join),
+    )
 )
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_text_is_an_expression_or_a_usage_error_of_one_line(text):
@@ -233,7 +254,14 @@ def test_a_long_chain_needs_no_recursion():
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("12", 12), ("0x1F", 31), ("1_000", 1000), ("1,000", 1000), ("-1", -1), ("4KiB", 4096)],
+    [
+        ("12", 12),
+        ("0x1F", 31),
+        ("1_000", 1000),
+        ("1,000", 1000),
+        ("-1", -1),
+        ("4KiB", 4096),
+    ],
 )
 def test_counts_may_be_hex_grouped_or_sizes(text, count):
     assert parse_count(text) == count

@@ -77,7 +77,9 @@ def test_dmas_of_one_pe_are_in_order_on_hbm_and_those_of_two_are_not(log):
     assert found(log) == [(LATE_WRITER, 5, 3, "hbm", 256, 16)]
 
 
-def test_a_store_is_in_flight_from_the_issue_of_its_command_but_reads_from_its_start(log):
+def test_a_store_is_in_flight_from_the_issue_of_its_command_but_reads_from_its_start(
+    log,
+):
     log.op(load(0, 0), 10, 20)
     log.op(double(0, 64), 21, 30, engine="pe_math")
     log.op(load(256, 1 << 20), 24, 28, pe=PE1)
@@ -115,7 +117,17 @@ def test_a_phase_1_snapshot_that_phase_2_does_not_confirm(tmp_path, shipped):
     log = Log(tmp_path / "t", shipped)
     log.op(host_write(), 0, 1)
     log.logger.record_copy(
-        5, 6, f"{PE0}.pe_dma", "hbm", 0, "tcm", 0, (4,), "f32", 16, np.full(4, 9.0, np.float32)
+        5,
+        6,
+        f"{PE0}.pe_dma",
+        "hbm",
+        0,
+        "tcm",
+        0,
+        (4,),
+        "f32",
+        16,
+        np.full(4, 9.0, np.float32),
     )
     (hazard,) = log.session().hazards().rows
     assert (hazard.kind, hazard.op.name) == (SNAPSHOT, "ipcq_copy")
@@ -127,7 +139,15 @@ def test_the_text_names_both_ops_their_lines_pes_and_times(log):
     log.op(double(0, 64), 15, 25, engine="pe_math")
     text = as_text(log.session().hazards())
     parts = [LATE_WRITER, "tcm", "0x0", "16 bytes", "kernel.py:3", "kernel.py:2"]
-    for part in [*parts, f"{PE0}.pe_math", f"{PE0}.pe_dma", "15.00", "25.00", "10.00", "20.00"]:
+    for part in [
+        *parts,
+        f"{PE0}.pe_math",
+        f"{PE0}.pe_dma",
+        "15.00",
+        "25.00",
+        "10.00",
+        "20.00",
+    ]:
         assert part in text
 
 
@@ -166,14 +186,22 @@ def columns(log):
 @given(log=LOGS)
 def test_conflicts_are_those_of_all_pairs(log):
     touched, begins, ends, lane = columns(log)
-    rows = list(zip(*(c.tolist() for c in (*touched[:5], begins, ends, lane)), strict=True))
+    rows = list(
+        zip(*(c.tolist() for c in (*touched[:5], begins, ends, lane)), strict=True)
+    )
     expected = set()
     for op1, mode1, space1, addr1, n1, t1, end1, lane1 in rows:
         for op2, mode2, space2, addr2, n2, t2, _, lane2 in rows:
             later = (t1, op1) < (t2, op2) and op1 != op2 and t2 < end1
             low, high = max(addr1, addr2), min(addr1 + n1, addr2 + n2)
             ordered = lane1 == lane2 >= 0
-            if later and space1 == space2 and low < high and mode1 + mode2 and not ordered:
+            if (
+                later
+                and space1 == space2
+                and low < high
+                and mode1 + mode2
+                and not ordered
+            ):
                 kind = {(1, 0): LATE_WRITER, (1, 1): TWO_WRITERS, (0, 1): EARLY_WRITER}
                 expected.add((kind[mode1, mode2], op2, op1, SPACES[space1], low, high))
     assert set(conflicts(touched, begins, ends, lane)) == expected
@@ -207,8 +235,12 @@ def test_what_is_outside_all_allocations_is_found(log, shards):
     boxes = list(zip(*(c.tolist() for c in allocs[2:5]), strict=True))
     expected = [
         (op, SPACES[space], addr, addr + nbytes)
-        for op, _, space, addr, nbytes in zip(*(c.tolist() for c in touched[:5]), strict=True)
+        for op, _, space, addr, nbytes in zip(
+            *(c.tolist() for c in touched[:5]), strict=True
+        )
         if boxes  # of a trace that holds no allocation nothing is known
-        and not any(s == space and b <= addr and addr + nbytes <= b + n for s, b, n in boxes)
+        and not any(
+            s == space and b <= addr and addr + nbytes <= b + n for s, b, n in boxes
+        )
     ]
     assert [(op, *place) for _, op, _, *place in outside(touched, allocs)] == expected

@@ -60,7 +60,9 @@ def fill(addr, values):
 
 
 def double(src, dst, n):
-    return MathCmd(op="add", inputs=(region(src, n), region(src, n)), out=region(dst, n))
+    return MathCmd(
+        op="add", inputs=(region(src, n), region(src, n)), out=region(dst, n)
+    )
 
 
 def test_any_walk_gives_the_memory_of_a_plain_execution(recorded):
@@ -109,7 +111,9 @@ def test_a_read_of_bytes_never_written_names_the_nearest(tmp_path):
 def test_an_op_that_cannot_be_executed_is_named(tmp_path):
     history = History(written_trace(tmp_path / "t", [fill(0, [1]), double(32, 64, 1)]))
     assert history.at(0).view("tcm", 0, (1,), "f32").tolist() == [1]
-    with pytest.raises(MemoryStoreError, match=r"op 1 \(add on pe0\).*0x20 was never written"):
+    with pytest.raises(
+        MemoryStoreError, match=r"op 1 \(add on pe0\).*0x20 was never written"
+    ):
         history.at(1).view("tcm", 64, (1,), "f32")
 
 
@@ -130,7 +134,9 @@ def counting(n, count):
     return [fill(12 * n, [1] * n), fill(0, [0] * n), *steps]
 
 
-def test_versions_of_ten_times_the_budget_are_executed_again_where_they_were_dropped(tmp_path):
+def test_versions_of_ten_times_the_budget_are_executed_again_where_they_were_dropped(
+    tmp_path,
+):
     n, count = 256, 400
     budget = 4 * n * count // 10
     trace = written_trace(tmp_path / "t", counting(n, count))
@@ -144,11 +150,15 @@ def test_versions_of_ten_times_the_budget_are_executed_again_where_they_were_dro
 
 @settings(max_examples=30, deadline=None)
 @given(
-    ops=st.lists(st.tuples(*[st.integers(0, 12)] * 2, st.integers(1, 8)), min_size=1, max_size=25),
+    ops=st.lists(
+        st.tuples(*[st.integers(0, 12)] * 2, st.integers(1, 8)), min_size=1, max_size=25
+    ),
     budget=st.integers(0, 400),
     walk=st.lists(st.integers(-1, 25), max_size=6),
 )
-def test_any_budget_gives_the_memory_of_a_plain_execution(tmp_path_factory, ops, budget, walk):
+def test_any_budget_gives_the_memory_of_a_plain_execution(
+    tmp_path_factory, ops, budget, walk
+):
     messages = [fill(0, np.arange(20.0)), *(double(4 * a, 4 * b, n) for a, b, n in ops)]
     trace = written_trace(tmp_path_factory.mktemp("h") / "t", messages)
     history = History(trace, budget)
@@ -157,11 +167,15 @@ def test_any_budget_gives_the_memory_of_a_plain_execution(tmp_path_factory, ops,
         assert contents(history.at(op)) == plain(trace, op, store)
         if op >= 0:
             expected = store.view("tcm", 0, (80,), "u8")
-            assert history.at(op).view("tcm", 0, (80,), "u8").tolist() == expected.tolist()
+            assert (
+                history.at(op).view("tcm", 0, (80,), "u8").tolist() == expected.tolist()
+            )
 
 
 @given(
-    rows=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 300), st.integers(1, 300))),
+    rows=st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 300), st.integers(1, 300))
+    ),
     asked=st.tuples(st.integers(0, 1), st.integers(0, 300), st.integers(1, 300)),
 )
 def test_the_index_finds_exactly_the_ranges_that_overlap(rows, asked):
@@ -169,7 +183,9 @@ def test_the_index_finds_exactly_the_ranges_that_overlap(rows, asked):
     count = np.arange(len(rows))
     ranges = Ranges(AccessColumns(count, count, space, addr, nbytes, ("hbm", "tcm")))
     s, low, n = asked
-    expected = [i for i, (t, a, m) in enumerate(rows) if t == s and a < low + n and low < a + m]
+    expected = [
+        i for i, (t, a, m) in enumerate(rows) if t == s and a < low + n and low < a + m
+    ]
     assert ranges.at(("hbm", "tcm")[s], low, n).tolist() == expected
 
 
@@ -185,11 +201,17 @@ def test_every_byte_has_its_last_writer(tmp_path_factory, rows, asked, op):
     for i, (a, n) in enumerate(rows[: op + 1]):
         last |= dict.fromkeys(range(4 * a, 4 * (a + n)), i)
     found = history.writers("tcm", np.array(sorted(asked)), op)
-    assert [w for w, _ in found] == sorted({last.get(b, -1) for b in asked}, reverse=True)
-    assert {b: w for w, at in found for b in at.tolist()} == {b: last.get(b, -1) for b in asked}
+    assert [w for w, _ in found] == sorted(
+        {last.get(b, -1) for b in asked}, reverse=True
+    )
+    assert {b: w for w, at in found for b in at.tolist()} == {
+        b: last.get(b, -1) for b in asked
+    }
 
 
-def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(tmp_path, monkeypatch):
+def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(
+    tmp_path, monkeypatch
+):
     calls = []
 
     def counted(alike, *args):
@@ -198,17 +220,25 @@ def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(tmp_pa
 
     monkeypatch.setattr("kernbench.sim_engine.plans.perform", counted)
     adds = [double(0, 4 * i, 1) for i in range(1, 40)]
-    history = History(written_trace(tmp_path / "t", [fill(0, [1]), *adds, double(4000, 0, 1)]))
+    history = History(
+        written_trace(tmp_path / "t", [fill(0, [1]), *adds, double(4000, 0, 1)])
+    )
     assert history.at(39).view("tcm", 4, (39,), "f32").tolist() == [2] * 39
     assert calls == [1, 39]
     with pytest.raises(MemoryStoreError, match=r"op 40 \(add on pe0\)"):
         history.at(40).view("tcm", 0, (1,), "f32")
 
 
-def test_a_jump_within_a_small_budget_executes_from_the_checkpoint_before(tmp_path, monkeypatch):
+def test_a_jump_within_a_small_budget_executes_from_the_checkpoint_before(
+    tmp_path, monkeypatch
+):
     n, count = 64, 2000
-    history = History(written_trace(tmp_path / "t", counting(n, count)), 4 * n * count // 10)
-    assert history.at(count + 1).view("tcm", 4 * n * (count % 3), (1,), "f32")[0] == count
+    history = History(
+        written_trace(tmp_path / "t", counting(n, count)), 4 * n * count // 10
+    )
+    assert (
+        history.at(count + 1).view("tcm", 4 * n * (count % 3), (1,), "f32")[0] == count
+    )
     executed = []
 
     def counted(alike, *args):

@@ -19,7 +19,11 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 
 BENCHES = {name: UNEVEN[name] for name in ("matmul", "moe_route")} | {"mlp_tp": {}}
-PATH = ("sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c1", "sip0.cube0.hbm_ctrl.pe0")  # 256 bytes a ns
+PATH = (
+    "sip0.cube0.pe0.pe_dma",
+    "sip0.cube0.r0c1",
+    "sip0.cube0.hbm_ctrl.pe0",
+)  # 256 bytes a ns
 
 
 @pytest.fixture(scope="module", params=BENCHES)
@@ -54,7 +58,9 @@ def test_over_the_whole_run_the_bytes_are_those_of_every_transaction(session):
         for path, _, nbytes, *_ in trace.transfers_of(row):
             wanted.update(dict.fromkeys(pairwise(path), nbytes))
     found = by_ends(session.link_load(0.0, trace.end_ns))
-    assert {ends: link.nbytes for ends, link in found.items()} == pytest.approx(wanted, rel=1e-9)
+    assert {ends: link.nbytes for ends, link in found.items()} == pytest.approx(
+        wanted, rel=1e-9
+    )
 
 
 def test_no_link_is_busy_for_more_than_all_of_the_time(session):
@@ -68,15 +74,21 @@ def test_no_link_is_busy_for_more_than_all_of_the_time(session):
 def test_windows_that_cover_the_run_have_all_of_its_bytes(session):
     end, parts = session.trace.end_ns, Counter()
     for t0, t1 in pairwise(np.linspace(0.0, end, 8).tolist()):
-        parts.update({ends: x.nbytes for ends, x in by_ends(session.link_load(t0, t1)).items()})
+        parts.update(
+            {ends: x.nbytes for ends, x in by_ends(session.link_load(t0, t1)).items()}
+        )
     whole = {ends: x.nbytes for ends, x in by_ends(session.link_load(0.0, end)).items()}
     assert parts == pytest.approx(whole, rel=1e-9)
 
 
-def test_the_busiest_links_come_first_and_the_default_window_is_that_of_the_launches(session):
+def test_the_busiest_links_come_first_and_the_default_window_is_that_of_the_launches(
+    session,
+):
     load = session.link_load()
     assert (load.t0, load.t1) == session.launch_window()
-    assert [x.busy for x in load.links] == sorted((x.busy for x in load.links), reverse=True)
+    assert [x.busy for x in load.links] == sorted(
+        (x.busy for x in load.links), reverse=True
+    )
 
 
 def test_a_burst_is_on_each_link_from_its_start_for_its_bytes(carried):
@@ -90,8 +102,12 @@ def test_a_burst_is_on_each_link_from_its_start_for_its_bytes(carried):
 def test_the_bursts_between_the_first_and_the_last_are_spread_evenly(carried):
     session = carried((PATH, 0.0, 4 * 4096, 4, [0.0, 2.0, 100.0, 102.0]))
     assert by_ends(session.link_load(0.0, 16.0))[PATH[:2]].nbytes == pytest.approx(4096)
-    assert by_ends(session.link_load(16.0, 58.0))[PATH[:2]].nbytes == pytest.approx(4096)
-    assert by_ends(session.link_load(0.0, 116.0))[PATH[:2]].nbytes == pytest.approx(4 * 4096)
+    assert by_ends(session.link_load(16.0, 58.0))[PATH[:2]].nbytes == pytest.approx(
+        4096
+    )
+    assert by_ends(session.link_load(0.0, 116.0))[PATH[:2]].nbytes == pytest.approx(
+        4 * 4096
+    )
 
 
 def test_the_queue_is_of_the_headers_that_had_come_and_not_started(carried):
@@ -138,7 +154,10 @@ def test_any_window_has_what_the_wire_carried_in_it(
 
 def test_a_window_that_goes_on_after_the_run_has_what_the_run_has(session):
     end = session.trace.end_ns
-    run, beyond = session.link_load(0.0, end).links, session.link_load(0.0, 1e4 * end).links
+    run, beyond = (
+        session.link_load(0.0, end).links,
+        session.link_load(0.0, 1e4 * end).links,
+    )
     assert {(x.edge, round(x.nbytes), x.queue) for x in beyond} == {
         (x.edge, round(x.nbytes), x.queue) for x in run
     }
@@ -152,7 +171,9 @@ def test_what_two_ops_do_at_once_is_busy_once(tmp_path, one_cube):
     log.op(double(0, 128), 60.0, 70.0, engine="pe_math")
     log.op(store(128, 64), 80.0, 100.0)
     found = {node: busy for busy, node in log.session().busiest().components}
-    assert found == pytest.approx({"sip0.cube0.pe0.pe_dma": 0.8, "sip0.cube0.pe0.pe_math": 0.1})
+    assert found == pytest.approx(
+        {"sip0.cube0.pe0.pe_dma": 0.8, "sip0.cube0.pe0.pe_math": 0.1}
+    )
 
 
 def test_the_busiest_are_components_and_links_over_the_launches(session):
@@ -172,7 +193,9 @@ def test_commands_take_a_window_and_print(session):
 
 
 def test_a_window_that_ends_before_it_starts_is_refused(session):
-    with pytest.raises(UsageError, match="from 20 to 10 ns: the end must lie after the start"):
+    with pytest.raises(
+        UsageError, match="from 20 to 10 ns: the end must lie after the start"
+    ):
         session.link_load(20.0, 10.0)
 
 

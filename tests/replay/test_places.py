@@ -26,14 +26,20 @@ def memories(tmp_path_factory, one_cube):
 
 
 def bytes_of(memories, text):
-    return [(s, b) for s, addr, n in memories.place(text).ranges for b in range(addr, addr + n)]
+    return [
+        (s, b)
+        for s, addr, n in memories.place(text).ranges
+        for b in range(addr, addr + n)
+    ]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     box=st.tuples(
         *(
-            st.tuples(st.integers(0, n - 1), st.integers(1, n)).filter(lambda p: p[0] < p[1])
+            st.tuples(st.integers(0, n - 1), st.integers(1, n)).filter(
+                lambda p: p[0] < p[1]
+            )
             for n in SHAPE
         )
     )
@@ -52,7 +58,11 @@ def test_a_slice_is_the_bytes_of_its_elements_in_the_first_copies(memories, box)
 
 def test_an_element_is_contiguous_and_of_its_dtype(memories):
     place = memories.place("x[4, 2, -1]")
-    assert (place.tensor, place.dtype, place.index) == ("x", "f32", ((4, 5), (2, 3), (3, 4)))
+    assert (place.tensor, place.dtype, place.index) == (
+        "x",
+        "f32",
+        ((4, 5), (2, 3), (3, 4)),
+    )
     assert place.ranges == (("hbm", 0x1000 + 4 * (20 + 8 + 3), 4),)
 
 
@@ -64,7 +74,9 @@ def test_a_copy_is_named_by_its_owner(memories):
     assert memories.place(f"x@{PE1}[0]").ranges == (("hbm", 0x2000, 80),)
 
 
-def test_axes_that_a_trace_does_not_keep_are_folded_into_the_last_that_it_does(memories):
+def test_axes_that_a_trace_does_not_keep_are_folded_into_the_last_that_it_does(
+    memories,
+):
     assert memories.place(f"h0.1@{PE0}[1, 2, 9]").ranges == (("tcm", 236, 4),)
     assert memories.tensor(0, f"h0.1@{PE0}").values.shape == (2, 3, 10)
 

@@ -21,8 +21,14 @@ def machine(tmp_path, small):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_it_is_the_view_of_the_graph_with_node_indices_for_ids(machine, small, place):
-    found, wanted = projection(machine, place), project(small.nodes.values(), small.edges, place)
-    named = [b._replace(nodes=tuple(machine.node_ids[n] for n in b.nodes)) for b in found.boxes]
+    found, wanted = (
+        projection(machine, place),
+        project(small.nodes.values(), small.edges, place),
+    )
+    named = [
+        b._replace(nodes=tuple(machine.node_ids[n] for n in b.nodes))
+        for b in found.boxes
+    ]
     assert (named, found.lines) == (list(wanted.boxes), wanted.lines)
     assert found.boxes
 
@@ -42,7 +48,10 @@ def test_a_way_goes_step_by_step_from_box_to_box_and_through_no_third(machine, p
     }
     for a, b in permutations(range(len(view.boxes)), 2):
         path = way(view, a, b)
-        assert all(abs(x - u) + abs(y - v) == 1 for (x, y), (u, v) in pairwise(path)), (a, b)
+        assert all(abs(x - u) + abs(y - v) == 1 for (x, y), (u, v) in pairwise(path)), (
+            a,
+            b,
+        )
         assert (box_at[path[0]], box_at[path[-1]]) == (a, b)
         assert {box_at.get(cell) for cell in path} <= {a, b, None}, (a, b)
         assert None in {box_at.get(cell) for cell in path}

@@ -14,7 +14,12 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 
 FLASH = {**UNEVEN["flash_attention"], "pes": 4}
-BENCHES = {**UNEVEN, "flash_attention": FLASH, "pointer_chase": {"pes": 4}, "mlp_tp": {}}
+BENCHES = {
+    **UNEVEN,
+    "flash_attention": FLASH,
+    "pointer_chase": {"pes": 4},
+    "mlp_tp": {},
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +56,9 @@ def test_its_intensity_rate_and_share_of_the_roof_follow(matmul):
 
 
 def test_a_gemm_of_operands_that_are_used_often_is_bound_by_compute(run):
-    total = run("matmul_ref", m=256, k=256, n=256, variant="dot", pes=1).roofline().total
+    total = (
+        run("matmul_ref", m=256, k=256, n=256, variant="dot", pes=1).roofline().total
+    )
     assert total.nbytes == 3 * 256 * 256 * 2
     assert total.flops == 2 * 256**3
     assert total.bound == "compute"
@@ -67,7 +74,9 @@ def test_peaks_are_those_that_info_shows(matmul, one_cube):
 
 def test_peaks_follow_the_spec(tmp_path):
     path, spec = tmp_path / "trace", {"pe.clock_ghz": 2.0, "cube.hbm.channels": 4}
-    run_bench("matmul", params={"m": 32, "k": 32, "n": 32, "pes": 1}, spec=spec, trace=path)
+    run_bench(
+        "matmul", params={"m": 32, "k": 32, "n": 32, "pes": 1}, spec=spec, trace=path
+    )
     answer = ReplaySession(Trace.open(path)).roofline()
     assert (answer.peak_gflops, answer.peak_gbs) == (2 * 64 * 64 * 2.0, 4 * 32)
 
@@ -98,7 +107,9 @@ def test_no_op_is_quicker_than_its_ideal_time(run, name):
 
 def test_the_ideal_time_of_a_gemm_and_of_a_load(run):
     session = run("matmul_ref", m=64, k=64, n=64, variant="dot", pes=1)
-    ideal = {session.row(op).name: session.bound(op).ideal for op in range(len(session))}
+    ideal = {
+        session.row(op).name: session.bound(op).ideal for op in range(len(session))
+    }
     assert ideal["gemm_f16"] == 2 * 64**3 / 8192
     assert ideal["dma_read"] == 64 * 64 * 2 / 256
     assert ideal["host_write"] == pytest.approx(64 * 64 * 2 / 63)
@@ -117,7 +128,9 @@ def test_commands_answer_in_text_and_data(matmul):
     matmul.goto(3)
     assert as_data(run_command(matmul, "bound"))["op"]["op"] == 3
     assert as_text(run_command(matmul, "bound")).startswith("op 3 ")
-    assert as_data(run_command(matmul, "roofline"))["total"]["flops"] == 2 * 64 * 128 * 32
+    assert (
+        as_data(run_command(matmul, "roofline"))["total"]["flops"] == 2 * 64 * 128 * 32
+    )
 
 
 def test_a_trace_without_a_topology_has_no_roof(tmp_path):

@@ -112,7 +112,9 @@ def tile_of(record):
 
 def a_tile_op(session):
     """A GEMM stage of some tile in the middle."""
-    ops = [op for op, r in enumerate(session.trace.ops) if r.op_name == "TileToken/GEMM"]
+    ops = [
+        op for op, r in enumerate(session.trace.ops) if r.op_name == "TileToken/GEMM"
+    ]
     return session.goto(ops[len(ops) // 2])
 
 
@@ -156,7 +158,9 @@ def test_first_and_last_are_the_ends_of_the_tile(session):
     assert session.to_first() == stages[0]
 
 
-def test_the_end_of_another_op_is_the_last_that_its_component_began_by_then(tmp_path, shipped):
+def test_the_end_of_another_op_is_the_last_that_its_component_began_by_then(
+    tmp_path, shipped
+):
     log = Log(tmp_path / "log", shipped)
     for t0, pe in ((0, PE0), (5, PE0), (10, PE0), (10, PE1), (11, PE0)):
         log.op(load(0, 64 * t0), t0, t0 + 10, pe=pe)
@@ -180,7 +184,9 @@ def test_a_lane_holds_what_one_slot_of_a_component_served(session):
 
 
 @pytest.mark.parametrize("way", [1, -1])
-def test_a_line_step_goes_to_the_next_op_of_the_pe_that_another_line_issued(tmp_path, shipped, way):
+def test_a_line_step_goes_to_the_next_op_of_the_pe_that_another_line_issued(
+    tmp_path, shipped, way
+):
     log = Log(tmp_path / "log", shipped)
     sites = [1, 1, 2, 2, 1, 3]
     for op, line in enumerate(sites):
@@ -198,7 +204,9 @@ def test_a_line_step_goes_to_the_next_op_of_the_pe_that_another_line_issued(tmp_
     assert session.step_line(way) == expected[-1]
 
 
-def test_cause_is_the_last_of_what_an_op_waited_for_and_effect_the_first_that_waited(session):
+def test_cause_is_the_last_of_what_an_op_waited_for_and_effect_the_first_that_waited(
+    session,
+):
     ops = session.trace.ops
     waiting = [op for op in range(len(session)) if ops[op].dependency_ids]
     assert waiting
@@ -216,7 +224,11 @@ def test_cause_is_the_last_of_what_an_op_waited_for_and_effect_the_first_that_wa
 def a_free_stage(session):
     """A stage of a tile that nothing held, and its tile's stages."""
     for op, record in enumerate(session.trace.ops):
-        if tile_of(record) and not record.dependency_ids and same_tile(session, op)[0] < op:
+        if (
+            tile_of(record)
+            and not record.dependency_ids
+            and same_tile(session, op)[0] < op
+        ):
             return op, same_tile(session, op)
     raise AssertionError("something held every stage")
 
@@ -240,7 +252,9 @@ def test_the_effect_of_a_stage_is_the_next_one_or_what_went_on_earlier(session):
     assert later
 
 
-def test_a_place_in_short_names_the_cube_only_where_there_are_several(tmp_path, shipped):
+def test_a_place_in_short_names_the_cube_only_where_there_are_several(
+    tmp_path, shipped
+):
     for number, others in enumerate(((), ("sip0.cube2.pe0",))):
         log = Log(tmp_path / str(number), shipped)
         for pe in (PE1, *others):
@@ -342,5 +356,7 @@ def test_find_goes_to_the_nearest_op_that_fits(session):
     assert session.find("stage = GEMM") == fits[2]
     assert session.find("stage = GEMM", back=True) == fits[1]
     session.to_end()
-    with pytest.raises(UsageError, match=f"no op after op .* fits 'stage = GEMM'; {len(fits)} do"):
+    with pytest.raises(
+        UsageError, match=f"no op after op .* fits 'stage = GEMM'; {len(fits)} do"
+    ):
         session.find("stage = GEMM")

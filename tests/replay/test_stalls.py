@@ -41,7 +41,10 @@ def kind_of(record):
 def expected(session, pe, t0, t1):
     """Kind -> ns, one call and one piece at a time."""
     trace, time = session.trace, dict.fromkeys(KINDS, 0.0)
-    issue, setup = 1 / trace.spec["pe"]["clock_ghz"], trace.spec["pe"]["dma"]["setup_ns"]
+    issue, setup = (
+        1 / trace.spec["pe"]["clock_ghz"],
+        trace.spec["pe"]["dma"]["setup_ns"],
+    )
     states = {}
     for row, cmd in enumerate(trace.op_columns.cmd.tolist()):
         record = trace.ops[int(trace.position[row])]
@@ -56,7 +59,9 @@ def expected(session, pe, t0, t1):
         low, high = max(call.t_issue, t0), min(call.t_resume, t1)
         if call.launch < 0 or call.pe != f"{pe}.pe_cpu" or low >= high:
             continue
-        cuts = sorted({low, high, *(t for s in awaited for t in s[1:] if low < t < high)})
+        cuts = sorted(
+            {low, high, *(t for s in awaited for t in s[1:] if low < t < high)}
+        )
         for a, b in pairwise(cuts):
             holds = {kind for kind, start, end in awaited if start <= a and end >= b}
             first = next((kind for kind in KINDS if kind in holds), "unexplained")
@@ -82,8 +87,12 @@ def benches(tmp_path_factory):
 @pytest.mark.parametrize("name", BENCHES)
 def test_the_ledger_sums_to_the_time_of_every_pe_and_explains_it(benches, name):
     ledger = benches(name).stalls()
-    np.testing.assert_allclose(ledger.time.sum(axis=1), ledger.t1 - ledger.t0, rtol=1e-6)
-    assert sum(ledger.total.values()) == pytest.approx(len(ledger.pes) * (ledger.t1 - ledger.t0))
+    np.testing.assert_allclose(
+        ledger.time.sum(axis=1), ledger.t1 - ledger.t0, rtol=1e-6
+    )
+    assert sum(ledger.total.values()) == pytest.approx(
+        len(ledger.pes) * (ledger.t1 - ledger.t0)
+    )
     assert ledger.total["unexplained"] <= 1e-6 * sum(ledger.total.values())
 
 
@@ -132,7 +141,9 @@ def kernel(steps, n):
 
 @settings(max_examples=25, deadline=None)
 @given(steps=st.lists(STEPS, max_size=12), n=st.sampled_from([256, 1024, 3000]))
-def test_random_kernels_leave_nothing_unexplained(layout_cache, tmp_path_factory, steps, n):
+def test_random_kernels_leave_nothing_unexplained(
+    layout_cache, tmp_path_factory, steps, n
+):
     path, graph = tmp_path_factory.mktemp("talk") / "trace", machine(layout_cache)
     writer = TraceWriter(path)
     writer.begin({}, graph)
@@ -141,7 +152,9 @@ def test_random_kernels_leave_nothing_unexplained(layout_cache, tmp_path_factory
     session = ReplaySession(Trace.open(path))
     for pe in ("sip0.cube0.pe0", "sip0.cube1.pe0"):
         ledger = session.stalls(pe)
-        assert sum(ledger.total.values()) == pytest.approx(ledger.t1 - ledger.t0, rel=1e-6)
+        assert sum(ledger.total.values()) == pytest.approx(
+            ledger.t1 - ledger.t0, rel=1e-6
+        )
         assert ledger.total["unexplained"] == pytest.approx(0.0, abs=1e-6)
         wanted = expected(session, pe, ledger.t0, ledger.t1)
         assert ledger.total == pytest.approx(wanted, abs=1e-6)
@@ -156,7 +169,9 @@ def test_a_wait_shows_where_no_op_of_the_call_is_in_service(benches):
 def test_loads_say_what_they_waited_for_meanwhile(benches):
     ledger = benches("matmul").stalls()
     assert 0 < ledger.meanwhile["load"]["hbm_channel"] < ledger.total["load"]
-    assert any(line.startswith("  hbm_channel") for line in as_text(ledger).splitlines())
+    assert any(
+        line.startswith("  hbm_channel") for line in as_text(ledger).splitlines()
+    )
 
 
 @pytest.fixture
@@ -173,7 +188,14 @@ def test_what_no_op_and_no_wait_explains_is_shown(by_hand):
     ledger = by_hand.stalls(PE0, 90, 200)
     seen = {kind: ns for kind, ns in ledger.total.items() if ns}
     assert seen == pytest.approx(
-        {"load": 10, "compute": 10, "store": 10, "issue": 1, "unexplained": 19, "idle": 60}
+        {
+            "load": 10,
+            "compute": 10,
+            "store": 10,
+            "issue": 1,
+            "unexplained": 19,
+            "idle": 60,
+        }
     )
     assert "unexplained        19.00ns" in as_text(ledger)
 
@@ -188,14 +210,18 @@ def test_calls_that_overlap_are_not_counted_twice(tmp_path, small):
 
 
 def test_engines_are_busy_while_they_serve_at_least_one_op(by_hand):
-    assert by_hand.stalls(PE0, 100, 200).engines == pytest.approx({"pe_dma": 0.24, "pe_math": 0.1})
+    assert by_hand.stalls(PE0, 100, 200).engines == pytest.approx(
+        {"pe_dma": 0.24, "pe_math": 0.1}
+    )
 
 
 def test_a_cube_stands_for_its_pes_and_a_wrong_name_is_refused(benches):
     session = benches("matmul")
     assert len(session.stalls("sip0.cube1").pes) == 8
     assert len(session.stalls("all").pes) == len(session.stalls().pes)
-    with pytest.raises(UsageError, match=r"no PE 'sip0.cub': .*as in sip0.cube0.pe0, sip0"):
+    with pytest.raises(
+        UsageError, match=r"no PE 'sip0.cub': .*as in sip0.cube0.pe0, sip0"
+    ):
         session.stalls("sip0.cub")
     with pytest.raises(UsageError, match="the end must lie after the start"):
         session.stalls("sip0.cube1", 5.0, 5.0)
@@ -228,7 +254,9 @@ def test_lines_share_out_the_time_in_calls(benches):
     session = benches("mlp_tp")
     rows, ledger = session.lines().rows, session.stalls()
     for kind in set(KINDS) - {"idle"}:
-        assert sum(r.kinds.get(kind, 0.0) for r in rows) == pytest.approx(ledger.total[kind])
+        assert sum(r.kinds.get(kind, 0.0) for r in rows) == pytest.approx(
+            ledger.total[kind]
+        )
     assert [r.time for r in rows] == sorted((r.time for r in rows), reverse=True)
     assert sum(r.share for r in rows) == pytest.approx(1.0)
     assert any(r.text.startswith("tl.wait(tl.composite(") for r in rows)
@@ -250,7 +278,9 @@ def test_a_call_is_found_on_every_pe_in_the_same_place_of_its_program(benches):
     session = benches("flash_attention")
     calls = session.trace.commands
     cpu = session.trace.node_index["sip0.cube0.pe2.pe_cpu"]
-    dots = np.flatnonzero((calls.pe == cpu) & (calls.line == calls.line[calls.pe == cpu][12]))
+    dots = np.flatnonzero(
+        (calls.pe == cpu) & (calls.line == calls.line[calls.pe == cpu][12])
+    )
     dots = dots[calls.call[dots] == calls.call[dots[0]]]
     assert len(dots) > 1
     for nth, row in enumerate(dots):
@@ -263,7 +293,9 @@ def test_a_call_is_found_on_every_pe_in_the_same_place_of_its_program(benches):
 
 def test_a_call_that_does_not_wait_lasts_until_its_ops_have_ended(benches):
     session = benches("matmul")
-    whole = next(i for i, r in enumerate(session.trace.ops) if r.op_name == "composite_gemm")
+    whole = next(
+        i for i, r in enumerate(session.trace.ops) if r.op_name == "composite_gemm"
+    )
     session.goto(whole)
     found = session.pes()
     pe = session.op.component_id.removesuffix(".pe_scheduler")
@@ -276,7 +308,9 @@ def test_stragglers_are_named_and_stand_out_in_the_grid(tmp_path, shipped):
     writer, site = TraceWriter(tmp_path / "trace"), Site("kernel.py", 3, "kernel")
     writer.begin({}, shipped)
     for i, took in enumerate([10, 10, 11, 30, 12]):
-        writer.command(i, f"sip0.cube{i}.pe1.pe_cpu", 0, "load", site, i, 100, 100 + took)
+        writer.command(
+            i, f"sip0.cube{i}.pe1.pe_cpu", 0, "load", site, i, 100, 100 + took
+        )
     writer.close()
     found = ReplaySession(Trace.open(tmp_path / "trace")).pes(2)
     assert found.duration.max() > STRAGGLER * found.median
@@ -296,14 +330,18 @@ def test_the_command_takes_the_number_of_a_call(benches):
     session = benches("matmul")
     session.goto(len(session) // 2)
     cmd = session.details().cmd
-    assert as_text(run_command(session, f"pes {cmd}")) == as_text(run_command(session, "pes"))
+    assert as_text(run_command(session, f"pes {cmd}")) == as_text(
+        run_command(session, "pes")
+    )
 
 
 def test_a_cube_of_pes_that_ran_and_did_not_stands_for_those_that_ran(benches):
     assert benches("ccl_allreduce").stalls("sip0.cube0").pes == ("sip0.cube0.pe0",)
 
 
-@pytest.mark.parametrize("line", ["stalls", "stalls all", "lines", "pes", "lines sip0.cube0.pe0"])
+@pytest.mark.parametrize(
+    "line", ["stalls", "stalls all", "lines", "pes", "lines sip0.cube0.pe0"]
+)
 def test_the_commands_fit_their_width(benches, line):
     session = benches("matmul")
     session.goto(len(session) // 2)
@@ -311,7 +349,9 @@ def test_the_commands_fit_their_width(benches, line):
 
 
 @pytest.mark.parametrize("pe", [None, "sip0.cube0.pe1"])
-def test_a_trace_too_long_to_be_sorted_by_call_has_the_same_answers(session, pe, monkeypatch):
+def test_a_trace_too_long_to_be_sorted_by_call_has_the_same_answers(
+    session, pe, monkeypatch
+):
     sorted_once = repr(session.stalls(pe)), repr(session.lines(pe))
     monkeypatch.setattr("kernbench.replay.stalls._WHOLE", -1)
     assert (repr(session.stalls(pe)), repr(session.lines(pe))) == sorted_once

@@ -66,11 +66,16 @@ def test_an_answer_names_every_stop_that_was_hit(log):
     session.break_on("op = 3")
     session.watch("hbm", 256, 4, "w")
     session.goto(0)
-    assert session.run().stops == ("stop 1: break op = 3", "stop 2: watch hbm 0x100:4 w")
+    assert session.run().stops == (
+        "stop 1: break op = 3",
+        "stop 2: watch hbm 0x100:4 w",
+    )
 
 
 @pytest.mark.parametrize(
-    ("mode", "halts"), [("r", [3]), ("w", [2, 4]), ("rw", [2, 3, 4])], ids=["r", "w", "rw"]
+    ("mode", "halts"),
+    [("r", [3]), ("w", [2, 4]), ("rw", [2, 3, 4])],
+    ids=["r", "w", "rw"],
 )
 def test_a_watchpoint_stops_at_what_touches_its_bytes(log, mode, halts):
     session = log.session()
@@ -124,7 +129,8 @@ def test_a_wrong_output_stops_where_it_is_due_and_a_right_one_does_not(log):
 def test_an_op_that_rounding_does_not_explain_is_a_failed_check(log, monkeypatch):
     broken = NUMPY_OPS | {"add": NUMPY_OPS["sub"]}
     monkeypatch.setattr(
-        "kernbench.replay.diff.DataExecutor", lambda *args: DataExecutor(*args, ops=broken)
+        "kernbench.replay.diff.DataExecutor",
+        lambda *args: DataExecutor(*args, ops=broken),
     )
     session = log.session()
     session.catch("checks")
@@ -151,10 +157,14 @@ def test_the_next_stop_is_the_nearest_of_all(ops, cursor, forward):
     stops = Stops(HISTORY)
     for mine in ops:
         stops.add("break", "", np.array(sorted(mine), np.int64))
-    ahead = [op for mine in ops for op in mine if (op > cursor if forward else op < cursor)]
+    ahead = [
+        op for mine in ops for op in mine if (op > cursor if forward else op < cursor)
+    ]
     op, hit = stops.next(cursor, forward)
     assert op == (min if forward else max)(ahead, default=None)
-    assert [stop.number for stop in hit] == [n for n, mine in enumerate(ops, 1) if op in mine]
+    assert [stop.number for stop in hit] == [
+        n for n, mine in enumerate(ops, 1) if op in mine
+    ]
 
 
 @given(st.data())
@@ -162,7 +172,10 @@ def test_the_next_stop_is_the_nearest_of_all(ops, cursor, forward):
 def test_a_watch_stops_where_an_access_overlaps(data):
     _, near = data.draw(st.sampled_from(TOUCHED))
     low = max(near.addr + data.draw(st.integers(-40, near.nbytes + 40)), 0)
-    nbytes, mode = data.draw(st.integers(1, 5000)), data.draw(st.sampled_from(["r", "w", "rw"]))
+    nbytes, mode = (
+        data.draw(st.integers(1, 5000)),
+        data.draw(st.sampled_from(["r", "w", "rw"])),
+    )
     stops = Stops(HISTORY)
     stops.watch("", [(near.space, low, nbytes)], mode)
     expected = {

@@ -42,11 +42,16 @@ def test_a_table_that_is_too_wide_keeps_the_ends_of_its_last_column(marks):
     assert max(map(len, lines)) == 20
     assert lines[1].endswith(".py:35")
     assert lines[2].rstrip().endswith(" a.py:7")
-    assert table(ROWS, "nbytes site", marks)[1].endswith(" kernbench/benches/matmul.py:35")
+    assert table(ROWS, "nbytes site", marks)[1].endswith(
+        " kernbench/benches/matmul.py:35"
+    )
 
 
 def test_one_is_singular():
-    assert (count_text(1, "call"), count_text(2000, "call")) == ("1 call", "2,000 calls")
+    assert (count_text(1, "call"), count_text(2000, "call")) == (
+        "1 call",
+        "2,000 calls",
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -68,6 +73,10 @@ def test_an_error_that_ended_a_run_is_told_to_its_end():
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_critical_path_shows_the_kernel_line_at_any_width(width):
     session = ReplaySession(Trace.open(TRACES / "fault_overflow.msgpack"))
-    steps = [line for line in as_text(session.critical_path(), width).splitlines() if "pe_" in line]
+    steps = [
+        line
+        for line in as_text(session.critical_path(), width).splitlines()
+        if "pe_" in line
+    ]
     assert steps
     assert all(".py:1" in line for line in steps)

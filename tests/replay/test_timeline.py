@@ -14,7 +14,8 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
 OPS = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 3), st.booleans()), max_size=40
+    st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 3), st.booleans()),
+    max_size=40,
 )
 
 
@@ -43,8 +44,12 @@ def shares(ops, edges):
 
 
 @settings(max_examples=60, deadline=None)
-@given(ops=OPS, t0=st.integers(-5, 50), span=st.integers(1, 80), columns=st.integers(1, 30))
-def test_rows_and_lanes_are_the_summed_overlaps(tmp_path_factory, small, ops, t0, span, columns):
+@given(
+    ops=OPS, t0=st.integers(-5, 50), span=st.integers(1, 80), columns=st.integers(1, 30)
+)
+def test_rows_and_lanes_are_the_summed_overlaps(
+    tmp_path_factory, small, ops, t0, span, columns
+):
     log = Log(tmp_path_factory.mktemp("log") / "trace", small)
     for start, length, slot, is_load in sorted(ops, key=lambda op: op[0] + op[1]):
         msg = load(0, 0) if is_load else store(0, 0)
@@ -67,7 +72,8 @@ def test_rows_and_lanes_are_the_summed_overlaps(tmp_path_factory, small, ops, t0
         mine = ops if row.lane is None else [op for op in ops if op[2] == row.lane]
         for letter, is_load in (("R", True), ("W", False)):
             one, other = (
-                shares([o for o in mine if o[3] == kind], edges) for kind in (is_load, not is_load)
+                shares([o for o in mine if o[3] == kind], edges)
+                for kind in (is_load, not is_load)
             )
             seen = np.array(list(row.classes)) == letter
             assert seen[one > other + 1e-9].all()
@@ -78,9 +84,9 @@ def test_ops_that_take_no_time_show_their_letter_in_small(drawn):
     row = session.timeline(session.timelines.components.tolist(), 0, 50, 5).rows[0]
     assert row.classes == " R W "
     assert row.busy.tolist() == [0, 0, 0, 1, 0]
-    assert as_text(session.timeline(session.timelines.components.tolist(), 0, 50, 5)).endswith(
-        "| r W |"
-    )
+    assert as_text(
+        session.timeline(session.timelines.components.tolist(), 0, 50, 5)
+    ).endswith("| r W |")
 
 
 def test_a_component_that_served_nothing_is_empty(drawn):
@@ -91,9 +97,13 @@ def test_a_component_that_served_nothing_is_empty(drawn):
 
 def test_a_component_has_as_many_lanes_as_it_used(drawn):
     session = drawn([(0, 10, 1, True), (0, 12, 6, True)])
-    assert [len(session.timelines.slots_of(c)) for c in session.timelines.components] == [2]
+    assert [
+        len(session.timelines.slots_of(c)) for c in session.timelines.components
+    ] == [2]
     rows = session.timeline(session.timelines.components.tolist(), 0, 20, 4, lanes=True)
-    assert [line.split("|")[0].split()[-1] for line in as_text(rows).splitlines()[1:]] == ["1", "6"]
+    assert [
+        line.split("|")[0].split()[-1] for line in as_text(rows).splitlines()[1:]
+    ] == ["1", "6"]
 
 
 def test_what_a_peer_pushes_is_a_write(tmp_path):
@@ -118,7 +128,9 @@ def test_ops_in_flight_are_those_that_have_started_and_not_ended(
     for op in range(0, len(session), 37):
         session.goto(op)
         columns, order = session.trace.op_columns, session.trace.order
-        flying = (columns.t_start[order] <= session.time) & (columns.t_end[order] > session.time)
+        flying = (columns.t_start[order] <= session.time) & (
+            columns.t_end[order] > session.time
+        )
         assert session.in_flight() == np.flatnonzero(flying).tolist()
 
 
@@ -135,8 +147,12 @@ def test_the_tiles_of_a_time_are_those_in_some_stage_then(session):
         if record.op_name.startswith("TileToken/"):
             key = composite_of(session.trace, op), record.params["tile_index"]
             wanted.setdefault(key, []).append((record.t_start, record.t_end))
-    wanted = {k for k, s in wanted.items() if min(s)[0] < t1 and max(e for _, e in s) > t0}
-    assert {(c.composite, row.index) for c in found.composites for row in c.rows} == wanted
+    wanted = {
+        k for k, s in wanted.items() if min(s)[0] < t1 and max(e for _, e in s) > t0
+    }
+    assert {
+        (c.composite, row.index) for c in found.composites for row in c.rows
+    } == wanted
     starts = [tiles.t0 for tiles in found.composites]
     assert starts == sorted(starts)
 
@@ -151,7 +167,10 @@ def test_what_is_beyond_the_limit_is_counted(session):
 
 def test_every_tile_names_its_composite_and_other_ops_name_none(session):
     for op in range(len(session)):
-        record, cmd = session.trace.ops[op], session.trace.op_columns.cmd[session.trace.order]
+        record, cmd = (
+            session.trace.ops[op],
+            session.trace.op_columns.cmd[session.trace.order],
+        )
         mine = [
             int(i)
             for i in np.flatnonzero(cmd == cmd[op])

@@ -10,7 +10,8 @@ from kernbench.replay import survey, timeline
 from kernbench.replay.job import Cancelled, Job
 
 OPS = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(0, 30), st.booleans(), st.booleans()), min_size=1
+    st.tuples(st.integers(0, 60), st.integers(0, 30), st.booleans(), st.booleans()),
+    min_size=1,
 )
 SLOW = [HealthCheck.function_scoped_fixture]
 
@@ -39,18 +40,32 @@ def shares(ops, edges):
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
-@given(ops=OPS, t0=st.integers(-5, 50), span=st.integers(1, 80), bends=st.sampled_from([3, 99]))
+@given(
+    ops=OPS,
+    t0=st.integers(-5, 50),
+    span=st.integers(1, 80),
+    bends=st.sampled_from([3, 99]),
+)
 def test_a_row_of_several_components_is_their_sum(
     tmp_path_factory, small, monkeypatch, ops, t0, span, bends
 ):
-    monkeypatch.setattr(timeline, "_BENDS", bends)  # where thinned, few ops are counted anew
+    monkeypatch.setattr(
+        timeline, "_BENDS", bends
+    )  # where thinned, few ops are counted anew
     session = logged(tmp_path_factory.mktemp("log"), small, ops)
     (row,) = session.timelines.draw_rows([whole(session)], t0, t0 + span, 20)
-    np.testing.assert_allclose(row.busy, shares(ops, np.linspace(t0, t0 + span, 21)), atol=1e-9)
+    np.testing.assert_allclose(
+        row.busy, shares(ops, np.linspace(t0, t0 + span, 21)), atol=1e-9
+    )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
-@given(ops=OPS, t0=st.integers(-5, 50), span=st.integers(1, 80), chunk=st.sampled_from([2, 99]))
+@given(
+    ops=OPS,
+    t0=st.integers(-5, 50),
+    span=st.integers(1, 80),
+    chunk=st.sampled_from([2, 99]),
+)
 def test_rows_are_the_same_after_a_survey(
     tmp_path_factory, small, monkeypatch, ops, t0, span, chunk
 ):
@@ -65,11 +80,17 @@ def test_rows_are_the_same_after_a_survey(
     assert fresh.missing(rows, window)[0] == (rows[-1],)
     for one, other in zip(drawn, fresh.draw_rows(rows, *window), strict=True):
         np.testing.assert_allclose(one.busy, other.busy, atol=1e-9)
-        assert (one.node, one.classes, one.lane) == (other.node, other.classes, other.lane)
+        assert (one.node, one.classes, one.lane) == (
+            other.node,
+            other.classes,
+            other.lane,
+        )
     assert fresh.missing(rows, (t0, t0 + span, 21))[0] == (*rows[:-1],)
 
 
-def test_a_thinned_row_keeps_the_busy_time_between_what_it_keeps(tmp_path, small, monkeypatch):
+def test_a_thinned_row_keeps_the_busy_time_between_what_it_keeps(
+    tmp_path, small, monkeypatch
+):
     monkeypatch.setattr(timeline, "_BENDS", 5)
     monkeypatch.setattr(timeline, "_FEW", -1)
     ops = [(4 * i, 2, i % 2, True) for i in range(8)]

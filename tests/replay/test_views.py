@@ -54,13 +54,19 @@ def brute_force(session, component, t0, t1, columns):
 
 def test_busy_cells_are_the_summed_overlaps(session):
     low, high = session.launch_window()
-    timeline = session.timeline(session.timelines.components.tolist(), low - 50, high + 50, 23)
+    timeline = session.timeline(
+        session.timelines.components.tolist(), low - 50, high + 50, 23
+    )
     for row in timeline.rows:
         shares = brute_force(session, row.node, timeline.t0, timeline.t1, 23)
         np.testing.assert_allclose(row.busy, sum(shares.values()), atol=1e-6)
         for cell, letter in enumerate(row.classes):
             most = max(x[cell] for x in shares.values())
-            assert letter == " " if most < 1e-9 else shares[letter][cell] == pytest.approx(most)
+            assert (
+                letter == " "
+                if most < 1e-9
+                else shares[letter][cell] == pytest.approx(most)
+            )
 
 
 def test_every_component_that_served_an_op_has_a_row(session):
@@ -73,7 +79,11 @@ def test_the_cursor_cell_holds_the_time_of_the_cursor(session):
     session.goto_time((low + high) / 2)
     timeline = session.timeline([], low, high, 40)
     width = (high - low) / 40
-    assert low + timeline.cursor * width <= session.time < low + (timeline.cursor + 1) * width
+    assert (
+        low + timeline.cursor * width
+        <= session.time
+        < low + (timeline.cursor + 1) * width
+    )
     assert session.timeline([], high, high + 1, 40).cursor is None
 
 
@@ -131,7 +141,9 @@ def test_a_dma_read_goes_out_and_back_on_the_routers_path(session, shipped):
         prefix = record.component_id.removesuffix(".pe_dma")
         wanted = []
         for addr in record.params["addrs"]:
-            wanted.append(router.find_path(prefix, resolver.resolve(PhysAddr.decode(addr))))
+            wanted.append(
+                router.find_path(prefix, resolver.resolve(PhysAddr.decode(addr)))
+            )
         paths = sorted([hop.node for hop in leg.hops] for leg in route.legs)
         assert paths == sorted([*wanted, *(path[::-1] for path in wanted)])
         sizes = sorted(leg.nbytes for leg in route.legs)
@@ -141,7 +153,10 @@ def test_a_dma_read_goes_out_and_back_on_the_routers_path(session, shipped):
 def test_hop_times_follow_from_the_machine_and_sum_to_the_total(session, shipped):
     edges = {(e.src, e.dst): e for e in shipped.edges}
     ns_per_mm = shipped.spec.system.ns_per_mm
-    for op in [*positions(session, "TileToken/DMA_WRITE"), *positions(session, "host_write")]:
+    for op in [
+        *positions(session, "TileToken/DMA_WRITE"),
+        *positions(session, "host_write"),
+    ]:
         record, (leg,) = session.trace.ops[op], session.route(op).legs
         total = 0.0
         for here, there in zip(leg.hops, leg.hops[1:], strict=False):
@@ -168,7 +183,8 @@ def test_an_op_without_transactions_shows_those_of_the_nearest_dma_of_its_tile(s
     assert route.op == gemm
     assert route.legs == session.route(read).legs
     assert (
-        route.note == f"stays inside its component; shown is TileToken/DMA_READ #{read} of the tile"
+        route.note
+        == f"stays inside its component; shown is TileToken/DMA_READ #{read} of the tile"
     )
     composite = session.route(positions(session, "composite_gemm")[0])
     assert composite.legs
@@ -180,16 +196,22 @@ def test_a_store_stage_shows_the_read_before_it_not_the_write_after(session):
     assert "DMA_READ" in session.route(store).note
 
 
-def test_tiles_of_a_recording_that_was_cut_off_have_no_composite_and_say_so(recorded, tmp_path):
+def test_tiles_of_a_recording_that_was_cut_off_have_no_composite_and_say_so(
+    recorded, tmp_path
+):
     trace = Trace.open(recorded.trace_path)
     names = [trace.ops[i].op_name for i in range(len(trace.ops))]
     assert "composite_gemm" in names
-    rows = [i for i in range(len(trace.ops)) if trace.ops[i].op_name != "composite_gemm"]
+    rows = [
+        i for i in range(len(trace.ops)) if trace.ops[i].op_name != "composite_gemm"
+    ]
     cut = TraceWriter(tmp_path / "cut")
     for row, i in enumerate(rows):
         at = int(trace.order[i])
         record = replace(trace.ops[i], dependency_ids=[])
-        cut.op(row, record, int(trace.op_columns.cmd[at]), 0, [], trace.transfers_of(at))
+        cut.op(
+            row, record, int(trace.op_columns.cmd[at]), 0, [], trace.transfers_of(at)
+        )
     cut.close()
     session = ReplaySession(Trace.open(tmp_path / "cut"))
     op = positions(session, "TileToken/GEMM")[0]
@@ -216,7 +238,9 @@ def test_c_is_unwritten_then_filled_composite_by_composite(session):
     assert view.written.sum() == view.changed.sum() == SIZES["m"] * half
     view = session.tensor("c", second)
     assert view.written.all()
-    np.testing.assert_allclose(view.values.astype(np.float64), product, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        view.values.astype(np.float64), product, rtol=1e-3, atol=1e-3
+    )
     assert view.maximum == view.values.astype(np.float64).max()
 
 
@@ -248,7 +272,9 @@ def test_the_diff_of_a_composite_is_against_float64(session):
         exact = a.astype(np.float64) @ part.astype(np.float64)
         diff = session.diff(op)
         np.testing.assert_allclose(diff.expected, exact, rtol=1e-12)
-        np.testing.assert_array_equal(diff.error, diff.actual.astype(np.float64) - diff.expected)
+        np.testing.assert_array_equal(
+            diff.error, diff.actual.astype(np.float64) - diff.expected
+        )
         assert diff.row.ok
         assert diff.row.max_abs == np.abs(diff.error).max() > 0
 
@@ -295,9 +321,13 @@ def test_a_divergence_shows_what_phase_1_saw_of_an_op(session):
     assert diff.source == "nothing recorded"
 
 
-def test_a_divergence_that_cannot_be_looked_for_is_never_said_to_be_none(tmp_path, one_cube):
+def test_a_divergence_that_cannot_be_looked_for_is_never_said_to_be_none(
+    tmp_path, one_cube
+):
     log = Log(tmp_path / "log", one_cube)
-    log.op(MathCmd(op="exp", inputs=(region("hbm", 0),), out=region("hbm", 512)), 20, 30)
+    log.op(
+        MathCmd(op="exp", inputs=(region("hbm", 0),), out=region("hbm", 512)), 20, 30
+    )
     session = log.session()
     for _ in range(2):
         with pytest.raises(MemoryStoreError, match="op 0"):
@@ -313,7 +343,11 @@ def test_the_local_error_of_an_op_far_on_is_told_without_executing_an_oracle_of_
     monkeypatch.undo()
     whole = session.check(op).check
     assert quick.accumulated is None
-    assert (quick.local, quick.bound, quick.over) == (whole.local, whole.bound, whole.over)
+    assert (quick.local, quick.bound, quick.over) == (
+        whole.local,
+        whole.bound,
+        whole.over,
+    )
     assert "accumulated" not in quick.as_text()
 
 
@@ -386,7 +420,11 @@ def test_where_a_tile_is_first_over_is_told_in_the_whole_tensor(session, monkeyp
     ("error", "cut", "note"),
     [
         (None, False, "the bench states no expected outputs"),
-        ("DeadlockError: all wait", False, "the run ended before expected outputs were stated"),
+        (
+            "DeadlockError: all wait",
+            False,
+            "the run ended before expected outputs were stated",
+        ),
         (None, True, "the recording stopped before expected outputs were stated"),
     ],
 )
@@ -416,6 +454,8 @@ def test_answers_after_random_jumps_are_those_of_a_fresh_session(bench):
         assert (seen.op, seen.name, seen.nans) == (fresh.op, fresh.name, fresh.nans)
         for field in ("written", "changed"):
             assert np.array_equal(getattr(seen, field), getattr(fresh, field))
-        assert seen.values[seen.written].tobytes() == fresh.values[fresh.written].tobytes()
+        assert (
+            seen.values[seen.written].tobytes() == fresh.values[fresh.written].tobytes()
+        )
         figures = [(v.minimum, v.maximum, v.mean) for v in (seen, fresh)]
         assert figures[0] == pytest.approx(figures[1], nan_ok=True)

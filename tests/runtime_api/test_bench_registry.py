@@ -13,7 +13,9 @@ from kernbench.runtime_api.registry import (
     one_of,
 )
 
-ENTRY = Bench("b", "", print, {"m": 4, "f": 0.5, "flag": False, "dtype": "f16", "pes": None})
+ENTRY = Bench(
+    "b", "", print, {"m": 4, "f": 0.5, "flag": False, "dtype": "f16", "pes": None}
+)
 
 GOOD = """
 from kernbench.runtime_api.registry import bench
@@ -39,7 +41,9 @@ def test_a_shipped_bench_by_name():
 
 
 def test_an_unknown_name_lists_the_shipped_ones():
-    with pytest.raises(UsageError, match=r"unknown bench 'matmull'; valid: .*matmul.*\.py file"):
+    with pytest.raises(
+        UsageError, match=r"unknown bench 'matmull'; valid: .*matmul.*\.py file"
+    ):
         find_bench("matmull")
 
 
@@ -65,7 +69,10 @@ def test_a_file_can_be_loaded_again(file):
     ("text", "message"),
     [
         ("def run(torch:\n", "SyntaxError"),
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "import no_such_module\n",
+            "ModuleNotFoundError: No module named 'no_such_module'",
+        ),
         ("x = 1\n", "must register one @bench, but registers: none"),
         (GOOD + GOOD.replace("mine", "yours"), "but registers: mine, yours"),
         (GOOD.replace("m=3", "m"), "every parameter after torch needs a default"),

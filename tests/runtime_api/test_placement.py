@@ -40,7 +40,11 @@ def test_cubes_are_counted_over_all_sips_sip_major():
 
 
 def test_what_does_not_divide_makes_the_last_shard_shorter():
-    assert [s for _, s, _ in boxes((5,), cubes=1, pes=3, pe="row_wise")] == [(2,), (2,), (1,)]
+    assert [s for _, s, _ in boxes((5,), cubes=1, pes=3, pe="row_wise")] == [
+        (2,),
+        (2,),
+        (1,),
+    ]
 
 
 def test_empty_shards_are_left_out_and_their_pes_idle():
@@ -69,7 +73,9 @@ def test_more_than_there_are_or_none_is_refused(name, count):
 
 
 def test_an_unknown_policy_names_the_valid_ones():
-    with pytest.raises(UsageError, match="cube='diagonal'; valid: replicate, row_wise, column_wi"):
+    with pytest.raises(
+        UsageError, match="cube='diagonal'; valid: replicate, row_wise, column_wi"
+    ):
         DPPolicy(cube="diagonal")
 
 
@@ -87,7 +93,9 @@ def test_a_scalar_cannot_be_split():
 def test_shards_cover_every_element_once(shape, policies, sizes):
     sips, cubes, pes = sizes
     counts = {}
-    rows = boxes(shape, sips=sips, cubes=cubes, pes=pes, cube=policies[0], pe=policies[1])
+    rows = boxes(
+        shape, sips=sips, cubes=cubes, pes=pes, cube=policies[0], pe=policies[1]
+    )
     for origin, extents, places in rows:
         assert min(extents) > 0
         assert len(set(places)) == len(places) > 0

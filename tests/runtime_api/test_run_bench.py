@@ -66,7 +66,9 @@ def test_without_verify_there_is_no_verdict():
 def test_the_seed_makes_the_inputs():
     def inputs(seed):
         log = run_bench("matmul", params=SMALL, seed=seed, verify=False).op_log
-        return [r.params["snapshot"].tobytes() for r in log if r.op_name == "host_write"]
+        return [
+            r.params["snapshot"].tobytes() for r in log if r.op_name == "host_write"
+        ]
 
     assert inputs(3) == inputs(3) != inputs(4)
 
@@ -114,7 +116,9 @@ def test_an_interrupted_run_leaves_a_trace_up_to_there(tmp_path, monkeypatch):
         run_bench("matmul", params=SMALL, trace=path)
     trace = Trace.open(path)
     assert trace.end["error"] == "KeyboardInterrupt"
-    assert stopped.value.__notes__ == [f"trace up to {trace.end_ns:,.0f} ns: kernbench-tui {path}"]
+    assert stopped.value.__notes__ == [
+        f"trace up to {trace.end_ns:,.0f} ns: kernbench-tui {path}"
+    ]
     assert [op.op_name for op in trace.ops][:2] == ["host_write", "host_write"]
 
 
@@ -141,7 +145,9 @@ def test_progress_is_told_of_both_phases(monkeypatch):
 
 
 def test_progress_changes_nothing():
-    quiet, told = (run_bench("matmul", params=SMALL, progress=p) for p in (None, lambda *_: None))
+    quiet, told = (
+        run_bench("matmul", params=SMALL, progress=p) for p in (None, lambda *_: None)
+    )
     assert (quiet.end_ns, quiet.report) == (told.end_ns, told.report)
 
 
@@ -163,7 +169,10 @@ def test_memory_errors_are_warnings_if_asked(tmp_path):
         run_bench("fault_never_written")
     result = run_bench("fault_never_written", trace=path, warn_memory=True)
     trace = Trace.open(path)
-    assert result.report.by_tensor()[0].nans == (64, 0)  # 0xFF in every byte, in Phase 2 too
+    assert result.report.by_tensor()[0].nans == (
+        64,
+        0,
+    )  # 0xFF in every byte, in Phase 2 too
     assert trace.header["warn_memory"] is True
     assert [text.level for text in trace.texts] == ["warning"]
 
@@ -171,7 +180,9 @@ def test_memory_errors_are_warnings_if_asked(tmp_path):
 def test_a_kernel_of_an_installed_package_is_named_with_its_line(monkeypatch):
     package = f"{Path(kernbench.__file__).parent.parent}{os.sep}"
     monkeypatch.setattr("kernbench.triton_emu.sites._LIBRARIES", (package,))
-    with pytest.raises(KernelError, match=r"at kernbench/benches/faults/never_written\.py:\d+: "):
+    with pytest.raises(
+        KernelError, match=r"at kernbench/benches/faults/never_written\.py:\d+: "
+    ):
         run_bench("fault_never_written")
 
 
@@ -216,7 +227,11 @@ def state(result):
 
 
 def test_a_recorded_run_has_the_results_of_one_that_is_not(tmp_path, talks):
-    for bench, params in ((talks, {}), ("matmul", SMALL), ("layernorm", {"m": 8, "pes": 2})):
+    for bench, params in (
+        (talks, {}),
+        ("matmul", SMALL),
+        ("layernorm", {"m": 8, "pes": 2}),
+    ):
         plain, recorded = (
             run_bench(bench, params=params, debug=True, trace=path)
             for path in (None, tmp_path / "run.msgpack")
@@ -229,7 +244,9 @@ def test_a_recorded_run_keeps_no_op_in_memory(tmp_path, monkeypatch):
     loggers = []
     init = OpLogger.__init__
     monkeypatch.setattr(
-        OpLogger, "__init__", lambda self, *args: (init(self, *args), loggers.append(self))[0]
+        OpLogger,
+        "__init__",
+        lambda self, *args: (init(self, *args), loggers.append(self))[0],
     )
     result = run_bench("matmul", params=SMALL, trace=tmp_path / "run.msgpack")
     assert [(logger.records, logger.rows) for logger in loggers] == [([], result.ops)]

@@ -27,7 +27,9 @@ def spawn(simulate):
     """spawn(fn, nprocs=2) calls fn(rank, torch) in each rank of the small machine; the run."""
 
     def spawn(fn, nprocs=2, **options):
-        return simulate(lambda torch: torch.multiprocessing.spawn(fn, (torch,), nprocs), **options)
+        return simulate(
+            lambda torch: torch.multiprocessing.spawn(fn, (torch,), nprocs), **options
+        )
 
     return spawn
 
@@ -75,7 +77,9 @@ def test_ranks_may_give_tensors_and_expectations_the_same_names(spawn, phase2):
         torch.expect(x, X + rank, name="again")
 
     run = spawn(fn)
-    assert {*run.torch.expectations} == {f"rank{r}.{n}" for r in (0, 1) for n in ("y", "again")}
+    assert {*run.torch.expectations} == {
+        f"rank{r}.{n}" for r in (0, 1) for n in ("y", "again")
+    }
     assert phase2(run).ok
 
 
@@ -104,10 +108,18 @@ def test_the_launches_of_a_rank_are_in_order_and_those_of_ranks_side_by_side(spa
     assert spans["second 1"].t_start < spans["second 0"].t_end
 
 
-def test_ranks_come_after_what_the_bench_asked_for_and_before_what_it_asks_next(simulate):
+def test_ranks_come_after_what_the_bench_asked_for_and_before_what_it_asks_next(
+    simulate,
+):
     def bench(torch):
         def fn(rank, torch):
-            torch.launch(f"rank {rank}", slow, torch.tensor(X), torch.empty((8,), "f32"), rank + 1)
+            torch.launch(
+                f"rank {rank}",
+                slow,
+                torch.tensor(X),
+                torch.empty((8,), "f32"),
+                rank + 1,
+            )
 
         x, y = torch.tensor(X), torch.empty((8,), "f32")
         torch.launch("before", slow, x, y, 4)
@@ -143,12 +155,16 @@ def test_a_barrier_ends_when_the_slowest_rank_has_come_to_it(spawn):
 
     spans = {span.name: span for span in spawn(fn).engine.launches}
     assert spans["before 0"].t_end < spans["before 1"].t_end
-    assert spans["before 1"].t_end < min(spans["after 0"].t_start, spans["after 1"].t_start)
+    assert spans["before 1"].t_end < min(
+        spans["after 0"].t_start, spans["after 1"].t_start
+    )
 
 
 def test_a_barrier_is_a_command_of_each_rank_in_the_trace(spawn, events):
     spawn(lambda rank, torch: barrier(torch), recorder=events)
-    rows = [(pe, call) for _, pe, launch, call, *_ in events.of("command") if launch == -1]
+    rows = [
+        (pe, call) for _, pe, launch, call, *_ in events.of("command") if launch == -1
+    ]
     assert rows == [(f"sip{rank}.io0.pcie_ep", "barrier") for rank in (0, 1)]
 
 
@@ -184,7 +200,9 @@ def test_a_barrier_that_a_rank_never_comes_to_is_a_deadlock_that_names_its_line(
         if rank == 1:
             barrier(torch)
 
-    with pytest.raises(DeadlockError, match=r"barrier at tests/runtime_api/test_spawn\.py:\d+"):
+    with pytest.raises(
+        DeadlockError, match=r"barrier at tests/runtime_api/test_spawn\.py:\d+"
+    ):
         spawn(fn)
 
 
@@ -244,7 +262,9 @@ def test_a_kernel_that_raises_stops_every_rank_and_names_its_pe(spawn):
         x.numpy()
         log.append(rank)
 
-    with pytest.raises(KernelError, match=r"sip1\.cube0\.pe0\.pe_cpu: kernel k at .*wrong"):
+    with pytest.raises(
+        KernelError, match=r"sip1\.cube0\.pe0\.pe_cpu: kernel k at .*wrong"
+    ):
         spawn(fn)
     assert log == []
 
@@ -256,7 +276,9 @@ def test_a_rank_that_was_never_called_is_stopped_too(simulate):
     def bench(torch):
         with pytest.raises(KernbenchError, match="rank 0"):
             torch.multiprocessing.spawn(fn, (torch,))
-        torch.multiprocessing.spawn(lambda rank, torch: torch.tensor(X).numpy(), (torch,))
+        torch.multiprocessing.spawn(
+            lambda rank, torch: torch.tensor(X).numpy(), (torch,)
+        )
 
     simulate(bench)
 
@@ -278,7 +300,9 @@ def test_spawn_may_follow_spawn(simulate):
 
 @pytest.mark.parametrize("nprocs", [0, 3])
 def test_there_are_as_many_ranks_as_sips_at_most(small, nprocs):
-    with pytest.raises(UsageError, match=f"nprocs={nprocs}; a rank is a SIP, so 1 to 2 are valid"):
+    with pytest.raises(
+        UsageError, match=f"nprocs={nprocs}; a rank is a SIP, so 1 to 2 are valid"
+    ):
         Torch(GraphEngine(small)).multiprocessing.spawn(print, (), nprocs)
 
 

@@ -44,7 +44,9 @@ def test_data_are_rounded_to_the_dtype(torch):
 
 
 def test_full_zeros_and_a_scalar(torch):
-    assert np.array_equal(torch.full((2, 3), 7, "i32").numpy(), np.full((2, 3), 7, np.int32))
+    assert np.array_equal(
+        torch.full((2, 3), 7, "i32").numpy(), np.full((2, 3), 7, np.int32)
+    )
     assert np.array_equal(torch.zeros((4,)).numpy(), np.zeros(4, np.float16))
     assert torch.tensor(2.5).numpy() == 2.5
 
@@ -61,7 +63,9 @@ def test_shards_follow_each_other_in_virtual_memory(torch):
     assert tensor.ptr == VA_BASE
     assert [s.va - tensor.ptr for s in tensor.shards] == [i * 32 for i in range(8)]
     assert [s.origin for s in tensor.shards] == [(i, 0) for i in range(8)]
-    assert [torch.engine.place_of(s.addr) for s in tensor.shards] == [(0, 0, i) for i in range(8)]
+    assert [torch.engine.place_of(s.addr) for s in tensor.shards] == [
+        (0, 0, i) for i in range(8)
+    ]
 
 
 def test_copies_of_a_replica_share_their_virtual_address(torch):
@@ -91,7 +95,9 @@ def test_an_extent_below_one_is_refused(torch, shape):
 def test_a_slice_that_is_full_tells_what_is_left(torch):
     gib = 2**30
     torch.empty((5 * gib,), "u8")
-    with pytest.raises(UsageError, match=rf"slice of sip 0 cube 0 pe 0: {gib} of {6 * gib} bytes"):
+    with pytest.raises(
+        UsageError, match=rf"slice of sip 0 cube 0 pe 0: {gib} of {6 * gib} bytes"
+    ):
         torch.empty((2 * gib,), "u8", name="big")
     assert torch.empty((gib,), "u8").shards[0].addr == 5 * gib
 
@@ -119,7 +125,9 @@ def test_a_launch_runs_where_every_tensor_has_a_shard(simulate):
         torch.launch("k", kernel, a, b)
 
     simulate(bench)
-    assert sorted(ran) == [(s, c, p) for s, c in ((0, 0), (0, 1), (1, 0)) for p in range(3)]
+    assert sorted(ran) == [
+        (s, c, p) for s, c in ((0, 0), (0, 1), (1, 0)) for p in range(3)
+    ]
 
 
 def test_a_launch_needs_a_tensor_and_a_common_pe(torch):
@@ -127,7 +135,9 @@ def test_a_launch_needs_a_tensor_and_a_common_pe(torch):
         torch.launch("k", doubled, 3)
     far = torch.zeros((4,), dp=DPPolicy(cube="row_wise", num_pes=1), name="far")
     near = torch.zeros((8,), dp=DPPolicy(pe="row_wise", num_cubes=1), name="near")
-    torch.launch("k", lambda *args, tl: None, far, near)  # both have a shard on the first PE
+    torch.launch(
+        "k", lambda *args, tl: None, far, near
+    )  # both have a shard on the first PE
     other = Torch(GraphEngine(torch.engine.graph))
     a, b = other.zeros((1,), name="a"), other.zeros((1,), name="b")
     a.shards[:] = other.zeros((8,), dp=ROWS).shards[1:]
@@ -137,7 +147,11 @@ def test_a_launch_needs_a_tensor_and_a_common_pe(torch):
 
 def test_numpy_is_a_barrier_in_the_middle_of_a_run(simulate, phase2):
     def bench(torch):
-        x, y, z = torch.tensor(X), torch.empty((8, 8), "f32"), torch.empty((8, 8), "f32")
+        x, y, z = (
+            torch.tensor(X),
+            torch.empty((8, 8), "f32"),
+            torch.empty((8, 8), "f32"),
+        )
         torch.launch("k", doubled, x, y)
         assert np.array_equal(y.numpy(), 2 * X)
         torch.launch("k", doubled, y, z)
@@ -189,7 +203,10 @@ def test_expect_is_judged_at_its_call_so_a_tensor_may_be_reused(simulate, phase2
         torch.expect(y, 4 * X, name="twice")
 
     report = phase2(simulate(bench))
-    assert [(row.name, row.ok) for row in report.by_tensor()] == [("once", True), ("twice", True)]
+    assert [(row.name, row.ok) for row in report.by_tensor()] == [
+        ("once", True),
+        ("twice", True),
+    ]
 
 
 def test_expect_refuses_another_shape_and_a_name_that_is_taken(torch):
@@ -207,8 +224,13 @@ def test_expect_tells_the_recorder_each_shard(simulate, events):
 
     simulate(bench, recorder=events)
     rows = events.of("expect")
-    assert [(name, shard.index) for name, shard, *_ in rows] == [("x", i) for i in range(8)]
-    assert all(np.array_equal(array, X[i : i + 1]) for i, (_, _, array, _, _) in enumerate(rows))
+    assert [(name, shard.index) for name, shard, *_ in rows] == [
+        ("x", i) for i in range(8)
+    ]
+    assert all(
+        np.array_equal(array, X[i : i + 1])
+        for i, (_, _, array, _, _) in enumerate(rows)
+    )
     assert {tolerance.rtol for *_, tolerance, _ in rows} == {0.5}
     assert {after for *_, after in rows} == {8}
 

@@ -22,11 +22,15 @@ def recorded(msg, t=0.0, store=None, **params):
 
 def host_write(addr, values, t=0.0, name="f32"):
     data = np.array(values, np.float64).astype(np_dtype(name))
-    return recorded(HostWriteCmd(dst=region("hbm", addr, data.shape, name), data=data), t)
+    return recorded(
+        HostWriteCmd(dst=region("hbm", addr, data.shape, name), data=data), t
+    )
 
 
 def load(src, dst, shape=(4,), t=0.0):
-    msg = DmaReadCmd(src=region("hbm", src, shape), dst=region("tcm", dst, shape), handle_id="h")
+    msg = DmaReadCmd(
+        src=region("hbm", src, shape), dst=region("tcm", dst, shape), handle_id="h"
+    )
     return recorded(msg, t)
 
 

@@ -48,7 +48,11 @@ def recorded(msg):
 
 
 def composite():
-    steps = (Epilogue("bias", operand=BIAS), Epilogue("relu"), Epilogue("scale", scalar=2.0))
+    steps = (
+        Epilogue("bias", operand=BIAS),
+        Epilogue("relu"),
+        Epilogue("scale", scalar=2.0),
+    )
     return CompositeCmd(
         op="gemm", a=A, b=B, out=OUT, m=2, k=4, n=3, tile=(64, 64, 64), epilogue=steps
     )
@@ -67,7 +71,11 @@ CASES = {
     "host_read": (HostReadCmd(src=B), [Access("r", "hbm", 64, 24)]),
     "gemm": (
         GemmCmd(a=A, b=B, out=OUT, m=2, k=4, n=3),
-        [Access("r", "tcm", 0, 16), Access("r", "hbm", 64, 24), Access("w", "hbm", 128, 24)],
+        [
+            Access("r", "tcm", 0, 16),
+            Access("r", "hbm", 64, 24),
+            Access("w", "hbm", 128, 24),
+        ],
     ),
     "gemm with accumulator": (
         GemmCmd(a=A, b=B, out=OUT, m=2, k=4, n=3, acc=OUT),
@@ -80,7 +88,11 @@ CASES = {
     ),
     "math": (
         MathCmd(op="where", inputs=(region("tcm", 40, (3,), "bool"), BIAS), out=OUT),
-        [Access("r", "tcm", 40, 3), Access("r", "hbm", 256, 6), Access("w", "hbm", 128, 24)],
+        [
+            Access("r", "tcm", 40, 3),
+            Access("r", "hbm", 256, 6),
+            Access("w", "hbm", 128, 24),
+        ],
     ),
     "composite": (
         composite(),
@@ -91,12 +103,17 @@ CASES = {
             Access("w", "hbm", 128, 24),
         ],
     ),
-    "of no bytes": (DmaWriteCmd(src=region("tcm", 0, (0, 4)), dst_addr=8, handle_id="h"), []),
+    "of no bytes": (
+        DmaWriteCmd(src=region("tcm", 0, (0, 4)), dst_addr=8, handle_id="h"),
+        [],
+    ),
     "tile": (
         TileToken(
             composite=composite(),
             index=(0, 0, 0),
-            stages=(Stage(StageType.DMA_READ, "n", {"src_addr": 0, "src_space": "hbm"}),),
+            stages=(
+                Stage(StageType.DMA_READ, "n", {"src_addr": 0, "src_space": "hbm"}),
+            ),
         ),
         [],
     ),
@@ -132,13 +149,18 @@ REGIONS = st.builds(
     st.sampled_from(["f16", "f32", "bool", "fp8_e4m3"]),
 )
 STEPS = st.lists(
-    st.one_of(st.builds(lambda r: Epilogue("bias", operand=r), REGIONS), st.just(Epilogue("relu"))),
+    st.one_of(
+        st.builds(lambda r: Epilogue("bias", operand=r), REGIONS),
+        st.just(Epilogue("relu")),
+    ),
     max_size=3,
 )
 
 
 def tile(**where):
-    stage = Stage(StageType.DMA_READ, "n", {"addrs": [0], "spaces": ["hbm"], "sizes": [8]})
+    stage = Stage(
+        StageType.DMA_READ, "n", {"addrs": [0], "spaces": ["hbm"], "sizes": [8]}
+    )
     return TileToken(composite=composite(), index=(0, 0, 0), stages=(stage,))
 
 
@@ -154,7 +176,15 @@ MESSAGES = st.one_of(
     ),
     st.builds(
         lambda a, out, steps: CompositeCmd(
-            op="gemm", a=a, b=a, out=out, m=2, k=4, n=3, tile=(64, 64, 64), epilogue=tuple(steps)
+            op="gemm",
+            a=a,
+            b=a,
+            out=out,
+            m=2,
+            k=4,
+            n=3,
+            tile=(64, 64, 64),
+            epilogue=tuple(steps),
         ),
         REGIONS,
         REGIONS,
@@ -173,7 +203,8 @@ MESSAGES = st.one_of(
 def rows(columns):
     lists = [column.tolist() for column in columns[:5]]
     return [
-        (i, Access("rw"[m], columns.spaces[s], *at)) for i, m, s, *at in zip(*lists, strict=True)
+        (i, Access("rw"[m], columns.spaces[s], *at))
+        for i, m, s, *at in zip(*lists, strict=True)
     ]
 
 
@@ -186,13 +217,19 @@ def test_the_columns_of_a_trace_are_the_accesses_of_its_ops(messages, tmp_path_f
     for row, record in enumerate(records):
         writer.op(row, record, 0, 0, [], [])
     writer.close()
-    expected = [(i, access) for i, record in enumerate(records) for access in accesses(record)]
+    expected = [
+        (i, access) for i, record in enumerate(records) for access in accesses(record)
+    ]
     assert rows(access_columns(Trace.open(path))) == expected
 
 
 def test_params_that_do_not_say_what_is_touched_are_one_error(tmp_path):
     writer = TraceWriter(tmp_path / "t")
-    writer.op(0, OpRecord(0, 1, "n", "memory", "odd", {"src_space": "hbm"}), 0, 0, [], [])
+    writer.op(
+        0, OpRecord(0, 1, "n", "memory", "odd", {"src_space": "hbm"}), 0, 0, [], []
+    )
     writer.close()
-    with pytest.raises(TraceFormatError, match=r"'odd' lack src_space, src_addr or dtype"):
+    with pytest.raises(
+        TraceFormatError, match=r"'odd' lack src_space, src_addr or dtype"
+    ):
         access_columns(Trace.open(tmp_path / "t"))

@@ -46,7 +46,9 @@ def test_bytes_never_written_are_read_as_the_store_fills_them():
 
 
 def test_a_loaded_value_outlives_the_bytes_it_came_from():
-    executor = DataExecutor([host_write(0, [1] * 4), load(0, 0, t=1), host_write(0, [9] * 4, t=2)])
+    executor = DataExecutor(
+        [host_write(0, [1] * 4), load(0, 0, t=1), host_write(0, [9] * 4, t=2)]
+    )
     executor.run()
     assert values(executor.store, 0) == [1, 1, 1, 1]
 
@@ -61,7 +63,9 @@ def test_a_host_read_changes_nothing_and_needs_no_bytes():
 def test_copies_between_pes_are_replayed():
     logger = OpLogger()
     logger.record_copy(1, 2, "pe0", "hbm", 0, "sram", 8, (4,), "f32", 16)
-    logger.record_copy(3, 4, "pe1", "sram", 8, "tcm", 0, (4,), "f32", 16, op_name="ipcq_recv")
+    logger.record_copy(
+        3, 4, "pe1", "sram", 8, "tcm", 0, (4,), "f32", 16, op_name="ipcq_recv"
+    )
     executor = DataExecutor([host_write(0, [1, 2, 3, 4]), *logger.records])
     executor.run()
     assert values(executor.store, 0) == [1, 2, 3, 4]
@@ -107,7 +111,14 @@ def test_a_gemm_record_of_adr_0052_alone_is_f32_and_not_transposed():
             n=1,
         )
     )
-    for key in ("dtype_acc", "transpose_a", "transpose_b", "layout_a", "layout_b", "layout_out"):
+    for key in (
+        "dtype_acc",
+        "transpose_a",
+        "transpose_b",
+        "layout_a",
+        "layout_b",
+        "layout_out",
+    ):
         del record.params[key]
     store = MemoryStore()
     store.write("tcm", 0, np.array([1, 2, 3, 4], np.float32))
@@ -119,7 +130,9 @@ def composite(epilogue, tile=(4, 4, 2)):
     places = [region("hbm", addr, (4, 4)) for addr in (0, 64, 128)]
     a, b, out = places
     return recorded(
-        CompositeCmd(op="gemm", a=a, b=b, out=out, m=4, k=4, n=4, tile=tile, epilogue=epilogue)
+        CompositeCmd(
+            op="gemm", a=a, b=b, out=out, m=4, k=4, n=4, tile=tile, epilogue=epilogue
+        )
     )
 
 
@@ -163,7 +176,9 @@ def test_reductions_take_their_axis_from_the_record():
     store = MemoryStore()
     store.write("tcm", 0, np.arange(4, dtype=np.float32))
     place = region("tcm", 0, (2, 2))
-    execute(math_op("sum", [place], region("tcm", 64, (1, 2)), axis=0, keepdims=True), store)
+    execute(
+        math_op("sum", [place], region("tcm", 64, (1, 2)), axis=0, keepdims=True), store
+    )
     assert values(store, 64, 2) == [2, 4]
 
 
@@ -184,14 +199,18 @@ def test_another_table_of_ops_is_used_where_it_is_given():
     executor = DataExecutor([record], store, ops)
     executor.run()
     assert values(store, 64) == [0, 0, 0, 0]
-    assert reference(record, store).value.tolist() == [2, 2, 2, 2], "the oracle never uses it"
+    assert reference(record, store).value.tolist() == [2, 2, 2, 2], (
+        "the oracle never uses it"
+    )
 
 
 # -- snapshots
 
 
 def test_snapshots_are_the_operands_and_their_difference_is_a_finding():
-    executor = DataExecutor([host_write(0, [1] * 4), load(0, 0, t=1), add(0, 0, 64, t=2)])
+    executor = DataExecutor(
+        [host_write(0, [1] * 4), load(0, 0, t=1), add(0, 0, 64, t=2)]
+    )
     executor._records[2].params["input_snapshots"] = [np.full(4, 5, np.float32), None]
     executor.run()
     assert values(executor.store, 64) == [6, 6, 6, 6]

@@ -88,7 +88,11 @@ def test_ops_of_another_shape_dtype_or_scalar_do_not_share_a_call():
     def scaled(scalar, out):
         where = region("tcm", out, (4,))
         return math_op(
-            "add", [region("tcm", 0, (4,))], where, scalars=(scalar,), scalar_positions=(1,)
+            "add",
+            [region("tcm", 0, (4,))],
+            where,
+            scalars=(scalar,),
+            scalar_positions=(1,),
         )
 
     half = [region("tcm", addr, (4,), "f16") for addr in (0, 8, 400)]
@@ -106,7 +110,13 @@ def test_large_ops_are_not_gathered():
 
 def test_reductions_run_one_by_one():
     records = [
-        math_op("sum", [region("tcm", 32 * i, (2, 4))], region("tcm", 256 + 8 * i, (2,)), i, axis=1)
+        math_op(
+            "sum",
+            [region("tcm", 32 * i, (2, 4))],
+            region("tcm", 256 + 8 * i, (2,)),
+            i,
+            axis=1,
+        )
         for i in range(3)
     ]
     both_ways(records)
@@ -116,7 +126,9 @@ def test_reductions_run_one_by_one():
         seen.append(x.shape)
         return np.sum(x, **options)
 
-    DataExecutor(records, arena(), NUMPY_OPS | {"sum": NumpyOp(function, 1, "reduction")}).run()
+    DataExecutor(
+        records, arena(), NUMPY_OPS | {"sum": NumpyOp(function, 1, "reduction")}
+    ).run()
     assert seen == [(2, 4)] * 3
 
 
@@ -136,7 +148,9 @@ def test_operands_of_fewer_axes_broadcast_within_their_own_op():
 def test_the_op_that_fails_is_named_and_those_before_it_have_run():
     records = adds((0, 16, 256), (32, 48, 272), (1024, 80, 288), (0, 16, 304))
     executor = DataExecutor(records, arena())
-    with pytest.raises(MemoryStoreError, match=r"op 2 \(add on pe0\): tcm: 16 bytes at 0x400"):
+    with pytest.raises(
+        MemoryStoreError, match=r"op 2 \(add on pe0\): tcm: 16 bytes at 0x400"
+    ):
         executor.run()
     assert executor.position == 2
     executor.store.write("tcm", 1024, np.ones(4, np.float32))
@@ -213,24 +227,41 @@ def test_gemms_give_the_same_bits_together(m, k, n, turn_a, turn_b, acc, seed, d
         out = region("tcm", 8 * 81 * i, shapes[2], dtype)
         more = {"acc": region("hbm", 8192, shapes[2], dtype)} if acc else {}
         msg = GemmCmd(
-            a=a, b=b, out=out, m=m, k=k, n=n, transpose_a=turn_a, transpose_b=turn_b, **more
+            a=a,
+            b=b,
+            out=out,
+            m=m,
+            k=k,
+            n=n,
+            transpose_a=turn_a,
+            transpose_b=turn_b,
+            **more,
         )
         records.append(recorded(msg, float(i)))
-    alone, shared = (DataExecutor(records, store.snapshot(), batch=b) for b in (False, True))
+    alone, shared = (
+        DataExecutor(records, store.snapshot(), batch=b) for b in (False, True)
+    )
     alone.run()
     shared.run()
     for record in records:
         addr, shape = record.params["dst_addr"], record.params["shape_out"]
-        found, expected = (e.store.view("tcm", addr, shape, dtype) for e in (shared, alone))
+        found, expected = (
+            e.store.view("tcm", addr, shape, dtype) for e in (shared, alone)
+        )
         assert found.tobytes() == expected.tobytes()
 
 
 def test_a_matrix_times_its_own_transpose_gives_the_same_bits_together():
     store = MemoryStore()
     a = region("hbm", 0, (8, 64))
-    store.write("hbm", 0, np.random.default_rng(0).standard_normal(a.shape).astype(np.float32))
+    store.write(
+        "hbm", 0, np.random.default_rng(0).standard_normal(a.shape).astype(np.float32)
+    )
     out = [region("tcm", 256 * i, (8, 8)) for i in range(2)]
-    log = [recorded(GemmCmd(a=a, b=a, out=o, m=8, k=64, n=8, transpose_b=True)) for o in out]
+    log = [
+        recorded(GemmCmd(a=a, b=a, out=o, m=8, k=64, n=8, transpose_b=True))
+        for o in out
+    ]
     DataExecutor(log, store).run()
     DataExecutor(log[:1], store, batch=False).run()
     alone, shared = (store.view("tcm", o.addr, o.shape, "f32").tobytes() for o in out)
@@ -265,14 +296,18 @@ BURST = st.tuples(
     ),
     st.sampled_from(DTYPES),
     st.sampled_from(SHAPES),
-    st.lists(st.tuples(*[st.integers(0, 60)] * 4, st.integers(0, 3)), min_size=1, max_size=7),
+    st.lists(
+        st.tuples(*[st.integers(0, 60)] * 4, st.integers(0, 3)), min_size=1, max_size=7
+    ),
 )
 
 
 def make(kind, dtype, shape, places):
     *addrs, t = places
     spaces = ("tcm", "hbm", "tcm", "tcm")
-    a, b, c, out = (region(s, 4 * x, shape, dtype) for s, x in zip(spaces, addrs, strict=True))
+    a, b, c, out = (
+        region(s, 4 * x, shape, dtype) for s, x in zip(spaces, addrs, strict=True)
+    )
     if kind == "load":
         return load(b.addr, out.addr, (4,), float(t))
     if kind == "host":
@@ -283,9 +318,13 @@ def make(kind, dtype, shape, places):
     if kind == "scaled":
         return math_op("mul", [a], out, float(t), scalars=(0.5,), scalar_positions=(0,))
     if kind == "full":
-        return math_op("full", [], out, float(t), scalars=(addrs[0],), scalar_positions=(0,))
+        return math_op(
+            "full", [], out, float(t), scalars=(addrs[0],), scalar_positions=(0,)
+        )
     if kind == "sum":
-        return math_op("sum", [a], replace(out, shape=(), nbytes=out.nbytes // a.nbytes), float(t))
+        return math_op(
+            "sum", [a], replace(out, shape=(), nbytes=out.nbytes // a.nbytes), float(t)
+        )
     return math_op(kind, [a, b, c][: NUMPY_OPS[kind].arity], out, float(t))
 
 
@@ -298,7 +337,9 @@ def test_random_logs_leave_the_same_bytes(bursts, data):
             record.dependency_ids = [data.draw(st.integers(0, i - 1))]
     final = both_ways(records)
     executor = DataExecutor(records, arena())
-    for position in sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=3))):
+    for position in sorted(
+        data.draw(st.lists(st.integers(0, len(records)), max_size=3))
+    ):
         executor.run_until(position)
     while executor.step() is not None:
         pass
@@ -309,7 +350,9 @@ def test_random_logs_leave_the_same_bytes(bursts, data):
 def test_every_bench_leaves_the_same_bytes(simulate, one_cube, small, name):
     on_sips = "algorithm" in BENCHES[name].params
     params = {"algorithm": "ring_chunked_allreduce"} if on_sips else {}
-    log = simulate(lambda torch: BENCHES[name].run(torch, **params), (one_cube, small)[on_sips]).log
+    log = simulate(
+        lambda torch: BENCHES[name].run(torch, **params), (one_cube, small)[on_sips]
+    ).log
     alone, shared = DataExecutor(log, batch=False), DataExecutor(log)
     alone.run()
     shared.run()

@@ -4,11 +4,25 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from phase2_logs import add, host_write, load, math_op, recorded, region, unknown, values
+from phase2_logs import (
+    add,
+    host_write,
+    load,
+    math_op,
+    recorded,
+    region,
+    unknown,
+    values,
+)
 
 from kernbench.common.dtypes import dtype
 from kernbench.common.pe_commands import GemmCmd
-from kernbench.errors import MemoryStoreError, TraceFormatError, UsageError, VerificationError
+from kernbench.errors import (
+    MemoryStoreError,
+    TraceFormatError,
+    UsageError,
+    VerificationError,
+)
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import KIND_RANK
@@ -103,7 +117,9 @@ def test_records_that_start_before_earlier_ones_cannot_be_appended():
 
 def test_a_read_of_bytes_never_written_names_the_op_and_can_be_tried_again():
     executor = DataExecutor([load(64, 0)])
-    with pytest.raises(MemoryStoreError, match=r"op 0 \(dma_read on pe0\): hbm: 16 bytes at 0x40"):
+    with pytest.raises(
+        MemoryStoreError, match=r"op 0 \(dma_read on pe0\): hbm: 16 bytes at 0x40"
+    ):
         executor.step()
     assert executor.position == 0
     executor.store.write("hbm", 64, np.ones(4, np.float32))
@@ -161,7 +177,9 @@ def test_an_executor_that_is_past_them_replays_on_the_initial_store():
     store.write("hbm", 64, np.array([7], np.float32))
     executor = DataExecutor([host_write(0, [1]), host_write(64, [8], t=1)], store)
     executor.run()
-    report = executor.verify({"before": expect(64, [7], 0), "after": expect(64, [8], 2)})
+    report = executor.verify(
+        {"before": expect(64, [7], 0), "after": expect(64, [8], 2)}
+    )
     assert report.ok
     assert values(store, 64, 1, "hbm") == [8]
     assert executor.position == 2
@@ -204,7 +222,9 @@ def make(number, kind, t, a, b, out):
         return unknown("X", t), lambda m: None
     if kind == "host":
         value = [float(number)]
-        return host_write(4 * out, value, t), lambda m: m.update({("hbm", out): value[0]})
+        return host_write(4 * out, value, t), lambda m: m.update(
+            {("hbm", out): value[0]}
+        )
     if kind == "load":
         copy = load(4 * a, 4 * out, (1,), t)
         return copy, lambda m: m.update({("tcm", out): m["hbm", a]})
@@ -217,17 +237,24 @@ def make(number, kind, t, a, b, out):
 @settings(max_examples=150, deadline=None)
 @given(st.lists(OP, max_size=14), st.permutations(range(14)), st.integers(0, 14))
 def test_random_logs_run_as_by_a_plain_interpreter(ops, shuffled, stop):
-    made = [make(i, kind, t, a, b, out) for i, (kind, t, a, b, out, _) in enumerate(ops)]
+    made = [
+        make(i, kind, t, a, b, out) for i, (kind, t, a, b, out, _) in enumerate(ops)
+    ]
     rank = [r for r in shuffled if r < len(ops)]  # any order without a circle
     for i, (record, _) in enumerate(made):
         holders = {d % len(ops) for d in ops[i][5]}
-        record.dependency_ids = sorted(d for d in holders if rank.index(d) < rank.index(i))
+        record.dependency_ids = sorted(
+            d for d in holders if rank.index(d) < rank.index(i)
+        )
     left = sorted(
-        range(len(made)), key=lambda i: (made[i][0].t_start, KIND_RANK[made[i][0].op_kind], i)
+        range(len(made)),
+        key=lambda i: (made[i][0].t_start, KIND_RANK[made[i][0].op_kind], i),
     )
     order = []
     while left:
-        order.append(next(i for i in left if set(made[i][0].dependency_ids) <= set(order)))
+        order.append(
+            next(i for i in left if set(made[i][0].dependency_ids) <= set(order))
+        )
         left.remove(order[-1])
 
     def store():

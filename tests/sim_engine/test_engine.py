@@ -38,7 +38,10 @@ def kernel(x_ptr, y_ptr, out_ptr, tl):
 
 def mixed_bench(torch):
     everywhere = DPPolicy()
-    x, y = torch.tensor(X, dp=everywhere, name="x"), torch.zeros((8, 8), "f32", everywhere, "y")
+    x, y = (
+        torch.tensor(X, dp=everywhere, name="x"),
+        torch.zeros((8, 8), "f32", everywhere, "y"),
+    )
     out = torch.empty((8, 8), "f32", everywhere, "out")
     torch.launch("first", kernel, x, y, out)
     torch.launch("second", kernel, x, y, out)
@@ -127,7 +130,9 @@ def test_the_holder_of_an_engine_is_the_op_whose_end_freed_it(run):
     assert seen
 
 
-def test_a_tile_that_waits_for_its_turn_names_the_read_that_held_the_tiles_up(simulate, events):
+def test_a_tile_that_waits_for_its_turn_names_the_read_that_held_the_tiles_up(
+    simulate, events
+):
     simulate(matmul_bench, recorder=events)
     rows = {row: record for row, record, *_ in events.of("op")}
     held = [
@@ -156,7 +161,9 @@ def test_headers_take_their_time_from_hop_to_hop(run):
         assert len(starts) == hops * min(bursts, 2)
         assert starts[0] >= t0
         for times in (starts[:hops], starts[hops:]):
-            for (node, after), (a, b) in zip(pairwise(path[:-1]), pairwise(times), strict=False):
+            for (node, after), (a, b) in zip(
+                pairwise(path[:-1]), pairwise(times), strict=False
+            ):
                 wire = graph.edge_by_ends[node, after].distance_mm * 0.01
                 least = wire + OVERHEAD.get(graph.nodes[after].type, 0)
                 assert b >= a + least - 1e-6, (node, after)
@@ -174,7 +181,12 @@ def landing(graph, transfer):
     assert bursts == 1
     slowest = min(graph.edge_by_ends[ends].bandwidth_gbs for ends in pairwise(path))
     wire = graph.edge_by_ends[path[-2:]].distance_mm * 0.01
-    return starts[-1] + wire + OVERHEAD.get(graph.nodes[path[-1]].type, 0) + nbytes / slowest
+    return (
+        starts[-1]
+        + wire
+        + OVERHEAD.get(graph.nodes[path[-1]].type, 0)
+        + nbytes / slowest
+    )
 
 
 def test_how_long_each_pe_waited_for_its_launch_can_be_read(run):
@@ -208,7 +220,9 @@ def test_how_long_a_kernel_waited_for_what_it_had_issued_can_be_read(run):
         assert t_resume == t_issue or ends[awaits] == t_resume
 
 
-def test_a_kernel_that_ends_early_waits_for_the_slowest_and_not_the_last_call(simulate, events):
+def test_a_kernel_that_ends_early_waits_for_the_slowest_and_not_the_last_call(
+    simulate, events
+):
     def stores(x_ptr, big_ptr, tl):
         tl.store(big_ptr, tl.load(big_ptr, (128, 128), "f32"), wait=False)
         tl.load(x_ptr, (2, 2), "f32", wait=False)
@@ -229,7 +243,11 @@ def test_every_access_lies_in_an_allocation_known_before(run):
         valid[shard.space].append((shard.addr, shard.addr + shard.nbytes, shard.cmd))
     for _, record, cmd, *_ in run.events.of("op"):
         for a in accesses(record):
-            rows = [v for v in valid[a.space] if v[0] <= a.addr and a.addr + a.nbytes <= v[1]]
+            rows = [
+                v
+                for v in valid[a.space]
+                if v[0] <= a.addr and a.addr + a.nbytes <= v[1]
+            ]
             assert any(since <= cmd for *_, since in rows), (record.op_name, a)
 
 
@@ -281,9 +299,13 @@ class SlowMCpu(MCpu):
         yield from super().run(env, msg)
 
 
-def test_a_pe_that_a_launch_reaches_late_starts_then_and_says_so(layout_cache, simulate, events):
+def test_a_pe_that_a_launch_reaches_late_starts_then_and_says_so(
+    layout_cache, simulate, events
+):
     def bench(torch):
-        torch.launch("k", lambda x_ptr, tl: None, torch.zeros((2,), dp=DPPolicy(num_pes=1)))
+        torch.launch(
+            "k", lambda x_ptr, tl: None, torch.zeros((2,), dp=DPPolicy(num_pes=1))
+        )
 
     sip = replace(SipSpec(), cube_mesh=CubeMeshSpec(w=2, h=1))
     components = replace(ComponentsSpec(), m_cpu=ComponentSpec(f"{__name__}:SlowMCpu"))
@@ -308,7 +330,9 @@ def test_launches_follow_each_other_in_order(run):
 
 def test_a_print_tells_its_time_its_call_and_its_words(simulate, events):
     def bench(torch):
-        torch.launch("k", kernel, torch.tensor(X), torch.tensor(X), torch.empty((8, 8), "f32"))
+        torch.launch(
+            "k", kernel, torch.tensor(X), torch.tensor(X), torch.empty((8, 8), "f32")
+        )
 
     run = simulate(bench, recorder=events)
     ((t, cmd, level, message),) = run.events.of("text")
@@ -336,10 +360,14 @@ def test_what_can_never_go_on_is_a_deadlock_that_names_it(simulate):
     def bench(torch):
         x = torch.tensor(X, name="x")
         torch.launch("stuck", lambda x_ptr, tl: None, x)
-        torch.engine.barrier(2, torch.engine.sim.sites.here())  # no other stream ever comes to it
+        torch.engine.barrier(
+            2, torch.engine.sim.sites.here()
+        )  # no other stream ever comes to it
         torch.launch("never", lambda x_ptr, tl: None, x)
 
-    with pytest.raises(DeadlockError, match=r"nothing can go on at t=.*launch never at tests/"):
+    with pytest.raises(
+        DeadlockError, match=r"nothing can go on at t=.*launch never at tests/"
+    ):
         simulate(bench)
 
 
@@ -350,7 +378,9 @@ class StuckMath(PeMath):
         yield env.event()
 
 
-def test_a_deadlock_names_each_kernel_and_the_line_that_it_is_blocked_at(layout_cache, simulate):
+def test_a_deadlock_names_each_kernel_and_the_line_that_it_is_blocked_at(
+    layout_cache, simulate
+):
     def stuck(ptr, tl):
         x = tl.load(ptr, (2,))
         tl.exp(x)
@@ -358,7 +388,9 @@ def test_a_deadlock_names_each_kernel_and_the_line_that_it_is_blocked_at(layout_
     def bench(torch):
         torch.launch("k", stuck, torch.zeros((2,), dp=DPPolicy(num_cubes=1, num_pes=2)))
 
-    components = replace(ComponentsSpec(), pe_math=ComponentSpec(f"{__name__}:StuckMath"))
+    components = replace(
+        ComponentsSpec(), pe_math=ComponentSpec(f"{__name__}:StuckMath")
+    )
     graph = build_topology(TopologySpec(components=components), layout_cache)
     with pytest.raises(DeadlockError) as caught:
         simulate(bench, graph=graph)
@@ -380,19 +412,25 @@ def test_the_place_of_an_address(small):
     assert engine.place_of(addr) == (1, 0, 5)
 
 
-def test_progress_is_told_time_ops_and_events_and_changes_nothing(simulate, small, monkeypatch):
+def test_progress_is_told_time_ops_and_events_and_changes_nothing(
+    simulate, small, monkeypatch
+):
     monkeypatch.setattr(engine_module, "PROGRESS_EVENTS", 100)
     told = []
     engine = GraphEngine(small)
     engine.progress = lambda *what: told.append(what)
     engine.run(lambda _: matmul_bench(Torch(engine)))
-    assert [events for _, _, events in told] == [100 * (i + 1) for i in range(len(told))]
+    assert [events for _, _, events in told] == [
+        100 * (i + 1) for i in range(len(told))
+    ]
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(told))
     assert 0 < told[-1][1] <= len(engine.op_log)
     assert engine.env.now == simulate(matmul_bench).engine.env.now
 
 
-def test_an_interrupt_comes_out_as_it_is_with_all_that_was_recorded(small, events, monkeypatch):
+def test_an_interrupt_comes_out_as_it_is_with_all_that_was_recorded(
+    small, events, monkeypatch
+):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -416,11 +454,15 @@ class InterruptedMath(PeMath):
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_inside_a_component_is_not_swallowed(layout_cache, simulate, events):
+def test_an_interrupt_inside_a_component_is_not_swallowed(
+    layout_cache, simulate, events
+):
     def bench(torch):
         torch.launch("k", lambda ptr, tl: tl.exp(tl.load(ptr, (2,))), torch.zeros((2,)))
 
-    components = replace(ComponentsSpec(), pe_math=ComponentSpec(f"{__name__}:InterruptedMath"))
+    components = replace(
+        ComponentsSpec(), pe_math=ComponentSpec(f"{__name__}:InterruptedMath")
+    )
     graph = build_topology(TopologySpec(components=components), layout_cache)
     with pytest.raises(KeyboardInterrupt):
         simulate(bench, graph=graph, recorder=events)

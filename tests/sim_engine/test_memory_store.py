@@ -101,7 +101,9 @@ def test_an_array_of_no_bytes_is_not_stored_and_can_be_viewed_anywhere():
     assert store.view("hbm", 123, (0, 4), "f32").shape == (0, 4)
 
 
-@pytest.mark.parametrize("bad", [np.eye(4)[:, 1], np.eye(3).T[:2, ::2], np.array([{}], object)])
+@pytest.mark.parametrize(
+    "bad", [np.eye(4)[:, 1], np.eye(3).T[:2, ::2], np.array([{}], object)]
+)
 def test_what_is_not_contiguous_plain_data_is_refused(bad):
     store = MemoryStore()
     with pytest.raises(MemoryStoreError, match="C-contiguous"):
@@ -151,13 +153,16 @@ def test_a_misaligned_view_is_an_aligned_copy():
 
 
 @pytest.mark.parametrize(
-    ("addr", "count", "gap"), [(0, 4, "0x0"), (12, 8, "0x10"), (16, 2, "0x10"), (60, 1, "0x3c")]
+    ("addr", "count", "gap"),
+    [(0, 4, "0x0"), (12, 8, "0x10"), (16, 2, "0x10"), (60, 1, "0x3c")],
 )
 def test_bytes_never_written_are_named_with_the_nearest_extents(addr, count, gap):
     store = MemoryStore()
     store.write("hbm", 8, counting(8))
     store.write("hbm", 32, counting(8))
-    with pytest.raises(MemoryStoreError, match=f"byte {gap} was never written") as caught:
+    with pytest.raises(
+        MemoryStoreError, match=f"byte {gap} was never written"
+    ) as caught:
         store.view("hbm", addr, (count,), "u8")
     assert ("[0x8, 0x10)" in str(caught.value)) == (addr < 32)
     assert ("[0x20, 0x28)" in str(caught.value)) == (addr > 8)
@@ -254,7 +259,8 @@ def test_with_a_fill_bytes_never_written_are_that_byte():
 
 
 @pytest.mark.parametrize(
-    ("addr", "count", "gap"), [(8, 8, None), (8, 9, 16), (7, 2, 7), (12, 24, 16), (40, 0, None)]
+    ("addr", "count", "gap"),
+    [(8, 8, None), (8, 9, 16), (7, 2, 7), (12, 24, 16), (40, 0, None)],
 )
 def test_the_first_byte_never_written_is_found(addr, count, gap):
     store = MemoryStore(fill=0xFF)

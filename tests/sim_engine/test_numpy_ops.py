@@ -89,7 +89,9 @@ def test_an_unknown_op_lists_the_valid_ones():
         numpy_op("gelu")
 
 
-@pytest.mark.parametrize(("name", "operands"), [("add", (X,)), ("exp", (X, X)), ("copy", ())])
+@pytest.mark.parametrize(
+    ("name", "operands"), [("add", (X,)), ("exp", (X, X)), ("copy", ())]
+)
 def test_a_wrong_number_of_operands_is_refused(name, operands):
     with pytest.raises(UsageError, match="operands"):
         apply(numpy_op(name), operands, (3,))
@@ -104,9 +106,13 @@ def test_small_floats_are_computed_in_f32_and_rounded_once(dtype):
     assert rounded(found, dtype).tobytes() == once.tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "big"), [("f32", 3e38), ("bf16", 3e38), ("f16", 6e4)])
+@pytest.mark.parametrize(
+    ("dtype", "big"), [("f32", 3e38), ("bf16", 3e38), ("f16", 6e4)]
+)
 def test_an_fma_rounds_once_so_a_product_may_be_too_large_or_too_fine(dtype, big):
-    a, b, c = np.array([[big, 1 + 2**-7], [2, 1 - 2**-7], [-big, -1]]).astype(np_dtype(dtype))
+    a, b, c = np.array([[big, 1 + 2**-7], [2, 1 - 2**-7], [-big, -1]]).astype(
+        np_dtype(dtype)
+    )
     once = a.astype(float) * b.astype(float) + c.astype(float)
     found = rounded(apply(numpy_op("fma"), (a, b, c), (2,)), dtype)
     assert found.tolist() == once.astype(np_dtype(dtype)).tolist()
@@ -165,7 +171,11 @@ def test_softmax_of_large_values_does_not_overflow():
 
 @pytest.mark.parametrize(
     ("axis", "keepdims", "shape", "expected"),
-    [(0, False, (3,), [3, 5, 7]), (1, True, (2, 1), [[3], [12]]), (None, False, (), 15)],
+    [
+        (0, False, (3,), [3, 5, 7]),
+        (1, True, (2, 1), [[3], [12]]),
+        (None, False, (), 15),
+    ],
 )
 def test_reductions_take_axis_and_keepdims(axis, keepdims, shape, expected):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -224,7 +234,9 @@ def test_gemm_of_f64_and_the_oracle_are_f64():
     a, b = f16(2, 3), f16(3, 2)
     assert gemm(a.astype(np.float64), b).dtype == np.float64
     assert gemm(a, b, dtype_acc="f64").dtype == np.float64
-    assert gemm(a, b, wide=True).tolist() == (a.astype(float) @ b.astype(float)).tolist()
+    assert (
+        gemm(a, b, wide=True).tolist() == (a.astype(float) @ b.astype(float)).tolist()
+    )
 
 
 def test_gemm_of_small_integers_does_not_overflow_them():
@@ -241,7 +253,8 @@ def test_gemm_of_wide_integers_uses_i64():
 
 def test_gemm_of_no_columns_is_zero():
     assert (
-        gemm(np.empty((2, 0), np.float32), np.empty((0, 3), np.float32)).tolist() == [[0] * 3] * 2
+        gemm(np.empty((2, 0), np.float32), np.empty((0, 3), np.float32)).tolist()
+        == [[0] * 3] * 2
     )
 
 
@@ -251,14 +264,18 @@ def test_an_output_tile_epilogue_runs_once_on_the_finished_sum_in_order():
     steps = [Step(NUMPY_OPS["bias"], operand=bias), Step(NUMPY_OPS["relu"])]
     steps.append(Step(NUMPY_OPS["scale"], operand=0.5))
     expected = np.maximum(a.astype(np.float64) @ b.astype(np.float64) + bias, 0) * 0.5
-    np.testing.assert_allclose(gemm(a, b, steps=steps, tile_k=8), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        gemm(a, b, steps=steps, tile_k=8), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_a_k_tile_epilogue_runs_on_each_partial_product():
     a, b = f16(4, 20), f16(20, 3, seed=1)
     steps = [Step(NUMPY_OPS["relu"], "k_tile"), Step(NUMPY_OPS["neg"])]
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    parts = [np.maximum(wide_a[:, i : i + 8] @ wide_b[i : i + 8], 0) for i in (0, 8, 16)]
+    parts = [
+        np.maximum(wide_a[:, i : i + 8] @ wide_b[i : i + 8], 0) for i in (0, 8, 16)
+    ]
     found = gemm(a, b, steps=steps, tile_k=8)
     np.testing.assert_allclose(found, -sum(parts), rtol=1e-5, atol=1e-5)
 

@@ -38,7 +38,9 @@ def checks(records, store=None, **options):
 def test_no_op_of_a_bench_is_over_its_bound(simulate, one_cube, small, name):
     on_sips = "algorithm" in BENCHES[name].params
     params = {"algorithm": "ring_chunked_allreduce"} if on_sips else {}
-    log = simulate(lambda torch: BENCHES[name].run(torch, **params), (one_cube, small)[on_sips]).log
+    log = simulate(
+        lambda torch: BENCHES[name].run(torch, **params), (one_cube, small)[on_sips]
+    ).log
     found = checks(log)
     assert first_over(found) is None
     assert all(check.local <= check.bound for check in found)
@@ -77,7 +79,9 @@ def test_the_first_op_that_is_wrong_is_named():
 
 def test_the_oracle_is_f64_and_never_rounded():
     store = store_of(tcm=[(0, np.array([1, 2], np.float16))])
-    record = math_op("exp", [region("tcm", 0, (2,), "f16")], region("tcm", 64, (2,), "f16"))
+    record = math_op(
+        "exp", [region("tcm", 0, (2,), "f16")], region("tcm", 64, (2,), "f16")
+    )
     found = reference(record, store).value
     assert found.dtype == np.float64
     assert found.tolist() == np.exp([1.0, 2.0]).tolist()
@@ -92,7 +96,9 @@ def test_the_oracle_of_a_copy_is_its_source():
 
 def gemm(shape_a, shape_b, dtype="f16", **more):
     (m, k), n = shape_a, shape_b[1]
-    places = [region("tcm", at, shape, dtype) for at, shape in ((0, shape_a), (4096, shape_b))]
+    places = [
+        region("tcm", at, shape, dtype) for at, shape in ((0, shape_a), (4096, shape_b))
+    ]
     out = region("tcm", 8192, (m, n), dtype)
     return recorded(GemmCmd(a=places[0], b=places[1], out=out, m=m, k=k, n=n, **more))
 
@@ -105,7 +111,9 @@ def test_the_bound_of_a_gemm_is_half_an_ulp_and_n_roundings_of_its_terms():
     a, b = a.astype(np.float64), b.astype(np.float64)
     assert found.value.tolist() == (a @ b).tolist()
     formula = 2**-11 * np.abs(a @ b) + 65 * 2**-24 * (np.abs(a) @ np.abs(b))
-    assert (found.bound <= formula * (1 + 1e-9) + 2**-25).all(), "2^-25: half the least f16"
+    assert (found.bound <= formula * (1 + 1e-9) + 2**-25).all(), (
+        "2^-25: half the least f16"
+    )
     execute(record, store)
     actual = store.view("tcm", 8192, (4, 8), "f16")
     assert not found.over(actual).any()
@@ -117,7 +125,9 @@ def test_an_f32_sum_in_the_wrong_precision_is_over():
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((4, 64), (64, 8)))
     found = reference(gemm(a.shape, b.shape, "f32"), store_of(tcm=[(0, a), (4096, b)]))
     assert not found.over(a @ b).any()
-    assert found.over((a.astype(np.float16) @ b.astype(np.float16)).astype(np.float32)).any()
+    assert found.over(
+        (a.astype(np.float16) @ b.astype(np.float16)).astype(np.float32)
+    ).any()
 
 
 @pytest.mark.parametrize("dtype", ["i8", "i32", "i64"])
@@ -168,7 +178,12 @@ def test_a_copy_must_be_exact():
     data = np.array([1, math.nan, math.inf, 4], np.float32)
     found = reference(record, store_of(hbm=[(0, data)]))
     assert not found.over(data).any()
-    assert found.over(np.nextafter(data, np.float32(9))).tolist() == [True, False, True, True]
+    assert found.over(np.nextafter(data, np.float32(9))).tolist() == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_overflow_of_the_output_is_rounding():
@@ -177,13 +192,17 @@ def test_overflow_of_the_output_is_rounding():
     record = math_op("mul", [places[0]] * 2, places[1])
     found = reference(record, store_of(tcm=[(0, x)]))
     assert not found.over(np.array([math.inf, math.inf, 1, 40000], np.float16)).any()
-    assert found.over(np.array([65504, -math.inf, math.inf, math.nan], np.float16)).all()
+    assert found.over(
+        np.array([65504, -math.inf, math.inf, math.nan], np.float16)
+    ).all()
 
 
 def test_what_is_too_large_for_fp8_e4m3_is_nan():
     x = np.array([30, 2]).astype(np_dtype("fp8_e4m3"))
     places = [region("tcm", addr, (2,), "fp8_e4m3") for addr in (0, 2)]
-    (found,) = checks([math_op("mul", [places[0]] * 2, places[1])], store_of(tcm=[(0, x)]))
+    (found,) = checks(
+        [math_op("mul", [places[0]] * 2, places[1])], store_of(tcm=[(0, x)])
+    )
     assert not found.over
     assert found.local == math.inf
 
@@ -205,13 +224,17 @@ SIZED = st.floats(-(2.0**60), 2.0**60, width=32) | st.floats(-8, 8, width=16)
 @given(data=st.data(), dtype=st.sampled_from(["f16", "bf16", "f32", "f64", "i32"]))
 def test_every_op_is_within_its_bound(name, data, dtype):
     op, shape = NUMPY_OPS[name], (3, 8)
-    drawn = [data.draw(arrays(np.float64, shape, elements=SIZED)) for _ in range(op.arity)]
+    drawn = [
+        data.draw(arrays(np.float64, shape, elements=SIZED)) for _ in range(op.arity)
+    ]
     with np.errstate(all="ignore"):
         drawn = [x.astype(np_dtype(dtype)) for x in drawn]
     store = store_of(tcm=[(1024 * i, x) for i, x in enumerate(drawn)])
     inputs = [region("tcm", 1024 * i, shape, dtype) for i in range(op.arity)]
     reduced = op.kind == "reduction" and name != "softmax"
-    out = region("hbm", 0, (8,) if reduced else shape, data.draw(st.sampled_from(["f32", dtype])))
+    out = region(
+        "hbm", 0, (8,) if reduced else shape, data.draw(st.sampled_from(["f32", dtype]))
+    )
     (found,) = checks([math_op(name, inputs, out, axis=0 if reduced else None)], store)
     assert not found.over, found.as_text()
 
@@ -219,7 +242,9 @@ def test_every_op_is_within_its_bound(name, data, dtype):
 def test_scalars_are_values_of_the_dtype_that_computes():
     x = np.array([0.1, 0.2], np.float32)
     places = [region("tcm", addr, (2,)) for addr in (0, 8)]
-    record = math_op("sub", [places[0]], places[1], scalars=(0.1,), scalar_positions=(1,))
+    record = math_op(
+        "sub", [places[0]], places[1], scalars=(0.1,), scalar_positions=(1,)
+    )
     (found,) = checks([record], store_of(tcm=[(0, x)]))
     assert not found.over
     assert found.local < 1e-8
@@ -249,7 +274,9 @@ NUMBERS = [(0, np.array([1, 2, 3, 3], np.float32))]
 
 def test_the_oracle_goes_on_from_its_own_results():
     third, x = thirds(64)
-    found = checks([third, math_op("neg", [x], region("tcm", 128, (2,)), 1)], store_of(tcm=NUMBERS))
+    found = checks(
+        [third, math_op("neg", [x], region("tcm", 128, (2,)), 1)], store_of(tcm=NUMBERS)
+    )
     assert found[1].local == 0
     assert found[1].accumulated == found[0].accumulated > 0
 
@@ -263,13 +290,18 @@ def test_bytes_read_as_another_dtype_are_the_real_ones():
 
 def test_bytes_out_of_step_with_their_elements_are_the_real_ones():
     third, _ = thirds(64)
-    log = [third, math_op("neg", [region("tcm", 66, (1,))], region("tcm", 128, (1,)), 1)]
+    log = [
+        third,
+        math_op("neg", [region("tcm", 66, (1,))], region("tcm", 128, (1,)), 1),
+    ]
     assert checks(log, store_of(tcm=NUMBERS))[1].accumulated == 0
 
 
 def test_bytes_written_since_are_the_real_ones():
     third, x = thirds(64)
-    over = math_op("neg", [region("tcm", 0, (1,), "i32")], region("tcm", 68, (1,), "i32"), 1)
+    over = math_op(
+        "neg", [region("tcm", 0, (1,), "i32")], region("tcm", 68, (1,), "i32"), 1
+    )
     log = [third, over, math_op("neg", [x], region("tcm", 128, (2,)), 2)]
     assert checks(log, store_of(tcm=NUMBERS))[2].accumulated == 0
 
@@ -290,7 +322,12 @@ def test_ops_that_write_nothing_have_no_check():
 
 def test_stores_are_checked_too():
     write = DmaWriteCmd(src=region("tcm", 64, (4,)), dst_addr=512, handle_id="h")
-    log = [host_write(0, [1, 2, 3, 4]), load(0, 0, t=1), add(0, 0, 64, 2), recorded(write, 3)]
+    log = [
+        host_write(0, [1, 2, 3, 4]),
+        load(0, 0, t=1),
+        add(0, 0, 64, 2),
+        recorded(write, 3),
+    ]
     assert [check.op_name for check in checks(log)] == [
         "host_write",
         "dma_read",
@@ -305,13 +342,21 @@ def test_stores_are_checked_too():
     turned=st.tuples(st.booleans(), st.booleans()),
     data=st.data(),
 )
-def test_some_rows_and_columns_of_a_product_have_the_oracle_of_the_whole(sizes, turned, data):
+def test_some_rows_and_columns_of_a_product_have_the_oracle_of_the_whole(
+    sizes, turned, data
+):
     m, k, n = sizes
-    a, b = region("tcm", 0, (k, m) if turned[0] else (m, k)), (n, k) if turned[1] else (k, n)
+    a, b = (
+        region("tcm", 0, (k, m) if turned[0] else (m, k)),
+        (n, k) if turned[1] else (k, n),
+    )
     row, out = region("hbm", 0, (n,)), region("tcm", 2048, (m, n))
     rng = np.random.default_rng(0)
     store = store_of(
-        tcm=[(i * 1024, rng.standard_normal(r).astype("f4")) for i, r in enumerate((a.shape, b))],
+        tcm=[
+            (i * 1024, rng.standard_normal(r).astype("f4"))
+            for i, r in enumerate((a.shape, b))
+        ],
         hbm=[(0, rng.standard_normal(n).astype("f4"))],
     )
     cmd = CompositeCmd(
@@ -326,4 +371,6 @@ def test_some_rows_and_columns_of_a_product_have_the_oracle_of_the_whole(sizes, 
     for name in ("value", "low", "high"):
         expected = getattr(whole, name)[np.ix_(*grid)]
         np.testing.assert_allclose(getattr(part, name), expected, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(part.value, whole.value[np.ix_(*grid)], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        part.value, whole.value[np.ix_(*grid)], rtol=1e-12, atol=1e-12
+    )

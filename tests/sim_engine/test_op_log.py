@@ -36,7 +36,9 @@ from kernbench.sim_engine.op_log import (
 
 
 def region(space="hbm", addr=0, shape=(4,), dtype="f32"):
-    return Region(space, addr, shape, dtype, int(np.prod(shape)) * np.dtype("f4").itemsize)
+    return Region(
+        space, addr, shape, dtype, int(np.prod(shape)) * np.dtype("f4").itemsize
+    )
 
 
 def load(addr=0):
@@ -50,7 +52,9 @@ def math_cmd(*inputs):
 def composite(**more):
     a, b = region(addr=0, shape=(2, 4)), region(addr=32, shape=(4, 3))
     out = region(addr=128, shape=(2, 3))
-    return CompositeCmd(op="gemm", a=a, b=b, out=out, m=2, k=4, n=3, tile=(64, 64, 64), **more)
+    return CompositeCmd(
+        op="gemm", a=a, b=b, out=out, m=2, k=4, n=3, tile=(64, 64, 64), **more
+    )
 
 
 def log(logger, msg, start=0.0, end=1.0, node="sip0.cube0.pe0.pe_dma"):
@@ -78,7 +82,11 @@ def test_first_action_no_records_nothing_pending_no_store():
 
 def test_d1_a_record_holds_service_times_and_node():
     made = log(OpLogger(), load(), 3.5, 8.25, "sip0.cube1.pe2.pe_dma")
-    assert (made.t_start, made.t_end, made.component_id) == (3.5, 8.25, "sip0.cube1.pe2.pe_dma")
+    assert (made.t_start, made.t_end, made.component_id) == (
+        3.5,
+        8.25,
+        "sip0.cube1.pe2.pe_dma",
+    )
 
 
 def test_a_partial_record_is_no_record_yet():
@@ -130,7 +138,9 @@ def test_d3_1_dma_read():
 
 
 def test_d3_2_dma_write():
-    made = log(OpLogger(), DmaWriteCmd(src=region("tcm", 8), dst_addr=640, handle_id="h2"))
+    made = log(
+        OpLogger(), DmaWriteCmd(src=region("tcm", 8), dst_addr=640, handle_id="h2")
+    )
     assert (made.op_kind, made.op_name) == ("memory", "dma_write")
     assert made.params == {
         "src_space": "tcm",
@@ -209,7 +219,9 @@ def test_d3_5_composite_gemm_has_the_fields_of_a_gemm():
 
 def test_a_composite_keeps_its_epilogue():
     bias = Epilogue("bias", operand=region(addr=320, shape=(3,)))
-    made = log(OpLogger(), composite(epilogue=(bias, Epilogue("scale", "k_tile", scalar=2.0))))
+    made = log(
+        OpLogger(), composite(epilogue=(bias, Epilogue("scale", "k_tile", scalar=2.0)))
+    )
     assert made.params["epilogue"] == ["bias", "scale"]
     assert made.params["epilogue_scopes"] == ["output_tile", "k_tile"]
     assert made.params["epilogue_has_operand"] == [True, False]
@@ -221,7 +233,11 @@ def test_host_copies_are_memory_ops():
     data = np.zeros(4, np.float32)
     write = log(OpLogger(), HostWriteCmd(dst=region(addr=32), data=data))
     read = log(OpLogger(), HostReadCmd(src=region(addr=32)))
-    assert (write.op_kind, write.op_name, read.op_name) == ("memory", "host_write", "host_read")
+    assert (write.op_kind, write.op_name, read.op_name) == (
+        "memory",
+        "host_write",
+        "host_read",
+    )
     assert write.params["snapshot"] is data
     assert (write.params["dst_addr"], read.params["src_addr"]) == (32, 32)
 
@@ -233,8 +249,21 @@ def test_d3_6_a_copy_takes_the_snapshot_that_it_is_given():
     logger, flying = OpLogger(MemoryStore()), np.ones(4, np.float32)
     logger.record_copy(2.0, 5.0, "n", *COPY, flying)
     made = logger.records[0]
-    assert (made.t_start, made.t_end, made.op_kind, made.op_name) == (2, 5, "memory", "ipcq_copy")
-    names = ("src_space", "src_addr", "dst_space", "dst_addr", "shape", "dtype", "nbytes")
+    assert (made.t_start, made.t_end, made.op_kind, made.op_name) == (
+        2,
+        5,
+        "memory",
+        "ipcq_copy",
+    )
+    names = (
+        "src_space",
+        "src_addr",
+        "dst_space",
+        "dst_addr",
+        "shape",
+        "dtype",
+        "nbytes",
+    )
     assert tuple(made.params[n] for n in names) == COPY
     assert made.params["snapshot"] is flying
 
@@ -276,7 +305,9 @@ def test_d4_math_inputs_are_snapshot_at_the_end_as_copies():
 def test_d4_a_store_is_snapshot_from_hbm_only(space, has):
     store = MemoryStore()
     store.write(space, 0, np.arange(4, dtype=np.float32))
-    made = log(OpLogger(store), DmaWriteCmd(src=region(space), dst_addr=640, handle_id="h"))
+    made = log(
+        OpLogger(store), DmaWriteCmd(src=region(space), dst_addr=640, handle_id="h")
+    )
     assert (made.params.get("snapshot") is not None) == has
 
 
@@ -314,7 +345,9 @@ class Sink:
         self.seen = []
 
     def op(self, row, record, cmd, slot, waits, transfers):
-        self.seen.append((row, record.op_name, cmd, slot, waits, transfers, record.dependency_ids))
+        self.seen.append(
+            (row, record.op_name, cmd, slot, waits, transfers, record.dependency_ids)
+        )
 
 
 def test_a_sink_is_told_rows_waits_and_dependencies_in_completion_order():
@@ -334,7 +367,11 @@ def test_a_sink_is_told_rows_waits_and_dependencies_in_completion_order():
     assert logger.rows == 2
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.booleans()), max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 30), st.booleans()), max_size=12
+    )
+)
 def test_dependencies_follow_their_records_through_every_sort(ops):
     logger, done = OpLogger(), []
     for number, (start, holder, look) in enumerate(ops):
@@ -356,7 +393,9 @@ def test_dependencies_follow_their_records_through_every_sort(ops):
 
 def test_canonical_order_is_start_then_kind_then_insertion():
     kinds = ["math", "unknown", "gemm", "memory", "gemm"]
-    records = [record(1, kind, str(i)) for i, kind in enumerate(kinds)] + [record(0, "math", "5")]
+    records = [record(1, kind, str(i)) for i, kind in enumerate(kinds)] + [
+        record(0, "math", "5")
+    ]
     names = [records[row].op_name for row in canonical_rows(records)]
     assert names == ["5", "3", "2", "4", "0", "1"]
 
@@ -400,5 +439,7 @@ def stored_while_written(before, after):
         ([1, 2], "pending", None),
     ],
 )
-def test_a_store_of_hbm_bytes_that_change_under_it_has_no_snapshot(before, after, snapshot):
+def test_a_store_of_hbm_bytes_that_change_under_it_has_no_snapshot(
+    before, after, snapshot
+):
     assert stored_while_written(before, after) == snapshot

@@ -64,4 +64,9 @@ def test_all_ranges_are_listed_by_space_and_address():
     pending.mark("hbm", 32, 4, "exp")
     pending.mark("hbm", 0, 8, "sum")
     pending.clear("hbm", 2, 2)
-    assert pending.ranges() == [("hbm", 0, 2), ("hbm", 4, 4), ("hbm", 32, 4), ("tcm", 8, 4)]
+    assert pending.ranges() == [
+        ("hbm", 0, 2),
+        ("hbm", 4, 4),
+        ("hbm", 32, 4),
+        ("tcm", 8, 4),
+    ]

@@ -43,11 +43,15 @@ def influence(record, seed=0):
 
 def claimed(record):
     masks = [
-        np.zeros((int(np.prod(r.shape)), int(np.prod(regions(record).write.shape))), bool)
+        np.zeros(
+            (int(np.prod(r.shape)), int(np.prod(regions(record).write.shape))), bool
+        )
         for r in regions(record).reads
     ]
     for e in range(masks[0].shape[1]):
-        for mask, elements in zip(masks, read_elements(record, np.array([e])), strict=True):
+        for mask, elements in zip(
+            masks, read_elements(record, np.array([e])), strict=True
+        ):
             mask[elements, e] = True
     return masks
 
@@ -58,7 +62,9 @@ def assert_exact(record):
 
 
 def places(shapes):
-    return [region("tcm", 4096 * i, tuple(shape), "f64") for i, shape in enumerate(shapes)]
+    return [
+        region("tcm", 4096 * i, tuple(shape), "f64") for i, shape in enumerate(shapes)
+    ]
 
 
 extents = st.lists(st.integers(1, 3), max_size=3).map(tuple)
@@ -128,7 +134,9 @@ def test_what_an_op_selects_from_is_named_whole(data, name):
     turned=st.tuples(st.booleans(), st.booleans()),
     acc=st.booleans(),
 )
-def test_an_element_of_a_product_is_made_of_a_row_and_a_column(batch, sizes, turned, acc):
+def test_an_element_of_a_product_is_made_of_a_row_and_a_column(
+    batch, sizes, turned, acc
+):
     (first, second), whole = batch
     m, k, n = sizes
     a, b, out = places(
@@ -156,7 +164,15 @@ def test_an_epilogue_spreads_its_operands_over_the_product():
     assert_exact(
         recorded(
             CompositeCmd(
-                op="gemm", a=a, b=b, out=out, m=3, k=4, n=2, tile=(2, 2, 2), epilogue=steps
+                op="gemm",
+                a=a,
+                b=b,
+                out=out,
+                m=3,
+                k=4,
+                n=2,
+                tile=(2, 2, 2),
+                epilogue=steps,
             )
         )
     )
@@ -171,7 +187,13 @@ def test_a_copy_moves_every_element_to_its_place():
 def test_a_strided_copy_reads_where_it_walks(scalars):
     x, out = places([(6,), (2, 3)])
     assert_exact(
-        math_op("copy", [x], out, scalars=scalars, scalar_positions=(1, 2, 3)[: len(scalars)])
+        math_op(
+            "copy",
+            [x],
+            out,
+            scalars=scalars,
+            scalar_positions=(1, 2, 3)[: len(scalars)],
+        )
     )
 
 

@@ -9,7 +9,13 @@ from hypothesis import given
 from kernbench.common.dtypes import DTYPES, Tolerance, dtype, is_float, np_dtype
 from kernbench.errors import VerificationError
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.verify import Expectation, VerifyReport, compare, judge, ulp_distance
+from kernbench.sim_engine.verify import (
+    Expectation,
+    VerifyReport,
+    compare,
+    judge,
+    ulp_distance,
+)
 
 EXACT = Tolerance()
 FLOATS = [name for name in DTYPES if is_float(name)]
@@ -160,7 +166,13 @@ def test_a_report_is_ok_only_if_every_row_is():
 def test_shards_of_a_tensor_are_summed_up():
     rows = {row.tensor: row for row in report().by_tensor()}
     c = rows["c"]
-    assert (c.elements, c.mismatches, c.max_abs, c.nans, c.first_bad) == (6, 2, 5, (1, 0), (3,))
+    assert (c.elements, c.mismatches, c.max_abs, c.nans, c.first_bad) == (
+        6,
+        2,
+        5,
+        (1, 0),
+        (3,),
+    )
     assert not c.ok
     assert rows["d"].ok
     assert len(rows) == 3
@@ -171,7 +183,8 @@ def test_the_table_is_aligned_and_fits_100_columns():
     assert max(map(len, lines)) <= 100
     header, c, d = lines[:3]
     ends = [
-        line.index(cell) + len(cell) for line, cell in ((c, "FAIL"), (d, "ok"), (header, "ok?"))
+        line.index(cell) + len(cell)
+        for line, cell in ((c, "FAIL"), (d, "ok"), (header, "ok?"))
     ]
     assert len(set(ends)) == 1
     assert [line.split()[0] for line in (header, c, d)] == ["tensor", "c", "d"]
@@ -183,7 +196,17 @@ def test_the_table_is_aligned_and_fits_100_columns():
 def test_the_table_never_calls_an_error_small_that_is_not_finite():
     row = compare(of([1, math.inf, math.nan]), of([1, 2, 3]), EXACT, "c")
     (line,) = VerifyReport((row,)).as_text().splitlines()[1:]
-    assert line.split() == ["c", "f32", "3", "FAIL", "2", *["inf"] * 3, "1/0", "1/0", "1"]
+    assert line.split() == [
+        "c",
+        "f32",
+        "3",
+        "FAIL",
+        "2",
+        *["inf"] * 3,
+        "1/0",
+        "1/0",
+        "1",
+    ]
 
 
 def test_infinities_that_are_expected_make_no_error():

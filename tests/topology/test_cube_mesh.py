@@ -6,7 +6,13 @@ import yaml
 
 from kernbench.topology import TopologySpec, build_topology
 from kernbench.topology.cube_mesh import SIDES, cube_mesh, lay_out, source_hash
-from kernbench.topology.spec import CubeMeshSpec, CubeSpec, HbmZoneSpec, MeshSpec, SipSpec
+from kernbench.topology.spec import (
+    CubeMeshSpec,
+    CubeSpec,
+    HbmZoneSpec,
+    MeshSpec,
+    SipSpec,
+)
 
 CUBE = CubeSpec()
 
@@ -35,7 +41,8 @@ def test_memories_and_m_cpu_are_at_the_nearest_router():
     mesh = lay_out(CUBE)
     for unit in (mesh.m_cpu, mesh.sram):
         lengths = {
-            (r.row, r.col): abs(r.x_mm - unit.x_mm) + abs(r.y_mm - unit.y_mm) for r in mesh.routers
+            (r.row, r.col): abs(r.x_mm - unit.x_mm) + abs(r.y_mm - unit.y_mm)
+            for r in mesh.routers
         }
         assert lengths[unit.row, unit.col] == min(lengths.values())
 
@@ -58,7 +65,12 @@ def test_any_number_of_pes_gets_different_routers(pes):
 
 def test_units_find_a_router_where_the_zone_reaches_the_border():
     mesh = lay_out(replace(CUBE, hbm_zone=HbmZoneSpec(0, 1, 5, 5)))
-    units = [*mesh.pes, mesh.m_cpu, mesh.sram, *(p for side in mesh.connections for p in side)]
+    units = [
+        *mesh.pes,
+        mesh.m_cpu,
+        mesh.sram,
+        *(p for side in mesh.connections for p in side),
+    ]
     assert set(where(units)) <= set(where(mesh.routers))
 
 
@@ -77,7 +89,14 @@ def with_another(spec, path):
     return replace(spec, **{name: f"{value}2" if isinstance(value, str) else value + 1})
 
 
-LAYOUT = ("size_mm.", "mesh.", "hbm_zone.", "pe_layout", "pes", "ucie.connections_per_side")
+LAYOUT = (
+    "size_mm.",
+    "mesh.",
+    "hbm_zone.",
+    "pe_layout",
+    "pes",
+    "ucie.connections_per_side",
+)
 
 
 @pytest.mark.parametrize("path", [p for p in leaves(CUBE) if p.startswith(LAYOUT)])
@@ -100,7 +119,12 @@ def test_a_change_outside_the_cube_makes_none(tmp_path, monkeypatch):
     small = TopologySpec(sip=SipSpec(CubeMeshSpec(1, 1)))
     build_topology(small, tmp_path)
     monkeypatch.setattr("kernbench.topology.cube_mesh.lay_out", None)
-    for path in ("system.sips.count", "sip.cube_mesh.h", "pe.gemm.rows", "components.sram.impl"):
+    for path in (
+        "system.sips.count",
+        "sip.cube_mesh.h",
+        "pe.gemm.rows",
+        "components.sram.impl",
+    ):
         assert build_topology(with_another(small, path), tmp_path).nodes
 
 

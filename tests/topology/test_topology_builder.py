@@ -70,7 +70,13 @@ def test_a_file_and_no_file_make_the_machine_they_say(tmp_path, graph):
 
 @pytest.mark.parametrize(
     ("sips", "w", "h", "pes", "ios"),
-    [(1, 1, 1, 1, 1), (2, 4, 4, 8, 1), (9, 1, 2, 2, 1), (2, 2, 8, 8, 2), (1, 8, 2, 16, 3)],
+    [
+        (1, 1, 1, 1, 1),
+        (2, 4, 4, 8, 1),
+        (9, 1, 2, 2, 1),
+        (2, 2, 8, 8, 2),
+        (1, 8, 2, 16, 3),
+    ],
 )
 def test_a_machine_of_any_size_has_every_part(tmp_path, sips, w, h, pes, ios):
     graph = build_topology(machine(sips, w, h, pes, ios), tmp_path)
@@ -88,7 +94,9 @@ def test_a_machine_of_any_size_has_every_part(tmp_path, sips, w, h, pes, ios):
     }
 
 
-@pytest.mark.parametrize("spec", [machine(), machine(1, 1, 1, 1), machine(3, 5, 2, 8, 5)])
+@pytest.mark.parametrize(
+    "spec", [machine(), machine(1, 1, 1, 1), machine(3, 5, 2, 8, 5)]
+)
 def test_every_node_is_reachable_from_every_pcie_end_point(tmp_path, spec):
     graph = build_topology(spec, tmp_path)
     whole = nx.DiGraph([(edge.src, edge.dst) for edge in graph.edges])
@@ -127,14 +135,20 @@ def test_cubes_are_joined_to_their_neighbours_only(graph):
         for c in range(16)
         if c % 4 < 3
     }
-    down = {(ucie_node(s, c, "S"), ucie_node(s, c + 4, "N")) for s in (0, 1) for c in range(12)}
+    down = {
+        (ucie_node(s, c, "S"), ucie_node(s, c + 4, "N"))
+        for s in (0, 1)
+        for c in range(12)
+    }
     assert joined == right | down | {(b, a) for a, b in right | down}
 
 
 def test_an_io_chiplet_has_a_connection_to_each_cube_of_its_top_row(tmp_path):
     graph = build_topology(machine(1, 4, 2, 8, 2), tmp_path)
     joined = {(e.src, e.dst) for e in graph.edges if e.kind == "io_to_cube"}
-    expected = {(io_conn_node(0, f"io{k // 2}", k), ucie_node(0, k, "N")) for k in range(4)}
+    expected = {
+        (io_conn_node(0, f"io{k // 2}", k), ucie_node(0, k, "N")) for k in range(4)
+    }
     assert joined == expected
 
 
@@ -150,7 +164,9 @@ def test_distances_are_manhattan_distances_of_places(graph):
     for edge in graph.edges:
         a, b = graph.nodes[edge.src], graph.nodes[edge.dst]
         if edge.kind != "pe_internal":
-            assert edge.distance_mm == pytest.approx(abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm))
+            assert edge.distance_mm == pytest.approx(
+                abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm)
+            )
         else:
             assert edge.distance_mm > 0
 
@@ -215,7 +231,9 @@ def test_no_two_nodes_share_a_place(tmp_path):
     graph = build_topology(machine(2, 4, 2, 8, 2), tmp_path)
     places = {(n.sip, n.cube, n.pe, n.engine) for n in graph.nodes.values()}
     assert len(places) == len(graph.nodes)
-    assert all(graph.at(n.sip, n.cube, n.pe, n.engine) == n.id for n in graph.nodes.values())
+    assert all(
+        graph.at(n.sip, n.cube, n.pe, n.engine) == n.id for n in graph.nodes.values()
+    )
 
 
 def test_a_place_without_a_node_is_a_routing_error(graph):
@@ -268,14 +286,18 @@ def test_a_link_without_bandwidth_does_not_freeze(graph, bandwidth):
 
 def test_a_node_that_cannot_be_reached_does_not_freeze(graph):
     edges = tuple(e for e in graph.edges if e.dst != "sip0.cube0.sram")
-    with pytest.raises(TopologyError, match=r"no path leads from .* to sip0.cube0.sram \(1 such"):
+    with pytest.raises(
+        TopologyError, match=r"no path leads from .* to sip0.cube0.sram \(1 such"
+    ):
         freeze([replace(graph, edges=edges)])
 
 
 def test_an_end_point_that_reaches_nothing_does_not_freeze(graph):
     ends = ("fabric.switch0", "sip0.io0.pcie_ep")
     edges = tuple(e for e in graph.edges if (e.src, e.dst) != ends)
-    with pytest.raises(TopologyError, match=r"no path leads from sip1\.io0\.pcie_ep to sip0"):
+    with pytest.raises(
+        TopologyError, match=r"no path leads from sip1\.io0\.pcie_ep to sip0"
+    ):
         freeze([replace(graph, edges=edges)])
 
 

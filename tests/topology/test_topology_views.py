@@ -20,7 +20,12 @@ from kernbench.topology.spec import (
 from kernbench.topology.views import project
 
 # sips, cubes across, cubes down, PEs, IO chiplets, UCIe connections a side
-MACHINES = [(2, 4, 4, 8, 1, 4), (1, 1, 1, 1, 1, 1), (9, 1, 2, 2, 1, 3), (1, 2, 8, 16, 2, 5)]
+MACHINES = [
+    (2, 4, 4, 8, 1, 4),
+    (1, 1, 1, 1, 1, 1),
+    (9, 1, 2, 2, 1, 3),
+    (1, 2, 8, 16, 2, 5),
+]
 PLACES = [(), (0,), (0, 0), (0, 0, 0)]
 
 
@@ -28,7 +33,9 @@ PLACES = [(), (0,), (0, 0), (0, 0, 0)]
 def graph(request, tmp_path_factory):
     sips, w, h, pes, ios, connections = request.param
     cube = CubeSpec(
-        pes=pes, memory_map=MemoryMapSpec(48, pes), ucie=UcieSpec(connections_per_side=connections)
+        pes=pes,
+        memory_map=MemoryMapSpec(48, pes),
+        ucie=UcieSpec(connections_per_side=connections),
     )
     system = SystemSpec(sips=SipsSpec(count=sips))
     spec = TopologySpec(system, SipSpec(CubeMeshSpec(w, h), IoSpec(count=ios)), cube)
@@ -46,7 +53,11 @@ def view(graph, place):
 
 
 def test_every_node_of_the_place_is_in_exactly_one_box(graph, place, view):
-    inside = [n.id for n in graph.nodes.values() if (n.sip, n.cube, n.pe)[: len(place)] == place]
+    inside = [
+        n.id
+        for n in graph.nodes.values()
+        if (n.sip, n.cube, n.pe)[: len(place)] == place
+    ]
     assert Counter(node for box in view.boxes for node in box.nodes) == Counter(inside)
 
 
@@ -57,23 +68,32 @@ def test_boxes_do_not_touch(view):
 
 
 def test_boxes_start_at_the_corner_and_hold_their_labels(view):
-    assert (min(box.x for box in view.boxes), min(box.y for box in view.boxes)) == (0, 0)
+    assert (min(box.x for box in view.boxes), min(box.y for box in view.boxes)) == (
+        0,
+        0,
+    )
     assert all(box.w >= len(box.label) + 2 and box.label for box in view.boxes)
 
 
 def test_lines_are_the_edges_between_boxes_each_once(graph, view):
-    box_of = {node: number for number, box in enumerate(view.boxes) for node in box.nodes}
+    box_of = {
+        node: number for number, box in enumerate(view.boxes) for node in box.nodes
+    }
     expected = {
         (box_of[e.src], box_of[e.dst], e.kind)
         for e in graph.edges
         if e.src in box_of and e.dst in box_of and box_of[e.src] != box_of[e.dst]
     }
-    assert sorted((line.src, line.dst, line.kind) for line in view.lines) == sorted(expected)
+    assert sorted((line.src, line.dst, line.kind) for line in view.lines) == sorted(
+        expected
+    )
 
 
 def test_boxes_lie_as_their_nodes_do(graph, view):
     def middle(box, axis):
-        return round(sum(getattr(graph.nodes[n], axis) for n in box.nodes) / len(box.nodes), 3)
+        return round(
+            sum(getattr(graph.nodes[n], axis) for n in box.nodes) / len(box.nodes), 3
+        )
 
     for a, b in combinations(view.boxes, 2):
         if middle(a, "x_mm") < middle(b, "x_mm"):
@@ -83,8 +103,13 @@ def test_boxes_lie_as_their_nodes_do(graph, view):
 
 def test_boxes_are_named_for_what_they_hold(graph):
     spec = graph.spec
-    levels = ("SIP", spec.system.sips.count), ("cube", spec.sip.cube_mesh.w * spec.sip.cube_mesh.h)
-    for place, (name, count) in zip(PLACES, (*levels, ("PE", spec.cube.pes)), strict=False):
+    levels = (
+        ("SIP", spec.system.sips.count),
+        ("cube", spec.sip.cube_mesh.w * spec.sip.cube_mesh.h),
+    )
+    for place, (name, count) in zip(
+        PLACES, (*levels, ("PE", spec.cube.pes)), strict=False
+    ):
         labels = [box.label for box in project(graph.nodes.values(), (), place).boxes]
         assert [lab for lab in labels if lab.startswith(name)] == [
             f"{name} {i}" for i in range(count)
@@ -93,7 +118,11 @@ def test_boxes_are_named_for_what_they_hold(graph):
 
 def test_cubes_of_a_sip_lie_in_their_grid(graph):
     grid = graph.spec.sip.cube_mesh
-    boxes = [b for b in project(graph.nodes.values(), (), (0,)).boxes if b.label[:4] == "cube"]
+    boxes = [
+        b
+        for b in project(graph.nodes.values(), (), (0,)).boxes
+        if b.label[:4] == "cube"
+    ]
     assert len({box.x for box in boxes}) == grid.w
     assert len({box.y for box in boxes}) == grid.h
 
@@ -112,10 +141,14 @@ def test_rows_made_from_columns_give_the_same_boxes(graph, place, view):
         for n in graph.nodes.values()
     ]
     edges = [
-        SimpleNamespace(src=number[e.src], dst=number[e.dst], kind=e.kind) for e in graph.edges
+        SimpleNamespace(src=number[e.src], dst=number[e.dst], kind=e.kind)
+        for e in graph.edges
     ]
     numbered = project(nodes, edges, place)
     assert numbered.lines == view.lines
     ids = list(graph.nodes)
-    named = [(tuple(ids[n] for n in box.nodes), box.label, box.x, box.y) for box in numbered.boxes]
+    named = [
+        (tuple(ids[n] for n in box.nodes), box.label, box.x, box.y)
+        for box in numbered.boxes
+    ]
     assert named == [(box.nodes, box.label, box.x, box.y) for box in view.boxes]

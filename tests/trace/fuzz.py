@@ -31,13 +31,65 @@ from kernbench.trace.frames import FrameFile
 from kernbench.trace.schema import CODES, pack_frame
 
 SECONDS = 20  # for one file; a sound one takes 0.02
-FREE, TIMES = 64 << 20, 4  # memory that a file may cost: so many bytes + so many times its size
+FREE, TIMES = (
+    64 << 20,
+    4,
+)  # memory that a file may cost: so many bytes + so many times its size
 SESSION = 512 << 20  # of questions that execute ops
 
-HUGE = [1 << 16, (1 << 31) - 1, 1 << 32, (1 << 62) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
-ODD = [None, True, False, "", "x" * 40, "..", b"", b"\xff" * 9, [], {}, [[]], {"a": {"b": [1]}}]
-NUMBERS = [-(1 << 63), -1, 0, 1, 2, 3, 7, 255, 0.0, -1.5, 1e300, float("nan"), float("inf"), *HUGE]
-WORDS = ["f8", "u1", "i8", "O", "n", "hbm", "memory", "gemm", "math", "f16", "int4", "dma_read"]
+HUGE = [
+    1 << 16,
+    (1 << 31) - 1,
+    1 << 32,
+    (1 << 62) - 1,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 64) - 1,
+]
+ODD = [
+    None,
+    True,
+    False,
+    "",
+    "x" * 40,
+    "..",
+    b"",
+    b"\xff" * 9,
+    [],
+    {},
+    [[]],
+    {"a": {"b": [1]}},
+]
+NUMBERS = [
+    -(1 << 63),
+    -1,
+    0,
+    1,
+    2,
+    3,
+    7,
+    255,
+    0.0,
+    -1.5,
+    1e300,
+    float("nan"),
+    float("inf"),
+    *HUGE,
+]
+WORDS = [
+    "f8",
+    "u1",
+    "i8",
+    "O",
+    "n",
+    "hbm",
+    "memory",
+    "gemm",
+    "math",
+    "f16",
+    "int4",
+    "dma_read",
+]
 BOMB = zlib.compress(bytes(80 << 20), 9)
 
 
@@ -71,7 +123,9 @@ def starts_of(data):
 
 
 def truncated(rng, data, _):
-    at = rng.choice([rng.randrange(len(data) + 1), rng.choice(starts_of(data)) + rng.randrange(9)])
+    at = rng.choice(
+        [rng.randrange(len(data) + 1), rng.choice(starts_of(data)) + rng.randrange(9)]
+    )
     return data[:at]
 
 
@@ -92,15 +146,24 @@ def huge_length(rng, data, _):
 
 def nested(rng, data, _):
     at, depth = rng.choice(starts_of(data)), rng.choice([50, 600, 5000, 100_000])
-    deep = rng.choice([b"\x91", b"\x81\xa1x", b"\xdd\x00\x00\x00\x01", b"\xdd\x00\x00\xff\xff"])
-    return data[:at] + b"\x93\xa3ops\x81\xa1x" + deep * depth + rng.choice([b"", data[at:]])
+    deep = rng.choice(
+        [b"\x91", b"\x81\xa1x", b"\xdd\x00\x00\x00\x01", b"\xdd\x00\x00\xff\xff"]
+    )
+    return (
+        data[:at]
+        + b"\x93\xa3ops\x81\xa1x"
+        + deep * depth
+        + rng.choice([b"", data[at:]])
+    )
 
 
 def shuffled(rng, data, other):
     a, b = sorted(rng.randrange(len(data) + 1) for _ in range(2))
     piece = rng.choice([data[a:b], other[a:b]])
     at = rng.randrange(len(data) + 1)
-    return rng.choice([data[:at] + piece + data[at:], data[:a] + data[b:], data[:a] + other[b:]])
+    return rng.choice(
+        [data[:at] + piece + data[at:], data[:a] + data[b:], data[:a] + other[b:]]
+    )
 
 
 # -- what is done to frames, their crcs right ------------------------------------------------
@@ -131,7 +194,11 @@ def head_changed(rng, frames, _):
     tag, head, body = frames[at]
     head = json.loads(json.dumps(head, default=str))
     place, keys = head, []
-    while isinstance(place, dict | list) and len(place) and (not keys or rng.random() < 0.8):
+    while (
+        isinstance(place, dict | list)
+        and len(place)
+        and (not keys or rng.random() < 0.8)
+    ):
         parent = place
         keys = sorted(place) if isinstance(place, dict) else range(len(place))
         key = rng.choice(keys)
@@ -152,13 +219,23 @@ def body_changed(rng, frames, _):
     tag, head, body = frames[at]
     inflated = "raw" in head
     raw = bytearray(zlib.decompress(body) if inflated else body)
-    places = [(o + i * CODES[c].itemsize, c) for _, c, o, n in columns(head) for i in range(n)]
+    places = [
+        (o + i * CODES[c].itemsize, c) for _, c, o, n in columns(head) for i in range(n)
+    ]
     for _ in range(rng.randint(1, 3)):
         where, code = rng.choice(places or [(rng.randrange(len(raw) + 1), "u1")])
-        number = rng.choice([n for n in NUMBERS if (code == "f8" or isinstance(n, int))])
+        number = rng.choice(
+            [n for n in NUMBERS if (code == "f8" or isinstance(n, int))]
+        )
         size = CODES[code].itemsize
-        wild = struct.pack("<d", float(number)) if code == "f8" else number % (1 << 8 * size)
-        raw[where : where + size] = wild if code == "f8" else wild.to_bytes(size, "little")
+        wild = (
+            struct.pack("<d", float(number))
+            if code == "f8"
+            else number % (1 << 8 * size)
+        )
+        raw[where : where + size] = (
+            wild if code == "f8" else wild.to_bytes(size, "little")
+        )
     if rng.random() < 0.1:
         raw = raw[: rng.randrange(len(raw) + 1)]
     new = zlib.compress(bytes(raw)) if inflated else bytes(raw)
@@ -188,7 +265,9 @@ def heavy(rng, frames, _):
 
 
 BYTES = (truncated, flipped, huge_length, nested, shuffled)
-FRAMES = (body_changed,) * 4 + (bombed, spliced) + (head_changed,) * 5 + (heavy,)  # in order
+FRAMES = (
+    (body_changed,) * 4 + (bombed, spliced) + (head_changed,) * 5 + (heavy,)
+)  # in order
 
 
 def broken(rng, files):
@@ -208,7 +287,9 @@ def broken(rng, files):
 # -- what is done with the files ---------------------------------------------------------------
 
 QUESTIONS = [
-    c.name for c in COMMANDS if all(w[0] == "[" for w in c.args.replace(" | ", "|").split())
+    c.name
+    for c in COMMANDS
+    if all(w[0] == "[" for w in c.args.replace(" | ", "|").split())
 ]
 
 

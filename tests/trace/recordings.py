@@ -51,10 +51,16 @@ def messages():
         k=4,
         n=8,
         tile=(2, 4, 8),
-        epilogue=(Epilogue("relu"), Epilogue("add", operand=WIDE), Epilogue("mul", scalar=0.5)),
+        epilogue=(
+            Epilogue("relu"),
+            Epilogue("add", operand=WIDE),
+            Epilogue("mul", scalar=0.5),
+        ),
     )
     stage = Stage(
-        StageType.GEMM, f"{PE}gemm", {"origin": (0, 0, 0), "spaces": ["hbm"], "half": 0.5}
+        StageType.GEMM,
+        f"{PE}gemm",
+        {"origin": (0, 0, 0), "spaces": ["hbm"], "half": 0.5},
     )
     return [
         HostWriteCmd(dst=HBM, data=np.arange(8, dtype=np.float16).reshape(2, 4)),
@@ -62,8 +68,16 @@ def messages():
         GemmCmd(a=TCM, b=WIDE, out=TCM, m=2, k=4, n=8),
         GemmCmd(a=TCM, b=WIDE, out=TCM, m=2, k=4, n=8, acc=TCM, transpose_b=True),
         MathCmd(op="exp", inputs=(TCM,), out=TCM),
-        MathCmd(op="where", inputs=(TCM, HBM), out=TCM, scalars=(1.5,), scalar_positions=(2,)),
-        MathCmd(op="sum", inputs=(Region("nowhere", 0, (1,), "f16", 2),), out=TCM, axis=-1),
+        MathCmd(
+            op="where",
+            inputs=(TCM, HBM),
+            out=TCM,
+            scalars=(1.5,),
+            scalar_positions=(2,),
+        ),
+        MathCmd(
+            op="sum", inputs=(Region("nowhere", 0, (1,), "f16", 2),), out=TCM, axis=-1
+        ),
         TileToken(composite=composite, index=(0, 1, 0), stages=(stage,)),
         composite,
         DmaWriteCmd(src=HBM, dst_addr=64, handle_id="h1"),
@@ -96,7 +110,13 @@ class Tee:
 
 def shard(index=0, **changes):
     row = {"tensor": "c", "dtype": "f16", "space": "hbm", "addr": 4096, "va": 1 << 52}
-    row |= {"nbytes": 16, "owner": f"{PE}cpu", "origin": (0, 4), "shape": (2, 4), "cmd": 3}
+    row |= {
+        "nbytes": 16,
+        "owner": f"{PE}cpu",
+        "origin": (0, 4),
+        "shape": (2, 4),
+        "cmd": 3,
+    }
     return Shard(**(row | changes), index=index)
 
 
@@ -113,7 +133,9 @@ def record_ops(writer, repeat=1, step=10.0, kinds=None):
             message.transfers.append((PATH, t, 16, 1, [t, t + 2]))
             message.transfers.append((PATH[:2], t, 99, 3, [t, t + 5]))
             # ends are in order, starts are not: canonical order differs from rows
-            logger.record_start(t - 15 * (cmd % 2), f"{PE}{('dma', 'gemm')[cmd % 2]}", message)
+            logger.record_start(
+                t - 15 * (cmd % 2), f"{PE}{('dma', 'gemm')[cmd % 2]}", message
+            )
             t += step
             logger.record_end(t, f"{PE}{('dma', 'gemm')[cmd % 2]}", message)
             before = message
@@ -124,7 +146,9 @@ def record_ops(writer, repeat=1, step=10.0, kinds=None):
 
 def record_all(writer, graph, repeat=1, kinds=None):
     """A whole run; the recording of its ops."""
-    writer.begin({"bench": "demo", "arguments": {"m": 3}, "seed": 7, "data": True}, graph)
+    writer.begin(
+        {"bench": "demo", "arguments": {"m": 3}, "seed": 7, "data": True}, graph
+    )
     writer.source("demo.py", "kernel", "def kernel():\n    pass\n")
     writer.alloc(shard())
     writer.alloc(shard(1, space="tcm", va=0, origin=(), shape=(), nbytes=2))
@@ -172,5 +196,12 @@ def touch(trace):
         trace.command(cmd)
     list(trace.param_blocks())
     _ = [] if trace.cut else list(trace.executable)
-    _ = trace.nodes, trace.edges, trace.spec, trace.node_index, trace.end_ns, trace.alloc_columns
+    _ = (
+        trace.nodes,
+        trace.edges,
+        trace.spec,
+        trace.node_index,
+        trace.end_ns,
+        trace.alloc_columns,
+    )
     return trace

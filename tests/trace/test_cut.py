@@ -50,7 +50,13 @@ def told(trace, row, numbers):
     """All about an op, rows by ``numbers`` (those not in it: left out, or -1)."""
     record = trace.ops[int(trace.position[row])]
     params = {k: v for k, v in record.params.items() if k not in DATA}
-    what = record.t_start, record.t_end, record.component_id, record.op_kind, record.op_name
+    what = (
+        record.t_start,
+        record.t_end,
+        record.component_id,
+        record.op_kind,
+        record.op_name,
+    )
     after = [numbers[d] for d in trace.deps(row).tolist() if d in numbers]
     waits = [(*w[:4], numbers.get(w[4], -1)) for w in trace.waits_of(row)]
     log = trace.op_columns
@@ -59,15 +65,21 @@ def told(trace, row, numbers):
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_a_cut_holds_the_ops_that_overlap_as_they_were(whole, tmp_path, data):
-    times = sorted({*whole.op_columns.t_start.tolist(), *whole.op_columns.t_end.tolist()})
+    times = sorted(
+        {*whole.op_columns.t_start.tolist(), *whole.op_columns.t_end.tolist()}
+    )
     t0, t1 = sorted(
         data.draw(st.lists(st.sampled_from(times), min_size=2, max_size=2, unique=True))
     )
-    globs = st.sampled_from(["*", "*.pe_gemm", "sip0.cube0.pe1.*", "*.pcie_ep", "*pe0.pe_[dg]*"])
+    globs = st.sampled_from(
+        ["*", "*.pe_gemm", "sip0.cube0.pe1.*", "*.pcie_ep", "*pe0.pe_[dg]*"]
+    )
     components = data.draw(globs)
     rows = kept_rows(whole, t0, t1, components)
     if not rows:
@@ -92,7 +104,9 @@ def test_the_calls_launches_and_machine_go_with_the_ops(whole, tmp_path):
     assert found.node_ids == whole.node_ids
     for log in ("nodes", "edges"):
         mine, theirs = (vars(getattr(trace, log)) for trace in (found, whole))
-        assert {k: list(v) for k, v in mine.items()} == {k: list(v) for k, v in theirs.items()}
+        assert {k: list(v) for k, v in mine.items()} == {
+            k: list(v) for k, v in theirs.items()
+        }
     cmds = set(found.commands.cmd.tolist())
     assert cmds >= set(found.op_columns.cmd.tolist())
     assert all(found.command(cmd) == whole.command(cmd) for cmd in cmds)
@@ -103,15 +117,24 @@ def test_a_cut_keeps_the_allocations_that_its_ops_touch(whole, tmp_path):
     first = whole.ops[0]
     found = part(whole, tmp_path, first.t_start, first.t_end, first.component_id)
     (shard,) = found.allocs
-    assert (shard.space, shard.addr) == (first.params["dst_space"], first.params["dst_addr"])
+    assert (shard.space, shard.addr) == (
+        first.params["dst_space"],
+        first.params["dst_addr"],
+    )
 
 
 def test_of_a_whole_window_nothing_is_missing_but_the_data(demo, tmp_path):
     whole = Trace.open(demo[0])
     found = touch(part(whole, tmp_path, -100.0))
-    assert (len(found.ops), found.texts, found.launches) == (13, whole.texts, whole.launches)
+    assert (len(found.ops), found.texts, found.launches) == (
+        13,
+        whole.texts,
+        whole.launches,
+    )
     assert found.transfers.row.tolist().count(-1) == 1  # the transaction that no op has
-    assert {op.params["snapshot"] for op in found.ops if "snapshot" in op.params} == {None}
+    assert {op.params["snapshot"] for op in found.ops if "snapshot" in op.params} == {
+        None
+    }
     assert found.expects == []
 
 
@@ -143,7 +166,9 @@ def test_what_a_cut_cannot_know_is_an_error(whole, tmp_path, command):
 
 
 @pytest.mark.parametrize("command", ["verify", "outputs"])
-def test_a_cut_that_nobody_could_execute_is_not_called_verified(whole, tmp_path, command):
+def test_a_cut_that_nobody_could_execute_is_not_called_verified(
+    whole, tmp_path, command
+):
     session = ReplaySession(part(whole, tmp_path, components="*.pe_gemm"))
     with pytest.raises(KernbenchError, match="was cut from a trace"):
         run_command(session, command)
@@ -160,7 +185,10 @@ def test_a_cut_has_no_hazards_that_the_whole_has_not(whole, tmp_path):
     [
         ((5.0, 5.0), "the end must lie after the start"),
         ((5.0, float("nan")), "the end must lie after the start"),
-        ((5e8, 6e8), "no op on '[*]' runs from 5e[+]08 to 6e[+]08 ns; the trace ends at"),
+        (
+            (5e8, 6e8),
+            "no op on '[*]' runs from 5e[+]08 to 6e[+]08 ns; the trace ends at",
+        ),
         ((0.0, 1e9, "*.pe_gem"), r"no op on '\*\.pe_gem' runs"),
     ],
 )

@@ -37,9 +37,15 @@ def fuzzed(folder, first, count, *sabotage):
     """What became of so many broken files, in a process of its own."""
     fuzz = Path(__file__).parent / "fuzz.py"
     words = [sys.executable, "-W", "ignore", fuzz, folder, first, count, *sabotage]
-    lean = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}  # a thread reserves memory
+    lean = {
+        "MALLOC_ARENA_MAX": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }  # a thread reserves memory
     done = subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, env=os.environ | lean
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        env=os.environ | lean,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -71,24 +77,73 @@ def test_the_fuzzer_notices_a_reader_that_is_too_trusting(folder, sabotage, erro
 
 
 HEADS = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner),
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner)
+    ),
     max_leaves=12,
 )
-TAGS = ["topology", "source", "strings", "tensors", "paths", "alloc", "commands", "ops", "waits"]
-TAGS += ["transfers", "launches", "text", "expect", "verify", "end", "kernbench-trace", "future"]
-KEYS = ["n", "first", "columns", "raw", "params", "schemas", "first_schema", "results", "counts"]
-KEYS += ["nodes", "edges", "spec", "spaces", "name", "dtype", "tensor", "tolerance", "end_ns"]
+TAGS = [
+    "topology",
+    "source",
+    "strings",
+    "tensors",
+    "paths",
+    "alloc",
+    "commands",
+    "ops",
+    "waits",
+]
+TAGS += [
+    "transfers",
+    "launches",
+    "text",
+    "expect",
+    "verify",
+    "end",
+    "kernbench-trace",
+    "future",
+]
+KEYS = [
+    "n",
+    "first",
+    "columns",
+    "raw",
+    "params",
+    "schemas",
+    "first_schema",
+    "results",
+    "counts",
+]
+KEYS += [
+    "nodes",
+    "edges",
+    "spec",
+    "spaces",
+    "name",
+    "dtype",
+    "tensor",
+    "tolerance",
+    "end_ns",
+]
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     frames=st.lists(
         st.tuples(
             st.sampled_from(TAGS),
-            st.dictionaries(st.sampled_from(KEYS), HEADS | st.integers(0, 3), max_size=7),
+            st.dictionaries(
+                st.sampled_from(KEYS), HEADS | st.integers(0, 3), max_size=7
+            ),
             st.binary(max_size=64),
         ),
         max_size=5,
@@ -114,7 +169,10 @@ def test_bytes_of_anything_are_refused(folder, data):
 @pytest.mark.parametrize(
     ("head", "found"),
     [
-        ({"results": [{}] * 300_000}, "?"),  # an empty map is 88 times as large in memory
+        (
+            {"results": [{}] * 300_000},
+            "?",
+        ),  # an empty map is 88 times as large in memory
         ({"results": [[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]}, "verify"),
     ],
 )

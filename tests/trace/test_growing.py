@@ -74,7 +74,9 @@ def test_a_full_disk_does_not_harm_who_has_the_file_open(writer):
             if opened:
                 raise OSError(errno.ENOSPC, "No space left on device")
             inner.write(data[: len(data) // 2])
-            opened.append(Trace.open(partial(writer)))  # maps the half that is taken back
+            opened.append(
+                Trace.open(partial(writer))
+            )  # maps the half that is taken back
             return len(data) // 2
 
     writer._file = Full()

@@ -20,10 +20,19 @@ from kernbench.trace import Trace
 from kernbench.trace.schema import LOGS
 
 RUN = ["run", "matmul", "--no-verify"]
-RUN += [f"--set={name}={n}" for name, n in (("m", 128), ("k", 128), ("n", 128), ("tile", 16))]
+RUN += [
+    f"--set={name}={n}"
+    for name, n in (("m", 128), ("k", 128), ("n", 128), ("tile", 16))
+]
 RUN += ["--set=pes=1", "--spec=sip.cube_mesh.w=1", "--spec=sip.cube_mesh.h=1"]
 RUN += ["--spec=system.sips.count=1"]
-LISTS = {"ops": ["dep"], "transfers": ["start"], "waits": [], "commands": [], "alloc": []}
+LISTS = {
+    "ops": ["dep"],
+    "transfers": ["start"],
+    "waits": [],
+    "commands": [],
+    "alloc": [],
+}
 
 
 def run(path):
@@ -61,7 +70,9 @@ def ready_when(rng, partial, whole):
     if rng.random() < 0.5:
         at = time.monotonic() + rng.random() * seconds
         return lambda: time.monotonic() > at
-    size = rng.randrange(path.stat().st_size * 2 // 3)  # the rest it writes at once, as it ends
+    size = rng.randrange(
+        path.stat().st_size * 2 // 3
+    )  # the rest it writes at once, as it ends
 
     def grown():
         with suppress(FileNotFoundError):
@@ -71,8 +82,13 @@ def ready_when(rng, partial, whole):
 
 
 def logs(trace):
-    named = {name: vars(getattr(trace, name)) for name in ("transfers", "waits", "commands")}
-    ops = {name: getattr(trace.op_columns, name) for name in (*LOGS["ops"], "dep_ptr", "kind")}
+    named = {
+        name: vars(getattr(trace, name)) for name in ("transfers", "waits", "commands")
+    }
+    ops = {
+        name: getattr(trace.op_columns, name)
+        for name in (*LOGS["ops"], "dep_ptr", "kind")
+    }
     return {"ops": ops, **named, "alloc": vars(trace.alloc_columns)}
 
 

@@ -37,11 +37,22 @@ def stored(frames, read=None):
     return Stored(data, parts, np.uint32, read), np.array(joined, np.uint32)
 
 
-@given(frames=FRAMES, picks=st.lists(st.integers(-40, 40)), ends=st.tuples(*[st.integers()] * 2))
+@given(
+    frames=FRAMES,
+    picks=st.lists(st.integers(-40, 40)),
+    ends=st.tuples(*[st.integers()] * 2),
+)
 def test_a_column_is_indexed_as_the_array_of_all_frames(frames, picks, ends):
     column, whole = stored(frames)
     rows = np.array([row for row in picks if -len(whole) <= row < len(whole)], np.int64)
-    for at in (rows, slice(*ends), slice(None, None, -1), whole > 100, (rows, None), []):
+    for at in (
+        rows,
+        slice(*ends),
+        slice(None, None, -1),
+        whole > 100,
+        (rows, None),
+        [],
+    ):
         at = np.array(at, np.int64) if isinstance(at, list) else at
         np.testing.assert_array_equal(column[at], whole[at])
         assert column[at].dtype == whole.dtype
@@ -70,21 +81,49 @@ def test_a_column_is_computed_with_as_an_array(frames):
 
 
 def test_numbers_are_read_as_the_column_says():
-    column, _ = stored([("u1", [0, 2, 1], 0), ("u2", [2], 1)], np.array([7, 8, 9]).__getitem__)
+    column, _ = stored(
+        [("u1", [0, 2, 1], 0), ("u2", [2], 1)], np.array([7, 8, 9]).__getitem__
+    )
     assert column.tolist() == [7, 9, 8, 9]
-    assert (column[1], column[-2:].tolist(), column[np.array([2])].tolist()) == (9, [8, 9], [8])
+    assert (column[1], column[-2:].tolist(), column[np.array([2])].tolist()) == (
+        9,
+        [8, 9],
+        [8],
+    )
 
 
 def test_the_ends_of_lists_are_sums():
     column, _ = stored([("u1", [0], 0), ("u1", [200, 200], 0), ("u1", [3], 1)])
     ends = Ends(column._data, column._parts, np.int64)
-    assert (ends.tolist(), ends[1:3].tolist(), ends[-1]) == ([0, 200, 400, 403], [200, 400], 403)
+    assert (ends.tolist(), ends[1:3].tolist(), ends[-1]) == (
+        [0, 200, 400, 403],
+        [200, 400],
+        403,
+    )
 
 
 def test_rows_of_lost_chunks_count_as_none():
     given = np.array([0, 9, 10, 19, 20, 29, 30, 0xFFFFFFFF], np.uint32)
-    assert counter([(0, 0, 10), (20, 10, 10)])(given).tolist() == [0, 9, -1, -1, 10, 19, -1, -1]
-    assert counter([(0, 0, 10), (10, 10, 10)])(given).tolist() == [0, 9, 10, 19, -1, -1, -1, -1]
+    assert counter([(0, 0, 10), (20, 10, 10)])(given).tolist() == [
+        0,
+        9,
+        -1,
+        -1,
+        10,
+        19,
+        -1,
+        -1,
+    ]
+    assert counter([(0, 0, 10), (10, 10, 10)])(given).tolist() == [
+        0,
+        9,
+        10,
+        19,
+        -1,
+        -1,
+        -1,
+        -1,
+    ]
     assert counter([])(given).tolist() == [-1] * 8
 
 
@@ -110,9 +149,16 @@ def test_a_step_keeps_little_of_the_logs_in_memory(large):
     try:
         for op in range(OPS // 2, OPS // 2 + 20):
             session.goto(op)
-            session.rows(op - 20, 40), session.details(op), session.route(op), session.tiles(op)
+            (
+                session.rows(op - 20, 40),
+                session.details(op),
+                session.route(op),
+                session.tiles(op),
+            )
             session.in_flight(), session.stalls("sip0.cube0.pe0")
         kept = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert kept / OPS < 150  # bytes an op; with the columns of what was asked joined it was 270
+    assert (
+        kept / OPS < 150
+    )  # bytes an op; with the columns of what was asked joined it was 270

@@ -57,7 +57,10 @@ def test_an_error_that_ended_the_run_is_named(tmp_path):
     writer.end(7.0, error="DeadlockError: nothing can go on")
     trace = Trace.open(tmp_path / "x.msgpack")
     assert trace.complete
-    assert (trace.end["ok"], trace.end["error"]) == (False, "DeadlockError: nothing can go on")
+    assert (trace.end["ok"], trace.end["error"]) == (
+        False,
+        "DeadlockError: nothing can go on",
+    )
 
 
 def test_a_file_closed_without_an_end_counts_as_cut(tmp_path):
@@ -247,16 +250,32 @@ def column(name, code="u4", offset=0, count=1):
     [
         ("strings", {"first": 10**6, "n": 1, "raw": 2}, zlib.compress(b"\x91\xa0")),
         ("strings", {"first": 0, "n": 1, "raw": 2}, zlib.compress(b"\x91\xa0")),
-        ("source", {"file": "a", "kernel": "b", "raw": 1 << 40}, zlib.compress(bytes(10**6))),
-        ("source", {"file": "a", "kernel": "b", "raw": 10}, zlib.compress(bytes(10**6))),
+        (
+            "source",
+            {"file": "a", "kernel": "b", "raw": 1 << 40},
+            zlib.compress(bytes(10**6)),
+        ),
+        (
+            "source",
+            {"file": "a", "kernel": "b", "raw": 10},
+            zlib.compress(bytes(10**6)),
+        ),
         ("source", {"file": "a", "kernel": "b", "raw": -1}, b""),
         ("text", {"n": 1 << 60, "columns": []}, b""),
         ("text", {"n": 1, "columns": [column("t", "f8")]}, b"short"),
         ("text", {"n": 1, "columns": [column("t", "O")]}, bytes(8)),
         ("text", {"n": 1, "columns": 5}, b""),
         ("text", {"n": -1, "columns": []}, b""),
-        ("tensors", {"first": 99, "n": 1, "columns": [column("dtype", "u1", 1 << 62)]}, b""),
-        ("ops", {"n": 0, "first": 99, "first_schema": 0, "schemas": [["a"]], "columns": []}, b""),
+        (
+            "tensors",
+            {"first": 99, "n": 1, "columns": [column("dtype", "u1", 1 << 62)]},
+            b"",
+        ),
+        (
+            "ops",
+            {"n": 0, "first": 99, "first_schema": 0, "schemas": [["a"]], "columns": []},
+            b"",
+        ),
         ("ops", {"n": 0, "first": 99, "first_schema": 1 << 50, "schemas": []}, b""),
         ("expect", {"name": "c", "dtype": "f16", "tensor": 1 << 70}, b""),
         ("alloc", {"n": 0, "columns": [], "spaces": []}, b""),
@@ -266,7 +285,9 @@ def column(name, code="u4", offset=0, count=1):
 def test_a_frame_that_claims_too_much_is_skipped(plain, tag, head, body):
     with_front = plain.read_bytes()
     first = frames_of(with_front)[0][1][0]
-    crafted = pack_frame(tag, {k: v for k, v in head.items() if v != 1 << 70}, body, first)
+    crafted = pack_frame(
+        tag, {k: v for k, v in head.items() if v != 1 << 70}, body, first
+    )
     plain.write_bytes(with_front[:first] + crafted)
     trace = touch(Trace.open(plain))
     assert [damage.tag for damage in trace.damaged] == [tag] or tag == "strings"
@@ -287,7 +308,11 @@ def test_a_params_structure_nested_too_deep_is_refused(plain):
     for _ in range(40):
         tree = ["(", [tree]]
     head = {"n": 0, "first": 99, "first_schema": 999, "params": []}
-    append(plain, "ops", head | {"schemas": [["memory", "x", [["a", tree]]]], "columns": []})
+    append(
+        plain,
+        "ops",
+        head | {"schemas": [["memory", "x", [["a", tree]]]], "columns": []},
+    )
     assert [d.tag for d in touch(Trace.open(plain)).damaged] == ["ops"]
 
 
@@ -342,5 +367,7 @@ def test_reading_imports_no_simulator():
         "import sys, kernbench.trace; "
         "print([m for m in ('simpy', 'greenlet', 'textual') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -45,7 +45,9 @@ params = st.dictionaries(st.text(max_size=6), values, max_size=6)
 def recorded(path, dicts):
     writer = TraceWriter(path)
     for row, one in enumerate(dicts):
-        record = OpRecord(float(row), row + 1.0, "pe0.pe_dma", "memory", "dma_read", one)
+        record = OpRecord(
+            float(row), row + 1.0, "pe0.pe_dma", "memory", "dma_read", one
+        )
         writer.op(row, record, row, 0, [], [])
     writer.close()
     return Trace.open(path)
@@ -53,7 +55,9 @@ def recorded(path, dicts):
 
 @given(st.lists(params, min_size=1, max_size=6))
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=60,
 )
 def test_any_params_come_back_as_they_went_in(tmp_path, dicts):
     trace = recorded(tmp_path / f"{next(NUMBER)}.msgpack", dicts)
@@ -86,11 +90,26 @@ def test_an_array_is_kept_as_it_was_when_the_op_ended(tmp_path):
 
 def test_numpy_scalars_come_back_as_python_numbers(tmp_path):
     given = {"i": np.int32(3), "f": np.float32(0.5), "b": np.bool_(True)}
-    assert_same(recorded(tmp_path / "x.msgpack", [given]).params(0), {"i": 3, "f": 0.5, "b": True})
+    assert_same(
+        recorded(tmp_path / "x.msgpack", [given]).params(0),
+        {"i": 3, "f": 0.5, "b": True},
+    )
 
 
 def test_other_types_under_one_name_come_back_in_one_chunk(tmp_path):
-    values = [1, np.int64(2), 1 << 80, {"a": 1}, "x", None, (1, 2), (1, 2.5), [1, 2], (1, (2,)), 3]
+    values = [
+        1,
+        np.int64(2),
+        1 << 80,
+        {"a": 1},
+        "x",
+        None,
+        (1, 2),
+        (1, 2.5),
+        [1, 2],
+        (1, (2,)),
+        3,
+    ]
     dicts = [{"a": value} for value in values]
     trace = recorded(tmp_path / "x.msgpack", [*dicts, *dicts])
     wanted = [1, 2, repr(1 << 80), "{'a': 1}", *values[4:]] * 2
@@ -116,7 +135,9 @@ def test_what_no_column_can_hold_comes_back_as_its_repr(tmp_path):
     ],
 )
 def test_nbytes_is_what_the_op_moves_or_makes(tmp_path, given, nbytes):
-    assert recorded(tmp_path / "x.msgpack", [given]).op_columns.nbytes.tolist() == [nbytes]
+    assert recorded(tmp_path / "x.msgpack", [given]).op_columns.nbytes.tolist() == [
+        nbytes
+    ]
 
 
 def column(block, path):

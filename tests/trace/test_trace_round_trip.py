@@ -50,7 +50,10 @@ def test_the_machine_comes_back(trace, small):
         wanted = [getattr(node, name) for node in small.nodes.values()]
         assert getattr(trace.nodes, name).tolist() == wanted
     edge, last = small.edges[-1], len(small.edges) - 1
-    ends = (trace.node_ids[trace.edges.src[last]], trace.node_ids[trace.edges.dst[last]])
+    ends = (
+        trace.node_ids[trace.edges.src[last]],
+        trace.node_ids[trace.edges.dst[last]],
+    )
     assert (*ends, trace.edges.kind[last]) == (edge.src, edge.dst, edge.kind)
     assert trace.edges.bandwidth_gbs.tolist() == [e.bandwidth_gbs for e in small.edges]
     assert trace.spec["system"]["ns_per_mm"] == small.spec.system.ns_per_mm
@@ -74,7 +77,9 @@ def test_equal_starts_are_ordered_by_kind_then_row(writer):
 
 
 def test_dependency_ids_are_positions_of_the_sequence_that_holds_the_record(writer):
-    for row, (kind, start) in enumerate([("unknown", 9), ("gemm", 8), ("math", 1), ("math", 2)]):
+    for row, (kind, start) in enumerate(
+        [("unknown", 9), ("gemm", 8), ("math", 1), ("math", 2)]
+    ):
         writer.op(row, op(row, start, kind, range(row)), 0, 0, [], [])
     trace = reopened(writer)
     held = {r.params["row"]: r.dependency_ids for r in trace.ops}
@@ -89,7 +94,9 @@ def test_dependency_ids_are_positions_of_the_sequence_that_holds_the_record(writ
 def test_op_columns_stand_in_row_order(demo, trace):
     columns, records = trace.op_columns, demo[1].records
     assert columns.t_end.tolist() == [r.t_end for r in records]
-    assert [trace.node_ids[i] for i in columns.component] == [r.component_id for r in records]
+    assert [trace.node_ids[i] for i in columns.component] == [
+        r.component_id for r in records
+    ]
     assert [trace.strings[i] for i in columns.name] == [r.op_name for r in records]
     ranks = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
     assert columns.kind.tolist() == [ranks[r.op_kind] for r in records]
@@ -99,7 +106,9 @@ def test_op_columns_stand_in_row_order(demo, trace):
 
 
 def test_waits_and_transfers_of_an_op_come_back(demo, trace):
-    for row, (waits, transfers) in enumerate(zip(demo[1].waits, demo[1].transfers, strict=True)):
+    for row, (waits, transfers) in enumerate(
+        zip(demo[1].waits, demo[1].transfers, strict=True)
+    ):
         assert trace.waits_of(row) == waits
         assert trace.transfers_of(row) == transfers
 
@@ -138,10 +147,17 @@ def test_shards_come_back(trace):
 
 def test_a_reference_comes_back(trace):
     (expect,) = trace.expects
-    assert (expect.tensor, expect.shard, expect.space, expect.addr) == ("c", 0, "hbm", 4096)
+    assert (expect.tensor, expect.shard, expect.space, expect.addr) == (
+        "c",
+        0,
+        "hbm",
+        4096,
+    )
     assert (expect.dtype, expect.origin, expect.array.shape) == ("f16", (0, 4), (2, 4))
     assert (expect.tolerance, expect.after) == (Tolerance(1e-3, 1e-4), 12)
-    np.testing.assert_array_equal(expect.array, np.arange(8, dtype=np.float32).reshape(2, 4))
+    np.testing.assert_array_equal(
+        expect.array, np.arange(8, dtype=np.float32).reshape(2, 4)
+    )
 
 
 def test_arrays_are_read_only_views_of_the_file(trace):
@@ -159,7 +175,10 @@ def test_launches_texts_sources_and_the_verdict_come_back(trace):
     assert (launch.t_issue, launch.t_start, launch.t_end) == (1.0, 2.0, 90.0)
     assert trace.texts == [(3.5, 5, "print", "über\n1")]
     assert trace.sources["demo.py"] == ("kernel", "def kernel():\n    pass\n")
-    assert trace.verify_report == {"ok": True, "rows": [{"name": "c.0", "max_abs": 0.0}]}
+    assert trace.verify_report == {
+        "ok": True,
+        "rows": [{"name": "c.0", "max_abs": 0.0}],
+    }
 
 
 def test_a_verify_report_is_recorded_with_its_verdict(writer):
@@ -188,7 +207,11 @@ def test_a_run_recorded_without_data_holds_no_array(tmp_path, small):
     writer.expect("c", shard(), np.ones((2, 4)), Tolerance(), 1)
     trace = touch(reopened(writer))
     assert trace.params(0) == {"snapshot": None, "input_snapshots": [None, None]}
-    assert (trace.expects, trace.damaged, trace._file.by_tag.get("tensors")) == ([], [], None)
+    assert (trace.expects, trace.damaged, trace._file.by_tag.get("tensors")) == (
+        [],
+        [],
+        None,
+    )
 
 
 class Counting:
@@ -251,7 +274,11 @@ def test_equal_runs_are_equal_bytes(tmp_path, small):
 def test_any_msgpack_reader_sees_frames(demo):
     with demo[0].open("rb") as file:
         frames = list(msgpack.Unpacker(file, strict_map_key=False))
-    tags = [tag for tag, head, body in frames if isinstance(head, dict) and isinstance(body, bytes)]
+    tags = [
+        tag
+        for tag, head, body in frames
+        if isinstance(head, dict) and isinstance(body, bytes)
+    ]
     assert len(tags) == len(frames)
     assert (tags[0], tags[-1]) == ("kernbench-trace", "end")
     assert frames[0][1]["version"] == [1, 0]

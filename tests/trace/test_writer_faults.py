@@ -103,7 +103,10 @@ def test_what_a_killed_run_left_is_kept_beside(tmp_path, path):
     killed._file.close()  # as the kernel does
     left = Trace.open(tmp_path / "x.msgpack.partial")
     TraceWriter(path).end(1.0)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.msgpack", "x.msgpack.partial.old"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "x.msgpack",
+        "x.msgpack.partial.old",
+    ]
     kept = touch(Trace.open(tmp_path / "x.msgpack.partial.old"))
     assert len(kept.ops) == len(left.ops) > 8000
     assert touch(left).ops[8000].params == kept.ops[8000].params  # still mapped
@@ -152,7 +155,9 @@ def test_the_ops_of_a_cut_recording_are_those_of_a_whole_one(tmp_path, path):
 def test_a_recording_cut_long_ago_says_that_its_ops_are_gone(path, monkeypatch):
     monkeypatch.setattr(writer, "SPILL_BYTES", 1000)
     recording = cut(path)
-    with pytest.raises(KernbenchError, match=r"read back: .* stopped at .* No space left"):
+    with pytest.raises(
+        KernbenchError, match=r"read back: .* stopped at .* No space left"
+    ):
         recording.op_log()
     assert len(recording._spill) < 2_000_000
 

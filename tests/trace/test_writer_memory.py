@@ -12,7 +12,9 @@ from kernbench.trace import Trace, TraceWriter
 def record(logger, start, stop):
     """Reads of ever other places, each with a wait and a transfer."""
     for i in range(start, stop):
-        msg = HostReadCmd(src=Region("hbm", 64 * i, (i % 7 + 1, 2), "f16", 4 * (i % 7 + 1)))
+        msg = HostReadCmd(
+            src=Region("hbm", 64 * i, (i % 7 + 1, 2), "f16", 4 * (i % 7 + 1))
+        )
         msg.cmd = i
         msg.wait("n", "link", i - 0.5, float(i), None)
         msg.transfers.append((("n", "m"), float(i), 64, 1, [float(i)]))
@@ -20,9 +22,13 @@ def record(logger, start, stop):
         logger.record_end(i + 0.5, "n", msg)
 
 
-@pytest.mark.parametrize("many", [30_000, pytest.param(100_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "many", [30_000, pytest.param(100_000, marks=pytest.mark.soak)]
+)
 def test_memory_is_flat_beyond_ten_thousand_ops(tmp_path, monkeypatch, many):
-    monkeypatch.setattr("kernbench.trace.writer.CHUNK_ROWS", 1000)  # both peaks at whole chunks
+    monkeypatch.setattr(
+        "kernbench.trace.writer.CHUNK_ROWS", 1000
+    )  # both peaks at whole chunks
     writer = TraceWriter(tmp_path / "x.msgpack")
     logger = OpLogger(sink=writer, keep=False)
     tracemalloc.start()
@@ -55,5 +61,7 @@ def test_reading_back_loses_no_row(tmp_path):
         assert len(writer.op_log()) == start + 30
     writer.end(90.0)
     trace = Trace.open(tmp_path / "x.msgpack")
-    assert [trace.params(row)["src_addr"] for row in range(90)] == [64 * i for i in range(90)]
+    assert [trace.params(row)["src_addr"] for row in range(90)] == [
+        64 * i for i in range(90)
+    ]
     assert (len(trace.waits.cmd), len(trace.transfers.cmd)) == (90, 90)

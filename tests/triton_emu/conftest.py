@@ -32,6 +32,8 @@ def run_kernel(one_cube):
         engine.drain()
         executor = DataExecutor(engine.op_log, MemoryStore(fill=engine.store.fill))
         executor.run()
-        return SimpleNamespace(made=made[0], store=executor.store, engine=engine, executor=executor)
+        return SimpleNamespace(
+            made=made[0], store=executor.store, engine=engine, executor=executor
+        )
 
     return run_kernel

@@ -22,7 +22,10 @@ def fails(simulate):
 
     def fails(kernel, error=KernelError, bench=None):
         def launch(torch):
-            x, out = torch.tensor(np.ones((8, 8), np.float32)), torch.empty((8, 8), "f32")
+            x, out = (
+                torch.tensor(np.ones((8, 8), np.float32)),
+                torch.empty((8, 8), "f32"),
+            )
             torch.launch("my launch", kernel, x, out)
 
         with pytest.raises(error) as raised:
@@ -199,7 +202,10 @@ def test_a_kernel_may_catch_an_error_and_go_on(simulate, wait):
 
 def two_shards(torch, kernel):
     dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
-    x, out = torch.tensor(np.ones((8, 8), np.float32), dp=dp), torch.empty((8, 8), "f32", dp)
+    x, out = (
+        torch.tensor(np.ones((8, 8), np.float32), dp=dp),
+        torch.empty((8, 8), "f32", dp),
+    )
     torch.launch("k", kernel, x, out)
 
 

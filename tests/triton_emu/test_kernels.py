@@ -66,7 +66,10 @@ def test_a_math_call_of_one_operand(result, name):
         (lambda x, y, tl: tl.cast(tl.cast(x, "f16"), "f32"), X.astype(np.float16)),
         (lambda x, y, tl: tl.sum(x, axis=0), X.sum(0)),
         (lambda x, y, tl: tl.sum(x, axis=-1, keepdims=True), X.sum(1, keepdims=True)),
-        (lambda x, y, tl: x - tl.max(x, axis=1, keepdims=True), X - X.max(1, keepdims=True)),
+        (
+            lambda x, y, tl: x - tl.max(x, axis=1, keepdims=True),
+            X - X.max(1, keepdims=True),
+        ),
     ],
 )
 def test_expressions_on_handles(result, expression, expected):
@@ -79,14 +82,19 @@ def test_expressions_on_handles(result, expression, expected):
 
 def test_operands_broadcast_as_in_numpy(result):
     def kernel(x_ptr, row_ptr, out_ptr, tl):
-        tl.store(out_ptr, tl.load(x_ptr, X.shape, "f32") * tl.load(row_ptr, ROW.shape, "f32"))
+        tl.store(
+            out_ptr, tl.load(x_ptr, X.shape, "f32") * tl.load(row_ptr, ROW.shape, "f32")
+        )
 
     result(kernel, X, ROW, expected=X * ROW)
 
 
 def test_dot(result):
     def kernel(a_ptr, b_ptr, out_ptr, tl):
-        tl.store(out_ptr, tl.dot(tl.load(a_ptr, A.shape, "f32"), tl.load(b_ptr, B.shape, "f32")))
+        tl.store(
+            out_ptr,
+            tl.dot(tl.load(a_ptr, A.shape, "f32"), tl.load(b_ptr, B.shape, "f32")),
+        )
 
     result(kernel, A, B, expected=A.astype(np.float64) @ B)
 
@@ -141,7 +149,9 @@ def test_an_epilogue_runs_on_the_finished_output(result, name):
 
     def kernel(a_ptr, b_ptr, out_ptr, tl):
         a, b = tl.ref(a_ptr, A.shape, "f32"), tl.ref(b_ptr, B.shape, "f32")
-        tl.wait(tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=steps, tile=(16, 16, 16)))
+        tl.wait(
+            tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=steps, tile=(16, 16, 16))
+        )
 
     result(kernel, A, B, expected=function(A.astype(np.float64) @ B))
 
@@ -152,7 +162,9 @@ def test_a_bias_may_lie_in_hbm_or_in_scratch(result, make, shape):
     def kernel(a_ptr, b_ptr, bias_ptr, out_ptr, tl):
         a, b = tl.ref(a_ptr, A.shape, "f32"), tl.ref(b_ptr, B.shape, "f32")
         bias = getattr(tl, make)(bias_ptr, shape, "f32")
-        tl.wait(tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=[("bias", bias), "relu"]))
+        tl.wait(
+            tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=[("bias", bias), "relu"])
+        )
 
     expected = np.maximum(A.astype(np.float64) @ B + BIAS, 0)
     result(kernel, A, B, BIAS, expected=expected)
@@ -162,7 +174,9 @@ def test_a_k_tile_step_runs_on_every_partial_product(result):
     def kernel(a_ptr, b_ptr, out_ptr, tl):
         a, b = tl.ref(a_ptr, A.shape, "f32"), tl.ref(b_ptr, B.shape, "f32")
         steps = [("relu", "k_tile"), ("scale", 2.0)]
-        tl.wait(tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=steps, tile=(64, 64, 16)))
+        tl.wait(
+            tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=steps, tile=(64, 64, 16))
+        )
 
     wide_a, wide_b = A.astype(np.float64), B.astype(np.float64)
     parts = [wide_a[:, k : k + 16] @ wide_b[k : k + 16] for k in range(0, 40, 16)]
@@ -265,7 +279,9 @@ def test_a_load_across_shards_is_a_record_for_each(simulate, phase2):
 
     def bench(torch):
         x = torch.tensor(parts, dp=DPPolicy(pe="row_wise", num_cubes=1, num_pes=3))
-        out = torch.empty((12, 4), "f32", DPPolicy(pe="row_wise", num_cubes=1, num_pes=3))
+        out = torch.empty(
+            (12, 4), "f32", DPPolicy(pe="row_wise", num_cubes=1, num_pes=3)
+        )
         torch.launch("k", kernel, x, out)
         torch.expect(out, parts)
 
@@ -304,9 +320,13 @@ def test_a_replicated_tensor_is_read_from_the_pes_own_copy(simulate):
         torch.launch("k", kernel, torch.tensor(X, dp=DPPolicy(), name="x"))
 
     run = simulate(bench)
-    reads = {r.component_id: r.params["src_addr"] for r in run.log if r.op_name == "dma_read"}
+    reads = {
+        r.component_id: r.params["src_addr"] for r in run.log if r.op_name == "dma_read"
+    }
     graph = run.engine.graph
-    own = {graph.at(*run.engine.place_of(addr), "pe_dma"): addr for addr in reads.values()}
+    own = {
+        graph.at(*run.engine.place_of(addr), "pe_dma"): addr for addr in reads.values()
+    }
     assert reads == own
     assert len(reads) == 2 * 2 * 8
 
@@ -368,7 +388,9 @@ def test_scratch_starts_anew_with_each_kernel(simulate):
         torch.launch("one", kernel, x)
         torch.launch("two", kernel, x)
 
-    addresses = [r.params["dst_addr"] for r in simulate(bench).log if r.op_name == "dma_read"]
+    addresses = [
+        r.params["dst_addr"] for r in simulate(bench).log if r.op_name == "dma_read"
+    ]
     assert len(addresses) == 6
     assert addresses[:3] == addresses[3:]
 
@@ -383,6 +405,12 @@ def test_math_takes_lanes_cost_and_latency(simulate):
     def bench(torch):
         torch.launch("k", kernel, torch.zeros((100, 10), "f32"))
 
-    times = {r.op_name: r.t_end - r.t_start for r in simulate(bench).log if r.op_kind == "math"}
+    times = {
+        r.op_name: r.t_end - r.t_start
+        for r in simulate(bench).log
+        if r.op_kind == "math"
+    }
     waves = -(-1000 // 64)  # 64 lanes; 4 cycles of latency; exp costs 4 an element
-    assert times == pytest.approx({"exp": 4 * waves + 4, "add": waves + 4, "sum": waves + 4})
+    assert times == pytest.approx(
+        {"exp": 4 * waves + 4, "add": waves + 4, "sum": waves + 4}
+    )

@@ -80,7 +80,10 @@ CASES = {
     unwritten_ref_in_a_composite: ("composite reads f32[8, 8]", "in empty [0x"),
     unwritten_store_of_a_ref: ("store reads f32[8, 8]", "in empty [0x"),
     partly_unwritten_load: ("load reads f32[8, 8]", "was never written (in empty [0x"),
-    unwritten_beside_pending: ("load reads f32[8, 8]", "was never written (in empty [0x"),
+    unwritten_beside_pending: (
+        "load reads f32[8, 8]",
+        "was never written (in empty [0x",
+    ),
     load_past_the_end: (
         "AddressError: load of f32[2, 8] at 0x",
         "byte 32 of 64, is in no tensor; nearest: t0 [0x",
@@ -91,11 +94,25 @@ CASES = {
         "(in t0 [0x",
         "is not aligned to its 4-byte elements; address whole elements",
     ),
-    misaligned_store: ("store of f32[4] at 0x", "is not aligned to its 4-byte elements"),
-    overlapping_store: ("store: the output at 0x", "overlaps an operand at 0x", "(in t0 [0x"),
-    overlapping_composite: ("composite: the output at 0x", "use another tensor for the output"),
+    misaligned_store: (
+        "store of f32[4] at 0x",
+        "is not aligned to its 4-byte elements",
+    ),
+    overlapping_store: (
+        "store: the output at 0x",
+        "overlaps an operand at 0x",
+        "(in t0 [0x",
+    ),
+    overlapping_composite: (
+        "composite: the output at 0x",
+        "use another tensor for the output",
+    ),
     overlapping_out: ("sum: the output at 0x", "overlaps an operand", "(in h0.1 [0x"),
-    overlapping_accumulator: ("dot: the output at 0x", "overlaps an operand", "(in h0.1 [0x"),
+    overlapping_accumulator: (
+        "dot: the output at 0x",
+        "overlaps an operand",
+        "(in h0.1 [0x",
+    ),
 }
 
 
@@ -121,7 +138,9 @@ def test_a_memory_error_is_one_line_with_pe_line_and_allocation(run_kernel, kern
 
 
 @pytest.mark.parametrize("kernel", CASES, ids=lambda kernel: kernel.__name__)
-def test_with_warn_memory_it_is_a_warning_and_the_run_goes_on(run_kernel, events, kernel):
+def test_with_warn_memory_it_is_a_warning_and_the_run_goes_on(
+    run_kernel, events, kernel
+):
     run_kernel(kernel, X, X + 100, before=empty, warn_memory=True, recorder=events)
     t, cmd, level, text = events.of("text")[0]
     assert level == "warning"
@@ -131,7 +150,10 @@ def test_with_warn_memory_it_is_a_warning_and_the_run_goes_on(run_kernel, events
         f"sip0.cube0.pe0.pe_cpu: tests/triton_emu/test_memory_errors.py:{line}: "
     )
     for part in CASES[kernel]:
-        assert part.removeprefix("MemoryStoreError: ").removeprefix("AddressError: ") in text
+        assert (
+            part.removeprefix("MemoryStoreError: ").removeprefix("AddressError: ")
+            in text
+        )
     calls = {args[0]: args[3] for args in events.of("command")}
     assert calls[cmd] in kernel.__name__ or calls[cmd] in text
 
@@ -161,7 +183,9 @@ def test_a_load_past_the_end_reads_the_physical_bytes_behind_the_last_shard(run_
 
     run = run_kernel(kernel, X, X + 100, warn_memory=True)
     assert run.made[:8].tolist() == X[7].tolist()
-    behind = run.engine.store.view("hbm", run.engine.op_log[-1].params["src_addr"], (128,), "u32")
+    behind = run.engine.store.view(
+        "hbm", run.engine.op_log[-1].params["src_addr"], (128,), "u32"
+    )
     assert behind.view(np.float32).tobytes() == run.made.tobytes()
     assert (X + 100)[0, 0] in run.made  # the next tensor lies there
 

@@ -18,7 +18,9 @@ def records(simulate, events):
             x, y = torch.tensor(X), torch.tensor(X + 1)
             torch.launch("k", kernel, x, y, torch.empty((8, 8), "f32"))
 
-        return [r for r in simulate(bench, recorder=events).log if r.op_name != "host_write"]
+        return [
+            r for r in simulate(bench, recorder=events).log if r.op_name != "host_write"
+        ]
 
     return records
 
@@ -50,7 +52,9 @@ def test_the_wait_for_program_order_is_recorded(records, events):
         tl.load(y_ptr, (8, 8), "f32")
 
     *_, load = records(kernel)
-    (waits,) = (waits for _, record, _, _, waits, _ in events.of("op") if record is load)
+    (waits,) = (
+        waits for _, record, _, _, waits, _ in events.of("op") if record is load
+    )
     ((node, reason, t0, t1, _),) = [w for w in waits if w[1] == "operand"]
     assert node.endswith("pe_cpu")
     assert t0 < t1 <= load.t_start

@@ -16,7 +16,17 @@ from kernbench.trace import Trace
 from kernbench.trace.writer import TraceWriter
 
 ROWS = 4  # tiles of the one tensor that a program works on
-CALLS = ("load", "passing load", "store", "copy", "add", "scale", "dot", "composite", "wait")
+CALLS = (
+    "load",
+    "passing load",
+    "store",
+    "copy",
+    "add",
+    "scale",
+    "dot",
+    "composite",
+    "wait",
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,9 @@ def meaning(program, tiles, turn):
         elif s.call == "copy" and s.tile != s.source:
             tiles[s.tile] = tiles[s.source]
         elif s.call == "add":
-            handles.append(np.clip(handles[at] + handles[s.source % len(handles)], -8, 8))
+            handles.append(
+                np.clip(handles[at] + handles[s.source % len(handles)], -8, 8)
+            )
         elif s.call == "scale":
             handles[at] = -handles[at]
         elif s.call == "dot":
@@ -93,7 +105,9 @@ def kernel(x, turn_ptr, n, program, await_all, tl):
         elif s.call == "dot":
             handles.append(tl.dot(handles[at], turn))
         elif s.call == "composite" and s.tile != s.source:
-            tl.composite(a=tl.ref(source, shape, "f32"), b=turn, out_ptr=target, wait=wait)
+            tl.composite(
+                a=tl.ref(source, shape, "f32"), b=turn, out_ptr=target, wait=wait
+            )
         elif s.call == "wait":
             tl.wait(handles[at])
 
@@ -129,7 +143,9 @@ def test_phase_2_gives_what_program_order_means(one_cube, n, program):
 
 @settings(max_examples=15, deadline=None)
 @given(n=st.sampled_from([4, 64]), program=st.lists(steps, max_size=20))
-def test_no_hazard_is_found_where_every_call_is_awaited(one_cube, tmp_path_factory, n, program):
+def test_no_hazard_is_found_where_every_call_is_awaited(
+    one_cube, tmp_path_factory, n, program
+):
     path = tmp_path_factory.mktemp("random") / "trace"
     writer = TraceWriter(path)
     writer.begin({}, one_cube)

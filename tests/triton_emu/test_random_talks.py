@@ -21,7 +21,10 @@ MOST = 10  # messages of a program
 def two_levels(rank):
     """Meshes of 2x2 cubes, and the same cube of the other SIP."""
     row, col = divmod(rank % 4, 2)
-    beside = {"W" if col else "E": rank + 1 - 2 * col, "N" if row else "S": rank + 2 - 4 * row}
+    beside = {
+        "W" if col else "E": rank + 1 - 2 * col,
+        "N" if row else "S": rank + 2 - 4 * row,
+    }
     return beside | {"global_E": (rank + 4) % 8, "global_W": (rank + 4) % 8}
 
 
@@ -56,7 +59,9 @@ def talks(draw):
             back = _back(tables, a, d)
             programs[tables[a][d]].append(Step("recv", back, wait=draw(st.booleans())))
         if draw(st.booleans()):
-            other = st.builds(Step, st.sampled_from(["wait", "add"]), handle=st.integers(0, 9))
+            other = st.builds(
+                Step, st.sampled_from(["wait", "add"]), handle=st.integers(0, 9)
+            )
             programs[draw(st.integers(0, size - 1))].append(draw(other))
     for _ in range(draw(st.integers(0, 3))):
         program = programs[draw(st.integers(0, size - 1))]
@@ -73,7 +78,10 @@ def untimed(tables, programs, pieces, slots, data):
     received = [[] for _ in programs]
 
     def run(rank, program):
-        handles, mine = [([data[rank]], 0)], []  # what came (pieces), how many are to come
+        handles, mine = (
+            [([data[rank]], 0)],
+            [],
+        )  # what came (pieces), how many are to come
         for s in program:
             came, count = handles[s.handle % len(handles)]
             if s.call in ("send", "add"):
@@ -92,7 +100,11 @@ def untimed(tables, programs, pieces, slots, data):
                 received[rank].append(handles[-1][0])
                 wanted[rank, s.direction].append(handles[-1])
             if s.call in ("wait", "recv"):
-                came, count = handles[s.handle % len(handles)] if s.call == "wait" else handles[-1]
+                came, count = (
+                    handles[s.handle % len(handles)]
+                    if s.call == "wait"
+                    else handles[-1]
+                )
                 while (s.wait or s.call == "wait") and len(came) < count:
                     yield
         while any(len(came) < count for came, count in handles) or any(
@@ -188,7 +200,9 @@ def graph(layout_cache):
 
 @settings(max_examples=100, deadline=None)
 @given(talked=talks(), **sizes)
-def test_it_ends_with_the_data_of_blocking_queues_or_deadlocks_as_they_do(graph, talked, **sizes):
+def test_it_ends_with_the_data_of_blocking_queues_or_deadlocks_as_they_do(
+    graph, talked, **sizes
+):
     event("ended" if compare(graph, talked, **sizes) else "deadlock")
 
 
@@ -201,7 +215,9 @@ def test_a_thousand_of_them(graph, talked, **sizes):
 
 @settings(max_examples=15, deadline=None)
 @given(talked=talks(), **sizes)
-def test_no_hazard_is_found_where_every_call_is_awaited(graph, tmp_path_factory, talked, **sizes):
+def test_no_hazard_is_found_where_every_call_is_awaited(
+    graph, tmp_path_factory, talked, **sizes
+):
     path = tmp_path_factory.mktemp("talk") / "trace"
     writer = TraceWriter(path)
     writer.begin({}, graph)

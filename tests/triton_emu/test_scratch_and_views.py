@@ -22,7 +22,9 @@ def gives(run_kernel):
             tl.store(pointers[-1], made)
             return made
 
-        stored.__code__ = stored.__code__.replace(co_filename=kernel.__code__.co_filename)
+        stored.__code__ = stored.__code__.replace(
+            co_filename=kernel.__code__.co_filename
+        )
         run = run_kernel(stored, X, *more, np.zeros(999))
         addr = run.engine.op_log[-1].params["dst_addr"]
         found = run.store.view("hbm", addr, run.made.shape, run.made.dtype)
@@ -65,7 +67,9 @@ def test_a_handle_that_its_scope_released_is_refused(run_kernel):
     assert "tl.scope()" in str(raised.value)
 
 
-@pytest.mark.parametrize("use", ["store", "wait", "reshape", "transpose", "data", "dot"])
+@pytest.mark.parametrize(
+    "use", ["store", "wait", "reshape", "transpose", "data", "dot"]
+)
 def test_every_use_of_a_released_handle_is_refused(run_kernel, use):
     def kernel(x, tl):
         with tl.scope():
@@ -131,13 +135,22 @@ WRONG = {
         lambda tl, h, x: tl.exp(h, out=tl.zeros((3,), "f32")),
         "cannot take the result: it must lie in scratch with shape (6, 8), and be no transpose",
     ),
-    "out in HBM": (lambda tl, h, x: tl.exp(h, out=tl.ref(x, (6, 8), "f32")), "must lie in scratch"),
+    "out in HBM": (
+        lambda tl, h, x: tl.exp(h, out=tl.ref(x, (6, 8), "f32")),
+        "must lie in scratch",
+    ),
     "out transposed": (
         lambda tl, h, x: tl.sum(h, out=tl.transpose(tl.zeros((6, 8)))),
         "and be no transpose",
     ),
-    "no number": (lambda tl, h, x: tl.add(h, "1"), "operand '1' is neither a handle nor a number"),
-    "an array": (lambda tl, h, x: tl.add(h, np.ones(8)), "is neither a handle nor a number"),
+    "no number": (
+        lambda tl, h, x: tl.add(h, "1"),
+        "operand '1' is neither a handle nor a number",
+    ),
+    "an array": (
+        lambda tl, h, x: tl.add(h, np.ones(8)),
+        "is neither a handle nor a number",
+    ),
     "a copy of HBM": (
         lambda tl, h, x: tl.slice(tl.ref(x, (6, 8), "f32"), (0, 0), (6, 4)),
         "slice: operand <h0.2 f32[6, 8] in hbm, ready> is not in scratch; tl.load it first",
@@ -146,7 +159,10 @@ WRONG = {
         lambda tl, h, x: tl.store(x, tl.transpose(tl.ref(x, (6, 8), "f32"))),
         "is not in scratch; tl.load it first",
     ),
-    "bool minus": (lambda tl, h, x: -(h > 0), "neg of bool has no meaning; tl.cast the operands"),
+    "bool minus": (
+        lambda tl, h, x: -(h > 0),
+        "neg of bool has no meaning; tl.cast the operands",
+    ),
     "a shape too large": (
         lambda tl, h, x: tl.reshape(h, (7, 7)),
         "cannot reshape array of size 48",
@@ -155,17 +171,31 @@ WRONG = {
         lambda tl, h, x: tl.transpose(h, (0, 0)),
         "transpose of <h0.1 f32[6, 8] in tcm, ready>: repeated axis",
     ),
-    "a block outside": (lambda tl, h, x: tl.slice(h, (5, 0), (2, 8)), "is not inside it"),
-    "a block from behind": (lambda tl, h, x: tl.slice(h, (-3, 0), (1, 8)), "is not inside it"),
-    "an empty block": (lambda tl, h, x: tl.slice(h, (0, 0), (0, 8)), "is not inside it"),
-    "too few starts": (lambda tl, h, x: tl.slice(h, (5,), (1,)), "slice of <h0.1 f32[6, 8]"),
+    "a block outside": (
+        lambda tl, h, x: tl.slice(h, (5, 0), (2, 8)),
+        "is not inside it",
+    ),
+    "a block from behind": (
+        lambda tl, h, x: tl.slice(h, (-3, 0), (1, 8)),
+        "is not inside it",
+    ),
+    "an empty block": (
+        lambda tl, h, x: tl.slice(h, (0, 0), (0, 8)),
+        "is not inside it",
+    ),
+    "too few starts": (
+        lambda tl, h, x: tl.slice(h, (5,), (1,)),
+        "slice of <h0.1 f32[6, 8]",
+    ),
     "too many starts": (
         lambda tl, h, x: tl.slice(h, (0, 0, 0), (1, 1, 1)),
         "slice of <h0.1 f32[6, 8] in tcm, ready>: too many indices",
     ),
     "an empty range": (lambda tl, h, x: tl.arange(4, 4), "has an extent below 1"),
     "an accumulator transposed": (
-        lambda tl, h, x: tl.dot(h, tl.transpose(h), acc=tl.transpose(tl.zeros((6, 6), "f32"))),
+        lambda tl, h, x: tl.dot(
+            h, tl.transpose(h), acc=tl.transpose(tl.zeros((6, 6), "f32"))
+        ),
         "and be no transpose",
     ),
 }
@@ -227,7 +257,11 @@ def test_a_transposed_operand_of_a_dot_is_a_flag(gives):
 
     run = gives(kernel, X.T @ X)
     (gemm,) = ops(run, "gemm")
-    assert (gemm["transpose_a"], gemm["transpose_b"], gemm["shape_a"]) == (True, False, (6, 8))
+    assert (gemm["transpose_a"], gemm["transpose_b"], gemm["shape_a"]) == (
+        True,
+        False,
+        (6, 8),
+    )
     assert (gemm["m"], gemm["k"], gemm["n"]) == (8, 6, 8)
     assert ops(run) == []
 
@@ -247,11 +281,15 @@ def test_a_transposed_ref_of_a_composite_is_a_flag(run_kernel):
 def test_a_transposed_bias_is_copied_first(run_kernel):
     def kernel(x, out, tl):
         a, bias = tl.ref(x, (6, 8), "f32"), tl.transpose(tl.load(x, (6, 6), "f32"))
-        tl.composite(a=a, b=tl.transpose(a), out_ptr=out, epilogue=[("bias", bias)], wait=True)
+        tl.composite(
+            a=a, b=tl.transpose(a), out_ptr=out, epilogue=[("bias", bias)], wait=True
+        )
 
     run = run_kernel(kernel, X, np.zeros((6, 6), np.float32))
     found = run.store.view("hbm", ops(run, "gemm")[0]["out_addr"], (6, 6), "f32")
-    np.testing.assert_allclose(found, X @ X.T + X.reshape(-1)[:36].reshape(6, 6).T, 1e-5)
+    np.testing.assert_allclose(
+        found, X @ X.T + X.reshape(-1)[:36].reshape(6, 6).T, 1e-5
+    )
 
 
 @pytest.mark.parametrize("use", ["store", "math"])
@@ -274,7 +312,9 @@ def test_operators_make_the_calls(gives):
     gives(kernel, np.where(X >= 3, X + 2 * X - 1 / (X + 1), 0) @ X.T)
 
 
-def test_handles_are_keys_of_sets_by_identity_and_differ_from_what_is_no_number(run_kernel):
+def test_handles_are_keys_of_sets_by_identity_and_differ_from_what_is_no_number(
+    run_kernel,
+):
     def kernel(x, tl):
         a, b = tl.load(x, (8,), "f32"), tl.load(x, (8,), "f32")
         return len({a, b, a}), a == None, a != "a"  # noqa: E711
@@ -287,7 +327,9 @@ def test_a_comparison_is_pending_even_of_ready_data(run_kernel):
         if tl.load(x, (1,), "f32") > 0.5:
             return
 
-    with pytest.raises(PendingDataError, match=r"gt at .*tensor\.numpy\(\) between launches"):
+    with pytest.raises(
+        PendingDataError, match=r"gt at .*tensor\.numpy\(\) between launches"
+    ):
         run_kernel(kernel, X)
 
 
@@ -358,11 +400,15 @@ def test_an_assertion_that_fails_is_recorded_then_raised(run_kernel, events):
         tl.device_assert(tl.load(x, (2,), "f32"), "all of x")
 
     line = inspect.getsourcelines(kernel)[1] + 1
-    with pytest.raises(KernelError, match=rf"\.py:{line}: device_assert failed: all of x"):
+    with pytest.raises(
+        KernelError, match=rf"\.py:{line}: device_assert failed: all of x"
+    ):
         run_kernel(kernel, X, recorder=events)
     ((_, cmd, level, text),) = events.of("text")
     assert (level, text) == ("assert", "all of x")
-    assert [args[3] for args in events.of("command") if args[0] == cmd] == ["device_assert"]
+    assert [args[3] for args in events.of("command") if args[0] == cmd] == [
+        "device_assert"
+    ]
 
 
 def test_an_assertion_on_a_compute_result_is_pending(run_kernel):
@@ -374,7 +420,9 @@ def test_an_assertion_on_a_compute_result_is_pending(run_kernel):
 
 
 def test_calls_from_the_table_have_their_signature_and_text():
-    assert str(inspect.signature(TLContext.maximum)).startswith("(tl: 'MathCalls', a: 'Operand', b")
+    assert str(inspect.signature(TLContext.maximum)).startswith(
+        "(tl: 'MathCalls', a: 'Operand', b"
+    )
     assert "keepdims" in inspect.signature(TLContext.sum).parameters
     assert TLContext.rsqrt.__doc__ == "1 / sqrt(x)."
 
@@ -383,5 +431,7 @@ def test_overflow_of_scratch_says_how_to_need_less(run_kernel):
     def kernel(x, tl):
         tl.zeros((3 * MIB,), "u8")
 
-    with pytest.raises(KernelError, match=f"{3 * MIB} bytes.*use smaller tiles, out= or tl.scope"):
+    with pytest.raises(
+        KernelError, match=f"{3 * MIB} bytes.*use smaller tiles, out= or tl.scope"
+    ):
         run_kernel(kernel, X)

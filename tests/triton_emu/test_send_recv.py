@@ -33,7 +33,9 @@ def test_what_was_ready_when_sent_is_ready_when_received(graph):
     np.testing.assert_array_equal(run.out[1], run.data[0])
 
 
-def test_what_was_pending_when_sent_is_pending_when_received_and_right_in_phase_2(graph):
+def test_what_was_pending_when_sent_is_pending_when_received_and_right_in_phase_2(
+    graph,
+):
     seen = []
 
     def program(rank, mine, out, tl):
@@ -57,7 +59,9 @@ def test_a_pending_payload_says_what_will_compute_it(graph):
         else:
             float(tl.recv("W", (N,), "f32")[0])
 
-    with pytest.raises(PendingDataError, match=r"pending: exp at tests/.*test_send_recv.py"):
+    with pytest.raises(
+        PendingDataError, match=r"pending: exp at tests/.*test_send_recv.py"
+    ):
         talk(graph, program, N)
 
 
@@ -157,7 +161,9 @@ def test_what_comes_after_a_recv_depends_on_its_last_copy(graph, events):
     assert store.dependency_ids == [last]
 
 
-def test_writing_the_source_after_it_was_read_is_no_hazard_while_the_payload_flies(graph, tmp_path):
+def test_writing_the_source_after_it_was_read_is_no_hazard_while_the_payload_flies(
+    graph, tmp_path
+):
     def program(rank, mine, out, tl):
         if rank == 0:
             x = tl.load(mine, (1024,), "f32")
@@ -187,19 +193,27 @@ def test_a_transposed_handle_is_sent_as_it_looks(graph):
 
 
 @pytest.mark.parametrize("call", ["send", "recv", "recv_async"])
-def test_a_direction_that_is_not_wired_is_an_error_that_lists_the_wired_ones(graph, call):
+def test_a_direction_that_is_not_wired_is_an_error_that_lists_the_wired_ones(
+    graph, call
+):
     def program(rank, mine, out, tl):
         given = tl.load(mine, (N,), "f32") if call == "send" else (N,)
         getattr(tl, call)("global_N", given)
 
     name = call.partition("_")[0]
-    with pytest.raises(KernelError, match=rf"{name}: direction 'global_N' .*; wired: E, W"):
+    with pytest.raises(
+        KernelError, match=rf"{name}: direction 'global_N' .*; wired: E, W"
+    ):
         talk(graph, program, N)
 
 
 def test_without_wiring_the_error_says_what_wires(run_kernel):
-    with pytest.raises(KernelError, match=r"'E' is not wired .*: none; init_process_group or"):
-        run_kernel(lambda x, tl: tl.send("E", tl.load(x, (2,))), np.zeros(2, np.float16))
+    with pytest.raises(
+        KernelError, match=r"'E' is not wired .*: none; init_process_group or"
+    ):
+        run_kernel(
+            lambda x, tl: tl.send("E", tl.load(x, (2,))), np.zeros(2, np.float16)
+        )
 
 
 def test_a_released_handle_cannot_be_sent(graph):
@@ -232,7 +246,9 @@ def test_a_deadlock_names_who_waits_where_since_when_and_the_cycle(graph):
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_all_sending_more_than_the_ring_first_is_a_deadlock_only_if_they_wait(graph, wait):
+def test_all_sending_more_than_the_ring_first_is_a_deadlock_only_if_they_wait(
+    graph, wait
+):
     def program(rank, mine, out, tl):
         tl.send("E", tl.load(mine, (2048,), "f32"), wait=wait)
         tl.store(out, tl.recv("W", (2048,), "f32"))
@@ -241,7 +257,9 @@ def test_all_sending_more_than_the_ring_first_is_a_deadlock_only_if_they_wait(gr
         run = talk(graph, program, 2048, slots=1)
         np.testing.assert_array_equal(run.out[1], run.data[0])
         return
-    with pytest.raises(DeadlockError, match=r"send E at .*cycle: (\S+) -> (\S+) -> \1$"):
+    with pytest.raises(
+        DeadlockError, match=r"send E at .*cycle: (\S+) -> (\S+) -> \1$"
+    ):
         talk(graph, program, 2048, slots=1)
 
 
@@ -262,7 +280,9 @@ def test_waiting_to_overwrite_what_nobody_takes_counts_too(graph):
         tl.mul(x, 0.0, out=x)
         tl.recv("W", (2048,), "f32")
 
-    with pytest.raises(DeadlockError, match=r"mul at .*mul at .*cycle: (\S+) -> \S+ -> \1$"):
+    with pytest.raises(
+        DeadlockError, match=r"mul at .*mul at .*cycle: (\S+) -> \S+ -> \1$"
+    ):
         talk(graph, program, 2048, slots=1)
 
 
@@ -273,7 +293,9 @@ def test_waiting_for_a_kernel_that_has_ended_names_it(graph):
 
     with pytest.raises(DeadlockError) as caught:
         talk(graph, program, N)
-    waits = "sip0.cube0.pe0.pe_cpu waits for sip0.cube1.pe0.pe_cpu, which waits for none"
+    waits = (
+        "sip0.cube0.pe0.pe_cpu waits for sip0.cube1.pe0.pe_cpu, which waits for none"
+    )
     assert str(caught.value).endswith(waits)
 
 
@@ -291,6 +313,12 @@ def test_the_trace_of_a_deadlock_opens_and_tells_who_waited(graph, tmp_path):
     trace = Trace.open(tmp_path / "t")
     names = [op.op_name for op in trace.ops]
     assert (names.count("ipcq_copy"), names.count("ipcq_recv")) == (2, 2)
-    told = [text.message.partition(" at ")[0] for text in trace.texts if text.level == "error"]
-    assert told[1:] == [f"never ended: sip0.cube{cube}.pe0.pe_cpu: recv W" for cube in (0, 1)]
+    told = [
+        text.message.partition(" at ")[0]
+        for text in trace.texts
+        if text.level == "error"
+    ]
+    assert told[1:] == [
+        f"never ended: sip0.cube{cube}.pe0.pe_cpu: recv W" for cube in (0, 1)
+    ]
     assert ReplaySession(trace).hazards().rows == ()

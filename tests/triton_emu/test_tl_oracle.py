@@ -93,7 +93,9 @@ def softmax(draw, name):
     shape = draw(SHAPES.filter(bool))
     x, axis = array(draw, shape, FLOATS), draw(st.integers(-len(shape), len(shape) - 1))
     e = np.exp(wide(x))
-    return Example([x], lambda tl, h: tl.softmax(h, axis), e / e.sum(axis, keepdims=True))
+    return Example(
+        [x], lambda tl, h: tl.softmax(h, axis), e / e.sum(axis, keepdims=True)
+    )
 
 
 def cast(draw, name):
@@ -109,7 +111,9 @@ def full(draw, name):
     kind = np.int64 if dtype == "i32" else np.float64
     if name == "zeros":
         return Example([], lambda tl: tl.zeros(shape, dtype), np.zeros(shape, kind))
-    return Example([], lambda tl: tl.full(shape, value, dtype), np.full(shape, value, kind))
+    return Example(
+        [], lambda tl: tl.full(shape, value, dtype), np.full(shape, value, kind)
+    )
 
 
 def arange(draw, name):
@@ -117,7 +121,9 @@ def arange(draw, name):
     if draw(st.booleans()):
         return Example([], lambda tl: tl.arange(count), np.arange(count))
     end = start + count
-    return Example([], lambda tl: tl.arange(start, end, "f32"), np.arange(start, end) * 1.0)
+    return Example(
+        [], lambda tl: tl.arange(start, end, "f32"), np.arange(start, end) * 1.0
+    )
 
 
 def dot(draw, name):
@@ -139,7 +145,9 @@ def dot(draw, name):
 
 def reshape(draw, name):
     x = array(draw, draw(SHAPES), FLOATS)
-    shape = draw(st.sampled_from([(-1,), (x.size,), (1, -1), (x.size, 1, 1), x.shape[::-1]]))
+    shape = draw(
+        st.sampled_from([(-1,), (x.size,), (1, -1), (x.size, 1, 1), x.shape[::-1]])
+    )
     flip = draw(st.booleans())
 
     def call(tl, h):
@@ -165,7 +173,9 @@ def block(draw, name):
     x, flip = array(draw, draw(SHAPES), FLOATS), draw(st.booleans())
     seen = wide(x).T if flip else wide(x)
     starts = tuple(draw(st.integers(0, n - 1)) for n in seen.shape)
-    ends = tuple(draw(st.integers(s + 1, n)) for s, n in zip(starts, seen.shape, strict=True))
+    ends = tuple(
+        draw(st.integers(s + 1, n)) for s, n in zip(starts, seen.shape, strict=True)
+    )
     shape = tuple(e - s for s, e in zip(starts, ends, strict=True))
     box = tuple(slice(s, e) for s, e in zip(starts, ends, strict=True))
 
@@ -219,7 +229,9 @@ NO_RESULT = {"program_id", "num_programs", "cdiv", "load", "ref", "store", "comp
 
 
 def test_every_call_that_computes_has_a_case_here():
-    public = {name for name, _ in inspect.getmembers(TLContext, callable) if name[0] != "_"}
+    public = {
+        name for name, _ in inspect.getmembers(TLContext, callable) if name[0] != "_"
+    }
     assert public - NO_RESULT == set(CASES)
 
 
@@ -244,7 +256,9 @@ def test_a_call_computes_what_numpy_does(run_kernel, name):
 
 
 def dtype_of(x):
-    return next(name for name in (*FLOATS, *INTEGERS, "bool") if np_dtype(name) == x.dtype)
+    return next(
+        name for name in (*FLOATS, *INTEGERS, "bool") if np_dtype(name) == x.dtype
+    )
 
 
 def compare(run, expected):

@@ -88,7 +88,9 @@ def same_as_file() -> Callable[[str, str], None]:
         if os.environ.get(UPDATE):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        assert path.is_file(), f"no snapshot {path.name}; {UPDATE}=1 pytest tests/tui writes it"
+        assert path.is_file(), (
+            f"no snapshot {path.name}; {UPDATE}=1 pytest tests/tui writes it"
+        )
         assert text == path.read_text(encoding="utf-8")
 
     return check

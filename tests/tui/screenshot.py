@@ -25,7 +25,9 @@ async def _drawn() -> str:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press(_KEY)
         await settled(pilot)
-        return app.export_screenshot(title=f"kernbench-tui traces/{_TRACE}", simplify=True)
+        return app.export_screenshot(
+            title=f"kernbench-tui traces/{_TRACE}", simplify=True
+        )
 
 
 if __name__ == "__main__":

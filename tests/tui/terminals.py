@@ -22,7 +22,14 @@ PROGRAM = [sys.executable, "-m", "tui"]
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 30.0  # for anything that is waited for
 _NOT_PYTES = re.compile(rb"\x1b\[[<>=][0-9;]*[A-Za-z]|\x1b\[\?[0-9;]*\$p")
-_DROPPED = ("NO_COLOR", "TMUX", "COLORTERM", "LC_ALL", "LC_CTYPE", "PYTEST_CURRENT_TEST")
+_DROPPED = (
+    "NO_COLOR",
+    "TMUX",
+    "COLORTERM",
+    "LC_ALL",
+    "LC_CTYPE",
+    "PYTEST_CURRENT_TEST",
+)
 _DROPPED += ("COLUMNS", "LINES")  # of the terminal of the tests, if any
 
 
@@ -107,7 +114,15 @@ class Terminal:
 
     def restored(self) -> bool:
         """Main screen, cursor, no mouse or paste reports, and the modes of the line discipline."""
-        off = {"1049": "l", "25": "h", "1000": "l", "1003": "l", "1006": "l", "2004": "l", "7": "h"}
+        off = {
+            "1049": "l",
+            "25": "h",
+            "1000": "l",
+            "1003": "l",
+            "1006": "l",
+            "2004": "l",
+            "7": "h",
+        }
         last = {mode: "" for mode in off}
         for mode, state in re.findall(rb"\x1b\[\?(\d+)([hl])", self.raw):
             last[mode.decode()] = state.decode()

@@ -19,7 +19,16 @@ from tui.widgets.timeline import TimelinePane
 SPECIFIED = """s S n N i I t T o O v V & R f F c C u d b w B m ' g G j k pagedown pageup home end
 enter h l left right up down + - 0 = , . 1 2 3 4 5 6 7 8 tab [ ] z / f3 shift+f3 : space escape p
 y x ? f1 ctrl+p ctrl+l ctrl+z q"""
-NEVER = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+[", "ctrl+enter", "shift+enter", "ctrl+a", "ctrl+b"}
+NEVER = {
+    "ctrl+h",
+    "ctrl+i",
+    "ctrl+m",
+    "ctrl+[",
+    "ctrl+enter",
+    "shift+enter",
+    "ctrl+a",
+    "ctrl+b",
+}
 NEVER |= {f"alt+{digit}" for digit in range(10)}
 
 
@@ -74,7 +83,9 @@ def test_help_lists_every_action_and_every_command() -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_help_fits_the_screen(width) -> None:
-    for line in help_lines(merged({"preset": "perfetto", "keys": {"x" * 30: ["e"]}}), width):
+    for line in help_lines(
+        merged({"preset": "perfetto", "keys": {"x" * 30: ["e"]}}), width
+    ):
         assert sum(len(text) for text, _ in line) <= width
 
 
@@ -85,15 +96,24 @@ def test_footer_joins_the_two_directions_of_a_key() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120])
-async def test_the_footer_ends_in_help_and_quit_at_any_width(width, drive, as_text_of) -> None:
+async def test_the_footer_ends_in_help_and_quit_at_any_width(
+    width, drive, as_text_of
+) -> None:
     async with drive(width, 24) as pilot:
         pilot.app.debugger.panes[1].views = ("a", "the critical path")
         await pilot.press("z")
         await pilot.pause()
-        assert as_text_of(pilot.app).splitlines()[-1].split()[-4:] == ["?", "help", "q", "quit"]
+        assert as_text_of(pilot.app).splitlines()[-1].split()[-4:] == [
+            "?",
+            "help",
+            "q",
+            "quit",
+        ]
 
 
-async def test_the_footer_names_the_next_view_of_the_active_pane(drive, as_text_of) -> None:
+async def test_the_footer_names_the_next_view_of_the_active_pane(
+    drive, as_text_of
+) -> None:
     async with drive(80, 24) as pilot:
         screen = pilot.app.debugger
         screen.panes[2].views, screen.panes[2].enter_word = ("list", "other"), "open"

@@ -128,13 +128,17 @@ async def test_a_key_ends_the_drawing_ahead_after_one_pane(session) -> None:
 
 
 @pytest.mark.parametrize("asked", [0, 1, 3])
-async def test_a_key_that_comes_ends_the_drawing_of_a_pane(asked: int, drive, monkeypatch) -> None:
+async def test_a_key_that_comes_ends_the_drawing_of_a_pane(
+    asked: int, drive, monkeypatch
+) -> None:
     async with drive(200, 50, "g", "s") as pilot:
         await settled(pilot)
         await drawn_ahead(pilot)
         screen, reads = pilot.app.debugger, []
         monkeypatch.setattr(screen.session.memories, "quick", lambda *_: True)
-        monkeypatch.setattr(ReplaySession, "tensor", lambda self, name, op, tell: reading(tell))
+        monkeypatch.setattr(
+            ReplaySession, "tensor", lambda self, name, op, tell: reading(tell)
+        )
 
         def reading(tell) -> None:
             while True:
@@ -181,7 +185,9 @@ async def test_what_takes_a_light_job_is_drawn_ahead_once_that_has_ended(
         assert not primed
 
 
-async def test_a_light_job_for_what_is_ahead_gives_way_to_a_key(drive, monkeypatch) -> None:
+async def test_a_light_job_for_what_is_ahead_gives_way_to_a_key(
+    drive, monkeypatch
+) -> None:
     monkeypatch.setattr("tui.widgets.timeline._QUICK", -1)
     monkeypatch.setattr("tui.jobs._WAY_S", 10.0)
     async with drive(200, 50, "g") as pilot:

@@ -26,7 +26,17 @@ def region(pilot, number: int) -> Region:
     return pilot.app.debugger.panes[number].region
 
 
-MOVES = {"s": 41, "S": 39, "n": 48, "N": 32, "ssS": 41, "g": 0, "G": 151, "gS": -1, "gSS": -1}
+MOVES = {
+    "s": 41,
+    "S": 39,
+    "n": 48,
+    "N": 32,
+    "ssS": 41,
+    "g": 0,
+    "G": 151,
+    "gS": -1,
+    "gSS": -1,
+}
 MOVES |= {"Gs": 151, "gSs": 0}
 
 
@@ -48,7 +58,9 @@ async def test_u_and_d_change_what_n_steps_in(session, drive, as_text_of) -> Non
         assert "> pe4 > [pe_fetch_store]" in as_text_of(pilot.app)
 
 
-async def test_n_at_the_last_op_of_the_focus_says_so(session, drive, as_text_of) -> None:
+async def test_n_at_the_last_op_of_the_focus_says_so(
+    session, drive, as_text_of
+) -> None:
     session.goto(151)
     async with drive(80, 24, "n") as pilot:
         assert "no further op that way in the focus" in as_text_of(pilot.app)
@@ -68,7 +80,9 @@ async def test_every_pane_follows_the_cursor(size, session, drive) -> None:
             assert shown in text, f"pane {number}:\n{text}"
 
 
-async def test_a_hidden_pane_asks_the_session_nothing(session, drive, monkeypatch) -> None:
+async def test_a_hidden_pane_asks_the_session_nothing(
+    session, drive, monkeypatch
+) -> None:
     asked = []
     monkeypatch.setattr(type(session), "route", lambda self, op=None: asked.append(op))
     async with drive(80, 24, "2", "s", "s"):
@@ -118,7 +132,10 @@ async def test_the_timeline_follows_the_last_op_no_further_than_the_end_of_the_r
 async def test_enter_on_a_component_goes_to_its_op(session, drive) -> None:
     session.goto(40)
     async with drive(80, 24, "1", "j", "enter"):
-        assert session.trace.ops[session.cursor].component_id == "sip0.cube0.pe4.pe_fetch_store"
+        assert (
+            session.trace.ops[session.cursor].component_id
+            == "sip0.cube0.pe4.pe_fetch_store"
+        )
 
 
 async def test_enter_on_a_row_of_ops_goes_there(session, drive) -> None:
@@ -148,7 +165,9 @@ async def test_click_on_a_row_of_ops_goes_there(session, drive) -> None:
         assert pilot.app.debugger.active == 2
 
 
-async def test_enter_on_an_allocation_keeps_its_tensor(session, drive, as_text_of) -> None:
+async def test_enter_on_an_allocation_keeps_its_tensor(
+    session, drive, as_text_of
+) -> None:
     session.goto(40)
     async with drive(80, 24, "4", "j", "j", "enter", "s") as pilot:
         assert " c (kept: Esc lets go) f16 128x128" in as_text_of(pilot.app)
@@ -164,7 +183,9 @@ async def test_numbers_pan_and_page(session, drive, as_text_of) -> None:
         assert "\n    7 " in text
 
 
-async def test_changed_numbers_are_marked_and_in_view(session, drive, as_text_of) -> None:
+async def test_changed_numbers_are_marked_and_in_view(
+    session, drive, as_text_of
+) -> None:
     session.goto(17)
     async with drive(80, 24, "4") as pilot:
         text = as_text_of(pilot.app)
@@ -182,8 +203,19 @@ async def test_diff_pans(session, drive, as_text_of) -> None:
 async def test_number_keys_brackets_and_tab_choose_the_pane(drive) -> None:
     async with drive(80, 24, "4") as pilot:
         screen = pilot.app.debugger
-        assert (screen.active, screen.panes[4].display, screen.panes[2].display) == (4, True, False)
-        for key, active in (("]", 5), ("[", 4), ("[", 3), ("tab", 4), ("shift+tab", 3), ("1", 1)):
+        assert (screen.active, screen.panes[4].display, screen.panes[2].display) == (
+            4,
+            True,
+            False,
+        )
+        for key, active in (
+            ("]", 5),
+            ("[", 4),
+            ("[", 3),
+            ("tab", 4),
+            ("shift+tab", 3),
+            ("1", 1),
+        ):
             await pilot.press(key)
             assert screen.active == active, key
         assert screen.panes[3].display
@@ -207,7 +239,9 @@ async def test_large_screen_shows_all_panes_without_overlap(drive) -> None:
         assert not any(a.overlaps(b) for a in regions for b in regions if a is not b)
 
 
-async def test_resizing_to_nothing_and_back_keeps_cursor_pane_and_pick(session, drive) -> None:
+async def test_resizing_to_nothing_and_back_keeps_cursor_pane_and_pick(
+    session, drive
+) -> None:
     session.goto(40)
     async with drive(120, 40, "2", "j") as pilot:
         for size in ((60, 16), (5, 2), (200, 50), (120, 40)):
@@ -261,7 +295,9 @@ async def test_other_answers_open_a_page_that_escape_leaves(drive, as_text_of) -
         assert pilot.app.screen is pilot.app.debugger
 
 
-async def test_every_command_without_arguments_can_be_asked(session, drive, as_text_of) -> None:
+async def test_every_command_without_arguments_can_be_asked(
+    session, drive, as_text_of
+) -> None:
     async with drive(80, 24) as pilot:
         for name in [c.name for c in COMMANDS if not c.args or c.args[0] == "["]:
             session.goto(40)
@@ -341,7 +377,9 @@ async def test_redraw_changes_nothing(drive, as_text_of) -> None:
 
 
 @pytest.mark.parametrize(("share", "ops"), [(0.5, 0), (0.93, 152)])
-async def test_a_cut_file_opens_and_says_so(share, ops, trace_path, tmp_path, as_text_of) -> None:
+async def test_a_cut_file_opens_and_says_so(
+    share, ops, trace_path, tmp_path, as_text_of
+) -> None:
     data = trace_path.read_bytes()
     path = tmp_path / "cut.msgpack"
     path.write_bytes(data[: int(len(data) * share)])
@@ -349,7 +387,9 @@ async def test_a_cut_file_opens_and_says_so(share, ops, trace_path, tmp_path, as
     assert len(session) == ops
     app = KernbenchApp(session, path.name)
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("g", "s", "n", "G", "S", "N", "+", *"23456", "j", "enter", "1", "enter")
+        await pilot.press(
+            "g", "s", "n", "G", "S", "N", "+", *"23456", "j", "enter", "1", "enter"
+        )
         await pilot.pause()
         assert "file cut off" in as_text_of(app)
 

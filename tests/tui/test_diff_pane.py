@@ -78,9 +78,15 @@ async def test_enter_blames_the_bytes_of_the_mismatch(wrong, drive) -> None:
 async def test_heat_marks_the_blocks_with_mismatches(wrong, drive) -> None:
     async with drive(80, 24, "6", "v") as pilot:
         lines = pane(pilot).text.splitlines()
-        assert lines[5] == " ▁ 0 to █ the tolerance, the largest |error| of 26x1 cells; ! beyond"
+        assert (
+            lines[5]
+            == " ▁ 0 to █ the tolerance, the largest |error| of 26x1 cells; ! beyond"
+        )
         found = {
-            (y, x - 7) for y, line in enumerate(lines[6:]) for x in range(7, 23) if line[x] == "!"
+            (y, x - 7)
+            for y, line in enumerate(lines[6:])
+            for x in range(7, 23)
+            if line[x] == "!"
         }
         assert found == {(row // 26, column) for row, column in BAD}
 
@@ -108,7 +114,9 @@ async def test_divergence_is_a_job_and_enter_goes_there() -> None:
     async with opened("fault_overflow", "G", "6", "V", "V") as pilot:
         text = await answered(pilot)
         assert "op 2  exp" in text
-        assert "simulated" in "\n".join(pane(pilot).known["first divergence"][1].lines(80))
+        assert "simulated" in "\n".join(
+            pane(pilot).known["first divergence"][1].lines(80)
+        )
         await pilot.press("enter")
         assert pane(pilot).session.cursor == 2
 
@@ -116,7 +124,10 @@ async def test_divergence_is_a_job_and_enter_goes_there() -> None:
 async def test_hazards_are_a_job_with_both_ops_and_enter_goes_to_one() -> None:
     async with opened("fault_missing_wait", "G", "6", "V") as pilot:
         text = await answered(pilot)
-        assert " hazards: 1\n! read of bytes whose writer is in flight: op 2 and 1\n" in text
+        assert (
+            " hazards: 1\n! read of bytes whose writer is in flight: op 2 and 1\n"
+            in text
+        )
         assert text.count("missing_wait.py:") == 2
         await pilot.press("enter")
         assert pane(pilot).session.cursor == 2
@@ -124,9 +135,14 @@ async def test_hazards_are_a_job_with_both_ops_and_enter_goes_to_one() -> None:
 
 @pytest.mark.parametrize(
     ("trace", "found"),
-    [("fault_overflow", "op 2  hazards: none"), ("fault_missing_wait", "none  hazards: 1")],
+    [
+        ("fault_overflow", "op 2  hazards: none"),
+        ("fault_missing_wait", "none  hazards: 1"),
+    ],
 )
-async def test_divergence_and_hazards_lead_the_pane_unasked(trace, found, settle) -> None:
+async def test_divergence_and_hazards_lead_the_pane_unasked(
+    trace, found, settle
+) -> None:
     async with opened(trace, "s", "6") as pilot:
         await settle(pilot)
         assert pane(pilot).text.splitlines()[0] == f" first divergence: {found}"
@@ -142,7 +158,9 @@ async def test_of_a_long_trace_the_lead_names_the_views_that_compute_it(
         assert pane(pilot).text.splitlines()[0] == lead
 
 
-async def test_a_lead_that_cannot_be_computed_is_not_tried_again(settle, monkeypatch) -> None:
+async def test_a_lead_that_cannot_be_computed_is_not_tried_again(
+    settle, monkeypatch
+) -> None:
     async with opened("fault_overflow", "s") as pilot:
         tried = []
 
@@ -156,7 +174,10 @@ async def test_a_lead_that_cannot_be_computed_is_not_tried_again(settle, monkeyp
         for _ in range(3):
             pilot.app.debugger.look()
         lead = pane(pilot).text.splitlines()[0]
-        assert (lead, len(tried)) == (" first divergence: in its view (V)  hazards: none", 1)
+        assert (lead, len(tried)) == (
+            " first divergence: in its view (V)  hazards: none",
+            1,
+        )
 
 
 async def test_outputs_that_are_not_written_yet_are_no_mismatch(session) -> None:
@@ -185,7 +206,9 @@ async def test_enter_on_a_hazard_goes_to_its_first_op_then_to_the_other() -> Non
         assert seen == [2, 1, 2]
 
 
-async def test_a_hazard_that_was_picked_stays_picked_where_its_ops_are_gone_to() -> None:
+async def test_a_hazard_that_was_picked_stays_picked_where_its_ops_are_gone_to() -> (
+    None
+):
     async with opened("fault_missing_wait", "G", "6", "V") as pilot:
         await answered(pilot)
         rows = pane(pilot).known["hazards"][1].rows
@@ -202,29 +225,42 @@ async def test_a_hazard_that_was_picked_stays_picked_where_its_ops_are_gone_to()
 
 async def test_errors_that_are_not_finite_are_never_hidden_behind_small_ones() -> None:
     async with opened("fault_overflow", "g", "s", "s", "6") as pilot:
-        assert " op 2 exp DIFFERS! 4 of 512 bad, 4 not finite, else abs " in pane(pilot).text
+        assert (
+            " op 2 exp DIFFERS! 4 of 512 bad, 4 not finite, else abs "
+            in pane(pilot).text
+        )
         await pilot.press("G")
-        (row,) = (line for line in pane(pilot).text.splitlines() if line.startswith(" y "))
+        (row,) = (
+            line for line in pane(pilot).text.splitlines() if line.startswith(" y ")
+        )
         assert row.split()[-2:] == ["inf", "inf"]
 
 
 @pytest.mark.parametrize(
     ("trace", "op", "line"),
     [
-        ("matmul", 16, " local error 9.6e-04, rounding explains 9.9e-04, accumulated 9.6e-04"),
+        (
+            "matmul",
+            16,
+            " local error 9.6e-04, rounding explains 9.9e-04, accumulated 9.6e-04",
+        ),
         ("matmul", 143, " local error 9.5e-04, rounding explains 1.0e-03"),
         ("fault_overflow", 2, " overflow, accumulated inf"),
         ("fault_overflow", 0, " exact, accumulated 0.0e+00"),
     ],
 )
-async def test_an_op_is_judged_by_what_rounding_explains(trace, op, line, settle) -> None:
+async def test_an_op_is_judged_by_what_rounding_explains(
+    trace, op, line, settle
+) -> None:
     async with opened(trace, "6") as pilot:
         pilot.app.debugger.run(f"goto {op}")
         await settle(pilot)
         assert line in pane(pilot).text.splitlines()
 
 
-async def test_what_rounding_does_not_explain_is_said(session, drive, settle, monkeypatch) -> None:
+async def test_what_rounding_does_not_explain_is_said(
+    session, drive, settle, monkeypatch
+) -> None:
     good = session.check(17)
     over = replace(good, check=replace(good.check, over=3, local=1.0))
     monkeypatch.setattr(session.diffs, "judged", lambda op: over)
@@ -242,13 +278,18 @@ async def test_what_phase_1_saw_of_an_output_is_told_beside_it(settle) -> None:
         assert line in pane(pilot).text.splitlines()
 
 
-async def test_of_a_cut_file_it_is_the_recording_that_stopped(tmp_path, trace_path) -> None:
+async def test_of_a_cut_file_it_is_the_recording_that_stopped(
+    tmp_path, trace_path
+) -> None:
     path = tmp_path / "cut.msgpack"
     path.write_bytes(trace_path.read_bytes()[:170_000])
     app = KernbenchApp(open_session(path, 40), "cut")
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("6")
-        assert " the recording stopped before expected outputs were stated\n" in pane(pilot).text
+        assert (
+            " the recording stopped before expected outputs were stated\n"
+            in pane(pilot).text
+        )
 
 
 async def test_an_op_is_judged_once_no_key_is_pressed(settle, monkeypatch) -> None:
@@ -264,10 +305,17 @@ async def test_an_op_is_judged_once_no_key_is_pressed(settle, monkeypatch) -> No
 
 
 @pytest.mark.parametrize("view", ["outputs", "first divergence", "hazards"])
-async def test_enter_on_a_list_that_is_not_there_yet_goes_nowhere(view, session, drive) -> None:
+async def test_enter_on_a_list_that_is_not_there_yet_goes_nowhere(
+    view, session, drive
+) -> None:
     session.goto(20)
     async with drive(80, 24, "6") as pilot:
         shown = pane(pilot)
-        shown.view, shown.picks, shown.total, shown.at = shown.views.index(view), True, 3, 2
+        shown.view, shown.picks, shown.total, shown.at = (
+            shown.views.index(view),
+            True,
+            3,
+            2,
+        )
         shown.known.clear()
         assert shown.enter() is None

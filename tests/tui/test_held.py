@@ -83,7 +83,9 @@ async def test_what_still_computes_is_cancelled_when_the_screen_ends(drive) -> N
         jobs = pilot.app.debugger.jobs
         jobs.ask(("a lane", "endless"), "endless", endless)
         assert begun.wait(20)
-        ((job, future),) = (pair for key, pair in jobs._asked.items() if key[1] == "endless")
+        ((job, future),) = (
+            pair for key, pair in jobs._asked.items() if key[1] == "endless"
+        )
     try:
         assert job._cancelled
         assert future.exception(20) is not None
@@ -120,7 +122,9 @@ async def test_nothing_is_animated(drive) -> None:
         assert pilot.app.animation_level == "none"
 
 
-async def test_the_status_line_counts_damaged_frames(trace_path, tmp_path, as_text_of) -> None:
+async def test_the_status_line_counts_damaged_frames(
+    trace_path, tmp_path, as_text_of
+) -> None:
     data, path = bytearray(trace_path.read_bytes()), tmp_path / "damaged.msgpack"
     frame = open_session(trace_path, None).trace._file.by_tag["ops"][0]
     data[frame.start + frame.size // 2] ^= 0xFF
@@ -147,7 +151,9 @@ async def test_what_is_folded_is_kept(session, drive) -> None:
     assert not {row.id for row in rows} & {"sip0.cube0.pe0.pe_dma"}
 
 
-def test_a_screen_is_printed_when_its_answers_are_there(session, monkeypatch, capsys) -> None:
+def test_a_screen_is_printed_when_its_answers_are_there(
+    session, monkeypatch, capsys
+) -> None:
     """The rows of the timeline are computed until the screen's jobs were looked at some times."""
     monkeypatch.setattr(timeline_module, "_QUICK", -1)
     monkeypatch.setenv("COLUMNS", "100")
@@ -162,7 +168,9 @@ def test_a_screen_is_printed_when_its_answers_are_there(session, monkeypatch, ca
         look(screen)
 
     monkeypatch.setattr(DebuggerScreen, "look", looked)
-    monkeypatch.setattr(session.timelines, "prime", lambda *rows: go.wait(20) and prime(*rows))
+    monkeypatch.setattr(
+        session.timelines, "prime", lambda *rows: go.wait(20) and prime(*rows)
+    )
     session.goto(100)
     program.print_screen(session, "matmul.msgpack", False)
     go.set()
@@ -176,13 +184,17 @@ def test_a_screen_is_printed_when_its_answers_are_there(session, monkeypatch, ca
 UNITS = [(0.0, 400.0, "ns"), (8100.0, 8200.0, "us"), (0.0, 3e6, "ms")]
 
 
-@pytest.mark.parametrize(("t0", "t1", "unit"), UNITS, ids=[unit for _, _, unit in UNITS])
+@pytest.mark.parametrize(
+    ("t0", "t1", "unit"), UNITS, ids=[unit for _, _, unit in UNITS]
+)
 def test_the_ruler_is_in_the_unit_of_its_times(t0, t1, unit, session) -> None:
     pane = TimelinePane(session, UNICODE)
     pane.t0, pane.t1 = t0, t1
     ticks = shown(pane.draw(120, 20)).splitlines()[1].replace(UNICODE.bar, " ").split()
     assert len(ticks) > 3
-    assert {tick.lstrip("-0123456789.") for tick in ticks} - {*"←→"} == {unit}  # the cursor's side
+    assert {tick.lstrip("-0123456789.") for tick in ticks} - {*"←→"} == {
+        unit
+    }  # the cursor's side
 
 
 def test_enter_on_a_lane_goes_to_an_op_of_that_lane(session) -> None:
@@ -197,15 +209,22 @@ def test_enter_on_a_lane_goes_to_an_op_of_that_lane(session) -> None:
         pane.at = i
         op = int(str(pane.enter()).removeprefix("goto "))
         ((component,), lane) = pane.shown[i].row
-        assert (columns.component[order[op]], columns.slot[order[op]]) == (component, lane)
+        assert (columns.component[order[op]], columns.slot[order[op]]) == (
+            component,
+            lane,
+        )
 
 
 @pytest.mark.parametrize(("view", "glyph"), [("hazards", "!"), ("critical path", "#")])
-def test_what_is_marked_is_seen_where_nothing_is_busy_too(view, glyph, session, monkeypatch):
+def test_what_is_marked_is_seen_where_nothing_is_busy_too(
+    view, glyph, session, monkeypatch
+):
     pane = TimelinePane(session, UNICODE)
     pane.view, rows = pane.views.index(view), pane.hierarchy.rows
     drawn = session.timelines.draw_rows([row.row for row in rows], pane.t0, pane.t1, 60)
-    i, at = next((i, row.classes.index(" ")) for i, row in enumerate(drawn) if " " in row.classes)
+    i, at = next(
+        (i, row.classes.index(" ")) for i, row in enumerate(drawn) if " " in row.classes
+    )
     hit = np.arange(60) == at
     monkeypatch.setattr(pane, "_hit", lambda *_: hit)
     pane._draw_cells([rows[i]], 60, np.array([0]))
@@ -220,10 +239,14 @@ def test_the_busier_a_link_the_hotter_its_colour(session, monkeypatch) -> None:
     links = tuple(replace(x, busy=b) for x, b in zip(load.links, busy, strict=False))
     monkeypatch.setattr(session, "link_load", lambda *_: replace(load, links=links))
     runs = [run for line in pane.draw(160, 40) for run in line]
-    colours = [next(style for text, style in runs if text.strip() == f"{b:.1%}") for b in busy]
+    colours = [
+        next(style for text, style in runs if text.strip() == f"{b:.1%}") for b in busy
+    ]
     assert len({STYLES[colour] for colour in colours}) == 4
     assert colours == ["bad", "mark", "flight", "dim"]
-    digits = {text: style for text, style in runs if text.isdigit() and style in colours}
+    digits = {
+        text: style for text, style in runs if text.isdigit() and style in colours
+    }
     assert {"9": "bad", "3": "flight"}.items() <= digits.items()
 
 
@@ -231,7 +254,9 @@ def test_the_busier_a_link_the_hotter_its_colour(session, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 9))
-async def test_a_line_has_one_segment_a_run_of_one_style(number, session, drive) -> None:
+async def test_a_line_has_one_segment_a_run_of_one_style(
+    number, session, drive
+) -> None:
     run_command(session, "goto 100")
     async with drive(200, 50, str(number)) as pilot:
         await settled(pilot)
@@ -270,7 +295,9 @@ def refreshed(monkeypatch):
     return watch
 
 
-async def test_a_step_draws_only_the_lines_that_differ(session, drive, refreshed) -> None:
+async def test_a_step_draws_only_the_lines_that_differ(
+    session, drive, refreshed
+) -> None:
     session.goto(40)
     async with drive(200, 50) as pilot:
         await settled(pilot)
@@ -285,7 +312,11 @@ async def test_a_step_draws_only_the_lines_that_differ(session, drive, refreshed
             assert all(call for call in calls[pane])  # none is of the whole pane
             assert all(region.height == 1 for region in regions)
             now = [strip.text for strip in pane._strips]
-            differ = {y for y, (a, b) in enumerate(zip(before[pane], now, strict=True)) if a != b}
+            differ = {
+                y
+                for y, (a, b) in enumerate(zip(before[pane], now, strict=True))
+                if a != b
+            }
             assert differ <= {region.y for region in regions}
         rows = {region.y for call in calls[ops] for region in call}
         assert len(rows) < ops.size.height

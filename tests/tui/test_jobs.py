@@ -28,7 +28,9 @@ class Slow(Pane):
 
     def draw(self, width: int, height: int) -> list:
         """The answer, or that it is computed."""
-        found = self.answer(("slow", self.of), "slow", lambda tell: self.go.wait(10) and self.of)
+        found = self.answer(
+            ("slow", self.of), "slow", lambda tell: self.go.wait(10) and self.of
+        )
         return [found if isinstance(found, list) else [(f" answer {found}", "")]]
 
 
@@ -65,7 +67,9 @@ async def test_an_answer_is_drawn_when_it_ends_by_no_timer(drive, monkeypatch) -
         await until(pilot, lambda: "answer 1" in pane.text)
 
 
-async def test_what_was_shown_stays_while_the_new_answer_is_young(drive, monkeypatch) -> None:
+async def test_what_was_shown_stays_while_the_new_answer_is_young(
+    drive, monkeypatch
+) -> None:
     monkeypatch.setattr("tui.widgets.pane.PATIENCE_S", 3600.0)
     async with drive(120, 40) as pilot:
         pane = await asking(pilot)
@@ -79,7 +83,9 @@ async def test_what_was_shown_stays_while_the_new_answer_is_young(drive, monkeyp
         await until(pilot, lambda: "answer 1" in pane.text)
 
 
-async def test_a_young_job_is_not_in_the_status_line(drive, as_text_of, monkeypatch) -> None:
+async def test_a_young_job_is_not_in_the_status_line(
+    drive, as_text_of, monkeypatch
+) -> None:
     monkeypatch.setattr("tui.jobs.PATIENCE_S", 3600.0)
     async with drive(120, 40) as pilot:
         pane = await asking(pilot)
@@ -109,7 +115,9 @@ async def test_how_far_a_job_is_is_not_drawn_between_keys_that_come_at_once(
         assert looks
 
 
-async def test_a_job_that_ends_as_the_screen_goes_leaves_no_error(drive, caplog) -> None:
+async def test_a_job_that_ends_as_the_screen_goes_leaves_no_error(
+    drive, caplog
+) -> None:
     async with drive(120, 40) as pilot:
         pane = await asking(pilot)
         assert pane.jobs.busy
@@ -132,7 +140,9 @@ async def test_what_is_spare_gives_way_to_a_key_at_once(drive) -> None:
         assert begun.wait(10)
         assert jobs.ask(("lane", "key"), "key", lambda tell: 7, quick=True) == 7
         await until(pilot, lambda: not jobs.busy)
-        assert jobs.spare(("lane", "long"), lambda tell: 8) is None, "it was not answered"
+        assert jobs.spare(("lane", "long"), lambda tell: 8) is None, (
+            "it was not answered"
+        )
         await until(pilot, lambda: jobs.spare(("lane", "long"), lambda tell: 9) == 8)
 
 
@@ -142,8 +152,12 @@ async def test_what_is_spare_is_kept_for_its_pane_while_others_ask(drive) -> Non
         for n in range(3):
             jobs.spare(("lane", n), lambda tell, n=n: n)
             await until(pilot, lambda: not jobs.busy)
-        assert [jobs.spare(("lane", n), lambda tell: asked.append(1)) for n in range(2)] == [0, 1]
-        assert jobs.ask(("lane", 2), "what a key wants", lambda tell: asked.append(1)) == 2
+        assert [
+            jobs.spare(("lane", n), lambda tell: asked.append(1)) for n in range(2)
+        ] == [0, 1]
+        assert (
+            jobs.ask(("lane", 2), "what a key wants", lambda tell: asked.append(1)) == 2
+        )
         assert not asked
 
 
@@ -177,7 +191,9 @@ async def test_escape_is_not_taken_for_what_is_spare(drive) -> None:
         go.set()
 
 
-async def test_a_job_lets_a_key_be_acted_on_that_came_after_it(drive, monkeypatch) -> None:
+async def test_a_job_lets_a_key_be_acted_on_that_came_after_it(
+    drive, monkeypatch
+) -> None:
     monkeypatch.setattr("tui.jobs._KEY_S", 3600.0)
     monkeypatch.setattr("tui.screens.ahead._QUIET_S", 3600.0)
     async with drive(120, 40, "2") as pilot:
@@ -193,8 +209,13 @@ async def test_a_job_lets_a_key_be_acted_on_that_came_after_it(drive, monkeypatc
         assert isinstance(jobs.ask(*asked), Job)
         await pilot.press("j")
         go.set()
-        assert jobs.ask(("other", "late"), "late", lambda tell: tell(0.1) or 8, wait_s=10) == 8
-        assert not told, "what the key itself asks for does not wait, what was asked before does"
+        assert (
+            jobs.ask(("other", "late"), "late", lambda tell: tell(0.1) or 8, wait_s=10)
+            == 8
+        )
+        assert not told, (
+            "what the key itself asks for does not wait, what was asked before does"
+        )
         jobs.drawn()
         await until(pilot, lambda: jobs.ask(*asked) == 7)
 
@@ -248,13 +269,18 @@ async def test_what_is_drawn_late_is_let_be_too(drive) -> None:
         assert jobs._waits(0.0, "lane"), "a key is still acted on"
 
 
-async def test_a_spare_job_that_lets_a_key_be_acted_on_can_be_ended(drive, monkeypatch) -> None:
+async def test_a_spare_job_that_lets_a_key_be_acted_on_can_be_ended(
+    drive, monkeypatch
+) -> None:
     monkeypatch.setattr("tui.jobs._KEY_S", 3600.0)
     monkeypatch.setattr("tui.screens.ahead._QUIET_S", 3600.0)
     monkeypatch.setattr("tui.jobs._WAY_S", 10.0)
     async with drive(120, 40, "2") as pilot:
         jobs, begun = pilot.app.debugger.jobs, Event()
-        jobs.spare(("lane", "long"), lambda tell: [begun.set() or tell(0.5) for _ in range(10**9)])
+        jobs.spare(
+            ("lane", "long"),
+            lambda tell: [begun.set() or tell(0.5) for _ in range(10**9)],
+        )
         assert begun.wait(10)
         await pilot.press("j")
         assert jobs.ask(("lane", "key"), "key", lambda tell: 7, quick=True) == 7
@@ -280,7 +306,9 @@ async def test_an_answer_that_is_dropped_is_computed_no_more_but_can_be_asked_fo
         jobs.drop(("lane", "never asked"))
 
 
-async def test_rows_that_are_not_shown_any_more_are_not_indexed(drive, monkeypatch) -> None:
+async def test_rows_that_are_not_shown_any_more_are_not_indexed(
+    drive, monkeypatch
+) -> None:
     monkeypatch.setattr("tui.widgets.timeline._QUICK", -1)
     indexed, begun = [], Event()
 
@@ -336,14 +364,20 @@ async def test_a_long_answer_about_times_keeps_no_pane_of_memory_waiting(
         go.wait(10)
         return self.info()
 
-    monkeypatch.setattr("kernbench.replay.commands._BY_NAME", _by_name_with(slow, "critical"))
+    monkeypatch.setattr(
+        "kernbench.replay.commands._BY_NAME", _by_name_with(slow, "critical")
+    )
     monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
     async with drive(200, 50, "s", "s") as pilot:
         pilot.app.debugger.run("critical")
         assert begun.wait(10)
         await pilot.press("s")
         screen = pilot.app.debugger
-        assert not [pane.title for pane in screen.panes.values() if pane.display and pane.waiting]
+        assert not [
+            pane.title
+            for pane in screen.panes.values()
+            if pane.display and pane.waiting
+        ]
         go.set()
 
 
@@ -372,7 +406,9 @@ async def test_a_long_answer_leaves_the_keys_free_and_escape_cancels_it(
         assert "still computing verify; Esc cancels it" in as_text_of(pilot.app)
         await pilot.press("escape")
         go.set()
-        await until(pilot, lambda: "error: verify was cancelled" in as_text_of(pilot.app))
+        await until(
+            pilot, lambda: "error: verify was cancelled" in as_text_of(pilot.app)
+        )
 
 
 def _by_name_with(slow, name="verify"):

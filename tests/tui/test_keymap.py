@@ -16,7 +16,9 @@ def test_without_a_file_the_table_holds(tmp_path) -> None:
     assert load(tmp_path / "config.toml").keys == DEFAULT
 
 
-def test_the_file_is_looked_for_in_the_users_config_directory(tmp_path, monkeypatch) -> None:
+def test_the_file_is_looked_for_in_the_users_config_directory(
+    tmp_path, monkeypatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "kernbench").mkdir()
     (tmp_path / "kernbench" / "config.toml").write_text('[keys]\nstep = ["e"]\n')
@@ -31,7 +33,9 @@ def test_a_users_keys_replace_those_of_an_action() -> None:
     assert "s" not in keymap.actions()
 
 
-def test_a_key_that_the_user_gives_away_is_taken_from_its_action_and_that_is_said() -> None:
+def test_a_key_that_the_user_gives_away_is_taken_from_its_action_and_that_is_said() -> (
+    None
+):
     keymap = merged({"keys": {"step": ["s", "right"]}})
     assert keymap.keys["right"] == ("l",)
     assert keymap.notes == ("config.toml: keys.right: 'right' is step's; it keeps l",)
@@ -40,7 +44,9 @@ def test_a_key_that_the_user_gives_away_is_taken_from_its_action_and_that_is_sai
 def test_an_action_without_a_key_is_said() -> None:
     keymap = merged({"keys": {"step": ["x"]}})
     assert keymap.keys["diff"] == ()
-    assert keymap.notes == ("config.toml: keys.diff: 'x' is step's; it has no key left",)
+    assert keymap.notes == (
+        "config.toml: keys.diff: 'x' is step's; it has no key left",
+    )
 
 
 def test_two_wishes_for_one_key_go_to_the_first() -> None:
@@ -59,8 +65,14 @@ def test_two_wishes_for_one_key_go_to_the_first() -> None:
         ({"keys": {"stepp": ["e"]}}, "keys.stepp: no such action; the nearest is step"),
         ({"keys": {"step": 3}}, "keys.step: must be a list of keys"),
         ({"keys": {"step": [3]}}, "keys.step: must be a list of keys"),
-        ({"keys": {"step": ["ctrl+b"]}}, "keys.step: 'ctrl+b' is lost in tmux or terminals"),
-        ({"keys": {"step": ["alt+1"]}}, "keys.step: 'alt+1' is lost in tmux or terminals"),
+        (
+            {"keys": {"step": ["ctrl+b"]}},
+            "keys.step: 'ctrl+b' is lost in tmux or terminals",
+        ),
+        (
+            {"keys": {"step": ["alt+1"]}},
+            "keys.step: 'alt+1' is lost in tmux or terminals",
+        ),
     ],
 )
 def test_a_mistake_is_said_in_one_line_and_the_table_holds(config, said) -> None:
@@ -96,8 +108,14 @@ def test_perfetto_pans_and_zooms_with_w_a_s_d() -> None:
 
 
 _VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from([*LOST, "s"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=8)
+    | st.sampled_from([*LOST, "s"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)
+    ),
     max_leaves=4,
 )
 _KEYS = st.dictionaries(st.sampled_from([*BY_ID, "nothing"]), _VALUES, max_size=4)
@@ -113,7 +131,9 @@ def test_whatever_it_holds_no_key_has_two_actions_and_none_is_lost(config) -> No
     assert all("\n" not in note for note in keymap.notes)
 
 
-async def test_mistakes_are_said_at_start_until_a_key_and_in_the_help(session, as_text_of) -> None:
+async def test_mistakes_are_said_at_start_until_a_key_and_in_the_help(
+    session, as_text_of
+) -> None:
     keymap = merged({"keys": {"stepp": ["e"], "step": ["e"], "quit": ["alt+1"]}})
     app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
     async with app.run_test(size=(100, 30)) as pilot:
@@ -143,7 +163,9 @@ async def test_footer_help_and_palette_show_the_users_keys(session, as_text_of) 
         assert "e                one op forward" in text
 
 
-@pytest.mark.parametrize("key", ["bogus+key", "bogus", "ctrl+bogus", "f99", "", "ctrl+"])
+@pytest.mark.parametrize(
+    "key", ["bogus+key", "bogus", "ctrl+bogus", "f99", "", "ctrl+"]
+)
 def test_a_key_that_does_not_exist_is_said(key) -> None:
     keymap = merged({"keys": {"step": [key, "e"]}})
     assert keymap.keys["step"] == ("e",)
@@ -155,11 +177,21 @@ def test_a_key_that_does_not_exist_is_said(key) -> None:
 def test_every_key_of_the_table_and_the_presets_exists() -> None:
     keys = {id: [*keys] for id, keys in DEFAULT.items()}
     assert merged({"keys": keys}).notes == ()
-    more = ["question_mark", "plus", "shift+up", "ctrl+pagedown", "alt+x", "full_stop", "minus"]
+    more = [
+        "question_mark",
+        "plus",
+        "shift+up",
+        "ctrl+pagedown",
+        "alt+x",
+        "full_stop",
+        "minus",
+    ]
     assert merged({"keys": {"step": more}}).notes == ()
 
 
-async def test_of_many_mistakes_it_says_how_many_more_the_help_lists(session, as_text_of) -> None:
+async def test_of_many_mistakes_it_says_how_many_more_the_help_lists(
+    session, as_text_of
+) -> None:
     keymap = merged({"keys": {f"nothing{n}": ["e"] for n in range(9)}})
     app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
     async with app.run_test(size=(100, 30)) as pilot:
@@ -174,7 +206,9 @@ async def test_of_many_mistakes_it_says_how_many_more_the_help_lists(session, as
 
 
 async def test_a_page_scrolls_and_closes_by_the_users_keys(session) -> None:
-    keymap = merged({"keys": {"page_down": ["e"], "back": ["x"], "suspend": ["ctrl+g"]}})
+    keymap = merged(
+        {"keys": {"page_down": ["e"], "back": ["x"], "suspend": ["ctrl+g"]}}
+    )
     app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("?", "e")

@@ -20,9 +20,19 @@ TRACES = Path(__file__).parents[2] / "traces"
 
 # trace, keys, from, to; no other key of these leads from there to the same op
 MEANT = [
-    ("ccl_allreduce", "t", 64, 40),  # a send waited for a read that was not the op before it
+    (
+        "ccl_allreduce",
+        "t",
+        64,
+        40,
+    ),  # a send waited for a read that was not the op before it
     ("ccl_allreduce", "T", 32, 96),
-    ("ccl_allreduce", "i", 72, 237),  # from the line of a receive to the next line of its PE
+    (
+        "ccl_allreduce",
+        "i",
+        72,
+        237,
+    ),  # from the line of a receive to the next line of its PE
     ("ccl_allreduce", "I", 80, 64),
     ("mlp_tp", ".", 160, 384),  # n would stop at another lane's op, 320
     ("mlp_tp", ",", 384, 160),
@@ -55,7 +65,9 @@ async def test_i_goes_to_another_line_of_the_same_pe() -> None:
         assert session.focus() == pe
 
 
-async def test_f_goes_on_to_the_end_and_F_does_not_go_beyond_the_start(session, drive) -> None:
+async def test_f_goes_on_to_the_end_and_F_does_not_go_beyond_the_start(
+    session, drive
+) -> None:
     session.goto(32)
     async with drive(80, 24, "F") as pilot:
         assert session.cursor == 32  # the first stage of its tile
@@ -127,7 +139,9 @@ async def test_page_keys_page_the_help(drive) -> None:
     async with drive(80, 24, "?") as pilot:
 
         def lines() -> tuple[int, int]:
-            first, last = re.findall(r"lines (\d+)-(\d+) of", pilot.app.screen.pane.text)[0]
+            first, last = re.findall(
+                r"lines (\d+)-(\d+) of", pilot.app.screen.pane.text
+            )[0]
             return int(first), int(last)
 
         first, last = lines()
@@ -204,7 +218,9 @@ BURSTS = [
 
 
 @pytest.mark.parametrize(("keys", "op"), BURSTS)
-async def test_keys_that_come_in_one_go_are_taken_in_their_order(keys, op, session, drive) -> None:
+async def test_keys_that_come_in_one_go_are_taken_in_their_order(
+    keys, op, session, drive
+) -> None:
     session.goto(16)
     async with drive(120, 40) as pilot:
         for part in keys.split("|"):

@@ -42,9 +42,13 @@ def test_below_60x16_one_pane_and_the_size_wanted() -> None:
 
 
 @given(
-    st.tuples(st.integers(1, 300), st.integers(1, 90)), st.sampled_from(ALL), st.sampled_from(ALL)
+    st.tuples(st.integers(1, 300), st.integers(1, 90)),
+    st.sampled_from(ALL),
+    st.sampled_from(ALL),
 )
-def test_at_any_size_the_regions_fill_the_body_without_overlap(size, active, tab) -> None:
+def test_at_any_size_the_regions_fill_the_body_without_overlap(
+    size, active, tab
+) -> None:
     made = plan(Size(*size), active, max(tab, 2), False)
     parts = [*made.regions.values(), *([made.tabs] if made.tabs else [])]
     body = Region(0, 0, size[0], max(size[1] - 3, 1))
@@ -104,7 +108,9 @@ async def test_status_says_how_far_a_job_is(drive, as_text_of, monkeypatch) -> N
 
     async with drive(80, 24) as pilot:
         screen = pilot.app.debugger
-        assert isinstance(screen.jobs.ask(("columns", "x"), "stalls", compute, wait_s=0.1), Job)
+        assert isinstance(
+            screen.jobs.ask(("columns", "x"), "stalls", compute, wait_s=0.1), Job
+        )
         screen.look()
         await pilot.pause()
         text = as_text_of(pilot.app).splitlines()[0]
@@ -118,7 +124,9 @@ async def test_status_says_how_far_a_job_is(drive, as_text_of, monkeypatch) -> N
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
-async def test_status_fits_and_keeps_where_the_cursor_is(width, session, drive, as_text_of) -> None:
+async def test_status_fits_and_keeps_where_the_cursor_is(
+    width, session, drive, as_text_of
+) -> None:
     session.marks |= {"a": 10, "b": 140}
     async with drive(width, 24) as pilot:
         pilot.app.debugger.run("break kind=gemm")
@@ -130,7 +138,9 @@ async def test_status_fits_and_keeps_where_the_cursor_is(width, session, drive, 
         assert sum(len(text) for text, _ in pilot.app.debugger.status.line) <= width
 
 
-async def test_a_recorded_verdict_that_failed_is_counted(trace_path, as_text_of) -> None:
+async def test_a_recorded_verdict_that_failed_is_counted(
+    trace_path, as_text_of
+) -> None:
     from tui.__main__ import open_session
     from tui.app import KernbenchApp
 

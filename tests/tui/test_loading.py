@@ -45,11 +45,15 @@ async def shows(pilot, as_text_of, text: str) -> str:
     return as_text_of(pilot.app)
 
 
-async def test_the_first_frame_is_there_before_the_file_is_read(trace_path, as_text_of) -> None:
+async def test_the_first_frame_is_there_before_the_file_is_read(
+    trace_path, as_text_of
+) -> None:
     read = Slow()
     app = OpeningApp(trace_path, {}, read)
     async with app.run_test(size=(80, 24)) as pilot:
-        assert "opening matmul.msgpack" in await shows(pilot, as_text_of, "0.0 of 0.2 MB read, 0%")
+        assert "opening matmul.msgpack" in await shows(
+            pilot, as_text_of, "0.0 of 0.2 MB read, 0%"
+        )
         assert not hasattr(app, "debugger")
         read.begun.wait(20)
         read.told(Frame(0, "ops", 60_000, trace_path.stat().st_size // 2 - 60_000))
@@ -96,7 +100,10 @@ def test_reading_stops_when_the_one_who_is_told_raises(trace_path: Path) -> None
 
 
 async def test_the_picker_lists_traces_and_opens_one(trace_path, as_text_of) -> None:
-    paths = {trace_path: "opened before", trace_path.with_name("fault_overflow.msgpack"): "bundled"}
+    paths = {
+        trace_path: "opened before",
+        trace_path.with_name("fault_overflow.msgpack"): "bundled",
+    }
     app = OpeningApp(None, paths, lambda path, told: open_session(path, None, told))
     async with app.run_test(size=(80, 24)) as pilot:
         text = await shows(pilot, as_text_of, "which trace?")
@@ -105,9 +112,13 @@ async def test_the_picker_lists_traces_and_opens_one(trace_path, as_text_of) -> 
         await shows(pilot, as_text_of, " fault_overflow.msgpack  op")
 
 
-async def test_a_row_of_the_picker_is_one_line_however_narrow(trace_path, as_text_of) -> None:
+async def test_a_row_of_the_picker_is_one_line_however_narrow(
+    trace_path, as_text_of
+) -> None:
     app = OpeningApp(
-        None, {trace_path: "opened before", trace_path.parent / "README.md": "x"}, Slow()
+        None,
+        {trace_path: "opened before", trace_path.parent / "README.md": "x"},
+        Slow(),
     )
     async with app.run_test(size=(40, 15)) as pilot:
         text = await shows(pilot, as_text_of, "which trace?")
@@ -115,7 +126,9 @@ async def test_a_row_of_the_picker_is_one_line_however_narrow(trace_path, as_tex
         assert rows == ["matmul.msgpack", "README.md"]
 
 
-async def test_keys_of_the_picker_help_and_open_no_empty_palette(trace_path, as_text_of) -> None:
+async def test_keys_of_the_picker_help_and_open_no_empty_palette(
+    trace_path, as_text_of
+) -> None:
     app = OpeningApp(None, {trace_path: "opened before"}, Slow())
     async with app.run_test(size=(100, 24)) as pilot:
         await shows(pilot, as_text_of, "? helps")
@@ -126,7 +139,9 @@ async def test_keys_of_the_picker_help_and_open_no_empty_palette(trace_path, as_
 
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
-async def test_the_picker_ends_by_the_keys_of_back_and_quit(key, trace_path, as_text_of) -> None:
+async def test_the_picker_ends_by_the_keys_of_back_and_quit(
+    key, trace_path, as_text_of
+) -> None:
     app = OpeningApp(None, {trace_path: "opened before"}, Slow())
     async with app.run_test(size=(80, 24)) as pilot:
         await shows(pilot, as_text_of, "which trace?")
@@ -140,7 +155,9 @@ async def test_the_picker_says_why_a_trace_does_not_open(
 ) -> None:
     bad = tmp_path / "bad.msgpack"
     bad.write_bytes(b"no trace" if fault != "empty" else b"")
-    app = OpeningApp(None, {bad: "bundled"}, lambda path, told: open_session(path, None, told))
+    app = OpeningApp(
+        None, {bad: "bundled"}, lambda path, told: open_session(path, None, told)
+    )
     async with app.run_test(size=(120, 24)) as pilot:
         await shows(pilot, as_text_of, "which trace?")
         if fault == "gone":
@@ -153,7 +170,9 @@ async def test_the_picker_says_why_a_trace_does_not_open(
     assert app.return_code == 0
 
 
-def test_without_a_file_the_bundled_traces_and_those_opened_before(tmp_path: Path) -> None:
+def test_without_a_file_the_bundled_traces_and_those_opened_before(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "mine.msgpack"
     shutil.copy(ROOT / "traces" / "matmul.msgpack", path)
     with opened(path, state=tmp_path) as terminal:
@@ -172,7 +191,9 @@ def test_demo_opens_a_bundled_trace(tmp_path: Path) -> None:
         terminal.until("kernbench matmul.msgpack  op 16/151")
 
 
-def test_a_truncated_file_opens_up_to_its_last_good_frame(trace_path, tmp_path: Path) -> None:
+def test_a_truncated_file_opens_up_to_its_last_good_frame(
+    trace_path, tmp_path: Path
+) -> None:
     path = tmp_path / "cut.msgpack"
     path.write_bytes(trace_path.read_bytes()[:-4000])
     with opened(path, state=tmp_path) as terminal:
@@ -201,12 +222,16 @@ def test_a_bad_file_ends_in_one_line_before_the_screen_is_taken(
     path.write_bytes(make(trace_path))
     with opened(path, state=tmp_path) as terminal:
         assert terminal.end() == 1
-        assert terminal.raw.startswith(f"error: {path}: no kernbench trace that can".encode())
+        assert terminal.raw.startswith(
+            f"error: {path}: no kernbench trace that can".encode()
+        )
         assert terminal.raw.count(b"\n") == 1
         assert b"\x1b" not in terminal.raw
 
 
-def test_what_goes_wrong_later_is_one_line_too(trace_path: Path, tmp_path: Path) -> None:
+def test_what_goes_wrong_later_is_one_line_too(
+    trace_path: Path, tmp_path: Path
+) -> None:
     with opened(trace_path, "--op", 9999, state=tmp_path) as terminal:
         assert terminal.end() == 1
         assert terminal.restored()
@@ -221,9 +246,17 @@ def test_the_check_of_the_first_frame_looks_at_no_other(trace_path: Path) -> Non
 
 
 def test_nothing_heavy_is_imported_before_the_first_frame() -> None:
-    heavy = ("kernbench.replay", "kernbench.sim_engine.data_executor", "tui.screens.debugger")
+    heavy = (
+        "kernbench.replay",
+        "kernbench.sim_engine.data_executor",
+        "tui.screens.debugger",
+    )
     code = f"import sys, tui.opening; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == "[]\n"

@@ -52,7 +52,9 @@ def text_of(rng: Random) -> str:
     line = rng.choice(LINES)
     if rng.random() < 0.3:
         at = rng.randrange(len(line) + 1)
-        line = line[:at] + "".join(rng.choices(GARBAGE, k=rng.randrange(12))) + line[at:]
+        line = (
+            line[:at] + "".join(rng.choices(GARBAGE, k=rng.randrange(12))) + line[at:]
+        )
     return line
 
 
@@ -62,10 +64,14 @@ async def play(pilot, count: int, rng: Random) -> None:
     for _ in range(count):
         screen, draw = app.debugger, rng.random()
         if app.screen is not screen:  # help, an answer, the palette
-            await pilot.press(*rng.choice([("j",), ("pagedown",), ("escape",), ("escape",)]))
+            await pilot.press(
+                *rng.choice([("j",), ("pagedown",), ("escape",), ("escape",)])
+            )
         elif screen.line.display:
             screen.line.value = text_of(rng)
-            await pilot.press(*rng.choice([("enter",), ("tab", "enter"), ("up",), ("escape",)]))
+            await pilot.press(
+                *rng.choice([("enter",), ("tab", "enter"), ("up",), ("escape",)])
+            )
         elif draw < 0.1:
             screen.run(text_of(rng))
         elif draw < 0.13:
@@ -76,8 +82,12 @@ async def play(pilot, count: int, rng: Random) -> None:
 
 @pytest.mark.parametrize("path", TRACES, ids=[path.stem for path in TRACES])
 @pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.soak)])
-async def test_nothing_ends_a_session(count, path, settle, as_text_of, monkeypatch) -> None:
-    monkeypatch.setattr(KernbenchApp, "exit", lambda self: None)  # q and the palette ask for it
+async def test_nothing_ends_a_session(
+    count, path, settle, as_text_of, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        KernbenchApp, "exit", lambda self: None
+    )  # q and the palette ask for it
     app = KernbenchApp(open_session(path, None), path.name)
     async with app.run_test(size=SIZES[0]) as pilot:
         with monkeypatch.context() as quick:
@@ -100,7 +110,9 @@ async def test_nothing_ends_a_session(count, path, settle, as_text_of, monkeypat
         assert not app.crash
 
 
-async def test_a_line_left_as_soon_as_it_is_opened_keeps_no_keys(session, drive) -> None:
+async def test_a_line_left_as_soon_as_it_is_opened_keeps_no_keys(
+    session, drive
+) -> None:
     async with drive(80, 24) as pilot:
         pilot.app.debugger.line.open("goto")
         pilot.app.debugger.line.action_leave()

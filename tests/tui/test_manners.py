@@ -22,7 +22,9 @@ READY = "op 0/"  # of the status line: the trace is loaded
     ("number", "code"),
     [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
 )
-def test_a_signal_restores_the_terminal(number, code, trace_path: Path, tmp_path: Path) -> None:
+def test_a_signal_restores_the_terminal(
+    number, code, trace_path: Path, tmp_path: Path
+) -> None:
     with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
         terminal.until(READY)
         assert not terminal.restored()
@@ -54,7 +56,11 @@ def test_a_crash_restores_the_terminal_and_is_reported(
 ) -> None:
     code = "def boom(*_): raise ZeroDivisionError('of a test')\n"
     code += f"{CRASHES[where]}\nfrom tui.__main__ import main; main()"
-    options = {"program": [sys.executable, "-c", code], "state": tmp_path, "size": (120, 24)}
+    options = {
+        "program": [sys.executable, "-c", code],
+        "state": tmp_path,
+        "size": (120, 24),
+    }
     with opened(trace_path, "--op", 0, **options) as terminal:
         if where == "an action":
             terminal.until(READY)
@@ -79,11 +85,18 @@ async def test_the_last_50_actions_and_command_lines_are_remembered(drive) -> No
     assert past == [*["step", "step_back"] * 23, "step", "command", ":goto 7", "help"]
 
 
-SUSPENDING = {"the panes": "", "a command line": ":", "a page": "?", "the palette": "\x10"}
+SUSPENDING = {
+    "the panes": "",
+    "a command line": ":",
+    "a page": "?",
+    "the palette": "\x10",
+}
 
 
 @pytest.mark.parametrize("over", SUSPENDING)
-def test_ctrl_z_suspends_whatever_is_open(over: str, trace_path: Path, tmp_path: Path) -> None:
+def test_ctrl_z_suspends_whatever_is_open(
+    over: str, trace_path: Path, tmp_path: Path
+) -> None:
     with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
         terminal.until(READY)
         terminal.press(SUSPENDING[over])
@@ -121,8 +134,12 @@ def test_it_can_be_suspended(how: str, trace_path: Path, tmp_path: Path) -> None
         assert terminal.restored()
 
 
-@pytest.mark.parametrize("ignore", [None, signal.SIGHUP], ids=["hangup", "as under nohup"])
-def test_it_ends_when_the_terminal_is_gone(ignore, trace_path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "ignore", [None, signal.SIGHUP], ids=["hangup", "as under nohup"]
+)
+def test_it_ends_when_the_terminal_is_gone(
+    ignore, trace_path: Path, tmp_path: Path
+) -> None:
     with opened(trace_path, "--op", 0, state=tmp_path, ignore=ignore) as terminal:
         terminal.until(READY)
         os.close(terminal.fd)
@@ -132,7 +149,9 @@ def test_it_ends_when_the_terminal_is_gone(ignore, trace_path: Path, tmp_path: P
         assert used.ru_utime + used.ru_stime < 10  # it did not spin
 
 
-def test_it_ends_though_nobody_reads_what_it_writes(trace_path: Path, tmp_path: Path) -> None:
+def test_it_ends_though_nobody_reads_what_it_writes(
+    trace_path: Path, tmp_path: Path
+) -> None:
     with opened(trace_path, "--op", 0, state=tmp_path, size=(200, 50)) as terminal:
         terminal.until(READY)
         for _ in range(40):
@@ -156,12 +175,16 @@ def test_garbage_is_collected_once_nothing_is_done(monkeypatch) -> None:
     assert [trimmed.acquire(timeout=10) for _ in collected] == [True, True]
 
 
-def test_what_was_loaded_is_frozen_and_long_collections_wait(trace_path, tmp_path: Path) -> None:
+def test_what_was_loaded_is_frozen_and_long_collections_wait(
+    trace_path, tmp_path: Path
+) -> None:
     code = "import gc\nfrom tui.screens.debugger import DebuggerScreen as D\n"
     code += "D._do_focus = lambda self, _: self.say("
     code += "f'{gc.get_threshold()[2]} {gc.get_freeze_count() > 50_000}')\n"
     code += "from tui.__main__ import main; main()"
-    with opened(trace_path, "--op", 0, program=[sys.executable, "-c", code], state=tmp_path) as t:
+    with opened(
+        trace_path, "--op", 0, program=[sys.executable, "-c", code], state=tmp_path
+    ) as t:
         t.until(READY)
         t.press("u")
         t.until("1000000 True")

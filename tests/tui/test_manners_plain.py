@@ -51,7 +51,12 @@ def test_a_reader_who_has_enough_is_no_error(arguments, trace_path: Path) -> Non
     command = shlex.join([*PROGRAM, str(trace_path), *arguments])
     text = f"yes ops | head -50 | {command} | head -1; echo ${{PIPESTATUS[2]}} >&2"
     done = subprocess.run(
-        ["bash", "-c", text], env=ENVIRON, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", text],
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.stdout.count("\n") == 1
     assert done.stderr.splitlines()[-1] == "0"
@@ -59,10 +64,17 @@ def test_a_reader_who_has_enough_is_no_error(arguments, trace_path: Path) -> Non
 
 
 def test_info_says_what_the_terminal_can(tmp_path: Path) -> None:
-    with opened("--info", size=(91, 33), state=tmp_path, COLORTERM="truecolor") as terminal:
+    with opened(
+        "--info", size=(91, 33), state=tmp_path, COLORTERM="truecolor"
+    ) as terminal:
         assert terminal.end() == 0
         facts = dict(line.split(None, 1) for line in terminal.raw.decode().splitlines())
-    wanted = {"size": "91x33", "colours": "truecolor", "glyphs": "UTF-8", "stdin": "terminal"}
+    wanted = {
+        "size": "91x33",
+        "colours": "truecolor",
+        "glyphs": "UTF-8",
+        "stdin": "terminal",
+    }
     assert facts.items() >= {**wanted, "TERM": "xterm-256color", "TMUX": "-"}.items()
     assert facts["state"] == str(tmp_path / "kernbench")
     assert {"kernbench", "python", "textual", "numpy", "settings"} <= facts.keys()
@@ -72,9 +84,8 @@ def test_info_says_what_the_terminal_can(tmp_path: Path) -> None:
 def test_within_tmux(trace_path: Path, tmp_path: Path) -> None:
     tmux = ["tmux", "-f", "/dev/null", "-S", str(tmp_path / "socket")]
     program = f"echo before; {shlex.join([*PROGRAM, str(trace_path), '--op', '40'])}; echo code $?"
-    shell = (
-        f"env PYTHONPATH={ROOT} XDG_STATE_HOME={tmp_path} sh -c {shlex.quote(program + '; cat')}"
-    )
+    quoted = shlex.quote(program + "; cat")
+    shell = f"env PYTHONPATH={ROOT} XDG_STATE_HOME={tmp_path} sh -c {quoted}"
     terminal = Terminal([*tmux, "new-session", shell])
     try:
         terminal.until("op 40/151")
@@ -88,7 +99,9 @@ def test_within_tmux(trace_path: Path, tmp_path: Path) -> None:
         terminal.until("op 73/151")
         terminal.press("y")
         terminal.until("copied by tmux")
-        copied = subprocess.run([*tmux, "show-buffer"], capture_output=True, text=True, check=True)
+        copied = subprocess.run(
+            [*tmux, "show-buffer"], capture_output=True, text=True, check=True
+        )
         assert "Timeline" in copied.stdout
         terminal.press("q")
         assert "before" in terminal.until("code 0")
@@ -100,11 +113,15 @@ def test_within_tmux(trace_path: Path, tmp_path: Path) -> None:
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
-@pytest.mark.skipif(SSHD is None or os.getuid() != 0, reason="no sshd that may be started here")
+@pytest.mark.skipif(
+    SSHD is None or os.getuid() != 0, reason="no sshd that may be started here"
+)
 def test_through_ssh(trace_path: Path, tmp_path: Path) -> None:
     """A connection that breaks ends the program too."""
     key, port = tmp_path / "key", 20_000 + os.getpid() % 20_000
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True
+    )
     shutil.copy(f"{key}.pub", tmp_path / "authorized")
     Path("/run/sshd").mkdir(exist_ok=True)
     settings = [f"ListenAddress=127.0.0.1:{port}", f"HostKey={key}", "StrictModes=no"]
@@ -113,9 +130,8 @@ def test_through_ssh(trace_path: Path, tmp_path: Path) -> None:
     server = subprocess.Popen([SSHD, "-D", "-f", "/dev/null", *options])  # type: ignore[list-item]
     pid = tmp_path / "of-the-program"
     program = shlex.join([*PROGRAM, str(trace_path), "--op", "40"])
-    remote = (
-        f"cd {ROOT}; export XDG_STATE_HOME={tmp_path} LANG=C.UTF-8; echo $$ > {pid}; exec {program}"
-    )
+    environ = f"XDG_STATE_HOME={tmp_path} LANG=C.UTF-8"
+    remote = f"cd {ROOT}; export {environ}; echo $$ > {pid}; exec {program}"
     ssh = ["ssh", "-tt", "-q", "-i", str(key), "-p", str(port), "-F", "/dev/null"]
     ssh += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
     terminal = Terminal([*ssh, "-o", "ConnectionAttempts=20", "127.0.0.1", remote])

@@ -21,13 +21,18 @@ def pane(pilot) -> MemoryPane:
     return pilot.app.debugger.panes[4]
 
 
-async def test_the_numbers_view_picks_a_cell_and_says_all_about_it(session, drive) -> None:
+async def test_the_numbers_view_picks_a_cell_and_says_all_about_it(
+    session, drive
+) -> None:
     session.goto(17)
     async with drive(80, 24, "4", "v", "j", "j", "l") as pilot:
         text = pane(pilot).text
         value = session.tensor("c").values[2, 1]
         space, addr, _ = session.memories.place("c[2,1]").ranges[0]
-        assert f" c[2,1] = {float(value):.7g}  0x{value.view('u2'):04x}  {space} {addr:#x}" in text
+        assert (
+            f" c[2,1] = {float(value):.7g}  0x{value.view('u2'):04x}  {space} {addr:#x}"
+            in text
+        )
         assert "written op 17 (0 ago)" in text
         assert text.count(">") == 1
 
@@ -48,7 +53,9 @@ async def test_a_picked_allocation_is_what_watch_takes(session, drive) -> None:
         assert pane(pilot).place() == f"{shard.space} {shard.addr:#x}:{shard.nbytes}"
 
 
-async def test_a_view_opened_from_a_picked_allocation_is_of_its_tensor(session, drive) -> None:
+async def test_a_view_opened_from_a_picked_allocation_is_of_its_tensor(
+    session, drive
+) -> None:
     session.goto(17)
     async with drive(80, 24, "4", "j", "v") as pilot:
         name = session.memory().entries[1].tensor
@@ -74,7 +81,9 @@ async def test_the_cell_goes_to_what_an_op_changed(session, drive) -> None:
 async def test_J_and_K_go_through_the_changed_cells(session, drive) -> None:
     session.goto(16)
     async with drive(80, 24, "4", "v", "J", "J") as pilot:
-        changed = [tuple(at) for at in np.argwhere(session.tensor("c").changed)[:3].tolist()]
+        changed = [
+            tuple(at) for at in np.argwhere(session.tensor("c").changed)[:3].tolist()
+        ]
         assert pane(pilot).place() == "c[{},{}]".format(*changed[2])
         await pilot.press("K")
         assert pane(pilot).place() == "c[{},{}]".format(*changed[1])
@@ -109,9 +118,13 @@ async def test_heat_is_a_glyph_a_block_with_its_scale(session, drive) -> None:
             "114",
         ]
         columns = np.flatnonzero(view.written.any(axis=0)) // 2
-        shown = {i - 7 for line in lines[4:] for i in range(7, len(line)) if line[i] != " "}
+        shown = {
+            i - 7 for line in lines[4:] for i in range(7, len(line)) if line[i] != " "
+        }
         assert shown == set(columns.tolist())
-        assert all(line[5] == "*" for line in lines[4:])  # this op wrote in all of these rows
+        assert all(
+            line[5] == "*" for line in lines[4:]
+        )  # this op wrote in all of these rows
         assert "█" in lines[9] + lines[10]
 
 
@@ -136,7 +149,9 @@ async def test_hex_shows_the_bits_of_every_element(session, drive) -> None:
         assert f">{bits[0, 0]:04x}*  {bits[0, 1]:04x}*" in pane(pilot).text
 
 
-async def test_history_lists_the_accesses_of_the_cell_and_enter_goes_to_one(session, drive) -> None:
+async def test_history_lists_the_accesses_of_the_cell_and_enter_goes_to_one(
+    session, drive
+) -> None:
     session.goto(40)
     async with drive(80, 24, "4", "j", "enter", "v", "v", "v", "v") as pilot:
         place = pane(pilot).place()
@@ -194,7 +209,9 @@ async def test_a_row_picked_where_nothing_is_written_names_no_bytes(drive) -> No
         assert pane.place() is None
 
 
-async def test_V_on_a_picked_allocation_lists_the_accesses_to_all_of_it(session, drive) -> None:
+async def test_V_on_a_picked_allocation_lists_the_accesses_to_all_of_it(
+    session, drive
+) -> None:
     session.goto(40)
     async with drive(80, 24, "4", "j", "V") as pilot:
         shard = session.memory().entries[1].shard
@@ -213,7 +230,9 @@ async def test_the_history_that_v_comes_to_is_of_the_cell_again(session, drive) 
 
 
 @pytest.mark.parametrize("place", ["c[0:2, :]", "c", "hbm 0x9000:64"])
-async def test_history_of_a_place_opens_in_the_pane(session, drive, settle, place) -> None:
+async def test_history_of_a_place_opens_in_the_pane(
+    session, drive, settle, place
+) -> None:
     session.goto(40)
     async with drive(80, 24) as pilot:
         pilot.app.debugger.run(f"history {place}")
@@ -233,7 +252,9 @@ async def test_history_of_what_is_not_there_is_an_error(session, drive, settle) 
         assert pilot.app.debugger.active == 2
 
 
-async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(session, drive) -> None:
+async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(
+    session, drive
+) -> None:
     session.goto(17)
     async with drive(80, 24, "4", "j", "enter", "z") as pilot:
         assert " b (kept: Esc lets go) " in pane(pilot).text
@@ -245,7 +266,9 @@ async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(session
 
 
 @pytest.mark.parametrize("number", range(1, 9))
-async def test_without_ops_no_pane_names_a_key_that_steps(number, tmp_path, one_cube) -> None:
+async def test_without_ops_no_pane_names_a_key_that_steps(
+    number, tmp_path, one_cube
+) -> None:
     writer = TraceWriter(tmp_path / "none.msgpack")
     writer.begin({}, one_cube)
     writer.close()
@@ -257,7 +280,9 @@ async def test_without_ops_no_pane_names_a_key_that_steps(number, tmp_path, one_
         assert number not in (2, 4, 7) or " this trace has no ops" in text
 
 
-async def test_enter_on_a_history_that_is_not_there_yet_goes_nowhere(session, drive) -> None:
+async def test_enter_on_a_history_that_is_not_there_yet_goes_nowhere(
+    session, drive
+) -> None:
     session.goto(20)
     async with drive(80, 24, "4") as pilot:
         pane = pilot.app.debugger.panes[4]

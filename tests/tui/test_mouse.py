@@ -51,7 +51,9 @@ async def test_the_wheel_goes_through_rows_down_and_up(session, drive) -> None:
         assert session.cursor == down
 
 
-async def test_the_wheel_is_of_the_pane_below_it_not_of_the_active_one(session, drive) -> None:
+async def test_the_wheel_is_of_the_pane_below_it_not_of_the_active_one(
+    session, drive
+) -> None:
     session.goto(40)
     async with drive(200, 50, "1") as pilot:
         screen = pilot.app.debugger

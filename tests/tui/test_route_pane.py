@@ -24,12 +24,18 @@ def read(session):
     """The first DMA read whose path waits somewhere."""
     for op in range(len(session)):
         legs = session.route(op).legs
-        if legs and session.row(op).letter == "R" and sum(hop.wait for hop in legs[0].hops) > 0.005:
+        if (
+            legs
+            and session.row(op).letter == "R"
+            and sum(hop.wait for hop in legs[0].hops) > 0.005
+        ):
             return op
     raise AssertionError("no read waits")
 
 
-def shown(pane: RoutePane, view: str = "path", width: int = 80, height: int = 30) -> str:
+def shown(
+    pane: RoutePane, view: str = "path", width: int = 80, height: int = 30
+) -> str:
     pane.view, pane.seek = pane.views.index(view), True
     lines = pane.draw(width, height)
     assert len(lines) <= height
@@ -37,7 +43,9 @@ def shown(pane: RoutePane, view: str = "path", width: int = 80, height: int = 30
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
-def test_the_path_lights_the_boxes_it_visits_and_says_when_it_came_and_waited(session, read):
+def test_the_path_lights_the_boxes_it_visits_and_says_when_it_came_and_waited(
+    session, read
+):
     session.goto(read)
     text, leg = shown(RoutePane(session, UNICODE)), session.route().legs[0]
     assert text.startswith(" SIP 0 cube 0: ")
@@ -134,7 +142,9 @@ def test_heat_is_the_load_of_links_in_the_window_of_the_timeline(session, read):
     load = session.link_load(*pane.span()).links
     now = shown(pane, "heat", width=160)
     assert f"{load[0].busy:.1%}" in now != whole
-    drawn = [line[:120] for line in now.splitlines()[1:]]  # the list stands right of that
+    drawn = [
+        line[:120] for line in now.splitlines()[1:]
+    ]  # the list stands right of that
     assert any(f"{load[0].busy * 100:.0f}" in line for line in drawn)
 
 
@@ -153,7 +163,9 @@ def test_boxes_that_lie_alike_are_joined_once(reduce_session, monkeypatch):
     reduce_session.goto(FAR)
     pane, asked = RoutePane(reduce_session, UNICODE), list[tuple[int, int]]()
     way = route.way
-    monkeypatch.setattr(route, "way", lambda view, *pair: asked.append(pair) or way(view, *pair))
+    monkeypatch.setattr(
+        route, "way", lambda view, *pair: asked.append(pair) or way(view, *pair)
+    )
     first = pane._mapped((0, 0))
     assert asked
     asked.clear()
@@ -166,7 +178,9 @@ def test_boxes_that_lie_alike_are_joined_once(reduce_session, monkeypatch):
 def test_heat_has_the_level_of_a_wide_focus(session, read):
     session.goto(read)
     pane = RoutePane(session, UNICODE)
-    for level, where in enumerate((" SIP 0 cube 0", " SIP 0 cube 0 PE", " SIP 0 cube 0:")):
+    for level, where in enumerate(
+        (" SIP 0 cube 0", " SIP 0 cube 0 PE", " SIP 0 cube 0:")
+    ):
         session.level = level
         assert shown(pane, "heat").startswith(where)
     session.level = 4
@@ -178,7 +192,9 @@ def test_what_takes_long_is_a_job_first(session, read, monkeypatch):
     monkeypatch.setattr(route, "QUICK", 0)
     pane, gate = RoutePane(session, UNICODE), Event()
     load = session.link_load
-    monkeypatch.setattr(session, "link_load", lambda *window: gate.wait() and load(*window))
+    monkeypatch.setattr(
+        session, "link_load", lambda *window: gate.wait() and load(*window)
+    )
     monkeypatch.setattr(pane, "_indexed", lambda tell: gate.wait())
     assert "computing routes" in shown(pane)
     gate.set()

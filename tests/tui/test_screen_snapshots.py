@@ -20,8 +20,13 @@ SCRIPT = ("G", "u", "N", "+", "+", "l", "m", "a")
 SIZES = [(80, 24), (120, 40), (200, 50)]
 VIEWED = (TimelinePane, TilesPane, MemoryPane, RoutePane, DiffPane, StatsPane)
 VIEWS_OF = {pane.number: pane.views for pane in VIEWED}
-OTHER_VIEWS = [(pane, i) for pane, views in VIEWS_OF.items() for i in range(1, len(views))]
-FAULTS = {"hazards": ("fault_missing_wait", 3), "first divergence": ("fault_overflow", 5)}
+OTHER_VIEWS = [
+    (pane, i) for pane, views in VIEWS_OF.items() for i in range(1, len(views))
+]
+FAULTS = {
+    "hazards": ("fault_missing_wait", 3),
+    "first divergence": ("fault_overflow", 5),
+}
 FAULTS |= {"outputs": ("fault_wrong_root", 9)}
 _SIZED = pytest.mark.parametrize("size", SIZES, ids=[f"{w}x{h}" for w, h in SIZES])
 
@@ -37,7 +42,9 @@ async def test_pane(pane, keys, size, drive, settle, as_text_of, same_as_file) -
 
 
 @pytest.mark.parametrize(("pane", "view"), OTHER_VIEWS)
-async def test_other_views(pane, view, trace_path, settle, as_text_of, same_as_file) -> None:
+async def test_other_views(
+    pane, view, trace_path, settle, as_text_of, same_as_file
+) -> None:
     """At a GEMM on the critical path; what goes wrong at the last op of a run that did."""
     name = VIEWS_OF[pane][view]
     trace, op = FAULTS.get(name, ("matmul", 79))
@@ -50,7 +57,9 @@ async def test_other_views(pane, view, trace_path, settle, as_text_of, same_as_f
         same_as_file(place, as_text_of(app))
 
 
-async def test_one_pane_on_a_small_screen(drive, settle, as_text_of, same_as_file) -> None:
+async def test_one_pane_on_a_small_screen(
+    drive, settle, as_text_of, same_as_file
+) -> None:
     async with drive(50, 12, "3") as pilot:
         await settle(pilot)
         same_as_file("small-50x12", as_text_of(pilot.app))

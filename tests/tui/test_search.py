@@ -54,7 +54,9 @@ async def test_slash_searches_an_expression(session, drive) -> None:
         assert session.cursor == fits[0]
 
 
-@pytest.mark.parametrize("text", ["gemm", "pe_dma", '"DMA"', "kind = gemm", "dur > 3ns"])
+@pytest.mark.parametrize(
+    "text", ["gemm", "pe_dma", '"DMA"', "kind = gemm", "dur > 3ns"]
+)
 def test_what_is_searched_for_is_an_expression(text, session) -> None:
     assert len(session.matching(expression(text))) > 0
 
@@ -115,7 +117,9 @@ async def test_a_filter_that_is_no_expression_keeps_the_list(drive, as_text_of) 
 # -- stops ---------------------------------------------------------------------
 
 
-async def test_b_offers_a_breakpoint_at_ops_like_this_one_and_c_runs_to_it(session, drive) -> None:
+async def test_b_offers_a_breakpoint_at_ops_like_this_one_and_c_runs_to_it(
+    session, drive
+) -> None:
     session.goto(24)
     here = session.row(24)
     like = session.matching(f"comp = {here.component} and name = {here.name}").tolist()
@@ -141,12 +145,16 @@ async def test_w_watches_the_bytes_that_the_op_writes(session, drive) -> None:
 
 async def test_w_watches_the_place_that_a_pane_has_picked(drive, monkeypatch) -> None:
     async with drive(80, 24, "4") as pilot:
-        monkeypatch.setattr(type(pilot.app.debugger.panes[4]), "place", lambda self: "c[3,17]")
+        monkeypatch.setattr(
+            type(pilot.app.debugger.panes[4]), "place", lambda self: "c[3,17]"
+        )
         await pilot.press("w")
         assert pilot.app.debugger.line.value == "watch c[3,17] rw"
 
 
-async def test_continue_says_which_stop_it_met_or_that_there_is_none(drive, as_text_of) -> None:
+async def test_continue_says_which_stop_it_met_or_that_there_is_none(
+    drive, as_text_of
+) -> None:
     async with drive(80, 24) as pilot:
         await ask(pilot, "break kind=gemm")
         await pilot.press("g", "c")
@@ -157,7 +165,9 @@ async def test_continue_says_which_stop_it_met_or_that_there_is_none(drive, as_t
         assert "no further stop that way" in as_text_of(pilot.app)
 
 
-async def test_capital_b_lists_stops_enter_goes_d_deletes(session, drive, as_text_of) -> None:
+async def test_capital_b_lists_stops_enter_goes_d_deletes(
+    session, drive, as_text_of
+) -> None:
     gemm = session.matching("kind=gemm").tolist()
     session.goto(20)
     async with drive(80, 24) as pilot:
@@ -172,7 +182,9 @@ async def test_capital_b_lists_stops_enter_goes_d_deletes(session, drive, as_tex
         assert not isinstance(pilot.app.screen, TextScreen)
 
 
-async def test_enter_on_a_stop_behind_the_cursor_goes_to_its_first_op(session, drive) -> None:
+async def test_enter_on_a_stop_behind_the_cursor_goes_to_its_first_op(
+    session, drive
+) -> None:
     session.goto(100)
     async with drive(80, 24) as pilot:
         await ask(pilot, "break op < 9")
@@ -180,7 +192,9 @@ async def test_enter_on_a_stop_behind_the_cursor_goes_to_its_first_op(session, d
         assert session.cursor == 0
 
 
-async def test_capital_b_without_stops_names_the_keys_that_make_one(drive, as_text_of) -> None:
+async def test_capital_b_without_stops_names_the_keys_that_make_one(
+    drive, as_text_of
+) -> None:
     async with drive(80, 24, "B") as pilot:
         assert "no stop is set: b or w makes one" in as_text_of(pilot.app)
 
@@ -196,7 +210,9 @@ async def test_m_and_a_letter_mark_apostrophe_jumps(session, drive) -> None:
 
 
 @pytest.mark.parametrize("key", ["escape", "1", "up"])
-async def test_another_key_than_a_letter_sets_no_mark_and_does_nothing(key, session, drive) -> None:
+async def test_another_key_than_a_letter_sets_no_mark_and_does_nothing(
+    key, session, drive
+) -> None:
     session.goto(40)
     async with drive(80, 24, "m", key, "s"):
         assert (session.cursor, session.marks) == (41, {})
@@ -206,7 +222,9 @@ async def test_a_mark_that_is_not_set_is_an_error_that_lists_those_that_are(
     drive, as_text_of
 ) -> None:
     async with drive(100, 24, "m", "a", "'", "b") as pilot:
-        assert "must be a whole number, start, end or a mark (a)" in as_text_of(pilot.app)
+        assert "must be a whole number, start, end or a mark (a)" in as_text_of(
+            pilot.app
+        )
 
 
 async def test_equals_fits_the_last_two_marks_whose_distance_is_shown(
@@ -259,7 +277,9 @@ async def test_playing_ends_at_the_last_op(session, drive, as_text_of) -> None:
         assert "played to the last op" in as_text_of(pilot.app)
 
 
-async def test_reload_shows_a_file_that_has_grown_where_one_stood(trace_path, tmp_path) -> None:
+async def test_reload_shows_a_file_that_has_grown_where_one_stood(
+    trace_path, tmp_path
+) -> None:
     whole = trace_path.read_bytes()
     path = tmp_path / "run.msgpack.partial"
     path.write_bytes(whole[: len(whole) * 95 // 100])
@@ -275,7 +295,12 @@ async def test_reload_shows_a_file_that_has_grown_where_one_stood(trace_path, tm
         screen, now = app.debugger, app.debugger.session
         assert now is not session
         assert now.trace.complete
-        assert (now.cursor, now.level, now.marks, screen.active) == (40, 1, {"a": 40}, 4)
+        assert (now.cursor, now.level, now.marks, screen.active) == (
+            40,
+            1,
+            {"a": 40},
+            4,
+        )
         assert [stop.what for stop in now.stops.all] == ["kind=gemm"]
         assert app.screen is screen
         await pilot.press("s")
@@ -310,7 +335,9 @@ def test_copying_tries_osc_52_then_tmux_then_a_file(monkeypatch, tmp_path) -> No
     assert sent == ["a\nb"]
 
     monkeypatch.setenv("TMUX", "/tmp/tmux")
-    monkeypatch.setattr(subprocess, "run", lambda args, **more: calls.append((args, more["input"])))
+    monkeypatch.setattr(
+        subprocess, "run", lambda args, **more: calls.append((args, more["input"]))
+    )
     assert clipboard.copy("c", sent.append) == "by tmux load-buffer -w"
     assert calls == [(("tmux", "load-buffer", "-w", "-"), b"c")]
 
@@ -336,7 +363,9 @@ def test_what_can_be_copied_nowhere_is_said(monkeypatch, tmp_path) -> None:
     assert clipboard.copy("e", print).startswith("nowhere: ")
 
 
-async def test_y_copies_the_active_pane_and_says_how(drive, as_text_of, monkeypatch) -> None:
+async def test_y_copies_the_active_pane_and_says_how(
+    drive, as_text_of, monkeypatch
+) -> None:
     monkeypatch.delenv("TMUX", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     async with drive(80, 24, "2", "y") as pilot:
@@ -381,7 +410,11 @@ async def test_x_shows_diff_and_goes_back_to_where_it_was_pressed(drive) -> None
         ("help ", "brea", ["break", "breaks"]),
         ("continue ", "", ["back"]),
         ("catch ", "", ["checks", "hazards"]),
-        ("cut x.msgpack components ", "sip0.cube0.pe4.pe_g", ["sip0.cube0.pe4.pe_gemm"]),
+        (
+            "cut x.msgpack components ",
+            "sip0.cube0.pe4.pe_g",
+            ["sip0.cube0.pe4.pe_gemm"],
+        ),
     ],
 )
 def test_completion_knows_what_may_follow(head, word, wanted, session) -> None:
@@ -418,7 +451,9 @@ async def test_many_candidates_are_counted(drive, as_text_of) -> None:
 
 async def test_commands_of_the_line_may_be_shortened(session, drive) -> None:
     async with drive(80, 24) as pilot:
-        await ask(pilot, "b name=dma_write and bytes>4096", "w hbm 0x4000:64", "fil kind=gemm")
+        await ask(
+            pilot, "b name=dma_write and bytes>4096", "w hbm 0x4000:64", "fil kind=gemm"
+        )
         assert [stop.kind for stop in session.stops.all] == ["break", "watch"]
         assert pilot.app.debugger.ops.where == "kind=gemm"
 
@@ -428,7 +463,9 @@ def test_a_shortened_command_completes_as_the_whole_one(session) -> None:
     assert candidates(session, "exp ", "per") == ["perfetto"]
 
 
-async def test_a_run_without_a_stop_says_which_end_it_came_to(drive, as_text_of) -> None:
+async def test_a_run_without_a_stop_says_which_end_it_came_to(
+    drive, as_text_of
+) -> None:
     async with drive(80, 24, "C") as pilot:
         assert "no further stop that way: the start of the log" in as_text_of(pilot.app)
         await pilot.press("c")
@@ -451,7 +488,9 @@ async def test_reload_keeps_filter_search_and_window(trace_path) -> None:
         assert (now.timeline.t0, now.timeline.t1) == (was.timeline.t0, was.timeline.t1)
 
 
-async def test_reload_settles_the_memory_of_the_new_trace(trace_path, monkeypatch) -> None:
+async def test_reload_settles_the_memory_of_the_new_trace(
+    trace_path, monkeypatch
+) -> None:
     done: list[str] = []
     for name in ("unfreeze", "collect", "freeze"):
         monkeypatch.setattr(gc, name, lambda name=name: done.append(name))
@@ -463,7 +502,9 @@ async def test_reload_settles_the_memory_of_the_new_trace(trace_path, monkeypatc
     assert done == ["unfreeze", "collect", "freeze"]
 
 
-async def test_the_hash_of_a_crash_report_is_that_of_the_trace_shown(trace_path, tmp_path) -> None:
+async def test_the_hash_of_a_crash_report_is_that_of_the_trace_shown(
+    trace_path, tmp_path
+) -> None:
     path, other = tmp_path / "x.msgpack", trace_path.with_name("fault_overflow.msgpack")
     shutil.copy(trace_path, path)
     app = KernbenchApp(open_session(path, 0), "x.msgpack")

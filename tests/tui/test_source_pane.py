@@ -57,7 +57,11 @@ def test_stalls_are_the_share_of_a_line_in_which_nothing_was_served(waiting):
     rows = waiting.lines(waiting.focus()[1]).rows
     row = max(rows, key=lambda row: row.kinds.get("arrival", 0.0))
     line = row.site.rpartition(":")[2]
-    found = [t for t in shown(SourcePane(waiting, UNICODE), 120, 200) if t[1:6].strip() == line]
+    found = [
+        t
+        for t in shown(SourcePane(waiting, UNICODE), 120, 200)
+        if t[1:6].strip() == line
+    ]
     assert " 100% arrival " in found[0]
 
 
@@ -81,7 +85,9 @@ def test_a_line_that_is_cut_says_so_and_the_head_how_to_pan(session, pane):
     pane.pan(1)
     (moved,) = (line for line in shown(pane, 80)[1:] if line.startswith(">"))
     assert f" …{whole[9:20]}" in moved
-    (fits,) = (line for line in shown(SourcePane(session, UNICODE), 200)[1:] if line[0] == ">")
+    (fits,) = (
+        line for line in shown(SourcePane(session, UNICODE), 200)[1:] if line[0] == ">"
+    )
     assert "…" not in fits
     assert "h l pan" not in shown(SourcePane(session, UNICODE), 200)[0]
 
@@ -150,7 +156,9 @@ def test_without_its_text_the_pane_says_so_and_lists_the_lines_that_took_time(
     session, pane, monkeypatch
 ):
     at = session.source()
-    monkeypatch.setattr(session, "source", lambda: Source(40, at.file, at.line, at.function, ()))
+    monkeypatch.setattr(
+        session, "source", lambda: Source(40, at.file, at.line, at.function, ())
+    )
     lines = shown(pane)
     assert "its text is not in this trace" in lines[0]
     assert any(line.startswith(">") and f" {at.line} " in line for line in lines[1:])
@@ -162,7 +170,9 @@ def test_before_the_first_op_a_key_is_named(session, pane):
     assert pane.enter() is None
 
 
-def test_times_that_take_long_are_a_job_while_the_text_is_there(session, pane, monkeypatch):
+def test_times_that_take_long_are_a_job_while_the_text_is_there(
+    session, pane, monkeypatch
+):
     gate, lines = Event(), session.lines
     monkeypatch.setattr(source, "QUICK", 0)
     monkeypatch.setattr(session, "lines", lambda *args: gate.wait() and lines(*args))

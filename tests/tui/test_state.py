@@ -30,7 +30,9 @@ def home(monkeypatch, tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def running(path: Path, *keys: str, op: int | None = None):
-    app = OpeningApp(path, {}, lambda path, told: open_session(path, op, told), stay=op is not None)
+    app = OpeningApp(
+        path, {}, lambda path, told: open_session(path, op, told), stay=op is not None
+    )
     async with app.run_test(size=(80, 24)) as pilot:
         for _ in range(300):
             await pilot.pause(0.02)
@@ -43,7 +45,9 @@ async def running(path: Path, *keys: str, op: int | None = None):
 
 
 async def test_all_that_was_set_is_there_again(trace_path: Path) -> None:
-    async with running(trace_path, "g", "s", "m", "a", "G", "m", "b", "u", "+", "+", "p") as was:
+    async with running(
+        trace_path, "g", "s", "m", "a", "G", "m", "b", "u", "+", "+", "p"
+    ) as was:
         was.run("break name = dma_write")
         was.run("watch c[0,1] w")
         for key in ("4", "v", "z"):
@@ -62,7 +66,9 @@ async def test_all_that_was_set_is_there_again(trace_path: Path) -> None:
     assert before["pins"] != []
 
 
-async def test_it_goes_with_what_the_file_holds_not_with_its_name(trace_path, tmp_path) -> None:
+async def test_it_goes_with_what_the_file_holds_not_with_its_name(
+    trace_path, tmp_path
+) -> None:
     copy = tmp_path / "other-name.msgpack"
     shutil.copy(trace_path, copy)
     async with running(trace_path, "G") as was:
@@ -73,14 +79,18 @@ async def test_it_goes_with_what_the_file_holds_not_with_its_name(trace_path, tm
         assert other.session.cursor != 151
 
 
-async def test_an_op_that_is_asked_for_comes_before_the_one_that_is_kept(trace_path) -> None:
+async def test_an_op_that_is_asked_for_comes_before_the_one_that_is_kept(
+    trace_path,
+) -> None:
     async with running(trace_path, "G", "m", "a") as was:
         was.action_act("quit")
     async with running(trace_path, op=7) as now:
         assert (now.session.cursor, now.session.marks) == (7, {"a": 151})
 
 
-async def test_a_file_of_state_that_is_damaged_is_left_out_and_said(trace_path, home) -> None:
+async def test_a_file_of_state_that_is_damaged_is_left_out_and_said(
+    trace_path, home
+) -> None:
     path = home / "traces" / f"{Trace.open(trace_path).fingerprint()}.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"cursor": 12')
@@ -101,17 +111,33 @@ async def test_what_does_not_fit_is_left_out_and_said(trace_path, home) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
+    ),
     max_leaves=6,
 )
 NAMES = st.sampled_from(
-    ["cursor", "level", "marks", "pins", "folds", "t0", "t1", "active", "tab", "views", "stops"]
+    [
+        "cursor",
+        "level",
+        "marks",
+        "pins",
+        "folds",
+        "t0",
+        "t1",
+        "active",
+        "tab",
+        "views",
+        "stops",
+    ]
 )
 
 
 @given(kept=st.dictionaries(NAMES, JSON))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_whatever_is_kept_restores_to_a_sound_screen(kept, session: ReplaySession) -> None:
+def test_whatever_is_kept_restores_to_a_sound_screen(
+    kept, session: ReplaySession
+) -> None:
     screen = DebuggerScreen(session, "x", UNICODE, Keymap())
     notes = state.restore(screen, kept)
     screen.jobs.close()
@@ -120,19 +146,25 @@ def test_whatever_is_kept_restores_to_a_sound_screen(kept, session: ReplaySessio
     assert all(-1 <= op < 152 for op in again["marks"].values())
     assert again["t0"] < again["t1"]
     assert again["active"] in screen.panes
-    assert all(0 <= pane.view < max(len(pane.views), 1) for pane in screen.panes.values())
+    assert all(
+        0 <= pane.view < max(len(pane.views), 1) for pane in screen.panes.values()
+    )
     assert all("left out" in note for note in notes)
 
 
 def test_a_write_that_fails_leaves_what_was_there(monkeypatch, home: Path) -> None:
     state.write("x.json", {"a": 1})
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(
+        Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full"))
+    )
     with pytest.raises(OSError, match="disk full"):
         state.write("x.json", {"a": 2})
     assert state.read("x.json") == ({"a": 1}, "")
 
 
-def test_recent_files_are_few_and_those_that_are_there(tmp_path: Path, home: Path) -> None:
+def test_recent_files_are_few_and_those_that_are_there(
+    tmp_path: Path, home: Path
+) -> None:
     paths = [tmp_path / f"{n}.msgpack" for n in range(25)]
     for path in paths:
         path.touch()
@@ -145,7 +177,9 @@ def test_recent_files_are_few_and_those_that_are_there(tmp_path: Path, home: Pat
     assert state.recent() == []
 
 
-def test_what_was_kept_of_traces_long_ago_is_dropped(tmp_path: Path, home: Path) -> None:
+def test_what_was_kept_of_traces_long_ago_is_dropped(
+    tmp_path: Path, home: Path
+) -> None:
     for n in range(205):
         state.write(f"traces/{n}.json", {})
         os.utime(home / "traces" / f"{n}.json", (n, n))
@@ -172,7 +206,9 @@ async def test_after_a_crash_it_is_not_opened_where_that_was(trace_path: Path) -
         assert (now.session.cursor, now.session.marks) == (16, {"a": 16})
 
 
-async def test_the_window_of_time_is_there_again_though_the_cursor_is_out_of_it(trace_path) -> None:
+async def test_the_window_of_time_is_there_again_though_the_cursor_is_out_of_it(
+    trace_path,
+) -> None:
     async with running(trace_path, *"+++llllllll") as was:
         window = was.timeline.t0, was.timeline.t1
         assert not window[0] <= was.session.time < window[1]

@@ -46,10 +46,15 @@ def test_a_wider_focus_has_the_ledger_of_more_pes(session, pane):
 def test_bars_are_as_long_as_their_shares(session, pane):
     rows = shown(pane, "busiest")
     rows = rows[1 : next(i for i, row in enumerate(rows) if "links" in row)]
-    bars = [(float(line.partition("%")[0].split()[-1]), line.count(UNICODE.thick)) for line in rows]
+    bars = [
+        (float(line.partition("%")[0].split()[-1]), line.count(UNICODE.thick))
+        for line in rows
+    ]
     long = max(bars)
     assert long[1] > 5
-    assert all(abs(n - share / long[0] * long[1]) <= 1 for share, n in bars if share > 0)
+    assert all(
+        abs(n - share / long[0] * long[1]) <= 1 for share, n in bars if share > 0
+    )
 
 
 def test_the_critical_path_has_totals_lines_and_steps(session, pane):
@@ -77,7 +82,10 @@ def test_the_roofline_has_its_plot_and_the_share_of_every_pe(session, pane):
     lines, found = shown(pane, "roofline"), session.roofline()
     assert sum("|" in line for line in lines) == 10
     assert all(
-        any(line.lstrip().startswith(roof.pe) and f"{roof.share:.1%}" in line for line in lines)
+        any(
+            line.lstrip().startswith(roof.pe) and f"{roof.share:.1%}" in line
+            for line in lines
+        )
         for roof in (found.total, *found.pes)
     )
 
@@ -93,7 +101,9 @@ def test_pes_are_of_the_call_of_the_op(session, pane):
     text = "\n".join(shown(pane, "PEs", 120))
     assert f"{calls.call} at {calls.site} on {len(calls.pes)} PEs" in text
     assert f"median {time_text(calls.median)}" in text
-    assert f"0 is min {time_text(calls.minimum)}, 9 max {time_text(calls.maximum)}" in text
+    assert (
+        f"0 is min {time_text(calls.minimum)}, 9 max {time_text(calls.maximum)}" in text
+    )
 
 
 def test_what_is_busy_is_not_cut(session, pane):
@@ -104,7 +114,9 @@ def test_what_is_busy_is_not_cut(session, pane):
 
 def test_pes_with_ops_in_flight_are_marked(session, pane):
     session.widen(4)
-    flying = {session.trace.node_ids[session.components[op]] for op in session.in_flight()}
+    flying = {
+        session.trace.node_ids[session.components[op]] for op in session.in_flight()
+    }
     rows = [row for row in shown(pane, "stalls") if "sip0.cube0.pe" in row]
     assert len(rows) == 8
     for row in rows:
@@ -129,13 +141,17 @@ def test_a_call_that_never_ended_is_not_cut_and_leads_to_the_last_op_of_its_pe(h
     for i in heads:
         assert lines[i + 1].endswith("ring_by_name.py:26")
         pe = lines[i].split()[2].rpartition(".")[0]
-        last = [op for op in range(len(hung)) if hung.row(op).component.startswith(f"{pe}.")][-1]
+        last = [
+            op for op in range(len(hung)) if hung.row(op).component.startswith(f"{pe}.")
+        ][-1]
         pane.pick = i
         shown(pane, "stalls")
         assert pane.enter() == f"goto {last}"
 
 
-async def test_the_status_line_says_that_a_run_ended_with_an_error(hung, as_text_of) -> None:
+async def test_the_status_line_says_that_a_run_ended_with_an_error(
+    hung, as_text_of
+) -> None:
     app = KernbenchApp(hung, "fault_ring_by_name.msgpack", False)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("s")
@@ -169,7 +185,9 @@ def test_what_takes_long_is_a_job_first(session, pane, view, monkeypatch):
     names = dict(zip(pane.views, asked, strict=True))
     ask = getattr(session, names[view])
     monkeypatch.setattr(stats, "QUICK", 0)
-    monkeypatch.setattr(session, names[view], lambda *a, **k: gate.wait() and ask(*a, **k))
+    monkeypatch.setattr(
+        session, names[view], lambda *a, **k: gate.wait() and ask(*a, **k)
+    )
     assert f"computing {view}" in shown(pane, view)[0]
     gate.set()
     wait([future for _, future in pane.jobs._asked.values()])

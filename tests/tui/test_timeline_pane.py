@@ -67,7 +67,9 @@ async def test_a_large_machine_is_open_where_the_cursor_is(session, drive, as_te
         assert "s0c1.pe0.pe_dma" not in rows
         assert rows["s1"].startswith("*+")
         here = session.component
-        while session.component == here or session.trace.nodes.pe[session.component] < 0:
+        while (
+            session.component == here or session.trace.nodes.pe[session.component] < 0
+        ):
             session.step(-1)
         pilot.app.debugger.moved()
         await pilot.pause()
@@ -89,16 +91,24 @@ async def test_what_was_folded_by_hand_stays_folded_under_the_cursor(drive, as_t
 
 
 @on_many_cubes
-async def test_a_group_shows_how_much_of_what_is_below_is_busy(session, drive, as_text_of):
+async def test_a_group_shows_how_much_of_what_is_below_is_busy(
+    session, drive, as_text_of
+):
     async with drive(120, 50, "z", "G") as pilot:
         timeline = pilot.app.debugger.timeline
         sip, cube = (timeline.hierarchy.at[id] for id in ("s0", "s0c0"))
         assert (sip.pes, cube.pes) == (16, 1)
-        both = session.timelines.draw_rows([sip.row, cube.row], timeline.t0, timeline.t1, 60)
-        cubes = [b.row for b in timeline.hierarchy.rows if b.id.startswith("s0c") and b.group]
+        both = session.timelines.draw_rows(
+            [sip.row, cube.row], timeline.t0, timeline.t1, 60
+        )
+        cubes = [
+            b.row for b in timeline.hierarchy.rows if b.id.startswith("s0c") and b.group
+        ]
         parts = session.timelines.draw_rows(cubes, timeline.t0, timeline.t1, 60)
         assert len(cubes) == 16
-        np.testing.assert_allclose(both[0].busy, sum(row.busy for row in parts), atol=1e-6)
+        np.testing.assert_allclose(
+            both[0].busy, sum(row.busy for row in parts), atol=1e-6
+        )
 
 
 async def test_the_lanes_view_has_a_row_for_each_lane_used(session, drive, as_text_of):
@@ -107,25 +117,35 @@ async def test_the_lanes_view_has_a_row_for_each_lane_used(session, drive, as_te
         assert "[1 Timeline: lanes]" in text
         dma = session.trace.node_index["sip0.cube0.pe0.pe_dma"]
         lanes = session.timelines.slots_of(dma)
-        found = [line.split()[1] for line in text.splitlines() if " pe0.pe_dma " in line]
+        found = [
+            line.split()[1] for line in text.splitlines() if " pe0.pe_dma " in line
+        ]
         assert [int(lane) for lane in found] == lanes
         assert len(lanes) == 5
 
 
-async def test_ops_in_flight_are_marked_in_their_lane_and_above(session, drive, as_text_of):
+async def test_ops_in_flight_are_marked_in_their_lane_and_above(
+    session, drive, as_text_of
+):
     async with drive(80, 50, "z", "G", "v") as pilot:
         lines = as_text_of(pilot.app).splitlines()
         marked = [line[0] for line in lines if line[1:].startswith(" pe2.pe_dma ")]
         assert marked == [" ", " ", " ", " ", ">"]
         assert any(line.startswith("*-pe2 ") for line in lines)
-        flying = {session.trace.node_ids[session.components[op]] for op in session.in_flight()}
-        stars = {f"sip0.cube0.{line.split()[1]}" for line in lines if line.startswith("*  ")}
+        flying = {
+            session.trace.node_ids[session.components[op]] for op in session.in_flight()
+        }
+        stars = {
+            f"sip0.cube0.{line.split()[1]}" for line in lines if line.startswith("*  ")
+        }
         shown = {line[2:].split()[0] for line in lines if line[:2] in ("* ", "> ")}
         assert {f"sip0.cube0.{name}" for name in shown} <= flying
         assert not stars
 
 
-async def test_the_critical_path_is_letters_and_all_else_dots(session, drive, settle, as_text_of):
+async def test_the_critical_path_is_letters_and_all_else_dots(
+    session, drive, settle, as_text_of
+):
     async with drive(80, 50, "z", "v", "v") as pilot:
         await settle(pilot)
         rows = rows_of(as_text_of(pilot.app))
@@ -202,8 +222,12 @@ async def test_a_long_trace_is_surveyed_at_rest_and_then_needs_no_index(
             assert timelines.surveyed(pane.t0, pane.t1, pane._chart[1]) == (quick < 0)
             if quick < 0:
                 monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
-                monkeypatch.setattr(timeline_module.TimelinePane, "idle", lambda _: None)
-                monkeypatch.setattr(type(timelines), "_part", lambda _, row: primed.append(row))
+                monkeypatch.setattr(
+                    timeline_module.TimelinePane, "idle", lambda _: None
+                )
+                monkeypatch.setattr(
+                    type(timelines), "_part", lambda _, row: primed.append(row)
+                )
                 pane._cells = {}
             for key in "ssss":
                 await pilot.press(key)
@@ -214,7 +238,9 @@ async def test_a_long_trace_is_surveyed_at_rest_and_then_needs_no_index(
     assert texts[0] == texts[1]
 
 
-async def test_rows_that_are_shown_are_indexed_for_another_window(monkeypatch, drive, settle):
+async def test_rows_that_are_shown_are_indexed_for_another_window(
+    monkeypatch, drive, settle
+):
     monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
     async with drive(120, 40, "g", "0") as pilot:
         await settle(pilot)
@@ -239,8 +265,12 @@ async def test_what_is_fitted_says_so(drive, as_text_of):
         assert "the timeline is fitted" not in as_text_of(pilot.app)
 
 
-def test_a_row_that_is_not_indexed_says_so_and_the_others_are_drawn(monkeypatch, session):
-    pane = timeline_module.TimelinePane(session, timeline_module.Glyphs(*"-|=", "->", *"~    "))
+def test_a_row_that_is_not_indexed_says_so_and_the_others_are_drawn(
+    monkeypatch, session
+):
+    pane = timeline_module.TimelinePane(
+        session, timeline_module.Glyphs(*"-|=", "->", *"~    ")
+    )
     monkeypatch.setattr(pane, "answer", lambda *_: [("computing", "mark")])
     rows = pane.hierarchy.rows[:3]
     session.timelines.prime([rows[2].row])
@@ -285,7 +315,9 @@ async def test_zoom_and_pan_stay_within_the_run(drive, settle):
         assert -0.01 < edges(timeline)[0] < 0.0
 
 
-async def test_the_closest_zoom_says_how_short_a_cell_is(session, drive, settle, as_text_of):
+async def test_the_closest_zoom_says_how_short_a_cell_is(
+    session, drive, settle, as_text_of
+):
     session.goto(75)
     async with drive(80, 24, *"+" * 40) as pilot:
         await settle(pilot)

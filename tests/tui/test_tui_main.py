@@ -47,7 +47,9 @@ def test_without_a_terminal_it_prints_and_hints(trace_path: Path) -> None:
     ],
     ids=["missing", "directory", "other-file", "empty"],
 )
-def test_a_file_that_is_no_trace_ends_in_one_line(make, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_trace_ends_in_one_line(
+    make, said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "x.msgpack"
     make(path)
     result = run(path)
@@ -76,7 +78,9 @@ def test_an_op_that_is_not_there_is_an_error(trace_path: Path) -> None:
 
 
 def test_version() -> None:
-    assert run("--version").stdout == f"kernbench-tui, version {kernbench.__version__}\n"
+    assert (
+        run("--version").stdout == f"kernbench-tui, version {kernbench.__version__}\n"
+    )
 
 
 def test_a_script_prints_each_answer(trace_path: Path, tmp_path: Path) -> None:
@@ -106,7 +110,9 @@ def test_a_failed_assertion_ends_a_script_with_its_line(trace_path: Path) -> Non
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1].split() == ["ok", "kind=memory"]
     (line,) = result.stderr.splitlines()
-    assert line.startswith("error: assert none kind=memory: 16 ops do, the first is op 0;")
+    assert line.startswith(
+        "error: assert none kind=memory: 16 ops do, the first is op 0;"
+    )
     assert line.endswith("; line 4: assert none kind=memory")
 
 
@@ -115,7 +121,9 @@ def test_a_comment_in_a_script_needs_a_space(trace_path: Path) -> None:
     assert run(trace_path, "--script", "-", text=text).stdout.count("\nok ") == 2
 
 
-def test_a_script_that_is_not_there_is_an_error(trace_path: Path, tmp_path: Path) -> None:
+def test_a_script_that_is_not_there_is_an_error(
+    trace_path: Path, tmp_path: Path
+) -> None:
     result = run(trace_path, "--script", tmp_path / "none")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
 
@@ -159,7 +167,10 @@ def test_glyphs_follow_the_locale(environ: dict[str, str], utf8: bool) -> None:
 @pytest.mark.parametrize(
     ("imports", "never"),
     [
-        ("kernbench.replay.commands, kernbench.trace", ("textual", "simpy", "greenlet")),
+        (
+            "kernbench.replay.commands, kernbench.trace",
+            ("textual", "simpy", "greenlet"),
+        ),
         ("tui.app, tui.__main__", ("simpy", "greenlet")),
         ("tui.__main__", ("textual",)),
     ],

@@ -16,15 +16,22 @@ def checks(layout_cache):
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory):
-    return {name: suite.matmul(name, tmp_path_factory.mktemp("m")) for name in suite.MACHINES}
+    return {
+        name: suite.matmul(name, tmp_path_factory.mktemp("m"))
+        for name in suite.MACHINES
+    }
 
 
 def test_gemm_takes_the_cycles_of_scale_sim(checks):
-    assert [c.model for c in checks["scale_sim"]] == [cycles for _, _, cycles in suite.SCALE_SIM]
+    assert [c.model for c in checks["scale_sim"]] == [
+        cycles for _, _, cycles in suite.SCALE_SIM
+    ]
 
 
 @pytest.mark.parametrize(("size", "farthest"), [(4, 7), (8, 15)])
-def test_a_packet_alone_takes_booksims_cycles_whatever_its_way(layout_cache, size, farthest):
+def test_a_packet_alone_takes_booksims_cycles_whatever_its_way(
+    layout_cache, size, farthest
+):
     flits = 3
     seen = list(suite.mesh_latencies(suite.booksim_mesh(size, layout_cache), flits))
     assert {routers for routers, _ in seen} == set(range(1, farthest + 1))
@@ -43,7 +50,9 @@ def test_a_mesh_link_saturates_at_its_bandwidth_and_never_above(checks):
     assert 0.95 * check.reference <= check.model <= check.reference
 
 
-def test_what_leaves_a_saturated_link_later_approaches_its_bandwidth_further(layout_cache):
+def test_what_leaves_a_saturated_link_later_approaches_its_bandwidth_further(
+    layout_cache,
+):
     graph = suite.machine(layout_cache)
     rates = [16 * n / max(suite.link_ends(graph, n)[0]) for n in (4096, 65536, 262144)]
     assert rates == sorted(rates)

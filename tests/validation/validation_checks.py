@@ -46,7 +46,11 @@ FLIT = 16  # bytes
 # array rows x columns, m, k, n, cycles by hand
 SCALE_SIM = (
     ((64, 64), (64, 64, 64), 254),  # 1 fold x (128 + 64 + 64 - 2)
-    ((64, 64), (1, 1, 1), 191),  # 1 x (128 + 64 + 1 - 2): the array loads whole, however small
+    (
+        (64, 64),
+        (1, 1, 1),
+        191,
+    ),  # 1 x (128 + 64 + 1 - 2): the array loads whole, however small
     ((64, 64), (17, 64, 64), 207),  # 1 x 207
     ((64, 64), (64, 65, 64), 508),  # 2 x 254: one row of k more is a fold more
     ((64, 64), (64, 64, 65), 508),  # 2 x 254: the same for a column of n
@@ -78,7 +82,9 @@ class Check:
         return 100 * (self.model - self.reference) / self.reference
 
 
-def machine(cache: Path | None = None, w: int = 1, h: int = 1, **cube: object) -> TopologyGraph:
+def machine(
+    cache: Path | None = None, w: int = 1, h: int = 1, **cube: object
+) -> TopologyGraph:
     """One SIP of ``w`` x ``h`` cubes; ``cube`` replaces sections of the cube."""
     spec = TopologySpec()
     return build_topology(
@@ -92,7 +98,9 @@ def machine(cache: Path | None = None, w: int = 1, h: int = 1, **cube: object) -
     )
 
 
-def serve(graph: TopologyGraph, engine_name: str, *commands: tuple[Place, MsgBase]) -> list[float]:
+def serve(
+    graph: TopologyGraph, engine_name: str, *commands: tuple[Place, MsgBase]
+) -> list[float]:
     """When each command, all given at 0 to that engine of its PE, had ended."""
     engine, ends = GraphEngine(graph, op_logger=None), [0.0] * len(commands)
 
@@ -160,7 +168,9 @@ def booksim_mesh(size: int, cache: Path | None = None) -> TopologyGraph:
     spec = graph.spec
     dma = replace(spec.pe.dma, setup_ns=1, to_router_bw_gbs=FLIT)
     system = replace(spec.system, ns_per_mm=0)
-    return build_topology(replace(spec, system=system, pe=replace(spec.pe, dma=dma)), cache)
+    return build_topology(
+        replace(spec, system=system, pe=replace(spec.pe, dma=dma)), cache
+    )
 
 
 def mesh_latencies(graph: TopologyGraph, flits: int) -> Iterator[tuple[int, float]]:
@@ -176,7 +186,9 @@ def mesh_latencies(graph: TopologyGraph, flits: int) -> Iterator[tuple[int, floa
         for b in at:
             hops = round((abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm)) / pitch)
             packet, t0 = write(graph, (0, 0, b.pe), flits * FLIT), env.now
-            env.run(until=env.process(engine.sim.component(a.id)._forward_txn(env, packet)))
+            env.run(
+                until=env.process(engine.sim.component(a.id)._forward_txn(env, packet))
+            )
             yield hops + 1, env.now - t0
 
 
@@ -189,8 +201,12 @@ def booksim(cache: Path | None = None) -> Iterator[Check]:
             expected = [5 * routers + 2 + flits - 1 for routers, _ in seen]
             kind = f"{size} x {size} mesh, {flits} flit{'s' * (flits > 1)}"
             measured = [ns for _, ns in seen]
-            yield Check(f"{kind}, mean", "BookSim", mean(measured), mean(expected), "cycles")
-            yield Check(f"{kind}, corners", "BookSim", max(measured), max(expected), "cycles")
+            yield Check(
+                f"{kind}, mean", "BookSim", mean(measured), mean(expected), "cycles"
+            )
+            yield Check(
+                f"{kind}, corners", "BookSim", max(measured), max(expected), "cycles"
+            )
 
 
 def link_ends(graph: TopologyGraph, nbytes: int) -> tuple[list[float], tuple[str, str]]:
@@ -212,10 +228,14 @@ def saturation(cache: Path | None = None) -> Iterator[Check]:
     ends, link = link_ends(graph, 65536)
     achieved = 16 * 65536 / max(ends)
     bandwidth = graph.edge_by_ends[link].bandwidth_gbs
-    yield Check("one mesh link, 16 DMAs of 64 KiB", "its bandwidth", achieved, bandwidth, "GB/s")
+    yield Check(
+        "one mesh link, 16 DMAs of 64 KiB", "its bandwidth", achieved, bandwidth, "GB/s"
+    )
 
 
-def channel_ends(graph: TopologyGraph, count: int, nbytes: int, stride: int) -> list[float]:
+def channel_ends(
+    graph: TopologyGraph, count: int, nbytes: int, stride: int
+) -> list[float]:
     """When each of 8 PEs has read its ``count`` pieces of one slice, ``stride`` bytes apart."""
     reads = [
         ((0, 0, pe), read(graph, (0, 0, 0), nbytes, (i * 8 + pe) * stride))
@@ -239,7 +259,9 @@ def fair_channel(cache: Path | None = None) -> Iterator[Check]:
         ("256 B reads", channel_ends(machine(cache), 256, 256, 8 * 256)),
     ):
         kind = f"one HBM channel, 8 PEs, {how}"
-        yield Check(f"{kind}, total", "its bandwidth", 8 * 65536 / max(ends), 32, "GB/s")
+        yield Check(
+            f"{kind}, total", "its bandwidth", 8 * 65536 / max(ends), 32, "GB/s"
+        )
         yield Check(f"{kind}, slowest PE", "an eighth", 65536 / max(ends), 4, "GB/s")
         yield Check(f"{kind}, fastest PE", "an eighth", 65536 / min(ends), 4, "GB/s")
 
@@ -249,7 +271,11 @@ def ucie_ends(op: str, nbytes: int, cache: Path | None = None) -> list[float]:
     ucie = replace(TopologySpec().cube.ucie, connections_per_side=1)
     graph = machine(cache, w=2, ucie=ucie)
     make = {"read": read, "write": write}[op]
-    return serve(graph, "pe_dma", *(((0, 0, pe), make(graph, (0, 1, pe), nbytes)) for pe in (0, 1)))
+    return serve(
+        graph,
+        "pe_dma",
+        *(((0, 0, pe), make(graph, (0, 1, pe), nbytes)) for pe in (0, 1)),
+    )
 
 
 def fair_ucie(cache: Path | None = None) -> Iterator[Check]:
@@ -264,7 +290,8 @@ def fair_ucie(cache: Path | None = None) -> Iterator[Check]:
 SUITES = (scale_sim, booksim, saturation, fair_channel, fair_ucie)
 ONE_CUBE = "system: {sips: {count: 1}}\nsip: {cube_mesh: {w: 1, h: 1}}\n"
 MACHINES = {  # topology.yaml of each
-    "1 SIP of 1 cube of 1 PE": ONE_CUBE + "cube: {pes: 1, memory_map: {slices_per_cube: 1}}\n",
+    "1 SIP of 1 cube of 1 PE": ONE_CUBE
+    + "cube: {pes: 1, memory_map: {slices_per_cube: 1}}\n",
     "1 SIP of 1 cube of 8 PEs": ONE_CUBE,
     "2 SIPs of 16 cubes of 8 PEs": "{}\n",
 }
@@ -285,13 +312,25 @@ def as_markdown(checks: list[Check], verdicts: dict[str, VerifyRow]) -> str:
     def number(value: float) -> str:
         return f"{value:,.2f}".rstrip("0").rstrip(".")
 
-    lines = ["| what | compared with | reference | model | error |", "|---|---|---|---|---|"]
+    lines = [
+        "| what | compared with | reference | model | error |",
+        "|---|---|---|---|---|",
+    ]
     for c in checks:
-        reference, model = f"{number(c.reference)} {c.unit}", f"{number(c.model)} {c.unit}"
+        reference, model = (
+            f"{number(c.reference)} {c.unit}",
+            f"{number(c.model)} {c.unit}",
+        )
         error = f"{c.error:+.2f} %" if round(c.error, 2) else "0 %"
         lines.append(f"| {c.what} | {c.source} | {reference} | {model} | {error} |")
-    lines += ["", "| matmul on | elements compared | outside the tolerance |", "|---|---|---|"]
-    lines += [f"| {name} | {v.elements:,} | {v.mismatches} |" for name, v in verdicts.items()]
+    lines += [
+        "",
+        "| matmul on | elements compared | outside the tolerance |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {v.elements:,} | {v.mismatches} |" for name, v in verdicts.items()
+    ]
     return "\n".join(lines)
 
 

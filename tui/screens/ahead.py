@@ -18,7 +18,18 @@ from tui.widgets.pane import Pane
 _QUIET_S = 0.01  # after a key: what it drew is being written
 _JOB_S = 0.02  # in which most jobs end
 _SHORT_S = 0.002  # between two looks at a job
-_MOVES = ("step", "next", "line", "lane", "stage", "tile", "last", "first", "cause", "effect")
+_MOVES = (
+    "step",
+    "next",
+    "line",
+    "lane",
+    "stage",
+    "tile",
+    "last",
+    "first",
+    "cause",
+    "effect",
+)
 _OTHER_WAY = {"cause": "effect", "effect": "cause"}
 
 
@@ -26,12 +37,21 @@ def likely(line: str) -> list[str]:
     """The moves that may come after a command line: it again, its opposite, those of most keys."""
     word, _, by = line.partition(" ")
     other = f"{word} {-int(by)}" if word in _MOVES and by else _OTHER_WAY.get(word)
-    wanted = [line] * (word in _MOVES) + ["step 1", other or "", "step -1", "next 1", "next -1"]
+    wanted = [line] * (word in _MOVES) + [
+        "step 1",
+        other or "",
+        "step -1",
+        "next 1",
+        "next -1",
+    ]
     return [*dict.fromkeys(filter(None, wanted))]
 
 
 async def look_ahead(
-    session: ReplaySession, lines: list[str], panes: Sequence[Pane], quiet: Callable[[], bool]
+    session: ReplaySession,
+    lines: list[str],
+    panes: Sequence[Pane],
+    quiet: Callable[[], bool],
 ) -> None:
     """Let panes draw what each of ``lines`` leads to, as long as it is ``quiet``.
 

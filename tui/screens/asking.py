@@ -42,15 +42,21 @@ Asked: TypeAlias = tuple[Key, str, Callable[[Tell], Any], Callable[[Any], None]]
 _WAIT_S = 0.03  # for an answer, before it is left to come
 _PLAY_S = 0.125  # an op
 REST_S = 1.0  # after a key or a move, before what nobody has asked for is computed
-_AT_ONCE = "step next line lane stage tile first last cause effect back goto t mark continue"
-_COLUMNS = "stalls lines pes critical links busiest roofline bound compare"  # execute nothing
+_AT_ONCE = (
+    "step next line lane stage tile first last cause effect back goto t mark continue"
+)
+_COLUMNS = (
+    "stalls lines pes critical links busiest roofline bound compare"  # execute nothing
+)
 _STAYED = {
     "next": "no further op that way in the focus: u widens it",
     "cause": "this op waited for no other",
     "effect": "no op waited for this one",
     "back": "no further jump that way",
     "mark": "marked; ' and the letter come back to it",
-    **dict.fromkeys(("step", "line", "lane", "stage", "tile"), "no further op that way"),
+    **dict.fromkeys(
+        ("step", "line", "lane", "stage", "tile"), "no further op that way"
+    ),
 }
 
 
@@ -95,7 +101,9 @@ class AskingScreen(Screen[None], inherit_bindings=False):
     def tell(self) -> None:
         """Status and breadcrumb say how things stand."""
         note = self.note or "playing" * (self.playing is not None)
-        self._worked = self.jobs.busy  # the line may name a job: the next look tells of its end
+        self._worked = (
+            self.jobs.busy
+        )  # the line may name a job: the next look tells of its end
         self.status.tell(self.size.width, note, self.between(), self.jobs)
         self.crumbs.tell()
 
@@ -116,7 +124,9 @@ class AskingScreen(Screen[None], inherit_bindings=False):
 
     def show_text(self, title: str, lines: list[Line]) -> None:
         """Lines over the whole screen until Esc."""
-        self.app.push_screen(TextScreen(TextPane(self.session, self.glyphs, title, lines)))
+        self.app.push_screen(
+            TextScreen(TextPane(self.session, self.glyphs, title, lines))
+        )
 
     @on(RunCommand)
     def _run_asked(self, message: RunCommand) -> None:
@@ -165,7 +175,9 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         """Show the answer that was asked for, if it is there by now."""
         if (asked := self._asked) is not None:
             self._asked = None
-            if not self._try(lambda: self.jobs.ask(*asked[:3], wait_s=_WAIT_S), asked[3]):
+            if not self._try(
+                lambda: self.jobs.ask(*asked[:3], wait_s=_WAIT_S), asked[3]
+            ):
                 self._asked = asked
 
     def _try(self, ask: Callable[[], Any], then: Callable[[Any], None]) -> bool:
@@ -186,7 +198,10 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         (self.tell if stayed else self.moved)()
         if isinstance(answer, Stopped):
             end = "start" if answer.op < 0 else "end"
-            self.say("; ".join(answer.stops) or f"no further stop that way: the {end} of the log")
+            self.say(
+                "; ".join(answer.stops)
+                or f"no further stop that way: the {end} of the log"
+            )
         elif isinstance(answer, Moved):
             self.made = line
             self.say(_STAYED.get(line.split()[0], "") * stayed)
@@ -194,7 +209,9 @@ class AskingScreen(Screen[None], inherit_bindings=False):
             self.say(as_text(answer) + "; c runs to it")
         else:
             wide = self.size.width
-            rows = [wrap(row, wide, subsequent_indent="    ") for row in answer.lines(wide)]
+            rows = [
+                wrap(row, wide, subsequent_indent="    ") for row in answer.lines(wide)
+            ]
             self.show_text(line, [[(part, "")] for row in rows for part in row or [""]])
 
     def _opened(self, rest: str, tell: Tell) -> ReplaySession:
@@ -220,7 +237,9 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         if self.sought:
             self.run(f"{'r' * (way < 0)}find {self.sought}")
         else:
-            self.say("nothing is searched for yet: / and an expression or text of a name")
+            self.say(
+                "nothing is searched for yet: / and an expression or text of a name"
+            )
 
     def _do_break(self) -> None:
         if self.session.cursor >= 0:
@@ -233,7 +252,9 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         own = self.session.memories.touches(self.session.cursor)
         place = self.pane.place() or own
         if place is None:
-            self.say("this op touches no bytes; pick some in 4 Memory, or :watch c[3,17]")
+            self.say(
+                "this op touches no bytes; pick some in 4 Memory, or :watch c[3,17]"
+            )
         else:
             self.line.open(f"watch {place} rw")
 
@@ -252,7 +273,11 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         """Whether a key, its character if it has one, was to be the letter of a mark."""
         command, self._letter = self._letter, ""
         if command:
-            self.say("" if not character or not character.isprintable() else "marks are letters")
+            self.say(
+                ""
+                if not character or not character.isprintable()
+                else "marks are letters"
+            )
         if command and character and character.isalpha():
             if command == "mark":  # the marks are in the order of their setting
                 self.session.marks.pop(character, None)
@@ -281,7 +306,9 @@ class AskingScreen(Screen[None], inherit_bindings=False):
         if self.session.cursor in (here, at):
             self.pause()
             stopped = self.session.cursor == at
-            self.say("; ".join(map(as_text, hit)) if stopped else "played to the last op")
+            self.say(
+                "; ".join(map(as_text, hit)) if stopped else "played to the last op"
+            )
 
     def pause(self) -> bool:
         """Play no more; whether it did."""

@@ -35,7 +35,10 @@ from tui.widgets.tiles import TilesPane
 from tui.widgets.timeline import TimelinePane
 
 _LOOK_S = 0.1  # between two looks at how far jobs are
-_FOCUSED, _REFOCUSED = (5, 7, 8), ("widen", "narrow")  # panes of the focus, what changes it
+_FOCUSED, _REFOCUSED = (
+    (5, 7, 8),
+    ("widen", "narrow"),
+)  # panes of the focus, what changes it
 
 
 class DebuggerScreen(AskingScreen, inherit_bindings=False):
@@ -44,7 +47,11 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     AUTO_FOCUS = ""  # keys are the screen's but for the command line's
 
     def __init__(
-        self, session: ReplaySession, name: str, glyphs: Glyphs, keymap: Keymap | None = None
+        self,
+        session: ReplaySession,
+        name: str,
+        glyphs: Glyphs,
+        keymap: Keymap | None = None,
     ) -> None:
         super().__init__(session, name, glyphs)
         self.keymap = keymap or Keymap()
@@ -54,7 +61,9 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         self.ops, self.memory = OpsPane(session, glyphs), MemoryPane(session, glyphs)
         kinds = RoutePane, DiffPane, SourcePane, StatsPane
         panes = timeline, self.ops, TilesPane(session, glyphs), self.memory
-        self.panes = {p.number: p for p in (*panes, *(kind(session, glyphs) for kind in kinds))}
+        self.panes = {
+            p.number: p for p in (*panes, *(kind(session, glyphs) for kind in kinds))
+        }
         self.taken = asyncio.Event()  # a key was acted on
         self._ahead: asyncio.Task[None] | None = None
         self.tab, self.maximised, self._beside = 2, False, 1  # where x goes back to
@@ -128,7 +137,9 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
     def lay_out(self) -> None:
         """Put the panes where the plan wants them and tell each whether it is active."""
         self._plan = plan(self.size, self.active, self.tab, self.maximised)
-        if self.active not in self._plan.regions:  # behind a tab, since the size is another
+        if (
+            self.active not in self._plan.regions
+        ):  # behind a tab, since the size is another
             self.tab = self.active
             self._plan = plan(self.size, self.active, self.tab, self.maximised)
         for number, pane in self.panes.items():
@@ -138,7 +149,9 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         if self._plan.tabs is not None:
             shown = next(n for n in self._plan.tabbed if n in self._plan.regions)
             tabbed = [self.panes[n] for n in self._plan.tabbed]
-            names = [(p.number, p.heading if p.number == shown else p.title) for p in tabbed]
+            names = [
+                (p.number, p.heading if p.number == shown else p.title) for p in tabbed
+            ]
             self.tabs.place(self._plan.tabs, names, shown, self.active == shown)
         self.footer.tell(self.size.width, self.pane)
         self.note = self._plan.note
@@ -176,7 +189,9 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
         else:
             self.say("")
             of_screen = "." not in action.method
-            attrgetter(f"_do_{action.method}" if of_screen else action.method)(self)(*action.args)
+            attrgetter(f"_do_{action.method}" if of_screen else action.method)(self)(
+                *action.args
+            )
             for pane in self.panes.values():
                 of_focus = id in _REFOCUSED and pane.number in _FOCUSED
                 if of_focus or (action.group == "View" and not pane.alone):
@@ -219,11 +234,15 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
 
     def _do_marked(self, by: int) -> None:
         if not self.pane.next_mark(by):
-            self.say("no further changed number (4 Memory) or mismatch (6 Diff) that way")
+            self.say(
+                "no further changed number (4 Memory) or mismatch (6 Diff) that way"
+            )
 
     def _do_pin(self) -> None:
         if not self.pane.pin():
-            self.say("rows of the timeline can be pinned: 1 shows it, j and k pick a row")
+            self.say(
+                "rows of the timeline can be pinned: 1 shows it, j and k pick a row"
+            )
 
     def _do_enter(self) -> None:
         if (line := self.pane.enter()) is not None:

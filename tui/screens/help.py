@@ -36,7 +36,10 @@ class TextPane(Pane):
         first = self.first_row(len(self._text), height - 1)
         last = min(first + height - 1, len(self._text))
         where = f"  lines {first + 1}-{last} of {len(self._text)}; j k PgDn scroll, Esc back"
-        return [[(f" {self.title} ", "active"), (where, "dim")], *self._text[first:last]]
+        return [
+            [(f" {self.title} ", "active"), (where, "dim")],
+            *self._text[first:last],
+        ]
 
 
 class StopsPane(Pane):
@@ -48,13 +51,19 @@ class StopsPane(Pane):
         """Head, rows."""
         stops = self.session.stops.all
         first = self.first_row(len(stops), height - 1, 0 if stops else None)
-        where = "  Enter goes to its next op, d deletes, Esc back" if stops else "  none is left"
+        where = (
+            "  Enter goes to its next op, d deletes, Esc back"
+            if stops
+            else "  none is left"
+        )
         lines: list[Line] = [[(" stops ", "active"), (where, "dim")]]
         for i, stop in enumerate(stops[first : first + height - 1], first):
             text = f"{' >'[i == self.at]} {stop.number} {stop.kind} {stop.what}"
             ops = f" at {stop.ops:,} ops"
             style = "pick" if i == self.at else ""
-            lines.append([(clip(text, width - len(ops), self.glyphs), style), (ops, "dim")])
+            lines.append(
+                [(clip(text, width - len(ops), self.glyphs), style), (ops, "dim")]
+            )
         return lines
 
     def enter(self) -> str | None:
@@ -74,7 +83,13 @@ class StopsPane(Pane):
 
 
 # actions that have another meaning over a page
-_MEANT = {"quit": "back", "help": "back", "play": "page_down", "first": "top", "last": "bottom"}
+_MEANT = {
+    "quit": "back",
+    "help": "back",
+    "play": "page_down",
+    "first": "top",
+    "last": "bottom",
+}
 
 
 class TextScreen(Screen[None], inherit_bindings=False):
@@ -105,22 +120,42 @@ class TextScreen(Screen[None], inherit_bindings=False):
 
 def help_lines(keymap: Keymap, width: int = 80) -> list[Line]:
     """What is wrong with the keymap, keys by group, commands, how to set keys, letters."""
-    lines: list[Line] = [[(part, "mark")] for note in keymap.notes for part in wrap(note, width)]
-    for group, actions in groupby(sorted(ACTIONS, key=attrgetter("group")), attrgetter("group")):
+    lines: list[Line] = [
+        [(part, "mark")] for note in keymap.notes for part in wrap(note, width)
+    ]
+    for group, actions in groupby(
+        sorted(ACTIONS, key=attrgetter("group")), attrgetter("group")
+    ):
         lines.append([(group, "title")])
         for action in actions:
             lines += _entry(keymap.shown(action.id), action.title, 16, width)
     lines += [[], [("Commands of the : line", "title")]]
-    for name, args, text in (*SCREEN_COMMANDS, *((c.name, c.args, c.help) for c in COMMANDS)):
+    for name, args, text in (
+        *SCREEN_COMMANDS,
+        *((c.name, c.args, c.help) for c in COMMANDS),
+    ):
         lines += _entry(f"{name} {args}", text, 26, width)
-    lines += [[], [("Keys are set in config.toml of the user's config directory", "title")]]
-    lines += _entry('preset = "perfetto"', f"or another of {', '.join(PRESETS)}", 21, width)
+    lines += [
+        [],
+        [("Keys are set in config.toml of the user's config directory", "title")],
+    ]
+    lines += _entry(
+        'preset = "perfetto"', f"or another of {', '.join(PRESETS)}", 21, width
+    )
     text = f"below [keys]: an action, all its keys: {', '.join(BY_ID)}"
     lines += _entry('step = ["s", "right"]', text, 21, width)
     lines += [[], [("On the line on top", "title")]]
-    lines += _entry("!2 DIFF", "two outputs that were found wrong when it ran: 6 Diff", 16, width)
-    lines += [[], [("Letters; a capital is busy for half of its cell or more", "title")]]
-    lines += [[("  ", ""), (letter, letter), (f"  {name}", "")] for letter, name in CLASSES.items()]
+    lines += _entry(
+        "!2 DIFF", "two outputs that were found wrong when it ran: 6 Diff", 16, width
+    )
+    lines += [
+        [],
+        [("Letters; a capital is busy for half of its cell or more", "title")],
+    ]
+    lines += [
+        [("  ", ""), (letter, letter), (f"  {name}", "")]
+        for letter, name in CLASSES.items()
+    ]
     return lines
 
 
@@ -129,4 +164,6 @@ def _entry(head: str, text: str, wide: int, width: int) -> list[Line]:
     parts = wrap(text, max(width - wide - 3, 20)) or [""]
     heads = [f"  {head:<{wide}} "] + [" " * (wide + 3)] * len(parts)
     parts[:0] = [""] * (len(head) > wide)
-    return [[(head, "bold"), (part, "")] for head, part in zip(heads, parts, strict=False)]
+    return [
+        [(head, "bold"), (part, "")] for head, part in zip(heads, parts, strict=False)
+    ]

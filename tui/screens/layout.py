@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from textual.geometry import Region, Size
 
 ALL = (1, 2, 3, 4, 5, 6, 7, 8)
-_ONE_CELL = (5, 7, 8)  # Source and Stats stand behind Route where all others have a place
+_ONE_CELL = (
+    5,
+    7,
+    8,
+)  # Source and Stats stand behind Route where all others have a place
 SMALLEST = (60, 16)
 
 
@@ -35,7 +39,9 @@ def plan(size: Size, active: int, tab: int, maximised: bool) -> Plan:
         return _beside(width, height, tab if tab > 2 else 3)
     top = height * 9 // 21
     below = Region(0, top + 1, width, height - top - 1)
-    return Plan({1: Region(0, 0, width, top), tab: below}, Region(0, top, width, 1), ALL[1:])
+    return Plan(
+        {1: Region(0, 0, width, top), tab: below}, Region(0, top, width, 1), ALL[1:]
+    )
 
 
 def _beside(width: int, height: int, tab: int) -> Plan:
@@ -52,5 +58,8 @@ def _grid(width: int, height: int, tab: int) -> Plan:
     x, rest, y = left + half, width - left - half, top + low
     regions = {2: Region(0, 0, left, height), 1: Region(left, 0, width - left, top)}
     regions |= {3: Region(left, top, half, low), 4: Region(x, top, rest, low)}
-    regions |= {tab: Region(left, y + 1, half, height - y - 1), 6: Region(x, y, rest, height - y)}
+    regions |= {
+        tab: Region(left, y + 1, half, height - y - 1),
+        6: Region(x, y, rest, height - y),
+    }
     return Plan(regions, Region(left, y, half, 1), _ONE_CELL)

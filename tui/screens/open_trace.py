@@ -54,10 +54,16 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         self.call_after_refresh(Thread(target=self._work, daemon=True).start)
 
     def _show(self) -> None:
-        done, read, whole = self._read / self._whole, self._read / _MB, self._whole / _MB
+        done, read, whole = (
+            self._read / self._whole,
+            self._read / _MB,
+            self._whole / _MB,
+        )
         what = "giving up" if self._given_up else "opening"
         bar = "#" * int(done * (self.size.width - 2))
-        text = f"{read:,.1f} of {whole:,.1f} MB read, {done:.0%}\n {bar}\n\n Esc gives up"
+        text = (
+            f"{read:,.1f} of {whole:,.1f} MB read, {done:.0%}\n {bar}\n\n Esc gives up"
+        )
         self._text.update(f" kernbench  {what} {self._of}\n\n {text}")
 
     def _work(self) -> None:
@@ -71,7 +77,9 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
     def _told(self, frame: Frame) -> None:
         if self._given_up:
             raise GivenUp
-        if frame.tag == "ops":  # the log that is read from the first byte of the file to the last
+        if (
+            frame.tag == "ops"
+        ):  # the log that is read from the first byte of the file to the last
             self._read = frame.start + frame.size
 
     def on_key(self, event: events.Key) -> None:

@@ -23,7 +23,9 @@ from tui.actions import SCREEN_COMMANDS
 from tui.messages import Hint, RunCommand
 
 _MOST = 30  # words that are hinted at
-_USAGES = {c.name: c.args for c in COMMANDS} | {name: args for name, args, _ in SCREEN_COMMANDS}
+_USAGES = {c.name: c.args for c in COMMANDS} | {
+    name: args for name, args, _ in SCREEN_COMMANDS
+}
 
 
 def _pes(session: ReplaySession) -> list[str]:
@@ -60,9 +62,19 @@ def candidates(session: ReplaySession, head: str, word: str) -> list[str]:
     field = re.search(r"(\w+)\s*(?:!=|==?|!?~)\s*[\"']?$", rest)
     takes = _USAGES.get(name, "").replace(" | ", "|").split()
     takes = takes[len(rest.split()) :] or takes[-1:]
-    ends = [i for i, take in enumerate(takes, 1) if not {*"[]"} & {*take}]  # what must be there
-    kinds = [field[1]] if field else re.findall(r"[\w-]+", " ".join(takes[: min(ends, default=99)]))
-    known = {*_USAGES} if not name else {kind for kind in kinds if kind.islower() and not field}
+    ends = [
+        i for i, take in enumerate(takes, 1) if not {*"[]"} & {*take}
+    ]  # what must be there
+    kinds = (
+        [field[1]]
+        if field
+        else re.findall(r"[\w-]+", " ".join(takes[: min(ends, default=99)]))
+    )
+    known = (
+        {*_USAGES}
+        if not name
+        else {kind for kind in kinds if kind.islower() and not field}
+    )
     for kind in kinds:
         known |= {*glob(f"{escape(word)}*")} if kind in ("FILE", "OUT") else set()
         known |= {*_WORDS[kind](session)} if kind in _WORDS else set()
@@ -81,7 +93,9 @@ class CommandLine(Input):
 
     def __init__(self, session: ReplaySession) -> None:
         example = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
-        super().__init__(id="command", placeholder=example, compact=True, select_on_focus=False)
+        super().__init__(
+            id="command", placeholder=example, compact=True, select_on_focus=False
+        )
         self.cursor_blink = False  # nothing is written while nothing is done
         self._session = session
         self._past: list[str] = []
@@ -101,7 +115,9 @@ class CommandLine(Input):
         """Show it, with ``text`` to go on from, and focused."""
         self.value, self._at, self.display = text, len(self._past), True
         self.cursor_position = len(text)
-        self.screen.set_focus(self)  # now: focus() is later, when it may be hidden again
+        self.screen.set_focus(
+            self
+        )  # now: focus() is later, when it may be hidden again
 
     def _hide(self) -> None:
         self.display = False

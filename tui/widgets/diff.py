@@ -32,7 +32,9 @@ class DiffPane(GridPane):
 
     number, title = 6, "Diff"
     views = ("numbers", "heatmap", "outputs", "first divergence", "hazards")
-    lists = MappingProxyType({"outputs": "show", "first divergence": "go", "hazards": "go"})
+    lists = MappingProxyType(
+        {"outputs": "show", "first divergence": "go", "hazards": "go"}
+    )
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
@@ -49,7 +51,10 @@ class DiffPane(GridPane):
         self.clamp()
         if self.output is not None:
             return diff.name + within(self.row, self.column, diff.actual.shape)
-        size, cell = diff.actual.dtype.itemsize, self.row * self.marked.shape[1] + self.column
+        size, cell = (
+            diff.actual.dtype.itemsize,
+            self.row * self.marked.shape[1] + self.column,
+        )
         return f"{diff.space} {diff.addr + cell * size:#x}:{size}"
 
     def enter(self) -> str | None:
@@ -66,7 +71,10 @@ class DiffPane(GridPane):
         if self.mode == "hazards":  # the first op, from there the other
             other = row.other is not None and self.session.cursor == row.op.op
             return f"goto {(row.other if other else row.op).op}"
-        self.output, self.view = None if row.row.tensor == self.output else row.row.tensor, 0
+        self.output, self.view = (
+            None if row.row.tensor == self.output else row.row.tensor,
+            0,
+        )
         self.repaint()
         self.post_message(Activate(self.number))  # the tab names the view
         return None
@@ -82,7 +90,9 @@ class DiffPane(GridPane):
         session, op, diffs = self.session, self.session.cursor, self.session.diffs
 
         def judge(tell: Tell) -> OpDiff:
-            found = diffs.judged(op) if diffs.products(op)[1] <= _LARGE else diffs.of(op)
+            found = (
+                diffs.judged(op) if diffs.products(op)[1] <= _LARGE else diffs.of(op)
+            )
             return diffs.beside(found) if self.marked.size <= _SMALL else found
 
         wanted: list[tuple[str, Hashable, Callable[[Tell], object]]] = []
@@ -124,7 +134,9 @@ class DiffPane(GridPane):
             lines.append(self._leads())
             quick = session.diffs.quick_outputs(op)
             outputs = self.ask("outputs", op, lambda tell: session.outputs(op), quick)
-            self._outputs(outputs, lines, height - 1 if self.picks else max(height // 3, 1))
+            self._outputs(
+                outputs, lines, height - 1 if self.picks else max(height // 3, 1)
+            )
             if op < 0:
                 lines.append(BEFORE)
             elif not self.picks:
@@ -141,14 +153,22 @@ class DiffPane(GridPane):
                     bad = f"op {found.op:,}" * (found.op >= 0)
                 line.append((f" {kind}: {bad or 'none'} ", "bad" if bad else "flight"))
             else:
-                how = "..." if self._few and kind not in self._failed else "in its view (V)"
+                how = (
+                    "..."
+                    if self._few and kind not in self._failed
+                    else "in its view (V)"
+                )
                 line.append((f" {kind}: {how} ", "dim"))
         return line
 
     def _outputs(self, outputs: Outputs, lines: list[Line], room: int) -> None:
         head = f" {'output':<16} {'state':<12} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>8}"
         lines.append([(head if outputs.rows else f" {outputs.note}", "dim")])
-        first = self.first_row(len(outputs.rows), room, 0) if self.picks and outputs.rows else 0
+        first = (
+            self.first_row(len(outputs.rows), room, 0)
+            if self.picks and outputs.rows
+            else 0
+        )
         for i, out in enumerate(outputs.rows[first : first + room], first):
             r, style = out.row, "" if out.due else "dim"
             state = _VERDICT[r.ok] if out.due else (f"due op {out.after - 1}", "dim")
@@ -156,7 +176,9 @@ class DiffPane(GridPane):
             counts = f" {r.mismatches:>9,} {r.elements:>9,} {apart:>9.1e} {steps:>8,}"
             name = f"{'>' if r.tensor == self.output else ' '}{clip(r.tensor, 16, self.glyphs)} "
             picked = "pick" if self.picks and i == self.at else ""
-            lines.append([(name, picked), (f"{state[0]:<12}", state[1]), (counts, style)])
+            lines.append(
+                [(name, picked), (f"{state[0]:<12}", state[1]), (counts, style)]
+            )
 
     def _compared(self, lines: list[Line], width: int, height: int) -> None:
         session, op, name = self.session, self.session.cursor, self.output
@@ -172,7 +194,12 @@ class DiffPane(GridPane):
             lines += [[(f" {part}", "bold")] for part in parts]
             what = " "
         r = diff.row
-        if r is None or diff.expected is None or diff.actual is None or diff.error is None:
+        if (
+            r is None
+            or diff.expected is None
+            or diff.actual is None
+            or diff.error is None
+        ):
             self._diff = None
             return
         counts = f" {r.mismatches:,} of {r.elements:,} bad, {r.left_out}"
@@ -188,12 +215,16 @@ class DiffPane(GridPane):
         if self._diff is not diff:
             self._limit = r.tolerance.atol + r.tolerance.rtol * np.abs(grids[0])
             self._diff, self.marked = diff, mismatches(grids[1], grids[0], r.tolerance)
-            self.go(*(np.argwhere(self.marked)[0].tolist() if self.marked.any() else (0, 0)))
+            self.go(
+                *(np.argwhere(self.marked)[0].tolist() if self.marked.any() else (0, 0))
+            )
         room, bad = (width, height - len(lines)), self.marked
         if self.mode == "heatmap":
 
             def sizes() -> Array:
-                ratio = np.nan_to_num(np.abs(grids[2]) / np.maximum(self._limit, 1e-300))
+                ratio = np.nan_to_num(
+                    np.abs(grids[2]) / np.maximum(self._limit, 1e-300)
+                )
                 return np.where(bad, np.inf, np.minimum(ratio, 1.0))
 
             says = "the tolerance, the largest |error|"
@@ -203,7 +234,9 @@ class DiffPane(GridPane):
         def texts(plane: int, row: int, part: slice) -> list[str]:
             return list(map(number_text, grids[plane][row, part]))
 
-        lines += self.numbers(("expected", "actual", "error"), texts, ("!", "bad"), room)
+        lines += self.numbers(
+            ("expected", "actual", "error"), texts, ("!", "bad"), room
+        )
 
     @np.errstate(invalid="ignore")
     def _rounding(self, op: int) -> Run:
@@ -225,11 +258,20 @@ class DiffPane(GridPane):
     def _hazards(self, lines: list[Line], width: int, height: int) -> None:
         found = self.ask("hazards", 0, self.session.hazards)
         rows, note = found.rows, f"; {found.note}" * bool(found.note)
-        lines.append([(f" hazards: {len(rows):,}{note}" if rows else f" no hazards{note}", "dim")])
+        lines.append(
+            [
+                (
+                    f" hazards: {len(rows):,}{note}" if rows else f" no hazards{note}",
+                    "dim",
+                )
+            ]
+        )
 
         def text(i: int) -> str:
             t = rows[i]
-            return f"! {t.kind}: op {t.op.op:,}" + (f" and {t.other.op:,}" if t.other else "")
+            return f"! {t.kind}: op {t.op.op:,}" + (
+                f" and {t.other.op:,}" if t.other else ""
+            )
 
         lines += self.listed(len(rows), max(height - 8, 1), 0, text)
         for line in Touches(rows[self.at or 0 :][:1]).lines(width) if rows else ():

@@ -39,7 +39,9 @@ for _letter, _on in _CLASSES.items():  # full, less than half, under the cursor
     _full = Style(color=_BLACK, bgcolor=_on)
     _STYLES |= {_letter.lower(): Style(color=_on), _letter: _full}
     _STYLES[f"{_letter}|"] = _full + Style(reverse=True, bold=True)
-STYLES = {name: Style(color=INK, bgcolor=PAPER) + style for name, style in _STYLES.items()}
+STYLES = {
+    name: Style(color=INK, bgcolor=PAPER) + style for name, style in _STYLES.items()
+}
 
 
 class Glyphs(NamedTuple):
@@ -56,15 +58,21 @@ class Glyphs(NamedTuple):
     ramp: str = "▁▂▃▄▅▆▇█"  # from little to much
 
 
-UNICODE = Glyphs("─", "│", "━", "→", "…", " ╵╶└╷│┌├╴┘─┴┐┤┬┼", " ╹╺┗╻┃┏┣╸┛━┻┓┫┳╋", "↑→↓←")
-ASCII = Glyphs("-", "|", "=", "->", "~", " |-+||++-+-+++++", " #=#####=#=#####", "^>v<", ".:-=+*%@")
+UNICODE = Glyphs(
+    "─", "│", "━", "→", "…", " ╵╶└╷│┌├╴┘─┴┐┤┬┼", " ╹╺┗╻┃┏┣╸┛━┻┓┫┳╋", "↑→↓←"
+)
+ASCII = Glyphs(
+    "-", "|", "=", "->", "~", " |-+||++-+-+++++", " #=#####=#=#####", "^>v<", ".:-=+*%@"
+)
 
 
 def strip(line: Sequence[Run], width: int) -> Strip:
     """A line as one strip of exactly ``width`` cells, runs of one style merged."""
     rest = (" " * max(width - length(line), 0), "")
     merged = groupby((run for run in (*line, rest) if run[0]), key=lambda run: run[1])
-    segments = [Segment("".join(t for t, _ in runs), STYLES[style]) for style, runs in merged]
+    segments = [
+        Segment("".join(t for t, _ in runs), STYLES[style]) for style, runs in merged
+    ]
     return Strip(segments).adjust_cell_length(width, STYLES[""])
 
 
@@ -75,15 +83,25 @@ def length(line: Sequence[Run]) -> int:
 
 def clip(text: str, width: int, glyphs: Glyphs) -> str:
     """``text`` in exactly ``width`` cells; a longer one ends in an ellipsis."""
-    return text.ljust(width) if len(text) <= width else text[: max(width - 1, 0)] + glyphs.more
+    return (
+        text.ljust(width)
+        if len(text) <= width
+        else text[: max(width - 1, 0)] + glyphs.more
+    )
 
 
 def rule(left: Line, right: str, width: int, glyphs: Glyphs) -> Line:
     """A title bar: ``left``, a rule, ``right`` if there is room for it."""
     tail = f" {right} " if right and len(right) + 2 <= width - length(left) else ""
-    return [*left, (glyphs.rule * (width - length(left) - len(tail)), "rule"), (tail, "dim")]
+    return [
+        *left,
+        (glyphs.rule * (width - length(left) - len(tail)), "rule"),
+        (tail, "dim"),
+    ]
 
 
-def window(at: tuple[int, int], shape: tuple[int, ...], room: tuple[int, int]) -> list[int]:
+def window(
+    at: tuple[int, int], shape: tuple[int, ...], room: tuple[int, int]
+) -> list[int]:
     """The origin nearest to ``at`` of a window of ``room`` (rows, columns) within ``shape``."""
     return [max(min(x, n - r), 0) for x, n, r in zip(at, shape, room, strict=True)]

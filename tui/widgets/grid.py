@@ -64,7 +64,9 @@ class GridPane(Pane):
             lines.append([*line.args])
         return lines[:height]
 
-    def ask(self, kind: str, of: Hashable, compute: Callable[[Tell], T], quick: bool = False) -> T:
+    def ask(
+        self, kind: str, of: Hashable, compute: Callable[[Tell], T], quick: bool = False
+    ) -> T:
         """The answer, of lane "memory"; the next of a kind is asked for when the last has come."""
         while self.known.get(kind, (None, None))[0] != of:
             asked, run = self._asked.get(kind, (of, compute))
@@ -117,14 +119,21 @@ class GridPane(Pane):
         self.repaint()
         return True
 
-    def listed(self, total: int, room: int, at: int, text: Callable[[int], str]) -> list[Line]:
+    def listed(
+        self, total: int, room: int, at: int, text: Callable[[int], str]
+    ) -> list[Line]:
         """Rows to pick, as ``text`` says them; the cursor's is row ``at``."""
         first = self.first_row(total, room, at if total else None)
         rows = range(first, min(first + self.room, total))
         return [[(text(i), "pick" if i == self.pick else "")] for i in rows]
 
     def numbers(
-        self, planes: tuple[str, ...], cells: Cells, mark: Run, room: Pair, wide: int = 9
+        self,
+        planes: tuple[str, ...],
+        cells: Cells,
+        mark: Run,
+        room: Pair,
+        wide: int = 9,
     ) -> list[Line]:
         """Planes of a tensor side by side, in ``room`` (width, height).
 
@@ -133,14 +142,24 @@ class GridPane(Pane):
         self.clamp()
         (total, extent), (r0, c0) = self.marked.shape, self.origin
         label = max(len(name_of(total - 1, self.shape)), 5)
-        columns = min(max((room[0] - label - 1) // (wide + 1) // len(planes), 1), extent)
+        columns = min(
+            max((room[0] - label - 1) // (wide + 1) // len(planes), 1), extent
+        )
         rows = max(room[1] - 1 - (len(planes) > 1), 1)
         self.room = self.room if self.picks else rows
-        self.upper = max(min(self.upper, self.row, total - rows), self.row - rows + 1, 0)
-        self.left = max(min(self.left, self.column, extent - columns), self.column - columns + 1)
+        self.upper = max(
+            min(self.upper, self.row, total - rows), self.row - rows + 1, 0
+        )
+        self.left = max(
+            min(self.left, self.column, extent - columns), self.column - columns + 1
+        )
         part = slice(self.left, self.left + columns)
-        head = "".join(f"{c0 + self.left + c:>{wide}} " for c in range(columns)) * len(planes)
-        names = "".join(f"{name:>{wide}}".ljust(columns * (wide + 1)) for name in planes)
+        head = "".join(f"{c0 + self.left + c:>{wide}} " for c in range(columns)) * len(
+            planes
+        )
+        names = "".join(
+            f"{name:>{wide}}".ljust(columns * (wide + 1)) for name in planes
+        )
         heads = (names, head)[len(planes) == 1 :]
         lines: list[Line] = [[(" " * (label + 1) + text, "title")] for text in heads]
         for r in range(self.upper, min(self.upper + rows, total)):
@@ -157,13 +176,22 @@ class GridPane(Pane):
         return lines
 
     def heat(
-        self, values: Callable[[], Array], of: Hashable, top: float, says: str, room: Pair
+        self,
+        values: Callable[[], Array],
+        of: Hashable,
+        top: float,
+        says: str,
+        room: Pair,
     ) -> list[Line]:
         """The largest of each block of cells of 0 to ``top``, '!' above, blank where it is NaN.
 
         ``values`` makes them, and ``of`` what.
         """
-        most, total, ramp = (room[1] - 1, room[0] - 8), self.marked.shape, self.glyphs.ramp
+        most, total, ramp = (
+            (room[1] - 1, room[0] - 8),
+            self.marked.shape,
+            self.glyphs.ramp,
+        )
         tall, wide = (-(-n // max(m, 1)) for n, m in zip(total, most, strict=True))
 
         def largest(tell: Tell) -> Array:
@@ -175,12 +203,23 @@ class GridPane(Pane):
         self.room = tall * max(room[1] - 2, 1) + 1
         says = f" {ramp[0]} 0 to {ramp[-1]} {says} of {tall}x{wide} cells; ! beyond"
         lines: list[Line] = [[(says, "dim")]]
-        runs = [*((glyph, f"heat{i}") for i, glyph in enumerate(ramp)), ("!", "bad"), (" ", "")]
-        levels = np.rint(np.nan_to_num(np.clip(blocks / (top or 1.0), 0, 1)) * (len(ramp) - 1))
-        levels = np.where(blocks <= top, levels, np.where(np.isnan(blocks), -1, len(ramp)))
+        runs = [
+            *((glyph, f"heat{i}") for i, glyph in enumerate(ramp)),
+            ("!", "bad"),
+            (" ", ""),
+        ]
+        levels = np.rint(
+            np.nan_to_num(np.clip(blocks / (top or 1.0), 0, 1)) * (len(ramp) - 1)
+        )
+        levels = np.where(
+            blocks <= top, levels, np.where(np.isnan(blocks), -1, len(ramp))
+        )
         for i, row in enumerate(levels.astype(int).tolist()):
             star = "*" if self.marked[i * tall : (i + 1) * tall].any() else " "
-            line = [(f"{name_of(i * tall, self.shape):>5}", "title"), (f"{star} ", "mark")]
+            line = [
+                (f"{name_of(i * tall, self.shape):>5}", "title"),
+                (f"{star} ", "mark"),
+            ]
             lines.append(line + [runs[level] for level in row])
         here = lines[1 + self.row // tall]
         here[2 + self.column // wide] = here[2 + self.column // wide][0], "here"
@@ -199,4 +238,8 @@ def name_of(row: int, shape: tuple[int, ...]) -> str:
 
 def within(row: int, column: int, shape: tuple[int, ...]) -> str:
     """A cell of ``flat2`` as in [3,17]."""
-    return f"[{','.join(filter(None, (name_of(row, shape), str(column))))}]" if shape else ""
+    return (
+        f"[{','.join(filter(None, (name_of(row, shape), str(column))))}]"
+        if shape
+        else ""
+    )

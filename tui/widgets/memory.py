@@ -37,9 +37,13 @@ class MemoryPane(GridPane):
         """The picked allocation's bytes, or the cell as in c[3,17]."""
         if self.mode != "overview":
             self.clamp()
-            return self.shown and self.shown[0] + within(self.row, self.column, self.shape)
+            return self.shown and self.shown[0] + within(
+                self.row, self.column, self.shape
+            )
         at = self.at or 0
-        if self.pick is None or at >= len(self._entries):  # nothing is picked, or written yet
+        if self.pick is None or at >= len(
+            self._entries
+        ):  # nothing is picked, or written yet
             return None
         shard = self._entries[at].shard
         return f"{shard.space} {shard.addr:#x}:{shard.nbytes}"
@@ -84,23 +88,37 @@ class MemoryPane(GridPane):
         name, self.subtitle = self.kept or session.memories.shown(op), ""
         if self.mode == "overview":
             memory = session.memory()
-            held = (f"{n:,} in {space} ({size:,} B)" for space, n, size in memory.spaces)
+            held = (
+                f"{n:,} in {space} ({size:,} B)" for space, n, size in memory.spaces
+            )
             self.subtitle, self._entries = ", ".join(held), memory.entries
             if self._entries:
-                self._overview(lines, width, max(height // 3, 1) if name else height - 1)
-        if self.mode == "history" and name is not None and not (self.range or self.shown):
-            self._tensor(name, [], width, height)  # as it was left, so no cell was shown yet
+                self._overview(
+                    lines, width, max(height // 3, 1) if name else height - 1
+                )
+        if (
+            self.mode == "history"
+            and name is not None
+            and not (self.range or self.shown)
+        ):
+            self._tensor(
+                name, [], width, height
+            )  # as it was left, so no cell was shown yet
         if self.mode == "history" and (place := self.range or self.place()) is not None:
             self._history(place, lines, height)
         elif name is not None and self.mode != "history":
             self._tensor(name, lines, width, height)
         elif not lines:
-            lines.append(BEFORE if op < 0 else [(" nothing is written yet: s steps on", "dim")])
+            lines.append(
+                BEFORE if op < 0 else [(" nothing is written yet: s steps on", "dim")]
+            )
 
     def _overview(self, lines: list[Line], width: int, room: int) -> None:
         entries, room = self._entries, min(room, len(self._entries))
         wide = min(max(len(_name(e)) for e in entries[:room]), max(width - 60, 12))
-        head = f"  {'allocation':<{wide}} space {'addr':>14} type  {'shape':<11} written"
+        head = (
+            f"  {'allocation':<{wide}} space {'addr':>14} type  {'shape':<11} written"
+        )
 
         def text(i: int) -> str:
             entry, shard = entries[i], entries[i].shard
@@ -112,12 +130,18 @@ class MemoryPane(GridPane):
         lines += [[(head, "dim")], *self.listed(len(entries), room, 0, text)]
 
     def _age(self, writer: int | None) -> str:
-        return "never" if writer is None else f"op {writer} ({self.session.cursor - writer} ago)"
+        return (
+            "never"
+            if writer is None
+            else f"op {writer} ({self.session.cursor - writer} ago)"
+        )
 
     def _tensor(self, name: str, lines: list[Line], width: int, height: int) -> None:
         session, op = self.session, self.session.cursor
         quick = session.memories.quick(op, name)
-        view = self.ask("tensor", (name, op), lambda tell: session.tensor(name, op, tell), quick)
+        view = self.ask(
+            "tensor", (name, op), lambda tell: session.tensor(name, op, tell), quick
+        )
         self.shape, self.marked = view.values.shape, flat2(view.changed)
         if self.shown != (name, op):
             new = self.shown is None or self.shown[0] != name
@@ -133,13 +157,18 @@ class MemoryPane(GridPane):
         room = width, height - len(lines)
         if self.mode == "heatmap":
             top = float(np.nanmax([abs(view.minimum), abs(view.maximum), 0.0]))
-            of, says = (name, session.versions.executed(op)), f"{number_text(top)}, the largest |x|"
+            of, says = (
+                (name, session.versions.executed(op)),
+                f"{number_text(top)}, the largest |x|",
+            )
             lines += self.heat(lambda: _sizes(values, written), of, top, says, room)
             return
 
         def texts(plane: int, row: int, part: slice) -> list[str]:
             cells = map(_bits if self.mode == "hex" else number_text, values[row, part])
-            return [x if k else "-" for x, k in zip(cells, written[row, part], strict=True)]
+            return [
+                x if k else "-" for x, k in zip(cells, written[row, part], strict=True)
+            ]
 
         wide = 2 * values.dtype.itemsize + 2 if self.mode == "hex" else 9
         lines += self.numbers(("",), texts, ("*", "mark"), room, wide)
@@ -148,7 +177,9 @@ class MemoryPane(GridPane):
         low, high, mean = map(number_text, (view.minimum, view.maximum, view.mean))
         changed = np.count_nonzero(view.changed)
         missing = view.values.size - np.count_nonzero(view.written)
-        line: Line = [(f" {view.name}{' (kept: Esc lets go)' if self.kept else ''}", "bold")]
+        line: Line = [
+            (f" {view.name}{' (kept: Esc lets go)' if self.kept else ''}", "bold")
+        ]
         line.append((f" {view.dtype} {'x'.join(map(str, view.values.shape))}", "title"))
         line.append((f"  {changed:,} changed*" * bool(changed), "mark"))
         line.append((f"  {missing:,} never written" * bool(missing), "dim"))
@@ -169,15 +200,22 @@ class MemoryPane(GridPane):
         session = self.session
         whole, *more = session.memories.place(place).ranges
         few = not more and len(session.versions.accesses.at(*whole)) <= _MANY
-        touches = self.ask("history", place, lambda tell: session.history_of(place), few).rows
+        touches = self.ask(
+            "history", place, lambda tell: session.history_of(place), few
+        ).rows
         here = bisect_right(touches, session.cursor, key=lambda touch: touch.op.op) - 1
 
         def text(i: int) -> str:
             t, mark = touches[i], ">" if i == here else " "
             when = f"{t.kind:<5} op {t.op.op:>6,} {time_text(t.op.t_start):>9} {t.nbytes:>6,} B"
-            return f"{mark} {when} {t.op.name.removeprefix('TileToken/')} {t.op.component}"
+            return (
+                f"{mark} {when} {t.op.name.removeprefix('TileToken/')} {t.op.component}"
+            )
 
-        bytes_of = f", {whole[0]} {whole[1]:#x}:{whole[2]}" + f" and {len(more)} more" * bool(more)
+        bytes_of = (
+            f", {whole[0]} {whole[1]:#x}:{whole[2]}"
+            + f" and {len(more)} more" * bool(more)
+        )
         lines.append([(f" accesses to {place}: {len(touches):,}{bytes_of}", "dim")])
         lines += self.listed(len(touches), height - 1, max(here, 0), text)
 
@@ -192,4 +230,6 @@ def _bits(value: Any) -> str:
 
 
 def _name(entry: MemoryEntry) -> str:
-    return entry.tensor if "@" in entry.tensor else f"{entry.tensor}.{entry.shard.index}"
+    return (
+        entry.tensor if "@" in entry.tensor else f"{entry.tensor}.{entry.shard.index}"
+    )

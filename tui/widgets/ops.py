@@ -12,7 +12,14 @@ from kernbench.replay.text import time_text
 from tui.widgets.draw import Glyphs, Line, clip
 from tui.widgets.pane import BEFORE, Pane
 
-_FIRST = ("op ", "time ", "call ", ">", "waited ", "after ")  # words that such lines begin with
+_FIRST = (
+    "op ",
+    "time ",
+    "call ",
+    ">",
+    "waited ",
+    "after ",
+)  # words that such lines begin with
 
 
 class OpsPane(Pane):
@@ -31,7 +38,11 @@ class OpsPane(Pane):
 
     def enter(self) -> str | None:
         """Go to the picked op."""
-        return None if self.at is None or not len(self._kept) else f"goto {self._kept[self.at]}"
+        return (
+            None
+            if self.at is None or not len(self._kept)
+            else f"goto {self._kept[self.at]}"
+        )
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The list above the details, or beside them where that is wide enough."""
@@ -39,7 +50,10 @@ class OpsPane(Pane):
             share = height - min(height * 9 // 20, 22) if height > 8 else height
             return [*self._list(width, share), *self._details(width, height - share)]
         left, bar = min(max(width // 2, 46), 60), (f"{self.glyphs.bar} ", "rule")
-        rows, details = self._list(left, height), self._details(width - left - 2, height)
+        rows, details = (
+            self._list(left, height),
+            self._details(width - left - 2, height),
+        )
         rows += [[(" " * left, "")]] * (height - len(rows))
         details += [[]] * (height - len(details))
         return [[*row, bar, *detail] for row, detail in zip(rows, details, strict=True)]
@@ -52,7 +66,11 @@ class OpsPane(Pane):
         flying, digits = set(session.in_flight()), len(str(len(session)))
         takes = f" {'takes':>8}" * (width >= 42)
         name = (
-            f"{len(kept):,} fit {self.where}" if self.where else "name" if len(kept) else "no ops"
+            f"{len(kept):,} fit {self.where}"
+            if self.where
+            else "name"
+            if len(kept)
+            else "no ops"
         )
         head = f"  {'op':>{digits}} {'start':>9}{takes}   {name}"
         rows = session.rows_of(kept[first : first + room])
@@ -62,7 +80,9 @@ class OpsPane(Pane):
         ]
         return [[(clip(head, width, self.glyphs), "dim")], *lines]
 
-    def _row(self, row: OpRow, digits: int, width: int, flying: bool, picked: bool) -> Line:
+    def _row(
+        self, row: OpRow, digits: int, width: int, flying: bool, picked: bool
+    ) -> Line:
         here = row.op == self.session.cursor
         style = "pick" if picked else "here" if here else "flight" if flying else ""
         head = f"{'>' if here else '*' if flying else ' '} {row.op:>{digits}}"
@@ -71,7 +91,11 @@ class OpsPane(Pane):
         place = self.session.label(int(self.session.components[row.op]))
         text = f" {place} {row.name.removeprefix('TileToken/')}".replace("  ", " ")
         tail = clip(text, max(width - len(head) - 1, 0), self.glyphs)
-        return [(head, style), (row.letter, style if here else row.letter), (tail, style)]
+        return [
+            (head, style),
+            (row.letter, style if here else row.letter),
+            (tail, style),
+        ]
 
     def _details(self, width: int, height: int) -> list[Line]:
         session, lines = self.session, list[Line]()
@@ -84,10 +108,14 @@ class OpsPane(Pane):
             parts = wrap(row, max(width, 8), subsequent_indent="  ") if long else [row]
             lines += [[(part, style)] for part in parts]
         if len(lines) > height:
-            lines[height - 1 :] = [[(f"{self.glyphs.more} :op and :source show all", "dim")]]
+            lines[height - 1 :] = [
+                [(f"{self.glyphs.more} :op and :source show all", "dim")]
+            ]
         return lines
 
 
 def _rank(row: str) -> int:
     """Where a line of what is recorded of an op belongs; the source around and parameters last."""
-    return next((i for i, head in enumerate(_FIRST) if row.startswith(head)), len(_FIRST))
+    return next(
+        (i for i, head in enumerate(_FIRST) if row.startswith(head)), len(_FIRST)
+    )

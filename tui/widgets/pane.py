@@ -25,7 +25,11 @@ from tui.widgets.draw import STYLES, Glyphs, Line, Run, rule, strip
 T = TypeVar("T")
 # ops: an answer about no more of them is computed at once; takes some ten ms
 QUICK, LIGHT = 1 << 14, 1 << 21
-BEFORE: Line = [(" before the first op: ", "dim"), ("s", "bold"), (" steps to it", "dim")]
+BEFORE: Line = [
+    (" before the first op: ", "dim"),
+    ("s", "bold"),
+    (" steps to it", "dim"),
+]
 NO_OPS: Line = [(" this trace has no ops", "dim")]
 
 
@@ -38,25 +42,35 @@ class Pane(Widget):
     picks = True  # rows are picked one by one; else the text just scrolls
     header = 0  # lines above the first row
     columns_a_step = 0  # of numbers, that h and l move by
-    views: tuple[str, ...] = ()  # what v and V go through; the title names the one shown
+    views: tuple[
+        str, ...
+    ] = ()  # what v and V go through; the title names the one shown
     enter_word = "go"  # what Enter does, in the footer
 
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(id=f"pane-{self.number}")
         self.session, self.glyphs, self.subtitle = session, glyphs, ""
-        self.span = session.launch_window  # the times, ns, that the timeline shows: the screen's
+        self.span = (
+            session.launch_window
+        )  # the times, ns, that the timeline shows: the screen's
         self.jobs, self.waiting, self.view = Jobs(), False, 0
         self.active, self.titled, self.gap = False, True, 0
         self.top, self.total, self.room, self.column = 0, 0, 1, 0
-        self.pick: int | None = None  # the row that the user picked; None: as the cursor has it
+        self.pick: int | None = (
+            None  # the row that the user picked; None: as the cursor has it
+        )
         self.at: int | None = None  # that row, or the cursor's
         self.seek = True  # the next drawing goes to what the cursor changed
         self._lines, self._strips = list[Line](), list[Strip]()
         self._made, self._wide = dict[tuple[Run, ...], Strip](), (0, 0)
         self._drawn: tuple[object, ...] | None = None
         self._since: float | None = None  # when it began to wait, s
-        self._asks = dict[Key, bool]()  # what the last drawing asked for, and whether it waits
-        self._ahead = dict[int, dict[str, Any]]()  # what it will be at other ops, if nothing else
+        self._asks = dict[
+            Key, bool
+        ]()  # what the last drawing asked for, and whether it waits
+        self._ahead = dict[
+            int, dict[str, Any]
+        ]()  # what it will be at other ops, if nothing else
 
     def draw(self, width: int, height: int) -> list[Line]:
         """The lines below the title, at most ``height``."""
@@ -131,7 +145,10 @@ class Pane(Widget):
         if not isinstance(found, Job):
             return found
         self.waiting = True
-        return [(f" computing {title}: {found.done:.0%}", "mark"), ("  Esc cancels", "dim")]
+        return [
+            (f" computing {title}: {found.done:.0%}", "mark"),
+            ("  Esc cancels", "dim"),
+        ]
 
     def pan(self, by: int) -> bool:
         """Move sideways by ``by`` steps; False if this pane does not."""
@@ -146,7 +163,9 @@ class Pane(Widget):
         if self.at is not None:
             margin = min(2, (self.room - 1) // 2)
             top = min(max(self.top, self.at + margin - self.room + 1), self.at - margin)
-            if top != self.top and self.pick is None:  # the cursor left: not a line a step
+            if (
+                top != self.top and self.pick is None
+            ):  # the cursor left: not a line a step
                 top = self.at - self.room // 2
             self.top = top
         self.top = max(min(self.top, total - self.room), 0)
@@ -170,7 +189,9 @@ class Pane(Widget):
             pass
         finally:
             session.cursor, self.jobs.ahead = here, False
-            new = {name: x for name, x in vars(self).items() if was.get(name, was) is not x}
+            new = {
+                name: x for name, x in vars(self).items() if was.get(name, was) is not x
+            }
             for name in new.keys() - was.keys():
                 delattr(self, name)
             vars(self).update(was)
@@ -217,7 +238,11 @@ class Pane(Widget):
                 old, self._ahead = self._strips, {}
                 self._finish(region.size)
                 self._show(old)
-            elif self.size == region.size and self._drawn != (region.size, self.gap, titled):
+            elif self.size == region.size and self._drawn != (
+                region.size,
+                self.gap,
+                titled,
+            ):
                 self.repaint()  # a new size draws by itself
 
     def repaint(self) -> None:
@@ -242,7 +267,9 @@ class Pane(Widget):
         if self._drawn != (size, self.gap, self.titled):
             self._build(size)
         lines, span = self._strips[crop.y : crop.bottom], crop.column_span
-        return lines if span == (0, size.width) else [line.crop(*span) for line in lines]
+        return (
+            lines if span == (0, size.width) else [line.crop(*span) for line in lines]
+        )
 
     def _build(self, size: Size) -> None:
         width, height = size.width - self.gap, size.height
@@ -272,13 +299,20 @@ class Pane(Widget):
         if self.titled:
             name = f"{self.number} {self.heading}"
             name = f"[{name}]" if self.active else f" {name} "
-            left = [(self.glyphs.rule, "rule"), (name, "active" if self.active else "title")]
+            left = [
+                (self.glyphs.rule, "rule"),
+                (name, "active" if self.active else "title"),
+            ]
             lines.insert(0, rule(left, self.subtitle, width, self.glyphs))
         lines += [[]] * (height - len(lines))
         bar = [Segment(self.glyphs.bar + " ", STYLES["rule"])] if self.gap else []
         made = self._made if self._wide == (width, self.gap) else {}
         # what NO_COLOR asks for; these styles have no colours of 16 to be made true ones
-        inks = [ink for ink in self.get_line_filters() if not isinstance(ink, ANSIToTruecolor)]
+        inks = [
+            ink
+            for ink in self.get_line_filters()
+            if not isinstance(ink, ANSIToTruecolor)
+        ]
         self._made, self._wide, self._strips = {}, (width, self.gap), []
         for line in map(tuple, lines[:height]):
             if (fresh := made.get(line)) is None:

@@ -55,7 +55,9 @@ class RoutePane(Pane):
     def __init__(self, session: ReplaySession, glyphs: Glyphs) -> None:
         super().__init__(session, glyphs)
         self._maps: dict[tuple[int, ...], _Map] = {}
-        self._drawn_as: dict[object, tuple[dict[Cell, list[Cell]], Cells]] = {}  # by layout
+        self._drawn_as: dict[
+            object, tuple[dict[Cell, list[Cell]], Cells]
+        ] = {}  # by layout
 
     @property
     def alone(self) -> bool:
@@ -76,16 +78,22 @@ class RoutePane(Pane):
             note = wrap(f"op {route.op} {route.name}: {route.note}", max(width - 2, 8))
             lines = [[(f" {part}", "dim")] for part in note]
         place = self._place(route, view)
-        shown = self._maps.get(place) or self._maps.setdefault(place, self._mapped(place))
+        shown = self._maps.get(place) or self._maps.setdefault(
+            place, self._mapped(place)
+        )
         found = self._heated(shown) if view == "heat" else self._lit(shown, route)
         if not isinstance(found, _Picture):
             return [found]
         levels = zip(_LEVELS, place, strict=False)
         where = " ".join(f"{level} {n}" for level, n in levels) or "system"
-        first, *rest = wrap(f"{where}{found.head}", max(width - 2, 24), subsequent_indent="  ")
+        first, *rest = wrap(
+            f"{where}{found.head}", max(width - 2, 24), subsequent_indent="  "
+        )
         lines.append([(f" {where}", "bold"), (first[len(where) :], "title")])
         lines += [[(f" {part}", "title")] for part in rest]
-        return [*lines, *self._beside(found, width, max(height - len(lines), 1))][:height]
+        return [*lines, *self._beside(found, width, max(height - len(lines), 1))][
+            :height
+        ]
 
     def _indexed(self, tell: Tell) -> bool:
         return bool(self.session.tiles().rows or self.session.route().legs)
@@ -110,11 +118,16 @@ class RoutePane(Pane):
         view, lines = projection(self.session.trace, place), self.glyphs.lines
         layout = tuple(box[1:] for box in view.boxes), view.lines
         ways, cells = self._drawn_as.setdefault(layout, ({}, []))
-        edges, box_of = self.session.trace.edges, np.full(len(self.session.trace.node_ids), -1)
+        edges, box_of = (
+            self.session.trace.edges,
+            np.full(len(self.session.trace.node_ids), -1),
+        )
         for i, box in enumerate(view.boxes):
             box_of[np.array(box.nodes)] = i
         ends = np.stack([box_of[edges.src], box_of[edges.dst]], 1)
-        joined = np.flatnonzero((ends.min(axis=1) >= 0) & (ends[:, 0] != ends[:, 1])).tolist()
+        joined = np.flatnonzero(
+            (ends.min(axis=1) >= 0) & (ends[:, 0] != ends[:, 1])
+        ).tolist()
         joins = {edge: tuple(ends[edge].tolist()) for edge in joined}
         shown = _Map(view, box_of, joins, ways, cells)
         if cells:
@@ -131,13 +144,21 @@ class RoutePane(Pane):
     def _lit(self, shown: _Map, route: Route) -> _Picture:
         """The path, and beside it box by box when it came there and how long it waited inside."""
         boxes, legs, index = shown.view.boxes, route.legs, self.session.trace.node_index
-        cells, beside, pairs = [row[:] for row in shown.cells], list[Line](), list[Cell]()
+        cells, beside, pairs = (
+            [row[:] for row in shown.cells],
+            list[Line](),
+            list[Cell](),
+        )
         lit = [] if legs else [int(shown.box_of[index[route.component]])]
         for number, leg in enumerate(legs, 1):
             count = f"{number}/{len(legs)} " * (len(legs) > 1)
-            beside.append([(f" {count}{leg.nbytes:,} B from {time_text(leg.t0)}", "title")])
+            beside.append(
+                [(f" {count}{leg.nbytes:,} B from {time_text(leg.t0)}", "title")]
+            )
             visits = list[int]()
-            for box, group in groupby(leg.hops, lambda hop: int(shown.box_of[index[hop.node]])):
+            for box, group in groupby(
+                leg.hops, lambda hop: int(shown.box_of[index[hop.node]])
+            ):
                 inside = [*group]
                 waited = sum(hop.wait for hop in inside)
                 mark = f"{waited:.2f}!" if waited >= 0.005 else ""
@@ -176,20 +197,35 @@ class RoutePane(Pane):
                 moved[pair] += round(link.nbytes)
                 queue[pair] = max(queue[pair], link.queue)
         cells, beside = [row[:] for row in shown.cells], list[Line]()
-        drawn = {pair: busy for pair, busy in best.items() if best.get(pair[::-1], 0.0) <= busy}
+        drawn = {
+            pair: busy
+            for pair, busy in best.items()
+            if best.get(pair[::-1], 0.0) <= busy
+        }
         for pair, busy in reversed(drawn.items()):
             path = _connect(cells, shown, [pair], self.glyphs.lit, _heat(busy))[pair]
-            path = [cell for cell in path if not any(_holds(boxes[i], cell) for i in pair)]
-            (x, y), share = max(path[len(path) // 2 - 1 :][:2]), f"{min(busy, 0.99) * 100:.0f}"
-            cells[y][x + 1 - len(share) : x + 1] = [(digit, _heat(busy)) for digit in share]
+            path = [
+                cell for cell in path if not any(_holds(boxes[i], cell) for i in pair)
+            ]
+            (x, y), share = (
+                max(path[len(path) // 2 - 1 :][:2]),
+                f"{min(busy, 0.99) * 100:.0f}",
+            )
+            cells[y][x + 1 - len(share) : x + 1] = [
+                (digit, _heat(busy)) for digit in share
+            ]
         for box in boxes:
             _draw_box(cells, box, self.glyphs.lines, "title")
         for (a, b), busy in best.items():
             text = f" {boxes[a].label}{self.glyphs.arrow}{boxes[b].label}"
             load_ = f"{moved[a, b]:>10,}{queue[a, b]:>4}"
             beside.append([(f"{busy:>6.1%}", _heat(busy)), (load_ + text, "")])
-        head = f": busy % of links, bytes, peak queue; {time_text(t0)} to {time_text(t1)}"
-        return _Picture(cells, head, beside, [boxes[i] for pair in [*best][:1] for i in pair])
+        head = (
+            f": busy % of links, bytes, peak queue; {time_text(t0)} to {time_text(t1)}"
+        )
+        return _Picture(
+            cells, head, beside, [boxes[i] for pair in [*best][:1] for i in pair]
+        )
 
     def _beside(self, found: _Picture, width: int, height: int) -> list[Line]:
         """The part of the map that there is room for, and the list right of it."""
@@ -200,14 +236,20 @@ class RoutePane(Pane):
             self.column = _middle([(box.x, box.x + box.w) for box in found.boxes], wide)
             self.top = _middle([(box.y, box.y + box.h) for box in found.boxes], height)
         self.total, self.room, self.columns_a_step = rows, height, 8 * (columns > wide)
-        self.top, self.column = window((self.top, self.column), (rows, columns), (height, wide))
+        self.top, self.column = window(
+            (self.top, self.column), (rows, columns), (height, wide)
+        )
         more = len(found.beside) - height
         beside = found.beside[: height - (more > 0)]
         beside += [[(f" {more + 1} more", "dim")]] * (more > 0)
-        part = [row[self.column : self.column + wide] for row in found.cells[self.top :]]
+        part = [
+            row[self.column : self.column + wide] for row in found.cells[self.top :]
+        ]
         part += [[(" " * wide, "")]] * (height - len(part))
         beside += [[]] * (height - len(beside))
-        return [[*row, (" ", ""), *line] for row, line in zip(part, beside, strict=False)]
+        return [
+            [*row, (" ", ""), *line] for row, line in zip(part, beside, strict=False)
+        ]
 
 
 def _middle(spans: list[Cell], room: int) -> int:
@@ -218,7 +260,9 @@ def _middle(spans: list[Cell], room: int) -> int:
 
 
 def _heat(busy: float) -> str:
-    return ("dim", "flight", "mark", "bad")[(busy >= 0.1) + (busy >= 0.5) + (busy >= 0.8)]
+    return ("dim", "flight", "mark", "bad")[
+        (busy >= 0.1) + (busy >= 0.5) + (busy >= 0.8)
+    ]
 
 
 def _holds(box: Box, cell: Cell) -> bool:
@@ -227,7 +271,9 @@ def _holds(box: Box, cell: Cell) -> bool:
 
 def _step(cell: Cell, then: Cell) -> int:
     """Which way it goes from one to the next: 0 up, 1 right, 2 down, 3 left."""
-    return ((0, -1), (1, 0), (0, 1), (-1, 0)).index((then[0] - cell[0], then[1] - cell[1]))
+    return ((0, -1), (1, 0), (0, 1), (-1, 0)).index(
+        (then[0] - cell[0], then[1] - cell[1])
+    )
 
 
 def _connect(
@@ -236,7 +282,9 @@ def _connect(
     """Draw the ways between pairs of boxes, joined where they meet; these, cell by cell."""
     sides, ways = Counter[Cell](), dict[Cell, list[Cell]]()
     for pair in pairs:
-        path = shown.ways.get(pair) or shown.ways.setdefault(pair, way(shown.view, *pair))
+        path = shown.ways.get(pair) or shown.ways.setdefault(
+            pair, way(shown.view, *pair)
+        )
         ways[pair] = path
         for cell, then in pairwise(path):
             sides[cell] |= 1 << _step(cell, then)
@@ -252,6 +300,10 @@ def _draw_box(cells: Cells, box: Box, lines: str, style: str) -> None:
     if box.h > 1:
         flat, side = lines[10] * (box.w - 2), lines[5]
         label = box.label.center(box.w - 2)
-        rows = [lines[6] + flat + lines[12], side + label + side, lines[3] + flat + lines[9]]
+        rows = [
+            lines[6] + flat + lines[12],
+            side + label + side,
+            lines[3] + flat + lines[9],
+        ]
     for y, row in enumerate(rows, box.y):
         cells[y][box.x : box.x + box.w] = [(char, style) for char in row]

@@ -55,12 +55,20 @@ class StatsPane(Pane):
             return [found]
         self._rows = self._told(found, width - 1)
         first = self.first_row(len(self._rows), height, 0)
-        engines, ids, lines = session.trace.nodes.engine, session.trace.node_ids, list[Line]()
+        engines, ids, lines = (
+            session.trace.nodes.engine,
+            session.trace.node_ids,
+            list[Line](),
+        )
         served = np.unique(session.components[session.in_flight()]).tolist()
-        flying = {x for n in served for x in (ids[n], ids[n].removesuffix(f".{engines[n]}"))}
+        flying = {
+            x for n in served for x in (ids[n], ids[n].removesuffix(f".{engines[n]}"))
+        }
         for i, (line, _) in enumerate(self._rows[first : first + height], first):
             there = view != "roofline" and not flying.isdisjoint(line[0][0].split()[:1])
-            lines.append([(">" if i == self.pick else "*" if there else " ", "mark"), *line])
+            lines.append(
+                [(">" if i == self.pick else "*" if there else " ", "mark"), *line]
+            )
         return lines
 
     def _told(self, found: Any, width: int) -> list[Row]:
@@ -87,13 +95,21 @@ class StatsPane(Pane):
             rows.append(([(head, ""), (mark + bar, "flight")], hung))
         if isinstance(found, Roofline):
             roofs = [
-                (x.pe, x.share, f"{x.gflops:,.1f} GFLOP/s {x.intensity:,.1f} FLOP/B {x.bound}")
+                (
+                    x.pe,
+                    x.share,
+                    f"{x.gflops:,.1f} GFLOP/s {x.intensity:,.1f} FLOP/B {x.bound}",
+                )
                 for x in (found.total, *found.pes)
             ]
-            rows += self._bars("PEs (* above, T their mean), share of the roof", roofs, width)
+            rows += self._bars(
+                "PEs (* above, T their mean), share of the roof", roofs, width
+            )
         return rows
 
-    def _bars(self, title: str, rows: list[tuple[str, float, str]], width: int) -> list[Row]:
+    def _bars(
+        self, title: str, rows: list[tuple[str, float, str]], width: int
+    ) -> list[Row]:
         """A name with its share as a bar, and a text after that."""
         name = max(min(width // 2, max((len(row[0]) for row in rows), default=0)), 8)
         after = max((len(row[2]) for row in rows), default=0)
@@ -102,22 +118,37 @@ class StatsPane(Pane):
         for label, share, text in rows:
             tail = label if len(label) <= name else self.glyphs.more + label[1 - name :]
             bar = self.glyphs.thick * round(min(share, 1.0) * room)
-            line = [(f"{tail:<{name}} {share:>6.1%} {text:>{after}} ", ""), (bar, "flight")]
+            line = [
+                (f"{tail:<{name}} {share:>6.1%} {text:>{after}} ", ""),
+                (bar, "flight"),
+            ]
             found.append((line, None))
         return found
 
     def _critical(self, path: CriticalPath, width: int) -> list[Row]:
         whole = max(path.t1 - path.t0, 1e-12)
-        parts = (("what the critical path is of", path.totals), ("by line", path.by_line))
+        parts = (
+            ("what the critical path is of", path.totals),
+            ("by line", path.by_line),
+        )
         rows: list[Row] = []
         for title, times in parts:
             shares = [(name, ns / whole, time_text(ns)) for name, ns in times.items()]
             rows += self._bars(title, shares, width)
-        rows.append(([(f"its longest steps in order, of {time_text(whole)}", "title")], None))
+        rows.append(
+            ([(f"its longest steps in order, of {time_text(whole)}", "title")], None)
+        )
         for step in path.steps:
             times_ = f"x{step.times:,}" if step.times > 1 else ""
             text = f"{time_text(step.t0):>9} {time_text(step.ns):>9} {times_:<6} {step.what:<12} "
-            where = f"op {step.op:,} {step.node} {step.site}" if step.op >= 0 else step.node
+            where = (
+                f"op {step.op:,} {step.node} {step.site}" if step.op >= 0 else step.node
+            )
             goto = f"goto {step.op}" if step.op >= 0 else None
-            rows.append(([(text, ""), (clip(where, width - len(text), self.glyphs), "dim")], goto))
+            rows.append(
+                (
+                    [(text, ""), (clip(where, width - len(text), self.glyphs), "dim")],
+                    goto,
+                )
+            )
         return rows

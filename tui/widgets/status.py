@@ -56,7 +56,10 @@ class Status(LineWidget):
         self._session, self._file = session, name
         self._verdict = 4, _VERDICTS[info.verified]
         if info.error and info.verified is None:
-            self._verdict = 8, (f"  run ended with {info.error.partition(':')[0][:30]} ", "bad")
+            self._verdict = (
+                8,
+                (f"  run ended with {info.error.partition(':')[0][:30]} ", "bad"),
+            )
         rows = (session.trace.verify_report or {}).get("rows", ())
         bad = sum(isinstance(row, dict) and row.get("ok") is False for row in rows)
         self._bad = f"  !{bad} DIFF" * bool(bad)
@@ -64,11 +67,18 @@ class Status(LineWidget):
         self._state = f"{info.damaged} damaged frames" if info.damaged else self._state
 
     def tell(
-        self, width: int, note: str, between: tuple[str, float, float] | None, jobs: Jobs
+        self,
+        width: int,
+        note: str,
+        between: tuple[str, float, float] | None,
+        jobs: Jobs,
     ) -> None:
         """Say where the cursor is; ``note`` is about the layout, ``between`` of two marks."""
         session = self._session
-        line: list[tuple[int, Run]] = [(1, (" kernbench", "bold")), (3, (f" {self._file}", ""))]
+        line: list[tuple[int, Run]] = [
+            (1, (" kernbench", "bold")),
+            (3, (f" {self._file}", "")),
+        ]
         if session.cursor >= 0:
             line.append((9, (f"  op {session.cursor:,}/{len(session) - 1:,}", "bold")))
             line.append((5, (f"  t={time_text(session.time)}", "")))
@@ -80,11 +90,15 @@ class Status(LineWidget):
         if between is not None:
             name, t0, t1 = between
             line.append((4, (f"  {name} {time_text(t1 - t0)}", "title")))
-        right = [(7, (f" {note or self._state}", "mark"))] if note or self._state else []
+        right = (
+            [(7, (f" {note or self._state}", "mark"))] if note or self._state else []
+        )
         for job in jobs.late()[:1]:
             right.append((8, (f" {job.title[:24]} {job.done:.0%}", "mark")))
         right.append(self._verdict)
-        while length([run for _, run in line + right]) > width and len(line + right) > 1:
+        while (
+            length([run for _, run in line + right]) > width and len(line + right) > 1
+        ):
             least = min(line + right)
             (line if least in line else right).remove(least)
         gap = " " * (width - length([run for _, run in line + right]))
@@ -103,11 +117,16 @@ class Crumbs(LineWidget):
         session = self._session
         op, component = session.op, session.component
         if op is None or component is None:
-            first = "s steps to the first op" if len(session) else "this trace has no ops"
+            first = (
+                "s steps to the first op" if len(session) else "this trace has no ops"
+            )
             self.put([(f" {first}, : takes commands, ? helps", "dim")])
             return
         nodes, level = session.trace.nodes, FOCUS_LEVELS[session.level]
-        numbers = ((name, int(getattr(nodes, name)[component])) for name in ("sip", "cube", "pe"))
+        numbers = (
+            (name, int(getattr(nodes, name)[component]))
+            for name in ("sip", "cube", "pe")
+        )
         places = [("machine", "machine")] * (level == "machine")
         places += [(name, f"{name}{n}") for name, n in numbers if n >= 0]
         places.append(("component", nodes.engine[component]))
@@ -129,7 +148,9 @@ class Tabs(LineWidget):
         super().__init__("tabs")
         self._glyphs, self._ends = glyphs, list[tuple[int, int]]()
 
-    def place(self, at: Region, panes: list[tuple[int, str]], shown: int, active: bool) -> None:
+    def place(
+        self, at: Region, panes: list[tuple[int, str]], shown: int, active: bool
+    ) -> None:
         """Stand at ``at`` with the names of ``panes`` (number, title), ``shown`` in brackets."""
         self.styles.offset, self.styles.width = (at.x, at.y), at.width
         line: Line = [((self._glyphs.bar if at.x else "") + self._glyphs.rule, "rule")]
@@ -156,10 +177,14 @@ class KeyFooter(LineWidget):
 
     def tell(self, width: int, pane: Pane) -> None:
         """Say what the keys do in ``pane``: Enter, and v the name of the next view."""
-        later = pane.views[(pane.view + 1) % len(pane.views)] if len(pane.views) > 1 else ""
+        later = (
+            pane.views[(pane.view + 1) % len(pane.views)] if len(pane.views) > 1 else ""
+        )
         words = self._keymap.footer({"enter": pane.enter_word, "next_view": later})
         for gap in (" ", ""):  # between them, as far as there is room
-            items: list[Line] = [[(f" {k}", "bold"), (f" {word}{gap}", "dim")] for k, word in words]
+            items: list[Line] = [
+                [(f" {k}", "bold"), (f" {word}{gap}", "dim")] for k, word in words
+            ]
             if sum(map(length, items)) <= width:
                 break
         while sum(map(length, items)) > width and len(items) > 2:

@@ -44,7 +44,10 @@ class TilesPane(Pane):
         """The open composites, the cursor's first."""
         session, quick = self.session, len(self.session) <= _QUICK
         ready = self.answer(
-            ("columns", "composites"), "composites", lambda _: session.composites.positions, quick
+            ("columns", "composites"),
+            "composites",
+            lambda _: session.composites.positions,
+            quick,
         )
         if isinstance(ready, list):
             return ready
@@ -54,11 +57,15 @@ class TilesPane(Pane):
         near = self._near  # steps from PE to PE stay in it
         if near is None or mine.t0 >= near.t1 or mine.t1 <= near.t0:
             key, span = ("columns", ("tiles", mine.composite)), (mine.t0, mine.t1)
-            answer = self.answer(key, "tiles", lambda _: session.tiles_between(*span), quick)
+            answer = self.answer(
+                key, "tiles", lambda _: session.tiles_between(*span), quick
+            )
             if isinstance(answer, list):
                 return answer
             near = self._near = answer
-        return mine, *(other for other in near.composites if other.composite != mine.composite)
+        return mine, *(
+            other for other in near.composites if other.composite != mine.composite
+        )
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Head, legend, rows."""
@@ -70,27 +77,43 @@ class TilesPane(Pane):
             return [[(f" {tiles.note or 'this composite has no tiles'}", "dim")]]
         here = self._place(found, max(height - 2, 1))
         seen = [(r.spans[0].t0, r.spans[-1].t1) for _, r in self._rows if r is not None]
-        starts, ends = zip(*(seen or [self._span(op) for op, _ in self._rows]), strict=True)
+        starts, ends = zip(
+            *(seen or [self._span(op) for op, _ in self._rows]), strict=True
+        )
         t0, t1 = min(starts), max(ends)
         names = [self._title_of(op, row) for op, row in self._rows]
         label = max(map(len, names)) + 2
         chart = max(width - label - 22, 8)  # beside: how long it waited, for what
-        lines, flying = [self._head(tiles, t0, t1), self._legend()], set(self.session.in_flight())
-        for i, ((op, row), text) in enumerate(zip(self._rows, names, strict=True), self.top):
+        lines, flying = (
+            [self._head(tiles, t0, t1), self._legend()],
+            set(self.session.in_flight()),
+        )
+        for i, ((op, row), text) in enumerate(
+            zip(self._rows, names, strict=True), self.top
+        ):
             there = not flying.isdisjoint([s.op for s in row.spans] if row else [op])
             style = "here" if i == here else "flight" if there else "title"
             style = "pick" if i == self.pick else style
-            name = f"{'>' if i == here else '*' if there else ' '}{text}".ljust(label - 1)
+            name = f"{'>' if i == here else '*' if there else ' '}{text}".ljust(
+                label - 1
+            )
             bars = [(*self._span(op), "=", "rule")] if row is None else _bars(row)
             strip = self._chart(bars, t0, t1, chart)
-            lines.append([(name, style), (" ", ""), *strip, *(_waited(row) if row else [])])
+            lines.append(
+                [(name, style), (" ", ""), *strip, *(_waited(row) if row else [])]
+            )
         return lines
 
     def _place(self, found: tuple[Tiles, ...], room: int) -> int:
         """Find the rows in view; return the cursor's."""
-        ops = [-1 if x.composite is None else x.composite for x in found]  # -1: it never ended
+        ops = [
+            -1 if x.composite is None else x.composite for x in found
+        ]  # -1: it never ended
         whole = self.session.composites.positions if ops[0] >= 0 else np.array(ops)
-        opened = {int(np.searchsorted(whole, op)): x.rows for op, x in zip(ops, found, strict=True)}
+        opened = {
+            int(np.searchsorted(whole, op)): x.rows
+            for op, x in zip(ops, found, strict=True)
+        }
         sizes = np.ones(len(whole), np.int64)
         sizes[[*opened]] += [*map(len, opened.values())]
         ends, mine, current = np.cumsum(sizes), next(iter(opened)), found[0].current
@@ -99,12 +122,18 @@ class TilesPane(Pane):
         shown = np.arange(first, min(first + self.room, self.total))
         at = np.searchsorted(ends, shown, "right")
         pairs = zip(at.tolist(), (shown - (ends - sizes)[at]).tolist(), strict=True)
-        self._rows = [(int(whole[i]), opened[i][n - 1] if n else None) for i, n in pairs]
+        self._rows = [
+            (int(whole[i]), opened[i][n - 1] if n else None) for i, n in pairs
+        ]
         return here
 
     def _span(self, op: int) -> tuple[float, float]:
         columns, row = self.session.trace.op_columns, self.session.trace.order[op]
-        return (float(columns.t_start[row]), float(columns.t_end[row])) if op >= 0 else (0.0, 0.0)
+        return (
+            (float(columns.t_start[row]), float(columns.t_end[row]))
+            if op >= 0
+            else (0.0, 0.0)
+        )
 
     def _title_of(self, op: int, row: TileRow | None) -> str:
         if row is not None:
@@ -116,14 +145,26 @@ class TilesPane(Pane):
     def _head(self, tiles: Tiles, t0: float, t1: float) -> Line:
         op, inside = tiles.composite, tiles.current is not None
         near = "" if inside or op == self.session.cursor else "last "
-        whole = self._title_of(-1, None) if op is None else f"composite {self._title_of(op, None)}"
+        whole = (
+            self._title_of(-1, None)
+            if op is None
+            else f"composite {self._title_of(op, None)}"
+        )
         count = count_text(len(tiles.rows), "tile")
-        return [(f" {near}{whole}: {count}; {time_text(t1 - t0)} from {time_text(t0)}", "title")]
+        return [
+            (
+                f" {near}{whole}: {count}; {time_text(t1 - t0)} from {time_text(t0)}",
+                "title",
+            )
+        ]
 
     def _legend(self) -> Line:
         line: Line = [(" ", "")]
         for stage, letter in STAGE_LETTERS.items():
-            line += [(letter, letter), (f" {stage.lower().removeprefix('dma_')} ", "dim")]
+            line += [
+                (letter, letter),
+                (f" {stage.lower().removeprefix('dma_')} ", "dim"),
+            ]
         for dot, what in ((".", "queue"), (":", "link/hbm"), (",", "other")):
             line += [(f" {dot}", "mark"), (f" {what}", "dim")]
         return line
@@ -143,7 +184,9 @@ class TilesPane(Pane):
         if self.session.cursor >= 0 and t0 <= time < t1:
             at = min(int((time - t0) / scale), columns - 1)
             char, style = line[at]
-            line[at] = (char, f"{style}|") if len(style) == 1 else (self.glyphs.bar, "mark")
+            line[at] = (
+                (char, f"{style}|") if len(style) == 1 else (self.glyphs.bar, "mark")
+            )
         return line
 
 
@@ -157,4 +200,8 @@ def _waited(row: TileRow) -> Line:
     by: dict[str, float] = defaultdict(float)
     for wait in row.waits:
         by[wait.reason] += wait.t1 - wait.t0
-    return [(f" {time_text(sum(by.values()))} {max(by, key=by.__getitem__)}", "mark")] if by else []
+    return (
+        [(f" {time_text(sum(by.values()))} {max(by, key=by.__getitem__)}", "mark")]
+        if by
+        else []
+    )

@@ -42,7 +42,9 @@ class TimelinePane(Pane):
         self._cells: dict[Row, str] = {}  # of the rows that were drawn of a window
         self._cells_of: tuple[Any, ...] = ()
         self._chart = 0, 1  # where cells begin, how many there are
-        self._clicked: tuple[int, float] | None = None  # the last op begun by a cell, its time
+        self._clicked: tuple[int, float] | None = (
+            None  # the last op begun by a cell, its time
+        )
         self.end = max(session.trace.end_ns, 1.0)
         self.fit()
         self.follow()
@@ -115,16 +117,28 @@ class TimelinePane(Pane):
         branch, session = self.picked(), self.session
         if branch is None:
             return None
-        (upto, since), self._clicked = self._clicked or (max(session.cursor, 0), math.inf), None
+        (upto, since), self._clicked = (
+            self._clicked or (max(session.cursor, 0), math.inf),
+            None,
+        )
         (nodes, lane), slots = branch.row, session.trace.op_columns.slot
         near = np.array(session.timelines.in_flight(upto, since), np.int64)
         near = near[np.isin(session.components[near], nodes)]
-        for mine in (near, *(session.timelines.ops_of(node) for node in nodes if not branch.group)):
-            mine = mine if lane is None else mine[slots[session.trace.order[mine]] == lane]
+        for mine in (
+            near,
+            *(session.timelines.ops_of(node) for node in nodes if not branch.group),
+        ):
+            mine = (
+                mine if lane is None else mine[slots[session.trace.order[mine]] == lane]
+            )
             if len(mine):
-                before = int(np.searchsorted(mine, mine.dtype.type(upto), side="right")) - 1
+                before = (
+                    int(np.searchsorted(mine, mine.dtype.type(upto), side="right")) - 1
+                )
                 return f"goto {mine[max(before, 0)]}"
-        says = ("+", "-")[self.hierarchy.is_open(branch, self.folds, self._here())] + branch.id
+        says = ("+", "-")[
+            self.hierarchy.is_open(branch, self.folds, self._here())
+        ] + branch.id
         self.folds = {says} | self.folds - {f"+{branch.id}", f"-{branch.id}"}
         self.pick = self.at
         self.repaint()
@@ -134,7 +148,10 @@ class TimelinePane(Pane):
         """The minimap goes to its time; of a row the pane enters the cell."""
         cell, cells = event.x - self.gap - self._chart[0], self._chart[1]
         row, width = event.y - self.titled - self.header, (self.t1 - self.t0) / cells
-        t, hit = self.t0 + cell * width, 0 <= row < min(self.room, self.total - self.top)
+        t, hit = (
+            self.t0 + cell * width,
+            0 <= row < min(self.room, self.total - self.top),
+        )
         started = int(np.searchsorted(self.session.starts, t + width))
         self._clicked = (max(started - 1, 0), t) if hit and cell >= 0 else None
         if cell >= 0 and event.y == self.titled:
@@ -152,40 +169,64 @@ class TimelinePane(Pane):
     def _here(self) -> int:
         """The place of the cursor's component, or the first op's, among those of the tree."""
         session = self.session
-        return self.hierarchy.components.index(int(session.components[max(session.cursor, 0)]))
+        return self.hierarchy.components.index(
+            int(session.components[max(session.cursor, 0)])
+        )
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Minimap, ruler, pinned rows, rows."""
         tree = self.hierarchy
         if not tree.rows:
-            return [[(" no ops in this trace; ", "dim"), (":info", "bold"), (" has more", "dim")]]
+            return [
+                [
+                    (" no ops in this trace; ", "dim"),
+                    (":info", "bold"),
+                    (" has more", "dim"),
+                ]
+            ]
         label = min(tree.width + 5, width // 3)
-        columns, place, head = width - label, self._here(), self._minimap(label, width - label)
+        columns, place, head = (
+            width - label,
+            self._here(),
+            self._minimap(label, width - label),
+        )
         self._chart = label, columns
         marks = self._marks()
         if isinstance(marks, list):  # it says when there will be marks
             head, marks = marks, None
         lanes = self.session.timelines.slots_of if self.mode == "lanes" else None
         self.shown = tree.shown(self.folds, place, lanes)
-        pinned = [tree.at[pin] for pin in self.pins if pin in tree.at][: max(height - 2, 0) // 2]
+        pinned = [tree.at[pin] for pin in self.pins if pin in tree.at][
+            : max(height - 2, 0) // 2
+        ]
         self.header = 2 + len(pinned)
         here = self._row_of_cursor(place)
         first = self.first_row(len(self.shown), max(height - self.header, 1), here)
         rows = [*pinned, *self.shown[first : first + self.room]]
         note = self._draw_cells(rows, columns, marks)
         span, (upto, served) = self.t1 - self.t0, self._flying()
-        cell = f"{span / columns:.2g}ns" if span < columns else time_text(span / columns)
+        cell = (
+            f"{span / columns:.2g}ns" if span < columns else time_text(span / columns)
+        )
         self.subtitle = f"{time_text(span)} shown, {cell} a cell"
         lines = [head, self._ruler(label, columns)]
         for i, branch in enumerate(rows, first - len(pinned)):
-            now = here is not None and branch.id == self.shown[here].id and (i < first or i == here)
+            now = (
+                here is not None
+                and branch.id == self.shown[here].id
+                and (i < first or i == here)
+            )
             there = bool(upto[branch.high] > upto[branch.low])
             if branch.row[1] is not None:
                 there = (branch.row[0][0], branch.row[1]) in served
             style = "here" if now else "flight" if there else "title"
             style = "pick" if i == self.pick and i >= first else style
-            fold = "+-"[tree.is_open(branch, self.folds, place)] if branch.group else " "
-            name = f"{'>' if now else '*' if there else ' '}{'^' if i < first else fold}"
+            fold = (
+                "+-"[tree.is_open(branch, self.folds, place)] if branch.group else " "
+            )
+            name = (
+                f"{'>' if now else '*' if there else ' '}{'^' if i < first else fold}"
+            )
             name = clip(name + branch.label, label - 1, self.glyphs)
             cells = self._cells.get(branch.row)
             strip, note = (note, []) if cells is None else (self._strip(cells), note)
@@ -197,17 +238,28 @@ class TimelinePane(Pane):
         trace, cursor = self.session.trace, self.session.cursor
         if cursor < 0:
             return None
-        lanes, rows = (None, int(trace.op_columns.slot[trace.order[cursor]])), self.shown
-        return max(i for i, b in enumerate(rows) if b.low <= place < b.high and b.row[1] in lanes)
+        lanes, rows = (
+            (None, int(trace.op_columns.slot[trace.order[cursor]])),
+            self.shown,
+        )
+        return max(
+            i
+            for i, b in enumerate(rows)
+            if b.low <= place < b.high and b.row[1] in lanes
+        )
 
     def _flying(self) -> tuple[Array, set[tuple[int, int]]]:
         """How many ops are in service by the first so many components; and (node, lane) of all."""
         trace, columns = self.session.trace, self.session.trace.op_columns
         rows = trace.order[self.session.in_flight()]
         nodes, slots = columns.component[rows], columns.slot[rows]
-        counts = np.bincount(nodes, minlength=len(trace.node_ids))[self.hierarchy.components]
+        counts = np.bincount(nodes, minlength=len(trace.node_ids))[
+            self.hierarchy.components
+        ]
         lanes = zip(nodes.tolist(), slots.tolist(), strict=True)
-        return np.append(0, np.cumsum(counts)), set(lanes) if self.mode == "lanes" else set()
+        return np.append(0, np.cumsum(counts)), set(
+            lanes
+        ) if self.mode == "lanes" else set()
 
     def _marks(self) -> Array | Line | None:
         """The ops that the view marks, by row of the log."""
@@ -219,13 +271,19 @@ class TimelinePane(Pane):
             return session.trace.order[np.unique(ops)]
 
         def hazards(tell: Tell) -> Array:
-            rows = [row for touch in session.hazards(tell).rows for row in (touch.op, touch.other)]
+            rows = [
+                row
+                for touch in session.hazards(tell).rows
+                for row in (touch.op, touch.other)
+            ]
             ops = [row.op for row in rows if row is not None]
             return session.trace.order[np.unique(np.array(ops, np.int64))]
 
         if what == "critical path":
             return self.answer(("columns", f"{what}, marked"), what, critical)
-        return self.answer(("memory", what), what, hazards) if what == "hazards" else None
+        return (
+            self.answer(("memory", what), what, hazards) if what == "hazards" else None
+        )
 
     def _hit(self, row: Row, marks: Array, edges: Array) -> Array:
         """The cells of a row in which any of ``marks``, that are by start, was in service."""
@@ -235,15 +293,21 @@ class TimelinePane(Pane):
         mine = wanted[columns.component[marks]]
         mine &= row[1] is None or columns.slot[marks] == row[1]
         starts, ends = columns.t_start[marks[mine]], columns.t_end[marks[mine]]
-        latest = np.maximum.accumulate(np.append(-np.inf, np.maximum(ends, starts + 1e-9)))
+        latest = np.maximum.accumulate(
+            np.append(-np.inf, np.maximum(ends, starts + 1e-9))
+        )
         return np.asarray(latest[np.searchsorted(starts, edges[1:])] > edges[:-1])
 
-    def _draw_cells(self, rows: list[Branch], columns: int, marks: Array | None) -> Line:
+    def _draw_cells(
+        self, rows: list[Branch], columns: int, marks: Array | None
+    ) -> Line:
         """Draw what is not drawn yet; the line to show in rows that are still to come."""
         window, timelines = (self.t0, self.t1, columns), self.session.timelines
         if self._cells_of != (window, self.view, marks is None):
             self._cells, self._cells_of = {}, (window, self.view, marks is None)
-        wanted = {branch.row: branch.pes for branch in rows if branch.row not in self._cells}
+        wanted = {
+            branch.row: branch.pes for branch in rows if branch.row not in self._cells
+        }
         missing, ops = timelines.missing([*wanted], window)
         asked, prime = ("timeline", missing), partial(timelines.prime, missing)
         quick, light = ops <= _QUICK, ops <= _LIGHT
@@ -278,14 +342,24 @@ class TimelinePane(Pane):
         )
         here = cells[at : at + 1]
         bar = self.glyphs.bar * len(here), "mark"
-        return [*before, (here, f"{here.upper()}|") if here.upper() in CLASSES else bar, *after]
+        return [
+            *before,
+            (here, f"{here.upper()}|") if here.upper() in CLASSES else bar,
+            *after,
+        ]
 
     def _minimap(self, label: int, columns: int) -> Line:
-        low, high = (int(min(max(t / self.end, 0), 1) * (columns - 1)) for t in (self.t0, self.t1))
+        low, high = (
+            int(min(max(t / self.end, 0), 1) * (columns - 1))
+            for t in (self.t0, self.t1)
+        )
         line = [(self.glyphs.rule, "rule")] * columns
         line[low : high + 1] = [(self.glyphs.thick, "flight")] * (high + 1 - low)
         if self.session.cursor >= 0:
-            line[int(min(self.session.time / self.end, 1) * (columns - 1))] = ("V", "mark")
+            line[int(min(self.session.time / self.end, 1) * (columns - 1))] = (
+                "V",
+                "mark",
+            )
         return [(clip(f" all {time_text(self.end)}", label, self.glyphs), "dim"), *line]
 
     def _ruler(self, label: int, columns: int) -> Line:
@@ -296,13 +370,21 @@ class TimelinePane(Pane):
         largest = max(abs(self.t0), abs(self.t1))
         unit, size = next((u for u in _UNITS if largest >= u[1]), _UNITS[-1])
         digits = max(0, -math.floor(math.log10(step / size) + 1e-9))
-        text, time = [" "] * columns, self.session.time if self.session.cursor >= 0 else self.t0
+        text, time = (
+            [" "] * columns,
+            self.session.time if self.session.cursor >= 0 else self.t0,
+        )
         beyond = time >= self.t1
         for tick in range(math.ceil(self.t0 / step), math.ceil(self.t1 / step)):
             at = int((tick * step - self.t0) / span * columns)
             mark = f"{self.glyphs.bar}{tick * step / size:.{digits}f}{unit}"
-            mark = mark if at + len(mark) <= columns - beyond else mark[0]  # no cut numbers
+            mark = (
+                mark if at + len(mark) <= columns - beyond else mark[0]
+            )  # no cut numbers
             text[at : at + len(mark)] = mark
-        to, back = self.glyphs.heads[1], self.glyphs.heads[3]  # the cursor is not in view
+        to, back = (
+            self.glyphs.heads[1],
+            self.glyphs.heads[3],
+        )  # the cursor is not in view
         head = f"{back * (time < self.t0):>{label}}", "mark"
         return [head, ("".join(text[: columns - beyond]), "dim"), (to * beyond, "mark")]

@@ -37,17 +37,27 @@ class Tree:
 
     def __init__(self, session: ReplaySession) -> None:
         nodes, found = session.trace.nodes, session.timelines.components
-        order = np.lexsort((found, nodes.pe[found], nodes.cube[found], nodes.sip[found]))
+        order = np.lexsort(
+            (found, nodes.pe[found], nodes.cube[found], nodes.sip[found])
+        )
         self.components: list[int] = found[order].tolist()
         stack = np.stack([nodes.sip, nodes.cube, nodes.pe], 1)[self.components].tolist()
         places: list[tuple[int, int, int]] = [*map(tuple, stack)]
-        sizes = Counter(p[:n] for p in places for n in range(4) if -1 not in p[n - 1 : n])
+        sizes = Counter(
+            p[:n] for p in places for n in range(4) if -1 not in p[n - 1 : n]
+        )
         many = Counter(len(place) for place in sizes)  # SIPs, cubes, PEs are there
         self.rows, seen = list[Branch](), set[tuple[int, ...]]()
-        for low, (place, component) in enumerate(zip(places, self.components, strict=True)):
+        for low, (place, component) in enumerate(
+            zip(places, self.components, strict=True)
+        ):
             for n in (1, 2, 3):
                 part = place[:n]
-                if part not in seen and many[n] > 1 and 1 < sizes[part] < sizes[part[:-1]]:
+                if (
+                    part not in seen
+                    and many[n] > 1
+                    and 1 < sizes[part] < sizes[part[:-1]]
+                ):
                     seen.add(part)
                     high, label = low + sizes[part], session.label(component, n)
                     pes = len({p for p in places[low:high] if p[2] >= 0})
@@ -74,9 +84,15 @@ class Tree:
         while i < len(self.rows):
             branch = self.rows[i]
             lanes = [] if slots is None or branch.group else slots(branch.row[0][0])
-            named = ((f"{branch.label} {lane}", (branch.row[0], lane)) for lane in lanes)
+            named = (
+                (f"{branch.label} {lane}", (branch.row[0], lane)) for lane in lanes
+            )
             whole = len(lanes) < 2
-            found += [branch] if whole else [replace(branch, label=x, row=r) for x, r in named]
+            found += (
+                [branch]
+                if whole
+                else [replace(branch, label=x, row=r) for x, r in named]
+            )
             i += 1
             if branch.group and not self.is_open(branch, folds, place):
                 i = bisect_left(self.rows, branch.high, i, key=lambda row: row.low)

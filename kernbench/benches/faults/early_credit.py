@@ -51,7 +51,9 @@ def kernel(x_ptr: Any, y_ptr: Any, rows: int, n: int, tl: Any) -> None:
 @bench(
     name="fault_early_credit",
     description="fault: a credit returned before its slot was read",
-    machine=lambda **_: TWO_CUBES | {"components.pe_ipcq.impl": f"{__name__}:EarlyCredit"},
+    machine=lambda **_: (
+        TWO_CUBES | {"components.pe_ipcq.impl": f"{__name__}:EarlyCredit"}
+    ),
 )
 def run(torch: Any, rows: int = 16, n: int = 1024, slots: int = 2) -> None:
     """``rows`` payloads of ``n`` elements through a ring of ``slots``."""

@@ -31,7 +31,10 @@ def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
     tl.store(y_ptr, e + 1.0)
 
 
-@bench(name="fault_low_bits", description="fault: an op table whose exp drops mantissa bits")
+@bench(
+    name="fault_low_bits",
+    description="fault: an op table whose exp drops mantissa bits",
+)
 def run(torch: Any, n: int = 256, table: str = "right") -> None:
     """``n`` elements on one PE; Phase 2 executes them by the ``table``, right or coarse."""
     one_of(("right", "coarse"), table=table)

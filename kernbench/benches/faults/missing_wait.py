@@ -15,7 +15,9 @@ def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
     tl.store(y_ptr, x + x)  # fault: no tl.wait(x)
 
 
-@bench(name="fault_missing_wait", description="fault: an operand whose DMA has not landed")
+@bench(
+    name="fault_missing_wait", description="fault: an operand whose DMA has not landed"
+)
 def run(torch: Any, n: int = 1024) -> None:
     """``n`` elements on one PE."""
     data = torch.rng.standard_normal(n).astype("f4")

@@ -15,7 +15,10 @@ def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
     tl.store(y_ptr, total + tl.load(x_ptr, (n,), "f32"))
 
 
-@bench(name="fault_never_written", description="fault: a read of torch.empty (--warn-memory)")
+@bench(
+    name="fault_never_written",
+    description="fault: a read of torch.empty (--warn-memory)",
+)
 def run(torch: Any, n: int = 64) -> None:
     """``n`` elements on one PE."""
     data = torch.rng.standard_normal(n).astype("f4")

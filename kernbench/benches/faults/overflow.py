@@ -18,7 +18,9 @@ def kernel(x_ptr: Any, y_ptr: Any, m: int, n: int, tl: Any) -> None:
     tl.store(y_ptr, e / tl.sum(e, axis=1, keepdims=True))
 
 
-@bench(name="fault_overflow", description="fault: an f16 softmax without max-subtraction")
+@bench(
+    name="fault_overflow", description="fault: an f16 softmax without max-subtraction"
+)
 def run(torch: Any, m: int = 8, n: int = 64) -> None:
     """``m`` rows of ``n`` elements on one PE, of which every second row overflows."""
     data = torch.rng.standard_normal((m, n)).astype("f2")

@@ -19,7 +19,10 @@ def kernel(x_ptr: Any, y_ptr: Any, m: int, n: int, block: int, tl: Any) -> None:
     tl.store(y_ptr, total)
 
 
-@bench(name="fault_past_shard", description="fault: a load past a tensor's end (--warn-memory)")
+@bench(
+    name="fault_past_shard",
+    description="fault: a load past a tensor's end (--warn-memory)",
+)
 def run(torch: Any, m: int = 5, n: int = 64, block: int = 2) -> None:
     """``m`` rows of ``n`` elements on one PE."""
     data = torch.rng.integers(-8, 9, (m, n)).astype("f4")

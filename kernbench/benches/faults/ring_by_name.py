@@ -16,7 +16,9 @@ class ByName(PeIpcq):
 
     def connect(self, direction: str, ring: Ring, peer: PeIpcq, back: str) -> None:
         """Wire a direction."""
-        super().connect(direction, ring, peer, direction)  # fault: the other end is ``back``
+        super().connect(
+            direction, ring, peer, direction
+        )  # fault: the other end is ``back``
 
 
 def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:

@@ -23,7 +23,9 @@ def kernel(x_ptr: Any, y_ptr: Any, n: int, reader: str, tl: Any) -> None:
         tl.load(x_ptr + nbytes, shape, "f32")  # fault: no wait before the scope's end
 
 
-@bench(name="fault_scratch_reused", description="fault: scratch is reused under a reader")
+@bench(
+    name="fault_scratch_reused", description="fault: scratch is reused under a reader"
+)
 def run(torch: Any, n: int = 64, reader: str = "store") -> None:
     """Two squares of ``n`` elements a side on one PE; ``reader`` is store or composite."""
     one_of(("store", "composite"), reader=reader)

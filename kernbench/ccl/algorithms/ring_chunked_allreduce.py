@@ -21,8 +21,12 @@ from kernbench.ccl.topologies import SIP_TOPO_TORUS as SIP_TOPO_TORUS
 from kernbench.ccl.topologies import TOPO_NAME_TO_KIND as TOPO_NAME_TO_KIND
 from kernbench.common.dtypes import nbytes_of
 
-PIECE_BYTES = 4096  # of a chunk, a slot of the shipped rings: one is reduced while the next comes
-Move = tuple[str | None, int, str | None]  # take a chunk from there and pass it on to there
+PIECE_BYTES = (
+    4096  # of a chunk, a slot of the shipped rings: one is reduced while the next comes
+)
+Move = tuple[
+    str | None, int, str | None
+]  # take a chunk from there and pass it on to there
 
 
 def _exchange(peers: Peers, acc: Any, sip_topo_kind: int, lanes: Lanes) -> None:
@@ -46,7 +50,11 @@ def reduce_scatter(lane: Lane) -> Iterator[Move]:
     size, place, ahead, back, ring = lane
     for t in range(size):
         if ring:
-            yield back if t else None, (place - t) % size, ahead if t < size - 1 else None
+            yield (
+                back if t else None,
+                (place - t) % size,
+                ahead if t < size - 1 else None,
+            )
             continue
         if (chunk := size - 1 - t + place) < size:
             yield back, chunk, ahead if chunk > place else None

@@ -20,7 +20,9 @@ class HbmCtrl(MemoryEndpoint):
     def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
         """It takes each channel that it covers for its bytes there; whole with the last."""
         hbm, avail, holders = self.hbm, self._avail, self._holder
-        if nbytes % self.parallel_bytes == 0 and ((top := max(avail)) <= now or top == min(avail)):
+        if nbytes % self.parallel_bytes == 0 and (
+            (top := max(avail)) <= now or top == min(avail)
+        ):
             # all channels alike, before and after, as for most bursts: no loop over them
             start = top if top > now else now
             if top > now:
@@ -31,7 +33,9 @@ class HbmCtrl(MemoryEndpoint):
         start = end = now
         blocker: MsgBase | None = None
         first = addr % self.parallel_bytes
-        for channel, share in channel_shares(first, nbytes, hbm.interleave_bytes, hbm.channels):
+        for channel, share in channel_shares(
+            first, nbytes, hbm.interleave_bytes, hbm.channels
+        ):
             begin = avail[channel]
             if begin < now:
                 begin = now
@@ -47,7 +51,9 @@ class HbmCtrl(MemoryEndpoint):
 
 
 @lru_cache(maxsize=4096)
-def channel_shares(first_byte: int, nbytes: int, step: int, count: int) -> list[tuple[int, int]]:
+def channel_shares(
+    first_byte: int, nbytes: int, step: int, count: int
+) -> list[tuple[int, int]]:
     """(channel, bytes) of a burst, one row a channel that it covers."""
     first, last = first_byte // step, (first_byte + nbytes - 1) // step
     shares = [0] * count

@@ -19,7 +19,9 @@ class PcieEp(ComponentBase):
 
     serves = (LaunchMsg, HostWriteCmd, HostReadCmd)
 
-    def run(self, env: simpy.Environment, msg: LaunchMsg | HostWriteCmd | HostReadCmd) -> Process:
+    def run(
+        self, env: simpy.Environment, msg: LaunchMsg | HostWriteCmd | HostReadCmd
+    ) -> Process:
         """Carry host data to or from a memory, or a launch to the io_cpu."""
         yield env.timeout(self.overhead_ns)
         sim, node = self.sim, self.node
@@ -30,7 +32,9 @@ class PcieEp(ComponentBase):
         place = msg.dst if isinstance(msg, HostWriteCmd) else msg.src
         memory = sim.resolver.resolve(PhysAddr.decode(place.addr))
         path = sim.router.route("memory", node.id, memory)
-        data = Transaction(path, place.nbytes, msg, rate_gbs=sim.graph.spec.system.pcie_bw_gbs)
+        data = Transaction(
+            path, place.nbytes, msg, rate_gbs=sim.graph.spec.system.pcie_bw_gbs
+        )
         if isinstance(msg, HostWriteCmd):
             data.dst_addr = place.addr
             yield from sim.transfer(data)

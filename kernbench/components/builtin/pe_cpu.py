@@ -34,10 +34,23 @@ class PeCpu(ComponentBase):
 
     def _context(self, env: simpy.Environment, msg: LaunchMsg) -> KernelContext:
         sim, node = self.sim, self.node
-        mmu, scheduler = self.sibling("pe_mmu", PeMmu), self.sibling("pe_scheduler", PeScheduler)
+        mmu, scheduler = (
+            self.sibling("pe_mmu", PeMmu),
+            self.sibling("pe_scheduler", PeScheduler),
+        )
         lent = (sim.pending, sim.events, sim.sites, sim.commands, sim.warnings)
-        calls = (scheduler.dispatch, mmu.translate, sim.pages.describe, sim.peek, sim.put)
+        calls = (
+            scheduler.dispatch,
+            mmu.translate,
+            sim.pages.describe,
+            sim.peek,
+            sim.put,
+        )
         ipcq = self.sibling("pe_ipcq", ComponentBase)
-        scratch = sim.graph.spec.pe.tcm.size_kib * 1024 - sim.reserved["tcm", *node.place]
+        scratch = (
+            sim.graph.spec.pe.tcm.size_kib * 1024 - sim.reserved["tcm", *node.place]
+        )
         peers = ipcq.peers if isinstance(ipcq, PeIpcq) else {}
-        return KernelContext(env, node, sim.graph.spec.pe, msg, *lent, *calls, scratch, peers)
+        return KernelContext(
+            env, node, sim.graph.spec.pe, msg, *lent, *calls, scratch, peers
+        )

@@ -56,7 +56,9 @@ class PeDma(ComponentBase):
             assert isinstance(msg, DmaReadCmd | DmaWriteCmd)
             src, is_read = msg.src, isinstance(msg, DmaReadCmd)
             reads = [(src.addr, src.nbytes)] if is_read or src.space == "hbm" else []
-            writes = [(msg.dst_addr, src.nbytes)] if isinstance(msg, DmaWriteCmd) else []
+            writes = (
+                [(msg.dst_addr, src.nbytes)] if isinstance(msg, DmaWriteCmd) else []
+            )
         for read in [self.read(msg, *piece) for piece in reads]:  # noqa: UP028 (a list takes none)
             yield read
         for piece in writes:
@@ -79,11 +81,15 @@ class PeDma(ComponentBase):
         """Read a memory for ``msg``; the event is that its bytes are here."""
         path, burst = self._path(addr), self._dma.burst_bytes
         request = Transaction(path, REQUEST_BYTES, msg)
-        return self.sim.read(request, Transaction(path[::-1], nbytes, msg, burst, src_addr=addr))
+        return self.sim.read(
+            request, Transaction(path[::-1], nbytes, msg, burst, src_addr=addr)
+        )
 
     def _write(self, msg: MsgBase, addr: int, nbytes: int) -> Process:
         burst = self._dma.burst_bytes
-        return self.sim.transfer(Transaction(self._path(addr), nbytes, msg, burst, dst_addr=addr))
+        return self.sim.transfer(
+            Transaction(self._path(addr), nbytes, msg, burst, dst_addr=addr)
+        )
 
     def _path(self, addr: int) -> tuple[str, ...]:
         path = self._paths.get(addr // self._block)

@@ -45,6 +45,8 @@ class PeGemm(ComponentBase):
             m, k, n, owner = msg.m, msg.k, msg.n, msg
         streaming = owner is self._last and env.now == self._idle_since
         gemm = self.sim.graph.spec.pe.gemm
-        cycles = (streaming_cycles if streaming else cold_cycles)(m, k, n, gemm.rows, gemm.cols)
+        cycles = (streaming_cycles if streaming else cold_cycles)(
+            m, k, n, gemm.rows, gemm.cols
+        )
         yield env.timeout(cycles / self.sim.graph.spec.pe.clock_ghz)
         self._last, self._idle_since = owner, env.now

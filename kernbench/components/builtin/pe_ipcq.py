@@ -69,7 +69,9 @@ class PeIpcq(ComponentBase):
     def peers(self) -> dict[str, str]:
         """The pe_cpu of the neighbour in each wired direction."""
         at = self.sim.graph.at
-        return {d: at(*queue.peer.node.place, "pe_cpu") for d, queue in self.queues.items()}
+        return {
+            d: at(*queue.peer.node.place, "pe_cpu") for d, queue in self.queues.items()
+        }
 
     def connect(self, direction: str, ring: Ring, peer: "PeIpcq", back: str) -> None:
         """Wire a direction: ``peer`` sends into ``ring`` from its direction ``back``."""
@@ -82,7 +84,9 @@ class PeIpcq(ComponentBase):
     def run(self, env: simpy.Environment, msg: SendCmd | RecvCmd) -> Process:
         """All slots of a payload; for program order it has not started until ``_starts``."""
         msg.t_start = -1.0
-        yield from self._send(env, msg) if isinstance(msg, SendCmd) else self._recv(env, msg)
+        yield from (
+            self._send(env, msg) if isinstance(msg, SendCmd) else self._recv(env, msg)
+        )
 
     def _starts(self, env: simpy.Environment, msg: MsgBase) -> None:
         """Ops that the PE issued later may now write what is sent, or use what is received."""
@@ -101,7 +105,9 @@ class PeIpcq(ComponentBase):
                 copy.wait(self.node.id, "credit", t0, env.now, holder)
             reads.append(read := env.event())
             landed = partial(queue.peer.arrive, queue.back, queue.head, copy)
-            push = PushCmd(cmd=msg.cmd, waits=copy.waits, copy=copy, read=read, on_landed=landed)
+            push = PushCmd(
+                cmd=msg.cmd, waits=copy.waits, copy=copy, read=read, on_landed=landed
+            )
             env.process(dma._forward_txn(env, push))
             queue.head += 1
         for read in reads:
@@ -126,7 +132,9 @@ class PeIpcq(ComponentBase):
             if queue.tail not in queue.landed:
                 t0, queue.arrival = env.now, env.event()
                 yield queue.arrival
-                copy.wait(self.node.id, "arrival", t0, env.now, queue.landed[queue.tail])
+                copy.wait(
+                    self.node.id, "arrival", t0, env.now, queue.landed[queue.tail]
+                )
             sent = queue.landed.pop(queue.tail).dst
             queue.tail += 1
             if sent.nbytes != piece.nbytes:
@@ -134,7 +142,10 @@ class PeIpcq(ComponentBase):
                     f"{self.node.id}: {msg.call} expects {piece.nbytes} bytes in the next slot "
                     f"from {msg.direction}, but {sent.nbytes} were sent; send and recv one shape"
                 )
-            copy.src, copy.t_start = replace(piece, space=sent.space, addr=sent.addr), env.now
+            copy.src, copy.t_start = (
+                replace(piece, space=sent.space, addr=sent.addr),
+                env.now,
+            )
             if piece.addr + piece.nbytes == msg.dst.addr + msg.dst.nbytes:
                 self._starts(env, msg)
             copy.data = self.sim.peek(copy.src)
@@ -147,7 +158,9 @@ class PeIpcq(ComponentBase):
     def _take(self, env: simpy.Environment, copy: SlotCopy) -> Process:
         """Copy a slot to scratch: over the channels of the TCM, or as a DMA read of its memory."""
         if copy.src.space != "tcm":
-            yield self.sibling("pe_dma", PeDma).read(copy, copy.src.addr, copy.src.nbytes)
+            yield self.sibling("pe_dma", PeDma).read(
+                copy, copy.src.addr, copy.src.nbytes
+            )
             return
         tcm = self.sibling("pe_tcm", PeTcm)
         wires = (tcm.read_channel, tcm.write_channel)
@@ -172,19 +185,33 @@ class PeIpcq(ComponentBase):
     def _record(self, copy: SlotCopy, node: str, name: str) -> None:
         if self._op_logger is not None:
             src, dst, now = copy.src, copy.dst, self.sim.env.now
-            from_to = (copy.t_start, now, node, src.space, src.addr, dst.space, dst.addr)
+            from_to = (
+                copy.t_start,
+                now,
+                node,
+                src.space,
+                src.addr,
+                dst.space,
+                dst.addr,
+            )
             what = (dst.shape, dst.dtype, dst.nbytes, copy.data)
             self._op_logger.record_copy(*(from_to + what), msg=copy, op_name=name)
-        copy.resumed_by = copy.data = None  # a chain of them would keep every message alive
+        copy.resumed_by = copy.data = (
+            None  # a chain of them would keep every message alive
+        )
 
 
 def _copy(msg: SendCmd | RecvCmd, src: Region, dst: Region) -> SlotCopy:
     """The next copy of ``msg``, which hands over what it has waited for."""
     waits, msg.waits = msg.waits, []
-    return SlotCopy(cmd=msg.cmd, resumed_by=msg.resumed_by, waits=waits, src=src, dst=dst)
+    return SlotCopy(
+        cmd=msg.cmd, resumed_by=msg.resumed_by, waits=waits, src=src, dst=dst
+    )
 
 
 def _pieces(whole: Region, slot_bytes: int) -> Iterator[Region]:
     """A tensor cut into what a slot holds."""
     for at in range(0, whole.nbytes, slot_bytes):
-        yield part(whole, whole.space, whole.addr + at, min(slot_bytes, whole.nbytes - at))
+        yield part(
+            whole, whole.space, whole.addr + at, min(slot_bytes, whole.nbytes - at)
+        )

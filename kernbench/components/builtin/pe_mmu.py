@@ -57,8 +57,12 @@ class PageTable:
         ]
         if not rows:
             return "nothing is mapped"
-        low, high, name = min(rows, key=lambda row: max(row[0] - addr, addr - row[1] + 1, 0))
-        return f"{'in' if low <= addr < high else 'nearest:'} {name} [{low:#x}, {high:#x})"
+        low, high, name = min(
+            rows, key=lambda row: max(row[0] - addr, addr - row[1] + 1, 0)
+        )
+        return (
+            f"{'in' if low <= addr < high else 'nearest:'} {name} [{low:#x}, {high:#x})"
+        )
 
 
 class PeMmu(ComponentBase):

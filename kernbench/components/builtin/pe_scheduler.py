@@ -48,16 +48,24 @@ class PeScheduler(ComponentBase):
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
-        self._nodes = {what: sim.graph.at(*node.place, engine) for what, engine in _ENGINES.items()}
+        self._nodes = {
+            what: sim.graph.at(*node.place, engine) for what, engine in _ENGINES.items()
+        }
 
     def dispatch(self, msg: MsgBase) -> simpy.Process:
         """Start serving a command; the process ends when the command has."""
         node_id = self._nodes.get(type(msg))
         if node_id is None:
-            valid = ", ".join(kind.__name__ for kind in _ENGINES if isinstance(kind, type))
+            valid = ", ".join(
+                kind.__name__ for kind in _ENGINES if isinstance(kind, type)
+            )
             name = type(msg).__name__
-            raise KernelError(f"{self.node.id}: no engine serves {name}; valid: {valid}")
-        return self.sim.env.process(self.sim.component(node_id)._forward_txn(self.sim.env, msg))
+            raise KernelError(
+                f"{self.node.id}: no engine serves {name}; valid: {valid}"
+            )
+        return self.sim.env.process(
+            self.sim.component(node_id)._forward_txn(self.sim.env, msg)
+        )
 
     def run(self, env: simpy.Environment, msg: CompositeCmd) -> Process:
         """Feed the tiles in order, at most a window of them in flight, until the last has ended."""
@@ -76,7 +84,11 @@ class PeScheduler(ComponentBase):
             yield process
 
     def _flow(
-        self, env: simpy.Environment, tile: _Tile, behind: simpy.Event | None, fed: simpy.Event
+        self,
+        env: simpy.Environment,
+        tile: _Tile,
+        behind: simpy.Event | None,
+        fed: simpy.Event,
     ) -> Process:
         """Take a tile through its plan; it enters FETCH behind the tile before it.
 
@@ -124,13 +136,29 @@ class PeScheduler(ComponentBase):
         """
         tile = msg.tile
         m0, n0, k0 = index[0] * tile[0], index[1] * tile[1], index[2] * tile[2]
-        m, n, k = min(tile[0], msg.m - m0), min(tile[1], msg.n - n0), min(tile[2], msg.k - k0)
+        m, n, k = (
+            min(tile[0], msg.m - m0),
+            min(tile[1], msg.n - n0),
+            min(tile[2], msg.k - k0),
+        )
         last = k0 + k == msg.k
-        a = _block(msg.a, k0, m0, k, m) if msg.transpose_a else _block(msg.a, m0, k0, m, k)
-        b = _block(msg.b, n0, k0, n, k) if msg.transpose_b else _block(msg.b, k0, n0, k, n)
+        a = (
+            _block(msg.a, k0, m0, k, m)
+            if msg.transpose_a
+            else _block(msg.a, m0, k0, m, k)
+        )
+        b = (
+            _block(msg.b, n0, k0, n, k)
+            if msg.transpose_b
+            else _block(msg.b, k0, n0, k, n)
+        )
         out = _block(msg.out, m0, n0, m, n)
         steps = [s for s in msg.epilogue if last or s.scope == "k_tile"]
-        extra = [_operand_block(s.operand, m0, n0, m, n) for s in steps if s.operand is not None]
+        extra = [
+            _operand_block(s.operand, m0, n0, m, n)
+            for s in steps
+            if s.operand is not None
+        ]
         reads = [block for block in (a, b, *extra) if block[0] == "hbm"]
         inputs = a[2] + b[2]
         plan: list[tuple[StageType, int, dict[str, Any]]] = []

@@ -22,7 +22,12 @@ _SEARCHES = 64  # kept to go on from: each holds what it has seen of the machine
 _MCPU_DMA_EXCLUDE = frozenset({"pe_internal", "pe_to_router"})
 _UCIE_KINDS = frozenset(
     {"ucie_internal", "ucie_mesh", "io_to_cube", "cube_to_io"}
-    | {"ucie_conn_to_router", "router_to_ucie_conn", "ucie_conn_to_noc", "noc_to_ucie_conn"}
+    | {
+        "ucie_conn_to_router",
+        "router_to_ucie_conn",
+        "ucie_conn_to_noc",
+        "noc_to_ucie_conn",
+    }
 )
 
 # The names, each made from what stands beside it; sip, cube and pe are numbers.
@@ -30,12 +35,20 @@ Name = Callable[..., str]
 pe_prefix: Name = "sip{}.cube{}.pe{}".format  # sip, cube, pe: what ``find_path`` takes
 pe_node: Name = "sip{}.cube{}.pe{}.{}".format  # sip, cube, pe, engine such as "pe_dma"
 cube_node: Name = "sip{}.cube{}.{}".format  # sip, cube, "m_cpu" or "sram"
-hbm_node: Name = "sip{}.cube{}.hbm_ctrl.pe{}".format  # sip, cube, the pe whose slice it is
-router_node: Name = "sip{}.cube{}.r{}c{}".format  # sip, cube, row from north, column from west
+hbm_node: Name = (
+    "sip{}.cube{}.hbm_ctrl.pe{}".format
+)  # sip, cube, the pe whose slice it is
+router_node: Name = (
+    "sip{}.cube{}.r{}c{}".format
+)  # sip, cube, row from north, column from west
 ucie_node: Name = "sip{}.cube{}.ucie_{}".format  # sip, cube, side: N, S, E or W
-ucie_conn_node: Name = "sip{}.cube{}.ucie_{}.conn{}".format  # ... and k, from the west or north
+ucie_conn_node: Name = (
+    "sip{}.cube{}.ucie_{}.conn{}".format
+)  # ... and k, from the west or north
 io_node: Name = "sip{}.{}.{}".format  # sip, "io0", "pcie_ep" or "io_cpu" or "io_noc"
-io_conn_node: Name = "sip{}.{}.ucie.conn{}".format  # sip, "io0", k: to cube k of the top row
+io_conn_node: Name = (
+    "sip{}.{}.ucie.conn{}".format
+)  # sip, "io0", k: to cube k of the top row
 switch_node: Name = "fabric.switch{}".format  # i: between the SIPs
 
 
@@ -61,21 +74,29 @@ class AddressResolver:
     def __init__(self, graph: Graph) -> None:
         self._node_ids = set(graph.nodes)
         memory = graph.spec.cube.memory_map
-        self._hbm_slice_bytes = memory.hbm_total_gb * (1 << 30) // memory.slices_per_cube
+        self._hbm_slice_bytes = (
+            memory.hbm_total_gb * (1 << 30) // memory.slices_per_cube
+        )
 
     def resolve(self, addr: PhysAddr) -> str:
         """The node that owns ``addr``; RoutingError if it maps to none."""
         sip, cube = addr.sip_id, addr.die_id
         if addr.kind == "hbm":
-            return self._known(hbm_node(sip, cube, addr.hbm_offset // self._hbm_slice_bytes))
+            return self._known(
+                hbm_node(sip, cube, addr.hbm_offset // self._hbm_slice_bytes)
+            )
         if addr.kind != "pe_resource":
-            raise RoutingError(f"unsupported address kind {addr.kind!r}; valid: hbm, pe_resource")
+            raise RoutingError(
+                f"unsupported address kind {addr.kind!r}; valid: hbm, pe_resource"
+            )
         if addr.unit_type == UnitType.PE:
             return self._known(pe_node(sip, cube, addr.pe_id, "pe_tcm"))
         if addr.unit_type in (UnitType.SRAM, UnitType.MCPU):
             name = "sram" if addr.unit_type == UnitType.SRAM else "m_cpu"
             return self._known(cube_node(sip, cube, name))
-        raise RoutingError(f"unsupported unit_type {addr.unit_type!r}; valid: PE, SRAM, MCPU")
+        raise RoutingError(
+            f"unsupported unit_type {addr.unit_type!r}; valid: PE, SRAM, MCPU"
+        )
 
     def find_m_cpu(self, sip: int, cube: int) -> str:
         """The M_CPU of a cube; RoutingError if there is none."""
@@ -159,7 +180,9 @@ class PathRouter:
         """PE DMA: from the pe_dma of PE prefix ``src_pe``; within a cube over its mesh only."""
         return self.find_path_with_distance(src_pe, dst_node)[0]
 
-    def find_path_with_distance(self, src_pe: str, dst_node: str) -> tuple[list[str], float]:
+    def find_path_with_distance(
+        self, src_pe: str, dst_node: str
+    ) -> tuple[list[str], float]:
         """``find_path`` and the routing distance in mm."""
         path, distance = self._find("pe", f"{src_pe}.pe_dma", dst_node)
         return list(path), distance
@@ -180,7 +203,9 @@ class PathRouter:
         """The cached path itself, for who asks often; ``src`` is a node id under every policy."""
         return self._find(policy, src, dst)[0]
 
-    def _find(self, policy: Policy, src: str, dst: str) -> tuple[tuple[str, ...], float]:
+    def _find(
+        self, policy: Policy, src: str, dst: str
+    ) -> tuple[tuple[str, ...], float]:
         found = self._paths.get((policy, src, dst))
         if found is None:
             local = _same_cube(src, dst)

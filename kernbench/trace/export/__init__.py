@@ -22,7 +22,11 @@ Tell: TypeAlias = Callable[[float], None]
 
 
 def _write_folder(
-    write: Callable[[Columns, Path], None], suffix: str, trace: Trace, folder: Path, tell: Tell
+    write: Callable[[Columns, Path], None],
+    suffix: str,
+    trace: Trace,
+    folder: Path,
+    tell: Tell,
 ) -> dict[str, int]:
     """A file a table, as ``write`` makes it."""
     folder.mkdir()
@@ -52,10 +56,15 @@ class Exported:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        return [f"{self.out}:", *(f"{count:>11,} {name}" for name, count in self.counts.items())]
+        return [
+            f"{self.out}:",
+            *(f"{count:>11,} {name}" for name, count in self.counts.items()),
+        ]
 
 
-def export(trace: Trace, name: str, out: str, tell: Tell = lambda done: None) -> Exported:
+def export(
+    trace: Trace, name: str, out: str, tell: Tell = lambda done: None
+) -> Exported:
     """Write ``trace`` to ``out`` in the format ``name``: a file, or a folder of tables.
 
     A file is replaced, a folder is not. KernbenchError if ``out`` cannot be made, UsageError for
@@ -74,5 +83,7 @@ def export(trace: Trace, name: str, out: str, tell: Tell = lambda done: None) ->
             os.replace(made, path)
     except OSError as error:
         reason = error.strerror or error
-        raise KernbenchError(f"cannot export to {out}: {reason}; name another place") from None
+        raise KernbenchError(
+            f"cannot export to {out}: {reason}; name another place"
+        ) from None
     return Exported(name, out, counts)

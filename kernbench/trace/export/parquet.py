@@ -17,6 +17,11 @@ def write_parquet(table: Columns, path: Path) -> None:
         raise KernbenchError(
             "parquet needs pyarrow: pip install 'kernbench[parquet]', or export csv"
         ) from None
-    kinds = {name: pyarrow.string() if c.dtype == object else None for name, c in table.items()}
-    columns = {name: pyarrow.array(column, kinds[name]) for name, column in table.items()}
+    kinds = {
+        name: pyarrow.string() if c.dtype == object else None
+        for name, c in table.items()
+    }
+    columns = {
+        name: pyarrow.array(column, kinds[name]) for name, column in table.items()
+    }
     parquet.write_table(pyarrow.table(columns), path)

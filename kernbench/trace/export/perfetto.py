@@ -28,24 +28,35 @@ _SLICE = (
     '{"ph":"X","pid":%d,"tid":%d,"ts":%r,"dur":%r,"name":%s,"cat":%s,'
     '"args":{"call":%s,"line":%s,"op":%d,"bytes":%d,"cmd":%d}}'
 )
-_FLOW = '{"ph":"%s","bp":"e","pid":%d,"tid":%d,"ts":%r,"name":"tile","cat":"tile","id":%d}'
+_FLOW = (
+    '{"ph":"%s","bp":"e","pid":%d,"tid":%d,"ts":%r,"name":"tile","cat":"tile","id":%d}'
+)
 _NAME = '{"ph":"M","pid":%d,"tid":%d,"ts":0,"name":"%s_name","args":{"name":%s}},\n'
 _NAME += '{"ph":"M","pid":%d,"tid":%d,"ts":0,"name":"%s_sort_index","args":{"sort_index":%d}}'
 _COUNT = '{"ph":"C","pid":%d,"tid":0,"ts":%r,"name":%s,"args":{"busy %%":%.2f}}'
 _quoted = lru_cache(1 << 16)(json.dumps)
 
 
-def write_perfetto(trace: Trace, path: Path, tell: Callable[[float], None]) -> dict[str, int]:
+def write_perfetto(
+    trace: Trace, path: Path, tell: Callable[[float], None]
+) -> dict[str, int]:
     """Write the file; how many slices, events of arrows, counter values and named tracks it has."""
     counts = dict.fromkeys(("tracks", "counters", "slices", "flows"), 0)
     ops = op_table(trace)
     ops["us"] = _us(ops["t_start"])
-    ops["dur"] = (np.rint(ops["t_end"] * 1e3) - np.rint(ops["t_start"] * 1e3)).clip(0) / 1e6
+    ops["dur"] = (np.rint(ops["t_end"] * 1e3) - np.rint(ops["t_start"] * 1e3)).clip(
+        0
+    ) / 1e6
     tracks = _add_tracks(trace, ops)
     flows, n = _flows(trace, ops), len(ops["op"])
     with open(path, "w", encoding="utf-8") as file:
-        about = {key: str(trace.header.get(key)) for key in ("bench", "arguments", "kernbench")}
-        file.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n')
+        about = {
+            key: str(trace.header.get(key))
+            for key in ("bench", "arguments", "kernbench")
+        }
+        file.write(
+            f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n'
+        )
 
         def put(kind: str, lines: list[str]) -> None:
             if lines:
@@ -55,7 +66,12 @@ def write_perfetto(trace: Trace, path: Path, tell: Callable[[float], None]) -> d
         put("tracks", tracks)
         put("counters", _counters(trace, int(ops["pid"].max(initial=0)) + 1))
         for at in range(0, n, _CHUNK):
-            put("slices", _slices({name: column[at : at + _CHUNK] for name, column in ops.items()}))
+            put(
+                "slices",
+                _slices(
+                    {name: column[at : at + _CHUNK] for name, column in ops.items()}
+                ),
+            )
             low, high = np.searchsorted(flows[0], (at, at + _CHUNK))
             op, phase, number = (column[low:high] for column in flows)
             columns = phase, *(ops[name][op] for name in ("pid", "tid", "us")), number
@@ -78,7 +94,11 @@ def _us(ns: Array) -> Array:
 
 def _lanes(ops: Columns, node: Array) -> Array:
     """The lane of each op: its slot; on a component where ops of one overlap, the first free."""
-    start, end, lane = np.rint(ops["t_start"] * 1e3), np.rint(ops["t_end"] * 1e3), ops["slot"]
+    start, end, lane = (
+        np.rint(ops["t_start"] * 1e3),
+        np.rint(ops["t_end"] * 1e3),
+        ops["slot"],
+    )
     order = np.lexsort((start, lane, node))
     same = (np.diff(node[order]) == 0) & (np.diff(lane[order]) == 0)
     crowded = np.unique(node[order][1:][same & (start[order][1:] < end[order][:-1])])
@@ -102,7 +122,9 @@ def _add_tracks(trace: Trace, ops: Columns) -> list[str]:
     ops |= {"pid": pid[tid] + 1, "tid": tid + 1}
     names = []
     for n, place in enumerate(groups.T.tolist(), 1):
-        title = " ".join(f"{x}{i}" for x, i in zip(levels, place, strict=True) if i >= 0)
+        title = " ".join(
+            f"{x}{i}" for x, i in zip(levels, place, strict=True) if i >= 0
+        )
         names.append((n, 0, "process", title or "machine", n))
     for n, (at, lane, mine) in enumerate(_rows(*used, pid + 1), 1):
         title = (nodes.engine[at] or trace.node_ids[at]) + f" lane {lane}" * (lane > 0)
@@ -112,7 +134,9 @@ def _add_tracks(trace: Trace, ops: Columns) -> list[str]:
 
 def _slices(ops: Columns) -> list[str]:
     """A line an op."""
-    sites = [f"{file}:{line}" * bool(file) for file, line in _rows(ops["file"], ops["line"])]
+    sites = [
+        f"{file}:{line}" * bool(file) for file, line in _rows(ops["file"], ops["line"])
+    ]
     texts = [map(_quoted, ops[name].tolist()) for name in ("name", "kind", "call")]
     times = _rows(*(ops[name] for name in ("pid", "tid", "us", "dur")))
     of = _rows(*(ops[name] for name in ("op", "nbytes", "cmd")))
@@ -130,7 +154,11 @@ def _flows(trace: Trace, ops: Columns) -> list[Array]:
     first = np.append(True, change)[: len(tiles)]
     number, source = np.cumsum(first), trace.position[parent[tiles[first]]]
     phase = np.where(new[: len(tiles)], "f", "t")
-    columns = (source, tiles), (np.full(len(source), "s"), phase), (number[first], number)
+    columns = (
+        (source, tiles),
+        (np.full(len(source), "s"), phase),
+        (number[first], number),
+    )
     op, *others = map(np.concatenate, columns)
     order = np.argsort(op, kind="stable")
     return [column[order] for column in (op, *others)]
@@ -155,7 +183,9 @@ def _counters(trace: Trace, pid: int) -> list[str]:
     shares = sums.integral(sums.level, chosen, bounds) / np.diff(bounds) * 100
     lines = []
     for link, percent in zip(chosen.tolist(), shares, strict=True):
-        title = " > ".join(trace.node_ids[end] for end in (edges.src[link], edges.dst[link]))
+        title = " > ".join(
+            trace.node_ids[end] for end in (edges.src[link], edges.dst[link])
+        )
         values = np.append(percent.round(2).clip(0.0), 0.0)
         new = np.diff(values, prepend=-1.0) != 0
         windows = _rows(_us(bounds[new]), values[new])

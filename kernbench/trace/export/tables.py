@@ -31,7 +31,12 @@ def _positions(trace: Trace, rows: Array) -> Array:
 
 def op_table(trace: Trace) -> Columns:
     """A row an op with its kernel line, in canonical order."""
-    order, columns, nodes, calls = trace.order, trace.op_columns, trace.nodes, trace.commands
+    order, columns, nodes, calls = (
+        trace.order,
+        trace.op_columns,
+        trace.nodes,
+        trace.commands,
+    )
     node, cmd, found = columns.component[order], columns.cmd[order], dict[str, Array]()
     row = Groups(calls.cmd).first(cmd)
     for name in ("launch", "call", "file", "line", "function"):
@@ -67,8 +72,14 @@ def _hop_table(trace: Trace) -> Columns:
     """A row a hop of a transaction; ``op`` -1: it belongs to none."""
     hops, table = hop_columns(trace), _log_table("transfers", trace)
     ends = {end: _spelt(trace.node_ids, getattr(hops, end)) for end in ("src", "dst")}
-    where = {"kind": _spelt(trace.edges.kind, hops.edge), "start": hops.start, "last": hops.last}
-    of = {name: table[name][hops.transfer] for name in ("op", "cmd", "nbytes", "bursts")}
+    where = {
+        "kind": _spelt(trace.edges.kind, hops.edge),
+        "start": hops.start,
+        "last": hops.last,
+    }
+    of = {
+        name: table[name][hops.transfer] for name in ("op", "cmd", "nbytes", "bursts")
+    }
     return {"transfer": hops.transfer, "hop": hops.hop, **ends, **where, **of}
 
 
@@ -92,7 +103,9 @@ def _row_table(tag: str, trace: Trace) -> Columns:
     told = trace.launches if tag == "launches" else trace.texts
     rows = [[" ".join(x) if isinstance(x, tuple) else x for x in row] for row in told]
     return {
-        name: np.array([row[i] for row in rows], object if column.limit else column.load)
+        name: np.array(
+            [row[i] for row in rows], object if column.limit else column.load
+        )
         for i, (name, column) in enumerate(LOGS[tag].items())
     }
 

@@ -31,14 +31,28 @@ def test_ops_are_the_records_with_their_kernel_lines(trace):
     for i, (row, record) in enumerate(zip(found, trace.ops, strict=True)):
         node = trace.node_index[record.component_id]
         command = trace.command(row["cmd"])
-        assert (row["op"], row["t_start"], row["t_end"]) == (i, record.t_start, record.t_end)
+        assert (row["op"], row["t_start"], row["t_end"]) == (
+            i,
+            record.t_start,
+            record.t_end,
+        )
         assert (row["name"], row["kind"]) == (record.op_name, record.op_kind)
-        assert (row["component"], row["engine"]) == (record.component_id, trace.nodes.engine[node])
+        assert (row["component"], row["engine"]) == (
+            record.component_id,
+            trace.nodes.engine[node],
+        )
         assert (row["sip"], row["cube"], row["pe"]) == tuple(
             getattr(trace.nodes, level)[node] for level in ("sip", "cube", "pe")
         )
-        site = (*command.site, command.call, command.launch) if command else ("", -1, "", "", -1)
-        assert tuple(row[n] for n in ("file", "line", "function", "call", "launch")) == site
+        site = (
+            (*command.site, command.call, command.launch)
+            if command
+            else ("", -1, "", "", -1)
+        )
+        assert (
+            tuple(row[n] for n in ("file", "line", "function", "call", "launch"))
+            == site
+        )
 
 
 def test_accesses_are_what_each_op_touches(trace):
@@ -58,7 +72,9 @@ def test_accesses_are_what_each_op_touches(trace):
 def test_hops_are_those_of_each_op_s_transactions(trace):
     kinds = {
         (trace.node_ids[s], trace.node_ids[d]): kind
-        for s, d, kind in zip(trace.edges.src, trace.edges.dst, trace.edges.kind, strict=True)
+        for s, d, kind in zip(
+            trace.edges.src, trace.edges.dst, trace.edges.kind, strict=True
+        )
     }
     wanted = []
     for op, row in [(-1, -1), *enumerate(trace.order.tolist())]:
@@ -78,7 +94,9 @@ def test_waits_name_the_ops_that_waited_and_that_they_waited_for(trace):
     wanted = []
     for op, row in enumerate(trace.order.tolist()):
         for *wait, holder in trace.waits_of(row):
-            wanted.append((op, *wait, int(trace.position[holder]) if holder >= 0 else -1))
+            wanted.append(
+                (op, *wait, int(trace.position[holder]) if holder >= 0 else -1)
+            )
     names = ("op", "node", "reason", "t0", "t1", "holder")
     found = rows(TABLES["waits"](trace))
     assert sorted(tuple(row[n] for n in names) for row in found) == sorted(wanted)
@@ -97,7 +115,9 @@ def test_commands_launches_and_texts_are_as_recorded(make):
         *("kernel", "sip0.cube0.pe0.pe_cpu sip0.cube0.pe1.pe_cpu"),
         90.0,
     )
-    assert found["texts"] == [{"t": 3.5, "cmd": 5, "level": "print", "message": "über\n1"}]
+    assert found["texts"] == [
+        {"t": 3.5, "cmd": 5, "level": "print", "message": "über\n1"}
+    ]
 
 
 def test_csv_reads_back_as_the_tables(trace, tmp_path):
@@ -105,7 +125,9 @@ def test_csv_reads_back_as_the_tables(trace, tmp_path):
     assert {path.stem for path in (tmp_path / "out").iterdir()} == TABLES.keys()
     for name, make in TABLES.items():
         table = make(trace)
-        with open(tmp_path / "out" / f"{name}.csv", encoding="utf-8", newline="") as file:
+        with open(
+            tmp_path / "out" / f"{name}.csv", encoding="utf-8", newline=""
+        ) as file:
             head, *lines = csv.reader(file)
         assert head == list(table)
         columns = zip(*lines, strict=True) if lines else [()] * len(head)

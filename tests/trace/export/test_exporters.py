@@ -36,7 +36,9 @@ def test_the_same_trace_gives_the_same_bytes(make, out, name):
     written = []
     for folder in ("a", "b"):
         export(make("every_kind_of_op"), name, str(out.parent / folder))
-        files = sorted(path for path in (out.parent / folder).rglob("*") if path.is_file())
+        files = sorted(
+            path for path in (out.parent / folder).rglob("*") if path.is_file()
+        )
         files = files or [out.parent / folder]
         written.append([path.read_bytes() for path in files])
     assert written[0] == written[1]
@@ -58,14 +60,18 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(shipped_trace, out, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setitem(EXPORTERS, "perfetto", full)
-    with pytest.raises(KernbenchError, match=r"cannot export to .*out: No space left on device"):
+    with pytest.raises(
+        KernbenchError, match=r"cannot export to .*out: No space left on device"
+    ):
         export(shipped_trace, "perfetto", str(out))
     assert list(out.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", EXPORTERS)
 @pytest.mark.parametrize("place", ["no/such/folder", "file/below", "."])
-def test_a_place_that_cannot_be_written_is_one_line(shipped_trace, tmp_path, name, place):
+def test_a_place_that_cannot_be_written_is_one_line(
+    shipped_trace, tmp_path, name, place
+):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(KernbenchError) as error:
         export(shipped_trace, name, str(tmp_path / place))
@@ -94,5 +100,7 @@ def test_a_file_replaces_a_file(shipped_trace, out):
 
 
 def test_an_unknown_format_lists_the_valid_ones(shipped_trace, out):
-    with pytest.raises(UsageError, match="unknown format 'pdf'; valid: perfetto, parquet, csv"):
+    with pytest.raises(
+        UsageError, match="unknown format 'pdf'; valid: perfetto, parquet, csv"
+    ):
         export(shipped_trace, "pdf", str(out))

@@ -83,7 +83,9 @@ def test_slices_of_one_track_do_not_overlap(both, cut_off_at):
     tracks = defaultdict(list)
     for event in of(both[1], "X"):
         times = event["ts"], event["dur"]
-        start, dur = map(ps, times) if cut_off_at == "ps" else (int(t * 1e3) for t in times)
+        start, dur = (
+            map(ps, times) if cut_off_at == "ps" else (int(t * 1e3) for t in times)
+        )
         tracks[event["pid"], event["tid"]].append((start, start + dur))
     for slices in tracks.values():
         for (_, end), (start, _) in pairwise(slices):
@@ -92,22 +94,35 @@ def test_slices_of_one_track_do_not_overlap(both, cut_off_at):
 
 @given(
     ops=st.lists(
-        st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(0, 1), st.integers(0, 2)),
+        st.tuples(
+            st.integers(0, 20), st.integers(0, 9), st.integers(0, 1), st.integers(0, 2)
+        ),
         max_size=20,
     )
 )
-def test_ops_that_overlap_in_one_recorded_lane_get_lanes_of_their_own(small, tmp_path_factory, ops):
+def test_ops_that_overlap_in_one_recorded_lane_get_lanes_of_their_own(
+    small, tmp_path_factory, ops
+):
     path = tmp_path_factory.mktemp("lanes") / "trace.msgpack"
     writer = TraceWriter(path)
     writer.begin({"bench": "lanes"}, small)
     for row, (start, length, node, slot) in enumerate(ops):
         engine = "sip0.cube0.pe0.pe_" + ("dma", "gemm")[node]
-        writer.op(row, OpRecord(start, start + length, engine, "x", "y", {}, []), 0, slot, [], [])
+        writer.op(
+            row,
+            OpRecord(start, start + length, engine, "x", "y", {}, []),
+            0,
+            slot,
+            [],
+            [],
+        )
     writer.end(30.0)
     slices = of(exported(Trace.open(path), path.parent), "X")
     assert len(slices) == len(ops)
     for tid in {e["tid"] for e in slices}:
-        spans = [(ps(e["ts"]), ps(e["ts"]) + ps(e["dur"])) for e in slices if e["tid"] == tid]
+        spans = [
+            (ps(e["ts"]), ps(e["ts"]) + ps(e["dur"])) for e in slices if e["tid"] == tid
+        ]
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
@@ -125,7 +140,9 @@ def test_an_arrow_goes_from_each_composite_through_the_stages_of_each_tile(both)
     by_place = defaultdict(list)
     for event in slices.values():
         by_place[event["pid"], event["tid"]].append(event)
-    composites = {e["args"]["cmd"]: e for e in slices.values() if "composite_" in e["name"]}
+    composites = {
+        e["args"]["cmd"]: e for e in slices.values() if "composite_" in e["name"]
+    }
     tiles = defaultdict(list)
     for op, record in enumerate(trace.ops):
         cmd = slices[op]["args"]["cmd"]
@@ -137,7 +154,10 @@ def test_an_arrow_goes_from_each_composite_through_the_stages_of_each_tile(both)
     found = []
     for arrow in arrows.values():
         assert [event["ph"] for event in arrow] == ["s", *"t" * (len(arrow) - 2), "f"]
-        bound = [next(s for s in by_place[e["pid"], e["tid"]] if s["ts"] == e["ts"]) for e in arrow]
+        bound = [
+            next(s for s in by_place[e["pid"], e["tid"]] if s["ts"] == e["ts"])
+            for e in arrow
+        ]
         for event, its in zip(arrow, bound, strict=True):
             assert its["ts"] <= event["ts"] <= its["ts"] + its["dur"]
         assert bound[0] is composites[bound[0]["args"]["cmd"]]
@@ -155,7 +175,9 @@ def test_processes_and_threads_stand_in_the_order_of_the_machine(matmul):
         names = {(e["pid"], e["tid"]) for e in events if e["name"] == f"{kind}_name"}
         orders = [e for e in events if e["name"] == f"{kind}_sort_index"]
         assert names == {(e["pid"], e["tid"]) for e in orders}
-    titles = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    titles = {
+        e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"
+    }
     assert [titles[pid] for pid in sorted(titles)][:3] == [
         "sip0",
         "sip0 cube0 pe0",
