@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, TypeAlias, TypeVar
 
-from kernbench.replay.job import Cancelled, Job, Tell, untold
+from kernbench.replay.job import Job
+from kernbench.replay.progress import Cancelled
+from kernbench.replay.progress import Progress as Tell
+from kernbench.replay.progress import no_progress as untold
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[str, Hashable]  # lane, what is asked

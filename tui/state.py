@@ -16,7 +16,7 @@ from platformdirs import user_state_path
 from kernbench.errors import KernbenchError
 
 if TYPE_CHECKING:
-    from kernbench.replay.job import Tell
+    from kernbench.replay.progress import Progress as Tell
     from tui.screens.debugger import DebuggerScreen
 
 _TRACES, _RECENT = 200, 20  # that are kept

@@ -19,10 +19,11 @@ from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.topology.graph import Node, TopologyGraph
 
 if TYPE_CHECKING:
+    from kernbench.common.arrays import Array
     from kernbench.components.builtin.pe_mmu import PageTable
     from kernbench.components.network import Network
     from kernbench.sim_engine.event_log import Recorder
-    from kernbench.sim_engine.memory_store import Array, MemoryStore
+    from kernbench.sim_engine.memory_store import MemoryStore
     from kernbench.sim_engine.op_log import OpLogger
     from kernbench.sim_engine.pending import PendingRanges
     from kernbench.triton_emu.sites import CallSites

@@ -16,17 +16,17 @@ from typing import TypeAlias
 
 import numpy as np
 
+from kernbench.common.arrays import Floats, Ints
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.messages import Region
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import OpRow, Touch, Touches
 from kernbench.replay.hazards import CONFLICTS, NEVER_WRITTEN, OUTSIDE, outside, timing
 from kernbench.replay.history import History
-from kernbench.replay.job import Tell, untold
 from kernbench.replay.memory import Memories, Place
-from kernbench.replay.survey import Floats
 from kernbench.replay.text import number_text
-from kernbench.sim_engine.accesses import Ints, read_elements, regions
+from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.op_check import Reference, reference
 from kernbench.trace import Trace
 
@@ -86,7 +86,7 @@ class Blame:
         lines = [f"{self.part.name} at op {self.op:,}{_holds(self.part)}"]
         links, told = {link.op.op: link for link in self.links}, set[int]()
 
-        def tell(part: Part, indent: str) -> Iterator[str]:
+        def said(part: Part, indent: str) -> Iterator[str]:
             for op in part.writers:
                 if (link := links.get(op)) is None:
                     yield indent + (
@@ -103,9 +103,9 @@ class Blame:
                 yield from (f"{indent}  ! {note}" for note in link.notes)
                 for read in link.reads:
                     yield f"{indent}  from {read.name}{_holds(read)}"
-                    yield from tell(read, indent + "    ")
+                    yield from said(read, indent + "    ")
 
-        lines += tell(self.part, "  ")
+        lines += said(self.part, "  ")
         lines += [self.note] if self.note else []
         bad = (x.op for x in self.links if x.op.op == self.suspect)
         return lines + [f"first suspect: op {r.op:,} {r.name} at {r.site}" for r in bad]
@@ -128,14 +128,16 @@ class Blames:
             row,
         )
 
-    def of(self, place: Place, op: int, depth: int, tell: Tell = untold) -> Blame:
+    def of(
+        self, place: Place, op: int, depth: int, progress: Progress = no_progress
+    ) -> Blame:
         """The ops behind a place at op ``op``: none further than ``depth``, of many the latest.
 
         With what they hold, as far as all until ``op`` can be executed.
         """
         values, note = True, ""
         try:
-            self._history.reach(self._history.executed(op), tell)
+            self._history.reach(self._history.executed(op), progress)
         except KernbenchError as why:
             values, note = False, f"without values: {why}"
         wanted, near = defaultdict[int, list[Ints]](list), dict[int, int]()
@@ -160,7 +162,7 @@ class Blames:
         while (
             todo and len(links) < _LINKS
         ):  # an op after all that read it: what is wanted is known
-            tell(len(links) / _LINKS)
+            progress(len(links) / _LINKS)
             link = -heappop(todo)
             record, away = self._trace.ops[link], near[link]
             reads, out = regions(record)

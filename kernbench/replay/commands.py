@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import Moved as Moved
 from kernbench.replay.answers import OpList, Stopped
@@ -20,7 +21,6 @@ from kernbench.replay.check import check_file
 from kernbench.replay.compare import Comparison, compare, parse_percent
 from kernbench.replay.expr import FIELDS, parse_count
 from kernbench.replay.expr import parse_time as parse_time
-from kernbench.replay.job import Tell, untold
 from kernbench.replay.loads import window
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.session import ReplaySession
@@ -58,7 +58,7 @@ Answer: TypeAlias = Any  # a frozen dataclass with ``lines`` of text
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; ``run(session, *values, **options)`` answers, and is given ``tell`` if it asks.
+    """One command; ``run(session, *values, **options)`` answers, given ``progress`` if it asks.
 
     ``args`` is its usage: NAME a value, [NAME] one that may be left out, [word NAME] an option,
     lower-case words a choice. EXPR and LINE are the rest of the line, PLACE is as c[3,17]. In front
@@ -234,9 +234,9 @@ def _assert(session: ReplaySession, text: str) -> Listing:
 
 
 def _memory(
-    session: ReplaySession, name: str | None = None, tell: Tell = untold
+    session: ReplaySession, name: str | None = None, progress: Progress = no_progress
 ) -> Memory | TensorView:
-    return session.memory() if name is None else session.tensor(name, tell=tell)
+    return session.memory() if name is None else session.tensor(name, progress=progress)
 
 
 def _tiles(
@@ -255,9 +255,12 @@ def _timeline(
 
 
 def _compare(
-    session: ReplaySession, file: str, percent: float | None = None, tell: Tell = untold
+    session: ReplaySession,
+    file: str,
+    percent: float | None = None,
+    progress: Progress = no_progress,
 ) -> Comparison:
-    return compare(session.trace, Trace.open(file), percent, tell=tell)
+    return compare(session.trace, Trace.open(file), percent, progress=progress)
 
 
 def _cut(session: ReplaySession, out: str, **part: Any) -> Cut:
@@ -498,7 +501,9 @@ COMMANDS: tuple[Command, ...] = (
         "export",
         "FORMAT OUT",
         f"write all of it in another format: {', '.join(EXPORTERS)}",
-        lambda session, name, out, tell=untold: export(session.trace, name, out, tell),
+        lambda session, name, out, progress=no_progress: export(
+            session.trace, name, out, progress
+        ),
         "export perfetto out.json",
     ),
     Command(
@@ -548,11 +553,13 @@ def _called(line: str) -> tuple[Command, list[Any], dict[str, Any]]:
     return command, *found
 
 
-def run_command(session: ReplaySession, line: str, tell: Tell = untold) -> Answer:
+def run_command(
+    session: ReplaySession, line: str, progress: Progress = no_progress
+) -> Answer:
     """Run one command line; UsageError lists the commands, or says how to call this one."""
     command, values, options = _called(line)
-    if "tell" in signature(command.run).parameters:
-        options["tell"] = tell
+    if "progress" in signature(command.run).parameters:
+        options["progress"] = progress
     return command.run(session, *values, **options)
 
 

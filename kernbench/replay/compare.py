@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array, Ints
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.answers import OpRow
-from kernbench.replay.job import Tell, untold
 from kernbench.replay.session import ReplaySession
 from kernbench.replay.text import table
 from kernbench.replay.timeline import CLASSES
-from kernbench.sim_engine.accesses import Ints
-from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.hops import tile_columns
 
@@ -99,7 +98,7 @@ def compare(
     trace_b: Trace,
     percent: float | None = None,
     limit: int = 20,
-    tell: Tell = untold,
+    progress: Progress = no_progress,
 ) -> Comparison:
     """B beside A, at most ``limit`` rows a list (ops: a kind), the largest differences first.
 
@@ -107,13 +106,13 @@ def compare(
     error where A did not, or if a tensor is wrong that was right; other ops or inputs are no error.
     """
     sides = ReplaySession(trace_a), ReplaySession(trace_b)
-    ops, found = _matched(sides, PERCENT if percent is None else percent, tell)
+    ops, found = _matched(sides, PERCENT if percent is None else percent, progress)
     changes = [
         _change(sides, kind, pair)
         for kind, rows in found.items()
         for pair in zip_longest(*(side[:limit].tolist() for side in rows), fillvalue=-1)
     ]
-    tell(0.9)
+    progress(0.9)
     times = [_line_times(side) for side in sides]
     by_line = [
         _beside(text, *(t.get(text, 0.0) for t in times))
@@ -143,15 +142,15 @@ def compare(
 
 
 def _matched(
-    sides: Sequence[ReplaySession], percent: float, tell: Tell
+    sides: Sequence[ReplaySession], percent: float, progress: Progress
 ) -> tuple[int, dict[str, tuple[Ints, Ints]]]:
     """How many ops are in both; by kind the rows of A and of B, in the order to be listed."""
     keys = [_identities(side) for side in sides]
-    tell(0.4)
+    progress(0.4)
     _, ia, ib = np.intersect1d(
         keys[0], keys[1], assume_unique=True, return_indices=True
     )
-    tell(0.6)
+    progress(0.6)
     a, b = (side.trace.op_columns for side in sides)
     ns = (a.t_end - a.t_start)[ia]
     longer, beyond = (b.t_end - b.t_start)[ib] - ns, ns * percent / 100 + _NOISE_NS

@@ -14,14 +14,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
-from kernbench.replay.job import Tell, untold
+from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.routes import issue_ns, spec_number
-from kernbench.replay.survey import Floats
 from kernbench.replay.text import table, time_text, wrapped
 from kernbench.replay.timeline import CLASSES, Timelines
-from kernbench.sim_engine.accesses import Ints
-from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import integers, kernel_lines, named, tile_columns
@@ -109,7 +107,9 @@ class Critical:
     launch (of the run, if there is none); inf for what ends after it.
     """
 
-    def __init__(self, trace: Trace, timelines: Timelines, tell: Tell = untold) -> None:
+    def __init__(
+        self, trace: Trace, timelines: Timelines, progress: Progress = no_progress
+    ) -> None:
         ops, calls, launches = trace.op_columns, trace.commands, trace.launches
         self._trace = trace
         self._class = timelines.codes(np.arange(len(ops.cmd))).astype(np.int64)
@@ -125,7 +125,7 @@ class Critical:
             np.concatenate(parts),
         )
         self._own = Groups(calls.cmd).first(ops.cmd)
-        tell(0.1)
+        progress(0.1)
         rank = np.empty(len(self._times), np.int32)
         rank[np.argsort(self._times, kind="stable")] = np.arange(
             len(rank), dtype=np.int32
@@ -134,12 +134,12 @@ class Critical:
         what, gap, v, u = (
             np.concatenate(edges.pop()) for _ in range(4)
         )  # each part is let go of
-        tell(0.4)
+        progress(0.4)
         self._rest = np.full(
             len(rank), np.inf
         )  # the delay that no edge into a node explains
         for low in range(0, len(v), _PART):
-            tell(0.4)
+            progress(0.4)
             np.minimum.at(self._rest, v[low : low + _PART], gap[low : low + _PART])
         gap -= self._rest[v]
         self._cause = np.full(
@@ -149,11 +149,11 @@ class Critical:
         self._cause[:, v[binding]] = u[binding], what[binding]
         del binding, what
         order = np.argsort(-rank[v]).astype(np.int32)
-        tell(0.5)
+        progress(0.5)
         late = self.t1 - self._times
         slack = array("d")
         for low in range(0, len(late), _PART):
-            tell(0.5)
+            progress(0.5)
             part = late[low : low + _PART]
             slack.frombytes(
                 np.where(part > -_EPS, np.maximum(part, 0.0), np.inf).tobytes()
@@ -167,7 +167,7 @@ class Critical:
             ):
                 if (room := slack[b] + more) < slack[a]:
                     slack[a] = room
-            tell(0.5 + 0.5 * low / len(order))
+            progress(0.5 + 0.5 * low / len(order))
         self.slack = np.frombuffer(slack, np.float64, int(self._first[1])).copy()
 
     # -- edges: of several that bind a node, the path takes the last --

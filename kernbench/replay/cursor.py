@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Floats, Ints
 from kernbench.errors import UsageError
-from kernbench.replay.survey import Floats
 from kernbench.replay.tiles import Composites
 from kernbench.replay.timeline import Timelines
-from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import itemsize
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError
 from kernbench.replay.history import SMALL, History, work
-from kernbench.replay.job import Tell, untold
 from kernbench.replay.memory import TensorView
 from kernbench.replay.text import grid_text, wrapped
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import DataExecutor
-from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_check import (
     OpCheck,
     check_op,
@@ -188,7 +189,7 @@ class Diffs:
         return sum(self._expected[name].array.size for name, _ in keys) <= SMALL // 32
 
     def _stale(self, executed: int) -> list[tuple[str, int]]:
-        """The names and versions of what ``_last_outputs`` may not tell of."""
+        """The names and versions of what ``_last_outputs`` may not speak of."""
         before = self._last_outputs[0]
         stale = self._history.changed(max(before, 0), executed, self._places) | (
             before < 0
@@ -211,9 +212,9 @@ class Diffs:
             del self._unchecked  # who asks again is told again
             raise
 
-    def _told(self, tell: Tell) -> Iterator[OpCheck]:
+    def _told(self, progress: Progress) -> Iterator[OpCheck]:
         for check in self._unchecked:
-            tell(
+            progress(
                 self._history.executed(check.position) / self._history.executed(1 << 62)
             )
             yield check
@@ -243,9 +244,9 @@ class Diffs:
         first = check.first_over and tuple(map(add, check.first_over, diff.origin))
         return replace(diff, check=replace(check, first_over=first))
 
-    def first_divergence(self, tell: Tell = untold) -> OpDiff | None:
+    def first_divergence(self, progress: Progress = no_progress) -> OpDiff | None:
         """The first op that differs from its oracle by more than rounding explains, three-way."""
-        first = first_over(chain(tuple(self._checks.values()), self._told(tell)))
+        first = first_over(chain(tuple(self._checks.values()), self._told(progress)))
         return (
             None if first is None else self.beside(self.checked(first.position, True))
         )
@@ -292,10 +293,12 @@ class Diffs:
             source=source or "nothing recorded",
         )
 
-    def over(self, tell: Tell = untold) -> list[int]:
+    def over(self, progress: Progress = no_progress) -> list[int]:
         """All such ops, by executing everything."""
         return [
-            c.position for c in (*self._checks.values(), *self._told(tell)) if c.over
+            c.position
+            for c in (*self._checks.values(), *self._told(progress))
+            if c.over
         ]
 
     def _compute(self, op: int) -> OpDiff:
@@ -422,13 +425,13 @@ class Diffs:
             after[e.tensor] = max(e.after, after.get(e.tensor, 0))
         return after
 
-    def verify(self, tell: Tell = untold) -> Outputs:
+    def verify(self, progress: Progress = no_progress) -> Outputs:
         """Every expected tensor when it was due, by executing the whole trace."""
         steps = self._history.executed(1 << 62)
         rows = dict[str, VerifyRow]()
         for name, e in sorted(self._expected.items(), key=lambda item: item[1].after):
-            self._history.reach(self._history.executed(e.after - 1), tell)
+            self._history.reach(self._history.executed(e.after - 1), progress)
             rows[name] = judge(name, e, self._history.at(e.after - 1))
-        self._history.reach(steps, tell)
+        self._history.reach(steps, progress)
         report = VerifyReport(tuple(rows[name] for name in self._expected))
         return self._summed(len(self._trace.ops) - 1, report.by_tensor())

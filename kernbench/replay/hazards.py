@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.replay.job import Tell, untold
-from kernbench.replay.survey import Floats
-from kernbench.sim_engine.accesses import AccessColumns, Ints, regions
+from kernbench.common.arrays import Floats, Ints
+from kernbench.common.progress import Progress, no_progress
+from kernbench.sim_engine.accesses import AccessColumns, regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -42,7 +42,7 @@ def conflicts(
     begins: Floats,
     ends: Floats,
     lane: Ints,
-    tell: Tell = untold,
+    progress: Progress = no_progress,
 ) -> list[Found]:
     """Accesses that overlap in bytes and in time, one of them a write.
 
@@ -60,7 +60,7 @@ def conflicts(
             (lane[a] < 0) | (lane[a] != lane[b])
         )
         found.append(np.stack([b[real], a[real]]))
-        tell(0.3)
+        progress(0.3)
         if sum(pairs.shape[1] for pairs in found) > _MOST:
             break
     b, a = np.unique(np.concatenate(found, axis=1), axis=1)
@@ -213,14 +213,17 @@ def timing(trace: Trace, touched: AccessColumns) -> tuple[Floats, Floats, Ints]:
 
 
 def find_hazards(
-    trace: Trace, touched: AccessColumns, allocs: AccessColumns, tell: Tell = untold
+    trace: Trace,
+    touched: AccessColumns,
+    allocs: AccessColumns,
+    progress: Progress = no_progress,
 ) -> list[Found]:
     """All hazards of a trace; ``touched`` are its accesses by canonical position."""
-    tell(0.1)
-    found = conflicts(touched, *timing(trace, touched), tell)
-    tell(0.6)
+    progress(0.1)
+    found = conflicts(touched, *timing(trace, touched), progress)
+    progress(0.6)
     found += [] if trace.cut else never_written(touched)
-    tell(0.9)
+    progress(0.9)
     return found + outside(touched, allocs)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array, Ints
 from kernbench.common.dtypes import np_dtype
-from kernbench.replay.job import Tell, untold
-from kernbench.sim_engine.accesses import AccessColumns, Ints, access_columns, regions
-from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.common.progress import Progress, no_progress
+from kernbench.sim_engine.accesses import AccessColumns, access_columns, regions
+from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import Plans, SnapshotFinding, Turn, perform_next, turns
 from kernbench.trace import Trace
@@ -258,7 +259,7 @@ class History:
         }
         return sum(arrays.values())
 
-    def reach(self, steps: int, tell: Tell = untold) -> _Segment:
+    def reach(self, steps: int, progress: Progress = no_progress) -> _Segment:
         """The segment of step ``steps``, executed that far."""
         at = bisect_right(self._segments, steps, key=lambda s: s.first)
         segment = self._segments[at - 1]
@@ -266,7 +267,7 @@ class History:
         segment.used = self._clock
         begun = segment.first + len(segment.writes)
         while (now := segment.first + len(segment.writes)) < steps:
-            tell((now - begun) / (steps - begun))
+            progress((now - begun) / (steps - begun))
             if self._live[0] != now:
                 self._live = now, segment.store(now)
             if segment.nbytes >= self._budget // 8:
@@ -279,11 +280,11 @@ class History:
             self._run(segment, now, min(steps, now + _AT_ONCE))
         return segment
 
-    def findings(self, tell: Tell = untold) -> list[SnapshotFinding]:
+    def findings(self, progress: Progress = no_progress) -> list[SnapshotFinding]:
         """The Phase 1 snapshots that differ from Phase 2, by step, by executing everything."""
         store, found, step = MemoryStore(self.fill), list[SnapshotFinding](), 0
         while step < len(self._steps):
-            tell(step / len(self._steps))
+            progress(step / len(self._steps))
             step += len(self._perform(step, len(self._steps), store, found)[0])
         return found
 

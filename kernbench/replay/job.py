@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from ctypes import CDLL
 from time import monotonic
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-from kernbench.errors import KernbenchError
+from kernbench.common.progress import Cancelled, Progress
 
 T = TypeVar("T")
 _LONG_S = 0.5
-Tell: TypeAlias = Callable[
-    [float], None
-]  # is told the share done so far, 0 to 1; may raise
 
 
 def trim() -> None:
@@ -21,28 +18,20 @@ def trim() -> None:
     getattr(CDLL(None), "malloc_trim", id)(0)
 
 
-def untold(done: float) -> None:
-    """A ``Tell`` for callers who just wait."""
-
-
-class Cancelled(KernbenchError):
-    """The user has cancelled a job."""
-
-
 class Job(Generic[T]):
-    """``compute(tell)``, to be called once by ``run``; ``done`` is the share told last, 0 to 1.
+    """``compute(progress)``, to be called once by ``run``; ``done`` is the share told last, 0 to 1.
 
     ``begun`` is when it was asked for, in seconds of ``time.monotonic``.
     """
 
-    def __init__(self, title: str, compute: Callable[[Tell], T]) -> None:
+    def __init__(self, title: str, compute: Callable[[Progress], T]) -> None:
         self.title, self._compute = title, compute
         self.begun, self.done, self._cancelled = monotonic(), 0.0, False
 
     def run(self) -> T:
         """The result; raises what computing raises, Cancelled soon after ``cancel``."""
         try:
-            return self._compute(self._tell)
+            return self._compute(self._progress)
         finally:
             if monotonic() - self.begun > _LONG_S:
                 trim()
@@ -51,7 +40,7 @@ class Job(Generic[T]):
         """Make ``run`` raise Cancelled when it next tells how far it is; of any thread."""
         self._cancelled = True
 
-    def _tell(self, done: float) -> None:
+    def _progress(self, done: float) -> None:
         if self._cancelled:
             raise Cancelled(f"{self.title} was cancelled at {self.done:.0%}")
         self.done = done

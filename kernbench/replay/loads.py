@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
+from kernbench.common.arrays import Array
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import UsageError
-from kernbench.replay.job import Tell, untold
 from kernbench.replay.routes import spec_number
 from kernbench.replay.text import table, time_text
 from kernbench.replay.timeline import CLASSES, Timelines
-from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.hops import Hops, Levels, hop_columns
 
@@ -92,13 +92,13 @@ class Loads:
         self._trace, self._timelines = trace, timelines
         self._links: tuple[Array, Levels, Levels] | None = None
 
-    def _index(self, tell: Tell) -> tuple[Array, Levels, Levels]:
+    def _index(self, progress: Progress) -> tuple[Array, Levels, Levels]:
         """Rows of the edges that carried something; their bytes a ns, and who waits for them."""
         trace, hops, log = self._trace, hop_columns(self._trace), self._trace.transfers
         speed = np.append(trace.edges.bandwidth_gbs, 0.0)[hops.edge]
         if not (sound := (speed > 0) & np.isfinite(speed)).all():
             hops, speed = Hops(*(column[sound] for column in hops)), speed[sound]
-        tell(0.3)
+        progress(0.3)
         edge, row = hops.edge, hops.transfer
         nbytes, bursts = log.nbytes[row].astype(np.float64), log.bursts[row]
         usual = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
@@ -118,7 +118,7 @@ class Loads:
             ),
             np.concatenate([speed, speed[many], rest]),
         )
-        tell(0.8)
+        progress(0.8)
         # a header comes to a link when it has passed the one before; a memory's first link has
         # none, as what it sends waits for the memory
         wire = trace.edges.distance_mm[hops.edge] * spec_number(
@@ -142,9 +142,9 @@ class Loads:
         waiting = Levels(group, since, until, np.ones(len(group), np.int64))
         return np.flatnonzero(np.bincount(edge)), carried, waiting
 
-    def links(self, t0: float, t1: float, tell: Tell = untold) -> LinkLoad:
+    def links(self, t0: float, t1: float, progress: Progress = no_progress) -> LinkLoad:
         """The load of every link over [t0, t1) ns."""
-        self._links = self._links or self._index(tell)
+        self._links = self._links or self._index(progress)
         used, carried, waiting = self._links
         edges, ids = self._trace.edges, self._trace.node_ids
         nbytes = carried.integral(carried.level, used, (t0, t1))[:, 0]
@@ -171,7 +171,9 @@ class Loads:
         group, rates = ops.component[own].astype(np.int64), np.ones(len(own), np.int64)
         return Levels(group, ops.t_start[own], ops.t_end[own], rates)
 
-    def busiest(self, t0: float, t1: float, count: int, tell: Tell = untold) -> Busiest:
+    def busiest(
+        self, t0: float, t1: float, count: int, progress: Progress = no_progress
+    ) -> Busiest:
         """The ``count`` components and links that are busy for most of [t0, t1) ns."""
         served, ids = self._served, self._trace.node_ids
         shares = served.integral(served.level > 0, np.arange(len(ids)), (t0, t1)) / (
@@ -182,4 +184,4 @@ class Loads:
             : min(count, np.count_nonzero(share > 0))
         ]
         rows = tuple((float(share[i]), ids[i]) for i in top.tolist())
-        return Busiest(t0, t1, rows, self.links(t0, t1, tell).links[:count])
+        return Busiest(t0, t1, rows, self.links(t0, t1, progress).links[:count])

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernbench.common.arrays import Array, Ints
 from kernbench.common.dtypes import itemsize, np_dtype
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.expr import Mask
 from kernbench.replay.history import History, Ranges
-from kernbench.replay.job import Tell, untold
 from kernbench.replay.text import grid_text, number_text, table
 from kernbench.replay.tiles import composite_of
-from kernbench.sim_engine.accesses import Access, Ints, accesses
+from kernbench.sim_engine.accesses import Access, accesses
 from kernbench.sim_engine.event_log import Shard
-from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
@@ -293,7 +293,7 @@ class Memories:
             found.append((space, ops[first[here]], np.cumsum(log.nbytes[mine[here]])))
         return found
 
-    def index(self, tell: Tell = untold) -> bool:
+    def index(self, progress: Progress = no_progress) -> bool:
         """Make what the answers need: then those that execute nothing take some ms at most."""
         history = self._history
         makers: tuple[Callable[[], object], ...] = (
@@ -303,7 +303,7 @@ class Memories:
             lambda: self._keys,
         )
         for i, make in enumerate(makers):
-            tell(i / len(makers))
+            progress(i / len(makers))
             make()
         return True
 
@@ -348,14 +348,16 @@ class Memories:
         few = sizes[stale].sum() <= _SMALL and sizes.sum() <= _COPIED
         return self._history.quick(op) and bool(few)
 
-    def tensor(self, op: int, name: str, tell: Tell = untold) -> TensorView:
+    def tensor(
+        self, op: int, name: str, progress: Progress = no_progress
+    ) -> TensorView:
         """The numbers of a tensor at op ``op``; UsageError lists the names."""
         firsts, executed = self._firsts(name), self._history.executed(op)
-        self._history.reach(executed, tell)
+        self._history.reach(executed, progress)
         near, stale = self._closest(executed, name, firsts)
         last = near
         if last is None or stale.any():
-            last = self._gather(op, name, firsts, stale, last, tell)
+            last = self._gather(op, name, firsts, stale, last, progress)
         view, changed = last.view, np.zeros(last.view.values.shape, np.bool_)
         moved = near if 2 * np.count_nonzero(stale) <= len(stale) else None
         others = [
@@ -397,7 +399,7 @@ class Memories:
         firsts: list[Shard],
         stale: Mask,
         last: _Last | None,
-        tell: Tell,
+        progress: Progress,
     ) -> _Last:
         """``tensor``; reads the stale shards, and takes the others from the last answer."""
         executed, s = self._history.executed(op), firsts[0]
@@ -409,7 +411,7 @@ class Memories:
             values = np.zeros(tuple(ends.astype(int)), np_dtype(s.dtype))
             mask, sums = np.zeros(values.shape, np.bool_), np.zeros((len(firsts), 5))
         for i in np.flatnonzero(stale).tolist():
-            tell(i / len(firsts))
+            progress(i / len(firsts))
             shard, box = firsts[i], _box(firsts[i])
             place = shard.space, shard.addr, shard.nbytes
             flat, held = self._history.read(executed, *place)

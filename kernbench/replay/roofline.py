@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.peaks import peaks
+from kernbench.common.progress import Progress
 from kernbench.errors import TraceFormatError
 from kernbench.replay.answers import OpRow
-from kernbench.replay.job import Tell
 from kernbench.replay.routes import spec_number
 from kernbench.replay.text import wrapped
 from kernbench.replay.timeline import CLASSES, Timelines
@@ -122,7 +122,11 @@ class Work:
     """
 
     def __init__(
-        self, trace: Trace, touched: AccessColumns, timelines: Timelines, tell: Tell
+        self,
+        trace: Trace,
+        touched: AccessColumns,
+        timelines: Timelines,
+        progress: Progress,
     ) -> None:
         ops, self._trace, n = trace.op_columns, trace, len(trace.order)
         self.gemm, self.elements, tile = (
@@ -135,7 +139,7 @@ class Work:
             self.gemm[block.rows], self.elements[block.rows] = _work(
                 block.schema, sizes
             )
-            tell(0.8 * float(block.rows[-1] + 1) / n)
+            progress(0.8 * float(block.rows[-1] + 1) / n)
         self.peaks = peaks(partial(spec_number, trace.spec))
         hbm = np.isin(
             touched.space, [i for i, x in enumerate(touched.spaces) if x == "hbm"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.messages import Transfer
 from kernbench.errors import TraceFormatError
 from kernbench.replay.text import count_text, table, wrapped
-from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 
 

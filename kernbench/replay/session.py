@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from kernbench.common.arrays import Ints
 from kernbench.common.messages import NO_CMD
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import (
     Info,
@@ -28,7 +30,6 @@ from kernbench.replay.diff import Diffs, OpDiff, Outputs
 from kernbench.replay.expr import compile
 from kernbench.replay.hazards import find_hazards, snapshot_hazards
 from kernbench.replay.history import History
-from kernbench.replay.job import Tell, untold
 from kernbench.replay.loads import Busiest, LinkLoad, Loads, window
 from kernbench.replay.memory import Memories, Memory, TensorView
 from kernbench.replay.roofline import Bound, Roofline, Work
@@ -37,7 +38,6 @@ from kernbench.replay.stalls import CallTimes, Ledger, LineTimes, Stalls
 from kernbench.replay.stops import Stop, Stops
 from kernbench.replay.tiles import Tiles, TileWindow
 from kernbench.replay.timeline import CLASSES, Timeline
-from kernbench.sim_engine.accesses import Ints
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace
 from kernbench.trace.rows import Command
@@ -98,16 +98,18 @@ class ReplaySession(Cursor):
         """``watch`` of c[3,17], or of any other place that ``Memories.place`` knows."""
         return self.stops.watch(place, self.memories.place(place).ranges, mode)
 
-    def catch(self, what: str, tell: Tell = untold) -> Stop:
+    def catch(self, what: str, progress: Progress = no_progress) -> Stop:
         """Stop at ``hazards``, or at ``checks`` that fail; executes everything.
 
         Checks fail at ops that rounding does not explain, and where an output is due and wrong.
         """
         if what == "hazards":
-            ops = [touch.op.op for touch in self.hazards(tell).rows]
+            ops = [touch.op.op for touch in self.hazards(progress).rows]
         else:
-            ops = [out.after - 1 for out in self.verify(tell).rows if not out.row.ok]
-            ops += self.diffs.over(tell)
+            ops = [
+                out.after - 1 for out in self.verify(progress).rows if not out.row.ok
+            ]
+            ops += self.diffs.over(progress)
         return self.stops.add("catch", what, np.unique(np.array(ops, np.int64)))
 
     def run(self, forward: bool = True) -> Stopped:
@@ -199,10 +201,10 @@ class ReplaySession(Cursor):
         return self.memories.at(self.cursor if op is None else op)
 
     def tensor(
-        self, name: str, op: int | None = None, tell: Tell = untold
+        self, name: str, op: int | None = None, progress: Progress = no_progress
     ) -> TensorView:
         """The numbers of a tensor."""
-        return self.memories.tensor(self.cursor if op is None else op, name, tell)
+        return self.memories.tensor(self.cursor if op is None else op, name, progress)
 
     def history(self, space: str, addr: int, nbytes: int = 1) -> Touches:
         """Every read and write of a range, from the first op to the last."""
@@ -226,10 +228,12 @@ class ReplaySession(Cursor):
         )
         return Touches(tuple(rows))
 
-    def blame(self, place: str, depth: int = 32, tell: Tell = untold) -> Blame:
+    def blame(
+        self, place: str, depth: int = 32, progress: Progress = no_progress
+    ) -> Blame:
         """The ops behind a place as it is at the cursor, or at the end before the first op."""
         op = self.cursor if self.cursor >= 0 else len(self) - 1
-        return self._blames.of(self.memories.place(place), op, depth, tell)
+        return self._blames.of(self.memories.place(place), op, depth, progress)
 
     def who_wrote(self, place: str) -> Touches:
         """The writers of what a place holds at the cursor, or at the end before the first op."""
@@ -272,9 +276,9 @@ class ReplaySession(Cursor):
         """``diff`` with the errors of the op, the accumulated one too where that is quick."""
         return self.diffs.checked(self.at(op))
 
-    def first_divergence(self, tell: Tell = untold) -> OpDiff:
+    def first_divergence(self, progress: Progress = no_progress) -> OpDiff:
         """The first op that rounding does not explain, three-way, by executing everything."""
-        if (found := self.diffs.first_divergence(tell)) is not None:
+        if (found := self.diffs.first_divergence(progress)) is not None:
             return replace(found, site=self.row(found.op).site)
         error = str((self.trace.end or {}).get("error") or "")
         note = (
@@ -287,22 +291,24 @@ class ReplaySession(Cursor):
         """The expected tensors, against memory at an op."""
         return self.diffs.outputs(self.cursor if op is None else op)
 
-    def output(self, tensor: str, op: int | None = None, tell: Tell = untold) -> OpDiff:
+    def output(
+        self, tensor: str, op: int | None = None, progress: Progress = no_progress
+    ) -> OpDiff:
         """One expected tensor beside memory at an op."""
-        return self.diffs.output(self.tensor(tensor, op, tell))
+        return self.diffs.output(self.tensor(tensor, op, progress))
 
-    def verify(self, tell: Tell = untold) -> Outputs:
+    def verify(self, progress: Progress = no_progress) -> Outputs:
         """The expected tensors, each when it was due, by executing the whole trace."""
-        return self.diffs.verify(tell)
+        return self.diffs.verify(progress)
 
-    def hazards(self, tell: Tell = untold) -> Touches:
+    def hazards(self, progress: Progress = no_progress) -> Touches:
         """What any op does to bytes that it should not, some 10,000 of a kind; executes them."""
         versions, note = self.versions, ""
         columns = versions.touched, versions.allocs
-        found = find_hazards(self.trace, *columns, lambda done: tell(done / 2))
+        found = find_hazards(self.trace, *columns, lambda done: progress(done / 2))
         try:
             found += snapshot_hazards(
-                self.trace, versions.findings(lambda done: tell((1 + done) / 2))
+                self.trace, versions.findings(lambda done: progress((1 + done) / 2))
             )
         except KernbenchError as why:
             note = f"Phase 1 was not compared with Phase 2: {why}"
@@ -338,14 +344,16 @@ class ReplaySession(Cursor):
         pe: str | None = None,
         t0: float | None = None,
         t1: float | None = None,
-        tell: Tell = untold,
+        progress: Progress = no_progress,
     ) -> Ledger:
         """Where the time of a PE, or of all within a cube or SIP, went; None: all that ran."""
-        return self._stalls.ledger(pe, t0, t1, tell)
+        return self._stalls.ledger(pe, t0, t1, progress)
 
-    def lines(self, pe: str | None = None, tell: Tell = untold) -> LineTimes:
+    def lines(
+        self, pe: str | None = None, progress: Progress = no_progress
+    ) -> LineTimes:
         """Time and stalls by kernel line."""
-        return self._stalls.lines(pe, tell)
+        return self._stalls.lines(pe, progress)
 
     def pes(self, cmd: int | None = None) -> CallTimes:
         """One tl call (None: the cursor's) on all of its PEs."""
@@ -354,43 +362,48 @@ class ReplaySession(Cursor):
             int(self.trace.op_columns.cmd[row]) if cmd is None else cmd
         )
 
-    def _critical(self, tell: Tell) -> Critical:
-        self._graph = self._graph or Critical(self.trace, self.timelines, tell)
+    def _critical(self, progress: Progress) -> Critical:
+        self._graph = self._graph or Critical(self.trace, self.timelines, progress)
         return self._graph
 
-    def critical_path(self, count: int = 20, tell: Tell = untold) -> CriticalPath:
+    def critical_path(
+        self, count: int = 20, progress: Progress = no_progress
+    ) -> CriticalPath:
         """The chain that sets the end of the launches, with its ``count`` longest steps."""
-        return self._critical(tell).path(count)
+        return self._critical(progress).path(count)
 
-    def slack(self, op: int | None = None, tell: Tell = untold) -> float:
+    def slack(self, op: int | None = None, progress: Progress = no_progress) -> float:
         """How much later an op could end without moving the end of the launches, ns."""
-        return float(self._critical(tell).slack[self.trace.order[self.at(op)]])
+        return float(self._critical(progress).slack[self.trace.order[self.at(op)]])
 
     def link_load(
-        self, t0: float | None = None, t1: float | None = None, tell: Tell = untold
+        self,
+        t0: float | None = None,
+        t1: float | None = None,
+        progress: Progress = no_progress,
     ) -> LinkLoad:
         """Bytes, busy share and queue of every link from t0 to t1 ns, or while launches ran."""
-        return self._loads.links(*window(self.launch_window(), t0, t1), tell)
+        return self._loads.links(*window(self.launch_window(), t0, t1), progress)
 
-    def busiest(self, count: int = 10, tell: Tell = untold) -> Busiest:
+    def busiest(self, count: int = 10, progress: Progress = no_progress) -> Busiest:
         """The components and links that are busy for most of the launches' time."""
-        return self._loads.busiest(*self.launch_window(), count, tell)
+        return self._loads.busiest(*self.launch_window(), count, progress)
 
-    def _works(self, tell: Tell) -> Work:
+    def _works(self, progress: Progress) -> Work:
         self._work = self._work or Work(
-            self.trace, self.versions.touched, self.timelines, tell
+            self.trace, self.versions.touched, self.timelines, progress
         )
         return self._work
 
-    def roofline(self, tell: Tell = untold) -> Roofline:
+    def roofline(self, progress: Progress = no_progress) -> Roofline:
         """FLOPs and HBM bytes of the launches' time against the machine's peaks, by PE."""
-        return self._works(tell).roofline(*self.launch_window())
+        return self._works(progress).roofline(*self.launch_window())
 
-    def bound(self, op: int | None = None, tell: Tell = untold) -> Bound:
+    def bound(self, op: int | None = None, progress: Progress = no_progress) -> Bound:
         """The ideal time of an op beside its real one, and its slack."""
         row = self.row(at := self.at(op))
-        ideal = float(self._works(tell).ideal[self.trace.order[at]])
-        return Bound(row, row.t_end - row.t_start, ideal, self.slack(at, tell))
+        ideal = float(self._works(progress).ideal[self.trace.order[at]])
+        return Bound(row, row.t_end - row.t_start, ideal, self.slack(at, progress))
 
     def launch_window(self) -> tuple[float, float]:
         """From the first launch's start to the last one's end, ns; of no launch the whole run."""

@@ -9,15 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
+from kernbench.common.arrays import Array, Floats
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
+from kernbench.common.progress import Progress
 from kernbench.errors import UsageError
-from kernbench.replay.job import Tell
 from kernbench.replay.loads import window
 from kernbench.replay.routes import covered, issue_ns, spec_number
-from kernbench.replay.survey import Floats
 from kernbench.replay.text import count_text, time_text, wrapped
 from kernbench.replay.timeline import CLASSES, Timelines
-from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines
@@ -288,7 +287,7 @@ class Stalls:
         return calls[place], *found
 
     def ledger(
-        self, pe: str | None, t0: float | None, t1: float | None, tell: Tell
+        self, pe: str | None, t0: float | None, t1: float | None, progress: Progress
     ) -> Ledger:
         """Where the time of ``pe`` went: a PE, or all that ran in a cube or SIP; None: all."""
         (t0, t1), pes = self._window(t0, t1), self.pes(pe)
@@ -298,7 +297,7 @@ class Stalls:
         )
         engines, names = dict[str, float](), self._trace.nodes.engine
         for i, node in enumerate(pes):
-            tell(i / len(pes))
+            progress(i / len(pes))
             _, kind, also, ns = self._pieces(pes, node, t0, t1)
             time[i] = np.bincount(kind, ns, len(KINDS))
             np.add.at(beside, (kind, also), ns)
@@ -332,13 +331,13 @@ class Stalls:
         rows = self._trace.order[self._timelines.ops_of(component)]
         return covered(columns.t_start[rows], columns.t_end[rows], t0, t1) / (t1 - t0)
 
-    def lines(self, pe: str | None, tell: Tell) -> LineTimes:
+    def lines(self, pe: str | None, progress: Progress) -> LineTimes:
         """The time of calls by the kernel line that made them, on ``pe`` as in ``ledger``."""
         (t0, t1), pes = self._window(None, None), self.pes(pe)
         sites, site_of = self._lines
         time, calls = np.zeros((len(sites), len(KINDS))), np.zeros(len(sites), int)
         for i, node in enumerate(pes):
-            tell(i / len(pes))
+            progress(i / len(pes))
             rows, kind, _, ns = self._pieces(pes, node, t0, t1)
             np.add.at(time, (site_of[rows], kind), ns)
             calls += np.bincount(site_of[np.unique(rows)], minlength=len(sites))

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from kernbench.common.arrays import Ints
 from kernbench.errors import UsageError
 from kernbench.replay.history import History
 from kernbench.replay.text import count_text
-from kernbench.sim_engine.accesses import Ints
 
 Range: TypeAlias = tuple[str, int, int]  # space, addr, nbytes
 

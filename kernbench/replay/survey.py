@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.replay.job import Tell, untold
-from kernbench.sim_engine.memory_store import Array
+from kernbench.common.arrays import Array, Floats
+from kernbench.common.progress import Progress, no_progress
 from kernbench.trace import Trace
 
-Floats = npt.NDArray[np.float64]
 _CHUNK = 1 << 16  # ops that are looked at in one go
 
 
@@ -32,7 +31,7 @@ def survey(
     t0: float,
     t1: float,
     columns: int,
-    tell: Tell = untold,
+    progress: Progress = no_progress,
 ) -> Survey:
     """``columns`` cells of [t0, t1) ns; ``classes`` are those of the ops, by row. 70 ns an op."""
     ops, nodes, n = trace.op_columns, len(trace.node_ids), len(classes)
@@ -44,14 +43,14 @@ def survey(
 
     counts = np.zeros((int(classes.max(initial=0)) + 1) * nodes, np.int64)
     for low in parts:
-        tell(0.25 * low / n)
+        progress(0.25 * low / n)
         counts += np.bincount(pairs(low), minlength=len(counts))
     found = np.flatnonzero(counts)
     first_cell = np.zeros(len(counts), np.int64)
     first_cell[found] = np.arange(len(found)) * columns
     busy, moments, whole = np.zeros((3, size := len(found) * columns))
     for low in parts:
-        tell(0.25 + 0.75 * low / n)
+        progress(0.25 + 0.75 * low / n)
         starts, ends = (x[low : low + _CHUNK] for x in (ops.t_start, ops.t_end))
         here = np.flatnonzero((starts < t1) & (ends >= t0))
         row, starts, ends = first_cell[pairs(low)[here]], starts[here], ends[here]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.sim_engine.memory_store import Array
+from kernbench.common.arrays import Array
 
 
 def as_text(answer: Any, width: int = 100) -> str:

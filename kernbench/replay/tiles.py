@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from kernbench.common.arrays import Ints
 from kernbench.common.messages import Wait
 from kernbench.replay.text import count_text, time_text
-from kernbench.sim_engine.accesses import Ints
 from kernbench.trace import Trace
 from kernbench.trace.hops import integers, named
 

@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.replay.job import Tell, untold
-from kernbench.replay.survey import Floats, Survey, survey
+from kernbench.common.arrays import Array, Floats
+from kernbench.common.progress import Progress, no_progress
+from kernbench.replay.survey import Survey, survey
 from kernbench.replay.text import time_text
 from kernbench.replay.tiles import STAGE_LETTERS
-from kernbench.sim_engine.memory_store import Array
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
@@ -221,10 +221,10 @@ class Timelines:
         sort = bool(found) and "_by_component" not in self.__dict__
         return found, ops + sort * len(self._trace.order)
 
-    def prime(self, rows: Sequence[Row], tell: Tell = untold) -> None:
+    def prime(self, rows: Sequence[Row], progress: Progress = no_progress) -> None:
         """Index what is to be drawn."""
         for i, row in enumerate(rows):
-            tell(i / len(rows))
+            progress(i / len(rows))
             self._made(row)
         self._forget({*rows})
 
@@ -232,9 +232,11 @@ class Timelines:
         """Whether all components are known in that window."""
         return (t0, t1, columns) in self._surveys
 
-    def survey(self, t0: float, t1: float, columns: int, tell: Tell = untold) -> None:
+    def survey(
+        self, t0: float, t1: float, columns: int, progress: Progress = no_progress
+    ) -> None:
         """Look at all ops once: then no row of this window needs an index of its own."""
-        found = survey(self._trace, self._classes, t0, t1, columns, tell)
+        found = survey(self._trace, self._classes, t0, t1, columns, progress)
         kept = [*self._surveys.items()][1 - _SURVEYS :]
         self._surveys = {**dict(kept), (t0, t1, columns): found}
 

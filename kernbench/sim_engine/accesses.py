@@ -12,8 +12,8 @@ from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from kernbench.common.arrays import Ints
 from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
 from kernbench.errors import TraceFormatError
@@ -22,7 +22,6 @@ from kernbench.sim_engine.op_log import PLACES, OpRecord, Params
 
 Shape: TypeAlias = tuple[int, ...]
 Reads: TypeAlias = tuple[Region, ...]
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class Access(NamedTuple):

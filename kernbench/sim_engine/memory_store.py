@@ -9,15 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import np_dtype
 from kernbench.errors import MemoryStoreError
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 class _Extents(dict[int, Array]):

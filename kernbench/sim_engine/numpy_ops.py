@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES, is_float, np_dtype
 from kernbench.errors import UsageError
-from kernbench.sim_engine.memory_store import Array
 
 _Dtype: TypeAlias = np.dtype[Any]
 Slots: TypeAlias = (

@@ -14,11 +14,12 @@ from math import inf
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import Region
 from kernbench.errors import KernbenchError, MemoryStoreError, UsageError
 from kernbench.sim_engine.data_executor import DataExecutor
-from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import accumulator, numpy_op, rounded
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import Turn, operands_of, plan_of

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.common.arrays import Array
 from kernbench.common.messages import (
     HostReadCmd,
     HostWriteCmd,
@@ -33,7 +34,7 @@ from kernbench.common.pe_commands import (
 )
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.event_log import Recorder
-from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.sim_engine.memory_store import MemoryStore
 
 Params: TypeAlias = dict[str, Any]
 OpInfo: TypeAlias = tuple[str, str, Params]

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import np_dtype
 from kernbench.common.messages import Region
 from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine import verify
 from kernbench.sim_engine.accesses import places_of, regions
-from kernbench.sim_engine.memory_store import Array, MemoryStore, reinterpret
+from kernbench.sim_engine.memory_store import MemoryStore, reinterpret
 from kernbench.sim_engine.numpy_ops import (
     NUMPY_OPS,
     NumpyOp,

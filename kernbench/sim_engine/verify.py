@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, is_float, name_of
 from kernbench.errors import MemoryStoreError, VerificationError
-from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.sim_engine.memory_store import MemoryStore
 
 _WIDTH = 100
 

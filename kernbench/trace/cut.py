@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array, Ints
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.sim_engine.accesses import Ints, access_columns
+from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.event_log import Site
-from kernbench.sim_engine.memory_store import Array
 from kernbench.trace.hops import machine_rows
 from kernbench.trace.reader import Trace
 from kernbench.trace.writer import TraceWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.sim_engine.memory_store import Array
+from kernbench.common.arrays import Array
 
 
 class Groups:

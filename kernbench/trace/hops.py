@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.sim_engine.memory_store import Array
+from kernbench.common.arrays import Array
 from kernbench.trace.groups import Groups
 from kernbench.trace.params import ParamBlock
 from kernbench.trace.reader import Trace

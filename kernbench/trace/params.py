@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.errors import TraceFormatError
-from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import Params
 from kernbench.trace.frames import Frame, FrameFile
 from kernbench.trace.schema import CODES, Body, code_of, whole

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES, Tolerance
 from kernbench.common.messages import Transfer, Wait
 from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.sim_engine.event_log import Shard, Site
-from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.frames import Damage, Frame, FrameFile, Lazy, Numbered, untold

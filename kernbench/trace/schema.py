@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.errors import TraceFormatError
-from kernbench.sim_engine.memory_store import Array
 
 Columns: TypeAlias = dict[str, Array]
 

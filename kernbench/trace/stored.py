@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kernbench.sim_engine.memory_store import Array
+from kernbench.common.arrays import Array
 from kernbench.trace.schema import LOGS, Columns
 
 Read: TypeAlias = Callable[[Array], Array]

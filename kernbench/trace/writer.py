@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from kernbench import __version__
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, name_of, nbytes_of
 from kernbench.common.messages import WAIT_REASONS, Transfer
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
-from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import OpRecord, Params
 from kernbench.trace.frames import FrameFile
 from kernbench.trace.params import ParamsEncoder, TensorId

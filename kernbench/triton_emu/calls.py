@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kernbench.common.arrays import Array
 from kernbench.common.messages import LaunchMsg, MsgBase, Region
 from kernbench.sim_engine.event_log import Recorder, Site
-from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.pending import PendingRanges
 from kernbench.topology.graph import Node
 from kernbench.topology.spec import PeSpec

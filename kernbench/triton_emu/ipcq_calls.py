@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from kernbench.common.arrays import Array
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import RecvCmd, SendCmd
 from kernbench.errors import KernelError
-from kernbench.sim_engine.memory_store import Array
 from kernbench.triton_emu.calls import Call
 from kernbench.triton_emu.handles import TensorHandle
 from kernbench.triton_emu.math_calls import MathCalls

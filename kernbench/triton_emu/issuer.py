@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import greenlet
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import MsgBase, Region
 from kernbench.common.phys_addr import PhysAddr
@@ -21,7 +22,7 @@ from kernbench.errors import (
     TcmOverflowError,
 )
 from kernbench.sim_engine.event_log import Shard
-from kernbench.sim_engine.memory_store import Array, MemoryStore
+from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.triton_emu.calls import Call, KernelContext, Piece, overlap
 from kernbench.triton_emu.handles import Out, Shape, TensorHandle
 

@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import is_float, itemsize, name_of, np_dtype
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import KernelError
-from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.numpy_ops import numpy_op
 from kernbench.triton_emu.handles import (
     SCALARS,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import NO_CMD
 from kernbench.common.pe_commands import (
@@ -19,7 +20,6 @@ from kernbench.common.pe_commands import (
     GemmCmd,
 )
 from kernbench.errors import KernelError
-from kernbench.sim_engine.memory_store import Array
 from kernbench.triton_emu.calls import Call
 from kernbench.triton_emu.handles import CompletionHandle, Out, Shape, TensorHandle
 from kernbench.triton_emu.ipcq_calls import IpcqCalls

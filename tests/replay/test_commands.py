@@ -388,8 +388,8 @@ def test_help_of_what_takes_an_expression_lists_the_fields(shipped_session):
 def test_a_command_that_takes_long_is_told_whom_to_tell(shipped_session, monkeypatch):
     told = []
 
-    def slow(session, tell):
-        tell(0.5)
+    def slow(session, progress):
+        progress(0.5)
         return session.info()
 
     command = Command("slow", "", "takes long", slow)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from replay_logs import PE0, PE1, Log, double, host_write, load
 
 from kernbench.cli import main
+from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
 from kernbench.replay.commands import as_data, run_command
 from kernbench.replay.compare import compare, parse_percent
-from kernbench.replay.job import Cancelled
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace

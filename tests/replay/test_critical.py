@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from ipcq_runs import machine, talk
 from replay_logs import Log, double, load, store
 
+from kernbench.common.progress import Cancelled
 from kernbench.components.builtin.pe_math import PeMath
 from kernbench.errors import DeadlockError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import as_data, run_command
 from kernbench.replay.critical import WHATS, _steps
-from kernbench.replay.job import Cancelled
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.runtime_api.placement import DPPolicy
@@ -406,7 +406,7 @@ def test_it_is_data_too(benches):
 
 def test_it_tells_how_far_it_is_and_can_be_cancelled(recorded):
     told = []
-    ReplaySession(Trace.open(recorded.trace_path)).critical_path(tell=told.append)
+    ReplaySession(Trace.open(recorded.trace_path)).critical_path(progress=told.append)
     assert told == sorted(told)
     assert 0 < told[0] <= told[-1] <= 1
 
@@ -414,4 +414,4 @@ def test_it_tells_how_far_it_is_and_can_be_cancelled(recorded):
         raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        ReplaySession(Trace.open(recorded.trace_path)).critical_path(tell=cancel)
+        ReplaySession(Trace.open(recorded.trace_path)).critical_path(progress=cancel)

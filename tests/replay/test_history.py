@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from kernbench.common.dtypes import nbytes_of
 from kernbench.common.messages import HostWriteCmd, Region
 from kernbench.common.pe_commands import MathCmd
+from kernbench.common.progress import Cancelled
 from kernbench.errors import MemoryStoreError
 from kernbench.replay.history import History, Ranges
-from kernbench.replay.job import Cancelled, Job
+from kernbench.replay.job import Job
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import MemoryStore

@@ -4,7 +4,8 @@ from threading import Event, Thread
 
 import pytest
 
-from kernbench.replay.job import Cancelled, Job
+from kernbench.common.progress import Cancelled
+from kernbench.replay.job import Job
 
 
 def counting(steps, tell):

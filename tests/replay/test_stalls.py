@@ -11,10 +11,10 @@ from ipcq_runs import machine, talk
 from replay_logs import PE0, Log, double, load, store
 
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
+from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import run_command
-from kernbench.replay.job import Cancelled
 from kernbench.replay.stalls import KINDS, STRAGGLER
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
@@ -238,7 +238,7 @@ def test_it_can_be_cancelled_between_two_pes(benches):
 
     for ask in (benches("matmul").stalls, benches("matmul").lines):
         with pytest.raises(Cancelled):
-            ask(tell=stop)
+            ask(progress=stop)
 
 
 def test_a_trace_without_kernels_has_an_empty_ledger(tmp_path, small):

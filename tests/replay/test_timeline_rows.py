@@ -6,8 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from replay_logs import PE0, PE1, Log, load, store
 
+from kernbench.common.progress import Cancelled
 from kernbench.replay import survey, timeline
-from kernbench.replay.job import Cancelled, Job
+from kernbench.replay.job import Job
 
 OPS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 30), st.booleans(), st.booleans()),

@@ -10,9 +10,9 @@ import pytest
 from pilots import settled, turns_of
 from textual import events
 
+from kernbench.common.progress import no_progress as untold
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.job import untold
 from kernbench.replay.timeline import Timelines
 from tui.app import KernbenchApp
 from tui.jobs import Jobs

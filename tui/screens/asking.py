@@ -21,7 +21,9 @@ from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Moved, Stopped
 from kernbench.replay.commands import full_name, run_command
-from kernbench.replay.job import Job, Tell, untold
+from kernbench.replay.job import Job
+from kernbench.replay.progress import Progress as Tell
+from kernbench.replay.progress import no_progress as untold
 from kernbench.replay.stops import Stop
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace

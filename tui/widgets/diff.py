@@ -15,7 +15,7 @@ from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Touches
 from kernbench.replay.diff import OpDiff, Outputs, mismatches
-from kernbench.replay.job import Tell
+from kernbench.replay.progress import Progress as Tell
 from kernbench.replay.text import number_text
 from tui.messages import Activate
 from tui.widgets.draw import Array, Glyphs, Line, Run, clip, length

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
-from kernbench.replay.job import Tell
+from kernbench.replay.progress import Progress as Tell
 from tui.widgets.draw import Array, Glyphs, Line, Run
 from tui.widgets.pane import Pane
 

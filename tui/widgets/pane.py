@@ -17,7 +17,8 @@ from textual.widget import Widget
 
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
-from kernbench.replay.job import Job, Tell
+from kernbench.replay.job import Job
+from kernbench.replay.progress import Progress as Tell
 from tui.jobs import PATIENCE_S, Jobs, Key, KeyWaits
 from tui.messages import Activate, RunCommand
 from tui.widgets.draw import STYLES, Glyphs, Line, Run, rule, strip

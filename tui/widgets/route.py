@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.job import Tell
 from kernbench.replay.loads import LinkLoad
+from kernbench.replay.progress import Progress as Tell
 from kernbench.replay.projections import Box, View, projection, way
 from kernbench.replay.routes import Route
 from kernbench.replay.text import time_text

@@ -43,7 +43,7 @@ class StatsPane(Pane):
         name, row = session.focus()[1], session.trace.order[session.cursor :][:1]
         cmd = int(session.trace.op_columns.cmd[row].sum())
         key, compute = {  # what the answer depends on, and the question
-            "stalls": (name, lambda tell: session.stalls(name, tell=tell)),
+            "stalls": (name, lambda tell: session.stalls(name, progress=tell)),
             "critical path": (None, lambda tell: session.critical_path(_STEPS, tell)),
             "roofline": (None, session.roofline),
             "busiest": (None, lambda tell: session.busiest(_BUSIEST, tell)),

@@ -11,7 +11,7 @@ import numpy as np
 from textual import events
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.job import Tell
+from kernbench.replay.progress import Progress as Tell
 from kernbench.replay.text import time_text
 from kernbench.replay.timeline import CLASSES, Row
 from tui.messages import RunCommand
@@ -266,7 +266,7 @@ class TimelinePane(Pane):
         session, what = self.session, self.mode
 
         def critical(tell: Tell) -> Array:
-            path = session.critical_path(tell=tell)
+            path = session.critical_path(progress=tell)
             ops = path.ops[(path.ops >= 0) & (path.whats < len(CLASSES))]
             return session.trace.order[np.unique(ops)]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.runtime_api.registry import bench, one_of
-from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
 
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.trace.export.csv import write_csv
 from kernbench.trace.export.parquet import write_parquet
@@ -18,15 +18,13 @@ from kernbench.trace.export.tables import TABLES
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import Columns
 
-Tell: TypeAlias = Callable[[float], None]
-
 
 def _write_folder(
     write: Callable[[Columns, Path], None],
     suffix: str,
     trace: Trace,
     folder: Path,
-    tell: Tell,
+    progress: Progress,
 ) -> dict[str, int]:
     """A file a table, as ``write`` makes it."""
     folder.mkdir()
@@ -34,12 +32,12 @@ def _write_folder(
     for name, make in TABLES.items():
         write(table := make(trace), folder / f"{name}.{suffix}")
         counts[name] = len(next(iter(table.values())))
-        tell(len(counts) / len(TABLES))
+        progress(len(counts) / len(TABLES))
     return counts
 
 
-# (trace, path to make, tell) -> how many rows or events of each kind were written
-EXPORTERS: dict[str, Callable[[Trace, Path, Tell], dict[str, int]]] = {
+# (trace, path to make, progress) -> how many rows or events of each kind were written
+EXPORTERS: dict[str, Callable[[Trace, Path, Progress], dict[str, int]]] = {
     "perfetto": write_perfetto,  # a file, the others a folder
     "parquet": partial(_write_folder, write_parquet, "parquet"),
     "csv": partial(_write_folder, write_csv, "csv"),
@@ -63,12 +61,12 @@ class Exported:
 
 
 def export(
-    trace: Trace, name: str, out: str, tell: Tell = lambda done: None
+    trace: Trace, name: str, out: str, progress: Progress = no_progress
 ) -> Exported:
     """Write ``trace`` to ``out`` in the format ``name``: a file, or a folder of tables.
 
     A file is replaced, a folder is not. KernbenchError if ``out`` cannot be made, UsageError for
-    an unknown format; then, and when ``tell`` raises, nothing is left behind.
+    an unknown format; then, and when ``progress`` raises, nothing is left behind.
     """
     if name not in EXPORTERS:
         raise UsageError(f"unknown format {name!r}; valid: {', '.join(EXPORTERS)}")
@@ -79,7 +77,7 @@ def export(
     try:
         with TemporaryDirectory(".partial", f"{path.name}.", path.parent) as folder:
             made = Path(folder) / path.name
-            counts = EXPORTERS[name](trace, made, tell)
+            counts = EXPORTERS[name](trace, made, progress)
             os.replace(made, path)
     except OSError as error:
         reason = error.strerror or error

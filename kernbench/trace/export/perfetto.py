@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.sim_engine.memory_store import Array
+from kernbench.common.arrays import Array
 from kernbench.trace.export.tables import op_table
 from kernbench.trace.hops import Levels, hop_columns, tile_columns
 from kernbench.trace.reader import Trace
@@ -38,7 +38,7 @@ _quoted = lru_cache(1 << 16)(json.dumps)
 
 
 def write_perfetto(
-    trace: Trace, path: Path, tell: Callable[[float], None]
+    trace: Trace, path: Path, progress: Callable[[float], None]
 ) -> dict[str, int]:
     """Write the file; how many slices, events of arrows, counter values and named tracks it has."""
     counts = dict.fromkeys(("tracks", "counters", "slices", "flows"), 0)
@@ -76,7 +76,7 @@ def write_perfetto(
             op, phase, number = (column[low:high] for column in flows)
             columns = phase, *(ops[name][op] for name in ("pid", "tid", "us")), number
             put("flows", [_FLOW % row for row in _rows(*columns)])
-            tell(at / n)
+            progress(at / n)
         file.write("\n]}\n")
     return counts
 

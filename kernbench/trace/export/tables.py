@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.arrays import Array
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.sim_engine.accesses import access_columns
-from kernbench.sim_engine.memory_store import Array
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import hop_columns

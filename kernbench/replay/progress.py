@@ -1,0 +1,5 @@
+"""What a screen needs of ``kernbench.common.progress``: it imports ``kernbench.replay`` only."""
+
+from kernbench.common.progress import Cancelled, Progress, no_progress
+
+__all__ = ["Cancelled", "Progress", "no_progress"]
