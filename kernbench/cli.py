@@ -4,7 +4,6 @@ or input, 2 for usage, 130 for Ctrl-C.
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -273,16 +272,21 @@ def trace(
     compare --fail-over) or hazards were found.
     """
     from kernbench.replay import ReplaySession
-    from kernbench.replay.commands import as_data, run_command, run_pages
+    from kernbench.replay.commands import as_data, parse
     from kernbench.replay.text import as_text
     from kernbench.trace import Trace
 
     session = ReplaySession(Trace.open(file))
     session.goto(len(session) - 1 if op is None else op)
-    line = " ".join([name, *map(_word, (*args, *([] if out is None else [out])))])
-    pages = run_pages(session, line) if op is None else None
+    words = [name, *args]
+    if out is not None:
+        words.append(out)
+    call = parse(words)
+    pages = None
+    if op is None and call.command.pages is not None:
+        pages = call.command.pages(session.index, call.args)
     if pages is None:
-        answer = run_command(session, line)
+        answer = session.call(call)
         text = json.dumps(as_data(answer)) if as_json else as_text(answer, width)
         _answer(text, getattr(answer, "ok", True))
     for number, page in enumerate(pages):
@@ -290,17 +294,9 @@ def trace(
             lines = [json.dumps(as_data(row)) for row in page.rows]
         else:
             whole = as_text(page, width).splitlines()
-            lines = whole[2 if number else 1 :] or whole
+            heads = 2 if number else 1
+            lines = whole[heads:] or whole
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
-
-
-def _word(arg: str) -> str:
-    """An argument of the shell as one word of a command line, as far as that has quotes for it."""
-    option, equals, value = arg.partition("=")
-    if equals and re.fullmatch("--[a-z-]+", option):
-        return f"{option} {_word(value)}"
-    quote = next((quote for quote in "'\"" if quote not in arg), "")
-    return arg if re.fullmatch(r"[^\s'\"]+", arg) else f"{quote}{arg}{quote}"
 
 
 def _answer(text: str, ok: bool) -> NoReturn:

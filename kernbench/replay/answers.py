@@ -14,7 +14,28 @@ from kernbench.replay.text import (
     wrapped,
 )
 
+_NAME_COLUMNS = 26
 _OPS = "op t_start t_end nbytes name component"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Some things and what is to be said of each; ``none`` is said where there are none."""
+
+    rows: tuple[tuple[str, str], ...]
+    none: str = ""
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns: names in a column of their own, as far as they fit."""
+        longest = max((len(name) for name, _ in self.rows), default=0)
+        pad = min(longest, _NAME_COLUMNS)
+        lines: list[str] = []
+        for name, text in self.rows:
+            if len(name) > pad:
+                lines.append(name)
+                name = ""
+            lines += wrapped(f"{name:<{pad}} {text}", width, pad + 1)
+        return lines or [self.none]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,588 +1,905 @@
-"""The commands of the user: the table behind the ``:`` line, scripts, ``kernbench trace``, help."""
+"""The commands of the user: one table, from which the ``:`` line, keys, scripts, ``kernbench
+trace``, completion, palette, help and the docs are made.
+
+To add a command: one function in ``questions.py`` or ``moves.py``, one row here.
+"""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from inspect import signature
-from math import inf
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay.answers import Moved as Moved
-from kernbench.replay.answers import OpList, Stopped
-from kernbench.replay.check import check_file
-from kernbench.replay.compare import Comparison, compare, parse_percent
-from kernbench.replay.expr import FIELDS, parse_count
-from kernbench.replay.expr import parse_time as parse_time
-from kernbench.replay.loads import window
-from kernbench.replay.memory import Memory, TensorView
-from kernbench.replay.session import ReplaySession
-from kernbench.replay.text import as_text, wrapped
-from kernbench.replay.tiles import Tiles, TileWindow
-from kernbench.replay.timeline import Timeline
-from kernbench.trace import Trace
-from kernbench.trace.cut import Cut, cut
-from kernbench.trace.export import EXPORTERS, export
+from kernbench.replay import moves, questions
+from kernbench.replay.answers import Listing, Moved, OpList, Stopped
+from kernbench.replay.expr import FIELDS
+from kernbench.replay.index import Index
+from kernbench.replay.parsing import (
+    NoArguments,
+    Reader,
+    parse_arguments,
+    usage_of,
+    words_of,
+)
+from kernbench.replay.query import At, Query, Session
+from kernbench.replay.text import as_text
 
+Kind = Literal["move", "instant", "job", "effect"]
+"""A move makes another session. An instant question reads mapped columns and is answered
+where it is asked; a job is answered in its lane. An effect writes files: it is never kept,
+nor asked before somebody wants it."""
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Some things and what is to be said of each; ``none`` stands for no thing."""
-
-    rows: tuple[tuple[str, str], ...]
-    none: str = ""
-
-    def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        pad, lines = (
-            min(max((len(name) for name, _ in self.rows), default=0), 26),
-            list[str](),
-        )
-        for name, text in self.rows:
-            lines += [name] if len(name) > pad else []
-            lines += wrapped(
-                f"{name if len(name) <= pad else '':<{pad}} {text}", width, pad + 1
-            )
-        return lines or [self.none]
-
-
-Answer: TypeAlias = Any  # a frozen dataclass with ``lines`` of text
+Answer = Any
+"""A frozen dataclass that knows its own text: ``lines(width)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; ``run(session, *values, **options)`` answers, given ``progress`` if it asks.
+    """One command.
 
-    ``args`` is its usage: NAME a value, [NAME] one that may be left out, [word NAME] an option,
-    lower-case words a choice. EXPR and LINE are the rest of the line, PLACE is as c[3,17]. In front
-    of an option there may be --, and ``--name value`` gives any NAME too.
+    ``answer(index, at, args, progress)`` answers a question or has an effect, in the lane
+    ``lane``; ``about`` names the parts of a session that it depends on, fields of ``At``.
+    ``move(index, session, args, known)`` makes the next session, ``needs`` is the question
+    whose answer it has to know, and ``report(index, before, after, args)`` is printed.
+    ``stayed`` is said on a screen where a move led nowhere. Those not ``listed`` are asked
+    by panes only.
     """
 
     name: str
-    args: str
+    kind: Kind
     help: str
-    run: Callable[..., Answer]
+    args: type = NoArguments
+    answer: Callable[..., Answer] | None = None
+    lane: str = ""
+    about: frozenset[str] = frozenset()
+    move: Callable[..., Session] | None = None
+    needs: Callable[[Index, Session, Any], Query | None] | None = None
+    report: Callable[[Index, Session, Session, Any], Answer] | None = None
+    stayed: str = ""
     example: str = ""
-    pages: Callable[..., Iterator[OpList]] | None = None  # all of it, for a pipe
+    pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None
+    listed: bool = True
+
+    @property
+    def usage(self) -> str:
+        """What it takes, as in ``[COUNT] [where EXPR]``."""
+        return usage_of(self.args)
+
+    def __call__(self, **values: Any) -> Call:
+        """This command with arguments, as a key is bound to it."""
+        return Call(self, self.args(**values))
+
+    def query(self, session: Session, args: Any) -> Query:
+        """The question that it asks of a session at this moment."""
+        return Query(self.name, args, moment(session, self.about))
 
 
-_PAGE = 1000  # ops
-_NUMBERS = {
-    "OP": "op",
-    "N": "count",
-    "COUNT": "count",
-    "ADDR": "address",
-    "BYTES": "byte count",
-}
-_NUMBERS |= {"STOP": "stop", "CMD": "call"}
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A command with its arguments."""
 
-_QUOTED = r"""'[^']*'|"[^"]*\""""
-_WORD = re.compile(rf"(?:{_QUOTED}|[^\s'\"])+(?!\S)")
-_PATTERNS = {
-    "EXPR": re.compile(
-        rf"(?:{_QUOTED})(?!\s+[^-\s])|\S.*?(?=\s+(?:--[a-z]+|limit)\s|\s*$)"
-    ),
-    "PLACE": re.compile(
-        rf"{_QUOTED}|[^\s[]+\[[^]]*\]|\S+\s+(?!(?:rw?|w|\d+)(?!\S)|--)\S+|\S+"
-    ),
-    "LINE": re.compile(r"\S.*"),
-}
+    command: Command
+    args: Any
+
+    @property
+    def text(self) -> str:
+        """As one would type it, for people to read."""
+        values = [getattr(self.args, field.name) for field in fields(self.args)]
+        words = [str(value) for value in values if value not in (None, "")]
+        return " ".join([self.command.name, *words])
 
 
-def _value(text: str, usage: str) -> Any:
-    """The value of ``text``, which ``usage`` says the kind of."""
-    kind, *others = usage.split("|")
-    if kind in ("TIME", "FROM", "TO"):
-        return parse_time(text)
-    if kind == "FAIL-OVER":
-        return parse_percent(text)
-    if kind.islower() and text not in (kind, *others):
-        raise UsageError(f"{text!r}: must be {' or '.join((kind, *others))}")
-    named = text in others or ("MARK" in others and text.isidentifier())
-    if kind not in _NUMBERS or named:
-        return text
-    try:
-        number = parse_count(text)
-    except UsageError as why:
-        raise UsageError(f"{_NUMBERS[kind]} {why}") from None
-    if number < 0 and kind in ("COUNT", "BYTES"):
-        raise UsageError(f"{_NUMBERS[kind]} {number}: must not be negative")
-    return number
+def moment(session: Session, about: Iterable[str]) -> At:
+    """Those parts of a session that a question is about."""
+    parts: dict[str, Any] = {
+        "op": session.cursor,
+        "marks": session.marks,
+        "stops": session.stops,
+    }
+    return At(**{name: parts[name] for name in about})
 
 
-def _arguments(rest: str, usage: str) -> tuple[list[Any], dict[str, Any]] | None:
-    """The values and options in the rest of a line; None where they do not fit the usage."""
-    takes = re.findall(r"\[[a-z]+ [A-Z]+\]|\S+", usage.replace(" | ", "|"))
-    options = dict(word[1:-1].split() for word in takes if " " in word)
-    waiting = [word for word in takes if " " not in word]
-    values, given = list[Any](), dict[str, Any]()
-    while rest:
-        word = rest.split()[0]
-        option = word.removeprefix("--")
-        if (kind := options.pop(option, "")) or not waiting:
-            rest = rest[len(word) :].lstrip()
-        else:
-            option, kind = "", waiting.pop(0).strip("[]")
-            rest = rest.removeprefix(f"--{kind.lower()} ").lstrip()
-        if not kind or not rest:
-            return None
-        match = _PATTERNS.get(kind, _WORD).match(rest)
-        if match is None:
-            raise UsageError(f"{rest!r}: No closing quotation")
-        whole = kind in _PATTERNS and not re.fullmatch(_QUOTED, match[0])
-        text = (
-            match[0] if whole else re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", match[0])
-        )
-        if option:
-            given[option] = _value(text, kind)
-        else:
-            values.append(_value(text, kind))
-        rest = rest[match.end() :].lstrip()
-    return None if any(word[0] != "[" for word in waiting) else (values, given)
+# -- what moves print ---------------------------------------------------------------
 
 
-def _moving(move: Callable[..., int]) -> Callable[..., Moved]:
-    def run(session: ReplaySession, *where: Any) -> Moved:
-        op = move(session, *where)
-        return Moved(op, len(session), tuple(session.rows(op, 1)))
-
-    return run
+def _moved(index: Index, before: Session, after: Session, args: Any) -> Moved:
+    op = after.cursor
+    return Moved(op, len(index.ops), tuple(index.ops.rows(op, 1)))
 
 
-def _goto(session: ReplaySession, op: int | str) -> int:
-    return session.goto_mark(op) if isinstance(op, str) else session.goto(op)
+def _stopped(index: Index, before: Session, after: Session, args: Any) -> Stopped:
+    op = after.cursor
+    hit = () if op == before.cursor else after.stops_at(op)
+    whys = tuple(f"stop {stop.number}: {stop.kind} {stop.what}" for stop in hit)
+    return Stopped(op, len(index.ops), tuple(index.ops.rows(op, 1)), "", whys)
 
 
-def _ops(
-    session: ReplaySession, count: int = 20, where: str = "", limit: int | None = None
-) -> OpList:
-    ops: Any = session.matching(where) if where else range(len(session))
-    first = 0
-    if limit is None:
-        first = max(
-            min(bisect_left(ops, session.cursor) - count // 2, len(ops) - count), 0
-        )
-    rows = session.rows_of(ops[first : first + (count if limit is None else limit)])
-    note = f"{len(ops):,} fit {where!r}" if where else ""
-    return OpList(session.cursor, len(session), tuple(rows), note)
+def _new_stop(index: Index, before: Session, after: Session, args: Any) -> Answer:
+    return after.stops[-1]
 
 
-def _pages(
-    session: ReplaySession, where: str = "", limit: int | None = None
-) -> Iterator[OpList]:
-    """All ops, or those that fit; found as they are asked for."""
-    ops: Any = session.matching(where) if where else range(len(session))
-    ops = ops[:limit]
-    for at in range(0, max(len(ops), 1), _PAGE):
-        rows = tuple(session.rows_of(ops[at : at + _PAGE]))
-        yield OpList(-1, len(session), rows, f"{len(ops):,} fit")
+def _all_stops(index: Index, before: Session, after: Session, args: Any) -> Listing:
+    return questions.breaks(index, At(stops=after.stops), NoArguments(), no_progress)
 
 
-def _marks(session: ReplaySession) -> Listing:
-    rows = ((name, f"op {op:,}") for name, op in session.marks.items())
-    return Listing(tuple(rows), "no mark is set")
+# -- what moves have to know ----------------------------------------------------------
 
 
-def _breaks(session: ReplaySession, delete: int | None = None) -> Listing:
-    if delete is not None:
-        session.stops.delete(delete)
-    told = (stop.lines(0)[0].partition(": ") for stop in session.stops.all)
-    return Listing(tuple((name, what) for name, _, what in told), "no stop is set")
+def _fitting_ops(index: Index, session: Session, args: moves.Expression) -> Query:
+    return FITTING.query(session, questions.Fitting(args.expr))
 
 
-def _continue(session: ReplaySession, back: str = "") -> Stopped:
-    return session.run(not back)
+def _touching_ops(index: Index, session: Session, args: moves.Watched) -> Query:
+    return TOUCHING.query(session, questions.Touching(args.place, args.mode))
 
 
-def _assert(session: ReplaySession, text: str) -> Listing:
-    """Raises KernbenchError that says what is so instead."""
-    how, _, rest = text.partition(" ")
-    said = re.fullmatch(rf"({_QUOTED}) in (\S.*)", text)
-    if how in ("none", "some") or how.isdecimal():
-        ops = session.matching(rest)
-        so = (
-            len(ops) == int(how)
-            if how.isdecimal()
-            else (how == "some") == (len(ops) > 0)
-        )
-        why = f"{len(ops):,} ops do" + (
-            f", the first is op {ops[0]:,}" if len(ops) else ""
-        )
-    elif how == "ok":
-        answer = run_command(session, rest)
-        if not hasattr(answer, "ok"):
+def _found_ops(index: Index, session: Session, args: moves.Caught) -> Query:
+    return FINDINGS.query(session, questions.Findings(args.what))
+
+
+# -- assert -----------------------------------------------------------------------------
+
+_SAYS = re.compile(r"('[^']*'|\"[^\"]*\") in (\S.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """``none``, ``some`` or a number and an expression; ``ok`` and a command; ``'TEXT' in``
+    and a command; or an expression that the op here fits.
+    """
+
+    text: Annotated[str, Reader("LINE", extent="line")]
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """How it is judged, and the expression or command line that it is about."""
+        says = _SAYS.fullmatch(self.text)
+        if says is not None:
+            return "says", says[2]
+        how, _, rest = self.text.partition(" ")
+        if how in ("none", "some", "ok") or how.isdecimal():
+            return how, rest
+        return "here", self.text
+
+
+def _asserted(index: Index, session: Session, args: Assertion) -> Query:
+    how, rest = args.parts
+    if how not in ("ok", "says"):
+        return FITTING.query(session, questions.Fitting(rest))
+    call = parse(rest)
+    if call.command.kind == "move":
+        raise UsageError(f"assert {args.text}: {call.command.name} answers no question")
+    return call.command.query(session, call.args)
+
+
+def _check_assertion(
+    index: Index, session: Session, args: Assertion, known: Any
+) -> Session:
+    """The session as it is. Raises KernbenchError that says what is so instead."""
+    how, rest = args.parts
+    if how == "ok":
+        if not hasattr(known, "ok"):
             raise UsageError(
                 f"{rest!r} gives no verdict; verify, outputs or compare do"
             )
-        so, why = bool(answer.ok), " / ".join(as_text(answer).splitlines()[:3])
-    elif said is not None:
-        answer = as_text(run_command(session, said[2]), 1000)
-        so, why = said[1][1:-1] in answer, f"it says {answer.splitlines()[0]!r}"
+        holds = bool(known.ok)
+        why = " / ".join(as_text(known).splitlines()[:3])
+    elif how == "says":
+        text = as_text(known, 1000)
+        wanted = args.text[1 : args.text.index(args.text[0], 1)]
+        holds = wanted in text
+        why = f"it says {text.splitlines()[0]!r}"
+    elif how == "here":
+        holds = index.ops.checked(session.cursor) in known
+        why = index.ops.details(session.cursor).lines(0)[0]
     else:
-        so = session.at() in session.matching(text)
-        why = session.details().lines(0)[0]
-    if not so:
-        raise KernbenchError(f"assert {text}: {why}")
-    return Listing((("ok", text),))
+        count = len(known)
+        holds = (
+            count > 0 if how == "some" else count == (0 if how == "none" else int(how))
+        )
+        why = f"{count:,} ops do"
+        if count:
+            why += f", the first is op {known[0]:,}"
+    if not holds:
+        raise KernbenchError(f"assert {args.text}: {why}")
+    return session
 
 
-def _memory(
-    session: ReplaySession, name: str | None = None, progress: Progress = no_progress
-) -> Memory | TensorView:
-    return session.memory() if name is None else session.tensor(name, progress=progress)
+def _ok(index: Index, before: Session, after: Session, args: Assertion) -> Listing:
+    return Listing((("ok", args.text),))
 
 
-def _tiles(
-    session: ReplaySession, t0: float | None = None, t1: float | None = None
-) -> Tiles | TileWindow:
-    if t0 is None:
-        return session.tiles()
-    return session.tiles_between(*window(session.launch_window(), t0, t1))
+# -- help -------------------------------------------------------------------------------
 
 
-def _timeline(
-    session: ReplaySession, t0: float | None = None, t1: float | None = None
-) -> Timeline:
-    between = window(session.launch_window(), t0, t1)
-    return session.timeline(session.timelines.components.tolist(), *between, 60)
+@dataclass(frozen=True, slots=True)
+class CommandName:
+    """A command; without one all of them."""
+
+    name: Annotated[str | None, Reader("NAME")] = None
 
 
-def _compare(
-    session: ReplaySession,
-    file: str,
-    percent: float | None = None,
-    progress: Progress = no_progress,
-) -> Comparison:
-    return compare(session.trace, Trace.open(file), percent, progress=progress)
-
-
-def _cut(session: ReplaySession, out: str, **part: Any) -> Cut:
-    times = part.get("from", -inf), part.get("to", inf)
-    return cut(session.trace.path, out, *times, part.get("components", "*"))
+def _help(index: Index, at: At, args: CommandName, progress: Progress) -> Listing:
+    return help_of(args.name)
 
 
 def help_of(name: str | None = None) -> Listing:
     """All commands, or one with an example and the fields of its expression."""
-    shown = COMMANDS if name is None else (_named(name),)
-    rows = [(f"{c.name} {c.args}".strip(), c.help) for c in shown]
+    shown = listed() if name is None else (named(name),)
+    rows = [(f"{c.name} {c.usage}".strip(), c.help) for c in shown]
     if name is not None:
-        rows += [("for example", text) for text in shown[0].example.splitlines()]
-        rows += [("fields of EXPR", " ".join(FIELDS))] * ("EXPR" in shown[0].args)
+        command = shown[0]
+        rows += [("for example", text) for text in command.example.splitlines()]
+        if "EXPR" in command.usage:
+            rows.append(("fields of EXPR", " ".join(FIELDS)))
     return Listing(tuple(rows))
 
 
+def listed() -> tuple[Command, ...]:
+    """The commands that users are offered."""
+    return tuple(command for command in COMMANDS if command.listed)
+
+
+# -- the table ------------------------------------------------------------------------
+
+_OP = frozenset({"op"})
+_BACK_OR_ON = "no further op that way"
 _FIND = 'find comp ~ "*.pe_gemm" and dur >= 3.2us'
-_BREAK = "break name = dma_write and (bytes > 4KiB or line = matmul.py:35)"
-
-COMMANDS: tuple[Command, ...] = (
-    Command("info", "", "what the trace holds", ReplaySession.info),
-    Command(
-        "goto", "OP | MARK | start | end", "move the cursor to an op", _moving(_goto)
-    ),
-    Command(
-        "t",
-        "TIME",
-        "move to the last op started by a time, as in 3.2us",
-        _moving(ReplaySession.goto_time),
-    ),
-    Command(
-        "step", "[N]", "move by N ops (negative: back)", _moving(ReplaySession.step)
-    ),
-    Command(
-        "next",
-        "[N]",
-        "move by N ops within the focus",
-        _moving(ReplaySession.step_component),
-    ),
-    Command(
-        "line",
-        "[N]",
-        "move by N kernel lines of this PE",
-        _moving(ReplaySession.step_line),
-    ),
-    Command(
-        "to-line",
-        "N",
-        "to this PE's next op of line N",
-        _moving(ReplaySession.step_to_line),
-    ),
-    Command(
-        "lane", "[N]", "move by N ops in this lane", _moving(ReplaySession.step_lane)
-    ),
-    Command(
-        "stage",
-        "[N]",
-        "move by N stages of this tile",
-        _moving(ReplaySession.step_stage),
-    ),
-    Command(
-        "tile",
-        "[N]",
-        "move by N tiles of the composite",
-        _moving(ReplaySession.step_tile),
-    ),
-    Command(
-        "first", "", "to the first stage of this tile", _moving(ReplaySession.to_first)
-    ),
-    Command(
-        "last",
-        "",
-        "to the tile's last stage, or the op's end",
-        _moving(ReplaySession.to_last),
-    ),
-    Command(
-        "cause",
-        "",
-        "to what it waited for, or stage before",
-        _moving(ReplaySession.to_cause),
-    ),
-    Command(
-        "effect",
-        "",
-        "to its first waiter, or next stage",
-        _moving(ReplaySession.to_effect),
-    ),
-    Command(
-        "mark", "NAME", "give this op a name to go to", _moving(ReplaySession.mark)
-    ),
-    Command("marks", "", "all marks", _marks),
-    Command(
-        "back", "[N]", "undo N jumps (negative: redo)", _moving(ReplaySession.back)
-    ),
-    Command(
-        "find", "EXPR", "to the next op that fits", _moving(ReplaySession.find), _FIND
-    ),
-    Command(
-        "rfind",
-        "EXPR",
-        "to the previous one",
-        _moving(ReplaySession.rfind),
-        f"r{_FIND}",
-    ),
-    Command("break", "EXPR", "stop at ops that fit", ReplaySession.break_on, _BREAK),
-    Command(
-        "watch",
-        "PLACE [r|w|rw]",
-        "stop at what touches bytes",
-        ReplaySession.watch_place,
-        "watch c[3,17] w\nwatch hbm 0x4000:64",
-    ),
-    Command(
-        "catch",
-        "hazards|checks",
-        "stop at hazards, or at wrong results",
-        ReplaySession.catch,
-    ),
-    Command("breaks", "", "all stops", _breaks),
-    Command("delete", "STOP", "forget a stop", _breaks),
-    Command("continue", "[back]", "run to the next or previous stop", _continue),
-    Command(
-        "assert",
-        "LINE",
-        "fail unless this op fits EXPR; none, some or N ops do; a command is ok, or says TEXT",
-        _assert,
-        "assert kind=gemm and dur<2us\nassert none dur > 1ms\nassert 16 kind=memory\n"
-        "assert ok verify\nassert 'mm.py:12' in source",
-    ),
-    Command(
-        "ops",
-        "[COUNT] [where EXPR] [limit COUNT]",
-        "the op log around the cursor; with a limit from the first",
-        _ops,
-        "ops 40 where kind=gemm and dur > 1us",
-        _pages,
-    ),
-    Command("op", "", "everything recorded about this op", ReplaySession.details),
-    Command("source", "", "the kernel line of this op", ReplaySession.source),
-    Command(
-        "memory",
-        "[TENSOR]",
-        "allocations at this op, or the numbers of one tensor",
-        _memory,
-    ),
-    Command(
-        "history",
-        "PLACE",
-        "every read and write of some bytes",
-        ReplaySession.history_of,
-        "history c[0:2, :]\nhistory hbm 0x4000:64",
-    ),
-    Command(
-        "blame",
-        "PLACE [N]",
-        "the ops behind an element, back to the inputs or N ops deep",
-        ReplaySession.blame,
-        "blame c[3,17]\nblame hbm 0x4000:2 8",
-    ),
-    Command(
-        "who-wrote", "PLACE", "who wrote these bytes last", ReplaySession.who_wrote
-    ),
-    Command(
-        "who-reads", "PLACE", "who reads these bytes next", ReplaySession.who_reads
-    ),
-    Command("route", "", "the routed path of this op, hop by hop", ReplaySession.route),
-    Command(
-        "tiles", "[FROM [TO]]", "the tiles of this op's composite, or of a time", _tiles
-    ),
-    Command("diff", "", "expected, actual and error of this op", ReplaySession.check),
-    Command(
-        "divergence",
-        "",
-        "first op off by more than rounding",
-        ReplaySession.first_divergence,
-    ),
-    Command(
-        "outputs",
-        "",
-        "expected tensors against memory at this op",
-        ReplaySession.outputs,
-    ),
-    Command(
-        "verify",
-        "",
-        "execute all ops, judge the expected tensors",
-        ReplaySession.verify,
-    ),
-    Command(
-        "hazards",
-        "",
-        "bytes used twice, never written, not allocated",
-        ReplaySession.hazards,
-    ),
-    Command("timeline", "[FROM [TO]]", "busy cells by component", _timeline),
-    Command(
-        "stalls",
-        "[PE|all] [FROM] [TO]",
-        "compute, load, store, waits of a PE",
-        ReplaySession.stalls,
-    ),
-    Command("lines", "[PE]", "time and stalls by kernel line", ReplaySession.lines),
-    Command(
-        "pes", "[CMD]", "this op's call (or another) on all its PEs", ReplaySession.pes
-    ),
-    Command(
-        "critical", "[COUNT]", "what sets the end, and why", ReplaySession.critical_path
-    ),
-    Command("links", "[FROM] [TO]", "load of every link", ReplaySession.link_load),
-    Command(
-        "busiest", "[COUNT]", "components and links, the busiest", ReplaySession.busiest
-    ),
-    Command(
-        "roofline", "", "FLOPs and bytes against the peaks", ReplaySession.roofline
-    ),
-    Command("bound", "", "ideal time and slack of this op", ReplaySession.bound),
-    Command(
-        "compare",
-        "FILE [FAIL-OVER]",
-        "another trace beside this one; its limit",
-        _compare,
-    ),
-    Command(
-        "check",
-        "",
-        "the frames of the file, and what is damaged or missing",
-        lambda session: check_file(session.trace.path),
-    ),
-    Command(
-        "cut",
-        "OUT [from TIME] [to TIME] [components GLOB]",
-        "write what ran within a time on some components to a trace of its own",
-        _cut,
-        "cut part.msgpack from 3us to 4.5us components *.pe0.*",
-    ),
-    Command(
-        "export",
-        "FORMAT OUT",
-        f"write all of it in another format: {', '.join(EXPORTERS)}",
-        lambda session, name, out, progress=no_progress: export(
-            session.trace, name, out, progress
-        ),
-        "export perfetto out.json",
-    ),
-    Command(
-        "help",
-        "[NAME]",
-        "this list, or one command with an example",
-        lambda session, *name: help_of(*name),
-        "help break",
-    ),
-)
-_BY_NAME = {command.name: command for command in COMMANDS}
-_SHORT = {
-    "b": "break",
-    "c": "continue",
-    "s": "step",
-    "n": "next",
-    "w": "watch",
-}  # as the keys
 
 
-def full_name(name: str, more: tuple[str, ...] = ()) -> str:
-    """The command, or one of ``more``, that a name or its certain beginning is; UsageError."""
-    names = dict.fromkeys([*_BY_NAME, *more])
-    found = [known for known in names if known.startswith(name)] if name else []
-    whole = _SHORT.get(name, name)
-    if whole in names or len(found) == 1:
-        return whole if whole in names else found[0]
-    near = found or get_close_matches(name, names, 3)
-    hint = f"; did you mean {' or '.join(near)}?" * bool(near)
-    what = f"unknown command {name!r}" if name else "an empty command"
-    raise UsageError(f"{what}{hint or ';'} help lists all")
-
-
-def _named(name: str) -> Command:
-    return _BY_NAME[full_name(name)]
-
-
-def _called(line: str) -> tuple[Command, list[Any], dict[str, Any]]:
-    """The command of a line with its values and options."""
-    name, _, rest = line.strip().partition(" ")
-    command, rest = _named(name), rest.strip()
-    found = _arguments(rest, command.args)
-    if found is None:
-        raise UsageError(
-            f"{name}: takes {command.args or 'no arguments'}, got {rest or 'none'}"
-        )
-    return command, *found
-
-
-def run_command(
-    session: ReplaySession, line: str, progress: Progress = no_progress
-) -> Answer:
-    """Run one command line; UsageError lists the commands, or says how to call this one."""
-    command, values, options = _called(line)
-    if "progress" in signature(command.run).parameters:
-        options["progress"] = progress
-    return command.run(session, *values, **options)
-
-
-def run_pages(session: ReplaySession, line: str) -> Iterator[OpList] | None:
-    """All that a command has to say, in pages; None if it has none, or asks for a part of it."""
-    command, values, options = _called(line)
-    return (
-        None if command.pages is None or values else command.pages(session, **options)
+def _move(
+    name: str,
+    args: type,
+    help: str,
+    move: Callable[..., Session],
+    *,
+    needs: Callable[[Index, Session, Any], Query | None] | None = None,
+    report: Callable[[Index, Session, Session, Any], Answer] = _moved,
+    stayed: str = "",
+    example: str = "",
+) -> Command:
+    return Command(
+        name,
+        "move",
+        help,
+        args,
+        move=move,
+        needs=needs,
+        report=report,
+        stayed=stayed,
+        example=example,
     )
 
 
+def _instant(
+    name: str,
+    args: type,
+    help: str,
+    answer: Callable[..., Answer],
+    about: frozenset[str] = frozenset(),
+    *,
+    example: str = "",
+    listed: bool = True,
+) -> Command:
+    return Command(
+        name,
+        "instant",
+        help,
+        args,
+        answer,
+        about=about,
+        example=example,
+        listed=listed,
+    )
+
+
+def _job(
+    name: str,
+    args: type,
+    help: str,
+    answer: Callable[..., Answer],
+    lane: str,
+    about: frozenset[str] = frozenset(),
+    *,
+    example: str = "",
+    pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None,
+    listed: bool = True,
+) -> Command:
+    return Command(
+        name,
+        "job",
+        help,
+        args,
+        answer,
+        lane,
+        about,
+        example=example,
+        pages=pages,
+        listed=listed,
+    )
+
+
+def _effect(
+    name: str, args: type, help: str, answer: Callable[..., Answer], example: str
+) -> Command:
+    return Command(name, "effect", help, args, answer, "files", example=example)
+
+
+INFO = _instant("info", NoArguments, "what the trace holds", questions.info)
+GOTO = _move("goto", moves.Where, "move the cursor to an op", moves.goto)
+TIME = _move(
+    "t",
+    moves.When,
+    "move to the last op started by a time, as in 3.2us",
+    moves.goto_time,
+)
+STEP = _move(
+    "step",
+    moves.Steps,
+    "move by N ops (negative: back)",
+    moves.step,
+    stayed=_BACK_OR_ON,
+)
+NEXT = _move(
+    "next",
+    moves.Steps,
+    "move by N ops within the focus",
+    moves.step_in_focus,
+    stayed="no further op that way in the focus: u widens it",
+)
+LINE = _move(
+    "line",
+    moves.Steps,
+    "move by N kernel lines of this PE",
+    moves.step_line,
+    stayed=_BACK_OR_ON,
+)
+TO_LINE = _move(
+    "to-line", moves.LineNumber, "to this PE's next op of line N", moves.to_line
+)
+LANE = _move(
+    "lane",
+    moves.Steps,
+    "move by N ops in this lane",
+    moves.step_lane,
+    stayed=_BACK_OR_ON,
+)
+STAGE = _move(
+    "stage",
+    moves.Steps,
+    "move by N stages of this tile",
+    moves.step_stage,
+    stayed=_BACK_OR_ON,
+)
+TILE = _move(
+    "tile",
+    moves.Steps,
+    "move by N tiles of the composite",
+    moves.step_tile,
+    stayed=_BACK_OR_ON,
+)
+FIRST = _move("first", NoArguments, "to the first stage of this tile", moves.to_first)
+LAST = _move(
+    "last", NoArguments, "to the tile's last stage, or the op's end", moves.to_last
+)
+CAUSE = _move(
+    "cause",
+    NoArguments,
+    "to what it waited for, or stage before",
+    moves.to_cause,
+    stayed="this op waited for no other",
+)
+EFFECT = _move(
+    "effect",
+    NoArguments,
+    "to its first waiter, or next stage",
+    moves.to_effect,
+    stayed="no op waited for this one",
+)
+MARK = _move(
+    "mark",
+    moves.MarkName,
+    "give this op a name to go to",
+    moves.mark,
+    stayed="marked; ' and the letter come back to it",
+)
+MARKS = _instant(
+    "marks", NoArguments, "all marks", questions.marks, frozenset({"marks"})
+)
+BACK = _move(
+    "back",
+    moves.Steps,
+    "undo N jumps (negative: redo)",
+    moves.back,
+    stayed="no further jump that way",
+)
+FIND = _move(
+    "find",
+    moves.Expression,
+    "to the next op that fits",
+    moves.find,
+    needs=_fitting_ops,
+    example=_FIND,
+)
+FIND_BACK = _move(
+    "rfind",
+    moves.Expression,
+    "to the previous one",
+    moves.find_back,
+    needs=_fitting_ops,
+    example=f"r{_FIND}",
+)
+BREAK = _move(
+    "break",
+    moves.Expression,
+    "stop at ops that fit",
+    moves.break_on,
+    needs=_fitting_ops,
+    report=_new_stop,
+    example="break name = dma_write and (bytes > 4KiB or line = matmul.py:35)",
+)
+WATCH = _move(
+    "watch",
+    moves.Watched,
+    "stop at what touches bytes",
+    moves.watch,
+    needs=_touching_ops,
+    report=_new_stop,
+    example="watch c[3,17] w\nwatch hbm 0x4000:64",
+)
+CATCH = _move(
+    "catch",
+    moves.Caught,
+    "stop at hazards, or at wrong results",
+    moves.catch,
+    needs=_found_ops,
+    report=_new_stop,
+)
+BREAKS = _instant(
+    "breaks", NoArguments, "all stops", questions.breaks, frozenset({"stops"})
+)
+DELETE = _move(
+    "delete", moves.StopNumber, "forget a stop", moves.delete, report=_all_stops
+)
+CONTINUE = _move(
+    "continue",
+    moves.Direction,
+    "run to the next or previous stop",
+    moves.continue_,
+    report=_stopped,
+)
+ASSERT = _move(
+    "assert",
+    Assertion,
+    "fail unless this op fits EXPR; none, some or N ops do; a command is ok, or says TEXT",
+    _check_assertion,
+    needs=_asserted,
+    report=_ok,
+    example="assert kind=gemm and dur<2us\nassert none dur > 1ms\n"
+    "assert 16 kind=memory\nassert ok verify\nassert 'mm.py:12' in source",
+)
+OPS = _job(
+    "ops",
+    questions.Listed,
+    "the op log around the cursor; with a limit from the first",
+    questions.ops,
+    "memory",
+    _OP,
+    example="ops 40 where kind=gemm and dur > 1us",
+    pages=questions.pages_of_ops,
+)
+OP = _instant("op", NoArguments, "everything recorded about this op", questions.op, _OP)
+SOURCE = _instant(
+    "source", NoArguments, "the kernel line of this op", questions.source, _OP
+)
+MEMORY = _job(
+    "memory",
+    questions.Tensor,
+    "allocations at this op, or the numbers of one tensor",
+    questions.memory,
+    "memory",
+    _OP,
+)
+HISTORY = _job(
+    "history",
+    questions.Place,
+    "every read and write of some bytes",
+    questions.history,
+    "memory",
+    example="history c[0:2, :]\nhistory hbm 0x4000:64",
+)
+BLAME = _job(
+    "blame",
+    questions.BlamePlace,
+    "the ops behind an element, back to the inputs or N ops deep",
+    questions.blame,
+    "memory",
+    _OP,
+    example="blame c[3,17]\nblame hbm 0x4000:2 8",
+)
+WHO_WROTE = _job(
+    "who-wrote",
+    questions.Place,
+    "who wrote these bytes last",
+    questions.who_wrote,
+    "memory",
+    _OP,
+)
+WHO_READS = _job(
+    "who-reads",
+    questions.Place,
+    "who reads these bytes next",
+    questions.who_reads,
+    "memory",
+    _OP,
+)
+ROUTE = _job(
+    "route",
+    NoArguments,
+    "the routed path of this op, hop by hop",
+    questions.route,
+    "tiles",
+    _OP,
+)
+TILES = _job(
+    "tiles",
+    questions.Window,
+    "the tiles of this op's composite, or of a time",
+    questions.tiles,
+    "tiles",
+    _OP,
+)
+DIFF = _job(
+    "diff",
+    NoArguments,
+    "expected, actual and error of this op",
+    questions.diff,
+    "memory",
+    _OP,
+)
+DIVERGENCE = _job(
+    "divergence",
+    NoArguments,
+    "first op off by more than rounding",
+    questions.divergence,
+    "memory",
+)
+OUTPUTS = _job(
+    "outputs",
+    NoArguments,
+    "expected tensors against memory at this op",
+    questions.outputs,
+    "memory",
+    _OP,
+)
+VERIFY = _job(
+    "verify",
+    NoArguments,
+    "execute all ops, judge the expected tensors",
+    questions.verify,
+    "memory",
+)
+HAZARDS = _job(
+    "hazards",
+    NoArguments,
+    "bytes used twice, never written, not allocated",
+    questions.hazards,
+    "memory",
+)
+TIMELINE = _job(
+    "timeline",
+    questions.Window,
+    "busy cells by component",
+    questions.timeline,
+    "timeline",
+    _OP,
+)
+STALLS = _job(
+    "stalls",
+    questions.PeWindow,
+    "compute, load, store, waits of a PE",
+    questions.stalls,
+    "columns",
+)
+LINES = _job(
+    "lines",
+    questions.Pe,
+    "time and stalls by kernel line",
+    questions.lines,
+    "columns",
+)
+PES = _job(
+    "pes",
+    questions.CallNumber,
+    "this op's call (or another) on all its PEs",
+    questions.pes,
+    "columns",
+    _OP,
+)
+CRITICAL = _job(
+    "critical",
+    questions.StepCount,
+    "what sets the end, and why",
+    questions.critical,
+    "columns",
+)
+LINKS = _job(
+    "links", questions.LoadWindow, "load of every link", questions.links, "columns"
+)
+BUSIEST = _job(
+    "busiest",
+    questions.BusiestCount,
+    "components and links, the busiest",
+    questions.busiest,
+    "columns",
+)
+ROOFLINE = _job(
+    "roofline",
+    NoArguments,
+    "FLOPs and bytes against the peaks",
+    questions.roofline,
+    "columns",
+)
+BOUND = _job(
+    "bound",
+    NoArguments,
+    "ideal time and slack of this op",
+    questions.bound,
+    "columns",
+    _OP,
+)
+COMPARE = _job(
+    "compare",
+    questions.OtherTrace,
+    "another trace beside this one; its limit",
+    questions.compare,
+    "columns",
+)
+CHECK = _job(
+    "check",
+    NoArguments,
+    "the frames of the file, and what is damaged or missing",
+    questions.check,
+    "files",
+)
+CUT = _effect(
+    "cut",
+    questions.CutPart,
+    "write what ran within a time on some components to a trace of its own",
+    questions.cut,
+    "cut part.msgpack from 3us to 4.5us components *.pe0.*",
+)
+EXPORT = _effect(
+    "export",
+    questions.ExportTo,
+    f"write all of it in another format: {', '.join(questions.EXPORT_FORMATS)}",
+    questions.export,
+    "export perfetto out.json",
+)
+HELP = _instant(
+    "help",
+    CommandName,
+    "this list, or one command with an example",
+    _help,
+    example="help break",
+)
+
+# asked by moves and panes, not offered to users
+FITTING = _job(
+    "fitting-ops",
+    questions.Fitting,
+    "ops that fit an expression",
+    questions.fitting,
+    "memory",
+    listed=False,
+)
+TOUCHING = _job(
+    "touching-ops",
+    questions.Touching,
+    "ops that touch some bytes",
+    questions.touching,
+    "memory",
+    listed=False,
+)
+FINDINGS = _job(
+    "found-ops",
+    questions.Findings,
+    "ops with hazards or wrong results",
+    questions.findings,
+    "memory",
+    listed=False,
+)
+OP_ROWS = _instant(
+    "op-rows", questions.Positions, "some ops", questions.op_rows, listed=False
+)
+IN_FLIGHT = _instant(
+    "in-flight",
+    NoArguments,
+    "ops in service at the time of an op",
+    questions.in_flight,
+    _OP,
+    listed=False,
+)
+WIDEN = Command(
+    "widen", "move", "widen the focus", moves.Steps, move=moves.widen, listed=False
+)
+
+COMMANDS: tuple[Command, ...] = (
+    INFO,
+    GOTO,
+    TIME,
+    STEP,
+    NEXT,
+    LINE,
+    TO_LINE,
+    LANE,
+    STAGE,
+    TILE,
+    FIRST,
+    LAST,
+    CAUSE,
+    EFFECT,
+    MARK,
+    MARKS,
+    BACK,
+    FIND,
+    FIND_BACK,
+    BREAK,
+    WATCH,
+    CATCH,
+    BREAKS,
+    DELETE,
+    CONTINUE,
+    ASSERT,
+    OPS,
+    OP,
+    SOURCE,
+    MEMORY,
+    HISTORY,
+    BLAME,
+    WHO_WROTE,
+    WHO_READS,
+    ROUTE,
+    TILES,
+    DIFF,
+    DIVERGENCE,
+    OUTPUTS,
+    VERIFY,
+    HAZARDS,
+    TIMELINE,
+    STALLS,
+    LINES,
+    PES,
+    CRITICAL,
+    LINKS,
+    BUSIEST,
+    ROOFLINE,
+    BOUND,
+    COMPARE,
+    CHECK,
+    CUT,
+    EXPORT,
+    HELP,
+    FITTING,
+    TOUCHING,
+    FINDINGS,
+    OP_ROWS,
+    IN_FLIGHT,
+    WIDEN,
+)
+BY_NAME = {command.name: command for command in COMMANDS}
+SHORT = {
+    "b": BREAK.name,
+    "c": CONTINUE.name,
+    "s": STEP.name,
+    "n": NEXT.name,
+    "w": WATCH.name,
+}
+"""Letters that mean what the keys do."""
+
+
+# -- parsing and answering ---------------------------------------------------------------
+
+
+def named(name: str, table: Sequence[Command] = COMMANDS) -> Command:
+    """The listed command that a name, or its certain beginning, is.
+
+    Raises UsageError that names those near it.
+    """
+    known = {command.name: command for command in table if command.listed}
+    whole = SHORT.get(name, name)
+    if whole in known:
+        return known[whole]
+    begun = [other for other in known if other.startswith(name)] if name else []
+    if len(begun) == 1:
+        return known[begun[0]]
+    near = begun or get_close_matches(name, known, 3)
+    what = f"unknown command {name!r}" if name else "an empty command"
+    hint = f"; did you mean {' or '.join(near)}?" if near else ";"
+    raise UsageError(f"{what}{hint} help lists all")
+
+
+def parse(source: Sequence[str] | str, table: Sequence[Command] = COMMANDS) -> Call:
+    """The call that a typed line, or the words of a shell, ask for.
+
+    Raises UsageError that lists the commands, or says how to call this one.
+    """
+    if isinstance(source, str):
+        name, _, rest = source.strip().partition(" ")
+        words: Sequence[str] | str = rest.strip()
+        given = words
+    else:
+        name, *words = source
+        given = " ".join(words)
+    command = named(name, table)
+    args = parse_arguments(command.args, words_of(words))
+    if args is None:
+        takes = command.usage or "no arguments"
+        raise UsageError(f"{name}: takes {takes}, got {given or 'none'}")
+    return Call(command, args)
+
+
+def answer(index: Index, query: Query, progress: Progress = no_progress) -> Answer:
+    """The answer of a question. It depends on the trace and on the question only."""
+    compute = BY_NAME[query.command].answer
+    if compute is None:
+        raise UsageError(f"{query.command} answers no question")
+    return compute(index, query.at, query.args, progress)
+
+
+def needed_by(index: Index, session: Session, call: Call) -> Query | None:
+    """What has to be known before a call can be carried out; None: nothing.
+
+    Of a move what it names, of a question the question itself.
+    """
+    command = call.command
+    if command.kind != "move":
+        return command.query(session, call.args)
+    if command.needs is None:
+        return None
+    return command.needs(index, session, call.args)
+
+
+def moved(index: Index, session: Session, call: Call, known: Any = None) -> Session:
+    """The session after a move; ``known`` is the answer of what it needed."""
+    if call.command.move is None:
+        raise UsageError(f"{call.command.name} moves nothing")
+    return call.command.move(index, session, call.args, known)
+
+
+def run(
+    index: Index, session: Session, call: Call, progress: Progress = no_progress
+) -> tuple[Session, Answer]:
+    """Carry out a call at once: the session after it, and what is to be printed."""
+    needed = needed_by(index, session, call)
+    known = None if needed is None else answer(index, needed, progress)
+    if call.command.kind != "move":
+        return session, known
+    after = moved(index, session, call, known)
+    report = call.command.report or _moved
+    return after, report(index, session, after, call.args)
+
+
 def as_data(answer: Any) -> Any:
-    """An answer as lists, maps, numbers and text, ready for JSON; NaN and infinities are text."""
+    """An answer as lists, maps, numbers and text, ready for JSON; NaN and infinities are
+    text.
+    """
     if is_dataclass(answer) and not isinstance(answer, type):
-        return as_data(asdict(answer))
+        shown = [f.name for f in fields(answer) if f.metadata.get("shown", True)]
+        return {name: as_data(getattr(answer, name)) for name in shown}
     if isinstance(answer, dict):
         return {str(key): as_data(value) for key, value in answer.items()}
     if isinstance(answer, list | tuple):
         return [as_data(value) for value in answer]
     if isinstance(answer, np.ndarray | np.generic):
-        return as_data(
-            (answer if answer.dtype.kind in "biuf" else answer.astype("f8")).tolist()
-        )
+        numeric = answer.dtype.kind in "biuf"
+        return as_data((answer if numeric else answer.astype("f8")).tolist())
     if isinstance(answer, float) and not np.isfinite(answer):
         return str(answer)
     return answer

@@ -23,7 +23,7 @@ from kernbench.common.arrays import Array, Ints
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.answers import OpRow
-from kernbench.replay.session import ReplaySession
+from kernbench.replay.index import Index
 from kernbench.replay.text import table
 from kernbench.replay.timeline import CLASSES
 from kernbench.trace import Trace
@@ -105,7 +105,7 @@ def compare(
     With ``percent`` B is not ``ok`` if its launches take more than that longer, if it ended in an
     error where A did not, or if a tensor is wrong that was right; other ops or inputs are no error.
     """
-    sides = ReplaySession(trace_a), ReplaySession(trace_b)
+    sides = Index(trace_a), Index(trace_b)
     ops, found = _matched(sides, PERCENT if percent is None else percent, progress)
     changes = [
         _change(sides, kind, pair)
@@ -142,7 +142,7 @@ def compare(
 
 
 def _matched(
-    sides: Sequence[ReplaySession], percent: float, progress: Progress
+    sides: Sequence[Index], percent: float, progress: Progress
 ) -> tuple[int, dict[str, tuple[Ints, Ints]]]:
     """How many ops are in both; by kind the rows of A and of B, in the order to be listed."""
     keys = [_identities(side) for side in sides]
@@ -170,7 +170,7 @@ def _matched(
     return len(ia), found
 
 
-def _identities(side: ReplaySession) -> Array:
+def _identities(side: Index) -> Array:
     """By row a number for what the op is of the program; no two ops of a trace have the same."""
     trace, text = side.trace, side.trace.strings.__getitem__
     ops, calls = trace.op_columns, trace.commands
@@ -184,7 +184,7 @@ def _identities(side: ReplaySession) -> Array:
     call = np.append(
         _counted(_mixed(call, _hashes(calls.call, text))), np.uint64(0)
     )  # 0: unknown
-    key = _mixed(call[side.calls(trace.position)], _hashes(ops.name, text))
+    key = _mixed(call[side.ops.calls(trace.position)], _hashes(ops.name, text))
     return _counted(_mixed(key, tile_columns(trace)[1]))
 
 
@@ -252,27 +252,28 @@ def _beside(what: str, a: float, b: float) -> Beside:
     return Beside(what, a, b, f"{b / a - 1:+.1%}" if a else "new" if b else "")
 
 
-def _totals(sides: Sequence[ReplaySession]) -> tuple[Beside, ...]:
+def _totals(sides: Sequence[Index]) -> tuple[Beside, ...]:
     busy = []
     for side in sides:
-        ops, codes = side.trace.op_columns, side.timelines.codes(np.arange(len(side)))
+        ops, codes = (
+            side.trace.op_columns,
+            side.timelines.codes(np.arange(len(side.ops))),
+        )
         busy.append(np.bincount(codes, ops.t_end - ops.t_start, len(CLASSES)).tolist())
     by_class = zip(CLASSES.values(), *busy, strict=True)
     return (
         _beside("end, ns", *(side.trace.end_ns for side in sides)),
-        _beside(
-            "launches, ns", *(float(np.ptp(side.launch_window())) for side in sides)
-        ),
-        _beside("ops", *map(len, sides)),
+        _beside("launches, ns", *(float(np.ptp(side.launch_window)) for side in sides)),
+        _beside("ops", *(len(side.ops) for side in sides)),
         *(_beside(f"busy {name}, ns", a, b) for name, a, b in by_class if a or b),
     )
 
 
-def _line_times(side: ReplaySession) -> dict[str, float]:
+def _line_times(side: Index) -> dict[str, float]:
     """By file and text of a kernel line, as it may have moved, the time of PEs in ns."""
     spent = defaultdict[str, float](float)
     with suppress(UsageError):  # no kernel has run
-        for row in side.lines().rows:
+        for row in side.stalls.lines(None, no_progress).rows:
             file = row.site.rpartition(":")[0]
             spent[f"{file}: {row.text}" if row.text else row.site] += row.time
     return spent
@@ -296,13 +297,13 @@ def _judged(trace: Trace) -> dict[str, tuple[bytes, str]]:
     return found
 
 
-def _change(sides: Sequence[ReplaySession], kind: str, rows: Sequence[int]) -> OpChange:
+def _change(sides: Sequence[Index], kind: str, rows: Sequence[int]) -> OpChange:
     pairs = list(zip(sides, rows, strict=True))
     op_a, op_b = (
         int(side.trace.position[row]) if row >= 0 else -1 for side, row in pairs
     )
     a, b = (
-        side.row(op) if op >= 0 else None
+        side.ops.row(op) if op >= 0 else None
         for side, op in zip(sides, (op_a, op_b), strict=True)
     )
     a_ns, b_ns = (r.t_end - r.t_start if r else 0.0 for r in (a, b))
@@ -324,7 +325,7 @@ def _change(sides: Sequence[ReplaySession], kind: str, rows: Sequence[int]) -> O
 
 
 def _wrong(
-    sides: Sequence[ReplaySession],
+    sides: Sequence[Index],
     launches: Beside,
     tensors: Sequence[Beside],
     percent: float,

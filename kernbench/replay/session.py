@@ -1,210 +1,299 @@
-"""``ReplaySession``: every question about a trace and its cursor, answered as frozen data.
+"""``ReplaySession``: the debugger as an object, for Python programs and tests.
 
-Everything is a function of (trace, cursor, focus).
+It keeps an ``Index`` and a ``Session``, and asks and moves by the commands that users have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-import numpy as np
+from typing import Any
 
 from kernbench.common.arrays import Ints
-from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, no_progress
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import UsageError
+from kernbench.replay import commands, questions
 from kernbench.replay.answers import (
     Info,
     OpDetails,
     OpRow,
     Source,
     Stopped,
-    Touch,
     Touches,
 )
-from kernbench.replay.blame import Blame, Blames
-from kernbench.replay.critical import Critical, CriticalPath
-from kernbench.replay.cursor import FOCUS_LEVELS, Cursor
-from kernbench.replay.diff import Diffs, OpDiff, Outputs
-from kernbench.replay.expr import compile
-from kernbench.replay.hazards import find_hazards, snapshot_hazards
-from kernbench.replay.history import History
-from kernbench.replay.loads import Busiest, LinkLoad, Loads, window
-from kernbench.replay.memory import Memories, Memory, TensorView
-from kernbench.replay.roofline import Bound, Roofline, Work
-from kernbench.replay.routes import Route, route_of
-from kernbench.replay.stalls import CallTimes, Ledger, LineTimes, Stalls
-from kernbench.replay.stops import Stop, Stops
+from kernbench.replay.blame import Blame
+from kernbench.replay.commands import Call, Command
+from kernbench.replay.critical import CriticalPath
+from kernbench.replay.diff import OpDiff, Outputs
+from kernbench.replay.index import Index
+from kernbench.replay.loads import Busiest, LinkLoad
+from kernbench.replay.memory import Memory, TensorView
+from kernbench.replay.parsing import NoArguments
+from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
+from kernbench.replay.roofline import Bound, Roofline
+from kernbench.replay.routes import Route
+from kernbench.replay.stalls import CallTimes, Ledger, LineTimes
 from kernbench.replay.tiles import Tiles, TileWindow
-from kernbench.replay.timeline import CLASSES, Timeline
-from kernbench.sim_engine.event_log import Site
+from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
-from kernbench.trace.rows import Command
 
 __all__ = ["FOCUS_LEVELS", "ReplaySession"]
 
 
-class ReplaySession(Cursor):
-    """The debugger without a screen: its cursor, its stops, and every question about the trace."""
+class ReplaySession:
+    """A trace, and where one stands in it.
+
+    Moves return the position that they lead to; what has nowhere to go stays. Questions are
+    answered at once, about the cursor's op or the one that is given as ``op``.
+    """
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace)
-        self.versions = History(trace)
-        self.memories, self.stops = Memories(trace, self.versions), Stops(self.versions)
-        self.diffs = Diffs(trace, self.versions)
-        self._stalls = Stalls(trace, self.timelines)
-        self._blames = Blames(trace, self.versions, self.memories, self.row)
-        self._matched: tuple[str, Ints] | None = None
-        self._loads = Loads(trace, self.timelines)
-        self._graph: Critical | None = None
-        self._work: Work | None = None
+        self.index = Index(trace)
+        self.state = Session()
 
-    # -- stops and search --
+    def __len__(self) -> int:
+        return len(self.index.ops)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that it replays."""
+        return self.index.trace
+
+    @property
+    def cursor(self) -> int:
+        """The position of the op under the cursor, -1 before the first."""
+        return self.state.cursor
+
+    @property
+    def op(self) -> OpRecord | None:
+        """The record under the cursor; None before the first."""
+        return self.trace.ops[self.cursor] if self.cursor >= 0 else None
+
+    @property
+    def time(self) -> float:
+        """When the op under the cursor started, ns; 0 before the first."""
+        return self.index.ops.time(self.cursor)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """The ops that have names."""
+        return dict(self.state.marks)
+
+    @property
+    def stops(self) -> tuple[Stop, ...]:
+        """Where ``run`` halts."""
+        return self.state.stops
+
+    # -- commands -----------------------------------------------------------------
+
+    def run_line(self, line: str, progress: Progress = no_progress) -> Any:
+        """Run one command line; its answer. UsageError says what is wrong with the line."""
+        return self.call(commands.parse(line), progress)
+
+    def call(self, call: Call, progress: Progress = no_progress) -> Any:
+        """Carry out a call; its answer, or what a move reports."""
+        self.state, answer = commands.run(self.index, self.state, call, progress)
+        return answer
+
+    def _move(self, command: Command, **values: Any) -> int:
+        self.call(command(**values))
+        return self.cursor
+
+    def _ask(
+        self,
+        command: Command,
+        op: int | None = None,
+        progress: Progress = no_progress,
+        **values: Any,
+    ) -> Any:
+        """The answer of a question; about ``op``, if the question is about one."""
+        query = command.query(self.state, command.args(**values))
+        if op is not None and "op" in command.about:
+            query = Query(query.command, query.args, At(op=op))
+        return commands.answer(self.index, query, progress)
+
+    # -- moves --------------------------------------------------------------------
+
+    def goto(self, op: int) -> int:
+        """Put the cursor on an op; UsageError if there is no such op."""
+        return self._move(commands.GOTO, op=op)
+
+    def goto_mark(self, name: str) -> int:
+        """To ``start``, ``end`` or a mark; UsageError lists the marks."""
+        return self._move(commands.GOTO, op=name)
+
+    def goto_time(self, t: float) -> int:
+        """To the last op that has started by ``t`` ns."""
+        return self._move(commands.TIME, t=t)
+
+    def to_start(self) -> int:
+        """Before the first op."""
+        return self.goto(-1)
+
+    def to_end(self) -> int:
+        """To the last op."""
+        return self.goto(len(self) - 1)
+
+    def mark(self, name: str) -> int:
+        """Give the cursor's place a name."""
+        return self._move(commands.MARK, name=name)
+
+    def back(self, n: int = 1) -> int:
+        """Undo ``n`` jumps; negative: do them again."""
+        return self._move(commands.BACK, n=n)
+
+    def step(self, n: int = 1) -> int:
+        """By ``n`` ops, at most to the ends."""
+        return self._move(commands.STEP, n=n)
+
+    def step_component(self, n: int = 1) -> int:
+        """By ``n`` ops within the focus, at most to its ends."""
+        return self._move(commands.NEXT, n=n)
+
+    def step_lane(self, n: int = 1) -> int:
+        """By ``n`` ops in the lane of this op's component."""
+        return self._move(commands.LANE, n=n)
+
+    def step_line(self, n: int = 1) -> int:
+        """By ``n`` changes of the kernel line that this PE's ops are of."""
+        return self._move(commands.LINE, n=n)
+
+    def step_to_line(self, line: int) -> int:
+        """To the next op of a line of this op's kernel on this PE, else to the first."""
+        return self._move(commands.TO_LINE, n=line)
+
+    def step_stage(self, n: int = 1) -> int:
+        """By ``n`` stages of this op's tile."""
+        return self._move(commands.STAGE, n=n)
+
+    def step_tile(self, n: int = 1) -> int:
+        """By ``n`` tiles of the composite here, to the first stage of one."""
+        return self._move(commands.TILE, n=n)
+
+    def to_first(self) -> int:
+        """To the first stage of this op's tile."""
+        return self._move(commands.FIRST)
+
+    def to_last(self) -> int:
+        """To the last stage of this tile; else to what its component started last by its
+        end.
+        """
+        return self._move(commands.LAST)
+
+    def to_cause(self) -> int:
+        """To the op which this one waited for last, if only the stage before it."""
+        return self._move(commands.CAUSE)
+
+    def to_effect(self) -> int:
+        """To the first op that waited for this one, or the next stage of its tile."""
+        return self._move(commands.EFFECT)
+
+    def widen(self, by: int = 1) -> str:
+        """Widen (or with -1 narrow) the focus: component, pe, cube, sip, machine."""
+        self._move(commands.WIDEN, n=by)
+        return FOCUS_LEVELS[self.state.level]
+
+    # -- search and stops ---------------------------------------------------------
 
     def matching(self, expr: str) -> Ints:
         """The ops that fit an expression, ascending; UsageError points at its column."""
-        if self._matched is None or self._matched[0] != expr:
-            found = np.flatnonzero(compile(expr).mask(self.trace, self.versions))
-            self._matched = expr, found
-        return self._matched[1]
+        return self.index.fitting(expr)
 
     def find(self, expr: str, back: bool = False) -> int:
         """To the next (or previous) op that fits; UsageError if there is none."""
-        found = self.matching(expr)
-        side = np.searchsorted(found, self.cursor, "left" if back else "right") - back
-        if not 0 <= side < len(found):
-            way = "before" if back else "after"
-            raise UsageError(
-                f"no op {way} op {self.cursor} fits {expr!r}; {len(found):,} do"
-            )
-        return self.goto(int(found[side]))
-
-    def rfind(self, expr: str) -> int:
-        """``find`` backwards."""
-        return self.find(expr, back=True)
+        command = commands.FIND_BACK if back else commands.FIND
+        return self._move(command, expr=expr)
 
     def break_on(self, expr: str) -> Stop:
         """Stop at ops that fit an expression."""
-        return self.stops.add("break", expr, self.matching(expr))
+        return self._stop(commands.BREAK(expr=expr))
 
     def watch(self, space: str, addr: int, nbytes: int = 1, mode: str = "rw") -> Stop:
         """Stop at ops that read (r), write (w) or touch (rw) any of these bytes."""
-        return self.stops.watch(
-            f"{space} {addr:#x}:{nbytes}", [(space, addr, nbytes)], mode
-        )
+        return self.watch_place(f"{space} {addr:#x}:{nbytes}", mode)
 
     def watch_place(self, place: str, mode: str = "rw") -> Stop:
-        """``watch`` of c[3,17], or of any other place that ``Memories.place`` knows."""
-        return self.stops.watch(place, self.memories.place(place).ranges, mode)
+        """``watch`` of c[3,17], or of any other place that a user can name."""
+        if mode not in ("r", "w", "rw"):
+            raise UsageError(f"watch mode {mode!r}: must be r, w or rw")
+        return self._stop(commands.WATCH(place=place, mode=mode))
 
     def catch(self, what: str, progress: Progress = no_progress) -> Stop:
-        """Stop at ``hazards``, or at ``checks`` that fail; executes everything.
+        """Stop at ``hazards``, or at ``checks`` that fail; executes everything."""
+        return self._stop(commands.CATCH(what=what), progress)
 
-        Checks fail at ops that rounding does not explain, and where an output is due and wrong.
-        """
-        if what == "hazards":
-            ops = [touch.op.op for touch in self.hazards(progress).rows]
-        else:
-            ops = [
-                out.after - 1 for out in self.verify(progress).rows if not out.row.ok
-            ]
-            ops += self.diffs.over(progress)
-        return self.stops.add("catch", what, np.unique(np.array(ops, np.int64)))
+    def _stop(self, call: Call, progress: Progress = no_progress) -> Stop:
+        self.call(call, progress)
+        return self.stops[-1]
+
+    def delete_stop(self, number: int) -> None:
+        """Forget a stop; UsageError lists those there are."""
+        self._move(commands.DELETE, number=number)
 
     def run(self, forward: bool = True) -> Stopped:
-        """To the next stop, or back to the previous; if there is none, to that end of the log."""
-        op, hit = self.stops.next(self.cursor, forward)
-        op = self.goto((len(self) - 1 if forward else -1) if op is None else op)
-        whys = tuple(f"stop {stop.number}: {stop.kind} {stop.what}" for stop in hit)
-        return Stopped(op, len(self), tuple(self.rows(op, 1)), "", whys)
+        """To the next stop, or back to the previous; if there is none, to that end."""
+        stopped = self.call(commands.CONTINUE(back="" if forward else "back"))
+        assert isinstance(stopped, Stopped)
+        return stopped
 
-    # -- questions; where no op is given, about the cursor's --
+    # -- what happened ------------------------------------------------------------
 
-    def _command(self, op: int) -> Command:
-        """The call that issued an op; one of no line if it was not recorded."""
-        cmd, start = (
-            int(self.trace.op_columns.cmd[self.trace.order[op]]),
-            float(self.starts[op]),
-        )
-        none = Command(cmd, "?", -1, "?", Site("?", 0, "?"), cmd, start, start)
-        return self.trace.command(cmd) or none
+    def info(self) -> Info:
+        """What the trace holds."""
+        return self.index.ops.info()
+
+    def at(self, op: int | None = None) -> int:
+        """``op``, or the cursor's; UsageError if that is before the first."""
+        return self.index.ops.checked(self.cursor if op is None else op)
 
     def row(self, op: int) -> OpRow:
         """One line of the op log."""
-        return self.rows_of([op])[0]
+        return self.index.ops.row(op)
 
     def rows(self, first: int, count: int) -> list[OpRow]:
         """Lines ``first`` to ``first + count`` of the op log, as far as there are any."""
-        return self.rows_of(range(max(first, 0), min(first + count, len(self))))
+        return self.index.ops.rows(first, count)
 
-    def rows_of(self, ops: Sequence[int] | Ints) -> list[OpRow]:
-        """Lines of the op log; many at a time cost some us each."""
-        trace, log, calls = self.trace, self.trace.op_columns, self.trace.commands
-        ops = np.array(ops, np.int64)
-        rows, call, letters = trace.order[ops], self.calls(ops), "".join(CLASSES)
-        issued, known = log.t_start[rows], call >= 0
-        issued[known] = calls.t_issue[call[known]]
-        sites = self.sites(ops).tolist()
-        named = {site: trace.strings[site >> 32] for site in set(sites) if site >= 0}
-        lines = {
-            s: f"{file}:{s & NO_CMD}" if s & NO_CMD else file
-            for s, file in named.items()
-        }
-        schemas = [trace.schemas[n] for n in log.schema[rows].tolist()]
-        times = (
-            column.tolist()
-            for column in (ops, issued, log.t_start[rows], log.t_end[rows])
-        )
-        names = (
-            [trace.node_ids[n] for n in log.component[rows].tolist()],
-            [trace.strings[n] for n in log.name[rows].tolist()],
-            [schema.kind if schema else "unknown" for schema in schemas],
-            [letters[n] for n in self.timelines.codes(rows).tolist()],
-        )
-        where = [lines.get(site, "?") for site in sites]
-        return list(map(OpRow, *times, *names, log.nbytes[rows].tolist(), where))
+    def in_flight(self) -> list[int]:
+        """Ops in service at the time cursor, in canonical order."""
+        return list(self.index.ops.in_flight(self.cursor))
 
     def details(self, op: int | None = None) -> OpDetails:
         """Everything recorded about an op."""
-        op = self.at(op)
-        row, record, command = (
-            int(self.trace.order[op]),
-            self.trace.ops[op],
-            self._command(op),
-        )
-        waits = tuple(
-            (*wait[:4], int(self.trace.position[wait[4]]) if wait[4] >= 0 else -1)
-            for wait in self.trace.waits_of(row)
-        )
-        call = (
-            command.cmd,
-            command.call,
-            command.launch,
-            int(self.trace.op_columns.slot[row]),
-        )
-        return OpDetails(
-            self.row(op), *call, record.params, tuple(record.dependency_ids), waits
-        )
+        found = self._ask(commands.OP, op)
+        assert isinstance(found, OpDetails)
+        return found
 
     def source(self, op: int | None = None) -> Source:
         """The kernel line that issued an op."""
-        op = self.at(op)
-        site = self._command(op).site
-        file = self.trace.sources.get(site.file)
-        return Source(
-            op, *site, tuple(file.text.splitlines()) if file is not None else ()
-        )
+        found = self._ask(commands.SOURCE, op)
+        assert isinstance(found, Source)
+        return found
+
+    def route(self, op: int | None = None) -> Route:
+        """The hops of an op's transactions."""
+        found = self._ask(commands.ROUTE, op)
+        assert isinstance(found, Route)
+        return found
+
+    def tiles(self, op: int | None = None) -> Tiles:
+        """The tiles of the composite that an op belongs to."""
+        return self.index.tiles.tiles_of(self.cursor if op is None else op)
+
+    def tiles_between(self, t0: float, t1: float) -> TileWindow:
+        """The tiles that were in some stage in [t0, t1) ns, by composite."""
+        return self.index.tiles.between(t0, t1)
+
+    # -- data ---------------------------------------------------------------------
 
     def memory(self, op: int | None = None) -> Memory:
         """The allocations that hold something."""
-        return self.memories.at(self.cursor if op is None else op)
+        return self.index.memory.at(self.cursor if op is None else op)
 
     def tensor(
         self, name: str, op: int | None = None, progress: Progress = no_progress
     ) -> TensorView:
-        """The numbers of a tensor."""
-        return self.memories.tensor(self.cursor if op is None else op, name, progress)
+        """The numbers of a tensor; UsageError lists the names."""
+        at = self.cursor if op is None else op
+        return self.index.memory.tensor(at, name, progress)
 
     def history(self, space: str, addr: int, nbytes: int = 1) -> Touches:
         """Every read and write of a range, from the first op to the last."""
@@ -212,132 +301,70 @@ class ReplaySession(Cursor):
 
     def history_of(self, place: str) -> Touches:
         """Every read and write of a place, from the first op to the last."""
-        ranges = self.memories.place(place).ranges
-        mine = np.unique(
-            np.concatenate([self.versions.accesses.at(*r) for r in ranges])
-        )
-        touched = self.versions.touched.take(mine)
-        columns = (
-            column.tolist() for column in (touched.mode, touched.addr, touched.nbytes)
-        )
-        rows = (
-            Touch(("read", "write")[mode], ranges[0][0], start, size, row)
-            for mode, start, size, row in zip(
-                *columns, self.rows_of(touched.row), strict=True
-            )
-        )
-        return Touches(tuple(rows))
+        return self._touches(commands.HISTORY, place)
+
+    def who_wrote(self, place: str) -> Touches:
+        """The writers of what a place holds at the cursor, or at the end before the
+        first op.
+        """
+        return self._touches(commands.WHO_WROTE, place)
+
+    def who_reads(self, place: str) -> Touches:
+        """The reads after the cursor of what a place holds there, until overwritten."""
+        return self._touches(commands.WHO_READS, place)
+
+    def _touches(self, command: Command, place: str) -> Touches:
+        found = self._ask(command, place=place)
+        assert isinstance(found, Touches)
+        return found
 
     def blame(
         self, place: str, depth: int = 32, progress: Progress = no_progress
     ) -> Blame:
-        """The ops behind a place as it is at the cursor, or at the end before the first op."""
-        op = self.cursor if self.cursor >= 0 else len(self) - 1
-        return self._blames.of(self.memories.place(place), op, depth, progress)
+        """The ops behind a place as it is at the cursor, or at the end before the first."""
+        found = self._ask(commands.BLAME, None, progress, place=place, depth=depth)
+        assert isinstance(found, Blame)
+        return found
 
-    def who_wrote(self, place: str) -> Touches:
-        """The writers of what a place holds at the cursor, or at the end before the first op."""
-        op = self.cursor if self.cursor >= 0 else len(self) - 1
-        return self._blames.writers(self.memories.place(place), op)
-
-    def who_reads(self, place: str) -> Touches:
-        """The reads after the cursor of what a place holds there, until it is overwritten."""
-        return self._blames.readers(self.memories.place(place), self.cursor)
-
-    def route(self, op: int | None = None) -> Route:
-        """The hops of an op's transactions; where it has none, of the nearest stage of its tile."""
-        at = self.at(op)
-        route = route_of(self.trace, at)
-        rows = [] if route.legs else self.tiles(at).rows
-        mine = [r for r in rows if any(s.op == at for s in r.spans)]
-        if not mine and route.name.startswith("composite_"):
-            mine = list(rows[:1])
-        moving = [s.op for r in mine for s in r.spans if s.stage.startswith("DMA")]
-        if not moving:
-            return route
-        near = max((m for m in moving if m < at), default=moving[0])
-        other = route_of(self.trace, near)
-        note = f"{route.note}; shown is {other.name} #{near:,} of the tile"
-        return replace(route, legs=other.legs, note=note, parts=other.parts)
-
-    def tiles(self, op: int | None = None) -> Tiles:
-        """The tiles of the composite that an op belongs to."""
-        return self.composites.tiles_of(self.cursor if op is None else op)
-
-    def tiles_between(self, t0: float, t1: float) -> TileWindow:
-        """The tiles that were in some stage in [t0, t1) ns, by composite."""
-        return self.composites.between(t0, t1)
+    # -- verification -------------------------------------------------------------
 
     def diff(self, op: int | None = None) -> OpDiff:
         """What an op wrote, beside its float64 oracle."""
-        return self.diffs.of(self.at(op))
+        return self.index.diffs.of(self.at(op))
 
     def check(self, op: int | None = None) -> OpDiff:
-        """``diff`` with the errors of the op, the accumulated one too where that is quick."""
-        return self.diffs.checked(self.at(op))
+        """``diff`` with the errors of the op, the accumulated one too where quick."""
+        return self.index.diffs.checked(self.at(op))
 
     def first_divergence(self, progress: Progress = no_progress) -> OpDiff:
-        """The first op that rounding does not explain, three-way, by executing everything."""
-        if (found := self.diffs.first_divergence(progress)) is not None:
-            return replace(found, site=self.row(found.op).site)
-        error = str((self.trace.end or {}).get("error") or "")
-        note = (
-            "rounding explains every op"
-            + f", yet the run ended with {error}" * bool(error)
-        )
-        return OpDiff(-1, "divergence", note=note)
+        """The first op that rounding does not explain, three-way."""
+        found = self._ask(commands.DIVERGENCE, None, progress)
+        assert isinstance(found, OpDiff)
+        return found
 
     def outputs(self, op: int | None = None) -> Outputs:
         """The expected tensors, against memory at an op."""
-        return self.diffs.outputs(self.cursor if op is None else op)
+        return self.index.diffs.outputs(self.cursor if op is None else op)
 
     def output(
         self, tensor: str, op: int | None = None, progress: Progress = no_progress
     ) -> OpDiff:
         """One expected tensor beside memory at an op."""
-        return self.diffs.output(self.tensor(tensor, op, progress))
+        return self.index.diffs.output(self.tensor(tensor, op, progress))
 
     def verify(self, progress: Progress = no_progress) -> Outputs:
         """The expected tensors, each when it was due, by executing the whole trace."""
-        return self.diffs.verify(progress)
+        return self.index.diffs.verify(progress)
 
     def hazards(self, progress: Progress = no_progress) -> Touches:
-        """What any op does to bytes that it should not, some 10,000 of a kind; executes them."""
-        versions, note = self.versions, ""
-        columns = versions.touched, versions.allocs
-        found = find_hazards(self.trace, *columns, lambda done: progress(done / 2))
-        try:
-            found += snapshot_hazards(
-                self.trace, versions.findings(lambda done: progress((1 + done) / 2))
-            )
-        except KernbenchError as why:
-            note = f"Phase 1 was not compared with Phase 2: {why}"
-        rows = []
-        for kind, op, other, space, addr, end in sorted(
-            set(found), key=lambda f: f[1:]
-        ):
-            with_whom = self.row(other) if other >= 0 else None
-            rows.append(Touch(kind, space, addr, end - addr, self.row(op), with_whom))
-        return Touches(tuple(rows), note, not rows)
+        """What any op does to bytes that it should not; executes everything."""
+        return questions.hazards(self.index, At(), NoArguments(), progress)
 
-    def timeline(
-        self,
-        components: list[int],
-        t0: float,
-        t1: float,
-        columns: int,
-        lanes: bool = False,
-    ) -> Timeline:
-        """Busy cells of ``components`` (node indices) or each lane of them, over [t0, t1) ns."""
-        cell = None
-        if self.cursor >= 0 and t0 <= self.time < t1:
-            cell = min(
-                int((self.time - t0) / max((t1 - t0) / columns, 1e-12)), columns - 1
-            )
-        slots = {c: self.timelines.slots_of(c) if lanes else [None] for c in components}
-        rows = [((c,), slot) for c in components for slot in slots[c]]
-        drawn = self.timelines.draw_rows(rows, t0, t1, columns)
-        return Timeline(t0, t1, columns, cell, drawn)
+    # -- time ---------------------------------------------------------------------
+
+    def launch_window(self) -> tuple[float, float]:
+        """From the first launch's start to the last one's end, ns; else the whole run."""
+        return self.index.launch_window
 
     def stalls(
         self,
@@ -346,35 +373,31 @@ class ReplaySession(Cursor):
         t1: float | None = None,
         progress: Progress = no_progress,
     ) -> Ledger:
-        """Where the time of a PE, or of all within a cube or SIP, went; None: all that ran."""
-        return self._stalls.ledger(pe, t0, t1, progress)
+        """Where the time of a PE, or of all within a cube or SIP, went; None: all."""
+        return self.index.stalls.ledger(pe, t0, t1, progress)
 
     def lines(
         self, pe: str | None = None, progress: Progress = no_progress
     ) -> LineTimes:
         """Time and stalls by kernel line."""
-        return self._stalls.lines(pe, progress)
+        return self.index.stalls.lines(pe, progress)
 
     def pes(self, cmd: int | None = None) -> CallTimes:
         """One tl call (None: the cursor's) on all of its PEs."""
-        row = int(self.trace.order[self.at()]) if cmd is None else 0
-        return self._stalls.calls(
-            int(self.trace.op_columns.cmd[row]) if cmd is None else cmd
-        )
-
-    def _critical(self, progress: Progress) -> Critical:
-        self._graph = self._graph or Critical(self.trace, self.timelines, progress)
-        return self._graph
+        found = self._ask(commands.PES, cmd=cmd)
+        assert isinstance(found, CallTimes)
+        return found
 
     def critical_path(
         self, count: int = 20, progress: Progress = no_progress
     ) -> CriticalPath:
         """The chain that sets the end of the launches, with its ``count`` longest steps."""
-        return self._critical(progress).path(count)
+        return self.index.critical(progress).path(count)
 
     def slack(self, op: int | None = None, progress: Progress = no_progress) -> float:
         """How much later an op could end without moving the end of the launches, ns."""
-        return float(self._critical(progress).slack[self.trace.order[self.at(op)]])
+        row = self.index.ops.row_of(self.at(op))
+        return float(self.index.critical(progress).slack[row])
 
     def link_load(
         self,
@@ -382,54 +405,21 @@ class ReplaySession(Cursor):
         t1: float | None = None,
         progress: Progress = no_progress,
     ) -> LinkLoad:
-        """Bytes, busy share and queue of every link from t0 to t1 ns, or while launches ran."""
-        return self._loads.links(*window(self.launch_window(), t0, t1), progress)
+        """Bytes, busy share and queue of every link from t0 to t1 ns."""
+        args = questions.LoadWindow(t0, t1)
+        return questions.links(self.index, At(), args, progress)
 
     def busiest(self, count: int = 10, progress: Progress = no_progress) -> Busiest:
         """The components and links that are busy for most of the launches' time."""
-        return self._loads.busiest(*self.launch_window(), count, progress)
-
-    def _works(self, progress: Progress) -> Work:
-        self._work = self._work or Work(
-            self.trace, self.versions.touched, self.timelines, progress
-        )
-        return self._work
+        args = questions.BusiestCount(count)
+        return questions.busiest(self.index, At(), args, progress)
 
     def roofline(self, progress: Progress = no_progress) -> Roofline:
-        """FLOPs and HBM bytes of the launches' time against the machine's peaks, by PE."""
-        return self._works(progress).roofline(*self.launch_window())
+        """FLOPs and HBM bytes of the launches' time against the machine's peaks."""
+        return questions.roofline(self.index, At(), NoArguments(), progress)
 
     def bound(self, op: int | None = None, progress: Progress = no_progress) -> Bound:
         """The ideal time of an op beside its real one, and its slack."""
-        row = self.row(at := self.at(op))
-        ideal = float(self._works(progress).ideal[self.trace.order[at]])
-        return Bound(row, row.t_end - row.t_start, ideal, self.slack(at, progress))
-
-    def launch_window(self) -> tuple[float, float]:
-        """From the first launch's start to the last one's end, ns; of no launch the whole run."""
-        if not (launches := self.trace.launches):
-            return 0.0, max(self.trace.end_ns, 1.0)
-        return min(x.t_start for x in launches), max(x.t_end for x in launches)
-
-    def info(self) -> Info:
-        """What the trace holds."""
-        trace, head, report = self.trace, self.trace.header, self.trace.verify_report
-        names, counts = np.unique(trace.op_columns.name, return_counts=True)
-        by_name = {
-            trace.strings[n]: int(c)
-            for n, c in zip(names.tolist(), counts, strict=True)
-        }
-        run = (
-            str(head.get("bench", "?")),
-            dict(head.get("arguments", {})),
-            len(self),
-            by_name,
-        )
-        error = str((trace.end or {}).get("error") or "")
-        state = trace.end_ns, trace.complete, len(trace.damaged), error
-        named = trace.alloc_columns.tensor[trace.alloc_columns.va > 0].tolist()
-        tensors = tuple(trace.strings[n] for n in dict.fromkeys(named))
-        verified = None if report is None else bool(report.get("ok"))
-        return Info(
-            *run, *state, len(trace.node_ids), len(trace.launches), tensors, verified
-        )
+        found = self._ask(commands.BOUND, op, progress)
+        assert isinstance(found, Bound)
+        return found

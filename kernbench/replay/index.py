@@ -1,0 +1,88 @@
+"""``Index``: what is expensive to find in a trace, found once and kept for all questions."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import cached_property
+
+import numpy as np
+
+from kernbench.common.arrays import Ints
+from kernbench.common.progress import Progress, no_progress
+from kernbench.replay.blame import Blames
+from kernbench.replay.critical import Critical
+from kernbench.replay.diff import Diffs
+from kernbench.replay.expr import compile
+from kernbench.replay.history import History
+from kernbench.replay.loads import Loads
+from kernbench.replay.memory import Memories
+from kernbench.replay.ops import OpIndex
+from kernbench.replay.roofline import Work
+from kernbench.replay.stalls import Stalls
+from kernbench.replay.tiles import Composites
+from kernbench.replay.timeline import Timelines
+from kernbench.trace import Trace
+
+_EXPRESSIONS = 8
+"""Whose fitting ops are kept."""
+
+
+class Index:
+    """A trace and the caches of its answers. It knows no cursor.
+
+    Each part is written by one lane of questions alone, and a lane is one thread:
+    ``timelines`` by "timeline", ``tiles`` by "tiles", ``history``, ``memory``, ``diffs``,
+    ``blame`` and ``fitting`` by "memory", the others by "columns". What instant questions
+    and moves read of them is made by ``prepare``, before the first is asked.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.timelines = Timelines(trace)
+        self.ops = OpIndex(trace, self.timelines)
+        self.tiles = Composites(trace)
+        self.history = History(trace)
+        self.memory = Memories(trace, self.history)
+        self.diffs = Diffs(trace, self.history)
+        self.blame = Blames(trace, self.history, self.memory, self.ops.row)
+        self.stalls = Stalls(trace, self.timelines)
+        self.loads = Loads(trace, self.timelines)
+        self._critical: Critical | None = None
+        self._roofline: Work | None = None
+        self._fitting: OrderedDict[str, Ints] = OrderedDict()
+
+    def prepare(self) -> None:
+        """Make what instant questions and moves need, so that none keeps a key waiting."""
+        self.ops.prepare()
+        if len(self.ops):
+            self.timelines.ops_of(int(self.ops.components[0]))
+
+    def fitting(self, expr: str) -> Ints:
+        """The ops that fit an expression, ascending; UsageError points at its column."""
+        found = self._fitting.get(expr)
+        if found is None:
+            found = np.flatnonzero(compile(expr).mask(self.trace, self.history))
+            found.setflags(write=False)
+            self._fitting[expr] = found
+            if len(self._fitting) > _EXPRESSIONS:
+                self._fitting.popitem(last=False)
+        return found
+
+    def critical(self, progress: Progress = no_progress) -> Critical:
+        """The graph of what waited for what, from which the critical path is read."""
+        if self._critical is None:
+            self._critical = Critical(self.trace, self.timelines, progress)
+        return self._critical
+
+    def roofline(self, progress: Progress = no_progress) -> Work:
+        """The FLOPs and bytes of every op."""
+        if self._roofline is None:
+            touched = self.history.touched
+            self._roofline = Work(self.trace, touched, self.timelines, progress)
+        return self._roofline
+
+    @cached_property
+    def launch_window(self) -> tuple[float, float]:
+        """From the first launch's start to the last one's end, ns; of no launch the whole
+        run."""
+        return self.ops.launch_window()

@@ -1,0 +1,343 @@
+"""The op log by position: what is known of single ops and of the groups that they are in.
+
+A position counts ops in canonical order, the executor's own; -1 is before the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.messages import NO_CMD
+from kernbench.errors import UsageError
+from kernbench.replay.answers import Info, OpDetails, OpRow, Source
+from kernbench.replay.query import FOCUS_LEVELS
+from kernbench.replay.timeline import CLASSES, Timelines
+from kernbench.sim_engine.event_log import Site
+from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
+from kernbench.trace.rows import Command as Call
+
+_MACHINE = FOCUS_LEVELS.index("machine")
+_NO_SITE = -1
+
+
+class OpIndex:
+    """Answers at once, from mapped columns, on the thread that asks.
+
+    ``prepare`` makes what is needed for that. What is kept later is the last group of each
+    level of focus, which moves ask for, so only the thread that moves.
+    """
+
+    def __init__(self, trace: Trace, timelines: Timelines) -> None:
+        self._trace = trace
+        self._timelines = timelines
+        self._groups: dict[int, tuple[Array, Array]] = {}
+
+    def __len__(self) -> int:
+        return len(self._trace.order)
+
+    @cached_property
+    def starts(self) -> Floats:
+        """When each op started, ns."""
+        return np.asarray(self._trace.op_columns.t_start[self._trace.order])
+
+    @cached_property
+    def components(self) -> Ints:
+        """The node that served each op."""
+        narrow = len(self._trace.node_ids) <= np.iinfo(np.uint16).max
+        dtype = np.uint16 if narrow else np.uint32
+        served = self._trace.op_columns.component.astype(dtype)
+        return np.asarray(served[self._trace.order])
+
+    def prepare(self) -> None:
+        """Make what the answers need, so that each takes some ms at most."""
+        _ = self.starts, self.components, self._by_cmd
+        self.in_flight(0)
+
+    def checked(self, op: int) -> int:
+        """``op``; UsageError where the cursor is before the first."""
+        if op < 0:
+            raise UsageError(
+                "the cursor is before the first op; step forward or goto an op first"
+            )
+        return op
+
+    def row_of(self, op: int) -> int:
+        """The row of the log at a position."""
+        return int(self._trace.order[op])
+
+    # -- time ---------------------------------------------------------------------
+
+    def time(self, op: int) -> float:
+        """The time cursor: when an op started, ns; 0 before the first."""
+        return float(self.starts[op]) if op >= 0 else 0.0
+
+    def ends(self, ops: Any) -> Any:
+        """When ops ended, ns."""
+        return self._trace.op_columns.t_end[self._trace.order[ops]]
+
+    def at_time(self, t: float) -> int:
+        """The last op that has started by ``t`` ns."""
+        return int(np.searchsorted(self.starts, t, side="right")) - 1
+
+    def in_flight(self, op: int) -> tuple[int, ...]:
+        """Ops in service when an op started, in canonical order."""
+        if not 0 <= op < len(self):
+            return ()
+        time = self.time(op)
+        return tuple(self._timelines.in_flight(self.at_time(time), time))
+
+    def launch_window(self) -> tuple[float, float]:
+        """From the first launch's start to the last one's end, ns; of no launch the whole
+        run."""
+        launches = self._trace.launches
+        if not launches:
+            return 0.0, max(self._trace.end_ns, 1.0)
+        first = min(launch.t_start for launch in launches)
+        return first, max(launch.t_end for launch in launches)
+
+    # -- components ---------------------------------------------------------------
+
+    def component(self, op: int) -> int | None:
+        """The node index that served an op; None before the first."""
+        return int(self.components[op]) if op >= 0 else None
+
+    def focus(self, op: int, level: int) -> tuple[tuple[int, ...], str | None]:
+        """(sip, cube, pe) that the focus is in, as far as it is in one, and its name.
+
+        The name is None where the focus is the whole machine.
+        """
+        node = self.component(op)
+        if node is None:
+            return (), None
+        nodes = self._trace.nodes
+        whole = [int(column[node]) for column in (nodes.sip, nodes.cube, nodes.pe)]
+        depth = min(_MACHINE - level, 3)
+        place = tuple(n for n in whole if n >= 0)[:depth]
+        id = self._trace.node_ids[node].removesuffix(f".{nodes.engine[node]}")
+        return place, ".".join(id.split(".")[: len(place)]) or None
+
+    @cached_property
+    def _cubes(self) -> int:
+        """How many cubes served ops."""
+        nodes = self._trace.nodes
+        served = self._timelines.components
+        inside = served[nodes.cube[served] >= 0]
+        pairs = np.stack([nodes.sip[inside], nodes.cube[inside]])
+        return int(np.unique(pairs, axis=1).shape[1])
+
+    def label(self, node: int, depth: int = 3) -> str:
+        """A short name: ``s0c2.pe3``, in the only cube that served ops ``pe3``.
+
+        ``depth`` 1 stops at the SIP, 2 at the cube, 3 at the PE; 4 adds the engine.
+        """
+        nodes = self._trace.nodes
+        numbers = [int(column[node]) for column in (nodes.sip, nodes.cube, nodes.pe)]
+        sip, cube, pe = numbers[:depth] + [-1] * (3 - depth)
+        engine = nodes.engine[node]
+        parts = []
+        needs_cube = self._cubes > 1 or (pe < 0 and depth != 3)
+        if needs_cube:
+            where = f"s{sip}" if sip >= 0 else ""
+            parts.append(where + (f"c{cube}" if cube >= 0 else ""))
+        if pe >= 0:
+            parts.append(f"pe{pe}")
+        if depth > 3:
+            parts.append(engine)
+        return ".".join(part for part in parts if part)
+
+    def group(self, op: int, level: int) -> Array:
+        """The positions of the ops that a level of focus around an op holds, ascending."""
+        node = int(self.components[self.checked(op)])
+        if level in self._groups and self._groups[level][0][node]:
+            return self._groups[level][1]
+        nodes = self._trace.nodes
+        columns = (np.arange(len(nodes.pe)), nodes.pe, nodes.cube, nodes.sip)
+        near = np.ones(len(nodes.pe), np.bool_)
+        for column in columns[level:]:
+            near &= column == column[node]
+        served = self._timelines.components
+        parts = [self._timelines.ops_of(n) for n in served[near[served]].tolist()]
+        if len(parts) == 1:
+            ops = parts[0]
+        else:
+            ops = np.sort(np.concatenate(parts))
+        self._groups[level] = near, ops
+        return ops
+
+    # -- calls --------------------------------------------------------------------
+
+    @cached_property
+    def _by_cmd(self) -> Groups:
+        return Groups(self._trace.commands.cmd)
+
+    def calls(self, ops: Ints) -> Ints:
+        """The row of ``trace.commands`` that caused each op; -1 where it was not recorded."""
+        return self._by_cmd.first(self._trace.op_columns.cmd[self._trace.order[ops]])
+
+    def sites(self, ops: Ints) -> Ints:
+        """The kernel line of each op: its file's string << 32 | line; -1 where unknown."""
+        calls = self.calls(ops)
+        known = calls >= 0
+        sites = np.full(len(calls), _NO_SITE, np.int64)
+        log = self._trace.commands
+        file = log.file[calls[known]].astype(np.int64)
+        sites[known] = file << 32 | log.line[calls[known]]
+        return sites
+
+    def call(self, op: int) -> Call:
+        """The tl call that issued an op; one of no line if it was not recorded."""
+        cmd = int(self._trace.op_columns.cmd[self._trace.order[op]])
+        known = self._trace.command(cmd)
+        if known is not None:
+            return known
+        start = float(self.starts[op])
+        return Call(cmd, "?", -1, "?", Site("?", 0, "?"), cmd, start, start)
+
+    # -- ops as answers -----------------------------------------------------------
+
+    def row(self, op: int) -> OpRow:
+        """One line of the op log."""
+        return self.rows_of([op])[0]
+
+    def rows(self, first: int, count: int) -> list[OpRow]:
+        """Lines ``first`` to ``first + count`` of the op log, as far as there are any."""
+        return self.rows_of(range(max(first, 0), min(first + count, len(self))))
+
+    def rows_of(self, positions: Sequence[int] | Ints) -> list[OpRow]:
+        """Lines of the op log; many at a time cost some us each."""
+        trace = self._trace
+        log = trace.op_columns
+        ops = np.array(positions, np.int64)
+        rows = trace.order[ops]
+        call = self.calls(ops)
+        known = call >= 0
+        issued = log.t_start[rows]
+        issued[known] = trace.commands.t_issue[call[known]]
+        letters = "".join(CLASSES)
+        schemas = [trace.schemas[n] for n in log.schema[rows].tolist()]
+        return list(
+            map(
+                OpRow,
+                ops.tolist(),
+                issued.tolist(),
+                log.t_start[rows].tolist(),
+                log.t_end[rows].tolist(),
+                [trace.node_ids[n] for n in log.component[rows].tolist()],
+                [trace.strings[n] for n in log.name[rows].tolist()],
+                [schema.kind if schema else "unknown" for schema in schemas],
+                [letters[n] for n in self._timelines.codes(rows).tolist()],
+                log.nbytes[rows].tolist(),
+                self._site_texts(self.sites(ops)),
+            )
+        )
+
+    def _site_texts(self, sites: Ints) -> list[str]:
+        """Kernel lines as ``file:line``, or the file alone where the line is unknown."""
+        texts = {_NO_SITE: "?"}
+        for site in set(sites.tolist()) - {_NO_SITE}:
+            file = self._trace.strings[site >> 32]
+            line = site & NO_CMD
+            texts[site] = f"{file}:{line}" if line else file
+        return [texts[site] for site in sites.tolist()]
+
+    def details(self, op: int) -> OpDetails:
+        """Everything recorded about an op."""
+        row = self.row_of(self.checked(op))
+        record = self._trace.ops[op]
+        call = self.call(op)
+        return OpDetails(
+            row=self.row(op),
+            cmd=call.cmd,
+            call=call.call,
+            launch=call.launch,
+            slot=int(self._trace.op_columns.slot[row]),
+            params=record.params,
+            dependencies=tuple(record.dependency_ids),
+            waits=tuple(self._wait_of(wait) for wait in self._trace.waits_of(row)),
+        )
+
+    def _wait_of(self, wait: Any) -> tuple[str, str, float, float, int]:
+        """A wait with the position of the op that ended it, -1 where none did."""
+        node, reason, t0, t1, holder = wait[:5]
+        position = int(self._trace.position[holder]) if holder >= 0 else -1
+        return node, reason, t0, t1, position
+
+    def source(self, op: int) -> Source:
+        """The kernel line that issued an op, and its file."""
+        site = self.call(self.checked(op)).site
+        file = self._trace.sources.get(site.file)
+        text = tuple(file.text.splitlines()) if file is not None else ()
+        return Source(op, *site, text)
+
+    def info(self) -> Info:
+        """What the trace holds."""
+        trace = self._trace
+        names, counts = np.unique(trace.op_columns.name, return_counts=True)
+        by_name = zip(names.tolist(), counts.tolist(), strict=True)
+        allocs = trace.alloc_columns
+        tensors = dict.fromkeys(allocs.tensor[allocs.va > 0].tolist())
+        report = trace.verify_report
+        return Info(
+            bench=str(trace.header.get("bench", "?")),
+            arguments=dict(trace.header.get("arguments", {})),
+            ops=len(self),
+            by_name={trace.strings[name]: count for name, count in by_name},
+            end_ns=trace.end_ns,
+            complete=trace.complete,
+            damaged=len(trace.damaged),
+            error=self.error,
+            nodes=len(trace.node_ids),
+            launches=len(trace.launches),
+            tensors=tuple(trace.strings[n] for n in tensors),
+            verified=None if report is None else bool(report.get("ok")),
+        )
+
+    @property
+    def error(self) -> str:
+        """What the run ended with; empty where it ended well, or its end is not there."""
+        return str((self._trace.end or {}).get("error") or "")
+
+    # -- searching ----------------------------------------------------------------
+
+    def nth(self, mine: Array, op: int, n: int) -> int:
+        """The ``n``-th of ascending positions from ``op`` on, at most to their ends."""
+        at = int(np.searchsorted(mine, mine.dtype.type(op))) + n
+        return int(mine[min(max(at, 0), len(mine) - 1)])
+
+    def seek(
+        self, mine: Array, op: int, n: int, fits: Callable[[int, Array], Array]
+    ) -> int:
+        """``n`` times to the next of ascending positions that ``fits`` one, as far as there
+        is one; negative: backwards. ``fits(op, positions)`` is a mask.
+        """
+        at = int(np.searchsorted(mine, mine.dtype.type(op)))
+        if n < 0:
+            mine = mine[::-1]
+            at = len(mine) - 1 - at
+        for _ in range(abs(n)):
+            found = _first_fitting(mine, at + 1, op, fits)
+            if found is None:
+                break
+            at = found
+            op = int(mine[at])
+        return op
+
+
+def _first_fitting(
+    mine: Array, start: int, op: int, fits: Callable[[int, Array], Array]
+) -> int | None:
+    """The first place from ``start`` on that fits ``op``; looked for in growing blocks."""
+    size = 64
+    while start < len(mine):
+        found = np.flatnonzero(fits(op, mine[start : start + size]))
+        if len(found):
+            return start + int(found[0])
+        start += size
+        size *= 2
+    return None

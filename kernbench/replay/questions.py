@@ -1,0 +1,571 @@
+"""What can be asked: ``(index, at, args, progress) -> answer``, a function each.
+
+An answer depends on the trace and on these values only; none reads a cursor. Where a function
+is a command of its own name it is called as that is, with dashes as underscores.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Annotated, Any
+
+import numpy as np
+
+from kernbench.common.arrays import Ints
+from kernbench.common.progress import Progress
+from kernbench.errors import KernbenchError, UsageError
+from kernbench.replay.answers import (
+    Info,
+    Listing,
+    OpDetails,
+    OpList,
+    Source,
+    Touch,
+    Touches,
+)
+from kernbench.replay.blame import Blame
+from kernbench.replay.check import Check, check_file
+from kernbench.replay.compare import Comparison, parse_percent
+from kernbench.replay.compare import compare as compare_traces
+from kernbench.replay.critical import CriticalPath
+from kernbench.replay.diff import OpDiff, Outputs
+from kernbench.replay.expr import parse_count, parse_time
+from kernbench.replay.hazards import find_hazards, snapshot_hazards
+from kernbench.replay.index import Index
+from kernbench.replay.loads import Busiest, LinkLoad, window
+from kernbench.replay.memory import Memory, TensorView
+from kernbench.replay.parsing import NoArguments, Reader
+from kernbench.replay.query import At
+from kernbench.replay.roofline import Bound, Roofline
+from kernbench.replay.routes import Route, route_of
+from kernbench.replay.stalls import CallTimes, Ledger, LineTimes
+from kernbench.replay.tiles import Tiles, TileWindow
+from kernbench.replay.timeline import Timeline
+from kernbench.trace import Trace
+from kernbench.trace.cut import Cut
+from kernbench.trace.cut import cut as cut_trace
+from kernbench.trace.export import EXPORTERS, Exported
+from kernbench.trace.export import export as export_trace
+
+_LISTED = 20
+_PAGE = 1000
+"""Ops of a page of the whole log."""
+_BLAME_DEPTH = 32
+"""Ops deep that blame goes where nothing is said."""
+_CRITICAL_STEPS = 20
+_BUSIEST = 10
+_TIMELINE_CELLS = 60
+
+
+# -- arguments ----------------------------------------------------------------------
+
+
+def count(text: str) -> int:
+    """A whole number; UsageError for what is none."""
+    try:
+        return parse_count(text)
+    except UsageError as why:
+        raise UsageError(f"count {why}") from None
+
+
+def _size(text: str) -> int:
+    number = count(text)
+    if number < 0:
+        raise UsageError(f"count {number}: must not be negative")
+    return number
+
+
+def _call_number(text: str) -> int:
+    try:
+        return parse_count(text)
+    except UsageError as why:
+        raise UsageError(f"call {why}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes by name or by address."""
+
+    place: Annotated[str, Reader("PLACE", extent="place")]
+
+
+@dataclass(frozen=True, slots=True)
+class BlamePlace:
+    """Bytes, and how many ops deep to go."""
+
+    place: Annotated[str, Reader("PLACE", extent="place")]
+    depth: Annotated[int, Reader("N", count)] = _BLAME_DEPTH
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """How many ops around the cursor, or those that fit, and how many of them."""
+
+    count: Annotated[int | None, Reader("COUNT", _size)] = None
+    where: Annotated[str, Reader("EXPR", extent="expression", option="where")] = ""
+    limit: Annotated[int | None, Reader("COUNT", _size, option="limit")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor by name; without one the allocations."""
+
+    name: Annotated[str | None, Reader("TENSOR")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Times, ns; without them while launches ran."""
+
+    t0: Annotated[float | None, Reader("FROM", parse_time)] = None
+    t1: Annotated[float | None, Reader("TO", parse_time, nested=True)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWindow:
+    """The same, of links."""
+
+    t0: Annotated[float | None, Reader("FROM", parse_time)] = None
+    t1: Annotated[float | None, Reader("TO", parse_time)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeWindow:
+    """A PE, cube or SIP by name (without one all that ran), and times, ns."""
+
+    pe: Annotated[str | None, Reader("PE|all")] = None
+    t0: Annotated[float | None, Reader("FROM", parse_time)] = None
+    t1: Annotated[float | None, Reader("TO", parse_time)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pe:
+    """A PE, cube or SIP by name; without one all that ran."""
+
+    pe: Annotated[str | None, Reader("PE")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallNumber:
+    """A tl call by its number; without one that of the op."""
+
+    cmd: Annotated[int | None, Reader("CMD", _call_number)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCount:
+    """Of how many steps."""
+
+    count: Annotated[int, Reader("COUNT", _size)] = _CRITICAL_STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class BusiestCount:
+    """Of how many components and links."""
+
+    count: Annotated[int, Reader("COUNT", _size)] = _BUSIEST
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTrace:
+    """A trace to compare with, and by how many percent it may be slower."""
+
+    file: Annotated[str, Reader("FILE")]
+    percent: Annotated[float | None, Reader("FAIL-OVER", parse_percent)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class CutPart:
+    """What to keep of a trace, and where to write it."""
+
+    out: Annotated[str, Reader("OUT")]
+    t0: Annotated[float, Reader("TIME", parse_time, option="from")] = -inf
+    t1: Annotated[float, Reader("TIME", parse_time, option="to")] = inf
+    components: Annotated[str, Reader("GLOB", option="components")] = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTo:
+    """A format, and where to write it."""
+
+    format: Annotated[str, Reader("FORMAT")]
+    out: Annotated[str, Reader("OUT")]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Which ops, as an expression."""
+
+    expr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touching:
+    """Which bytes, and how: r, w or rw."""
+
+    place: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Of which kind: hazards or checks."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Some ops, by position."""
+
+    ops: tuple[int, ...]
+
+
+def op_of(at: At) -> int:
+    """The op that a question is about, -1 before the first."""
+    return -1 if at.op is None else at.op
+
+
+def _op_or_last(index: Index, at: At) -> int:
+    """The op that a question is about; before the first op the last one."""
+    op = op_of(at)
+    return op if op >= 0 else len(index.ops) - 1
+
+
+# -- what happened ------------------------------------------------------------------
+
+
+def info(index: Index, at: At, args: NoArguments, progress: Progress) -> Info:
+    """What the trace holds."""
+    return index.ops.info()
+
+
+def ops(index: Index, at: At, args: Listed, progress: Progress) -> OpList:
+    """Lines of the op log around an op; with a limit from the first."""
+    found: Any = index.fitting(args.where) if args.where else range(len(index.ops))
+    op = op_of(at)
+    if args.limit is None:
+        count = _LISTED if args.count is None else args.count
+        middle = bisect_left(found, op) - count // 2
+        first = max(min(middle, len(found) - count), 0)
+        shown = found[first : first + count]
+    else:
+        shown = found[: args.limit]
+    note = f"{len(found):,} fit {args.where!r}" if args.where else ""
+    return OpList(op, len(index.ops), tuple(index.ops.rows_of(shown)), note)
+
+
+def pages_of_ops(index: Index, args: Listed) -> Iterator[OpList] | None:
+    """All ops, or those that fit, some at a time; None if a part was asked for."""
+    return None if args.count is not None else _pages(index, args)
+
+
+def _pages(index: Index, args: Listed) -> Iterator[OpList]:
+    found: Any = index.fitting(args.where) if args.where else range(len(index.ops))
+    found = found[: args.limit]
+    for first in range(0, max(len(found), 1), _PAGE):
+        rows = tuple(index.ops.rows_of(found[first : first + _PAGE]))
+        yield OpList(-1, len(index.ops), rows, f"{len(found):,} fit")
+
+
+def op(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDetails:
+    """Everything recorded about an op."""
+    return index.ops.details(op_of(at))
+
+
+def source(index: Index, at: At, args: NoArguments, progress: Progress) -> Source:
+    """The kernel line that issued an op."""
+    return index.ops.source(op_of(at))
+
+
+def marks(index: Index, at: At, args: NoArguments, progress: Progress) -> Listing:
+    """All marks."""
+    rows = tuple((name, f"op {op:,}") for name, op in at.marks or ())
+    return Listing(rows, "no mark is set")
+
+
+def breaks(index: Index, at: At, args: NoArguments, progress: Progress) -> Listing:
+    """All stops."""
+    rows = []
+    for stop in at.stops or ():
+        name, _, what = stop.lines(0)[0].partition(": ")
+        rows.append((name, what))
+    return Listing(tuple(rows), "no stop is set")
+
+
+# -- which ops: what moves and stops have to know ------------------------------------
+
+
+def fitting(index: Index, at: At, args: Fitting, progress: Progress) -> Ints:
+    """The ops that fit an expression, ascending."""
+    return index.fitting(args.expr)
+
+
+def touching(index: Index, at: At, args: Touching, progress: Progress) -> Ints:
+    """The ops that read (r), write (w) or touch (rw) bytes of a place, ascending."""
+    history = index.history
+    places = index.memory.place(args.place).ranges
+    found = [np.empty(0, np.int64)]
+    found += [history.accesses.at(*place) for place in places]
+    rows = np.concatenate(found)
+    if args.mode != "rw":
+        rows = rows[history.touched.mode[rows] == (args.mode == "w")]
+    return np.unique(history.touched.row[rows])
+
+
+def findings(index: Index, at: At, args: Findings, progress: Progress) -> Ints:
+    """The ops with hazards; or, of checks, those that rounding does not explain and where
+    an output is due and wrong. Executes everything.
+    """
+    if args.what == "hazards":
+        touches = hazards(index, at, NoArguments(), progress)
+        ops = [touch.op.op for touch in touches.rows]
+    else:
+        report = index.diffs.verify(lambda done: progress(done / 2))
+        ops = [out.after - 1 for out in report.rows if not out.row.ok]
+        ops += index.diffs.over(lambda done: progress((1 + done) / 2))
+    return np.unique(np.array(ops, np.int64))
+
+
+def op_rows(
+    index: Index, at: At, args: Positions, progress: Progress
+) -> tuple[Any, ...]:
+    """Lines of the op log."""
+    return tuple(index.ops.rows_of(args.ops))
+
+
+def in_flight(
+    index: Index, at: At, args: NoArguments, progress: Progress
+) -> tuple[int, ...]:
+    """Ops in service at the time of an op."""
+    return index.ops.in_flight(op_of(at))
+
+
+# -- with which data, and who made it -------------------------------------------------
+
+
+def memory(
+    index: Index, at: At, args: Tensor, progress: Progress
+) -> Memory | TensorView:
+    """The allocations that hold something at an op, or the numbers of one tensor."""
+    if args.name is None:
+        return index.memory.at(op_of(at))
+    return index.memory.tensor(op_of(at), args.name, progress)
+
+
+def history(index: Index, at: At, args: Place, progress: Progress) -> Touches:
+    """Every read and write of a place, from the first op to the last."""
+    ranges = index.memory.place(args.place).ranges
+    accesses = index.history.accesses
+    mine = np.unique(np.concatenate([accesses.at(*place) for place in ranges]))
+    touched = index.history.touched.take(mine)
+    rows = zip(
+        touched.mode.tolist(),
+        touched.addr.tolist(),
+        touched.nbytes.tolist(),
+        index.ops.rows_of(touched.row),
+        strict=True,
+    )
+    space = ranges[0][0]
+    return Touches(
+        tuple(
+            Touch("write" if mode else "read", space, addr, nbytes, row)
+            for mode, addr, nbytes, row in rows
+        )
+    )
+
+
+def blame(index: Index, at: At, args: BlamePlace, progress: Progress) -> Blame:
+    """The ops behind a place as it is at an op, or at the end before the first op."""
+    place = index.memory.place(args.place)
+    return index.blame.of(place, _op_or_last(index, at), args.depth, progress)
+
+
+def who_wrote(index: Index, at: At, args: Place, progress: Progress) -> Touches:
+    """The writers of what a place holds at an op, or at the end before the first op."""
+    place = index.memory.place(args.place)
+    return index.blame.writers(place, _op_or_last(index, at))
+
+
+def who_reads(index: Index, at: At, args: Place, progress: Progress) -> Touches:
+    """The reads after an op of what a place holds there, until it is overwritten."""
+    return index.blame.readers(index.memory.place(args.place), op_of(at))
+
+
+# -- is it right ------------------------------------------------------------------------
+
+
+def diff(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDiff:
+    """What an op wrote beside its float64 oracle, with its errors; the accumulated one too
+    where that is quick.
+    """
+    return index.diffs.checked(index.ops.checked(op_of(at)))
+
+
+def divergence(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDiff:
+    """The first op that rounding does not explain, three-way, by executing everything."""
+    found = index.diffs.first_divergence(progress)
+    if found is not None:
+        return replace(found, site=index.ops.row(found.op).site)
+    note = "rounding explains every op"
+    if index.ops.error:
+        note += f", yet the run ended with {index.ops.error}"
+    return OpDiff(-1, "divergence", note=note)
+
+
+def outputs(index: Index, at: At, args: NoArguments, progress: Progress) -> Outputs:
+    """The expected tensors, against memory at an op."""
+    return index.diffs.outputs(op_of(at))
+
+
+def verify(index: Index, at: At, args: NoArguments, progress: Progress) -> Outputs:
+    """The expected tensors, each when it was due, by executing the whole trace."""
+    return index.diffs.verify(progress)
+
+
+def hazards(index: Index, at: At, args: NoArguments, progress: Progress) -> Touches:
+    """What any op does to bytes that it should not, some 10,000 of a kind.
+
+    Executes everything, to compare what Phase 1 saw with Phase 2.
+    """
+    history = index.history
+    found = find_hazards(
+        index.trace, history.touched, history.allocs, lambda done: progress(done / 2)
+    )
+    note = ""
+    try:
+        snapshots = history.findings(lambda done: progress((1 + done) / 2))
+        found += snapshot_hazards(index.trace, snapshots)
+    except KernbenchError as why:
+        note = f"Phase 1 was not compared with Phase 2: {why}"
+    rows = []
+    for kind, op, other, space, addr, end in sorted(set(found), key=lambda f: f[1:]):
+        with_whom = index.ops.row(other) if other >= 0 else None
+        rows.append(Touch(kind, space, addr, end - addr, index.ops.row(op), with_whom))
+    return Touches(tuple(rows), note, not rows)
+
+
+# -- why is it slow ---------------------------------------------------------------------
+
+
+def route(index: Index, at: At, args: NoArguments, progress: Progress) -> Route:
+    """The hops of an op's transactions; where it has none, of the nearest stage of its
+    tile that has.
+    """
+    op = index.ops.checked(op_of(at))
+    found = route_of(index.trace, op)
+    if found.legs:
+        return found
+    tiles = index.tiles.tiles_of(op).rows
+    mine = [tile for tile in tiles if any(span.op == op for span in tile.spans)]
+    if not mine and found.name.startswith("composite_"):
+        mine = list(tiles[:1])
+    moving = [
+        span.op for tile in mine for span in tile.spans if span.stage.startswith("DMA")
+    ]
+    if not moving:
+        return found
+    near = max((other for other in moving if other < op), default=moving[0])
+    other = route_of(index.trace, near)
+    note = f"{found.note}; shown is {other.name} #{near:,} of the tile"
+    return replace(found, legs=other.legs, note=note, parts=other.parts)
+
+
+def tiles(index: Index, at: At, args: Window, progress: Progress) -> Tiles | TileWindow:
+    """The tiles of an op's composite, or those in some stage within a time."""
+    if args.t0 is None:
+        return index.tiles.tiles_of(op_of(at))
+    return index.tiles.between(*window(index.launch_window, args.t0, args.t1))
+
+
+def timeline(index: Index, at: At, args: Window, progress: Progress) -> Timeline:
+    """Busy cells of every component that served an op."""
+    t0, t1 = window(index.launch_window, args.t0, args.t1)
+    rows = [((node,), None) for node in index.timelines.components.tolist()]
+    drawn = index.timelines.draw_rows(rows, t0, t1, _TIMELINE_CELLS)
+    cursor = None
+    op = op_of(at)
+    time = index.ops.time(op)
+    if op >= 0 and t0 <= time < t1:
+        cell_ns = max((t1 - t0) / _TIMELINE_CELLS, 1e-12)
+        cursor = min(int((time - t0) / cell_ns), _TIMELINE_CELLS - 1)
+    return Timeline(t0, t1, _TIMELINE_CELLS, cursor, drawn)
+
+
+def stalls(index: Index, at: At, args: PeWindow, progress: Progress) -> Ledger:
+    """Where the time of a PE, or of all within a cube or SIP, went."""
+    return index.stalls.ledger(args.pe, args.t0, args.t1, progress)
+
+
+def lines(index: Index, at: At, args: Pe, progress: Progress) -> LineTimes:
+    """Time and stalls by kernel line."""
+    return index.stalls.lines(args.pe, progress)
+
+
+def pes(index: Index, at: At, args: CallNumber, progress: Progress) -> CallTimes:
+    """One tl call on all of its PEs."""
+    cmd = args.cmd
+    if cmd is None:
+        row = index.ops.row_of(index.ops.checked(op_of(at)))
+        cmd = int(index.trace.op_columns.cmd[row])
+    return index.stalls.calls(cmd)
+
+
+def critical(index: Index, at: At, args: StepCount, progress: Progress) -> CriticalPath:
+    """The chain that sets the end of the launches, with its longest steps."""
+    return index.critical(progress).path(args.count)
+
+
+def links(index: Index, at: At, args: LoadWindow, progress: Progress) -> LinkLoad:
+    """Bytes, busy share and queue of every link."""
+    return index.loads.links(*window(index.launch_window, args.t0, args.t1), progress)
+
+
+def busiest(index: Index, at: At, args: BusiestCount, progress: Progress) -> Busiest:
+    """The components and links that are busy for most of the launches' time."""
+    return index.loads.busiest(*index.launch_window, args.count, progress)
+
+
+def roofline(index: Index, at: At, args: NoArguments, progress: Progress) -> Roofline:
+    """FLOPs and HBM bytes of the launches' time against the machine's peaks, by PE."""
+    return index.roofline(progress).roofline(*index.launch_window)
+
+
+def bound(index: Index, at: At, args: NoArguments, progress: Progress) -> Bound:
+    """The ideal time of an op beside its real one, and its slack."""
+    op = index.ops.checked(op_of(at))
+    row = index.ops.row(op)
+    place = index.ops.row_of(op)
+    ideal = float(index.roofline(progress).ideal[place])
+    slack = float(index.critical(progress).slack[place])
+    return Bound(row, row.t_end - row.t_start, ideal, slack)
+
+
+# -- other traces and files --------------------------------------------------------------
+
+
+def compare(index: Index, at: At, args: OtherTrace, progress: Progress) -> Comparison:
+    """Another trace beside this one."""
+    other = Trace.open(args.file)
+    return compare_traces(index.trace, other, args.percent, progress=progress)
+
+
+def check(index: Index, at: At, args: NoArguments, progress: Progress) -> Check:
+    """The frames of the file, and what is damaged or missing."""
+    return check_file(index.trace.path)
+
+
+def cut(index: Index, at: At, args: CutPart, progress: Progress) -> Cut:
+    """Write what ran within a time on some components to a trace of its own."""
+    return cut_trace(index.trace.path, args.out, args.t0, args.t1, args.components)
+
+
+def export(index: Index, at: At, args: ExportTo, progress: Progress) -> Exported:
+    """Write all of the trace in another format."""
+    return export_trace(index.trace, args.format, args.out, progress)
+
+
+EXPORT_FORMATS = tuple(EXPORTERS)
