@@ -16,7 +16,7 @@ import numpy as np
 
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay import moves, questions
+from kernbench.replay import moves, questions, views
 from kernbench.replay.answers import Listing, Moved, OpList, Stopped
 from kernbench.replay.expr import FIELDS
 from kernbench.replay.index import Index
@@ -39,7 +39,7 @@ Answer = Any
 """A frozen dataclass that knows its own text: ``lines(width)``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Command:
     """One command.
 
@@ -47,8 +47,8 @@ class Command:
     ``lane``; ``about`` names the parts of a session that it depends on, fields of ``At``.
     ``move(index, session, args, known)`` makes the next session, ``needs`` is the question
     whose answer it has to know, and ``report(index, before, after, args)`` is printed.
-    ``stayed`` is said on a screen where a move led nowhere. Those not ``listed`` are asked
-    by panes only.
+    ``stayed`` is said on a screen where a move led nowhere, ``title`` what is computed (the
+    name, if there is none). Those not ``listed`` are asked by panes only.
     """
 
     name: str
@@ -62,9 +62,13 @@ class Command:
     needs: Callable[[Index, Session, Any], Query | None] | None = None
     report: Callable[[Index, Session, Session, Any], Answer] | None = None
     stayed: str = ""
+    title: str = ""
     example: str = ""
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None
     listed: bool = True
+
+    def __repr__(self) -> str:
+        return f"<command {self.name}>"
 
     @property
     def usage(self) -> str:
@@ -74,6 +78,11 @@ class Command:
     def __call__(self, **values: Any) -> Call:
         """This command with arguments, as a key is bound to it."""
         return Call(self, self.args(**values))
+
+    def ask(self, op: int | None = None, **values: Any) -> Query:
+        """The question with these arguments; about an op, if it depends on one."""
+        at = At(op=op) if "op" in self.about else At()
+        return Query(self.name, self.args(**values), at)
 
     def query(self, session: Session, args: Any) -> Query:
         """The question that it asks of a session at this moment."""
@@ -132,15 +141,15 @@ def _all_stops(index: Index, before: Session, after: Session, args: Any) -> List
 
 
 def _fitting_ops(index: Index, session: Session, args: moves.Expression) -> Query:
-    return FITTING.query(session, questions.Fitting(args.expr))
+    return FITTING.ask(expr=args.expr)
 
 
 def _touching_ops(index: Index, session: Session, args: moves.Watched) -> Query:
-    return TOUCHING.query(session, questions.Touching(args.place, args.mode))
+    return TOUCHING.ask(place=args.place, mode=args.mode)
 
 
 def _found_ops(index: Index, session: Session, args: moves.Caught) -> Query:
-    return FINDINGS.query(session, questions.Findings(args.what))
+    return FINDINGS.ask(what=args.what)
 
 
 # -- assert -----------------------------------------------------------------------------
@@ -171,7 +180,7 @@ class Assertion:
 def _asserted(index: Index, session: Session, args: Assertion) -> Query:
     how, rest = args.parts
     if how not in ("ok", "says"):
-        return FITTING.query(session, questions.Fitting(rest))
+        return FITTING.ask(expr=rest)
     call = parse(rest)
     if call.command.kind == "move":
         raise UsageError(f"assert {args.text}: {call.command.name} answers no question")
@@ -715,14 +724,12 @@ FINDINGS = _job(
     "memory",
     listed=False,
 )
-OP_ROWS = _instant(
-    "op-rows", questions.Positions, "some ops", questions.op_rows, listed=False
-)
-IN_FLIGHT = _instant(
-    "in-flight",
+OP_ROWS = _instant("op-rows", views.Positions, "some ops", views.op_rows, listed=False)
+IN_SERVICE = _instant(
+    "in-service",
     NoArguments,
     "ops in service at the time of an op",
-    questions.in_flight,
+    views.in_service,
     _OP,
     listed=False,
 )
@@ -790,7 +797,7 @@ COMMANDS: tuple[Command, ...] = (
     TOUCHING,
     FINDINGS,
     OP_ROWS,
-    IN_FLIGHT,
+    IN_SERVICE,
     WIDEN,
 )
 BY_NAME = {command.name: command for command in COMMANDS}

@@ -217,13 +217,6 @@ class Findings:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """Some ops, by position."""
-
-    ops: tuple[int, ...]
-
-
 def op_of(at: At) -> int:
     """The op that a question is about, -1 before the first."""
     return -1 if at.op is None else at.op
@@ -328,20 +321,6 @@ def findings(index: Index, at: At, args: Findings, progress: Progress) -> Ints:
         ops = [out.after - 1 for out in report.rows if not out.row.ok]
         ops += index.diffs.over(lambda done: progress((1 + done) / 2))
     return np.unique(np.array(ops, np.int64))
-
-
-def op_rows(
-    index: Index, at: At, args: Positions, progress: Progress
-) -> tuple[Any, ...]:
-    """Lines of the op log."""
-    return tuple(index.ops.rows_of(args.ops))
-
-
-def in_flight(
-    index: Index, at: At, args: NoArguments, progress: Progress
-) -> tuple[int, ...]:
-    """Ops in service at the time of an op."""
-    return index.ops.in_flight(op_of(at))
 
 
 # -- with which data, and who made it -------------------------------------------------

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy.typing as npt
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from kernbench.replay.arrays import Array as Array
+from kernbench.replay.arrays import Ints as Ints
+
 Run = tuple[str, str]  # text, name of a style
 Line = list[Run]
-Array = npt.NDArray[Any]
 
 INK, PAPER = "#d8dee6", "#10161d"
 # after Okabe and Ito: tell apart without red against green; all legible on PAPER, and below black

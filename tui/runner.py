@@ -1,0 +1,412 @@
+"""Answers for a screen: a worker thread a lane, urgency, cancelling, and what is kept.
+
+The rule by which workers and the screen's thread share the processor:
+
+1. The thread that reads the terminal clears ``quiet`` when a key has been read; the program
+   sets it when the frame that the key leads to has been handed to the terminal.
+2. A job calls progress at least every 10 ms. At most once a millisecond that raises, if the
+   job was cancelled; sleeps for 10 us, since numpy lets go of the interpreter's lock too
+   briefly for another thread to take it; and waits for ``quiet``, at most 0.1 s, unless the
+   key itself waits for this job.
+3. ``gather`` makes the questions of a key urgent, ``lower`` makes them ordinary once the key
+   is drawn.
+4. Whatever is asked for cancels what is only computed ahead, in the same lane.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from ctypes import CDLL
+from dataclasses import dataclass, fields, is_dataclass
+from enum import IntEnum
+from functools import partial
+from threading import Condition, Event, Lock, Thread
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+
+from kernbench.errors import KernbenchError
+from kernbench.replay.commands import BY_NAME, answer
+from kernbench.replay.index import Index
+from kernbench.replay.progress import Cancelled, no_progress
+from kernbench.replay.query import Query
+
+_KEPT_BYTES = 256 << 20
+_TURN_S = 0.001
+"""Between two times that a job lets others go on."""
+_BREATH_S = 0.00001
+_QUIET_S = 0.1
+"""That a job waits for a key to be drawn, at most."""
+_SWITCH_S = 0.0005
+"""A key must not wait for a worker's share of the interpreter."""
+_LONG_S = 0.5
+"""After a job of that length, memory that it has freed is given back."""
+_INSTANT_BYTES = 1 << 14
+"""What an instant answer counts as; measuring it would take longer than making it."""
+
+
+class Urgency(IntEnum):
+    """Who waits for an answer: nobody yet, a pane in view, or the key that is acted on."""
+
+    AHEAD = 0
+    VISIBLE = 1
+    KEY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An answer that is not there yet: of what, how far it is, when it was asked for (s of
+    ``time.monotonic``).
+    """
+
+    query: Query
+    title: str
+    done: float
+    begun: float
+
+
+class _Job:
+    """A question in its lane. ``cancelled`` is set by any thread; ``dropped``: nobody wants
+    to know that it was cancelled.
+    """
+
+    def __init__(self, query: Query, urgency: Urgency) -> None:
+        command = BY_NAME[query.command]
+        self.query = query
+        self.urgency = urgency
+        self.title = command.title or command.name
+        self.begun = monotonic()
+        self.turn = self.begun
+        self.done = 0.0
+        self.cancelled = False
+        self.dropped = False
+
+    @property
+    def pending(self) -> Pending:
+        return Pending(self.query, self.title, self.done, self.begun)
+
+
+class _Lane:
+    """The jobs of one worker; ``wake`` is notified when one is added."""
+
+    def __init__(self, lock: Lock) -> None:
+        self.wake = Condition(lock)
+        self.queue: list[_Job] = []
+        self.current: _Job | None = None
+
+    @property
+    def jobs(self) -> list[_Job]:
+        return ([] if self.current is None else [self.current]) + self.queue
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An answer, or the error that it ended with."""
+
+    result: Any
+    nbytes: int
+
+
+class Runner:
+    """Answers by question. Each is computed once and kept, as far as there is room.
+
+    ``ended(query)`` is called by a worker when an answer is there.
+    """
+
+    def __init__(
+        self, index: Index, ended: Callable[[Query], None] = lambda query: None
+    ) -> None:
+        self.quiet = Event()
+        self.quiet.set()
+        self.ended = ended
+        self._index = index
+        self._lock = Lock()
+        self._done = Condition(self._lock)
+        self._lanes: dict[str, _Lane] = {}
+        self._jobs: dict[Query, _Job] = {}
+        self._kept: OrderedDict[Query, _Kept] = OrderedDict()
+        self._nbytes = 0
+        self._closed = False
+        sys.setswitchinterval(_SWITCH_S)
+
+    # -- asking -------------------------------------------------------------------
+
+    def ask(self, query: Query, urgency: Urgency = Urgency.VISIBLE) -> Any:
+        """The answer, the KernbenchError that computing it raised, or Pending.
+
+        An instant question is answered here and now; one of another kind is begun in its
+        lane, unless it was before.
+        """
+        with self._lock:
+            found = self._look_up(query)
+            if found is not None:
+                return found
+            command = BY_NAME[query.command]
+            if command.kind != "instant":
+                return self._begun(query, command.lane, urgency).pending
+        result = self._computed(query, no_progress)
+        with self._lock:
+            self._keep(query, result, _INSTANT_BYTES)
+        return result
+
+    def known(self, query: Query) -> Any | None:
+        """The answer or error, if it is there; it is not begun for that."""
+        with self._lock:
+            kept = self._kept.get(query)
+            return None if kept is None else kept.result
+
+    def gather(self, queries: Iterable[Query], within_s: float) -> dict[Query, Any]:
+        """The answers that a key needs, as ``ask`` has them.
+
+        Waits for ``within_s`` in all at most, and only for lanes that have nothing else to
+        do.
+        """
+        deadline = monotonic() + within_s
+        found = {query: self.ask(query, Urgency.KEY) for query in queries}
+        with self._lock:
+            waiting = [
+                query
+                for query, result in found.items()
+                if isinstance(result, Pending) and self._is_free_for(query, found)
+            ]
+            while waiting and (left := deadline - monotonic()) > 0:
+                self._done.wait(left)
+                for query in [query for query in waiting if query in self._kept]:
+                    waiting.remove(query)
+                    found[query] = self._kept[query].result
+        return found
+
+    def wait(self, query: Query, within_s: float = 60.0) -> Any:
+        """The answer; raises what computing it raised, and TimeoutError after a while."""
+        deadline = monotonic() + within_s
+        result = self.ask(query)
+        with self._lock:
+            while isinstance(result, Pending):
+                if not self._done.wait(max(deadline - monotonic(), 0.0)):
+                    raise TimeoutError(f"{result.title} took over {within_s:g} s")
+                if query not in self._jobs:
+                    gone = Cancelled(f"{result.title} is wanted no more")
+                    result = self._look_up(query) or gone
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def lower(self) -> None:
+        """The key is drawn: nothing is more urgent than what is in view."""
+        with self._lock:
+            for job in self._jobs.values():
+                if job.urgency is Urgency.KEY:
+                    job.urgency = Urgency.VISIBLE
+
+    # -- cancelling ---------------------------------------------------------------
+
+    def cancel(self) -> int:
+        """Cancel all that somebody waits for; how many there were. Their answer is then a
+        Cancelled, until ``forget``.
+        """
+        with self._lock:
+            asked = [j for j in self._jobs.values() if j.urgency > Urgency.AHEAD]
+            for job in asked:
+                self._cancel(job, dropped=False)
+            return len(asked)
+
+    def retain(self, wanted: Iterable[Query]) -> None:
+        """Cancel what is asked for no more, but for what is computed ahead."""
+        kept = set(wanted)
+        with self._lock:
+            for job in list(self._jobs.values()):
+                if job.urgency > Urgency.AHEAD and job.query not in kept:
+                    self._cancel(job, dropped=True)
+
+    def forget(self) -> None:
+        """What was cancelled, or failed, may be asked for again."""
+        with self._lock:
+            for query, kept in list(self._kept.items()):
+                if isinstance(kept.result, Exception):
+                    self._remove(query)
+
+    def close(self) -> None:
+        """Nobody waits any more: cancel all, wait for none."""
+        with self._lock:
+            self._closed = True
+            for job in list(self._jobs.values()):
+                self._cancel(job, dropped=True)
+            for lane in self._lanes.values():
+                lane.wake.notify()
+
+    # -- how things are -----------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job runs or waits, those ahead too."""
+        return bool(self._jobs)
+
+    @property
+    def busy_ahead(self) -> bool:
+        """Whether anything is being computed that nobody waits for."""
+        with self._lock:
+            return any(j.urgency is Urgency.AHEAD for j in self._jobs.values())
+
+    def running(self) -> list[Pending]:
+        """What somebody waits for, in the order in which it was asked."""
+        with self._lock:
+            asked = [j for j in self._jobs.values() if j.urgency > Urgency.AHEAD]
+            return [job.pending for job in asked]
+
+    # -- inside; the lock is held -------------------------------------------------
+
+    def _look_up(self, query: Query) -> Any | None:
+        kept = self._kept.get(query)
+        if kept is None:
+            return None
+        self._kept.move_to_end(query)
+        if BY_NAME[query.command].kind == "effect":
+            self._remove(query)
+        return kept.result
+
+    def _begun(self, query: Query, name: str, urgency: Urgency) -> _Job:
+        """The job of a question in the lane of that name, at least that urgent."""
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = _Lane(self._lock)
+            Thread(target=self._work, args=(lane,), daemon=True, name=name).start()
+        job = self._jobs.get(query)
+        if job is None or job.cancelled:
+            job = self._jobs[query] = _Job(query, urgency)
+            lane.queue.append(job)
+            lane.wake.notify()
+        job.urgency = max(job.urgency, urgency)
+        if urgency > Urgency.AHEAD:
+            for other in lane.jobs:
+                if other.urgency is Urgency.AHEAD:
+                    self._cancel(other, dropped=True)
+        return job
+
+    def _is_free_for(self, query: Query, asked: dict[Query, Any]) -> bool:
+        """Whether a lane's worker is at nothing but questions of the same key."""
+        lane = self._lanes[BY_NAME[query.command].lane]
+        at = lane.current
+        return at is None or at.cancelled or at.query in asked
+
+    def _cancel(self, job: _Job, dropped: bool) -> None:
+        job.cancelled = True
+        job.dropped = dropped
+        lane = self._lanes[BY_NAME[job.query.command].lane]
+        if job in lane.queue:
+            lane.queue.remove(job)
+            self._end(job, Cancelled(f"{job.title} was cancelled at 0%"), 0)
+
+    def _end(self, job: _Job, result: Any, nbytes: int) -> None:
+        if self._jobs.get(job.query) is job:
+            del self._jobs[job.query]
+        if not (job.dropped and isinstance(result, Cancelled)):
+            self._keep(job.query, result, nbytes)
+        self._done.notify_all()
+
+    def _keep(self, query: Query, result: Any, nbytes: int) -> None:
+        self._remove(query)
+        self._kept[query] = _Kept(result, nbytes)
+        self._nbytes += nbytes
+        while self._nbytes > _KEPT_BYTES and len(self._kept) > 1:
+            self._remove(next(iter(self._kept)))
+
+    def _remove(self, query: Query) -> None:
+        kept = self._kept.pop(query, None)
+        if kept is not None:
+            self._nbytes -= kept.nbytes
+
+    # -- inside; without the lock ---------------------------------------------------
+
+    def _work(self, lane: _Lane) -> None:
+        """What a worker does: the most urgent job of its lane, over and over."""
+        while True:
+            with self._lock:
+                while not lane.queue and not self._closed:
+                    lane.wake.wait()
+                if self._closed:
+                    return
+                job = max(lane.queue, key=lambda job: job.urgency)
+                lane.queue.remove(job)
+                lane.current = job
+            begun = monotonic()
+            result = self._computed(job.query, partial(self._progress, job))
+            nbytes = size_of(result)
+            if monotonic() - begun > _LONG_S:
+                trim()
+            with self._lock:
+                lane.current = None
+                self._end(job, result, nbytes)
+            self.ended(job.query)
+
+    def _computed(self, query: Query, progress: Callable[[float], None]) -> Any:
+        """The answer, or the error; of ours, or a mistake in the program, which is raised
+        where the answer is read.
+        """
+        try:
+            return answer(self._index, query, progress)
+        except Exception as error:
+            return error
+
+    def _progress(self, job: _Job, done: float) -> None:
+        job.done = done
+        now = monotonic()
+        if now - job.turn < _TURN_S:
+            return
+        self._check(job)
+        sleep(_BREATH_S)
+        if job.urgency is not Urgency.KEY:
+            self.quiet.wait(_QUIET_S)
+            self._check(job)
+        job.turn = monotonic()
+
+    def _check(self, job: _Job) -> None:
+        if job.cancelled:
+            raise Cancelled(f"{job.title} was cancelled at {job.done:.0%}")
+
+
+def answered(result: Any) -> Any:
+    """What ``Runner.ask`` gave, if it is an answer; raises it if it is an error."""
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+_SAMPLE = 100
+
+
+def size_of(result: Any) -> int:
+    """About how many bytes an answer takes: its arrays, and 64 for each other value.
+
+    Of a long tuple the first rows stand for all.
+    """
+    if isinstance(result, np.ndarray):
+        return result.nbytes
+    if isinstance(result, str):
+        return 64 + len(result)
+    if isinstance(result, tuple | list):
+        some = result[:_SAMPLE]
+        return 64 + sum(map(size_of, some)) * len(result) // max(len(some), 1)
+    if isinstance(result, dict):
+        return 64 + sum(size_of(key) + size_of(x) for key, x in result.items())
+    if is_dataclass(result) and not isinstance(result, type):
+        return 64 + sum(size_of(getattr(result, f.name)) for f in fields(result))
+    return 64
+
+
+def trim() -> None:
+    """Give back to the system what threads have freed: the C library keeps it."""
+    getattr(CDLL(None), "malloc_trim", id)(0)
+
+
+__all__ = [
+    "KernbenchError",
+    "Pending",
+    "Runner",
+    "Urgency",
+    "answered",
+    "size_of",
+    "trim",
+]
