@@ -9,13 +9,13 @@ import numpy as np
 
 from kernbench.common.arrays import Ints
 from kernbench.common.progress import Progress, no_progress
-from kernbench.replay.blame import Blames
+from kernbench.replay.data.blame import BlameIndex
 from kernbench.replay.critical import Critical
-from kernbench.replay.diff import Diffs
+from kernbench.replay.data.diff import DiffIndex
 from kernbench.replay.expr import compile
-from kernbench.replay.history import History
+from kernbench.replay.data.history import History
 from kernbench.replay.loads import Loads
-from kernbench.replay.memory import Memories
+from kernbench.replay.data.memory import MemoryIndex
 from kernbench.replay.ops import OpIndex
 from kernbench.replay.roofline import Work
 from kernbench.replay.stalls import Stalls
@@ -42,9 +42,9 @@ class Index:
         self.ops = OpIndex(trace, self.timelines)
         self.tiles = Composites(trace)
         self.history = History(trace)
-        self.memory = Memories(trace, self.history)
-        self.diffs = Diffs(trace, self.history)
-        self.blame = Blames(trace, self.history, self.memory, self.ops.row)
+        self.memory = MemoryIndex(trace, self.history)
+        self.diffs = DiffIndex(trace, self.history)
+        self.blame = BlameIndex(trace, self.history, self.memory, self.ops.row)
         self.stalls = Stalls(trace, self.timelines)
         self.loads = Loads(trace, self.timelines)
         self._critical: Critical | None = None

@@ -26,17 +26,17 @@ from kernbench.replay.answers import (
     Touch,
     Touches,
 )
-from kernbench.replay.blame import Blame
+from kernbench.replay.data.blame import Blame
 from kernbench.replay.check import Check, check_file
 from kernbench.replay.compare import Comparison, parse_percent
 from kernbench.replay.compare import compare as compare_traces
 from kernbench.replay.critical import CriticalPath
-from kernbench.replay.diff import OpDiff, Outputs
+from kernbench.replay.data.diff import OpDiff, Outputs
 from kernbench.replay.expr import parse_count, parse_time
-from kernbench.replay.hazards import find_hazards, snapshot_hazards
+from kernbench.replay.data.hazards import find_hazards, snapshot_hazards
 from kernbench.replay.index import Index
 from kernbench.replay.loads import Busiest, LinkLoad, window
-from kernbench.replay.memory import Memory, TensorView
+from kernbench.replay.data.memory import Memory, TensorView
 from kernbench.replay.parsing import NoArguments, Reader
 from kernbench.replay.query import At
 from kernbench.replay.roofline import Bound, Roofline

@@ -19,13 +19,13 @@ from kernbench.replay.answers import (
     Stopped,
     Touches,
 )
-from kernbench.replay.blame import Blame
+from kernbench.replay.data.blame import Blame
 from kernbench.replay.commands import Call, Command
 from kernbench.replay.critical import CriticalPath
-from kernbench.replay.diff import OpDiff, Outputs
+from kernbench.replay.data.diff import OpDiff, Outputs
 from kernbench.replay.index import Index
 from kernbench.replay.loads import Busiest, LinkLoad
-from kernbench.replay.memory import Memory, TensorView
+from kernbench.replay.data.memory import Memory, TensorView
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
 from kernbench.replay.roofline import Bound, Roofline
