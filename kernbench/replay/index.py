@@ -10,17 +10,17 @@ import numpy as np
 from kernbench.common.arrays import Ints
 from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.data.blame import BlameIndex
-from kernbench.replay.critical import Critical
 from kernbench.replay.data.diff import DiffIndex
-from kernbench.replay.expr import compile
 from kernbench.replay.data.history import History
-from kernbench.replay.loads import Loads
 from kernbench.replay.data.memory import MemoryIndex
+from kernbench.replay.expr import compile
 from kernbench.replay.ops import OpIndex
-from kernbench.replay.roofline import Work
-from kernbench.replay.stalls import Stalls
-from kernbench.replay.tiles import Composites
-from kernbench.replay.timeline import Timelines
+from kernbench.replay.time.critical import Critical
+from kernbench.replay.time.loads import Loads
+from kernbench.replay.time.roofline import Work
+from kernbench.replay.time.stalls import Stalls
+from kernbench.replay.time.tiles import Composites
+from kernbench.replay.time.timeline import Timelines
 from kernbench.trace import Trace
 
 _EXPRESSIONS = 8

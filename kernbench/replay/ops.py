@@ -16,7 +16,7 @@ from kernbench.common.messages import NO_CMD
 from kernbench.errors import UsageError
 from kernbench.replay.answers import Info, OpDetails, OpRow, Source
 from kernbench.replay.query import FOCUS_LEVELS
-from kernbench.replay.timeline import CLASSES, Timelines
+from kernbench.replay.time.timeline import CLASSES, Timelines
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups

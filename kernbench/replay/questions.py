@@ -26,24 +26,24 @@ from kernbench.replay.answers import (
     Touch,
     Touches,
 )
-from kernbench.replay.data.blame import Blame
 from kernbench.replay.check import Check, check_file
 from kernbench.replay.compare import Comparison, parse_percent
 from kernbench.replay.compare import compare as compare_traces
-from kernbench.replay.critical import CriticalPath
+from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff, Outputs
-from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.data.hazards import find_hazards, snapshot_hazards
-from kernbench.replay.index import Index
-from kernbench.replay.loads import Busiest, LinkLoad, window
 from kernbench.replay.data.memory import Memory, TensorView
+from kernbench.replay.expr import parse_count, parse_time
+from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader
 from kernbench.replay.query import At
-from kernbench.replay.roofline import Bound, Roofline
-from kernbench.replay.routes import Route, route_of
-from kernbench.replay.stalls import CallTimes, Ledger, LineTimes
-from kernbench.replay.tiles import Tiles, TileWindow
-from kernbench.replay.timeline import Timeline
+from kernbench.replay.time.critical import CriticalPath
+from kernbench.replay.time.loads import Busiest, LinkLoad, window
+from kernbench.replay.time.roofline import Bound, Roofline
+from kernbench.replay.time.routes import Route, route_of
+from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes
+from kernbench.replay.time.tiles import Tiles, TileWindow
+from kernbench.replay.time.timeline import Timeline
 from kernbench.trace import Trace
 from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace

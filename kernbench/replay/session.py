@@ -19,19 +19,19 @@ from kernbench.replay.answers import (
     Stopped,
     Touches,
 )
-from kernbench.replay.data.blame import Blame
 from kernbench.replay.commands import Call, Command
-from kernbench.replay.critical import CriticalPath
+from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff, Outputs
-from kernbench.replay.index import Index
-from kernbench.replay.loads import Busiest, LinkLoad
 from kernbench.replay.data.memory import Memory, TensorView
+from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
-from kernbench.replay.roofline import Bound, Roofline
-from kernbench.replay.routes import Route
-from kernbench.replay.stalls import CallTimes, Ledger, LineTimes
-from kernbench.replay.tiles import Tiles, TileWindow
+from kernbench.replay.time.critical import CriticalPath
+from kernbench.replay.time.loads import Busiest, LinkLoad
+from kernbench.replay.time.roofline import Bound, Roofline
+from kernbench.replay.time.routes import Route
+from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes
+from kernbench.replay.time.tiles import Tiles, TileWindow
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
 
