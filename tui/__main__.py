@@ -113,7 +113,7 @@ def print_screen(session: ReplaySession, name: str, plain: bool) -> None:
             await pilot.pause()
             for _ in range(_LOOKS):
                 await pilot.pause(0.1)
-                if not app.debugger.jobs.busy:
+                if not app.debugger.runner.busy:
                     break
             strips = app.screen._compositor.render_strips()
             return "\n".join(strip.text.rstrip() for strip in strips)
@@ -151,7 +151,9 @@ def open_session(
     except OSError as error:
         raise KernbenchError(f"{path}: {error.strerror or error}") from None
     if op is None:
-        launched = int(session.starts.searchsorted(session.launch_window()[0]))
+        launched = int(
+            session.index.ops.starts.searchsorted(session.launch_window()[0])
+        )
         op = min(launched, len(session) - 1)
     session.goto(op)
     return session
@@ -175,14 +177,13 @@ def answer(session: ReplaySession, lines: Iterable[str]) -> None:
 
     ``# `` begins a comment. An error, as of a failed ``assert``, ends with the number of its line.
     """
-    from kernbench.replay.commands import run_command
     from kernbench.replay.text import as_text
 
     for number, line in enumerate(lines, 1):
         command = re.sub(r"^\s*#.*|\s#\s.*|\s#$", "", line).strip().removeprefix(":")
         try:
             if command:
-                click.echo(as_text(run_command(session, command)))
+                click.echo(as_text(session.run_line(command)))
         except KernbenchError as error:
             raise KernbenchError(f"{error}; line {number}: {command}") from None
 

@@ -74,10 +74,10 @@ class KernbenchApp(MannerlyApp):
 
     def screen_of(self, session: ReplaySession) -> DebuggerScreen:
         """A debugger's screen."""
+        from tui.draw import ASCII, UNICODE
         from tui.screens.debugger import (
             DebuggerScreen,
         )  # heavy: not before the first frame
-        from tui.widgets.draw import ASCII, UNICODE
 
         name, plain = self._made
         self.opened = session.trace.fingerprint()
@@ -103,11 +103,14 @@ class KernbenchApp(MannerlyApp):
         """The file was read again: a new screen, standing as the old one."""
         from tui.state import restore, state
 
-        old, self.debugger = self.debugger, self.screen_of(session)
-        kept = state(old) | {"cursor": min(old.session.cursor, len(session) - 1)}
-        self.debugger.notes += restore(self.debugger, kept)
-        self.debugger.sought, where = old.sought, old.ops.where
-        self.debugger.ops.keep(where, session.matching(where) if where else None)
+        old = self.debugger
+        new = self.screen_of(session)
+        kept = state(old)
+        kept["cursor"] = min(old.session.cursor, len(session) - 1)
+        new.notes += restore(new, kept)
+        new.sought = old.sought
+        new.desk.states["ops"] = old.desk.states["ops"]
+        self.debugger = new
         self.switch_screen(self.debugger)
         self.debugger.call_after_refresh(self.settle)
 
@@ -117,13 +120,13 @@ class KernbenchApp(MannerlyApp):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: every action, and every command that needs no argument."""
-        from kernbench.replay.commands import COMMANDS
+        from kernbench.replay.commands import listed
 
         for action in ACTIONS:
-            keys, act = self.debugger.keymap.shown(action.id), self.debugger.action_act
+            keys, act = self.debugger.keymap.shown(action.id), self.debugger.act
             name = f"{action.id.replace('_', ' ')}: {action.title}"
             yield SystemCommand(name, f"key {keys}", partial(act, action.id))
-        for command in COMMANDS:
-            if not command.args or command.args.startswith("["):
-                run = partial(self.debugger.run, command.name)
+        for command in listed():
+            if not command.usage or command.usage.startswith("["):
+                run = partial(self.debugger.run_line, command.name)
                 yield SystemCommand(f":{command.name}", command.help, run)

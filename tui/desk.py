@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from kernbench.replay.index import Index
+from kernbench.replay import ReplaySession
 from kernbench.replay.query import Query, Session
 from tui.draw import Glyphs
 from tui.panes import PANES, PaneRow
@@ -79,26 +79,35 @@ _PictureKey = tuple[str, Any, Frame]
 
 
 class Desk:
-    """The model of the debugger. Used by one thread, the screen's."""
+    """The model of the debugger. Used by one thread, the screen's.
 
-    def __init__(self, index: Index, runner: Runner, glyphs: Glyphs) -> None:
-        self.index = index
+    Where it stands is the state of the ``replay`` session that it was given.
+    """
+
+    def __init__(self, replay: ReplaySession, runner: Runner, glyphs: Glyphs) -> None:
+        self.replay = replay
+        self.index = replay.index
         self.runner = runner
         self.glyphs = glyphs
-        self.session = Session()
-        self.panes = {row.key: row.make(index) for row in PANES}
+        self.panes = {row.key: row.make(replay.index) for row in PANES}
         self.states: dict[str, Any] = {
             key: pane.start() for key, pane in self.panes.items()
         }
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
         self._pictures: OrderedDict[_PictureKey, Drawn] = OrderedDict()
 
+    @property
+    def session(self) -> Session:
+        """Where the user stands."""
+        return self.replay.state
+
     # -- what panes are given -----------------------------------------------------
 
     @property
     def window(self) -> tuple[float, float]:
         """The times, ns, that the timeline shows."""
-        return self.states["timeline"].window
+        window: tuple[float, float] = self.states["timeline"].window
+        return window
 
     def frame(
         self, row: PaneRow, session: Session, window: tuple[float, float]
@@ -135,10 +144,14 @@ class Desk:
     def move(self, session: Session) -> None:
         """Stand elsewhere: every pane follows the cursor."""
         moved = session.cursor != self.session.cursor
-        self.session = session
+        self.replay.state = session
         if moved:
-            for row in PANES:
-                self.send(row.key, Moved())
+            self.follow()
+
+    def follow(self) -> None:
+        """Let every pane follow the cursor."""
+        for row in PANES:
+            self.send(row.key, Moved())
 
     def rest(self) -> None:
         """Nothing was pressed for a while: compute what panes would like to know."""
@@ -149,6 +162,29 @@ class Desk:
             wishes = self.panes[row.key].wishes(self.states[row.key], frame, answers)
             for query in wishes:
                 self.runner.ask(query, Urgency.AHEAD)
+
+    def place(self, key: str) -> str | None:
+        """The bytes that are picked in a pane, as one would type them; None: none."""
+        frame = self.frame(ROW_OF[key], self.session, self.window)
+        answers = Given(self.runner, Urgency.VISIBLE)
+        return self.panes[key].place(self.states[key], frame, answers)
+
+    def heading(self, key: str) -> str:
+        """The number and title of a pane, with the view that is shown unless it is the
+        first.
+        """
+        row = ROW_OF[key]
+        pane = self.panes[key]
+        view = pane.view(self.states[key])
+        heading = f"{row.number} {row.title}"
+        return f"{heading}: {pane.views[view]}" if view else heading
+
+    def next_view(self, key: str) -> str:
+        """The name of the view that comes after the one that is shown; empty: one only."""
+        pane = self.panes[key]
+        if len(pane.views) < 2:
+            return ""
+        return pane.views[(pane.view(self.states[key]) + 1) % len(pane.views)]
 
     # -- pictures -----------------------------------------------------------------
 
@@ -165,13 +201,12 @@ class Desk:
         self.runner.retain([*self._wanted(rows, states), *keep])
         return found
 
-    def draw_ahead(self, session: Session, row: PaneRow) -> bool:
-        """Draw a pane for where a session would lead to; whether all answers were there."""
+    def draw_ahead(self, session: Session, row: PaneRow) -> Drawn:
+        """The picture of a pane as it is for another session, kept for when that comes."""
         states = dict(self.states)
         moved = self._updated(row, states, session, Moved(), Urgency.AHEAD)
         states[row.key] = moved
-        found = self._draw([row], session, states, Urgency.AHEAD)
-        return found[row.key].waiting is None
+        return self._draw([row], session, states, Urgency.AHEAD)[row.key]
 
     def answered(self, query: Query) -> None:
         """An answer has come: pictures that were drawn without it are no good any more."""

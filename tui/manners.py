@@ -143,7 +143,7 @@ class MannerlyApp(App[None], inherit_bindings=False):
     def _collect(self) -> None:
         """Collect garbage once after each spell of work: while keys come it would be felt."""
         if self._stirred == self._seen != self._collected:
-            from kernbench.replay.job import trim  # not before the first frame
+            from tui.runner import trim  # not before the first frame
 
             self._collected = self._seen
             gc.collect()

@@ -9,7 +9,7 @@ from textual.message import Message
 
 @dataclass
 class RunCommand(Message):
-    """The user asked for a command line: typed, clicked or entered on a row."""
+    """The user asked for a command line: typed, or chosen from a list."""
 
     line: str
 
@@ -23,6 +23,23 @@ class Hint(Message):
 
 @dataclass
 class Activate(Message):
-    """A pane was clicked, or its tab: make it the active one."""
+    """The name of a pane was clicked: make it the active one."""
 
-    number: int
+    key: str
+
+
+@dataclass
+class PaneClicked(Message):
+    """A pane was clicked: the cell from its left edge and the first line below its title."""
+
+    key: str
+    x: int
+    y: int
+
+
+@dataclass
+class PaneScrolled(Message):
+    """The wheel was turned over a pane, by so many rows."""
+
+    key: str
+    rows: int

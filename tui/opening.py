@@ -53,8 +53,7 @@ class OpeningApp(KernbenchApp):
     def _load(self, path: Path, told: Callable[[Any], None]) -> ReplaySession:
         """In a thread: all that the first screen asks for, its modules too."""
         session = self._session_of(path, told=told)
-        session.info()
-        session.in_flight()
+        session.index.prepare()
         import tui.screens.debugger  # noqa: F401
 
         return session
@@ -93,5 +92,5 @@ class OpeningApp(KernbenchApp):
             for name in ("cursor", "t0", "t1", "views") if self.crash else ():
                 del kept[name]
             state.write(
-                f"traces/{self.debugger.session.trace.fingerprint()}.json", kept
+                f"traces/{self.debugger.desk.index.trace.fingerprint()}.json", kept
             )

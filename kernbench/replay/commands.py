@@ -30,10 +30,11 @@ from kernbench.replay.parsing import (
 from kernbench.replay.query import At, Query, Session
 from kernbench.replay.text import as_text
 
-Kind = Literal["move", "instant", "job", "effect"]
+Kind = Literal["move", "instant", "job", "effect", "screen"]
 """A move makes another session. An instant question reads mapped columns and is answered
 where it is asked; a job is answered in its lane. An effect writes files: it is never kept,
-nor asked before somebody wants it."""
+nor asked before somebody wants it. What a screen does itself is no command of this table,
+but is parsed like one."""
 
 Answer = Any
 """A frozen dataclass that knows its own text: ``lines(width)``."""
@@ -46,7 +47,9 @@ class Command:
     ``answer(index, at, args, progress)`` answers a question or has an effect, in the lane
     ``lane``; ``about`` names the parts of a session that it depends on, fields of ``At``.
     ``move(index, session, args, known)`` makes the next session, ``needs`` is the question
-    whose answer it has to know, and ``report(index, before, after, args)`` is printed.
+    whose answer it has to know, and ``report(index, before, after, args)`` is printed (by
+    default the line of the op that it led to).
+    Only those that ``moves_cursor`` take another's place that waits for an answer.
     ``stayed`` is said on a screen where a move led nowhere, ``title`` what is computed (the
     name, if there is none). Those not ``listed`` are asked by panes only.
     """
@@ -62,6 +65,7 @@ class Command:
     needs: Callable[[Index, Session, Any], Query | None] | None = None
     report: Callable[[Index, Session, Session, Any], Answer] | None = None
     stayed: str = ""
+    moves_cursor: bool = True
     title: str = ""
     example: str = ""
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None
@@ -269,8 +273,9 @@ def _move(
     move: Callable[..., Session],
     *,
     needs: Callable[[Index, Session, Any], Query | None] | None = None,
-    report: Callable[[Index, Session, Session, Any], Answer] = _moved,
+    report: Callable[[Index, Session, Session, Any], Answer] | None = None,
     stayed: str = "",
+    moves_cursor: bool = True,
     example: str = "",
 ) -> Command:
     return Command(
@@ -282,6 +287,7 @@ def _move(
         needs=needs,
         report=report,
         stayed=stayed,
+        moves_cursor=moves_cursor,
         example=example,
     )
 
@@ -417,6 +423,7 @@ MARK = _move(
     "give this op a name to go to",
     moves.mark,
     stayed="marked; ' and the letter come back to it",
+    moves_cursor=False,
 )
 MARKS = _instant(
     "marks", NoArguments, "all marks", questions.marks, frozenset({"marks"})
@@ -451,6 +458,7 @@ BREAK = _move(
     moves.break_on,
     needs=_fitting_ops,
     report=_new_stop,
+    moves_cursor=False,
     example="break name = dma_write and (bytes > 4KiB or line = matmul.py:35)",
 )
 WATCH = _move(
@@ -460,6 +468,7 @@ WATCH = _move(
     moves.watch,
     needs=_touching_ops,
     report=_new_stop,
+    moves_cursor=False,
     example="watch c[3,17] w\nwatch hbm 0x4000:64",
 )
 CATCH = _move(
@@ -469,12 +478,18 @@ CATCH = _move(
     moves.catch,
     needs=_found_ops,
     report=_new_stop,
+    moves_cursor=False,
 )
 BREAKS = _instant(
     "breaks", NoArguments, "all stops", questions.breaks, frozenset({"stops"})
 )
 DELETE = _move(
-    "delete", moves.StopNumber, "forget a stop", moves.delete, report=_all_stops
+    "delete",
+    moves.StopNumber,
+    "forget a stop",
+    moves.delete,
+    report=_all_stops,
+    moves_cursor=False,
 )
 CONTINUE = _move(
     "continue",
@@ -490,6 +505,7 @@ ASSERT = _move(
     _check_assertion,
     needs=_asserted,
     report=_ok,
+    moves_cursor=False,
     example="assert kind=gemm and dur<2us\nassert none dur > 1ms\n"
     "assert 16 kind=memory\nassert ok verify\nassert 'mm.py:12' in source",
 )

@@ -1,279 +1,398 @@
-"""The debugger's screen: one session, its panes, and what each action does to them."""
+"""The debugger's screen: what keys do, where panes stand, what is drawn when.
+
+A key becomes a picture in four steps: its action makes an event or a call; that makes new
+states; the desk draws the panes in view, waiting a moment for answers; the views show what
+is another picture than before. Then what the next key is likely to show is drawn ahead.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
-from operator import attrgetter
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from kernbench.replay import ReplaySession
-from tui.actions import BY_ID
+from kernbench.replay.query import Query
+from tui.actions import BY_ID, Own, ToPane
+from tui.clipboard import copy
+from tui.desk import ROW_OF, Drawn
+from tui.draw import Glyphs
 from tui.keymap import Keymap
 from tui.manners import MannerlyApp
-from tui.messages import Activate
-from tui.screens.ahead import likely, look_ahead
-from tui.screens.asking import AskingScreen
+from tui.messages import Activate, PaneClicked, PaneScrolled
+from tui.panes import PANES
+from tui.panes.base import Back, ChangeView, Click, NextMark, Pan, Pin, Scroll
+from tui.panes.timeline import Fit, FitBetween
+from tui.prefetch import prefetch
+from tui.runner import Runner, Urgency
+from tui.screens.command import CommandScreen
 from tui.screens.help import help_lines
 from tui.screens.layout import ALL, Plan, plan
-from tui.widgets.diff import DiffPane
-from tui.widgets.draw import Glyphs
-from tui.widgets.memory import MemoryPane
-from tui.widgets.ops import OpsPane
-from tui.widgets.route import RoutePane
-from tui.widgets.source import SourcePane
-from tui.widgets.stats import StatsPane
-from tui.widgets.status import KeyFooter, Tabs
-from tui.widgets.tiles import TilesPane
-from tui.widgets.timeline import TimelinePane
+from tui.widgets.pane_view import PaneView
+from tui.widgets.status import (
+    LATE_S,
+    Crumbs,
+    KeyFooter,
+    Status,
+    Tab,
+    Tabs,
+    between_marks,
+)
 
-_LOOK_S = 0.1  # between two looks at how far jobs are
-_FOCUSED, _REFOCUSED = (
-    (5, 7, 8),
-    ("widen", "narrow"),
-)  # panes of the focus, what changes it
+LOOK_S = 0.1
+"""Between two looks at how far jobs are."""
+REST_S = 1.0
+"""Without a key, before what nobody has asked for is computed."""
 
 
-class DebuggerScreen(AskingScreen, inherit_bindings=False):
+class DebuggerScreen(CommandScreen, inherit_bindings=False):
     """Owns which pane is active, which tab is shown, and whether one is maximised."""
 
     AUTO_FOCUS = ""  # keys are the screen's but for the command line's
 
     def __init__(
         self,
-        session: ReplaySession,
+        replay: ReplaySession,
         name: str,
         glyphs: Glyphs,
         keymap: Keymap | None = None,
     ) -> None:
-        super().__init__(session, name, glyphs)
-        self.keymap = keymap or Keymap()
+        runner = Runner(replay.index)
+        super().__init__(replay, runner, glyphs, keymap or Keymap())
         self.notes = [*self.keymap.notes]
-        self.tabs, self.footer = Tabs(glyphs), KeyFooter(self.keymap)
-        self.timeline = timeline = TimelinePane(session, glyphs)
-        self.ops, self.memory = OpsPane(session, glyphs), MemoryPane(session, glyphs)
-        kinds = RoutePane, DiffPane, SourcePane, StatsPane
-        panes = timeline, self.ops, TilesPane(session, glyphs), self.memory
-        self.panes = {
-            p.number: p for p in (*panes, *(kind(session, glyphs) for kind in kinds))
-        }
-        self.taken = asyncio.Event()  # a key was acted on
-        self._ahead: asyncio.Task[None] | None = None
-        self.tab, self.maximised, self._beside = 2, False, 1  # where x goes back to
+        self.status = Status(replay.index, name)
+        self.crumbs = Crumbs(replay.index)
+        self.tabs = Tabs(glyphs)
+        self.footer = KeyFooter(self.keymap)
+        self.views = {row.key: PaneView(row.key, glyphs) for row in PANES}
+        self.tab = ALL[1]
+        self.maximised = False
+        self.taken = asyncio.Event()
+        """Set when a key has been acted on; cleared when the next one comes."""
+        self.stirred = 0.0
+        """When a key last came, s."""
         self._plan = Plan({})
-        for pane in self.panes.values():
-            pane.jobs, pane.span = self.jobs, lambda: (timeline.t0, timeline.t1)
+        self._beside_diff = self.active
+        self._late: dict[str, float] = {}
+        self._missed: frozenset[Query] = frozenset()
+        self._ahead: asyncio.Task[None] | None = None
+
+    # -- the life of the screen -----------------------------------------------------
 
     def compose(self) -> ComposeResult:
         """Two lines, the body, the footer; command line and notice lie above them."""
         yield from (self.status, self.crumbs)
-        yield Container(*self.panes.values(), self.tabs, id="body")
+        yield Container(*self.views.values(), self.tabs, id="body")
         yield from (self.footer, self.notice, self.line)
 
     def on_mount(self) -> None:
         """Nothing is typed yet; what was found wrong is said."""
-        self.line.display = self.notice.display = False
-        head = f"{len(self.notes)} notes; {self.keymap.shown('help')} lists all"
-        self.say("\n".join([head] * (len(self.notes) > 1) + self.notes))
-        self.set_interval(_LOOK_S, self.glance)
-        loop, context = asyncio.get_running_loop(), copy_context()
-
-        def ended() -> None:
-            with suppress(RuntimeError):  # the loop has ended too
-                loop.call_soon_threadsafe(self.call_later, self.look, context=context)
-
-        self.jobs.ended = ended
-        self.jobs.key_waits = lambda: cast(MannerlyApp, self.app).key_waits
-        self._drawn = self.session.cursor
-        self.tell()
+        self.line.display = False
+        self.notice.display = False
+        notes = list(self.notes)
+        if len(notes) > 1:
+            keys = self.keymap.shown("help")
+            notes.insert(0, f"{len(notes)} notes; {keys} lists all")
+        self.say("\n".join(notes))
+        self.set_interval(LOOK_S, self.glance)
+        self.runner.ended = self._on_loop(self._answer_came)
+        self.restore_stops()
+        self.desk.follow()
         self.taken.set()
-        self.draw_ahead()
+
+    def _on_loop(self, act: Callable[[Query], None]) -> Callable[[Query], None]:
+        """Let a worker call something that runs on this thread."""
+        loop = asyncio.get_running_loop()
+        context = copy_context()
+
+        def called(query: Query) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self.call_later, act, query, context=context)
+
+        return called
 
     def on_unmount(self) -> None:
         """Nobody waits for the answers any more."""
-        self.jobs.close()
-        if self._ahead is not None:
-            self._ahead.cancel()
-
-    def draw_ahead(self) -> None:
-        """What was pressed is drawn: draw what may be pressed next, until that comes."""
-        if self._ahead is not None:
-            self._ahead.cancel()
-        moves, panes = likely(self.made), [*self.panes.values()]
-        ahead = look_ahead(self.session, moves, panes, self._quiet)
-        self._ahead = asyncio.create_task(ahead)
-
-    def _quiet(self) -> bool:
-        return self.taken.is_set() and not self.jobs.key_waits()
-
-    def glance(self) -> None:
-        """How far jobs are is drawn with what keys do, or once none came for a while."""
-        if monotonic() - self.stirred > _LOOK_S:
-            self.look()
-
-    def look(self) -> None:
-        """What is drawn late may be followed by other things than before."""
-        late = any(pane.waiting for pane in self.panes.values())
-        with self.jobs.held():
-            super().look()
-        if late:
-            self.draw_ahead()
+        self.runner.close()
+        self._stop_ahead()
 
     def on_screen_resume(self) -> None:
         """What lay above may have changed the stops."""
-        self.tell()
+        self.show()
 
     def on_resize(self, event: events.Resize) -> None:
         """Choose the layout; cursor, active pane and tab stay."""
         self.lay_out()
+        self.draw_ahead()
+
+    # -- layout -------------------------------------------------------------------------
 
     def lay_out(self) -> None:
-        """Put the panes where the plan wants them and tell each whether it is active."""
+        """Put the panes where the plan wants them, and draw."""
         self._plan = plan(self.size, self.active, self.tab, self.maximised)
-        if (
-            self.active not in self._plan.regions
-        ):  # behind a tab, since the size is another
+        if self.active not in self._plan.regions:
+            # it is behind a tab since the size is another
             self.tab = self.active
             self._plan = plan(self.size, self.active, self.tab, self.maximised)
-        for number, pane in self.panes.items():
-            region = self._plan.regions.get(number)
-            pane.stand(region, number not in self._plan.tabbed, number == self.active)
+        for key, view in self.views.items():
+            region = self._plan.regions.get(key)
+            view.place_at(region, titled=key not in self._plan.tabbed)
+            self.desk.sizes[key] = (view.room.width, view.room.height)
         self.tabs.display = self._plan.tabs is not None
         if self._plan.tabs is not None:
-            shown = next(n for n in self._plan.tabbed if n in self._plan.regions)
-            tabbed = [self.panes[n] for n in self._plan.tabbed]
-            names = [
-                (p.number, p.heading if p.number == shown else p.title) for p in tabbed
-            ]
-            self.tabs.place(self._plan.tabs, names, shown, self.active == shown)
-        self.footer.tell(self.size.width, self.pane)
-        self.note = self._plan.note
-        self.tell()
+            self.tabs.place_at(self._plan.tabs)
+        self.show()
 
-    @on(Activate)
-    def _activated(self, message: Activate) -> None:
-        self._do_activate(message.number)
+    @property
+    def _shown_tab(self) -> str:
+        """The pane in view of those behind the strip."""
+        return next(key for key in self._plan.tabbed if key in self._plan.regions)
+
+    # -- drawing ------------------------------------------------------------------------
+
+    def show(self, urgency: Urgency = Urgency.VISIBLE) -> None:
+        """Draw the panes in view and the lines around them."""
+        found = self.desk.draw(urgency, self.awaited)
+        missed: set[Query] = set()
+        for key, drawn in found.items():
+            missed |= drawn.missed
+            self._put(key, drawn)
+        self._missed = frozenset(missed)
+        self._late = {key: since for key, since in self._late.items() if key in found}
+        self._show_lines()
+
+    def _put(self, key: str, drawn: Drawn) -> None:
+        """Show a picture; what is late leaves the old one for a moment."""
+        view = self.views[key]
+        picture = drawn.picture
+        if drawn.waiting is None:
+            self._late.pop(key, None)
+        else:
+            since = self._late.setdefault(key, monotonic())
+            if monotonic() - since < LATE_S and view.fits:
+                picture = view.picture
+        view.put(picture, self.desk.heading(key), active=key == self.active)
+
+    def _show_lines(self) -> None:
+        """Status, breadcrumb, tabs and footer say how things stand."""
+        width = self.size.width
+        note = self._plan.note
+        if self.playing is not None and not note:
+            note = "playing"
+        self.status.update_line(self.session, width, note, self.runner.running())
+        self.crumbs.update_line(self.session)
+        if self._plan.tabs is not None:
+            shown = self._shown_tab
+            tabs = []
+            for key in self._plan.tabbed:
+                row = ROW_OF[key]
+                text = f"{row.number} {row.title}"
+                if key == shown:
+                    text = self.desk.heading(key)
+                tabs.append(Tab(key, text))
+            self.tabs.update_line(
+                self._plan.tabs, tabs, shown, active=self.active == shown
+            )
+        pane = self.desk.panes[self.active]
+        enter = pane.enter_word(self.desk.states[self.active])
+        self.footer.update_line(width, enter, self.desk.next_view(self.active))
+
+    def _answer_came(self, query: Query) -> None:
+        """A job has ended: show its answer, if anything on screen waits for it."""
+        self.desk.answered(query)
+        if query in self.awaited:
+            self.poll()
+            self.restore_stops()
+            self.show()
+        elif query in self._missed:
+            self.show()
+            self.draw_ahead()
+
+    def glance(self) -> None:
+        """Show how far jobs are; at rest, let panes compute what they wish for."""
+        quiet_s = monotonic() - self.stirred
+        if quiet_s < LOOK_S:
+            return
+        self.poll()
+        if self._late:
+            self.show()
+        else:
+            self._show_lines()
+        if quiet_s >= REST_S:
+            self.desk.rest()
+
+    # -- ahead --------------------------------------------------------------------------
+
+    def draw_ahead(self) -> None:
+        """Draw what may be shown next, until a key comes."""
+        self._stop_ahead()
+        task = prefetch(self.desk, self.last_move, self.views, self._is_quiet)
+        self._ahead = asyncio.create_task(task)
+
+    def _stop_ahead(self) -> None:
+        if self._ahead is not None and not self._ahead.done():
+            self._ahead.cancel()
+
+    def _is_quiet(self) -> bool:
+        """Whether no key waits to be acted on."""
+        return self.taken.is_set() and not cast(MannerlyApp, self.app).key_waits
+
+    # -- keys ---------------------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
         self.stirred = monotonic()
-        self.jobs.key()
-        if self._ahead is not None and not self._ahead.done():
-            self._ahead.cancel()
-            self.jobs.give_way()
+        self._stop_ahead()
         if self.focused is None:
             id = self.keymap.action(event.key, event.character)
             if self.lettered(event.character):
                 event.stop()
+                self.show(Urgency.KEY)
             elif id:
                 event.stop()
-                self.action_act(id)
+                self.act(id)
         self.taken.set()
         self.draw_ahead()
 
-    def action_act(self, id: str) -> None:
-        """Do the action of the table."""
+    def act(self, id: str) -> None:
+        """Do an action of the table, and draw what it has changed."""
         self.app.past.append(id)  # type: ignore[attr-defined]
-        if self.pause() and id == "play":
-            return
-        action = BY_ID[id]
-        if action.command_line:
-            self.run(action.command_line)
-        else:
+        was_playing = self.pause()
+        if not (was_playing and id == "play"):
+            self.attempt(lambda: self._act(id))
+        self.show(Urgency.KEY)
+
+    def _act(self, id: str) -> None:
+        does = BY_ID[id].does
+        if isinstance(does, ToPane):
             self.say("")
-            of_screen = "." not in action.method
-            attrgetter(f"_do_{action.method}" if of_screen else action.method)(self)(
-                *action.args
-            )
-            for pane in self.panes.values():
-                of_focus = id in _REFOCUSED and pane.number in _FOCUSED
-                if of_focus or (action.group == "View" and not pane.alone):
-                    pane.repaint()
+            self._to_pane(does)
+        elif isinstance(does, Own):
+            self.say("")
+            getattr(self, f"do_{does.name}")(*does.args)
+        else:
+            self.carry_out(does)
 
-    def _do_focus(self, by: int) -> None:
-        self.session.widen(by)
-        self.tell()
+    def _to_pane(self, does: ToPane) -> None:
+        """Hand an event to a pane; one that the active pane has no use for goes on."""
+        key = does.pane or self.active
+        if self._send(key, does.event):
+            return
+        match does.event:
+            case Pan():
+                self._send("timeline", does.event)
+            case ChangeView():
+                self.say(f"{ROW_OF[key].title} has one view only")
+            case NextMark():
+                self.say(
+                    "no further changed number (4 Memory) or mismatch (6 Diff) that way"
+                )
+            case Pin():
+                self.say(
+                    "rows of the timeline can be pinned: 1 shows it, j and k pick a row"
+                )
+            case Fit():
+                self.say("the timeline is fitted to the launches")
 
-    def _do_help(self) -> None:
+    # -- actions of the screen itself ---------------------------------------------------
+
+    def do_help(self) -> None:
+        """Every key, command and setting."""
         keymap = replace(self.keymap, notes=tuple(self.notes))
         self.show_text("help", help_lines(keymap, self.size.width))
 
-    def _do_activate(self, number: int) -> None:
-        self.active = number
-        self.tab = number if number in (self._plan.tabbed or ALL[1:]) else self.tab
+    def do_activate(self, key: str) -> None:
+        """Make a pane the active one, and bring it into view."""
+        self.active = key
+        if key in (self._plan.tabbed or ALL[1:]):
+            self.tab = key
         self.lay_out()
 
-    def _do_cycle(self, by: int) -> None:
-        self._do_activate((self.active - 1 + by) % len(ALL) + 1)
+    def do_cycle(self, by: int) -> None:
+        """The next or previous pane."""
+        self.do_activate(ALL[(ALL.index(self.active) + by) % len(ALL)])
 
-    def _do_cycle_tab(self, by: int) -> None:
+    def do_cycle_tab(self, by: int) -> None:
+        """The next or previous tab of the strip."""
         tabs = self._plan.tabbed or ALL
-        here = next(n for n in tabs if n in self._plan.regions)
-        self._do_activate(tabs[(tabs.index(here) + by) % len(tabs)])
+        here = next(key for key in tabs if key in self._plan.regions)
+        self.do_activate(tabs[(tabs.index(here) + by) % len(tabs)])
 
-    def _do_maximise(self) -> None:
+    def do_maximise(self) -> None:
+        """One pane alone, or all again."""
         self.maximised = not self.maximised
         self.lay_out()
 
-    def _do_view(self, by: int) -> None:
-        if not self.pane.change_view(by):
-            self.say(f"{self.pane.title} has one view only")
-        self.lay_out()
+    def do_diff(self) -> None:
+        """Show Diff, and back again."""
+        if self.active == "diff":
+            self.do_activate(self._beside_diff)
+        else:
+            self._beside_diff = self.active
+            self.do_activate("diff")
 
-    def _do_diff(self) -> None:
-        here = self.active
-        self._do_activate(self._beside if here == DiffPane.number else DiffPane.number)
-        self._beside = here if here != DiffPane.number else self._beside
-
-    def _do_marked(self, by: int) -> None:
-        if not self.pane.next_mark(by):
-            self.say(
-                "no further changed number (4 Memory) or mismatch (6 Diff) that way"
-            )
-
-    def _do_pin(self) -> None:
-        if not self.pane.pin():
-            self.say(
-                "rows of the timeline can be pinned: 1 shows it, j and k pick a row"
-            )
-
-    def _do_enter(self) -> None:
-        if (line := self.pane.enter()) is not None:
-            self.run(line)
-
-    def _do_pan(self, by: int) -> None:
-        if not self.pane.pan(by):
-            self.timeline.pan(by)
-
-    def _do_fit(self) -> None:
-        was = self.timeline.text
-        self.timeline.fit()
-        if self.timeline.text == was:
-            self.say("the timeline is fitted to the launches")
-
-    def _do_fit_marks(self) -> None:
-        ends = self.between()
-        if ends is None or ends[1] == ends[2]:
+    def do_fit_marks(self) -> None:
+        """The timeline between the last two marks."""
+        between = between_marks(self.desk.index, self.session)
+        if between is None or between.t0 == between.t1:
             self.say("set two marks at other times first, as with m a and m b")
         else:
-            self.timeline.fit_between(*ends[1:])
+            self._send("timeline", FitBetween(between.t0, between.t1))
 
-    def _do_redraw(self) -> None:
+    def do_yank(self) -> None:
+        """Copy the active pane as text."""
+        text = self.views[self.active].text
+        how = copy(text, self.app.copy_to_clipboard)
+        self.say(f"{len(text.splitlines())} lines copied {how}")
+
+    def do_redraw(self) -> None:
+        """Write the whole screen again; ask again what was cancelled."""
         self.app.cells.forget()  # type: ignore[attr-defined]
-        self.jobs.forget()
+        self.runner.forget()
         self.refresh(layout=True)
 
-    def _do_back(self) -> None:
-        if self.jobs.cancel():
-            self.say(f"cancelled; {self.keymap.shown('redraw')} computes again")
-        elif self.active == OpsPane.number and self.ops.where:
-            self.ops.keep("", None)
-        elif not self.pane.back() and self.maximised:
-            self._do_maximise()
+    def do_back(self) -> None:
+        """Let go of one thing: what is computed, what a pane keeps, the maximised pane."""
+        self.asked = None
+        if self.runner.cancel():
+            keys = self.keymap.shown("redraw")
+            self.say(f"cancelled; {keys} computes again")
+        elif not self._send(self.active, Back()) and self.maximised:
+            self.do_maximise()
+
+    def do_palette(self) -> None:
+        """Find an action by a word of it."""
+        cast(Any, self.app).action_command_palette()
+
+    def do_suspend(self) -> None:
+        """Suspend the program; fg comes back."""
+        self.app.action_suspend_process()
+
+    def do_quit(self) -> None:
+        """End the program."""
+        self.app.exit()
+
+    # -- the mouse ------------------------------------------------------------------------
+
+    @on(Activate)
+    def _activated(self, message: Activate) -> None:
+        self.do_activate(message.key)
+
+    @on(PaneClicked)
+    def _clicked(self, message: PaneClicked) -> None:
+        self.do_activate(message.key)
+        self._send(message.key, Click(message.x, message.y))
+        self.show()
+
+    @on(PaneScrolled)
+    def _scrolled(self, message: PaneScrolled) -> None:
+        self._send(message.key, Scroll(message.rows))
+        self.show()

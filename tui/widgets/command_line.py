@@ -5,80 +5,20 @@ from __future__ import annotations
 import asyncio
 import os.path
 import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from glob import escape, glob
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import COMMANDS, full_name
-from kernbench.replay.expr import FIELDS
-from kernbench.trace.export import EXPORTERS
+from kernbench.replay.commands import COMMANDS
+from kernbench.replay.completion import candidates
 from tui.actions import SCREEN_COMMANDS
 from tui.messages import Hint, RunCommand
 
 _MOST = 30  # words that are hinted at
-_USAGES = {c.name: c.args for c in COMMANDS} | {
-    name: args for name, args, _ in SCREEN_COMMANDS
-}
-
-
-def _pes(session: ReplaySession) -> list[str]:
-    nodes = session.trace.nodes
-    found = zip(session.trace.node_ids, nodes.engine, nodes.pe.tolist(), strict=False)
-    return [id.removesuffix(f".{engine}") for id, engine, pe in found if pe >= 0]
-
-
-# words by what a usage calls them, and by the field of an expression
-_WORDS: dict[str, Callable[[ReplaySession], Iterable[str]]] = {
-    "TENSOR": lambda session: session.memories.names,
-    "PLACE": lambda session: [*session.memories.names, *session.versions.allocs.spaces],
-    "SPACE": lambda session: session.versions.allocs.spaces,
-    "MARK": lambda session: session.marks,
-    "STOP": lambda session: [str(stop.number) for stop in session.stops.all],
-    "PE": _pes,
-    "GLOB": lambda session: session.trace.node_ids,
-    "FORMAT": lambda session: EXPORTERS,
-    "NAME": lambda session: [command.name for command in COMMANDS],
-    "LINE": lambda session: [*FIELDS, "none", "some", "ok"],
-    "EXPR": lambda session: [*FIELDS, "and", "or", "not"],
-    "comp": lambda session: session.trace.node_ids,
-    "name": lambda session: [schema.name for schema in session.trace.schemas if schema],
-    "kind": lambda session: [schema.kind for schema in session.trace.schemas if schema],
-    "space": lambda session: session.versions.allocs.spaces,
-}
-
-
-def candidates(session: ReplaySession, head: str, word: str) -> list[str]:
-    """What begins with ``word`` and may stand after ``head`` in a command line, sorted."""
-    name, _, rest = head.lstrip().partition(" ")
-    with suppress(UsageError):
-        name = full_name(name, tuple(_USAGES))
-    field = re.search(r"(\w+)\s*(?:!=|==?|!?~)\s*[\"']?$", rest)
-    takes = _USAGES.get(name, "").replace(" | ", "|").split()
-    takes = takes[len(rest.split()) :] or takes[-1:]
-    ends = [
-        i for i, take in enumerate(takes, 1) if not {*"[]"} & {*take}
-    ]  # what must be there
-    kinds = (
-        [field[1]]
-        if field
-        else re.findall(r"[\w-]+", " ".join(takes[: min(ends, default=99)]))
-    )
-    known = (
-        {*_USAGES}
-        if not name
-        else {kind for kind in kinds if kind.islower() and not field}
-    )
-    for kind in kinds:
-        known |= {*glob(f"{escape(word)}*")} if kind in ("FILE", "OUT") else set()
-        known |= {*_WORDS[kind](session)} if kind in _WORDS else set()
-    return sorted(text for text in known if text.startswith(word))
+_TABLE = (*COMMANDS, *SCREEN_COMMANDS)
 
 
 class CommandLine(Input):
@@ -138,7 +78,7 @@ class CommandLine(Input):
         """Complete the last word as far as it is certain; hint at what is open."""
         word = re.split(r"[\s\"'=<>~()!,]", self.value)[-1]
         head = self.value.removesuffix(word)
-        found = candidates(self._session, head, word)
+        found = candidates(self._session.index, self._session.state, head, word, _TABLE)
         if found:
             common = os.path.commonprefix(found)  # noqa: RUF071  of words, not of paths
             self.value = f"{head}{common}" + (" " if len(found) == 1 else "")

@@ -1,26 +1,55 @@
-"""The lines around the panes: status and breadcrumb on top, the strip of tabs, the footer."""
+"""The lines around the panes: status and breadcrumb on top, the strip of tabs, the footer.
+
+What they say is made by functions of the session; the widgets only show a line.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
 
 from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from kernbench.replay import ReplaySession
-from kernbench.replay.session import FOCUS_LEVELS
+from kernbench.replay.index import Index
+from kernbench.replay.query import FOCUS_LEVELS, Session
 from kernbench.replay.text import time_text
-from tui.jobs import Jobs
+from tui.draw import Glyphs, Line, Run, length, rule, strip
 from tui.keymap import Keymap
 from tui.messages import Activate
-from tui.widgets.draw import Glyphs, Line, Run, length, rule, strip
-from tui.widgets.pane import Pane
+from tui.runner import Pending
+
+LATE_S = 0.1
+"""Most answers are there sooner, and nothing is said of their coming."""
 
 _VERDICTS: dict[bool | None, Run] = {
     True: ("  verify ok ", "flight"),
     False: ("  verify FAILED ", "bad"),
     None: ("  verify not run ", "dim"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Two marks, or one and the cursor: their names, and their times, ns, in order."""
+
+    names: str
+    t0: float
+    t1: float
+
+
+def between_marks(index: Index, session: Session) -> Between | None:
+    """The last two marks, or the only one and the cursor; None where none is set."""
+    marks = list(session.marks[-2:])
+    if not marks:
+        return None
+    if len(marks) == 1:
+        marks.append(("cursor", session.cursor))
+    times = [index.ops.time(op) for _, op in marks]
+    return Between("-".join(name for name, _ in marks), min(times), max(times))
 
 
 class LineWidget(Widget):
@@ -44,99 +73,138 @@ class LineWidget(Widget):
         return strip(self.line, self.size.width)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the status line; of two the one of less ``worth`` is left out first."""
+
+    worth: int
+    run: Run
+
+
 class Status(LineWidget):
     """``kernbench FILE  op 12/153  t=5.43us  3 in flight  2 BP  !1 DIFF  a-b 1.2us  verify ok``.
 
     Where the line is too short, what matters least is left out.
     """
 
-    def __init__(self, session: ReplaySession, name: str) -> None:
+    def __init__(self, index: Index, name: str) -> None:
         super().__init__("status")
-        info = session.info()
-        self._session, self._file = session, name
-        self._verdict = 4, _VERDICTS[info.verified]
+        self._index = index
+        self._file = name
+        info = index.ops.info()
+        self._verdict = _Part(4, _VERDICTS[info.verified])
         if info.error and info.verified is None:
-            self._verdict = (
-                8,
-                (f"  run ended with {info.error.partition(':')[0][:30]} ", "bad"),
-            )
-        rows = (session.trace.verify_report or {}).get("rows", ())
-        bad = sum(isinstance(row, dict) and row.get("ok") is False for row in rows)
-        self._bad = f"  !{bad} DIFF" * bool(bad)
-        self._state = "" if info.complete else "file cut off"
-        self._state = f"{info.damaged} damaged frames" if info.damaged else self._state
+            what = info.error.partition(":")[0][:30]
+            self._verdict = _Part(8, (f"  run ended with {what} ", "bad"))
+        report = index.trace.verify_report or {}
+        rows = [row for row in report.get("rows", ()) if isinstance(row, dict)]
+        self._wrong = sum(row.get("ok") is False for row in rows)
+        self._damage = ""
+        if info.damaged:
+            self._damage = f"{info.damaged} damaged frames"
+        elif not info.complete:
+            self._damage = "file cut off"
 
-    def tell(
+    def update_line(
         self,
+        session: Session,
         width: int,
         note: str,
-        between: tuple[str, float, float] | None,
-        jobs: Jobs,
+        running: Sequence[Pending],
     ) -> None:
-        """Say where the cursor is; ``note`` is about the layout, ``between`` of two marks."""
-        session = self._session
-        line: list[tuple[int, Run]] = [
-            (1, (" kernbench", "bold")),
-            (3, (f" {self._file}", "")),
-        ]
-        if session.cursor >= 0:
-            line.append((9, (f"  op {session.cursor:,}/{len(session) - 1:,}", "bold")))
-            line.append((5, (f"  t={time_text(session.time)}", "")))
-            line.append((2, (f"  {len(session.in_flight())} in flight", "flight")))
-        else:
-            line.append((9, (f"  before the first of {len(session):,} ops", "bold")))
-        stops = len(session.stops.all)
-        line += [(6, (f"  {stops} BP" * bool(stops), "mark")), (7, (self._bad, "mark"))]
+        """Say where the cursor is; ``note`` is about the layout."""
+        left = [_Part(1, (" kernbench", "bold")), _Part(3, (f" {self._file}", ""))]
+        left += self._place(session)
+        if session.stops:
+            left.append(_Part(6, (f"  {len(session.stops)} BP", "mark")))
+        if self._wrong:
+            left.append(_Part(7, (f"  !{self._wrong} DIFF", "mark")))
+        between = between_marks(self._index, session)
         if between is not None:
-            name, t0, t1 = between
-            line.append((4, (f"  {name} {time_text(t1 - t0)}", "title")))
-        right = (
-            [(7, (f" {note or self._state}", "mark"))] if note or self._state else []
-        )
-        for job in jobs.late()[:1]:
-            right.append((8, (f" {job.title[:24]} {job.done:.0%}", "mark")))
+            text = f"  {between.names} {time_text(between.t1 - between.t0)}"
+            left.append(_Part(4, (text, "title")))
+        right = []
+        if note or self._damage:
+            right.append(_Part(7, (f" {note or self._damage}", "mark")))
+        late = [job for job in running if monotonic() - job.begun > LATE_S]
+        if late:
+            text = f" {late[0].title[:24]} {late[0].done:.0%}"
+            right.append(_Part(8, (text, "mark")))
         right.append(self._verdict)
-        while (
-            length([run for _, run in line + right]) > width and len(line + right) > 1
-        ):
-            least = min(line + right)
-            (line if least in line else right).remove(least)
-        gap = " " * (width - length([run for _, run in line + right]))
-        self.put([run for _, run in [*line, (0, (gap, "")), *right]])
+        self.put(_fitted(left, right, width))
+
+    def _place(self, session: Session) -> list[_Part]:
+        ops = len(self._index.ops)
+        if session.cursor < 0:
+            return [_Part(9, (f"  before the first of {ops:,} ops", "bold"))]
+        time = time_text(self._index.ops.time(session.cursor))
+        flying = len(self._index.ops.in_flight(session.cursor))
+        return [
+            _Part(9, (f"  op {session.cursor:,}/{ops - 1:,}", "bold")),
+            _Part(5, (f"  t={time}", "")),
+            _Part(2, (f"  {flying} in flight", "flight")),
+        ]
+
+
+def _fitted(left: list[_Part], right: list[_Part], width: int) -> Line:
+    """The parts at both ends of a line; what is worth least is left out until they fit."""
+    parts = [*left, *right]
+    while length([part.run for part in parts]) > width and len(parts) > 1:
+        parts.remove(min(parts, key=lambda part: (part.worth, part.run)))
+    gap = " " * (width - length([part.run for part in parts]))
+    line = [part.run for part in left if part in parts]
+    line.append((gap, ""))
+    return line + [part.run for part in right if part in parts]
 
 
 class Crumbs(LineWidget):
     """``sip0 > cube0 > pe3 > [pe_gemm] > tile 0,1,0``; the focus of n and N in brackets."""
 
-    def __init__(self, session: ReplaySession) -> None:
+    def __init__(self, index: Index) -> None:
         super().__init__("crumbs")
-        self._session = session
+        self._index = index
 
-    def tell(self) -> None:
+    def update_line(self, session: Session) -> None:
         """Say where the cursor's op ran."""
-        session = self._session
-        op, component = session.op, session.component
-        if op is None or component is None:
-            first = (
-                "s steps to the first op" if len(session) else "this trace has no ops"
-            )
+        node = self._index.ops.component(session.cursor)
+        if node is None:
+            first = "this trace has no ops"
+            if len(self._index.ops):
+                first = "s steps to the first op"
             self.put([(f" {first}, : takes commands, ? helps", "dim")])
             return
-        nodes, level = session.trace.nodes, FOCUS_LEVELS[session.level]
-        numbers = (
-            (name, int(getattr(nodes, name)[component]))
-            for name in ("sip", "cube", "pe")
-        )
-        places = [("machine", "machine")] * (level == "machine")
-        places += [(name, f"{name}{n}") for name, n in numbers if n >= 0]
-        places.append(("component", nodes.engine[component]))
+        level = FOCUS_LEVELS[session.level]
         line: Line = []
-        for name, text in places:
+        for name, text in self._places(node, level):
             line.append((" > " if line else " ", "dim"))
             line.append((f"[{text}]", "active") if name == level else (text, ""))
+        op = self._index.trace.ops[session.cursor]
         tile = op.params.get("tile_index")
-        line.append(("" if tile is None else f" > tile {','.join(map(str, tile))}", ""))
+        if tile is not None:
+            line.append((f" > tile {','.join(map(str, tile))}", ""))
         self.put([*line, (f"   {op.op_name}", "bold")])
+
+    def _places(self, node: int, level: str) -> list[tuple[str, str]]:
+        """The levels of focus around a node, the widest first, and what they are called."""
+        nodes = self._index.trace.nodes
+        places = []
+        if level == "machine":
+            places.append(("machine", "machine"))
+        numbers = (("sip", nodes.sip), ("cube", nodes.cube), ("pe", nodes.pe))
+        for name, column in numbers:
+            number = int(column[node])
+            if number >= 0:
+                places.append((name, f"{name}{number}"))
+        places.append(("component", nodes.engine[node]))
+        return places
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """The name of a pane in the strip, and its key."""
+
+    key: str
+    text: str
 
 
 class Tabs(LineWidget):
@@ -146,26 +214,37 @@ class Tabs(LineWidget):
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__("tabs")
-        self._glyphs, self._ends = glyphs, list[tuple[int, int]]()
+        self._glyphs = glyphs
+        self._ends: list[tuple[int, str]] = []
 
-    def place(
-        self, at: Region, panes: list[tuple[int, str]], shown: int, active: bool
+    def place_at(self, region: Region) -> None:
+        """Stand at a line of the body."""
+        self.styles.offset = (region.x, region.y)
+        self.styles.width = region.width
+
+    def update_line(
+        self, region: Region, tabs: Sequence[Tab], shown: str, active: bool
     ) -> None:
-        """Stand at ``at`` with the names of ``panes`` (number, title), ``shown`` in brackets."""
-        self.styles.offset, self.styles.width = (at.x, at.y), at.width
-        line: Line = [((self._glyphs.bar if at.x else "") + self._glyphs.rule, "rule")]
+        """The names of panes, ``shown`` in brackets, marked if it is the active pane."""
+        bar = self._glyphs.bar if region.x else ""
+        line: Line = [(bar + self._glyphs.rule, "rule")]
         self._ends = []
-        for number, title in panes:
-            here = number == shown
-            text = f"[{number} {title}]" if here else f" {number} {title} "
-            line.append((text, ("active" if active else "bold") if here else "title"))
-            self._ends.append((length(line), number))
-        self.put(rule(line, "", at.width, self._glyphs))
+        for tab in tabs:
+            text = f" {tab.text} "
+            style = "title"
+            if tab.key == shown:
+                text = f"[{tab.text}]"
+                style = "active" if active else "bold"
+            line.append((text, style))
+            self._ends.append((length(line), tab.key))
+        self.put(rule(line, "", region.width, self._glyphs))
 
     def on_click(self, event: events.Click) -> None:
         """Activate the pane whose name was hit."""
-        for number in [number for end, number in self._ends if event.x < end][:1]:
-            self.post_message(Activate(number))
+        for end, key in self._ends:
+            if event.x < end:
+                self.post_message(Activate(key))
+                return
 
 
 class KeyFooter(LineWidget):
@@ -175,18 +254,20 @@ class KeyFooter(LineWidget):
         super().__init__("footer")
         self._keymap = keymap
 
-    def tell(self, width: int, pane: Pane) -> None:
-        """Say what the keys do in ``pane``: Enter, and v the name of the next view."""
-        later = (
-            pane.views[(pane.view + 1) % len(pane.views)] if len(pane.views) > 1 else ""
-        )
-        words = self._keymap.footer({"enter": pane.enter_word, "next_view": later})
-        for gap in (" ", ""):  # between them, as far as there is room
-            items: list[Line] = [
-                [(f" {k}", "bold"), (f" {word}{gap}", "dim")] for k, word in words
-            ]
-            if sum(map(length, items)) <= width:
-                break
-        while sum(map(length, items)) > width and len(items) > 2:
+    def update_line(self, width: int, enter_word: str, next_view: str) -> None:
+        """Say what the keys do: Enter in the active pane, and the name of its next view."""
+        words = self._keymap.footer({"enter": enter_word, "next_view": next_view})
+        items = _key_items(words, gap=" ")
+        if _width_of(items) > width:
+            items = _key_items(words, gap="")
+        while _width_of(items) > width and len(items) > 2:
             del items[-3]
         self.put([run for item in items for run in item])
+
+
+def _key_items(words: Sequence[tuple[str, str]], gap: str) -> list[Line]:
+    return [[(f" {keys}", "bold"), (f" {word}{gap}", "dim")] for keys, word in words]
+
+
+def _width_of(items: Sequence[Line]) -> int:
+    return sum(length(item) for item in items)

@@ -1,0 +1,105 @@
+"""What the next key is likely to show, drawn while nothing is pressed: then it need only be
+shown.
+
+Owns which moves are likely. A key that comes meanwhile waits for one pane at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from kernbench.errors import KernbenchError
+from kernbench.replay.commands import (
+    CAUSE,
+    EFFECT,
+    FIRST,
+    LANE,
+    LAST,
+    LINE,
+    NEXT,
+    STAGE,
+    STEP,
+    TILE,
+    Call,
+    moved,
+)
+from kernbench.replay.query import Session
+from tui.desk import Desk
+from tui.panes import PaneRow
+from tui.widgets.pane_view import PaneView
+
+_WRITTEN_S = 0.01
+"""After a key: what it drew is being written."""
+_SHORT_S = 0.002
+"""Between two looks at whether answers have come."""
+_THERE_AND_BACK = (STEP, NEXT, LINE, LANE, STAGE, TILE)
+_REPEATED = (*_THERE_AND_BACK, FIRST, LAST, CAUSE, EFFECT)
+
+
+def likely(last: Call) -> list[Call]:
+    """The moves that may come after one: it again, its opposite, those of most keys."""
+    wanted = []
+    if last.command in _REPEATED:
+        wanted.append(last)
+    wanted.append(STEP(n=1))
+    if last.command in _THERE_AND_BACK:
+        wanted.append(Call(last.command, replace(last.args, n=-last.args.n)))
+    elif last.command is CAUSE:
+        wanted.append(EFFECT())
+    elif last.command is EFFECT:
+        wanted.append(CAUSE())
+    wanted += [STEP(n=-1), NEXT(n=1), NEXT(n=-1)]
+    return list(dict.fromkeys(wanted))
+
+
+async def prefetch(
+    desk: Desk,
+    last: Call,
+    views: Mapping[str, PaneView],
+    is_quiet: Callable[[], bool],
+) -> None:
+    """Draw what each likely move leads to, for the panes in view, while it ``is_quiet``."""
+    await asyncio.sleep(_WRITTEN_S)
+    desk.runner.lower()
+    while desk.runner.running():
+        await asyncio.sleep(_SHORT_S)
+        if not is_quiet():
+            return
+    for call in likely(last):
+        session = _led_to(desk, call)
+        if session is None:
+            continue
+        left = desk.in_view
+        while left:
+            late = []
+            for row in left:
+                await asyncio.sleep(0)
+                if not is_quiet():
+                    return
+                if not _drawn_ahead(desk, session, row, views[row.key]):
+                    late.append(row)
+            left = late if desk.runner.busy_ahead else []
+            while left and desk.runner.busy_ahead:
+                await asyncio.sleep(_SHORT_S)
+                if not is_quiet():
+                    return
+
+
+def _led_to(desk: Desk, call: Call) -> Session | None:
+    """Where a move leads to; None where it leads nowhere."""
+    try:
+        session = moved(desk.index, desk.session, call)
+    except KernbenchError:
+        return None
+    return session if session.cursor != desk.session.cursor else None
+
+
+def _drawn_ahead(desk: Desk, session: Session, row: PaneRow, view: PaneView) -> bool:
+    """Draw one pane for there, strips too; whether all of its answers were there."""
+    drawn = desk.draw_ahead(session, row)
+    if drawn.waiting is not None:
+        return False
+    view.prepare(drawn.picture)
+    return True

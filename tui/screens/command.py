@@ -1,0 +1,436 @@
+"""Carrying out commands: typed lines, keys, search, stops, marks, playing.
+
+A question is made when it is asked, and its answer shown when it is there. A move that has to
+know something first waits for that, until somebody moves otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from textwrap import wrap
+from typing import Any
+
+from textual import on
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from kernbench.errors import KernbenchError
+from kernbench.replay import ReplaySession
+from kernbench.replay.answers import Stopped
+from kernbench.replay.commands import (
+    BREAK,
+    COMMANDS,
+    FIND,
+    FIND_BACK,
+    FITTING,
+    GOTO,
+    HISTORY,
+    MARK,
+    STEP,
+    WATCH,
+    Call,
+    moved,
+    needed_by,
+    parse,
+)
+from kernbench.replay.query import Query, Session, Stop
+from kernbench.replay.text import as_text
+from kernbench.trace import Trace
+from tui.actions import FILTER, RELOAD, SCREEN_COMMANDS, SEARCH
+from tui.desk import KEY_S, Desk
+from tui.draw import Glyphs, Line
+from tui.keymap import Keymap
+from tui.messages import Hint, RunCommand
+from tui.panes.base import Do, Effect, Event, Say, Send, Show
+from tui.panes.ops import Filter
+from tui.runner import Pending, Runner, answered
+from tui.screens.text import StopsScreen, TextScreen
+from tui.widgets.command_line import CommandLine
+
+_PLAY_S = 0.125
+"""An op."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a command waits for: as it was typed, the question, what is done with the answer.
+
+    ``moves``: it moves the cursor, so that another move takes its place.
+    """
+
+    text: str
+    query: Query
+    then: Callable[[Any], object]
+    moves: bool = False
+
+
+class CommandScreen(Screen[None], inherit_bindings=False):
+    """Owns the desk, the runner, the command line and the notice above the footer.
+
+    A subclass draws (``show``), and lays the panes out.
+    """
+
+    def __init__(
+        self, replay: ReplaySession, runner: Runner, glyphs: Glyphs, keymap: Keymap
+    ) -> None:
+        super().__init__()
+        self.keymap = keymap
+        self.runner = runner
+        self.desk = Desk(replay, runner, glyphs)
+        self.line = CommandLine(replay)
+        self.notice = Static(id="notice", markup=False)
+        self.active = "timeline"
+        self.sought = ""
+        self.last_move: Call = STEP(n=1)
+        self.asked: Asked | None = None
+        self.pending_stops: list[Call] = []
+        """Of an earlier time; made one by one, as what they have to know comes."""
+        self.playing: Timer | None = None
+        self._next_letter: Callable[[str], Call] | None = None
+        self._reloading: asyncio.Task[None] | None = None
+
+    # -- what a subclass does -------------------------------------------------------
+
+    def show(self) -> None:
+        """Draw what has changed."""
+        raise NotImplementedError
+
+    def do_activate(self, key: str) -> None:
+        """Make a pane the active one."""
+        raise NotImplementedError
+
+    # -- messages -------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """Where the user stands."""
+        return self.desk.session
+
+    def say(self, text: str) -> None:
+        """A message above the footer until the next key; empty: none."""
+        if text or self.notice.display:
+            self.notice.update(text)
+            self.notice.display = bool(text)
+
+    def show_text(self, title: str, lines: list[Line]) -> None:
+        """Lines over the whole screen until Esc."""
+        self.app.push_screen(TextScreen(self.keymap, self.desk.glyphs, title, lines))
+
+    @on(RunCommand)
+    def _run_asked(self, message: RunCommand) -> None:
+        self.app.past.append(f":{message.line}")  # type: ignore[attr-defined]
+        self.run_line(message.line)
+        self.show()
+
+    @on(Hint)
+    def _hinted(self, message: Hint) -> None:
+        self.say(message.text)
+
+    # -- carrying out ---------------------------------------------------------------
+
+    def run_line(self, line: str) -> None:
+        """Carry out a typed line; what is wrong with it is said."""
+        self.attempt(
+            lambda: self.carry_out(parse(line, (*COMMANDS, *SCREEN_COMMANDS)), line)
+        )
+
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Do something, or say why it cannot be done."""
+        try:
+            action()
+        except KernbenchError as error:
+            self.say(f"error: {error}")
+
+    def carry_out(self, call: Call, text: str = "") -> None:
+        """Carry out a call: a move at once, if nothing has to be known for it.
+
+        Raises UsageError where it cannot be.
+        """
+        text = text or call.text
+        command = call.command
+        if command is SEARCH:
+            self.sought = expression(call.args.text)
+            self.do_find(1)
+        elif command is FILTER:
+            self._filter(expression(call.args.text), text)
+        elif command is RELOAD:
+            self.do_reload()
+        elif command.kind == "move":
+            needed = needed_by(self.desk.index, self.session, call)
+            if needed is None:
+                self._move(call, None)
+            else:
+                then = partial(self._move, call)
+                self._ask(Asked(text, needed, then, moves=command.moves_cursor))
+        elif command is HISTORY:
+            query = command.query(self.session, call.args)
+            place = Show(call.args.place)
+            self._ask(Asked(text, query, lambda _: self._send("memory", place)))
+        else:
+            query = command.query(self.session, call.args)
+            self._ask(Asked(text, query, partial(self._show_answer, text)))
+
+    def _move(self, call: Call, known: Any) -> None:
+        """Make a move, and say what there is to be said of it."""
+        before = self.session
+        after = moved(self.desk.index, before, call, known)
+        if after.cursor != before.cursor and self.asked and self.asked.moves:
+            self.asked = None
+        self.desk.move(after)
+        self.say("")
+        stayed = after.cursor == before.cursor
+        report = call.command.report
+        if report is None:
+            self.last_move = call
+            if stayed:
+                self.say(call.command.stayed)
+            return
+        answer = report(self.desk.index, before, after, call.args)
+        if isinstance(answer, Stopped):
+            end = "start" if answer.op < 0 else "end"
+            none = f"no further stop that way: the {end} of the log"
+            self.say("; ".join(answer.stops) or none)
+        elif isinstance(answer, Stop):
+            self.say(as_text(answer) + "; c runs to it")
+        else:
+            self._show_answer(call.text, answer)
+
+    def _show_answer(self, title: str, answer: Any) -> None:
+        """An answer as text over the whole screen."""
+        self.say("")
+        width = self.size.width
+        lines: list[Line] = []
+        for row in answer.lines(width):
+            parts = wrap(row, width, subsequent_indent="    ") or [""]
+            lines += [[(part, "")] for part in parts]
+        self.show_text(title, lines)
+
+    # -- questions --------------------------------------------------------------------
+
+    def _ask(self, asked: Asked) -> None:
+        """Ask something; its answer is waited for a moment, and then shown when it comes."""
+        if self.asked is not None:
+            self.say(f"still computing {self.asked.text}; Esc cancels it")
+            return
+        self.say("")
+        found = self.runner.gather([asked.query], KEY_S)[asked.query]
+        if isinstance(found, Pending):
+            self.asked = asked
+        else:
+            self._finish(asked, found)
+
+    def poll(self) -> None:
+        """Do what the answer was asked for, if it is there by now."""
+        asked = self.asked
+        if asked is None:
+            return
+        found = self.runner.ask(asked.query)
+        if not isinstance(found, Pending):
+            self.asked = None
+            self._finish(asked, found)
+
+    def _finish(self, asked: Asked, found: Any) -> None:
+        if isinstance(found, KernbenchError):
+            self.say(f"error: {found}")
+        elif isinstance(found, Exception):
+            raise found
+        else:
+            self.attempt(lambda: asked.then(found))
+
+    @property
+    def awaited(self) -> list[Query]:
+        """The questions that the screen itself waits for."""
+        queries = [] if self.asked is None else [self.asked.query]
+        if self.pending_stops:
+            call = self.pending_stops[0]
+            with suppress(KernbenchError):
+                needed = needed_by(self.desk.index, self.session, call)
+                if needed is not None:
+                    queries.append(needed)
+        return queries
+
+    def restore_stops(self) -> None:
+        """Make the stops of an earlier time, as far as what they have to know is there."""
+        while self.pending_stops:
+            call = self.pending_stops[0]
+            try:
+                needed = needed_by(self.desk.index, self.session, call)
+                found = None if needed is None else self.runner.ask(needed)
+                if isinstance(found, Pending):
+                    return
+                session = moved(self.desk.index, self.session, call, answered(found))
+                self.desk.replay.state = session
+            except KernbenchError:
+                pass  # this trace has no such bytes any more
+            del self.pending_stops[0]
+
+    # -- panes ------------------------------------------------------------------------
+
+    def _send(self, key: str, event: Event) -> bool:
+        """Hand an event to a pane and do what it asks for; whether it had a use for it."""
+        effects = self.desk.send(key, event)
+        for effect in effects or ():
+            self._do_effect(effect)
+        return effects is not None
+
+    def _do_effect(self, effect: Effect) -> None:
+        match effect:
+            case Do(call):
+                self.attempt(lambda: self.carry_out(call))
+            case Say(text):
+                self.say(text)
+            case Send(key, event):
+                self._send(key, event)
+                self.do_activate(key)
+
+    # -- search, filter -----------------------------------------------------------------
+
+    def do_prompt(self, kind: str) -> None:
+        """Open the command line, with a command begun."""
+        where = self.desk.states["ops"].where
+        texts = {"search": f"{SEARCH.name} ", "filter": f"{FILTER.name} {where}"}
+        self.line.open(texts.get(kind, ""))
+
+    def do_find(self, way: int) -> None:
+        """To the next (1) or previous (-1) op that fits the search."""
+        if self.sought:
+            command = FIND if way > 0 else FIND_BACK
+            self.carry_out(command(expr=self.sought))
+        else:
+            self.say(
+                "nothing is searched for yet: / and an expression or text of a name"
+            )
+
+    def _filter(self, where: str, text: str) -> None:
+        if where:
+            query = FITTING.ask(expr=where)
+            self._ask(Asked(text, query, lambda _: self._send("ops", Filter(where))))
+        else:
+            self._send("ops", Filter(""))
+
+    # -- stops ----------------------------------------------------------------------------
+
+    def do_break(self) -> None:
+        """Begin the command that stops at ops like this one."""
+        expr = "name = "
+        if self.session.cursor >= 0:
+            row = self.desk.index.ops.row(self.session.cursor)
+            expr = f"comp = {row.component} and name = {row.name}"
+        self.line.open(f"{BREAK.name} {expr}")
+
+    def do_watch(self) -> None:
+        """Begin the command that watches what is picked, or what this op writes."""
+        place = self.desk.place(self.active)
+        if place is None:
+            place = self.desk.index.memory.touches(self.session.cursor)
+        if place is None:
+            self.say(
+                "this op touches no bytes; pick some in 4 Memory, or :watch c[3,17]"
+            )
+        else:
+            self.line.open(f"{WATCH.name} {place} rw")
+
+    def do_stops(self) -> None:
+        """List the stops."""
+        if self.session.stops:
+            self.app.push_screen(StopsScreen(self.keymap, self.desk), self._chosen)
+        else:
+            self.say("no stop is set: b or w makes one, :catch hazards too")
+
+    def _chosen(self, call: Call | None) -> None:
+        if call is not None:
+            self.attempt(lambda: self.carry_out(call))
+        self.show()
+
+    # -- marks ------------------------------------------------------------------------------
+
+    def do_letter(self, kind: str) -> None:
+        """The next key is the letter of a mark, to set or to jump to."""
+        known = ", ".join(name for name, _ in self.session.marks) or "none is set"
+        if kind == "mark":
+            self._next_letter = lambda letter: MARK(name=letter)
+            self.say("mark with which letter?")
+        else:
+            self._next_letter = lambda letter: GOTO(op=letter)
+            self.say(f"which mark? ({known})")
+
+    def lettered(self, character: str | None) -> bool:
+        """Whether a key, its character if it has one, was to be the letter of a mark."""
+        make = self._next_letter
+        self._next_letter = None
+        if make is None:
+            return False
+        self.say("")
+        if character and character.isalpha():
+            call = make(character)
+            self.attempt(lambda: self.carry_out(call))
+        elif character and character.isprintable():
+            self.say("marks are letters")
+        return True
+
+    # -- playing ----------------------------------------------------------------------------
+
+    def do_play(self) -> None:
+        """Play eight ops a second."""
+        self.playing = self.set_interval(_PLAY_S, self.play)
+
+    def play(self) -> None:
+        """One op on; a stop there, or the end, ends it."""
+        here = self.session.cursor
+        self.carry_out(STEP(n=1))
+        hit = self.session.stops_at(self.session.cursor)
+        if hit or self.session.cursor == here:
+            self.pause()
+            stopped = "; ".join(as_text(stop) for stop in hit)
+            self.say(stopped if hit else "played to the last op")
+        self.show()
+
+    def pause(self) -> bool:
+        """Play no more; whether it did."""
+        playing = self.playing
+        self.playing = None
+        if playing is None:
+            return False
+        playing.stop()
+        return True
+
+    # -- the file ---------------------------------------------------------------------------
+
+    def do_reload(self) -> None:
+        """Read the file again, on a thread; the next screen stands as this one."""
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        try:
+            replay = await asyncio.to_thread(self._opened)
+        except KernbenchError as error:
+            self.say(f"error: {error}")
+        else:
+            self.app.reopen(replay)  # type: ignore[attr-defined]
+
+    def _opened(self) -> ReplaySession:
+        """The file as it is now; a run that has ended has renamed it."""
+        path = self.desk.index.trace.path
+        if not path.exists():
+            path = path.with_name(path.name.removesuffix(".partial"))
+        try:
+            replay = ReplaySession(Trace.open(path))
+        except OSError as error:
+            raise KernbenchError(f"{path}: {error.strerror or error}") from None
+        replay.index.prepare()
+        return replay
+
+
+def expression(text: str) -> str:
+    """An expression as it is; other text means that a name or a component has it in it."""
+    if re.search("[=<>~()]", text) or not text:
+        return text
+    pattern = '"*' + text.strip('"') + '*"'
+    return f"name ~ {pattern} or comp ~ {pattern}"
