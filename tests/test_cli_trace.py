@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from kernbench.cli import main
-from kernbench.replay import ReplaySession, commands
-from kernbench.replay.commands import COMMANDS, run_pages
+from kernbench.replay import ReplaySession, questions
+from kernbench.replay.commands import OPS, listed
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
@@ -35,14 +35,13 @@ def session():
 
 def test_help_lists_every_command_with_its_arguments():
     text = " ".join(kernbench("trace", "--help").output.split())
-    for command in COMMANDS:
-        assert f" {command.name} {command.args}".rstrip() + f" {command.help}" in text
+    for command in listed():
+        assert f" {command.name} {command.usage}".rstrip() + f" {command.help}" in text
 
 
 def test_help_of_one_command_has_its_example_and_no_others():
     text = " ".join(kernbench("trace", "ops", "--help").output.split())
-    (ops,) = (command for command in COMMANDS if command.name == "ops")
-    assert f" ops {ops.args} {ops.help} for example {ops.example}" in text
+    assert f" ops {OPS.usage} {OPS.help} for example {OPS.example}" in text
     assert " divergence " not in text
 
 
@@ -103,23 +102,23 @@ def test_ops_where_nothing_fits_says_so():
 def test_ops_with_a_count_or_an_op_are_those_around_it(session):
     session.goto(40)
     result = kernbench("trace", "ops", MATMUL, "7", "--op", "40")
-    assert result.output.rstrip("\n") == as_text(commands.run_command(session, "ops 7"))
+    assert result.output.rstrip("\n") == as_text(session.run_line("ops 7"))
 
 
 def test_the_first_ops_are_there_before_the_others_are_looked_at(session, monkeypatch):
-    asked, rows_of = [], session.rows_of
-    monkeypatch.setattr(commands, "_PAGE", 10)
+    asked, rows_of = [], session.index.ops.rows_of
+    monkeypatch.setattr(questions, "PAGE", 10)
     monkeypatch.setattr(
-        session, "rows_of", lambda ops: asked.append(len(ops)) or rows_of(ops)
+        session.index.ops, "rows_of", lambda ops: asked.append(len(ops)) or rows_of(ops)
     )
-    page = next(run_pages(session, "ops"))
+    page = next(OPS.pages(session.index, OPS.args()))
     assert [row.op for row in page.rows] == list(range(10))
     assert asked == [10]
 
 
 def test_pages_have_one_head(monkeypatch):
     whole = kernbench("trace", "ops", MATMUL).output.split()
-    monkeypatch.setattr(commands, "_PAGE", 50)
+    monkeypatch.setattr(questions, "PAGE", 50)
     assert kernbench("trace", "ops", MATMUL).output.split() == whole
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from kernbench.benches import SHIPPED
 from kernbench.cli import main, run
-from kernbench.replay.commands import COMMANDS
+from kernbench.replay.commands import listed
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def test_the_questions_are_commands():
     }
     other = {"cause", "effect", "to-line", "continue", "assert", "outputs", "output", "compare",
         "help"}  # fmt: skip
-    names = {command.name for command in COMMANDS}
+    names = {command.name for command in listed()}
     assert set(asked) <= names
     assert names <= set(asked) | moving | stops | other
 

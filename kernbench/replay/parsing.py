@@ -170,7 +170,8 @@ class TypedLine:
         """Where the expression at the front ends: before an option, or with the line."""
         end = 0
         for word in _RAW_WORD.finditer(self.rest):
-            if end and (word[0] in stops or word[0].startswith("--")):
+            is_option = word[0] in stops or word[0].startswith("--")
+            if end and is_option and word.end() < len(self.rest):
                 break
             end = word.end()
         return end
@@ -239,7 +240,7 @@ class Words:
         return 2 if has_address else 1
 
     def _words_before(self, stops: Collection[str]) -> int:
-        for i, word in enumerate(self._left[1:], 1):
+        for i, word in enumerate(self._left[1:-1], 1):
             if word in stops or word.startswith("--"):
                 return i
         return len(self._left)

@@ -7,7 +7,7 @@ is a command of its own name it is called as that is, with dashes as underscores
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, Any
@@ -43,7 +43,7 @@ from kernbench.replay.time.roofline import Bound, Roofline
 from kernbench.replay.time.routes import Route, route_of
 from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes
 from kernbench.replay.time.tiles import Tiles, TileWindow
-from kernbench.replay.time.timeline import Timeline
+from kernbench.replay.time.timeline import Row, Timeline
 from kernbench.trace import Trace
 from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace
@@ -51,7 +51,7 @@ from kernbench.trace.export import EXPORTERS, Exported
 from kernbench.trace.export import export as export_trace
 
 _LISTED = 20
-_PAGE = 1000
+PAGE = 1000
 """Ops of a page of the whole log."""
 _BLAME_DEPTH = 32
 """Ops deep that blame goes where nothing is said."""
@@ -259,8 +259,8 @@ def pages_of_ops(index: Index, args: Listed) -> Iterator[OpList] | None:
 def _pages(index: Index, args: Listed) -> Iterator[OpList]:
     found: Any = index.fitting(args.where) if args.where else range(len(index.ops))
     found = found[: args.limit]
-    for first in range(0, max(len(found), 1), _PAGE):
-        rows = tuple(index.ops.rows_of(found[first : first + _PAGE]))
+    for first in range(0, max(len(found), 1), PAGE):
+        rows = tuple(index.ops.rows_of(found[first : first + PAGE]))
         yield OpList(-1, len(index.ops), rows, f"{len(found):,} fit")
 
 
@@ -463,15 +463,33 @@ def tiles(index: Index, at: At, args: Window, progress: Progress) -> Tiles | Til
 def timeline(index: Index, at: At, args: Window, progress: Progress) -> Timeline:
     """Busy cells of every component that served an op."""
     t0, t1 = window(index.launch_window, args.t0, args.t1)
-    rows = [((node,), None) for node in index.timelines.components.tolist()]
-    drawn = index.timelines.draw_rows(rows, t0, t1, _TIMELINE_CELLS)
+    components = index.timelines.components.tolist()
+    return timeline_of(index, op_of(at), components, t0, t1, _TIMELINE_CELLS)
+
+
+def timeline_of(
+    index: Index,
+    op: int,
+    components: Sequence[int],
+    t0: float,
+    t1: float,
+    columns: int,
+    lanes: bool = False,
+) -> Timeline:
+    """Busy cells of ``components`` (node indices), or of each lane of them, over [t0, t1)
+    ns; the cell of the time of ``op`` is marked.
+    """
+    rows: list[Row] = []
+    for node in components:
+        slots = index.timelines.slots_of(node) if lanes else [None]
+        rows += [((node,), slot) for slot in slots]
     cursor = None
-    op = op_of(at)
     time = index.ops.time(op)
     if op >= 0 and t0 <= time < t1:
-        cell_ns = max((t1 - t0) / _TIMELINE_CELLS, 1e-12)
-        cursor = min(int((time - t0) / cell_ns), _TIMELINE_CELLS - 1)
-    return Timeline(t0, t1, _TIMELINE_CELLS, cursor, drawn)
+        cell_ns = max((t1 - t0) / columns, 1e-12)
+        cursor = min(int((time - t0) / cell_ns), columns - 1)
+    drawn = index.timelines.draw_rows(rows, t0, t1, columns)
+    return Timeline(t0, t1, columns, cursor, drawn)
 
 
 def stalls(index: Index, at: At, args: PeWindow, progress: Progress) -> Ledger:

@@ -32,6 +32,7 @@ from kernbench.replay.time.roofline import Bound, Roofline
 from kernbench.replay.time.routes import Route
 from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes
 from kernbench.replay.time.tiles import Tiles, TileWindow
+from kernbench.replay.time.timeline import Timeline
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
 
@@ -361,6 +362,21 @@ class ReplaySession:
         return questions.hazards(self.index, At(), NoArguments(), progress)
 
     # -- time ---------------------------------------------------------------------
+
+    def timeline(
+        self,
+        components: list[int],
+        t0: float,
+        t1: float,
+        columns: int,
+        lanes: bool = False,
+    ) -> Timeline:
+        """Busy cells of ``components`` (node indices), or of each lane of them, over
+        [t0, t1) ns.
+        """
+        return questions.timeline_of(
+            self.index, self.cursor, components, t0, t1, columns, lanes
+        )
 
     def launch_window(self) -> tuple[float, float]:
         """From the first launch's start to the last one's end, ns; else the whole run."""

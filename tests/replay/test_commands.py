@@ -10,15 +10,14 @@ from replay_logs import Log, double, host_write, load, store
 
 from kernbench.cli import main
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay import ReplaySession, commands
+from kernbench.replay import ReplaySession
 from kernbench.replay.commands import (
-    COMMANDS,
-    Command,
     as_data,
-    full_name,
-    parse_time,
-    run_command,
+    listed,
+    named,
+    parse,
 )
+from kernbench.replay.expr import parse_time
 from kernbench.replay.text import as_text
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
@@ -48,7 +47,7 @@ def kernbench(*args):
 
 
 def test_goto_prints_the_op_that_it_went_to(shipped_session):
-    text = as_text(run_command(shipped_session, "goto 40"))
+    text = as_text(shipped_session.run_line("goto 40"))
     record = shipped_session.trace.ops[40]
     assert shipped_session.cursor == 40
     assert f"op 40 of {len(shipped_session)}" in text
@@ -58,7 +57,7 @@ def test_goto_prints_the_op_that_it_went_to(shipped_session):
 
 def test_memory_c_prints_the_product_at_the_end(shipped_session):
     shipped_session.to_end()
-    answer = run_command(shipped_session, "memory c")
+    answer = shipped_session.run_line("memory c")
     np.testing.assert_allclose(
         answer.values.astype(np.float64), product(), rtol=1e-3, atol=1e-3
     )
@@ -72,8 +71,8 @@ def test_memory_c_prints_the_product_at_the_end(shipped_session):
 def test_route_prints_every_hop_and_totals_that_sum(shipped_session):
     ops = shipped_session.trace.ops
     op = next(i for i in range(len(ops)) if ops[i].op_name == "TileToken/DMA_READ")
-    run_command(shipped_session, f"goto {op}")
-    text = as_text(run_command(shipped_session, "route"), 120)
+    shipped_session.run_line(f"goto {op}")
+    text = as_text(shipped_session.run_line("route"), 120)
     route = shipped_session.route()
     assert len(route.legs) == 4
     for leg in route.legs:
@@ -87,7 +86,7 @@ def test_diff_prints_expected_actual_and_error(shipped_session):
     ops = shipped_session.trace.ops
     op = next(i for i in range(len(ops)) if ops[i].op_name == "composite_gemm")
     shipped_session.goto(op)
-    answer = run_command(shipped_session, "diff")
+    answer = shipped_session.run_line("diff")
     pe = int(ops[op].component_id.split(".pe")[1].split(".")[0])
     exact = product()[:, pe * 16 : pe * 16 + 16]
     np.testing.assert_allclose(answer.expected, exact, rtol=1e-12)
@@ -113,29 +112,29 @@ def test_the_examples_of_the_specification_run(
     line, shipped_session, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert as_text(run_command(shipped_session, line)).startswith(SPECIFIED[line])
+    assert as_text(shipped_session.run_line(line)).startswith(SPECIFIED[line])
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", listed(), ids=lambda command: command.name)
 def test_a_command_may_be_cut_to_where_it_is_certain(command):
     for length in range(1, len(command.name) + 1):
         short = command.name[:length]
-        others = [c.name for c in COMMANDS if c.name.startswith(short)]
+        others = [c.name for c in listed() if c.name.startswith(short)]
         if others == [command.name]:
-            assert full_name(short) == command.name
+            assert named(short) is command
         elif short not in ("b", "c", "s", "n", "w") and short not in others:
             with pytest.raises(UsageError, match=f"did you mean .*{command.name}"):
-                full_name(short)
+                named(short)
 
 
 def test_single_letters_are_commands_as_the_keys_are():
-    words = [full_name(letter) for letter in "bcsnwt"]
+    words = [named(letter).name for letter in "bcsnwt"]
     assert words == ["break", "continue", "step", "next", "watch", "t"]
 
 
 def test_tiles_prints_a_row_a_tile(shipped_session):
     shipped_session.goto_time(shipped_session.launch_window()[1])
-    lines = as_text(run_command(shipped_session, "tiles")).splitlines()
+    lines = as_text(shipped_session.run_line("tiles")).splitlines()
     assert "4 tiles" in lines[0]
     assert [line[1:12].strip() for line in lines[1:]] == [
         "0,0,0",
@@ -147,12 +146,10 @@ def test_tiles_prints_a_row_a_tile(shipped_session):
         assert {"R", "F", "G"} <= set(line.split("|")[1])
 
 
-@pytest.mark.parametrize(
-    "command", [c for c in COMMANDS if not c.args or c.args[0] == "["]
-)
+@pytest.mark.parametrize("command", [c for c in listed() if c.usage[:1] in ("", "[")])
 def test_every_command_answers_as_text_and_as_data(shipped_session, command):
     shipped_session.goto(60)
-    answer = run_command(shipped_session, command.name)
+    answer = shipped_session.run_line(command.name)
     text = as_text(answer, 80)
     assert text
     assert max(map(len, text.splitlines())) <= 80
@@ -199,7 +196,7 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
 )
 def test_a_wrong_command_line_is_one_clear_error(shipped_session, line, message):
     with pytest.raises(UsageError, match=message):
-        run_command(shipped_session, line)
+        shipped_session.run_line(line)
 
 
 @pytest.mark.parametrize(
@@ -305,9 +302,9 @@ def test_history_lists_every_read_and_write_of_a_range(wrong):
 
 
 def test_history_of_a_slice_is_of_all_its_pieces(session):
-    pieces = session.memories.place("c[0:2, :]").ranges
+    pieces = session.index.memory.place("c[0:2, :]").ranges
     seen = {t.op.op for piece in pieces for t in session.history(*piece).rows}
-    rows = run_command(session, "history c[0:2, :]").rows
+    rows = session.run_line("history c[0:2, :]").rows
     assert len(pieces) > 1
     assert [t.op.op for t in rows] == sorted(seen)
 
@@ -338,7 +335,7 @@ def test_divergence_names_the_first_op_that_rounding_does_not_explain(
 
 
 def positions(session, line):
-    return [row.op for row in run_command(session, line).rows]
+    return [row.op for row in session.run_line(line).rows]
 
 
 @pytest.mark.parametrize(
@@ -359,43 +356,37 @@ def test_an_argument_may_be_given_by_its_name(shipped_session):
     assert positions(shipped_session, "ops --count 3") == positions(
         shipped_session, "ops 3"
     )
-    assert run_command(shipped_session, "step --n -1").op == -1
+    assert shipped_session.run_line("step --n -1").op == -1
 
 
 def test_ops_that_fit_are_listed_around_the_cursor(shipped_session):
     fits = shipped_session.matching("stage=GEMM").tolist()
     shipped_session.goto(fits[9])
-    answer = run_command(shipped_session, "ops 4 where stage=GEMM")
+    answer = shipped_session.run_line("ops 4 where stage=GEMM")
     assert [row.op for row in answer.rows] == fits[7:11]
     assert as_text(answer).splitlines()[0].endswith("; 32 fit 'stage=GEMM'")
 
 
-@pytest.mark.parametrize("name", [c.name for c in COMMANDS])
+@pytest.mark.parametrize("name", [c.name for c in listed()])
 def test_help_of_a_command_has_its_usage_and_examples_that_fit_it(
     shipped_session, name
 ):
-    usage, *others = run_command(shipped_session, f"help {name}").rows
+    usage, *others = shipped_session.run_line(f"help {name}").rows
     assert usage[0].split()[0] == name
     for title, example in others:
         if title == "for example":
-            assert commands._called(example)[0].name == name
+            assert parse(example).command.name == name
 
 
 def test_help_of_what_takes_an_expression_lists_the_fields(shipped_session):
-    assert "stage t dur bytes" in as_text(run_command(shipped_session, "help break"))
+    assert "stage t dur bytes" in as_text(shipped_session.run_line("help break"))
 
 
-def test_a_command_that_takes_long_is_told_whom_to_tell(shipped_session, monkeypatch):
-    told = []
-
-    def slow(session, progress):
-        progress(0.5)
-        return session.info()
-
-    command = Command("slow", "", "takes long", slow)
-    monkeypatch.setitem(commands._BY_NAME, "slow", command)
-    run_command(shipped_session, "slow", told.append)
-    assert told == [0.5]
+def test_a_command_that_takes_long_reports_its_progress(shipped_session):
+    shares: list[float] = []
+    shipped_session.run_line("divergence", shares.append)
+    assert shares == sorted(shares)
+    assert all(0 <= share <= 1 for share in shares)
 
 
 def test_a_session_of_commands_sets_stops_and_runs_to_them(shipped_session):
@@ -405,23 +396,21 @@ def test_a_session_of_commands_sets_stops_and_runs_to_them(shipped_session):
         "watch hbm 0x4000:64 r",
         "mark here",
     ):
-        run_command(shipped_session, line)
+        shipped_session.run_line(line)
     stores = shipped_session.matching("stage=STORE").tolist()
-    listed = as_text(run_command(shipped_session, "breaks")).splitlines()
+    listed = as_text(shipped_session.run_line("breaks")).splitlines()
     assert [line.split()[:3] for line in listed] == [
         ["stop", "1", "break"],
         ["stop", "2", "watch"],
         ["stop", "3", "watch"],
     ]
-    run_command(shipped_session, "delete 2")
-    run_command(shipped_session, "delete 3")
-    assert run_command(shipped_session, "continue").op == stores[0]
-    assert run_command(shipped_session, "continue back").op == -1
+    shipped_session.run_line("delete 2")
+    shipped_session.run_line("delete 3")
+    assert shipped_session.run_line("continue").op == stores[0]
+    assert shipped_session.run_line("continue back").op == -1
     shipped_session.goto(stores[-1])
-    assert "no further stop that way" in as_text(
-        run_command(shipped_session, "continue")
-    )
-    assert run_command(shipped_session, "goto here").op == -1
+    assert "no further stop that way" in as_text(shipped_session.run_line("continue"))
+    assert shipped_session.run_line("goto here").op == -1
 
 
 @pytest.mark.parametrize(
@@ -438,7 +427,7 @@ def test_a_session_of_commands_sets_stops_and_runs_to_them(shipped_session):
 )
 def test_what_is_so_can_be_asserted(shipped_session, text):
     shipped_session.goto(16)
-    assert as_text(run_command(shipped_session, f"assert {text}")).split(None, 1) == [
+    assert as_text(shipped_session.run_line(f"assert {text}")).split(None, 1) == [
         "ok",
         text,
     ]
@@ -457,10 +446,10 @@ def test_what_is_so_can_be_asserted(shipped_session, text):
 def test_an_assertion_that_fails_says_what_is_so(shipped_session, text, why):
     shipped_session.goto(16)
     with pytest.raises(KernbenchError, match=f"assert .*: {why}"):
-        run_command(shipped_session, f"assert {text}")
+        shipped_session.run_line(f"assert {text}")
 
 
 def test_a_verdict_can_be_asserted(wrong):
     session = ReplaySession(Trace.open(wrong))
     with pytest.raises(KernbenchError, match=r"assert ok verify: .* FAIL"):
-        run_command(session, "assert ok verify")
+        session.run_line("assert ok verify")

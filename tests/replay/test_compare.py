@@ -11,7 +11,7 @@ from replay_logs import PE0, PE1, Log, double, host_write, load
 from kernbench.cli import main
 from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
-from kernbench.replay.commands import as_data, run_command
+from kernbench.replay.commands import as_data
 from kernbench.replay.compare import compare, parse_percent
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
@@ -256,7 +256,7 @@ def test_a_limit_is_read_with_and_without_its_sign():
 
 
 def test_the_session_knows_the_command(session, matmul):
-    answer = run_command(session, f"compare '{session.trace.path}'")
+    answer = session.run_line(f"compare '{session.trace.path}'")
     assert answer.counts["matched"] == len(session)
 
 
@@ -265,4 +265,4 @@ def test_the_command_can_be_cancelled(session):
         raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        run_command(session, f"compare '{session.trace.path}'", cancel)
+        session.run_line(f"compare '{session.trace.path}'", cancel)

@@ -174,7 +174,8 @@ def test_a_lane_holds_what_one_slot_of_a_component_served(session):
     slots = session.trace.op_columns.slot[session.trace.order]
     for op in range(0, len(session), 7):
         lane = np.flatnonzero(
-            (session.components == session.components[op]) & (slots == slots[op])
+            (session.index.ops.components == session.index.ops.components[op])
+            & (slots == slots[op])
         ).tolist()
         at = lane.index(op)
         session.goto(op)
@@ -247,7 +248,10 @@ def test_the_effect_of_a_stage_is_the_next_one_or_what_went_on_earlier(session):
             follows = stages[stages.index(op) + 1]
             session.goto(op)
             effect = session.to_effect()
-            assert effect == follows or session.starts[effect] < session.starts[follows]
+            assert (
+                effect == follows
+                or session.index.ops.starts[effect] < session.index.ops.starts[follows]
+            )
             later += effect != follows
     assert later
 
@@ -260,10 +264,15 @@ def test_a_place_in_short_names_the_cube_only_where_there_are_several(
         for pe in (PE1, *others):
             log.op(load(0, 0), 0, 1, pe=pe)
         session = log.session()
-        named = [session.label(session.components[op]) for op in range(len(session))]
+        named = [
+            session.index.ops.label(session.index.ops.components[op])
+            for op in range(len(session))
+        ]
         assert named == (["s0c0.pe1", "s0c2.pe0"] if others else ["pe1"])
-    assert session.label(session.components[0], 1) == "s0"
-    assert session.label(session.components[0], 4) == "s0c0.pe1.pe_dma"
+    assert session.index.ops.label(session.index.ops.components[0], 1) == "s0"
+    assert (
+        session.index.ops.label(session.index.ops.components[0], 4) == "s0c0.pe1.pe_dma"
+    )
 
 
 def test_what_has_no_kind_is_not_said_to_be_unknown(session):
@@ -316,11 +325,11 @@ def test_every_focus_steps_through_all_of_its_ops_in_order(session, level):
     nodes = session.trace.nodes
     columns = [np.arange(len(nodes.pe)), nodes.pe, nodes.cube, nodes.sip][level:]
     session.goto(len(session) // 2)
-    here = session.component
+    here = session.index.ops.component(session.cursor)
     near = [
         op
         for op in range(len(session))
-        if all(c[session.components[op]] == c[here] for c in columns)
+        if all(c[session.index.ops.components[op]] == c[here] for c in columns)
     ]
     session.widen(level)
     assert session.step_component(-(10**6)) == near[0]

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from replay_logs import PE1, Log, double, host_write, load, store
 
 from kernbench.errors import UsageError
-from kernbench.replay.data.history import History
-from kernbench.replay.stops import Stops
+from kernbench.replay import ReplaySession
+from kernbench.replay.query import Session, Stop
 from kernbench.sim_engine.accesses import accesses
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.trace import Trace
 
 TRACE = Trace.open(Path(__file__).parents[2] / "traces" / "matmul.msgpack")
-HISTORY = History(TRACE)
 TOUCHED = [(op, a) for op, record in enumerate(TRACE.ops) for a in accesses(record)]
 
 
@@ -83,11 +82,15 @@ def test_a_watchpoint_stops_at_what_touches_its_bytes(log, mode, halts):
     assert run_all(session) == halts
 
 
-def test_a_watchpoint_of_other_bytes_or_another_space_does_not(log):
+def test_a_watchpoint_of_other_bytes_does_not(log):
     session = log.session()
     session.watch("tcm", 80, 48)
-    session.watch("sram", 64, 16)
     assert run_all(session) == []
+
+
+def test_a_watchpoint_in_a_space_that_the_trace_has_not_is_an_error(log):
+    with pytest.raises(UsageError, match="this trace's spaces: hbm, tcm"):
+        log.session().watch("sram", 64, 16)
 
 
 def test_a_watchpoint_may_be_an_element_by_name(log):
@@ -141,11 +144,11 @@ def test_a_deleted_stop_is_gone_and_its_number_is_not_used_again(log):
     session = log.session()
     session.break_on("op = 2")
     session.break_on("op = 3")
-    session.stops.delete(1)
+    session.delete_stop(1)
     assert run_all(session) == [3]
     assert session.break_on("op = 4").number == 3
     with pytest.raises(UsageError, match="no stop 1; there is: 2, 3"):
-        session.stops.delete(1)
+        session.delete_stop(1)
 
 
 @given(
@@ -154,17 +157,20 @@ def test_a_deleted_stop_is_gone_and_its_number_is_not_used_again(log):
     st.booleans(),
 )
 def test_the_next_stop_is_the_nearest_of_all(ops, cursor, forward):
-    stops = Stops(HISTORY)
-    for mine in ops:
-        stops.add("break", "", np.array(sorted(mine), np.int64))
+    stops = []
+    for number, mine in enumerate(ops, 1):
+        at = np.array(sorted(mine), np.int64)
+        stops.append(Stop(number, "break", "", len(at), at))
+    session = Session(cursor=cursor, stops=tuple(stops))
     ahead = [
         op for mine in ops for op in mine if (op > cursor if forward else op < cursor)
     ]
-    op, hit = stops.next(cursor, forward)
-    assert op == (min if forward else max)(ahead, default=None)
-    assert [stop.number for stop in hit] == [
-        n for n, mine in enumerate(ops, 1) if op in mine
-    ]
+    nearest = session.next_stop(forward)
+    assert nearest == (min if forward else max)(ahead, default=None)
+    if nearest is not None:
+        assert [stop.number for stop in session.stops_at(nearest)] == [
+            n for n, mine in enumerate(ops, 1) if nearest in mine
+        ]
 
 
 @given(st.data())
@@ -172,20 +178,14 @@ def test_the_next_stop_is_the_nearest_of_all(ops, cursor, forward):
 def test_a_watch_stops_where_an_access_overlaps(data):
     _, near = data.draw(st.sampled_from(TOUCHED))
     low = max(near.addr + data.draw(st.integers(-40, near.nbytes + 40)), 0)
-    nbytes, mode = (
-        data.draw(st.integers(1, 5000)),
-        data.draw(st.sampled_from(["r", "w", "rw"])),
-    )
-    stops = Stops(HISTORY)
-    stops.watch("", [(near.space, low, nbytes)], mode)
+    nbytes = data.draw(st.integers(1, 5000))
+    mode = data.draw(st.sampled_from(["r", "w", "rw"]))
+    session = ReplaySession(TRACE)
+    session.watch(near.space, low, nbytes, mode)
     expected = {
         op
         for op, a in TOUCHED
         if a.mode in mode and a.space == near.space
         if a.addr < low + nbytes and a.addr + a.nbytes > low
     }
-    op, halts = -1, []
-    while (op := stops.next(op, True)[0]) is not None:
-        assert op not in halts
-        halts.append(op)
-    assert halts == sorted(expected)
+    assert run_all(session) == sorted(expected)

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from kernbench.replay.job import Job
 
 from kernbench.common.dtypes import nbytes_of
 from kernbench.common.messages import HostWriteCmd, Region
@@ -13,7 +14,6 @@ from kernbench.common.pe_commands import MathCmd
 from kernbench.common.progress import Cancelled
 from kernbench.errors import MemoryStoreError
 from kernbench.replay.data.history import History, Ranges
-from kernbench.replay.job import Job
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import MemoryStore

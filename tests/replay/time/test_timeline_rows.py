@@ -4,10 +4,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from kernbench.replay.job import Job
 from replay_logs import PE0, PE1, Log, load, store
 
 from kernbench.common.progress import Cancelled
-from kernbench.replay.job import Job
 from kernbench.replay.time import timeline
 from kernbench.replay.time import window_summary as survey
 
