@@ -34,7 +34,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.progress import Cancelled, no_progress
 from kernbench.replay.query import Query
 
-_KEPT_BYTES = 256 << 20
+KEPT_BYTES = 256 << 20
 _TURN_S = 0.001
 """Between two times that a job lets others go on."""
 _BREATH_S = 0.00001
@@ -141,9 +141,9 @@ class Runner:
         lane, unless it was before.
         """
         with self._lock:
-            found = self._look_up(query)
-            if found is not None:
-                return found
+            kept = self._look_up(query)
+            if kept is not None:
+                return kept.result
             command = BY_NAME[query.command]
             if command.kind != "instant":
                 return self._begun(query, command.lane, urgency).pending
@@ -182,17 +182,14 @@ class Runner:
     def wait(self, query: Query, within_s: float = 60.0) -> Any:
         """The answer; raises what computing it raised, and TimeoutError after a while."""
         deadline = monotonic() + within_s
-        result = self.ask(query)
-        with self._lock:
-            while isinstance(result, Pending):
-                if not self._done.wait(max(deadline - monotonic(), 0.0)):
-                    raise TimeoutError(f"{result.title} took over {within_s:g} s")
-                if query not in self._jobs:
-                    gone = Cancelled(f"{result.title} is wanted no more")
-                    result = self._look_up(query) or gone
-        if isinstance(result, Exception):
-            raise result
-        return result
+        while isinstance(result := self.ask(query), Pending):
+            left = deadline - monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{result.title} took over {within_s:g} s")
+            with self._lock:
+                if query in self._jobs:
+                    self._done.wait(left)
+        return answered(result)
 
     def lower(self) -> None:
         """The key is drawn: nothing is more urgent than what is in view."""
@@ -258,14 +255,13 @@ class Runner:
 
     # -- inside; the lock is held -------------------------------------------------
 
-    def _look_up(self, query: Query) -> Any | None:
+    def _look_up(self, query: Query) -> _Kept | None:
         kept = self._kept.get(query)
-        if kept is None:
-            return None
-        self._kept.move_to_end(query)
-        if BY_NAME[query.command].kind == "effect":
-            self._remove(query)
-        return kept.result
+        if kept is not None:
+            self._kept.move_to_end(query)
+            if BY_NAME[query.command].kind == "effect":
+                self._remove(query)
+        return kept
 
     def _begun(self, query: Query, name: str, urgency: Urgency) -> _Job:
         """The job of a question in the lane of that name, at least that urgent."""
@@ -274,7 +270,7 @@ class Runner:
             lane = self._lanes[name] = _Lane(self._lock)
             Thread(target=self._work, args=(lane,), daemon=True, name=name).start()
         job = self._jobs.get(query)
-        if job is None or job.cancelled:
+        if job is None or job.dropped:
             job = self._jobs[query] = _Job(query, urgency)
             lane.queue.append(job)
             lane.wake.notify()
@@ -310,7 +306,7 @@ class Runner:
         self._remove(query)
         self._kept[query] = _Kept(result, nbytes)
         self._nbytes += nbytes
-        while self._nbytes > _KEPT_BYTES and len(self._kept) > 1:
+        while self._nbytes > KEPT_BYTES and len(self._kept) > 1:
             self._remove(next(iter(self._kept)))
 
     def _remove(self, query: Query) -> None:

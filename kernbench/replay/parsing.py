@@ -121,11 +121,9 @@ class Source(Protocol):
 _QUOTED = r"""'[^']*'|"[^"]*\""""
 _WORD = re.compile(rf"(?:{_QUOTED}|[^\s'\"])+(?!\S)")
 _RAW_WORD = re.compile(rf"(?:{_QUOTED}|\S)+")
-# quoted; with an index, which may hold blanks; a space and an address, unless the second
-# word is a mode, a count or an option; else one word
-_PLACE = re.compile(
-    rf"{_QUOTED}|[^\s[]+\[[^]]*\]|\S+\s+(?!(?:rw?|w|\d+)(?!\S)|--)\S+|\S+"
-)
+# quoted; with an index, which may hold blanks; else one word
+_PLACE = re.compile(rf"{_QUOTED}|[^\s[]+\[[^]]*\]|\S+")
+# what follows a place, and is no address: a mode, a count, an option
 _NO_ADDRESS = re.compile(r"rw?|w|\d+|--.*")
 _REST = re.compile(r"\S.*")
 
@@ -154,9 +152,10 @@ class TypedLine:
         """The next value, without its quotes. Raises UsageError for a quote left open."""
         if extent == "expression":
             end = self._end_of_expression(stops)
+        elif extent == "place":
+            end = self._end_of_place(stops)
         else:
-            pattern = {"word": _WORD, "place": _PLACE, "line": _REST}[extent]
-            match = pattern.match(self.rest)
+            match = (_WORD if extent == "word" else _REST).match(self.rest)
             if match is None:
                 raise UsageError(f"{self.rest!r}: No closing quotation")
             end = match.end()
@@ -170,11 +169,33 @@ class TypedLine:
         """Where the expression at the front ends: before an option, or with the line."""
         end = 0
         for word in _RAW_WORD.finditer(self.rest):
-            is_option = word[0] in stops or word[0].startswith("--")
-            if end and is_option and word.end() < len(self.rest):
+            is_last = word.end() == len(self.rest)
+            if end and _is_option(word[0], is_last, stops):
                 break
             end = word.end()
         return end
+
+    def _end_of_place(self, stops: Collection[str]) -> int:
+        """Where the place at the front ends: SPACE ADDR are two words."""
+        first = _PLACE.match(self.rest)
+        if first is None:
+            raise UsageError(f"{self.rest!r}: No closing quotation")
+        second = _RAW_WORD.search(self.rest, first.end())
+        if second is None or not _is_address(first[0], second[0], stops):
+            return first.end()
+        return second.end()
+
+
+def _is_option(word: str, is_last: bool, stops: Collection[str]) -> bool:
+    """Whether a word ends an expression: an option that its value follows, or with --."""
+    return word.startswith("--") or (word in stops and not is_last)
+
+
+def _is_address(first: str, second: str, stops: Collection[str]) -> bool:
+    """Whether two words are a space and an address in it."""
+    if "[" in first or first[0] in "'\"":
+        return False
+    return second not in stops and not _NO_ADDRESS.fullmatch(second)
 
 
 def _unquoted(text: str) -> str:
@@ -220,28 +241,26 @@ class Words:
     def _count(self, extent: Extent, stops: Collection[str]) -> int:
         """How many words the next value takes."""
         if extent == "place":
-            return self._words_of_place()
+            return self._words_of_place(stops)
         if extent == "expression":
             return self._words_before(stops)
         if extent == "line":
             return len(self._left)
         return 1
 
-    def _words_of_place(self) -> int:
-        first = self._left[0]
+    def _words_of_place(self, stops: Collection[str]) -> int:
+        first, *others = self._left
         if "[" in first:
             closed = (i for i, word in enumerate(self._left, 1) if "]" in word)
             return next(closed, 1)
-        has_address = (
-            len(self._left) > 1
-            and " " not in first
-            and not _NO_ADDRESS.fullmatch(self._left[1])
-        )
-        return 2 if has_address else 1
+        if not others or " " in first:
+            return 1
+        return 2 if _is_address(first, others[0], stops) else 1
 
     def _words_before(self, stops: Collection[str]) -> int:
-        for i, word in enumerate(self._left[1:-1], 1):
-            if word in stops or word.startswith("--"):
+        last = len(self._left) - 1
+        for i, word in enumerate(self._left[1:], 1):
+            if _is_option(word, i == last, stops):
                 return i
         return len(self._left)
 

@@ -26,7 +26,7 @@ def _at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Colours, no rest to wait for, no settings, state or clipboard but the test's own."""
     for name in ("NO_COLOR", "TMUX"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("tui.screens.asking.REST_S", 0.0)
+    monkeypatch.setattr("tui.screens.debugger.REST_S", 0.0)
     for part in ("CONFIG", "STATE"):
         monkeypatch.setenv(f"XDG_{part}_HOME", str(tmp_path / "home"))
 

@@ -1,0 +1,380 @@
+"""The runner: what is asked, kept, cancelled and waited for, and who lets whom go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Event
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernbench.errors import KernbenchError, UsageError
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import BY_NAME, INFO, Command
+from kernbench.replay.parsing import NoArguments
+from kernbench.replay.progress import Cancelled, Progress
+from kernbench.replay.query import Query
+from tui import runner as runner_module
+from tui.runner import Pending, Runner, Urgency, size_of
+
+
+@dataclass(frozen=True)
+class Number:
+    """Tells questions of one command apart."""
+
+    n: int = 0
+
+
+class Bell:
+    """A job that waits: ``rung`` lets it end, ``begun`` says that it runs. It reports its
+    progress all the while, as every job has to.
+    """
+
+    def __init__(self) -> None:
+        self.rung = Event()
+        self.begun = Event()
+        self.computed: list[Any] = []
+
+    def __call__(self, index: Any, at: Any, args: Any, progress: Progress) -> Any:
+        self.computed.append(args)
+        self.begun.set()
+        end = monotonic() + 20
+        while not self.rung.is_set():
+            assert monotonic() < end, "nobody rang"
+            progress(0.34)
+            sleep(0.0005)
+        return args.n
+
+
+Register = Callable[..., Callable[[int], Query]]
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Register:
+    """Add a command for one test; gives what makes its questions."""
+
+    def add(
+        name: str, answer: Any, lane: str = "memory", kind: Any = "job"
+    ) -> Callable[[int], Query]:
+        command = Command(name, kind, "of a test", Number, answer, lane)
+        monkeypatch.setitem(BY_NAME, name, command)
+        return lambda n=0: Query(name, Number(n))
+
+    return add
+
+
+@pytest.fixture
+def runner(session: ReplaySession) -> Iterator[Runner]:
+    made = Runner(session.index)
+    yield made
+    made.close()
+
+
+def test_an_instant_question_is_answered_where_it_is_asked(runner) -> None:
+    assert runner.ask(INFO.ask()).bench == "matmul"
+    assert not runner.busy
+
+
+def test_an_answer_is_computed_once_and_kept(runner, register) -> None:
+    bell = Bell()
+    bell.rung.set()
+    query = register("bell", bell)
+    assert runner.wait(query(7)) == 7
+    assert runner.ask(query(7)) == 7
+    assert runner.known(query(7)) == 7
+    assert bell.computed == [Number(7)]
+
+
+def test_what_is_not_there_is_pending_and_says_how_far_it_is(runner, register) -> None:
+    bell = Bell()
+    query = register("bell", bell)()
+    assert runner.known(query) is None
+    found = runner.ask(query)
+    assert isinstance(found, Pending)
+    assert bell.begun.wait(10)
+    sleep(0.01)
+    (running,) = runner.running()
+    assert (running.query, running.title, running.done) == (query, "bell", 0.34)
+    bell.rung.set()
+    assert runner.wait(query) == 0
+
+
+def test_the_error_of_a_computation_is_its_answer(runner, register) -> None:
+    def fail(index, at, args, progress) -> None:
+        raise UsageError("no such thing")
+
+    query = register("fail", fail)()
+    with pytest.raises(UsageError, match="no such thing"):
+        runner.wait(query)
+    assert isinstance(runner.ask(query), UsageError)
+
+
+def test_a_mistake_in_the_program_is_raised_where_the_answer_is_read(
+    runner, register
+) -> None:
+    def fail(index, at, args, progress) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        runner.wait(register("fail", fail)())
+
+
+# -- cancelling -----------------------------------------------------------------
+
+
+def test_what_is_cancelled_says_so_until_it_is_forgotten(runner, register) -> None:
+    bell = Bell()
+    query = register("bell", bell)()
+    runner.ask(query)
+    assert bell.begun.wait(10)
+    sleep(0.01)
+    assert runner.cancel() == 1
+    with pytest.raises(Cancelled, match="bell was cancelled at 34%"):
+        runner.wait(query)
+    bell.rung.set()
+    assert isinstance(runner.ask(query), Cancelled)
+    runner.forget()
+    assert runner.wait(query) == 0
+
+
+def test_cancelling_ends_what_only_waits_too(runner, register) -> None:
+    bell = Bell()
+    query = register("bell", bell)
+    runner.ask(query(0))
+    assert bell.begun.wait(10)
+    runner.ask(query(1))
+    assert runner.cancel() == 2
+    for n in (0, 1):
+        with pytest.raises(Cancelled):
+            runner.wait(query(n))
+    assert bell.computed == [Number(0)]
+
+
+def test_what_nobody_wants_any_more_is_given_up_without_a_word(
+    runner, register
+) -> None:
+    bell = Bell()
+    query = register("bell", bell)
+    other = register("other", bell, lane="columns")
+    for asked in (query(0), query(1), other(2)):
+        runner.ask(asked)
+    assert bell.begun.wait(10)
+    runner.retain([query(1)])
+    wait_until(lambda: [job.query for job in runner.running()] == [query(1)])
+    bell.rung.set()
+    assert runner.wait(query(1)) == 1
+    wait_until(lambda: not runner.busy)
+    assert runner.known(query(0)) is None
+    assert runner.known(other(2)) is None
+
+
+# -- urgency --------------------------------------------------------------------
+
+
+def test_what_is_asked_for_cancels_what_is_ahead_in_its_lane_only(
+    runner, register
+) -> None:
+    ahead, beside, asked = Bell(), Bell(), Bell()
+    spare = register("ahead", ahead)()
+    other = register("beside", beside, lane="columns")()
+    runner.ask(spare, Urgency.AHEAD)
+    runner.ask(other, Urgency.AHEAD)
+    assert ahead.begun.wait(10)
+    assert beside.begun.wait(10)
+    asked.rung.set()
+    assert runner.wait(register("asked", asked)()) == 0
+    assert runner.known(spare) is None
+    beside.rung.set()
+    assert runner.wait(other) == 0
+
+
+def test_what_is_ahead_and_then_asked_for_goes_on(runner, register) -> None:
+    bell = Bell()
+    query = register("bell", bell)()
+    runner.ask(query, Urgency.AHEAD)
+    assert bell.begun.wait(10)
+    assert runner.running() == []
+    runner.ask(query)
+    assert [job.query for job in runner.running()] == [query]
+    bell.rung.set()
+    assert runner.wait(query) == 0
+    assert len(bell.computed) == 1
+
+
+def test_the_most_urgent_of_a_lane_is_next(runner, register) -> None:
+    first = Bell()
+    order: list[int] = []
+    runner.ask(register("first", first)())
+    assert first.begun.wait(10)
+
+    def note(index, at, args, progress) -> int:
+        order.append(args.n)
+        return args.n
+
+    query = register("note", note)
+    runner.ask(query(1))
+    runner.ask(query(2), Urgency.KEY)
+    first.rung.set()
+    runner.wait(query(1))
+    assert order == [2, 1]
+
+
+def test_a_key_waits_for_answers_of_free_lanes_and_for_no_others(
+    runner, register
+) -> None:
+    busy, quick = Bell(), Bell()
+    quick.rung.set()
+    runner.ask(register("busy", busy)())
+    assert busy.begun.wait(10)
+    late = register("late", quick)()
+    soon = register("soon", quick, lane="columns")()
+    found = runner.gather([late, soon], within_s=20)
+    assert found[soon] == 0
+    assert isinstance(found[late], Pending)
+
+
+def test_a_key_waits_no_longer_than_it_was_told_to(runner, register) -> None:
+    bell = Bell()
+    query = register("bell", bell)()
+    begun = monotonic()
+    found = runner.gather([query], within_s=0.02)
+    assert isinstance(found[query], Pending)
+    assert monotonic() - begun < 5
+
+
+# -- the yield protocol -----------------------------------------------------------
+
+
+def count_of(monkeypatch: pytest.MonkeyPatch, runner: Runner) -> list[float]:
+    """The times that jobs waited for the screen to be quiet."""
+    waited: list[float] = []
+    plain = runner.quiet.wait
+
+    def wait(timeout: float) -> bool:
+        waited.append(timeout)
+        return plain(timeout)
+
+    monkeypatch.setattr(runner.quiet, "wait", wait)
+    return waited
+
+
+def test_a_job_waits_while_a_key_is_acted_on(runner, register) -> None:
+    steps: list[int] = []
+    rung = Event()
+
+    def count(index, at, args, progress) -> int:
+        while not rung.is_set():
+            progress(0.5)
+            steps.append(1)
+            sleep(0.002)
+        return 0
+
+    query = register("count", count)()
+    runner.ask(query)
+    wait_until(lambda: len(steps) > 3)
+    runner.quiet.clear()
+    sleep(0.02)
+    before = len(steps)
+    sleep(0.05)
+    assert len(steps) - before <= 2
+    runner.quiet.set()
+    wait_until(lambda: len(steps) > before + 3)
+    rung.set()
+
+
+def test_what_the_key_itself_waits_for_goes_on(runner, register, monkeypatch) -> None:
+    waited = count_of(monkeypatch, runner)
+    runner.quiet.clear()
+
+    def some(index, at, args, progress) -> int:
+        for _ in range(20):
+            progress(0.5)
+            sleep(0.002)
+        return args.n
+
+    query = register("some", some)
+    assert runner.gather([query(1)], within_s=20) == {query(1): 1}
+    assert waited == []
+    runner.lower()
+    assert runner.wait(query(2)) == 2
+    assert waited
+
+
+def test_a_job_whose_key_was_drawn_is_as_urgent_as_what_is_in_view(
+    runner, register, monkeypatch
+) -> None:
+    bell = Bell()
+    waited = count_of(monkeypatch, runner)
+    runner.gather([register("bell", bell)()], within_s=0.02)
+    assert waited == []
+    runner.lower()
+    wait_until(lambda: waited)
+    bell.rung.set()
+
+
+# -- what is kept -----------------------------------------------------------------
+
+
+def test_what_was_asked_for_longest_ago_goes_when_there_is_no_room(
+    runner, register, monkeypatch
+) -> None:
+    monkeypatch.setattr(runner_module, "KEPT_BYTES", 2500)
+
+    def kilobyte(index, at, args, progress) -> Any:
+        return np.zeros(1000, np.uint8)
+
+    query = register("kilobyte", kilobyte)
+    first = runner.wait(query(0))
+    runner.wait(query(1))
+    assert runner.ask(query(0)) is first
+    runner.wait(query(2))
+    assert runner.known(query(0)) is first
+    assert runner.known(query(1)) is None
+
+
+def test_an_effect_is_answered_once_and_never_kept(runner, register) -> None:
+    bell = Bell()
+    bell.rung.set()
+    query = register("effect", bell, kind="effect")()
+    assert runner.wait(query) == 0
+    assert runner.wait(query) == 0
+    assert len(bell.computed) == 2
+
+
+def test_the_size_of_an_answer_is_that_of_its_arrays_and_some() -> None:
+    array = np.zeros((10, 10))
+    assert size_of(array) == 800
+    assert 800 < size_of((array, "text", {"a": 1})) < 1200
+    assert size_of(tuple([array] * 1000)) >= 800_000
+
+
+def test_an_end_is_told_of(session, register) -> None:
+    ended: list[Query] = []
+    bell = Bell()
+    bell.rung.set()
+    query = register("bell", bell)()
+    runner = Runner(session.index, ended.append)
+    runner.wait(query)
+    wait_until(lambda: ended)
+    assert ended == [query]
+    runner.close()
+
+
+def test_a_question_of_no_arguments_is_one_question() -> None:
+    assert INFO.ask() == Query("info", NoArguments())
+    assert hash(INFO.ask()) == hash(Query("info", NoArguments()))
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Wait for what another thread brings, at most some seconds."""
+    end = monotonic() + 10
+    while not holds():
+        assert monotonic() < end, "it never came"
+        sleep(0.001)
+
+
+def test_errors_of_ours_are_answers_too() -> None:
+    assert issubclass(Cancelled, KernbenchError)
