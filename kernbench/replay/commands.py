@@ -16,7 +16,15 @@ import numpy as np
 
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay import moves, questions, views
+from kernbench.replay import (
+    moves,
+    questions,
+    views,
+    views_diff,
+    views_grids,
+    views_memory,
+    views_stats,
+)
 from kernbench.replay.answers import Listing, Moved, OpList, Stopped
 from kernbench.replay.expr import FIELDS
 from kernbench.replay.index import Index
@@ -322,6 +330,7 @@ def _job(
     lane: str,
     about: frozenset[str] = frozenset(),
     *,
+    title: str = "",
     example: str = "",
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None,
     listed: bool = True,
@@ -334,6 +343,7 @@ def _job(
         answer,
         lane,
         about,
+        title=title,
         example=example,
         pages=pages,
         listed=listed,
@@ -638,6 +648,7 @@ LINES = _job(
     "time and stalls by kernel line",
     questions.lines,
     "columns",
+    title="line times",
 )
 PES = _job(
     "pes",
@@ -646,6 +657,7 @@ PES = _job(
     questions.pes,
     "columns",
     _OP,
+    title="PEs",
 )
 CRITICAL = _job(
     "critical",
@@ -749,6 +761,129 @@ IN_SERVICE = _instant(
     _OP,
     listed=False,
 )
+HELD_ALLOCATIONS = _job(
+    "held-allocations",
+    views_memory.AllocationCount,
+    "allocations that hold something at an op",
+    views_memory.held_allocations,
+    "memory",
+    _OP,
+    title="what memory holds",
+    listed=False,
+)
+TENSOR_SUMMARY = _job(
+    "tensor-summary",
+    views_memory.TensorName,
+    "a tensor at an op, without its numbers",
+    views_memory.tensor_summary,
+    "memory",
+    _OP,
+    title="tensor",
+    listed=False,
+)
+TENSOR_CELL = _job(
+    "tensor-cell",
+    views_memory.CellIndex,
+    "an element, where it is, and who wrote it last",
+    views_memory.tensor_cell,
+    "memory",
+    _OP,
+    title="cell",
+    listed=False,
+)
+ACCESSES_TO = _job(
+    "accesses-to",
+    questions.Place,
+    "which accesses touch some bytes",
+    views_memory.accesses_to,
+    "memory",
+    title="history",
+    listed=False,
+)
+TOUCH_ROWS = _job(
+    "touch-rows",
+    views_memory.TouchNumbers,
+    "some accesses with their ops",
+    views_memory.touch_rows,
+    "memory",
+    title="history",
+    listed=False,
+)
+GRID_PART = _job(
+    "grid-part",
+    views_grids.GridWindow,
+    "the elements in a window of a grid",
+    views_grids.grid_part,
+    "memory",
+    _OP,
+    title="numbers",
+    listed=False,
+)
+GRID_HEAT = _job(
+    "grid-heat",
+    views_grids.GridBlocks,
+    "the blocks of a heatmap",
+    views_grids.grid_heat,
+    "memory",
+    _OP,
+    title="heat",
+    listed=False,
+)
+COMPARISON = _job(
+    "comparison",
+    views_diff.OutputName,
+    "an op or output compared, without the numbers",
+    views_diff.comparison,
+    "memory",
+    _OP,
+    title="diff",
+    listed=False,
+)
+JUDGEMENT = _job(
+    "judgement",
+    views_diff.JudgedAfter,
+    "what rounding explains of an op's error",
+    views_diff.judgement,
+    "memory",
+    _OP,
+    listed=False,
+)
+FIRST_DIVERGENCE = _job(
+    "first-divergence",
+    NoArguments,
+    "the first op off by more than rounding",
+    views_diff.first_divergence,
+    "memory",
+    title="first divergence",
+    listed=False,
+)
+DIVERGENCE_TEXT = _job(
+    "divergence-text",
+    views_diff.TextWidth,
+    "the same as text",
+    views_diff.divergence_text,
+    "memory",
+    title="first divergence",
+    listed=False,
+)
+EXECUTES_SOON = _job(
+    "executes-soon",
+    NoArguments,
+    "whether all ops can be executed unasked",
+    views_diff.executes_soon,
+    "memory",
+    title="what memory holds",
+    listed=False,
+)
+CRITICAL_STEPS = _job(
+    "critical-steps",
+    questions.StepCount,
+    "the critical path without its pieces",
+    views_stats.critical_steps,
+    "columns",
+    title="critical path",
+    listed=False,
+)
 WIDEN = Command(
     "widen", "move", "widen the focus", moves.Steps, move=moves.widen, listed=False
 )
@@ -814,6 +949,19 @@ COMMANDS: tuple[Command, ...] = (
     FINDINGS,
     OP_ROWS,
     IN_SERVICE,
+    HELD_ALLOCATIONS,
+    TENSOR_SUMMARY,
+    TENSOR_CELL,
+    ACCESSES_TO,
+    TOUCH_ROWS,
+    GRID_PART,
+    GRID_HEAT,
+    COMPARISON,
+    JUDGEMENT,
+    FIRST_DIVERGENCE,
+    DIVERGENCE_TEXT,
+    EXECUTES_SOON,
+    CRITICAL_STEPS,
     WIDEN,
 )
 BY_NAME = {command.name: command for command in COMMANDS}

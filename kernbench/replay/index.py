@@ -11,6 +11,7 @@ from kernbench.common.arrays import Ints
 from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.data.blame import BlameIndex
 from kernbench.replay.data.diff import DiffIndex
+from kernbench.replay.data.grids import GridIndex
 from kernbench.replay.data.history import History
 from kernbench.replay.data.memory import MemoryIndex
 from kernbench.replay.expr import compile
@@ -32,8 +33,8 @@ class Index:
 
     Each part is written by one lane of questions alone, and a lane is one thread:
     ``timelines`` by "timeline", ``tiles`` by "tiles", ``history``, ``memory``, ``diffs``,
-    ``blame`` and ``fitting`` by "memory", the others by "columns". What instant questions
-    and moves read of them is made by ``prepare``, before the first is asked.
+    ``grids``, ``blame`` and ``fitting`` by "memory", the others by "columns". What instant
+    questions and moves read of them is made by ``prepare``, before the first is asked.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -44,6 +45,7 @@ class Index:
         self.history = History(trace)
         self.memory = MemoryIndex(trace, self.history)
         self.diffs = DiffIndex(trace, self.history)
+        self.grids = GridIndex(trace, self.history, self.memory, self.diffs)
         self.blame = BlameIndex(trace, self.history, self.memory, self.ops.row)
         self.stalls = Stalls(trace, self.timelines)
         self.loads = Loads(trace, self.timelines)

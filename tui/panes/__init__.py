@@ -8,7 +8,11 @@ from typing import Any
 
 from kernbench.replay.index import Index
 from tui.panes.base import Pane
+from tui.panes.diff import DiffPane
+from tui.panes.memory import MemoryPane
 from tui.panes.ops import OpsPane
+from tui.panes.source import SourcePane
+from tui.panes.stats import StatsPane
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +31,10 @@ class PaneRow:
     follows_window: bool = False
 
 
-PANES = (PaneRow("ops", 2, "Ops", OpsPane),)
+PANES = (
+    PaneRow("ops", 2, "Ops", OpsPane),
+    PaneRow("memory", 4, "Memory", MemoryPane),
+    PaneRow("diff", 6, "Diff", DiffPane),
+    PaneRow("source", 7, "Source", SourcePane, follows_focus=True),
+    PaneRow("stats", 8, "Stats", StatsPane, follows_focus=True),
+)

@@ -7,6 +7,7 @@ asks of the trace are queries, and their answers are handed to it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -23,6 +24,11 @@ BEFORE: Line = [
     (" steps to it", "dim"),
 ]
 NO_OPS: Line = [(" this trace has no ops", "dim")]
+
+
+def before_first_op(ops: int) -> Line:
+    """What is shown while the cursor is before the first of so many ops."""
+    return BEFORE if ops else NO_OPS
 
 
 # -- what a pane is given -----------------------------------------------------------
@@ -201,11 +207,13 @@ class Change(Generic[S]):
 class Picture:
     """Lines of a pane, below its title; ``subtitle`` stands in the title on the right.
 
+    ``waiting``, if any, is what the last line waits for: the lines above it can do without.
     Two pictures are the same only if they are one object.
     """
 
     lines: tuple[Line, ...]
     subtitle: str = ""
+    waiting: Waiting | None = None
 
 
 # -- a pane -----------------------------------------------------------------------------
@@ -257,13 +265,32 @@ class Pane(Protocol[S]):
 def drawn(
     pane: Pane[S], state: S, frame: Frame, answers: Answers
 ) -> tuple[Picture, Waiting | None]:
-    """The picture of a pane, and what it waits for, if it cannot be drawn without that."""
+    """The picture of a pane, and what it waits for, if it cannot be drawn without that, or
+    not all of it.
+    """
     try:
-        return pane.render(state, frame, answers), None
+        picture = pane.render(state, frame, answers)
     except Waiting as waiting:
-        return Picture((waiting.line,)), waiting
+        return Picture((waiting.line,), waiting=waiting), waiting
     except KernbenchError as error:
         return Picture(([(f" {error}", "mark")],)), None
+    return picture, picture.waiting
+
+
+def picture_so_far(
+    draw: Callable[[list[Line]], None], height: int, subtitle: str = ""
+) -> Picture:
+    """The picture of the lines that ``draw`` appends to a list; where it raises Waiting, of
+    those that were there before, and a line that says what is waited for.
+    """
+    lines: list[Line] = []
+    waiting = None
+    try:
+        draw(lines)
+    except Waiting as missing:
+        waiting = missing
+        lines.append(missing.line)
+    return Picture(tuple(lines[:height]), subtitle, waiting)
 
 
 # -- rows that scroll ---------------------------------------------------------------------

@@ -103,6 +103,15 @@ class PaneBench:
         self._frame(window=(t0, t1))
         self.send(Settle())
 
+    def rest(self) -> None:
+        """Press nothing for a while: what the pane wishes to know is computed."""
+        for _ in range(3):
+            wishes = self.pane.wishes(self.state, self.frame, self.answers)
+            for query in wishes:
+                with suppress(KernbenchError, Waiting):
+                    self.answers.of(query)
+            self._take(Settle())
+
     def _frame(self, **changes: Any) -> None:
         self.frame = replace(self.frame, **changes)
 
@@ -148,3 +157,15 @@ class PaneBench:
     def text(self) -> str:
         """The same as one text."""
         return "\n".join(self.lines)
+
+    @property
+    def subtitle(self) -> str:
+        """What stands in the title on the right."""
+        picture, _ = drawn(self.pane, self.state, self.frame, self.answers)
+        return picture.subtitle
+
+    @property
+    def place(self) -> str | None:
+        """The bytes that are picked."""
+        place: str | None = self.pane.place(self.state, self.frame, self.answers)
+        return place

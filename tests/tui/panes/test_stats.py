@@ -1,0 +1,267 @@
+"""The Stats pane: five answers about time, as bars and rows that can be entered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bench import PaneBench
+from pictures import MAXIMISED, MIDDLE, SHARED, SMALL, Region, filled, shown
+
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import GOTO, IN_SERVICE, PES
+from kernbench.replay.query import FOCUS_LEVELS
+from kernbench.replay.text import time_text
+from tui.draw import ASCII, UNICODE
+from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Scroll
+from tui.panes.stats import StatsPane
+
+VIEWS = StatsPane.views
+PE = FOCUS_LEVELS.index("pe")
+CUBE = FOCUS_LEVELS.index("cube")
+MACHINE = FOCUS_LEVELS.index("machine")
+
+
+def stats(
+    view: str = "stalls",
+    op: int = 40,
+    width: int = 80,
+    height: int = 200,
+    trace: str = "matmul",
+) -> PaneBench:
+    """The pane on a trace at an op, in a view, of the op's PE."""
+    bench = PaneBench(StatsPane, trace, op, width, height)
+    for _ in range(VIEWS.index(view)):
+        bench.send(ChangeView(1))
+    bench.refocus(PE)
+    return bench
+
+
+def session_on(bench: PaneBench) -> ReplaySession:
+    """A session at the pane's cursor."""
+    session = ReplaySession(bench.index.trace)
+    session.goto(bench.frame.cursor)
+    return session
+
+
+# -- as the screen shows it -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "region"),
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", SHARED)],
+)
+def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> None:
+    bench = stats("stalls", 16, region.width, region.height)
+    bench.refocus(0)
+    assert filled(bench.lines, region) == shown(f"stats-{size}-before", region)
+
+
+@pytest.mark.parametrize(
+    ("size", "region"),
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", SHARED)],
+)
+def test_it_shows_what_it_showed_after_moves(size: str, region: Region) -> None:
+    bench = stats("stalls", 16, region.width, region.height)
+    bench.goto(151)
+    bench.goto(143)
+    assert filled(bench.lines, region) == shown(f"stats-{size}-after", region)
+
+
+@pytest.mark.parametrize("view", VIEWS[1:])
+def test_it_shows_what_it_showed_in_its_other_views(view: str) -> None:
+    bench = stats(view, 79, MAXIMISED.width, MAXIMISED.height)
+    name = f"stats-{view}-80x24".replace(" ", "-").lower()
+    assert filled(bench.lines, MAXIMISED) == shown(name, MAXIMISED)
+
+
+# -- stalls ---------------------------------------------------------------------------
+
+
+def test_stalls_are_the_ledger_of_this_pe_with_what_is_unexplained() -> None:
+    bench = stats()
+    ledger = session_on(bench).stalls("sip0.cube0.pe4")
+    assert bench.lines[0].startswith(" sip0.cube0.pe4, ")
+    assert "unexplained" in bench.text
+    for kind, ns in ledger.total.items():
+        assert ns == 0 or f"{ns / (ledger.t1 - ledger.t0):.2%}" in bench.text, kind
+
+
+def test_a_wider_focus_has_the_ledger_of_more_pes() -> None:
+    bench = stats()
+    bench.refocus(CUBE)
+    assert "8 PEs, " in bench.lines[0]
+    bench.refocus(PE)
+    assert "sip0.cube0.pe4, " in bench.lines[0]
+
+
+def test_what_is_busy_is_not_cut() -> None:
+    bench = stats(width=50)
+    text = " ".join(line.strip() for line in bench.lines)
+    ledger = session_on(bench).stalls("sip0.cube0.pe4")
+    for engine, share in ledger.engines.items():
+        assert f"{engine}={share:.1%}" in text
+
+
+def test_pes_with_ops_in_service_are_marked() -> None:
+    bench = stats()
+    bench.refocus(MACHINE)
+    trace = bench.index.trace
+    service = bench.answers.of(IN_SERVICE.ask(40))
+    serving = [trace.node_ids[node] for node in service.nodes.tolist()]
+    rows = [line for line in bench.lines if "sip0.cube0.pe" in line]
+    assert len(rows) == 8
+    for row in rows:
+        pe = row.split()[0].lstrip("*")
+        serves = any(id.startswith(f"{pe}.") for id in serving)
+        assert row.startswith("*") == serves
+    assert any(row.startswith("*") for row in rows)
+
+
+def test_before_the_first_op_nothing_is_marked() -> None:
+    bench = stats(op=-1)
+    assert "PEs" in bench.lines[0]
+    assert not any(line.startswith("*") for line in bench.lines)
+
+
+def test_a_call_that_never_ended_is_not_cut_and_leads_to_the_last_op_of_its_pe() -> (
+    None
+):
+    bench = stats(op=-1, trace="fault_ring_by_name")
+    session = session_on(bench)
+    lines = bench.lines
+    hung = [i for i, line in enumerate(lines) if "never ended: " in line]
+    assert len(hung) == 2
+    for i in hung:
+        assert lines[i + 1].endswith("ring_by_name.py:26")
+        pe = lines[i].split()[2].rpartition(".")[0]
+        rows = session.rows(0, len(session))
+        last = max(row.op for row in rows if row.component.startswith(f"{pe}."))
+        bench.send(Scroll(-(10**9)))
+        bench.send(Scroll(i))
+        bench.send(Enter())
+        assert bench.effects == (Do(GOTO(op=last)),)
+
+
+# -- the other views ------------------------------------------------------------------
+
+
+def test_bars_are_as_long_as_their_shares() -> None:
+    lines = stats("busiest").lines
+    end = next(i for i, line in enumerate(lines) if "links" in line)
+    bars = []
+    for line in lines[1:end]:
+        share = float(line.partition("%")[0].split()[-1])
+        bars.append((share, line.count(UNICODE.thick)))
+    most, longest = max(bars)
+    assert longest > 5
+    for share, length in bars:
+        assert share == 0 or abs(length - share / most * longest) <= 1
+
+
+def test_the_critical_path_has_totals_lines_and_steps() -> None:
+    bench = stats("critical path", width=160)
+    path = session_on(bench).critical_path(500)
+    whole = path.t1 - path.t0
+    for name, ns in {**path.totals, **path.by_line}.items():
+        assert f"{name} " in bench.text
+        assert f"{ns / whole:.1%} {time_text(ns):>9}"[:5] in bench.text
+    for step in path.steps:
+        assert step.op < 0 or f"op {step.op:,} " in bench.text
+
+
+def test_enter_on_a_step_of_the_critical_path_goes_to_its_op() -> None:
+    bench = stats("critical path", width=160)
+    path = session_on(bench).critical_path(500)
+    step = next(step for step in path.steps if step.op >= 0)
+    row = next(i for i, text in enumerate(bench.lines) if f" op {step.op:,} " in text)
+    bench.send(Scroll(row))
+    assert bench.lines[row].startswith(">")
+    bench.send(Enter())
+    assert bench.effects == (Do(GOTO(op=step.op)),)
+
+
+def test_a_click_on_a_step_of_the_critical_path_goes_to_its_op() -> None:
+    bench = stats("critical path", width=160)
+    path = session_on(bench).critical_path(500)
+    step = next(step for step in path.steps if step.op >= 0)
+    row = next(i for i, text in enumerate(bench.lines) if f" op {step.op:,} " in text)
+    bench.send(Click(10, row))
+    assert bench.effects == (Do(GOTO(op=step.op)),)
+
+
+def test_enter_on_a_row_of_no_op_goes_nowhere() -> None:
+    bench = stats("critical path")
+    bench.send(Enter())
+    assert bench.effects == ()
+
+
+def test_the_roofline_has_its_plot_and_the_share_of_every_pe() -> None:
+    bench = stats("roofline")
+    roofline = session_on(bench).roofline()
+    assert sum("|" in line for line in bench.lines) == 10
+    for roof in (roofline.total, *roofline.pes):
+        rows = [line for line in bench.lines if line.lstrip().startswith(roof.pe)]
+        assert any(f"{roof.share:.1%}" in row for row in rows)
+
+
+def test_busiest_has_components_and_links() -> None:
+    bench = stats("busiest", width=120)
+    busiest = session_on(bench).busiest(20)
+    for _, node in busiest.components:
+        assert node in bench.text
+    for link in busiest.links:
+        assert f"{link.src} → {link.dst}" in bench.text
+
+
+def test_pes_are_of_the_call_of_the_op() -> None:
+    bench = stats("PEs", width=120)
+    calls = session_on(bench).pes()
+    least = time_text(calls.minimum)
+    most = time_text(calls.maximum)
+    assert f"{calls.call} at {calls.site} on {len(calls.pes)} PEs" in bench.text
+    assert f"median {time_text(calls.median)}" in bench.text
+    assert f"0 is min {least}, 9 max {most}" in bench.text
+
+
+def test_ops_of_one_call_share_the_answer() -> None:
+    bench = stats("PEs")
+    cmds = bench.index.trace.op_columns.cmd[bench.index.trace.order]
+    others = np.flatnonzero(cmds == cmds[40])
+    assert len(others) > 1
+    for op in others.tolist():
+        bench.goto(op)
+    asked = [query for query in bench.answers.asked if query.command == PES.name]
+    assert len(asked) == 1
+
+
+def test_before_the_first_op_there_is_no_call() -> None:
+    assert stats("PEs", -1).lines == [" before the first op: s steps to it"]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_ascii_has_all(view: str) -> None:
+    bench = PaneBench(StatsPane, "matmul", 40, 80, 200, ASCII)
+    for _ in range(VIEWS.index(view)):
+        bench.send(ChangeView(1))
+    assert bench.text.isascii()
+    assert bench.text
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_while_an_answer_is_computed_it_says_so(view: str) -> None:
+    bench = stats(view)
+    query = bench.pane.queries(bench.state, bench.frame, bench.answers)[0]
+    bench.answers.held.add(query.command)
+    assert bench.lines == [f" computing {query.command}: 50%  Esc cancels"]
+
+
+def test_there_is_nothing_to_pan() -> None:
+    assert not stats().send(Pan(1))
+
+
+def test_a_move_lets_go_of_the_picked_row() -> None:
+    bench = stats()
+    bench.send(Scroll(3))
+    assert bench.lines[3].startswith(">")
+    bench.goto(41)
+    assert not any(line.startswith(">") for line in bench.lines)

@@ -1,0 +1,686 @@
+"""Pane 4: what memory holds at this op; a tensor as numbers, heat or hex; accesses to a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kernbench.replay.answers import Touch
+from kernbench.replay.commands import (
+    ACCESSES_TO,
+    BLAME,
+    GOTO,
+    HELD_ALLOCATIONS,
+    TENSOR_CELL,
+    TENSOR_SUMMARY,
+    TOUCH_ROWS,
+)
+from kernbench.replay.data.grids import cell_name
+from kernbench.replay.data.memory import Memory, MemoryEntry
+from kernbench.replay.index import Index
+from kernbench.replay.query import Query
+from kernbench.replay.text import number_text, time_text
+from kernbench.replay.views_grids import GridOf, Heat
+from kernbench.replay.views_memory import (
+    MOST_ALLOCATIONS,
+    Accesses,
+    TensorCell,
+    TensorSummary,
+)
+from tui.draw import Glyphs, Line, clip, length
+from tui.panes.base import (
+    Answers,
+    Back,
+    BasePane,
+    Change,
+    ChangeView,
+    Click,
+    Do,
+    Effect,
+    Enter,
+    Event,
+    Frame,
+    Moved,
+    NextMark,
+    Pan,
+    Picture,
+    Rows,
+    Scroll,
+    Settle,
+    Show,
+    before_first_op,
+    picture_so_far,
+)
+from tui.panes.grid import (
+    Cells,
+    Look,
+    Room,
+    heat_blocks,
+    heat_lines,
+    heat_query,
+    next_mark,
+    number_lines,
+    numbers_room,
+    part_query,
+)
+
+OVERVIEW = "overview"
+NUMBERS = "numbers"
+HEATMAP = "heatmap"
+HEX = "hex"
+HISTORY = "history"
+
+_LIST_SHARE = 3
+"""A third of the overview is the list, if there is a tensor to show below it."""
+_PLACE_COLUMNS = 60
+"""Columns of the list of allocations that are not for their names."""
+_SHORTEST_NAME = 12
+_NOTHING_WRITTEN: Line = [(" nothing is written yet: s steps on", "dim")]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Of which tensor, of what shape, a cell is picked; it was settled at op ``op``."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    op: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """The list and the grid in view.
+
+    ``kept`` is the tensor that the user keeps, None while that of the op is shown. ``listed``
+    are the bytes that the history is of, None for the cell that is picked in ``shown``.
+    """
+
+    view: int = 0
+    rows: Rows = field(default_factory=Rows)
+    cells: Cells = field(default_factory=Cells)
+    kept: str | None = None
+    shown: Shown | None = None
+    listed: str | None = None
+
+    @property
+    def cell(self) -> str | None:
+        """The picked cell as in c[3,17]; None if no tensor was shown yet."""
+        if self.shown is None:
+            return None
+        name = cell_name(self.cells.row, self.cells.column, self.shown.shape)
+        return self.shown.tensor + name
+
+    @property
+    def history_of(self) -> str | None:
+        """The bytes that the history is of."""
+        return self.listed or self.cell
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How many lines the list has, without its head, and the size of the grid below."""
+
+    list_rows: int
+    width: int
+    height: int
+
+
+class MemoryPane(BasePane[MemoryState]):
+    """Shows the tensor that the op writes, else reads, or the one that the user keeps."""
+
+    views: tuple[str, ...] = (OVERVIEW, NUMBERS, HEATMAP, HEX, HISTORY)
+
+    def __init__(self, index: Index) -> None:
+        self._ops = len(index.ops)
+
+    def start(self) -> MemoryState:
+        """The overview."""
+        return MemoryState()
+
+    def view(self, state: MemoryState) -> int:
+        """The number of the view that is shown."""
+        return state.view
+
+    def with_view(self, state: MemoryState, view: int) -> MemoryState:
+        """The state with another view, whose rows are others."""
+        return replace(state, view=view, rows=state.rows.released())
+
+    def enter_word(self, state: MemoryState) -> str:
+        """What Enter does here."""
+        words = {OVERVIEW: "keep", HISTORY: "go"}
+        return words.get(self._mode(state), "blame")
+
+    def place(self, state: MemoryState, frame: Frame, answers: Answers) -> str | None:
+        """The bytes of the picked allocation, or the picked cell."""
+        if self._mode(state) != OVERVIEW:
+            return state.cell
+        if state.rows.pick is None:
+            return None
+        entry = self._picked_entry(state, frame, answers)
+        return None if entry is None else _bytes_of(entry)
+
+    def _mode(self, state: MemoryState) -> str:
+        return self.views[state.view]
+
+    def _lists(self, state: MemoryState) -> bool:
+        """Whether rows are picked, instead of cells."""
+        return self._mode(state) in (OVERVIEW, HISTORY)
+
+    # -- update -------------------------------------------------------------------
+
+    def update(
+        self, state: MemoryState, event: Event, frame: Frame, answers: Answers
+    ) -> Change[MemoryState] | None:
+        """Picks rows and cells, and follows the tensor of the op."""
+        match event:
+            case Moved():
+                state = replace(state, rows=state.rows.released())
+            case Settle():
+                pass
+            case Scroll() if self._lists(state):
+                state = replace(state, rows=state.rows.moved(event))
+            case Scroll():
+                state = _with_cells(state, state.cells.scrolled(event))
+            case Pan(by) if not self._lists(state):
+                state = _with_cells(state, state.cells.panned(by))
+            case NextMark(by):
+                return self._to_mark(state, by, frame, answers)
+            case ChangeView(by):
+                state = self._with_next_view(state, by, frame, answers)
+            case Show(place):
+                history = self.views.index(HISTORY)
+                state = replace(self.with_view(state, history), listed=place)
+            case Back():
+                if state.kept is None:
+                    return None
+                state = replace(state, kept=None)
+            case Enter():
+                return self._entered(state, frame, answers)
+            case Click(_, y):
+                picked = None
+                if self._lists(state):
+                    picked = state.rows.picked_at(y - 1)
+                if picked is None:
+                    return Change(state)
+                return self._entered(replace(state, rows=picked), frame, answers)
+            case _:
+                return None
+        return Change(self._settled(state, frame, answers))
+
+    def _to_mark(
+        self, state: MemoryState, by: int, frame: Frame, answers: Answers
+    ) -> Change[MemoryState] | None:
+        summary = self._summary(state, frame, answers)
+        if summary is None or not summary.name:
+            return None
+        cells = next_mark(state.cells, summary.grid, by)
+        if cells is None:
+            return None
+        return Change(self._settled(replace(state, cells=cells), frame, answers))
+
+    def _with_next_view(
+        self, state: MemoryState, by: int, frame: Frame, answers: Answers
+    ) -> MemoryState:
+        """What is picked in the overview is kept; the view before it, the history, is then of
+        all of the allocation.
+        """
+        state = replace(state, listed=None)
+        if self._mode(state) == OVERVIEW and state.rows.pick is not None:
+            entry = self._picked_entry(state, frame, answers)
+            if entry is not None:
+                listed = _bytes_of(entry) if by < 0 else None
+                state = replace(state, kept=entry.tensor, listed=listed)
+        return self.next_view(state, by) or state
+
+    def _entered(
+        self, state: MemoryState, frame: Frame, answers: Answers
+    ) -> Change[MemoryState]:
+        """A picked tensor is kept, or if it was let go; an access is gone to; a cell is
+        blamed.
+        """
+        effects: tuple[Effect, ...] = ()
+        if self._mode(state) == OVERVIEW:
+            entry = self._picked_entry(state, frame, answers)
+            if entry is not None:
+                kept = None if entry.tensor == state.kept else entry.tensor
+                state = replace(state, kept=kept)
+        elif self._mode(state) == HISTORY:
+            accesses = self._accesses(state, answers)
+            at = state.rows.at or 0
+            if accesses is not None and at < len(accesses.ops):
+                effects = (Do(GOTO(op=int(accesses.ops[at]))),)
+        elif state.cell is not None:
+            effects = (Do(BLAME(place=state.cell)),)
+        return Change(self._settled(state, frame, answers), effects)
+
+    def _picked_entry(
+        self, state: MemoryState, frame: Frame, answers: Answers
+    ) -> MemoryEntry | None:
+        """The allocation on the picked row, or on the first."""
+        memory: Memory | None = answers.known(_allocations_query(state, frame))
+        at = state.rows.at or 0
+        if memory is None or at >= len(memory.entries):
+            return None
+        return memory.entries[at]
+
+    # -- settling -----------------------------------------------------------------
+
+    def _settled(
+        self, state: MemoryState, frame: Frame, answers: Answers
+    ) -> MemoryState:
+        """Lists and grid scrolled to what is picked, as far as their answers are there."""
+        if frame.height <= 0:
+            return state
+        summary = self._summary(state, frame, answers)
+        if summary is not None and summary.name:
+            state = _following(state, summary, frame.cursor)
+        if self._mode(state) == HISTORY:
+            return self._settled_history(state, frame, answers)
+        memory = self._memory(state, frame, answers)
+        if memory is not None:
+            rows = state.rows.settled(
+                min(memory.total, MOST_ALLOCATIONS),
+                _list_rows(memory, summary, frame),
+                0 if memory.entries else None,
+            )
+            state = replace(state, rows=rows)
+        if summary is None or not summary.name:
+            return state
+        layout = self._layout(state, memory, summary, frame)
+        if layout is None:
+            return state
+        return replace(state, cells=self._settled_cells(state, summary, layout))
+
+    def _settled_history(
+        self, state: MemoryState, frame: Frame, answers: Answers
+    ) -> MemoryState:
+        accesses = self._accesses(state, answers)
+        if accesses is None:
+            return state
+        here = None
+        if len(accesses.ops):
+            here = max(_last_before(accesses, frame.cursor), 0)
+        rows = state.rows.settled(len(accesses.ops), frame.height - 1, here)
+        return replace(state, rows=rows)
+
+    def _settled_cells(
+        self, state: MemoryState, summary: TensorSummary, layout: _Layout
+    ) -> Cells:
+        if self._mode(state) == HEATMAP:
+            blocks = heat_blocks(summary.grid, layout.width, layout.height)
+            return replace(state.cells.clamped(summary.grid.shape), page=blocks.page)
+        room = self._room(state, summary, layout)
+        cells = state.cells.settled(summary.grid.shape, room)
+        return replace(cells, page=room.rows)
+
+    def _layout(
+        self,
+        state: MemoryState,
+        memory: Memory | None,
+        summary: TensorSummary,
+        frame: Frame,
+    ) -> _Layout | None:
+        """Where the grid has its place; None until it is known how long the list above is."""
+        above = len(_head(summary, state, frame.width))
+        list_rows = 0
+        if self._mode(state) == OVERVIEW:
+            if memory is None:
+                return None
+            list_rows = _list_rows(memory, summary, frame)
+            if memory.entries:
+                above += 1 + min(list_rows, len(memory.entries))
+        else:
+            above += 1
+        return _Layout(list_rows, frame.width, frame.height - above)
+
+    def _room(
+        self, state: MemoryState, summary: TensorSummary, layout: _Layout
+    ) -> Room:
+        look = self._look(state, summary)
+        return numbers_room(summary.grid, look, layout.width, layout.height)
+
+    def _look(self, state: MemoryState, summary: TensorSummary) -> Look:
+        mark = ("*", "mark")
+        mode = self._mode(state)
+        if mode == HEX:
+            digits = 2 * summary.element_bytes
+            return Look(("",), _bits, mark, width=digits + 2)
+        return Look(("",), number_text, mark, picks=mode != OVERVIEW)
+
+    # -- queries ------------------------------------------------------------------
+
+    def queries(
+        self, state: MemoryState, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """The list in view; the tensor, then its cells in view."""
+        wanted = []
+        if self._mode(state) == OVERVIEW:
+            wanted.append(_allocations_query(state, frame))
+        if self._needs_tensor(state):
+            wanted.append(_summary_query(state, frame))
+        if self._mode(state) == HISTORY:
+            return (*wanted, *self._history_queries(state, answers))
+        summary = self._summary(state, frame, answers)
+        if summary is None or not summary.name:
+            return tuple(wanted)
+        if self._mode(state) != OVERVIEW and state.shown is not None:
+            wanted.append(_cell_query(state, state.shown, frame))
+        memory = self._memory(state, frame, answers)
+        layout = self._layout(state, memory, summary, frame)
+        if layout is not None:
+            wanted.append(self._grid_query(state, summary, layout, frame))
+        return tuple(wanted)
+
+    def _needs_tensor(self, state: MemoryState) -> bool:
+        """Whether the tensor is shown; or needed for a cell whose history is shown."""
+        return self._mode(state) != HISTORY or state.history_of is None
+
+    def _history_queries(self, state: MemoryState, answers: Answers) -> list[Query]:
+        if state.history_of is None:
+            return []
+        wanted = [ACCESSES_TO.ask(place=state.history_of)]
+        accesses = self._accesses(state, answers)
+        if accesses is not None:
+            wanted.append(_touches_query(state, accesses))
+        return wanted
+
+    def _grid_query(
+        self,
+        state: MemoryState,
+        summary: TensorSummary,
+        layout: _Layout,
+        frame: Frame,
+    ) -> Query:
+        of = GridOf(summary.name, compared=False)
+        if self._mode(state) == HEATMAP:
+            blocks = heat_blocks(summary.grid, layout.width, layout.height)
+            return heat_query(frame.cursor, of, blocks)
+        room = self._room(state, summary, layout)
+        return part_query(frame.cursor, of, summary.grid, state.cells, room)
+
+    def _summary(
+        self, state: MemoryState, frame: Frame, answers: Answers
+    ) -> TensorSummary | None:
+        """The tensor that is shown, if it is known."""
+        if not self._needs_tensor(state):
+            return None
+        found: TensorSummary | None = answers.known(_summary_query(state, frame))
+        return found
+
+    def _memory(
+        self, state: MemoryState, frame: Frame, answers: Answers
+    ) -> Memory | None:
+        """The allocations that are listed, if they are known."""
+        if self._mode(state) != OVERVIEW:
+            return None
+        found: Memory | None = answers.known(_allocations_query(state, frame))
+        return found
+
+    def _accesses(self, state: MemoryState, answers: Answers) -> Accesses | None:
+        """The accesses that are listed, if they are known."""
+        if state.history_of is None:
+            return None
+        query = ACCESSES_TO.ask(place=state.history_of)
+        found: Accesses | None = answers.known(query)
+        return found
+
+    # -- render -------------------------------------------------------------------
+
+    def render(self, state: MemoryState, frame: Frame, answers: Answers) -> Picture:
+        """A list, a tensor, or in the overview both."""
+        subtitle = ""
+        memory = self._memory(state, frame, answers)
+        if memory is not None:
+            held = [
+                f"{n:,} in {space} ({size:,} B)" for space, n, size in memory.spaces
+            ]
+            subtitle = ", ".join(held)
+
+        def draw(lines: list[Line]) -> None:
+            if self._mode(state) == HISTORY:
+                self._draw_history(lines, state, frame, answers)
+            else:
+                self._draw_memory(lines, state, frame, answers)
+            if not lines:
+                before = frame.cursor < 0
+                lines.append(before_first_op(self._ops) if before else _NOTHING_WRITTEN)
+
+        return picture_so_far(draw, frame.height, subtitle)
+
+    def _draw_memory(
+        self, lines: list[Line], state: MemoryState, frame: Frame, answers: Answers
+    ) -> None:
+        """The list, in the overview, and the tensor."""
+        mode = self._mode(state)
+        memory: Memory | None = None
+        if mode == OVERVIEW:
+            memory = answers.of(_allocations_query(state, frame))
+            summary = self._summary(state, frame, answers)
+            lines += self._overview(state, memory, summary, frame)
+        tensor: TensorSummary = answers.of(_summary_query(state, frame))
+        if not tensor.name:
+            return
+        lines += _head(tensor, state, frame.width)
+        if mode != OVERVIEW:
+            lines.append(self._cell_line(state, frame, answers))
+        layout = self._layout(state, memory, tensor, frame)
+        if layout is None:
+            return
+        of_grid: Any = answers.of(self._grid_query(state, tensor, layout, frame))
+        if mode == HEATMAP:
+            lines += _heat(tensor, of_grid, state, layout, frame.glyphs)
+            return
+        room = self._room(state, tensor, layout)
+        look = self._look(state, tensor)
+        lines += number_lines(tensor.grid, of_grid, state.cells, room, look)
+
+    def _overview(
+        self,
+        state: MemoryState,
+        memory: Memory,
+        summary: TensorSummary | None,
+        frame: Frame,
+    ) -> list[Line]:
+        """The allocations in view below their heading; nothing if none holds anything."""
+        if not memory.entries:
+            return []
+        first = memory.entries[: _list_rows(memory, summary, frame)]
+        longest = max(len(_name(entry)) for entry in first)
+        columns = min(longest, max(frame.width - _PLACE_COLUMNS, _SHORTEST_NAME))
+        head = (
+            f"  {'allocation':<{columns}} space {'addr':>14} type  "
+            f"{'shape':<11} written"
+        )
+        lines: list[Line] = [[(head, "dim")]]
+        visible = state.rows.visible
+        entries = memory.entries[visible.start : visible.stop]
+        for i, entry in enumerate(entries, visible.start):
+            text = _allocation(entry, columns, frame)
+            lines.append([(text, "pick" if i == state.rows.pick else "")])
+        return lines
+
+    def _cell_line(self, state: MemoryState, frame: Frame, answers: Answers) -> Line:
+        """The picked cell: its index, value, address, and who wrote it."""
+        if state.shown is None:
+            return []
+        cell: TensorCell = answers.of(_cell_query(state, state.shown, frame))
+        value = ""
+        place = f"  {cell.space} {cell.addr:#x}"
+        if cell.value is not None:
+            value = f" = {cell.value:.7g}"
+            place = f"  0x{cell.bits}{place}"
+        return [
+            (f" {state.cell}{value}", "bold"),
+            (place, "title"),
+            (f"  written {_age(cell.writer, frame)}", ""),
+        ]
+
+    def _draw_history(
+        self, lines: list[Line], state: MemoryState, frame: Frame, answers: Answers
+    ) -> None:
+        """Every access to a place, with the one before the cursor marked."""
+        if state.history_of is None:
+            answers.of(_summary_query(state, frame))
+            return
+        query = ACCESSES_TO.ask(place=state.history_of)
+        accesses: Accesses = answers.of(query)
+        lines.append([(_history_head(state.history_of, accesses), "dim")])
+        here = _last_before(accesses, frame.cursor)
+        touches: Sequence[Touch] = answers.of(_touches_query(state, accesses))
+        for i, touch in enumerate(touches, state.rows.top):
+            text = _access(touch, here=i == here)
+            lines.append([(text, "pick" if i == state.rows.pick else "")])
+
+
+# -- questions ------------------------------------------------------------------------
+
+
+def _allocations_query(state: MemoryState, frame: Frame) -> Query:
+    """The allocations from the first to the last in view."""
+    count = min(state.rows.top + max(frame.height, 1), MOST_ALLOCATIONS)
+    return HELD_ALLOCATIONS.ask(frame.cursor, count=count)
+
+
+def _summary_query(state: MemoryState, frame: Frame) -> Query:
+    return TENSOR_SUMMARY.ask(frame.cursor, name=state.kept or "")
+
+
+def _cell_query(state: MemoryState, shown: Shown, frame: Frame) -> Query:
+    return TENSOR_CELL.ask(
+        frame.cursor,
+        tensor=shown.tensor,
+        row=state.cells.row,
+        column=state.cells.column,
+    )
+
+
+def _touches_query(state: MemoryState, accesses: Accesses) -> Query:
+    visible = state.rows.visible
+    numbers = accesses.numbers[visible.start : visible.stop]
+    return TOUCH_ROWS.ask(numbers=tuple(numbers.tolist()))
+
+
+# -- parts of the state ---------------------------------------------------------------
+
+
+def _following(state: MemoryState, summary: TensorSummary, op: int) -> MemoryState:
+    """The state once a tensor is known: of another tensor, or where the op wrote into it, the
+    first element written is picked. A tensor that is kept keeps its cell.
+    """
+    shown = Shown(summary.name, summary.grid.shape, op)
+    if shown == state.shown:
+        return state
+    is_other = state.shown is None or state.shown.tensor != summary.name
+    cells = state.cells
+    if is_other or (state.kept is None and summary.grid.marks.count):
+        first = summary.grid.marks.first or 0
+        cells = cells.at_element(first, summary.grid.shape)
+    return replace(state, shown=shown, cells=cells)
+
+
+def _with_cells(state: MemoryState, cells: Cells) -> MemoryState:
+    """Another cell picked of the tensor that was shown."""
+    if state.shown is None:
+        return state
+    return replace(state, cells=cells.clamped(state.shown.shape))
+
+
+def _list_rows(memory: Memory, summary: TensorSummary | None, frame: Frame) -> int:
+    """How many allocations are in view: fewer if there is, or may be, a tensor below."""
+    room = frame.height - 1
+    if summary is None or summary.name:
+        room = max(frame.height // _LIST_SHARE, 1)
+    return min(room, len(memory.entries))
+
+
+def _last_before(accesses: Accesses, op: int) -> int:
+    """The number of the last access that was made by an op, -1 if there is none."""
+    return int(np.searchsorted(accesses.ops, op, side="right")) - 1
+
+
+# -- texts ----------------------------------------------------------------------------
+
+
+def _bytes_of(entry: MemoryEntry) -> str:
+    shard = entry.shard
+    return f"{shard.space} {shard.addr:#x}:{shard.nbytes}"
+
+
+def _name(entry: MemoryEntry) -> str:
+    """An allocation's tensor with the number of the shard; scratch has an owner instead."""
+    if "@" in entry.tensor:
+        return entry.tensor
+    return f"{entry.tensor}.{entry.shard.index}"
+
+
+def _age(writer: int | None, frame: Frame) -> str:
+    if writer is None:
+        return "never"
+    return f"op {writer} ({frame.cursor - writer} ago)"
+
+
+def _allocation(entry: MemoryEntry, columns: int, frame: Frame) -> str:
+    shard = entry.shard
+    mark = ">" if entry.touched else " "
+    name = clip(_name(entry), columns, frame.glyphs)
+    place = f"{shard.space:<5} {shard.addr:>#14x} {shard.dtype:<5}"
+    shape = "x".join(str(extent) for extent in shard.shape)
+    return f"{mark} {name} {place} {shape:<11} {_age(entry.writer, frame)}"
+
+
+def _head(summary: TensorSummary, state: MemoryState, width: int) -> list[Line]:
+    """What is said of a tensor, in two lines where it does not fit into one."""
+    kept = " (kept: Esc lets go)" if state.kept else ""
+    shape = "x".join(str(extent) for extent in summary.grid.shape)
+    line = [
+        (f" {summary.name}{kept}", "bold"),
+        (f" {summary.dtype} {shape}", "title"),
+    ]
+    changed = summary.grid.marks.count
+    if changed:
+        line.append((f"  {changed:,} changed*", "mark"))
+    if summary.unwritten:
+        line.append((f"  {summary.unwritten:,} never written", "dim"))
+    low = number_text(summary.minimum)
+    high = number_text(summary.maximum)
+    mean = number_text(summary.mean)
+    figures = (f"  min {low} max {high} mean {mean} NaN {summary.nans}", "title")
+    if length([*line, figures]) > width:
+        return [line, [figures]]
+    return [[*line, figures]]
+
+
+def _heat(
+    summary: TensorSummary,
+    heat: Heat,
+    state: MemoryState,
+    layout: _Layout,
+    glyphs: Glyphs,
+) -> list[Line]:
+    blocks = heat_blocks(summary.grid, layout.width, layout.height)
+    scale = f"{number_text(summary.largest)}, the largest |x|"
+    return heat_lines(summary.grid, heat, blocks, state.cells, scale, glyphs)
+
+
+def _bits(value: Any) -> str:
+    """The bits of an element as hex digits, the highest first."""
+    return str(value.tobytes()[::-1].hex())
+
+
+def _history_head(place: str, accesses: Accesses) -> str:
+    (space, addr, nbytes), *more = accesses.ranges
+    text = f" accesses to {place}: {len(accesses.ops):,}, {space} {addr:#x}:{nbytes}"
+    if more:
+        text += f" and {len(more)} more"
+    return text
+
+
+def _access(touch: Touch, here: bool) -> str:
+    op = touch.op
+    mark = ">" if here else " "
+    when = f"{touch.kind:<5} op {op.op:>6,} {time_text(op.t_start):>9}"
+    name = op.name.removeprefix("TileToken/")
+    return f"{mark} {when} {touch.nbytes:>6,} B {name} {op.component}"

@@ -1,0 +1,356 @@
+"""Pane 8: where the time goes: stalls, critical path, roofline, what is busiest, PEs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernbench.replay.commands import (
+    BUSIEST,
+    CRITICAL_STEPS,
+    GOTO,
+    IN_SERVICE,
+    PES,
+    ROOFLINE,
+    STALLS,
+)
+from kernbench.replay.index import Index
+from kernbench.replay.query import Query
+from kernbench.replay.text import time_text
+from kernbench.replay.time.critical import CriticalPath, Step
+from kernbench.replay.time.loads import Busiest
+from kernbench.replay.time.roofline import Roof, Roofline
+from kernbench.replay.views import InService
+from tui.draw import Glyphs, Line, clip
+from tui.panes.base import (
+    Answers,
+    BasePane,
+    Change,
+    ChangeView,
+    Click,
+    Do,
+    Effect,
+    Enter,
+    Event,
+    Frame,
+    Moved,
+    Picture,
+    Rows,
+    Scroll,
+    Settle,
+    before_first_op,
+)
+
+STALL_VIEW = "stalls"
+CRITICAL_VIEW = "critical path"
+ROOFLINE_VIEW = "roofline"
+BUSIEST_VIEW = "busiest"
+PES_VIEW = "PEs"
+
+_STEPS = 500
+"""Steps of the critical path, the longest."""
+_BUSIEST = 20
+_PLOT_LINES = 11
+"""Of the roofline's text: the plot with its axis, which comes last."""
+_NEVER_ENDED = "never ended: "
+_SHORTEST_NAME = 8
+_SHORTEST_BAR = 4
+_SHARE_COLUMNS = 10
+"""Columns of a row with a bar that are neither its name, nor its text, nor the bar."""
+_KEPT = 8
+"""Answers whose rows are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatsState:
+    """The rows in view."""
+
+    view: int = 0
+    rows: Rows = field(default_factory=Rows)
+
+
+class _Row(NamedTuple):
+    """A line, and the op that Enter on it goes to, None: none."""
+
+    line: Line
+    op: int | None = None
+
+
+class _Bar(NamedTuple):
+    """A name with its share, drawn as a bar, and a text in front of that."""
+
+    name: str
+    share: float
+    text: str
+
+
+class StatsPane(BasePane[StatsState]):
+    """An answer a view; stalls are of the focus, PEs of the op's call."""
+
+    views: tuple[str, ...] = (
+        STALL_VIEW,
+        CRITICAL_VIEW,
+        ROOFLINE_VIEW,
+        BUSIEST_VIEW,
+        PES_VIEW,
+    )
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._made = OrderedDict[tuple[Query, int, Glyphs], Sequence[_Row]]()
+
+    def start(self) -> StatsState:
+        """The stalls."""
+        return StatsState()
+
+    def view(self, state: StatsState) -> int:
+        """The number of the view that is shown."""
+        return state.view
+
+    def with_view(self, state: StatsState, view: int) -> StatsState:
+        """The state with another view, whose rows are others."""
+        return replace(state, view=view, rows=state.rows.released())
+
+    # -- update -------------------------------------------------------------------
+
+    def update(
+        self, state: StatsState, event: Event, frame: Frame, answers: Answers
+    ) -> Change[StatsState] | None:
+        """Picks rows."""
+        match event:
+            case Moved():
+                state = replace(state, rows=state.rows.released())
+            case Settle():
+                pass
+            case Scroll():
+                state = replace(state, rows=state.rows.moved(event))
+            case ChangeView(by):
+                state = self.next_view(state, by) or state
+            case Enter():
+                return Change(state, self._entered(state, frame, answers))
+            case Click(_, y):
+                picked = state.rows.picked_at(y)
+                if picked is None:
+                    return Change(state)
+                state = replace(state, rows=picked)
+                return Change(state, self._entered(state, frame, answers))
+            case _:
+                return None
+        return Change(self._settled(state, frame, answers))
+
+    def _settled(self, state: StatsState, frame: Frame, answers: Answers) -> StatsState:
+        rows = self._known_rows(state, frame, answers)
+        if frame.height <= 0 or rows is None:
+            return state
+        return replace(state, rows=state.rows.settled(len(rows), frame.height, 0))
+
+    def _entered(
+        self, state: StatsState, frame: Frame, answers: Answers
+    ) -> tuple[Effect, ...]:
+        """To the op of the picked row."""
+        rows = self._known_rows(state, frame, answers)
+        at = state.rows.at
+        if rows is None or at is None or at >= len(rows):
+            return ()
+        op = rows[at].op
+        return () if op is None else (Do(GOTO(op=op)),)
+
+    def _known_rows(
+        self, state: StatsState, frame: Frame, answers: Answers
+    ) -> Sequence[_Row] | None:
+        """The rows of the view, if their answer is there."""
+        query = self._query(state, frame)
+        found = None if query is None else answers.known(query)
+        if query is None or found is None:
+            return None
+        return self._rows(query, found, frame)
+
+    # -- queries ------------------------------------------------------------------
+
+    def queries(
+        self, state: StatsState, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """The answer of the view, and what is in service."""
+        query = self._query(state, frame)
+        if query is None:
+            return ()
+        return (query, IN_SERVICE.ask(frame.cursor))
+
+    def _query(self, state: StatsState, frame: Frame) -> Query | None:
+        """The question of a view; None before the first op, where there is no call."""
+        mode = self.views[state.view]
+        if mode == STALL_VIEW:
+            _, name = self._index.ops.focus(frame.cursor, frame.level)
+            return STALLS.ask(pe=name)
+        if mode == CRITICAL_VIEW:
+            return CRITICAL_STEPS.ask(count=_STEPS)
+        if mode == ROOFLINE_VIEW:
+            return ROOFLINE.ask()
+        if mode == BUSIEST_VIEW:
+            return BUSIEST.ask(count=_BUSIEST)
+        if frame.cursor < 0:
+            return None
+        row = self._index.ops.row_of(frame.cursor)
+        return PES.ask(cmd=int(self._index.trace.op_columns.cmd[row]))
+
+    # -- render -------------------------------------------------------------------
+
+    def render(self, state: StatsState, frame: Frame, answers: Answers) -> Picture:
+        """The rows in view; the picked one has a mark, and what is in service another."""
+        query = self._query(state, frame)
+        if query is None:
+            return Picture((before_first_op(len(self._index.ops)),))
+        rows = self._rows(query, answers.of(query), frame)
+        flying = self._names_in_service(frame, answers)
+        marks_service = self.views[state.view] != ROOFLINE_VIEW
+        visible = state.rows.visible
+        lines: list[Line] = []
+        for i, row in enumerate(rows[visible.start : visible.stop], visible.start):
+            mark = " "
+            first_word = row.line[0][0].split()[:1]
+            if marks_service and not flying.isdisjoint(first_word):
+                mark = "*"
+            if i == state.rows.pick:
+                mark = ">"
+            lines.append([(mark, "mark"), *row.line])
+        return Picture(tuple(lines))
+
+    def _names_in_service(self, frame: Frame, answers: Answers) -> set[str]:
+        """The components, and their PEs, that serve something at the op's time."""
+        service: InService = answers.of(IN_SERVICE.ask(frame.cursor))
+        trace = self._index.trace
+        names = set()
+        for node in np.unique(service.nodes).tolist():
+            name = trace.node_ids[node]
+            names.add(name)
+            names.add(name.removesuffix(f".{trace.nodes.engine[node]}"))
+        return names
+
+    # -- rows ---------------------------------------------------------------------
+
+    def _rows(self, query: Query, found: Any, frame: Frame) -> Sequence[_Row]:
+        """The rows of an answer; those of the last few are kept, by their question, so that
+        a step does not make them again.
+        """
+        key = (query, frame.width, frame.glyphs)
+        rows = self._made.get(key)
+        if rows is None:
+            rows = self._rows_of(found, frame.width - 1, frame.glyphs)
+            self._made[key] = rows
+            if len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        return rows
+
+    def _rows_of(self, found: Any, width: int, glyphs: Glyphs) -> list[_Row]:
+        match found:
+            case CriticalPath():
+                return _critical_rows(found, width, glyphs)
+            case Busiest():
+                return _busiest_rows(found, width, glyphs)
+            case Roofline():
+                return _roofline_rows(found, width, glyphs)
+        return [self._row_of_text(text, glyphs) for text in found.lines(width)]
+
+    def _row_of_text(self, text: str, glyphs: Glyphs) -> _Row:
+        """A line of an answer's text. One that names a call that never ended leads to the
+        last op of its PE.
+        """
+        op = None
+        if text.startswith(_NEVER_ENDED):
+            component, _, _ = text.removeprefix(_NEVER_ENDED).partition(": ")
+            pe, _, _ = component.rpartition(".")
+            op = self._last_op_of(pe)
+        return _Row(_text_line(text, glyphs), op)
+
+    def _last_op_of(self, pe: str) -> int | None:
+        """The last op that a PE served, None if it served none."""
+        ids = self._index.trace.node_ids
+        timelines = self._index.timelines
+        last = []
+        for node in timelines.components.tolist():
+            if ids[node].startswith(f"{pe}."):
+                last.append(int(timelines.ops_of(node)[-1]))
+        return max(last, default=None)
+
+
+def _text_line(text: str, glyphs: Glyphs) -> Line:
+    """A line of an answer's text; the bar of # in it has a colour."""
+    head, mark, bar = text.replace("…", glyphs.more).partition("#")
+    return [(head, ""), (mark + bar, "flight")]
+
+
+def _roofline_rows(found: Roofline, width: int, glyphs: Glyphs) -> list[_Row]:
+    """The head and the plot, then all PEs as bars instead of the table of some."""
+    text = found.lines(width)
+    rows = [_Row(_text_line(line, glyphs)) for line in (text[0], *text[-_PLOT_LINES:])]
+    bars = [_roof_bar(roof) for roof in (found.total, *found.pes)]
+    title = "PEs (* above, T their mean), share of the roof"
+    return rows + _bar_rows(title, bars, width, glyphs)
+
+
+def _roof_bar(roof: Roof) -> _Bar:
+    rates = f"{roof.gflops:,.1f} GFLOP/s {roof.intensity:,.1f} FLOP/B {roof.bound}"
+    return _Bar(roof.pe, roof.share, rates)
+
+
+def _busiest_rows(found: Busiest, width: int, glyphs: Glyphs) -> list[_Row]:
+    head = f" of {time_text(found.t0)} to {time_text(found.t1)}"
+    components = [_Bar(node, share, "") for share, node in found.components]
+    links = []
+    for link in found.links:
+        name = f"{link.src} {glyphs.arrow} {link.dst}"
+        links.append(_Bar(name, link.busy, f"{link.nbytes:,.0f} B"))
+    title = f"components, busy share{head}"
+    rows = _bar_rows(title, components, width, glyphs)
+    return rows + _bar_rows("links, busy share, bytes", links, width, glyphs)
+
+
+def _critical_rows(path: CriticalPath, width: int, glyphs: Glyphs) -> list[_Row]:
+    whole = max(path.t1 - path.t0, 1e-12)
+    rows: list[_Row] = []
+    for title, times in (
+        ("what the critical path is of", path.totals),
+        ("by line", path.by_line),
+    ):
+        bars = [_Bar(name, ns / whole, time_text(ns)) for name, ns in times.items()]
+        rows += _bar_rows(title, bars, width, glyphs)
+    title = f"its longest steps in order, of {time_text(whole)}"
+    rows.append(_Row([(title, "title")]))
+    rows += [_step_row(step, width, glyphs) for step in path.steps]
+    return rows
+
+
+def _step_row(step: Step, width: int, glyphs: Glyphs) -> _Row:
+    times = f"x{step.times:,}" if step.times > 1 else ""
+    what = (
+        f"{time_text(step.t0):>9} {time_text(step.ns):>9} {times:<6} {step.what:<12} "
+    )
+    where = step.node
+    op = None
+    if step.op >= 0:
+        where = f"op {step.op:,} {step.node} {step.site}"
+        op = step.op
+    return _Row([(what, ""), (clip(where, width - len(what), glyphs), "dim")], op)
+
+
+def _bar_rows(
+    title: str, bars: Sequence[_Bar], width: int, glyphs: Glyphs
+) -> list[_Row]:
+    """A title, and below it a row a bar; of a name that is too long the end is shown."""
+    longest = max((len(bar.name) for bar in bars), default=0)
+    columns = max(min(width // 2, longest), _SHORTEST_NAME)
+    text_columns = max((len(bar.text) for bar in bars), default=0)
+    room = max(width - columns - text_columns - _SHARE_COLUMNS, _SHORTEST_BAR)
+    rows = [_Row([(title, "title")])]
+    for bar in bars:
+        name = bar.name
+        if len(name) > columns:
+            name = glyphs.more + name[1 - columns :]
+        drawn = glyphs.thick * round(min(bar.share, 1.0) * room)
+        head = f"{name:<{columns}} {bar.share:>6.1%} {bar.text:>{text_columns}} "
+        rows.append(_Row([(head, ""), (drawn, "flight")]))
+    return rows
