@@ -16,7 +16,14 @@ import numpy as np
 
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay import moves, questions, views
+from kernbench.replay import (
+    moves,
+    questions,
+    views,
+    views_route,
+    views_tiles,
+    views_timeline,
+)
 from kernbench.replay.answers import Listing, Moved, OpList, Stopped
 from kernbench.replay.expr import FIELDS
 from kernbench.replay.index import Index
@@ -316,6 +323,7 @@ def _job(
     lane: str,
     about: frozenset[str] = frozenset(),
     *,
+    title: str = "",
     example: str = "",
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None,
     listed: bool = True,
@@ -328,6 +336,7 @@ def _job(
         answer,
         lane,
         about,
+        title=title,
         example=example,
         pages=pages,
         listed=listed,
@@ -555,6 +564,7 @@ ROUTE = _job(
     questions.route,
     "tiles",
     _OP,
+    title="routes",
 )
 TILES = _job(
     "tiles",
@@ -733,6 +743,105 @@ IN_SERVICE = _instant(
     _OP,
     listed=False,
 )
+CELLS = _job(
+    "cells",
+    views_timeline.WindowRows,
+    "cells of rows of the timeline",
+    views_timeline.cells,
+    "timeline",
+    title="timeline",
+    listed=False,
+)
+LANES = _job(
+    "lanes",
+    NoArguments,
+    "the lanes of every component",
+    views_timeline.lanes,
+    "timeline",
+    listed=False,
+)
+CRITICAL_CELLS = _job(
+    "critical-cells",
+    views_timeline.WindowRows,
+    "cells of rows of the timeline that are on the critical path",
+    views_timeline.critical_cells,
+    "columns",
+    title="critical path",
+    listed=False,
+)
+HAZARD_CELLS = _job(
+    "hazard-cells",
+    views_timeline.WindowRows,
+    "cells of rows of the timeline that have hazards",
+    views_timeline.hazard_cells,
+    "memory",
+    title="hazards",
+    listed=False,
+)
+SUMMARY = _job(
+    "window-summary",
+    views_timeline.WindowCells,
+    "all ops of a window of the timeline, looked at once",
+    views_timeline.summary,
+    "timeline",
+    title="timeline",
+    listed=False,
+)
+INDEXED_ROWS = _job(
+    "indexed-rows",
+    views_timeline.SomeRows,
+    "rows of the timeline, indexed for any window",
+    views_timeline.indexed,
+    "timeline",
+    title="timeline",
+    listed=False,
+)
+TILE_OUTLINE = _job(
+    "tile-outline",
+    NoArguments,
+    "where an op's composite is in the list",
+    views_tiles.tile_outline,
+    "tiles",
+    _OP,
+    title="composites",
+    listed=False,
+)
+RUNNING_COMPOSITES = _job(
+    "running-composites",
+    views_tiles.TileTimes,
+    "the composites in service in a window",
+    views_tiles.running_composites,
+    "tiles",
+    title="tiles",
+    listed=False,
+)
+TILE_LINES = _job(
+    "tile-lines",
+    views_tiles.TilePlaces,
+    "rows of the list of composites",
+    views_tiles.tile_lines,
+    "tiles",
+    title="tiles",
+    listed=False,
+)
+MACHINE_MAP = _job(
+    "machine-map",
+    views_route.MapPlace,
+    "the map of a part of the machine",
+    views_route.machine_map,
+    "tiles",
+    title="routes",
+    listed=False,
+)
+MAP_LOAD = _job(
+    "map-load",
+    views_route.MapWindow,
+    "how loaded the lines of a map are",
+    views_route.map_load,
+    "columns",
+    title="link load",
+    listed=False,
+)
 WIDEN = Command(
     "widen", "move", "widen the focus", moves.Steps, move=moves.widen, listed=False
 )
@@ -798,6 +907,17 @@ COMMANDS: tuple[Command, ...] = (
     FINDINGS,
     OP_ROWS,
     IN_SERVICE,
+    CELLS,
+    LANES,
+    CRITICAL_CELLS,
+    HAZARD_CELLS,
+    SUMMARY,
+    INDEXED_ROWS,
+    TILE_OUTLINE,
+    RUNNING_COMPOSITES,
+    TILE_LINES,
+    MACHINE_MAP,
+    MAP_LOAD,
     WIDEN,
 )
 BY_NAME = {command.name: command for command in COMMANDS}
