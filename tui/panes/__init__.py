@@ -9,6 +9,7 @@ from typing import Any
 from kernbench.replay.index import Index
 from tui.panes.base import Pane
 from tui.panes.ops import OpsPane
+from tui.panes.timeline import TimelinePane
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +28,7 @@ class PaneRow:
     follows_window: bool = False
 
 
-PANES = (PaneRow("ops", 2, "Ops", OpsPane),)
+PANES = (
+    PaneRow("timeline", 1, "Timeline", TimelinePane),
+    PaneRow("ops", 2, "Ops", OpsPane),
+)

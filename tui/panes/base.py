@@ -201,11 +201,13 @@ class Change(Generic[S]):
 class Picture:
     """Lines of a pane, below its title; ``subtitle`` stands in the title on the right.
 
-    Two pictures are the same only if they are one object.
+    ``waiting`` is set where the picture shows a part only, and for what it waits. Two
+    pictures are the same only if they are one object.
     """
 
     lines: tuple[Line, ...]
     subtitle: str = ""
+    waiting: Waiting | None = None
 
 
 # -- a pane -----------------------------------------------------------------------------
@@ -257,9 +259,10 @@ class Pane(Protocol[S]):
 def drawn(
     pane: Pane[S], state: S, frame: Frame, answers: Answers
 ) -> tuple[Picture, Waiting | None]:
-    """The picture of a pane, and what it waits for, if it cannot be drawn without that."""
+    """The picture of a pane, and what it waits for, if it is not whole without that."""
     try:
-        return pane.render(state, frame, answers), None
+        picture = pane.render(state, frame, answers)
+        return picture, picture.waiting
     except Waiting as waiting:
         return Picture((waiting.line,)), waiting
     except KernbenchError as error:
