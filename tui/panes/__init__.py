@@ -9,6 +9,7 @@ from typing import Any
 from kernbench.replay.index import Index
 from tui.panes.base import Pane
 from tui.panes.ops import OpsPane
+from tui.panes.tiles import TilesPane
 from tui.panes.timeline import TimelinePane
 
 
@@ -31,4 +32,5 @@ class PaneRow:
 PANES = (
     PaneRow("timeline", 1, "Timeline", TimelinePane),
     PaneRow("ops", 2, "Ops", OpsPane),
+    PaneRow("tiles", 3, "Tiles", TilesPane),
 )
