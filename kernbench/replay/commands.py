@@ -24,6 +24,9 @@ from kernbench.replay import (
     views_grids,
     views_memory,
     views_stats,
+    views_route,
+    views_tiles,
+    views_timeline,
 )
 from kernbench.replay.answers import Listing, Moved, OpList, Stopped
 from kernbench.replay.expr import FIELDS
@@ -581,6 +584,7 @@ ROUTE = _job(
     questions.route,
     "tiles",
     _OP,
+    title="routes",
 )
 TILES = _job(
     "tiles",
@@ -884,6 +888,105 @@ CRITICAL_STEPS = _job(
     title="critical path",
     listed=False,
 )
+CELLS = _job(
+    "cells",
+    views_timeline.WindowRows,
+    "cells of rows of the timeline",
+    views_timeline.cells,
+    "timeline",
+    title="timeline",
+    listed=False,
+)
+LANES = _job(
+    "lanes",
+    NoArguments,
+    "the lanes of every component",
+    views_timeline.lanes,
+    "timeline",
+    listed=False,
+)
+CRITICAL_CELLS = _job(
+    "critical-cells",
+    views_timeline.WindowRows,
+    "cells of rows of the timeline that are on the critical path",
+    views_timeline.critical_cells,
+    "columns",
+    title="critical path",
+    listed=False,
+)
+HAZARD_CELLS = _job(
+    "hazard-cells",
+    views_timeline.WindowRows,
+    "cells of rows of the timeline that have hazards",
+    views_timeline.hazard_cells,
+    "memory",
+    title="hazards",
+    listed=False,
+)
+SUMMARY = _job(
+    "window-summary",
+    views_timeline.WindowCells,
+    "all ops of a window of the timeline, looked at once",
+    views_timeline.summary,
+    "timeline",
+    title="timeline",
+    listed=False,
+)
+INDEXED_ROWS = _job(
+    "indexed-rows",
+    views_timeline.SomeRows,
+    "rows of the timeline, indexed for any window",
+    views_timeline.indexed,
+    "timeline",
+    title="timeline",
+    listed=False,
+)
+TILE_OUTLINE = _job(
+    "tile-outline",
+    NoArguments,
+    "where an op's composite is in the list",
+    views_tiles.tile_outline,
+    "tiles",
+    _OP,
+    title="composites",
+    listed=False,
+)
+RUNNING_COMPOSITES = _job(
+    "running-composites",
+    views_tiles.TileTimes,
+    "the composites in service in a window",
+    views_tiles.running_composites,
+    "tiles",
+    title="tiles",
+    listed=False,
+)
+TILE_LINES = _job(
+    "tile-lines",
+    views_tiles.TilePlaces,
+    "rows of the list of composites",
+    views_tiles.tile_lines,
+    "tiles",
+    title="tiles",
+    listed=False,
+)
+MACHINE_MAP = _job(
+    "machine-map",
+    views_route.MapPlace,
+    "the map of a part of the machine",
+    views_route.machine_map,
+    "tiles",
+    title="routes",
+    listed=False,
+)
+MAP_LOAD = _job(
+    "map-load",
+    views_route.MapWindow,
+    "how loaded the lines of a map are",
+    views_route.map_load,
+    "columns",
+    title="link load",
+    listed=False,
+)
 WIDEN = Command(
     "widen", "move", "widen the focus", moves.Steps, move=moves.widen, listed=False
 )
@@ -962,6 +1065,17 @@ COMMANDS: tuple[Command, ...] = (
     DIVERGENCE_TEXT,
     EXECUTES_SOON,
     CRITICAL_STEPS,
+    CELLS,
+    LANES,
+    CRITICAL_CELLS,
+    HAZARD_CELLS,
+    SUMMARY,
+    INDEXED_ROWS,
+    TILE_OUTLINE,
+    RUNNING_COMPOSITES,
+    TILE_LINES,
+    MACHINE_MAP,
+    MAP_LOAD,
     WIDEN,
 )
 BY_NAME = {command.name: command for command in COMMANDS}

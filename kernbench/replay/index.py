@@ -18,6 +18,7 @@ from kernbench.replay.expr import compile
 from kernbench.replay.ops import OpIndex
 from kernbench.replay.time.critical import Critical
 from kernbench.replay.time.loads import Loads
+from kernbench.replay.time.machine_map import MachineMaps
 from kernbench.replay.time.roofline import Work
 from kernbench.replay.time.stalls import Stalls
 from kernbench.replay.time.tiles import Composites
@@ -33,8 +34,12 @@ class Index:
 
     Each part is written by one lane of questions alone, and a lane is one thread:
     ``timelines`` by "timeline", ``tiles`` by "tiles", ``history``, ``memory``, ``diffs``,
-    ``grids``, ``blame`` and ``fitting`` by "memory", the others by "columns". What instant
-    questions and moves read of them is made by ``prepare``, before the first is asked.
+    ``grids``, ``blame`` and ``fitting`` by "memory", the others by "columns". ``maps`` may
+    be filled by any. What instant questions and moves read of them is made by ``prepare``,
+    before the first is asked.
+
+    ``marked_ops`` are the ops that a view of the timeline marks, by the view's name: rows
+    of the log, by their start. Each is written by the lane that looks for it.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -49,6 +54,8 @@ class Index:
         self.blame = BlameIndex(trace, self.history, self.memory, self.ops.row)
         self.stalls = Stalls(trace, self.timelines)
         self.loads = Loads(trace, self.timelines)
+        self.maps = MachineMaps(trace)
+        self.marked_ops: dict[str, Ints] = {}
         self._critical: Critical | None = None
         self._roofline: Work | None = None
         self._fitting: OrderedDict[str, Ints] = OrderedDict()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kernbench.replay.index import Index
 from tui.panes.base import Pane
@@ -13,11 +13,18 @@ from tui.panes.memory import MemoryPane
 from tui.panes.ops import OpsPane
 from tui.panes.source import SourcePane
 from tui.panes.stats import StatsPane
+from tui.panes.tiles import TilesPane
+from tui.panes.timeline import TimelinePane
+
+
+Slot = Literal["main", "list", "upper left", "upper right", "lower right", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
 class PaneRow:
-    """One pane: its key among the panes, the number that shows it, its title, what makes it.
+    """One pane: its key among the panes, the number that shows it, its title, what makes it,
+    and its slot in the layouts: the main pane, the list, a cell of its own where there is
+    room for all, or the cell that the others share.
 
     ``follows_focus`` and ``follows_window``: it depends on the focus, or on the times that
     the timeline shows.
@@ -27,14 +34,17 @@ class PaneRow:
     number: int
     title: str
     make: Callable[[Index], Pane[Any]]
+    slot: Slot
     follows_focus: bool = False
     follows_window: bool = False
 
 
 PANES = (
-    PaneRow("ops", 2, "Ops", OpsPane),
-    PaneRow("memory", 4, "Memory", MemoryPane),
-    PaneRow("diff", 6, "Diff", DiffPane),
-    PaneRow("source", 7, "Source", SourcePane, follows_focus=True),
-    PaneRow("stats", 8, "Stats", StatsPane, follows_focus=True),
+    PaneRow("timeline", 1, "Timeline", TimelinePane, "main"),
+    PaneRow("ops", 2, "Ops", OpsPane, "list"),
+    PaneRow("tiles", 3, "Tiles", TilesPane, "upper left"),
+    PaneRow("memory", 4, "Memory", MemoryPane, "upper right"),
+    PaneRow("diff", 6, "Diff", DiffPane, "lower right"),
+    PaneRow("source", 7, "Source", SourcePane, "shared", follows_focus=True),
+    PaneRow("stats", 8, "Stats", StatsPane, "shared", follows_focus=True),
 )

@@ -13,7 +13,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.trace import Trace
 from tui.draw import UNICODE, Glyphs
-from tui.panes.base import Event, Frame, Moved, Settle, Waiting, drawn
+from tui.panes.base import Event, Frame, Moved, Picture, Settle, Waiting, drawn
 
 TRACES = Path(__file__).parents[3] / "traces"
 
@@ -22,7 +22,7 @@ class Computed:
     """Answers that are computed when they are asked for, or held back.
 
     ``asked`` are the questions that were computed; a question of a command in ``held`` is
-    never answered.
+    not answered, unless it was before.
     """
 
     def __init__(self, index: Index) -> None:
@@ -32,9 +32,9 @@ class Computed:
 
     def of(self, query: Query) -> Any:
         """The answer; raises what computing it raises, and Waiting for one held back."""
-        if query.command in self.held:
-            raise Waiting(query, query.command, 0.5)
         if query not in self.asked:
+            if query.command in self.held:
+                raise Waiting(query, query.command, 0.5)
             try:
                 self.asked[query] = answer(self.index, query)
             except KernbenchError as error:
@@ -47,9 +47,7 @@ class Computed:
     def known(self, query: Query) -> Any | None:
         """The answer, if somebody asked for it before."""
         found = self.asked.get(query)
-        if query.command in self.held or isinstance(found, KernbenchError):
-            return None
-        return found
+        return None if isinstance(found, KernbenchError) else found
 
 
 class PaneBench:
@@ -143,15 +141,21 @@ class PaneBench:
             self.state = change.state
 
     @property
-    def lines(self) -> list[str]:
-        """What it shows, a text a line. What it asks for, it has to have wanted before."""
+    def picture(self) -> Picture:
+        """What it shows. What it asks for, it has to have wanted before."""
         wanted = self.pane.queries(self.state, self.frame, self.answers)
         asked = set(self.answers.asked)
         picture, _ = drawn(self.pane, self.state, self.frame, self.answers)
         more = set(self.answers.asked) - asked - set(wanted)
         assert not more, f"render asked for what queries did not name: {more}"
         assert hash(self.state) == hash(self.state)
-        return ["".join(text for text, _ in line).rstrip() for line in picture.lines]
+        return picture
+
+    @property
+    def lines(self) -> list[str]:
+        """What it shows, a text a line."""
+        lines = self.picture.lines
+        return ["".join(text for text, _ in line).rstrip() for line in lines]
 
     @property
     def text(self) -> str:

@@ -1,0 +1,73 @@
+"""What the route's pane asks: maps of the machine, and how loaded their lines are.
+
+Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernbench.common.progress import Progress
+from kernbench.replay.index import Index
+from kernbench.replay.query import At
+from kernbench.replay.time.loads import window
+from kernbench.replay.time.machine_map import MachineMap, Pair, Place
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlace:
+    """What a map is of: () the system, (sip,), (sip, cube) or (sip, cube, pe)."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class MapWindow:
+    """A map's place, and the times [t0, t1), ns."""
+
+    place: Place
+    t0: float
+    t1: float
+
+
+@dataclass(frozen=True, slots=True)
+class LineLoad:
+    """How loaded the links from one box of a map to another were.
+
+    ``busy`` is the share of time that the busiest of them was, ``nbytes`` what they carried
+    in all, ``queue`` the most transactions that waited for one of them at once.
+    """
+
+    pair: Pair
+    busy: float
+    nbytes: int
+    queue: int
+
+
+def machine_map(index: Index, at: At, args: MapPlace, progress: Progress) -> MachineMap:
+    """The map of a place."""
+    return index.maps.of(args.place, progress)
+
+
+def map_load(
+    index: Index, at: At, args: MapWindow, progress: Progress
+) -> tuple[LineLoad, ...]:
+    """The lines of a map that carried something, the busiest first."""
+    edges = index.trace.edges
+    box_of = index.maps.of(args.place).box_of
+    times = window(index.launch_window, args.t0, args.t1)
+    found: dict[Pair, LineLoad] = {}
+    for link in index.loads.links(*times, progress).links:
+        src = box_of.get(int(edges.src[link.edge]))
+        dst = box_of.get(int(edges.dst[link.edge]))
+        if src is None or dst is None or src == dst:
+            continue
+        pair = src, dst
+        before = found.get(pair, LineLoad(pair, link.busy, 0, 0))
+        found[pair] = LineLoad(
+            pair,
+            before.busy,
+            before.nbytes + round(link.nbytes),
+            max(before.queue, link.queue),
+        )
+    return tuple(found.values())

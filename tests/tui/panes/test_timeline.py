@@ -1,0 +1,675 @@
+"""The timeline: a window over the run, a tree of rows that folds, pins, what is marked."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from bench import TRACES, PaneBench
+from screens import MAXIMISED, PLACES, SIZES, on_screen, title_on_screen
+
+from kernbench.replay.commands import (
+    CELLS,
+    CRITICAL,
+    CRITICAL_CELLS,
+    GOTO,
+    HAZARD_CELLS,
+    INDEXED_ROWS,
+    LANES,
+    SUMMARY,
+    TIME,
+    answer,
+)
+from kernbench.replay.index import Index
+from kernbench.replay.time.timeline import CLASSES
+from kernbench.trace import Trace
+from tui.draw import ASCII
+from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Pin, Scroll
+from tui.panes.timeline import (
+    CRITICAL as CRITICAL_VIEW,
+)
+from tui.panes.timeline import (
+    HAZARDS,
+    IN_LANES,
+    Fit,
+    FitBetween,
+    TimelinePane,
+    Zoom,
+    with_marks,
+)
+
+ALL_ROWS = 60
+"""Lines that all rows of a small machine fit into."""
+LABEL = 23
+"""Columns of the names of these rows."""
+
+
+@pytest.fixture(scope="module")
+def matmul() -> Index:
+    """A small matmul on the 8 PEs of one cube."""
+    return Index(Trace.open(TRACES / "matmul.msgpack"))
+
+
+@pytest.fixture(scope="module")
+def many_cubes() -> Index:
+    """Two SIPs of 16 cubes."""
+    return Index(Trace.open(TRACES / "mlp_tp.msgpack"))
+
+
+def timeline(index: Index, op: int = 0, width: int = 80, height: int = ALL_ROWS):
+    return PaneBench(TimelinePane, index, op, width, height)
+
+
+def rows_of(bench: PaneBench) -> dict[str, str]:
+    """The lines of the rows by their name."""
+    return {line[2:].split()[0]: line for line in bench.lines[2:] if line.strip()}
+
+
+def show(bench: PaneBench, view: int) -> None:
+    while bench.pane.view(bench.state) != view:
+        bench.send(ChangeView(1))
+
+
+def pick(bench: PaneBench, name: str) -> None:
+    """Pick the row of a name."""
+    lines = bench.lines[2:]
+    wanted = next(i for i, line in enumerate(lines) if line[2:].split()[:1] == [name])
+    bench.send(Scroll(-ALL_ROWS))
+    bench.send(Scroll(wanted))
+
+
+def gone_to(bench: PaneBench) -> int:
+    """The op that the last event went to."""
+    (effect,) = bench.effects
+    assert isinstance(effect, Do)
+    assert effect.call.command is GOTO
+    return effect.call.args.op
+
+
+# -- on the screen -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_it_shows_what_the_screen_showed(matmul, size):
+    place = PLACES["timeline", size]
+    bench = timeline(matmul, 16, place.width, place.height)
+    assert bench.text == on_screen(f"timeline-{size}-before", place)
+    bench.goto(151)
+    bench.goto(143)
+    for event in (Zoom(0.5), Zoom(0.5), Pan(1)):
+        bench.send(event)
+    assert bench.text == on_screen(f"timeline-{size}-after", place)
+    title = title_on_screen(f"timeline-{size}-after", place)
+    assert title.endswith(f" {bench.picture.subtitle}")
+
+
+@pytest.mark.parametrize(
+    ("view", "trace", "op"),
+    [
+        ("lanes", "matmul", 79),
+        ("critical path", "matmul", 79),
+        ("hazards", "fault_missing_wait", 3),
+    ],
+)
+def test_its_other_views_show_what_the_screen_showed(view, trace, op):
+    bench = PaneBench(TimelinePane, trace, op, 80, PLACES["timeline", "80x24"].height)
+    bench.resize(MAXIMISED.width, MAXIMISED.height)
+    show(bench, bench.pane.views.index(view))
+    name = f"timeline-{view.replace(' ', '-')}-80x24"
+    assert bench.text == on_screen(name, MAXIMISED)
+
+
+@pytest.mark.parametrize("view", range(len(TimelinePane.views)))
+def test_ascii_needs_no_other_characters(matmul, view):
+    bench = PaneBench(TimelinePane, matmul, 100, 120, 30, glyphs=ASCII)
+    show(bench, view)
+    assert bench.text.isascii()
+
+
+def test_a_row_has_few_runs_of_one_style(matmul):
+    bench = timeline(matmul, 100, 200)
+    runs = [len(line) for line in bench.picture.lines[2:]]
+    assert np.median(runs) <= 18
+    assert max(runs) <= 42  # of 180 cells
+
+
+def test_a_trace_without_ops_says_so(tmp_path):
+    data = (TRACES / "matmul.msgpack").read_bytes()
+    path = tmp_path / "cut.msgpack"
+    path.write_bytes(data[: len(data) // 2])
+    bench = PaneBench(TimelinePane, path, -1)
+    assert not len(bench.index.ops)
+    assert bench.lines == [" no ops in this trace; :info has more"]
+    for event in (Scroll(1), Enter(), Click(40, 0), Zoom(0.5), Pan(1), ChangeView(1)):
+        bench.send(event)
+    assert bench.lines == [" no ops in this trace; :info has more"]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 2), (5, 1), (60, 1), (80, 0)])
+def test_the_smallest_sizes_are_drawn(matmul, size):
+    bench = timeline(matmul, 40, *size)
+    for view in range(len(TimelinePane.views)):
+        show(bench, view)
+        assert bench.lines or not size[1]
+
+
+# -- the tree ------------------------------------------------------------------------------
+
+
+def test_a_small_machine_is_open_down_to_its_engines(matmul):
+    rows = rows_of(timeline(matmul))
+    assert [rows[f"pe{i}"][1] for i in range(8)] == ["-"] * 8
+    assert {"s0.io0.pcie_ep", "pe0.pe_scheduler", "pe7.pe_gemm"} <= {*rows}
+
+
+def test_enter_folds_and_unfolds_a_group(matmul):
+    bench = timeline(matmul, -1)
+    pick(bench, "pe0")
+    bench.send(Enter())
+    assert bench.effects == ()
+    assert bench.state.folds == {"-pe0"}
+    rows = rows_of(bench)
+    assert rows["pe0"].startswith(" +pe0")
+    assert "pe0.pe_gemm" not in rows
+    assert "pe1.pe_gemm" in rows
+    bench.send(Enter())
+    assert "pe0.pe_gemm" in rows_of(bench)
+
+
+def test_enter_on_an_engine_goes_to_its_op_by_the_cursor(matmul):
+    bench = timeline(matmul, 40)
+    bench.send(Scroll(1))
+    bench.send(Enter())
+    node = matmul.ops.component(gone_to(bench))
+    assert matmul.trace.node_ids[node] == "sip0.cube0.pe4.pe_fetch_store"
+
+
+def test_enter_on_an_engine_that_has_not_served_yet_goes_to_its_first_op(matmul):
+    bench = timeline(matmul, 0)
+    pick(bench, "pe7.pe_gemm")
+    bench.send(Enter())
+    node = matmul.trace.node_index["sip0.cube0.pe7.pe_gemm"]
+    assert gone_to(bench) == matmul.timelines.ops_of(node)[0]
+
+
+def test_a_large_machine_is_open_where_the_cursor_is(many_cubes):
+    bench = timeline(many_cubes, len(many_cubes.ops) - 1)
+    rows = rows_of(bench)
+    assert rows["s0"].startswith("*-")
+    assert rows["s0c0"].startswith("*-")
+    assert rows["s0c0.pe0.pe_dma"].startswith("> ")
+    assert rows["s0c1"].startswith(" +")
+    assert "s0c1.pe0.pe_dma" not in rows
+    assert rows["s1"].startswith("*+")
+
+
+def test_what_is_open_follows_the_cursor(many_cubes):
+    ops = many_cubes.ops
+    nodes = many_cubes.trace.nodes
+    last = len(ops) - 1
+    elsewhere = [
+        op
+        for op in range(last)
+        if ops.component(op) != ops.component(last) and nodes.pe[ops.component(op)] >= 0
+    ]
+    bench = timeline(many_cubes, last)
+    bench.goto(elsewhere[-1])
+    rows = rows_of(bench)
+    assert "s0c0.pe0.pe_dma" not in rows
+    (here,) = (name for name, line in rows.items() if line.startswith("> "))
+    assert here.endswith(nodes.engine[ops.component(elsewhere[-1])])
+
+
+def test_what_was_folded_by_hand_stays_folded_under_the_cursor(many_cubes):
+    bench = timeline(many_cubes, len(many_cubes.ops) - 1)
+    pick(bench, "s0c1")
+    bench.send(Enter())
+    pick(bench, "s0c0")
+    bench.send(Enter())
+    assert bench.state.folds == {"-s0c0", "+s0c1"}
+    rows = rows_of(bench)
+    assert rows["s0c0"].startswith(">+")
+    assert "s0c1.pe0.pe_dma" in rows
+
+
+def test_folds_of_another_machine_are_ignored(matmul):
+    bench = timeline(matmul, 40)
+    before = bench.lines
+    folds = frozenset({"-no such row", "+sip9"})
+    bench.state = TimelinePane(matmul).start()
+    bench.state = type(bench.state)(bench.state.window, folds=folds)
+    bench.goto(40)
+    assert bench.lines == before
+
+
+# -- lanes, and what is in service -----------------------------------------------------------
+
+
+def test_the_lanes_view_has_a_row_for_each_lane_used(matmul):
+    bench = timeline(matmul)
+    show(bench, IN_LANES)
+    dma = matmul.trace.node_index["sip0.cube0.pe0.pe_dma"]
+    found = [line.split()[1] for line in bench.lines if " pe0.pe_dma " in line]
+    assert [int(lane) for lane in found] == matmul.timelines.slots_of(dma)
+    assert len(found) == 5
+
+
+def test_ops_in_service_are_marked_in_their_lane_and_above(matmul):
+    bench = timeline(matmul, len(matmul.ops) - 1)
+    show(bench, IN_LANES)
+    lines = bench.lines
+    marks = [line[0] for line in lines if line[1:].startswith(" pe2.pe_dma ")]
+    assert marks == [" ", " ", " ", " ", ">"]
+    assert any(line.startswith("*-pe2 ") for line in lines)
+    serving = {
+        matmul.trace.node_ids[matmul.ops.component(op)]
+        for op in matmul.ops.in_flight(bench.frame.cursor)
+    }
+    marked = {line[2:].split()[0] for line in lines if line[:2] in ("* ", "> ")}
+    assert marked
+    assert {f"sip0.cube0.{name}" for name in marked} <= serving
+
+
+def test_enter_on_a_lane_goes_to_an_op_of_that_lane(matmul):
+    bench = timeline(matmul, 100, 100, 200)
+    show(bench, IN_LANES)
+    names = [line[2:].split()[:2] for line in bench.lines[2:]]
+    rows = [(i, *name) for i, name in enumerate(names) if name[1].isdecimal()]
+    assert len(rows) > 8
+    for i, component, lane in rows:
+        bench.send(Scroll(-1000))
+        bench.send(Scroll(i))
+        bench.send(Enter())
+        op = gone_to(bench)
+        node = matmul.ops.component(op)
+        assert matmul.trace.node_ids[node] == f"sip0.cube0.{component}"
+        slot = matmul.trace.op_columns.slot[matmul.ops.row_of(op)]
+        assert int(slot) == int(lane)
+
+
+def test_lanes_that_are_not_known_yet_are_waited_for(matmul):
+    bench = timeline(matmul, 40)
+    bench.answers.held = {LANES.name}
+    show(bench, IN_LANES)
+    assert bench.lines == [" computing lanes: 50%  Esc cancels"]
+
+
+# -- what views mark ---------------------------------------------------------------------------
+
+
+def test_the_critical_path_is_letters_and_all_else_dots(matmul):
+    bench = timeline(matmul, -1)
+    show(bench, CRITICAL_VIEW)
+    path = answer(matmul, CRITICAL.ask())
+    ops = path.ops[(path.ops >= 0) & (path.whats < len(CLASSES))]
+    on_path = {matmul.trace.node_ids[node] for node in matmul.ops.components[ops]}
+    lines = {
+        name: line[LABEL:] for name, line in rows_of(bench).items() if ".pe_" in name
+    }
+    for name, line in lines.items():
+        letters = set(line) - set(" .│")
+        assert bool(letters) == (f"sip0.cube0.{name}" in on_path), name
+    assert any("." in line for line in lines.values())
+
+
+def test_hazards_are_marked_with_a_shriek():
+    bench = PaneBench(TimelinePane, "fault_missing_wait", 3)
+    assert "!" not in bench.text
+    show(bench, HAZARDS)
+    rows = rows_of(bench)
+    assert "!!!" in rows["pe0.pe_dma"]
+    assert "!!!" in rows["pe0.pe_math"]
+    assert "!" not in rows["s0.io0.pcie_ep"]
+
+
+@pytest.mark.parametrize(
+    ("view", "cells", "marked"),
+    [
+        (HAZARDS, "G w ", "!!w "),
+        (CRITICAL_VIEW, "G w ", "G#. "),
+        (CRITICAL_VIEW, "g?w ", "G?. "),
+    ],
+)
+def test_what_is_marked_is_seen_where_nothing_is_busy_too(view, cells, marked):
+    hits = np.array([True, True, False, False])
+    assert with_marks(cells, hits, view) == marked
+
+
+@pytest.mark.parametrize(
+    ("view", "marks"), [(CRITICAL_VIEW, CRITICAL_CELLS), (HAZARDS, HAZARD_CELLS)]
+)
+def test_rows_are_drawn_while_what_is_marked_is_computed(matmul, view, marks):
+    bench = timeline(matmul, 40)
+    rows = bench.lines[2:]
+    bench.answers.held = {marks.name}
+    show(bench, view)
+    assert bench.lines[0] == f" computing {marks.name}: 50%  Esc cancels"
+    assert bench.lines[2:] == rows
+    assert bench.picture.waiting is not None
+
+
+# -- pins ------------------------------------------------------------------------------------
+
+
+def pick_number(bench: PaneBench, number: int) -> None:
+    """Pick a row by its number, from 0."""
+    bench.send(Scroll(-1000))
+    bench.send(Scroll(number))
+
+
+def test_a_pinned_row_stays_on_top_until_it_is_let_go(matmul):
+    bench = timeline(matmul, -1, height=20)
+    pick_number(bench, 2)
+    assert bench.send(Pin())
+    assert bench.state.pins == ("sip0.cube0.pe0.pe_scheduler",)
+    bench.send(Scroll(1000))
+    assert bench.lines[2].startswith(" ^pe0.pe_scheduler ")
+    assert bench.lines[3].startswith("  pe4")
+    pick_number(bench, 2)
+    assert bench.send(Pin())
+    assert bench.state.pins == ()
+    assert "^" not in bench.text
+
+
+def test_without_a_row_nothing_is_pinned(matmul):
+    bench = timeline(matmul, -1)
+    assert not bench.send(Pin())
+
+
+def test_pins_of_another_machine_are_ignored(matmul):
+    bench = timeline(matmul, 40)
+    before = bench.lines
+    window = bench.state.window
+    bench.state = type(bench.state)(window, pins=("sip9.cube9.pe9.pe_dma",))
+    bench.goto(40)
+    assert bench.lines == before
+
+
+def test_a_click_picks_the_row_under_the_pins(matmul):
+    bench = timeline(matmul, -1, height=20)
+    pick_number(bench, 2)
+    bench.send(Pin())
+    name = bench.lines[2 + 1 + 4][2:].split()[0]
+    bench.send(Click(3, 2 + 1 + 4))
+    node = matmul.ops.component(gone_to(bench))
+    assert matmul.ops.label(node, 4) == name
+
+
+# -- clicks ------------------------------------------------------------------------------------
+
+
+def cell_of(bench: PaneBench, op: int) -> tuple[int, int]:
+    """The column and line of the pane that the middle of an op is drawn at."""
+    row = bench.index.ops.row(op)
+    t0, t1 = bench.state.window
+    share = ((row.t_start + row.t_end) / 2 - t0) / (t1 - t0)
+    name = bench.index.ops.label(bench.index.ops.component(op), 4)
+    lines = [line[2:].split()[:1] for line in bench.lines]
+    return LABEL + int(share * (bench.frame.width - LABEL)), lines.index([name])
+
+
+def test_a_click_on_a_bar_goes_to_the_op_there(matmul):
+    bench = timeline(matmul, 75)
+    for op in (131, 99):  # of the same engine, after the cursor
+        bench.send(Click(*cell_of(bench, op)))
+        assert gone_to(bench) == op
+        bench.goto(op)
+
+
+def test_a_click_on_a_bar_of_a_group_goes_to_an_op_of_it(matmul):
+    bench = timeline(matmul, 75)
+    x, y = cell_of(bench, 99)
+    assert bench.lines[y - 4][2:].split()[0] == "pe1"
+    bench.send(Click(x, y - 4))
+    op = gone_to(bench)
+    assert matmul.trace.nodes.pe[matmul.ops.component(op)] == 1
+    assert op > 75
+
+
+def test_a_click_on_the_name_of_a_group_folds_it(matmul):
+    bench = timeline(matmul, -1)
+    y = next(i for i, line in enumerate(bench.lines) if line[2:].startswith("pe1 "))
+    bench.send(Click(3, y))
+    assert bench.state.folds == {"-pe1"}
+
+
+def test_a_click_on_the_minimap_goes_to_its_time(matmul):
+    bench = timeline(matmul)
+    cells = 80 - LABEL
+    bench.send(Click(LABEL + cells // 2, 0))
+    (effect,) = bench.effects
+    middle = cells // 2 / (cells - 1) * matmul.trace.end_ns
+    assert effect == Do(TIME(t=middle))
+
+
+def test_a_click_beside_rows_and_minimap_changes_nothing(matmul):
+    bench = timeline(matmul, 40)
+    state = bench.state
+    for x, y in ((3, 0), (40, -1), (40, 1), (40, ALL_ROWS - 1)):
+        assert bench.send(Click(x, y))
+        assert bench.effects == ()
+        assert bench.state == state
+
+
+def test_scrolling_moves_the_picked_row_and_a_move_lets_it_go(matmul):
+    bench = timeline(matmul, 40, height=20)
+    here = bench.state.rows.at
+    bench.send(Scroll(3))
+    assert bench.state.rows.at == here + 3
+    bench.send(Scroll(-3))
+    assert bench.state.rows.at == here
+    bench.send(Scroll(5))
+    bench.goto(41)
+    assert bench.state.rows.pick is None
+
+
+# -- the window --------------------------------------------------------------------------------
+
+
+def test_it_opens_fitted_to_the_launch(matmul):
+    t0, t1 = timeline(matmul, -1).state.window
+    low, high = matmul.launch_window
+    assert t0 < low < high < t1 < 2 * high
+    assert t1 - t0 < 1.1 * (high - low)
+
+
+def test_the_window_follows_the_cursor(matmul):
+    bench = timeline(matmul, 40)
+    bench.goto(0)
+    t0, t1 = bench.state.window
+    assert t0 <= matmul.ops.time(0) < t1
+
+
+def test_the_window_follows_the_cursor_while_it_is_not_in_view(matmul):
+    bench = timeline(matmul, 40, 0, 0)
+    bench.goto(0)
+    t0, t1 = bench.state.window
+    assert t0 <= matmul.ops.time(0) < t1
+
+
+def test_before_the_first_op_the_window_stays(matmul):
+    bench = timeline(matmul, 40)
+    window = bench.state.window
+    bench.goto(-1)
+    assert bench.state.window == window
+
+
+def test_zoom_pan_and_fit(matmul):
+    bench = timeline(matmul, 40)
+
+    def span() -> float:
+        t0, t1 = bench.state.window
+        return t1 - t0
+
+    fitted = bench.state.window
+    whole = span()
+    bench.send(Zoom(0.5))
+    bench.send(Zoom(0.5))
+    assert span() == pytest.approx(whole / 4)
+    bench.send(Zoom(2.0))
+    assert span() == pytest.approx(whole / 2)
+    before = bench.state.window[0]
+    for by in (1, 1, -1):
+        bench.send(Pan(by))
+    assert bench.state.window[0] - before == pytest.approx(span() / 8)
+    assert bench.send(Fit())
+    assert bench.state.window == fitted
+
+
+def test_what_is_fitted_has_no_use_for_fit(matmul):
+    bench = timeline(matmul, 40)
+    assert not bench.send(Fit())
+    bench.send(Zoom(0.5))
+    assert bench.send(Fit())
+
+
+def test_the_window_follows_the_last_op_no_further_than_the_end_of_the_run(matmul):
+    bench = timeline(matmul, 0)
+    bench.send(Zoom(0.25))
+    bench.goto(len(matmul.ops) - 1)
+    t0, t1 = bench.state.window
+    assert t0 <= matmul.ops.time(bench.frame.cursor) < t1
+    assert t1 == pytest.approx(matmul.trace.end_ns + (t1 - t0) / 50)
+
+
+def test_the_window_fits_between_two_times(matmul):
+    bench = timeline(matmul, 40)
+    bench.send(FitBetween(8100, 8200))
+    t0, t1 = bench.state.window
+    assert t0 < 8100 < 8200 < t1 < 8210
+    bench.send(FitBetween(8100, 8100))
+    t0, t1 = bench.state.window
+    assert t0 < 8100 < t1 < t0 + 2
+
+
+def test_zooming_out_and_panning_end_a_little_beyond_the_run(matmul):
+    bench = timeline(matmul, 40)
+    end = matmul.trace.end_ns
+    for _ in range(6):
+        bench.send(Zoom(2.0))
+    t0, t1 = bench.state.window
+    assert (t0 / end, t1 / end) == pytest.approx((-1 / 48, 49 / 48))
+    bench.send(Zoom(0.25))
+    for _ in range(40):
+        bench.send(Pan(1))
+    t0, t1 = bench.state.window
+    assert 1.0 < t1 / end < 1.01
+    assert (t1 - t0) / end == pytest.approx(50 / 48 / 4)
+    for _ in range(40):
+        bench.send(Pan(-1))
+    assert -0.01 < bench.state.window[0] / end < 0.0
+
+
+def test_panning_keeps_the_length_of_the_window(matmul):
+    bench = timeline(matmul, 40)
+    bench.send(FitBetween(8000, 8100))
+    t0, t1 = bench.state.window
+    for _ in range(1000):
+        bench.send(Pan(1))
+    far0, far1 = bench.state.window
+    assert far1 - far0 == pytest.approx(t1 - t0)
+    assert far0 < matmul.trace.end_ns < far1
+
+
+def test_the_closest_zoom_says_how_short_a_cell_is(matmul):
+    bench = timeline(matmul, 75)
+    for _ in range(40):
+        bench.send(Zoom(0.5))
+    t0, t1 = bench.state.window
+    assert t0 <= matmul.ops.time(75) < t1
+    assert t1 - t0 == pytest.approx(0.125)
+    cells = 80 - LABEL
+    assert bench.picture.subtitle.endswith(f"{0.125 / cells:.4f}ns a cell")
+
+
+def test_the_cursor_stays_in_view_while_zooming_in(matmul):
+    bench = timeline(matmul, 100)
+    time = matmul.ops.time(100)
+    for _ in range(20):
+        bench.send(Zoom(0.5))
+        t0, t1 = bench.state.window
+        assert t0 <= time < t1
+
+
+# -- what is late, and what is computed at rest --------------------------------------------------
+
+
+def test_rows_come_when_their_cells_are_there(matmul):
+    bench = timeline(matmul, 40, 0, 0)
+    bench.answers.held = {CELLS.name}
+    bench.resize(80, 20)
+    assert bench.picture.waiting is not None
+    assert all("computing cells: 50%" in line for line in bench.lines[2:])
+    assert ">" in "".join(line[0] for line in bench.lines[2:])
+    bench.answers.held = set()
+    bench.resize(80, 20)
+    assert bench.picture.waiting is None
+    assert "RRRR" in bench.text
+
+
+def test_rows_that_were_there_stay_while_others_are_computed(matmul):
+    bench = timeline(matmul, 40, height=10)
+    before = rows_of(bench)
+    bench.answers.held = {CELLS.name}
+    bench.send(Scroll(-3))
+    now = rows_of(bench)
+    stayed = now.keys() & before.keys()
+    late = now.keys() - before.keys()
+    assert stayed
+    assert late
+    assert all(now[name][LABEL:] == before[name][LABEL:] for name in stayed)
+    assert all("computing" in now[name] for name in late)
+
+
+def test_rows_of_another_window_do_not_stay(matmul):
+    bench = timeline(matmul, 40, height=10)
+    bench.answers.held = {CELLS.name}
+    bench.send(Zoom(0.5))
+    assert all("computing" in line for line in bench.lines[2:])
+
+
+def wishes(bench: PaneBench):
+    return bench.pane.wishes(bench.state, bench.frame, bench.answers)
+
+
+def test_of_a_long_trace_all_ops_of_the_window_are_looked_at_once():
+    index = Index(Trace.open(TRACES / "matmul.msgpack"))
+    long = partial(TimelinePane, long_ops=0)
+    bench = PaneBench(long, index, 40, 120, 40)
+    lines = bench.lines
+    (wish,) = wishes(bench)
+    assert wish.command == SUMMARY.name
+    bench.answers.of(wish)
+    t0, t1 = bench.state.window
+    assert index.timelines.surveyed(t0, t1, wish.args.columns)
+    fresh = PaneBench(long, index, 40, 120, 40)
+    assert fresh.lines == lines
+    (wish,) = wishes(bench)
+    assert wish.command == INDEXED_ROWS.name
+
+
+def test_rows_of_a_summarised_window_need_no_index():
+    index = Index(Trace.open(TRACES / "matmul.msgpack"))
+    t0, t1 = TimelinePane(index).start().window
+    columns = 120 - LABEL
+    answer(index, SUMMARY.ask(t0=t0, t1=t1, columns=columns))
+    rows = [((node,), None) for node in index.timelines.components.tolist()]
+    bench = PaneBench(TimelinePane, index, 40, 120, 40)
+    assert "RRRR" in bench.text
+    missing, _ = index.timelines.missing(rows)
+    assert missing == tuple(rows)
+
+
+def test_rows_in_view_are_indexed_for_another_window():
+    index = Index(Trace.open(TRACES / "matmul.msgpack"))
+    bench = PaneBench(TimelinePane, index, 40, 120, 40)
+    (wish,) = wishes(bench)
+    assert wish.command == INDEXED_ROWS.name
+    assert len(wish.args.rows) == 38
+    bench.answers.of(wish)
+    assert index.timelines.missing(wish.args.rows) == ((), 0)
+
+
+def test_nothing_is_computed_at_rest_out_of_view(matmul):
+    assert wishes(timeline(matmul, 40, 0, 0)) == ()

@@ -1,0 +1,144 @@
+"""The time axis of the timeline: the minimap above it, the ruler, the cursor in a row.
+
+All of it is drawn from the window and the cursor's time; nothing here knows the trace.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from kernbench.replay.text import time_text
+from kernbench.replay.time.timeline import CLASSES
+from tui.draw import Glyphs, Line, clip
+
+_UNITS = (("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+_CELLS_A_TICK = 12
+"""Cells between two ticks of the ruler, at least."""
+_ROUND = 1e-9
+"""By how much a quotient may be off that would be whole."""
+_RUN = re.compile(r"(.)\1*")
+_STYLES = {" ": "", ".": "dim", "!": "bad", "#": "bad"}
+"""Of cells that show no class; that of a class is named as its letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The window from ``t0`` to ``t1`` ns in ``columns`` cells, behind ``label`` columns.
+
+    ``time`` is the cursor's, ns; None before the first op.
+    """
+
+    t0: float
+    t1: float
+    label: int
+    columns: int
+    time: float | None
+    glyphs: Glyphs
+
+    @property
+    def span(self) -> float:
+        """The length of the window, ns."""
+        return self.t1 - self.t0
+
+    @property
+    def cell_ns(self) -> float:
+        """The length of a cell, ns."""
+        return self.span / self.columns
+
+    @property
+    def cursor_cell(self) -> int | None:
+        """The cell of the cursor's time; None where that is not in view."""
+        if self.time is None or not self.t0 <= self.time < self.t1:
+            return None
+        return min(
+            int((self.time - self.t0) / self.span * self.columns), self.columns - 1
+        )
+
+    @property
+    def summary(self) -> str:
+        """How long the window is, and a cell of it."""
+        cell = time_text(self.cell_ns)
+        if self.cell_ns < 1.0:
+            cell = f"{self.cell_ns:.2g}ns"
+        return f"{time_text(self.span)} shown, {cell} a cell"
+
+
+def minimap(axis: Axis, end: float) -> Line:
+    """The whole run, up to ``end`` ns, with the window and the cursor in it."""
+    last = axis.columns - 1
+    low = int(min(max(axis.t0 / end, 0.0), 1.0) * last)
+    high = int(min(max(axis.t1 / end, 0.0), 1.0) * last)
+    cells = [(axis.glyphs.rule, "rule")] * axis.columns
+    cells[low : high + 1] = [(axis.glyphs.thick, "flight")] * (high + 1 - low)
+    if axis.time is not None:
+        cells[int(min(axis.time / end, 1.0) * last)] = ("V", "mark")
+    label = clip(f" all {time_text(end)}", axis.label, axis.glyphs)
+    return [(label, "dim"), *cells]
+
+
+def ruler(axis: Axis) -> Line:
+    """Ticks with their times, and an arrow to a cursor that is not in view."""
+    time = axis.t0 if axis.time is None else axis.time
+    back = axis.glyphs.heads[3] if time < axis.t0 else ""
+    onward = axis.glyphs.heads[1] if time >= axis.t1 else ""
+    room = axis.columns - len(onward)
+    return [
+        (f"{back:>{axis.label}}", "mark"),
+        ("".join(_ticks(axis, room)[:room]), "dim"),
+        (onward, "mark"),
+    ]
+
+
+def _ticks(axis: Axis, room: int) -> list[str]:
+    """A character a cell; a time that does not fit into ``room`` is left out."""
+    step = _tick_step(axis.cell_ns * _CELLS_A_TICK)
+    unit, unit_ns = _unit_of(max(abs(axis.t0), abs(axis.t1)))
+    digits = max(0, -math.floor(math.log10(step / unit_ns) + _ROUND))
+    cells = [" "] * axis.columns
+    for tick in range(math.ceil(axis.t0 / step), math.ceil(axis.t1 / step)):
+        at = int((tick * step - axis.t0) / axis.span * axis.columns)
+        mark = f"{axis.glyphs.bar}{tick * step / unit_ns:.{digits}f}{unit}"
+        if at + len(mark) > room:
+            mark = axis.glyphs.bar
+        cells[at : at + len(mark)] = mark
+    return cells
+
+
+def _tick_step(least: float) -> float:
+    """The shortest of 1, 2, 5, 10, 20 … ns, or of their parts, that is not below ``least``."""
+    step: float = 10.0 ** math.floor(math.log10(least))
+    for factor in (1, 2, 5):
+        if step * factor >= least * (1 - _ROUND):
+            return step * factor
+    return step * 10
+
+
+def _unit_of(largest: float) -> tuple[str, float]:
+    """The unit that times up to ``largest`` ns are written in, and its length, ns."""
+    for unit, unit_ns in _UNITS:
+        if largest >= unit_ns:
+            return unit, unit_ns
+    return _UNITS[-1]
+
+
+def cells_line(cells: str, axis: Axis) -> Line:
+    """A row's cells as runs of one style, with the cursor in them."""
+    at = axis.cursor_cell
+    if at is None:
+        return _runs(cells)
+    here = cells[at]
+    letter = here.upper()
+    cursor = (axis.glyphs.bar, "mark")
+    if letter in CLASSES:
+        cursor = (here, f"{letter}|")
+    return [*_runs(cells[:at]), cursor, *_runs(cells[at + 1 :])]
+
+
+def _runs(cells: str) -> Line:
+    found = []
+    for run in _RUN.finditer(cells):
+        letter = run[1]
+        found.append((run[0], _STYLES.get(letter, letter)))
+    return found

@@ -1,0 +1,588 @@
+"""Pane 1: a row for each component over a window of time that is zoomed and panned.
+
+It owns the window, which other panes are given in their frames.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from kernbench.replay.arrays import Array, Bools, Ints
+from kernbench.replay.commands import (
+    CELLS,
+    CRITICAL_CELLS,
+    GOTO,
+    HAZARD_CELLS,
+    IN_SERVICE,
+    INDEXED_ROWS,
+    LANES,
+    SUMMARY,
+    TIME,
+    Command,
+)
+from kernbench.replay.index import Index
+from kernbench.replay.query import Query
+from kernbench.replay.time.timeline import Row
+from kernbench.replay.views import InService
+from tui.draw import Run, clip
+from tui.panes.axis import Axis, cells_line, minimap, ruler
+from tui.panes.base import (
+    Answers,
+    BasePane,
+    Change,
+    ChangeView,
+    Click,
+    Do,
+    Enter,
+    Event,
+    Frame,
+    Moved,
+    Pan,
+    Picture,
+    Pin,
+    Rows,
+    Scroll,
+    Settle,
+    Waiting,
+)
+from tui.panes.tree import Branch, Folds, Tree, row_of
+
+BUSY, IN_LANES, CRITICAL, HAZARDS = range(4)
+"""The views, by their numbers."""
+_MARKS: dict[int, Command] = {CRITICAL: CRITICAL_CELLS, HAZARDS: HAZARD_CELLS}
+"""What is asked for what a view marks."""
+
+LONG_OPS = 50_000
+"""Ops from which on a trace is long: all of a window are looked at once, at rest."""
+_LEAST_NS = 0.125
+"""Of a window."""
+_EDGE = 1 / 50
+"""The part of a window that is left free at an end of what is fitted into it."""
+_PANS = 8
+"""Steps of panning that a window is long."""
+
+Window: TypeAlias = tuple[float, float]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """Make the window ``factor`` times as long."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Show the launches, or the whole run where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitBetween:
+    """Show the times from ``t0`` to ``t1``, ns."""
+
+    t0: float
+    t1: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineState:
+    """The window, ns; the view; the list of rows in view.
+
+    ``pins`` are the ids of rows kept on top, in their order. ``cells`` is the last question
+    about cells that was answered: what is known of its rows stays in view while others are
+    computed.
+    """
+
+    window: Window
+    view: int = BUSY
+    rows: Rows = field(default_factory=Rows)
+    pins: tuple[str, ...] = ()
+    folds: Folds = frozenset()
+    cells: Query | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows that there are: those kept on top, those that scroll, and the number of the
+    cursor's among these; None before the first op.
+    """
+
+    pinned: tuple[Branch, ...]
+    shown: tuple[Branch, ...]
+    here: int | None
+
+    @property
+    def header(self) -> int:
+        """Lines above the rows that scroll: minimap, ruler, pinned rows."""
+        return 2 + len(self.pinned)
+
+    def in_view(self, rows: Rows) -> tuple[Branch, ...]:
+        """The rows that are drawn, from top to bottom."""
+        return self.pinned + self.shown[rows.visible.start : rows.visible.stop]
+
+    def is_here(self, branch: Branch, number: int | None) -> bool:
+        """Whether a row is the cursor's: the one of that number, or a pinned one (None)."""
+        if self.here is None or branch.id != self.shown[self.here].id:
+            return False
+        return number in (None, self.here)
+
+
+class TimelinePane(BasePane[TimelineState]):
+    """The view follows the cursor when that leaves the window.
+
+    ``long_ops`` is from how many ops on a trace is taken as long.
+    """
+
+    views: tuple[str, ...] = ("busy", "lanes", "critical path", "hazards")
+
+    def __init__(self, index: Index, long_ops: int = LONG_OPS) -> None:
+        self._index = index
+        self._is_long = len(index.ops) > long_ops
+        self._tree = Tree(index)
+        self._end = max(index.trace.end_ns, 1.0)
+
+    def start(self) -> TimelineState:
+        """The launches, nothing folded or pinned by hand."""
+        return TimelineState(self._fitted(*self._index.launch_window))
+
+    def view(self, state: TimelineState) -> int:
+        """The number of the view that is shown."""
+        return state.view
+
+    def with_view(self, state: TimelineState, view: int) -> TimelineState:
+        """The state with another view."""
+        return replace(state, view=view)
+
+    # -- the window -----------------------------------------------------------------
+
+    def _framed(self, t0: float, span: float) -> Window:
+        """The window of ``span`` ns from ``t0`` on, moved and cut so that it shows the run
+        and no more than a little around it.
+        """
+        whole = self._end * 50 / 48
+        span = min(max(span, _LEAST_NS), whole)
+        latest = self._end - span * 49 / 50
+        t0 = max(min(t0, latest), -span * _EDGE)
+        return t0, t0 + span
+
+    def _fitted(self, t0: float, t1: float) -> Window:
+        edge = max(t1 - t0, 1.0) * _EDGE
+        return self._framed(t0 - edge, t1 - t0 + 2 * edge)
+
+    def _zoomed(self, window: Window, factor: float, cursor: int) -> Window:
+        """A window ``factor`` times as long, around the cursor if that is in view."""
+        t0, t1 = window
+        span = t1 - t0
+        middle = self._index.ops.time(cursor)
+        if not t0 <= middle < t1:
+            middle = t0 + span / 2
+        factor = max(factor, _LEAST_NS / span)
+        return self._framed(middle + (t0 - middle) * factor, span * factor)
+
+    def _panned(self, window: Window, by: int) -> Window:
+        t0, t1 = window
+        span = t1 - t0
+        return self._framed(t0 + span / _PANS * by, span)
+
+    def _following(self, window: Window, cursor: int) -> Window:
+        """The window, or one with the cursor in its first quarter, if that has left it."""
+        t0, t1 = window
+        time = self._index.ops.time(cursor)
+        if cursor < 0 or t0 <= time < t1:
+            return window
+        span = t1 - t0
+        return self._framed(time - span / 4, span)
+
+    # -- update ---------------------------------------------------------------------
+
+    def update(
+        self, state: TimelineState, event: Event, frame: Frame, answers: Answers
+    ) -> Change[TimelineState] | None:
+        """Moves the window, scrolls, folds and pins rows, and follows the cursor."""
+        window = state.window
+        match event:
+            case Moved():
+                window = self._following(window, frame.cursor)
+                state = replace(state, window=window, rows=state.rows.released())
+            case Settle():
+                pass
+            case Scroll():
+                state = replace(state, rows=state.rows.moved(event))
+            case Pan(by):
+                state = replace(state, window=self._panned(window, by))
+            case Zoom(factor):
+                window = self._zoomed(window, factor, frame.cursor)
+                state = replace(state, window=window)
+            case Fit():
+                window = self._fitted(*self._index.launch_window)
+                if window == state.window:
+                    return None
+                state = replace(state, window=window)
+            case FitBetween(t0, t1):
+                state = replace(state, window=self._fitted(t0, t1))
+            case ChangeView(by):
+                state = self.next_view(state, by) or state
+            case Pin():
+                return self._pin(state, frame, answers)
+            case Enter():
+                return self._enter(state, frame, answers)
+            case Click():
+                return self._click(state, event, frame, answers)
+            case _:
+                return None
+        return Change(self._settled(state, frame, answers))
+
+    def _settled(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> TimelineState:
+        """The rows scrolled to the picked one, or the cursor's."""
+        table = self._table(state, frame, answers)
+        if table is None:
+            return state
+        room = frame.height - table.header
+        rows = state.rows.settled(len(table.shown), room, table.here)
+        state = replace(state, rows=rows)
+        cells = self._ask_cells(CELLS, state, frame, table)
+        if cells != state.cells and answers.known(cells) is not None:
+            state = replace(state, cells=cells)
+        return state
+
+    def _table(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> _Table | None:
+        """The rows that there are; None while they are not known, or the pane is not in
+        view.
+        """
+        if frame.height <= 0 or frame.width <= 0 or not self._tree.rows:
+            return None
+        lanes = None
+        if state.view == IN_LANES:
+            lanes = answers.known(LANES.ask())
+            if lanes is None:
+                return None
+        shown = self._tree.shown(state.folds, self._number(frame), lanes)
+        pinned = [self._tree.at[pin] for pin in state.pins if pin in self._tree.at]
+        most = max(frame.height - 2, 0) // 2
+        return _Table(tuple(pinned[:most]), shown, self._here(shown, frame))
+
+    def _number(self, frame: Frame) -> int:
+        """The number in the tree of the cursor's component, or of the first op's."""
+        return self._tree.number(int(self._index.ops.components[max(frame.cursor, 0)]))
+
+    def _here(self, shown: tuple[Branch, ...], frame: Frame) -> int | None:
+        """The lowest row shown that the cursor's op is in; None before the first."""
+        if frame.cursor < 0:
+            return None
+        lane = int(self._lanes_of(np.array([frame.cursor]))[0])
+        return row_of(shown, self._number(frame), lane)
+
+    def _lanes_of(self, ops: Array) -> Ints:
+        """The lane that served each op."""
+        trace = self._index.trace
+        return np.asarray(trace.op_columns.slot[trace.order[ops]])
+
+    # -- rows: pin, enter, click ------------------------------------------------------
+
+    def _picked(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> Branch | None:
+        """The row picked, or the cursor's."""
+        table = self._table(state, frame, answers)
+        if table is None or state.rows.at is None:
+            return None
+        return table.shown[state.rows.at]
+
+    def _pin(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> Change[TimelineState] | None:
+        """Keep the picked row on top, or let go of it."""
+        branch = self._picked(state, frame, answers)
+        if branch is None:
+            return None
+        pins = tuple(pin for pin in state.pins if pin != branch.id)
+        if branch.id not in state.pins:
+            pins += (branch.id,)
+        return Change(self._settled(replace(state, pins=pins), frame, answers))
+
+    def _enter(
+        self,
+        state: TimelineState,
+        frame: Frame,
+        answers: Answers,
+        cell: tuple[int, float] | None = None,
+    ) -> Change[TimelineState]:
+        """Go to an op of the picked row; fold or unfold a group.
+
+        ``cell`` is what was clicked: the last op started by its end, and when it begins,
+        ns. Without one the row itself is meant, as it is at the cursor.
+        """
+        branch = self._picked(state, frame, answers)
+        if branch is None:
+            return Change(state)
+        started, begins = cell or (max(frame.cursor, 0), math.inf)
+        op = self._op_in_service(branch, started, begins)
+        if op is None and not branch.group:
+            op = self._op_started(branch, started)
+        if op is not None:
+            return Change(state, (Do(GOTO(op=op)),))
+        folds = self._tree.toggled(branch, state.folds, self._number(frame))
+        rows = replace(state.rows, pick=state.rows.at)
+        state = replace(state, folds=folds, rows=rows)
+        return Change(self._settled(state, frame, answers))
+
+    def _op_in_service(self, branch: Branch, started: int, begins: float) -> int | None:
+        """The last op up to ``started`` of a row that ended after ``begins`` ns, if any."""
+        ops = np.array(self._index.timelines.in_flight(started, begins), np.int64)
+        ops = ops[np.isin(self._index.ops.components[ops], branch.components)]
+        if branch.lane is not None:
+            ops = ops[self._lanes_of(ops) == branch.lane]
+        return int(ops[-1]) if len(ops) else None
+
+    def _op_started(self, branch: Branch, started: int) -> int:
+        """The last op up to ``started`` of a component or lane, else its first."""
+        mine = self._index.timelines.ops_of(branch.components[0])
+        count = int(np.searchsorted(mine, mine.dtype.type(started), side="right"))
+        if branch.lane is None:
+            return int(mine[max(count - 1, 0)])
+
+        def in_lane(op: int, others: Array) -> Bools:
+            return np.asarray(self._lanes_of(others) == branch.lane)
+
+        ops = self._index.ops
+        before = ops.seek(mine, started + 1, -1, in_lane)
+        if before <= started:
+            return before
+        after = int(mine[count])
+        if in_lane(after, mine[count : count + 1])[0]:
+            return after
+        return ops.seek(mine, after, 1, in_lane)
+
+    def _click(
+        self, state: TimelineState, click: Click, frame: Frame, answers: Answers
+    ) -> Change[TimelineState]:
+        """The minimap goes to its time; a click on a row enters the cell there."""
+        table = self._table(state, frame, answers)
+        if table is None:
+            return Change(state)
+        axis = self._axis(state, frame)
+        column = click.x - axis.label
+        if click.y == 0 and column >= 0:
+            share = column / max(axis.columns - 1, 1)
+            return Change(state, (Do(TIME(t=share * self._end)),))
+        picked = state.rows.picked_at(click.y - table.header)
+        if picked is None:
+            return Change(state)
+        state = replace(state, rows=picked)
+        if column < 0:
+            return self._enter(state, frame, answers)
+        begins = axis.t0 + column * axis.cell_ns
+        ends = begins + axis.cell_ns
+        started = int(np.searchsorted(self._index.ops.starts, ends)) - 1
+        return self._enter(state, frame, answers, (max(started, 0), begins))
+
+    # -- queries --------------------------------------------------------------------
+
+    def queries(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """What is in service, the cells of the rows in view, and what is marked in them."""
+        if not self._tree.rows:
+            return ()
+        wanted = [IN_SERVICE.ask(frame.cursor)]
+        if state.view == IN_LANES:
+            wanted.append(LANES.ask())
+        table = self._table(state, frame, answers)
+        if table is not None:
+            wanted.append(self._ask_cells(CELLS, state, frame, table))
+            if state.view in _MARKS:
+                marks = _MARKS[state.view]
+                wanted.append(self._ask_cells(marks, state, frame, table))
+        return tuple(wanted)
+
+    def wishes(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """All ops of the window, looked at once, if these are many: any row of it is drawn
+        at once then. Else, or after that, an index of the rows in view: any other window of
+        these is.
+        """
+        table = self._table(state, frame, answers)
+        if table is None:
+            return ()
+        axis = self._axis(state, frame)
+        window = SUMMARY.ask(t0=axis.t0, t1=axis.t1, columns=axis.columns)
+        if self._is_long and answers.known(window) is None:
+            return (window,)
+        rows = tuple(branch.row for branch in table.in_view(state.rows))
+        return (INDEXED_ROWS.ask(rows=rows),)
+
+    def _ask_cells(
+        self, command: Command, state: TimelineState, frame: Frame, table: _Table
+    ) -> Query:
+        """A question about the cells of the rows in view."""
+        branches = table.in_view(state.rows)
+        axis = self._axis(state, frame)
+        return command.ask(
+            rows=tuple(branch.row for branch in branches),
+            pes=tuple(branch.pes for branch in branches),
+            t0=axis.t0,
+            t1=axis.t1,
+            columns=axis.columns,
+        )
+
+    # -- render ---------------------------------------------------------------------
+
+    def _axis(self, state: TimelineState, frame: Frame) -> Axis:
+        label = min(self._tree.width + 5, frame.width // 3)
+        time = None
+        if frame.cursor >= 0:
+            time = self._index.ops.time(frame.cursor)
+        return Axis(*state.window, label, frame.width - label, time, frame.glyphs)
+
+    def render(self, state: TimelineState, frame: Frame, answers: Answers) -> Picture:
+        """Minimap, ruler, pinned rows, rows."""
+        if not self._tree.rows:
+            none = (" no ops in this trace; ", "dim")
+            return Picture(([none, (":info", "bold"), (" has more", "dim")],))
+        if state.view == IN_LANES:
+            answers.of(LANES.ask())
+        table = self._table(state, frame, answers)
+        if table is None:
+            return Picture(())
+        axis = self._axis(state, frame)
+        cells, cells_waiting = self._cells(state, frame, table, answers)
+        marks, marks_waiting = self._marks(state, frame, table, answers)
+        head = minimap(axis, self._end)
+        if marks_waiting is not None:
+            head = marks_waiting.line
+        lines = [head, ruler(axis)]
+        names = self._names(state, frame, table, axis.label, answers)
+        for branch, name in zip(table.in_view(state.rows), names, strict=True):
+            line = [name, (" ", "")]
+            if branch.row in cells:
+                text = cells[branch.row]
+                if branch.row in marks:
+                    text = with_marks(text, marks[branch.row], state.view)
+                line += cells_line(text, axis)
+            elif cells_waiting is not None:
+                line += cells_waiting.line
+            lines.append(line)
+        return Picture(tuple(lines), axis.summary, cells_waiting or marks_waiting)
+
+    def _cells(
+        self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
+    ) -> tuple[dict[Row, str], Waiting | None]:
+        """The cells of rows, and what those wait for that are not there yet.
+
+        While they are computed the rows that were there before, in the same window, stay.
+        """
+        query = self._ask_cells(CELLS, state, frame, table)
+        try:
+            return _by_row(query, answers.of(query)), None
+        except Waiting as waiting:
+            before = state.cells
+            if before is None or _window_of(before) != _window_of(query):
+                return {}, waiting
+            return _by_row(before, answers.known(before)), waiting
+
+    def _marks(
+        self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
+    ) -> tuple[dict[Row, Bools], Waiting | None]:
+        """The cells that the view marks, by row; and what they wait for."""
+        if state.view not in _MARKS:
+            return {}, None
+        query = self._ask_cells(_MARKS[state.view], state, frame, table)
+        try:
+            return _by_row(query, answers.of(query)), None
+        except Waiting as waiting:
+            return {}, waiting
+
+    def _names(
+        self,
+        state: TimelineState,
+        frame: Frame,
+        table: _Table,
+        width: int,
+        answers: Answers,
+    ) -> list[Run]:
+        """The name of each row in view: > marks the cursor's, * those that serve an op at
+        its time; + and - what is folded and open, ^ what is pinned.
+        """
+        service: InService = answers.of(IN_SERVICE.ask(frame.cursor))
+        serving = _Serving(self._tree, service)
+        number = self._number(frame)
+        names = []
+        first = state.rows.top - len(table.pinned)
+        for i, branch in enumerate(table.in_view(state.rows), first):
+            pinned = i < state.rows.top
+            mark = " "
+            style = "title"
+            if serving.has(branch):
+                mark = "*"
+                style = "flight"
+            if table.is_here(branch, None if pinned else i):
+                mark = ">"
+                style = "here"
+            if i == state.rows.pick and not pinned:
+                style = "pick"
+            fold = " "
+            if branch.group:
+                is_open = self._tree.is_open(branch, state.folds, number)
+                fold = "-" if is_open else "+"
+            if pinned:
+                fold = "^"
+            text = clip(f"{mark}{fold}{branch.label}", width - 1, frame.glyphs)
+            names.append((text, style))
+        return names
+
+
+class _Serving:
+    """Which rows serve an op at one time."""
+
+    def __init__(self, tree: Tree, service: InService) -> None:
+        nodes = service.nodes.tolist()
+        self._numbers = sorted(tree.number(node) for node in nodes)
+        self._lanes = set(zip(nodes, service.lanes.tolist(), strict=True))
+
+    def has(self, branch: Branch) -> bool:
+        """Whether any component of a row does; of a lane, whether that does."""
+        if branch.lane is not None:
+            return (branch.components[0], branch.lane) in self._lanes
+        first = bisect_left(self._numbers, branch.low)
+        return first < bisect_left(self._numbers, branch.high)
+
+
+def _by_row(query: Query, found: Sequence[T] | None) -> dict[Row, T]:
+    """An answer about rows, by row; empty if it is not there any more."""
+    if found is None:
+        return {}
+    return dict(zip(query.args.rows, found, strict=True))
+
+
+def _window_of(cells: Query) -> tuple[float, float, int]:
+    return cells.args.t0, cells.args.t1, cells.args.columns
+
+
+def with_marks(cells: str, hits: Bools, view: int) -> str:
+    """A row's cells with those marked that ``hits`` has.
+
+    Of hazards they become "!". Of the critical path all others become dots, and what is hit
+    where the row seems idle becomes "#".
+    """
+    if view == HAZARDS:
+        letters = np.frombuffer(cells.encode(), np.uint8)
+        marked = np.where(hits, ord("!"), letters)
+    else:
+        letters = np.frombuffer(cells.upper().encode(), np.uint8)
+        idle = letters == ord(" ")
+        on_path = np.where(idle, ord("#"), letters)
+        off_path = np.where(idle, letters, ord("."))
+        marked = np.where(hits, on_path, off_path)
+    return marked.astype(np.uint8).tobytes().decode()
