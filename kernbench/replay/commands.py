@@ -23,8 +23,8 @@ from kernbench.replay import (
     views_diff,
     views_grids,
     views_memory,
-    views_stats,
     views_route,
+    views_stats,
     views_tiles,
     views_timeline,
 )

@@ -11,11 +11,11 @@ from tui.panes.base import Pane
 from tui.panes.diff import DiffPane
 from tui.panes.memory import MemoryPane
 from tui.panes.ops import OpsPane
+from tui.panes.route import RoutePane
 from tui.panes.source import SourcePane
 from tui.panes.stats import StatsPane
 from tui.panes.tiles import TilesPane
 from tui.panes.timeline import TimelinePane
-
 
 Slot = Literal["main", "list", "upper left", "upper right", "lower right", "shared"]
 
@@ -44,6 +44,15 @@ PANES = (
     PaneRow("ops", 2, "Ops", OpsPane, "list"),
     PaneRow("tiles", 3, "Tiles", TilesPane, "upper left"),
     PaneRow("memory", 4, "Memory", MemoryPane, "upper right"),
+    PaneRow(
+        "route",
+        5,
+        "Route",
+        RoutePane,
+        "shared",
+        follows_focus=True,
+        follows_window=True,
+    ),
     PaneRow("diff", 6, "Diff", DiffPane, "lower right"),
     PaneRow("source", 7, "Source", SourcePane, "shared", follows_focus=True),
     PaneRow("stats", 8, "Stats", StatsPane, "shared", follows_focus=True),
