@@ -6,23 +6,38 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tui.desk import ROW_OF
+from tui.panes import PANES
+from tui.widgets.pane_view import PaneView
+
+KEY_OF = {row.number: row.key for row in PANES}
+
 
 async def settled(pilot: Any) -> None:
-    """Until no job runs and every pane shows its answer."""
+    """Until no job runs, every pane shows its answer, and none wishes for more."""
     screen = pilot.app.debugger
     await still(pilot)
     quiet = 0
     for _ in range(1000):
-        shown = [pane for pane in screen.panes.values() if pane.display]
-        waiting = [pane.title for pane in shown if pane.waiting or not pane.text]
-        quiet = 0 if waiting or screen.jobs.busy else quiet + 1
-        if quiet == 4:  # nothing spare was begun either
+        busy = screen.runner.busy or screen.waiting
+        quiet = 0 if busy else quiet + 1
+        if quiet == 4:
             break
         await pilot.pause()
-        screen.look()
-    assert not screen.jobs.busy, [job.title for job in screen.jobs.running()]
-    assert not waiting, waiting
+        screen.look(rested=True)
+    assert not screen.runner.busy, screen.runner.running()
+    assert not screen.waiting, screen.waiting
     await still(pilot)
+
+
+def pane_of(pilot: Any, number: int) -> PaneView:
+    """The view of the pane that a number key shows."""
+    return pilot.app.debugger.views[KEY_OF[number]]
+
+
+def active_of(pilot: Any) -> int:
+    """The number of the active pane."""
+    return ROW_OF[pilot.app.debugger.active].number
 
 
 async def still(pilot: Any) -> None:

@@ -5,21 +5,14 @@ from __future__ import annotations
 import pytest
 import screenshot
 
-from kernbench.replay.commands import run_command
 from tui.__main__ import open_session
-from tui.actions import PANES
 from tui.app import KernbenchApp
-from tui.widgets.diff import DiffPane
-from tui.widgets.memory import MemoryPane
-from tui.widgets.route import RoutePane
-from tui.widgets.stats import StatsPane
-from tui.widgets.tiles import TilesPane
-from tui.widgets.timeline import TimelinePane
+from tui.panes import PANES
 
 SCRIPT = ("G", "u", "N", "+", "+", "l", "m", "a")
 SIZES = [(80, 24), (120, 40), (200, 50)]
-VIEWED = (TimelinePane, TilesPane, MemoryPane, RoutePane, DiffPane, StatsPane)
-VIEWS_OF = {pane.number: pane.views for pane in VIEWED}
+TITLE_OF = {row.number: row.title for row in PANES}
+VIEWS_OF = {row.number: row.make.views for row in PANES}
 OTHER_VIEWS = [
     (pane, i) for pane, views in VIEWS_OF.items() for i in range(1, len(views))
 ]
@@ -33,11 +26,11 @@ _SIZED = pytest.mark.parametrize("size", SIZES, ids=[f"{w}x{h}" for w, h in SIZE
 
 @_SIZED
 @pytest.mark.parametrize("keys", [(), SCRIPT], ids=["before", "after"])
-@pytest.mark.parametrize("pane", range(1, 9), ids=[name.lower() for name in PANES])
+@pytest.mark.parametrize("pane", TITLE_OF, ids=[row.key for row in PANES])
 async def test_pane(pane, keys, size, drive, settle, as_text_of, same_as_file) -> None:
     async with drive(*size, *keys, str(pane)) as pilot:
         await settle(pilot)
-        place = f"{PANES[pane - 1].lower()}-{size[0]}x{size[1]}"
+        place = f"{TITLE_OF[pane].lower()}-{size[0]}x{size[1]}"
         same_as_file(f"{place}-{'after' if keys else 'before'}", as_text_of(pilot.app))
 
 
@@ -53,7 +46,7 @@ async def test_other_views(
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press(str(pane), "z", *"v" * view)
         await settle(pilot)
-        place = f"{PANES[pane - 1]}-{name}-80x24".replace(" ", "-").lower()
+        place = f"{TITLE_OF[pane]}-{name}-80x24".replace(" ", "-").lower()
         same_as_file(place, as_text_of(app))
 
 
@@ -75,7 +68,7 @@ async def test_maximised_pane(drive, settle, as_text_of, same_as_file) -> None:
 async def test_ascii_needs_no_other_characters(pane, drive, settle, as_text_of) -> None:
     """At the size that has six panes in view, and one behind a tab."""
     async with drive(200, 50, *SCRIPT, str(pane), ascii_only=True) as pilot:
-        for _ in range(max(len(pilot.app.debugger.panes[pane].views), 1)):
+        for _ in range(max(len(VIEWS_OF[pane]), 1)):
             await settle(pilot)
             assert as_text_of(pilot.app).isascii()
             await pilot.press("v")
@@ -102,7 +95,7 @@ IN_COLOUR = {
 
 @pytest.mark.parametrize("name", IN_COLOUR)
 def test_colours_and_focus(name, session, settle, snap_compare) -> None:
-    run_command(session, "goto 100")
+    session.goto(100)
     size, keys = IN_COLOUR[name]
 
     async def play(pilot) -> None:

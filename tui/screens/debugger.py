@@ -205,6 +205,11 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         enter = pane.enter_word(self.desk.states[self.active])
         self.footer.update_line(width, enter, self.desk.next_view(self.active))
 
+    @property
+    def waiting(self) -> list[str]:
+        """The keys of the panes in view that wait for an answer."""
+        return list(self._late)
+
     def _answer_came(self, query: Query) -> None:
         """A job has ended: show its answer, if anything on screen waits for it."""
         self.desk.answered(query)
@@ -217,16 +222,19 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             self.draw_ahead()
 
     def glance(self) -> None:
-        """Show how far jobs are; at rest, let panes compute what they wish for."""
+        """Look around, unless keys come: those draw by themselves."""
         quiet_s = monotonic() - self.stirred
-        if quiet_s < LOOK_S:
-            return
+        if quiet_s >= LOOK_S:
+            self.look(rested=quiet_s >= REST_S)
+
+    def look(self, rested: bool) -> None:
+        """Show how far jobs are; once ``rested``, let panes compute what they wish for."""
         self.poll()
         if self._late:
             self.show()
         else:
             self._show_lines()
-        if quiet_s >= REST_S:
+        if rested:
             self.desk.rest()
 
     # -- ahead --------------------------------------------------------------------------
