@@ -9,6 +9,7 @@ from typing import Any
 from kernbench.replay.index import Index
 from tui.panes.base import Pane
 from tui.panes.ops import OpsPane
+from tui.panes.route import RoutePane
 from tui.panes.tiles import TilesPane
 from tui.panes.timeline import TimelinePane
 
@@ -33,4 +34,5 @@ PANES = (
     PaneRow("timeline", 1, "Timeline", TimelinePane),
     PaneRow("ops", 2, "Ops", OpsPane),
     PaneRow("tiles", 3, "Tiles", TilesPane),
+    PaneRow("route", 5, "Route", RoutePane, follows_focus=True, follows_window=True),
 )
