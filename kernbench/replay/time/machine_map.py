@@ -25,7 +25,8 @@ _STEPS = ((0, -1), (1, 0), (0, 1), (-1, 0))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineMap:
-    """A map of ``columns`` by ``rows`` characters.
+    """A map of ``columns`` by ``rows`` characters; lines may pass the last of each, which no
+    box reaches.
 
     ``box_of`` has the box of every node inside. ``ways`` has for each two boxes that an edge
     joins, in both directions, the cells from the middle of one to that of the other. Of each
@@ -78,8 +79,8 @@ class MachineMaps:
         return MachineMap(
             place,
             view.boxes,
-            max((box.x + box.w for box in view.boxes), default=0),
-            max((box.y + box.h for box in view.boxes), default=0),
+            max((box.x + box.w for box in view.boxes), default=-1) + 1,
+            max((box.y + box.h for box in view.boxes), default=-1) + 1,
             box_of,
             *lines,
         )
