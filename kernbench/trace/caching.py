@@ -7,6 +7,12 @@ more. The thread that holds it may be stopped in the middle, since whoever opene
 trace is called with every frame and may wait there until a key has been drawn; the
 screen's thread, if it needed the same column for that key, would wait for the worker,
 and the worker for the screen.
+
+So no cache of the room is locked. Those that are dicts, and ``functools.cache`` and
+``lru_cache``, are changed in one step of the interpreter, and hold what is made of the
+file or of the key alone. One thing may be counted only once: what was found damaged,
+and what was inflated. ``FrameFile`` notes these two under a lock that it never holds
+while it reads.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class ParamsEncoder:
 # -- reading -----------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # of all files and threads
 def _block_dtype(codes: str) -> np.dtype[Any]:
     """The structured type of "u1u8f8": fields f0, f1, f2.
 
