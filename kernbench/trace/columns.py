@@ -48,9 +48,10 @@ class Stored:
     may forget and store again), path, space, and those that are the same for all files:
     reason, dtype and axes (0 to 3).
 
-    ``joins`` names the column of another log that has the same values. Rows of ops are
-    the only ones that the reader changes: it counts anew where a frame is damaged, and
-    makes -1 of those that are not there.
+    ``joins`` names the column of another log that has the same values. "ops" alone is
+    the row of an op, counted from 0 in the order of completion, and 4294967295 on disk
+    where there is none. Rows are the only numbers that the reader changes: it counts
+    anew behind a damaged frame, and makes -1 of those that are not there.
 
     ``many``: each row is a list of any length. The values of all lists follow each
     other, and a column ``NAME_n`` beside them has the lengths.
@@ -102,9 +103,9 @@ class EdgeColumns:
     kind: Annotated[list[str], Stored("n/u4", "kind of link", table="string")]
     distance_mm: Annotated[Floats, Stored("f8", "length", "mm")]
     routing_weight_mm: Annotated[
-        Floats, Stored("f8", "length in the eyes of the router; 0: its own", "mm")
+        Floats, Stored("f8", "length that the router counts; 0: its distance", "mm")
     ]
-    bandwidth_gbs: Annotated[Floats, Stored("f8", "bandwidth, also bytes a ns", "GB/s")]
+    bandwidth_gbs: Annotated[Floats, Stored("f8", "bandwidth: bytes a ns", "GB/s")]
 
 
 # -- tables that grow by frames -----------------------------------------------------
@@ -116,7 +117,9 @@ class TensorColumns:
 
     dtype: Annotated[Unsigned, Stored("u1", "type of the elements", table="dtype")]
     shape: Annotated[Unsigned, Stored("n/u8", "extents, row-major", many=True)]
-    offset: Annotated[Unsigned, Stored("u4/u8", "where its bytes begin in the body")]
+    offset: Annotated[
+        Unsigned, Stored("u4/u8", "where its bytes begin in the body", "B")
+    ]
     sha: Annotated[Unsigned, Stored("u8", "SHA-256, as four numbers", many=True)]
 
 
@@ -188,7 +191,11 @@ class CommandColumns:
 
 @dataclass(frozen=True, slots=True)
 class OpColumns:
-    """The ops, in the order in which they completed. Row i of ``dep`` is a list."""
+    """The ops, in the order in which they completed: an op is named by its row here.
+
+    Its params are not among the columns: a frame holds them in blocks, one for each
+    schema, see ``kernbench.trace.params``.
+    """
 
     t_start: Annotated[F8, Stored("f8", "when service began", "ns")]
     t_end: Annotated[F8, Stored("f8", "when service ended", "ns")]
@@ -202,7 +209,10 @@ class OpColumns:
     ]
     param: Annotated[U4, Stored("u4", "its place in that schema's block of the frame")]
     dep: Annotated[
-        I8, Stored("u4", "ops that it waited for; -1: lost", joins="ops", many=True)
+        I8,
+        Stored(
+            "u4", "ops that it waited for; -1: one that is lost", joins="ops", many=True
+        ),
     ]
     dep_ptr: Annotated[
         I8, Derived("list i of dep is dep[dep_ptr[i]:dep_ptr[i + 1]]; n + 1 rows")
@@ -224,7 +234,7 @@ class TransferColumns:
         F8,
         Stored(
             "f8",
-            "when the first burst entered each link; of several then the last burst",
+            "when the first burst entered each link, then the last if there are more",
             "ns",
             many=True,
         ),
