@@ -2,8 +2,9 @@
 
 Each log is a dataclass of columns, and each column is stated once, here: its type in
 memory is the field's; its type on disk, its unit and its meaning stand in the
-``Stored`` beside it. The schema of the file (``LOGS``), the reader, the writer, the tables for
-export and the page about the format (``tables_as_markdown``) are made from that.
+``Stored`` beside it. The schema of the file (``LOGS``), the reader, the writer, the
+tables for export and the page about the format (``tables_as_markdown``) are made from
+that.
 
 A log is one row for each event or thing; its columns are equally long. Times are in ns
 of simulated time. All numbers in a file are little-endian.
@@ -79,7 +80,8 @@ class Derived:
 class NodeColumns:
     """The components of the machine; a node is named by its row here.
 
-    The id of each node is the string of the same number.
+    The id of each node is the string of the same number. A trace that was recorded
+    without a machine has a node for every string, of which nothing else is known.
     """
 
     type: Annotated[list[str], Stored("n/u4", "type of component", table="string")]
@@ -96,7 +98,11 @@ class NodeColumns:
 
 @dataclass(frozen=True, slots=True)
 class EdgeColumns:
-    """The links of the machine, each in one direction."""
+    """The links of the machine, each in one direction.
+
+    A hop over a link takes its wire's time, which is by distance, and the bytes' time,
+    which is by bandwidth.
+    """
 
     src: Annotated[Unsigned, Stored("n/u4", "node that it leaves", table="node")]
     dst: Annotated[Unsigned, Stored("n/u4", "node that it enters", table="node")]
@@ -125,7 +131,10 @@ class TensorColumns:
 
 @dataclass(frozen=True, slots=True)
 class PathColumns:
-    """The ways that transactions take through the machine."""
+    """The ways that transactions take through the machine.
+
+    They are interned: each way that a run uses is stored once, and transfers name it.
+    """
 
     node: Annotated[
         Unsigned, Stored("n/u4", "nodes from source to end", table="node", many=True)
@@ -139,7 +148,9 @@ class PathColumns:
 class AllocColumns:
     """The shards, replicas and scratch handles in memory, in the order of their making.
 
-    Each is a box of a tensor, of at most three axes.
+    Each is a box of a tensor, of at most three axes: it begins at the element that the
+    origin names and has so many elements along each axis. Every access of an op should
+    lie in one of them.
     """
 
     tensor: Annotated[U4, Stored("u4", "name of the tensor", table="text")]
@@ -168,7 +179,11 @@ class AllocColumns:
 
 @dataclass(frozen=True, slots=True)
 class CommandColumns:
-    """The tl calls of all kernels and the calls of the host, as they returned."""
+    """The tl calls of all kernels and the calls of the host, as they returned.
+
+    The calls of a PE in one launch cover the life of its kernel without gaps: what the
+    kernel does between two calls takes no simulated time.
+    """
 
     cmd: Annotated[U4, Stored("u4", "number of the call")]
     pe: Annotated[
@@ -222,7 +237,11 @@ class OpColumns:
 
 @dataclass(frozen=True, slots=True)
 class TransferColumns:
-    """The transactions that carried bytes through the machine."""
+    """The transactions that carried bytes through the machine, one row for each.
+
+    It has no row for a burst or a hop. When a burst arrives and leaves follows from its
+    start on the link and the constants of the path.
+    """
 
     cmd: Annotated[U4, Stored("u4", "call that caused it", joins="commands.cmd")]
     row: Annotated[I8, Stored("u4", "op that it belongs to; -1: none", joins="ops")]
@@ -246,7 +265,10 @@ class TransferColumns:
 
 @dataclass(frozen=True, slots=True)
 class WaitColumns:
-    """The intervals in which messages waited; none is empty."""
+    """The intervals in which messages waited; none is empty.
+
+    What an op waited for is recorded when the op has completed, so the holder is known.
+    """
 
     cmd: Annotated[U4, Stored("u4", "call that caused it", joins="commands.cmd")]
     row: Annotated[I8, Stored("u4", "op that waited", joins="ops")]
@@ -290,8 +312,8 @@ class TextColumns:
 class ColumnSpec(NamedTuple):
     """A column of a file, as writer and reader use it; see ``Stored``.
 
-    ``narrowest`` and ``widest`` are the types on disk. ``memory`` names the type that
-    the dataclass of the log gives it.
+    ``narrowest`` and ``widest`` are the types on disk, "n" among the first meaning any.
+    ``memory`` names the type that the dataclass of the log gives it.
     """
 
     narrowest: str

@@ -111,9 +111,9 @@ def _end_error(trace: Trace) -> str | None:
 def _write(
     trace: Trace, writer: TraceWriter, kept: Ints, nodes: Bools, window: _Window
 ) -> int:
-    """Write everything but ``end`` of the ops in the rows ``kept``; how many calls.
+    """Write everything but ``end``; how many calls are among it.
 
-    ``nodes`` says which nodes match.
+    ``kept`` are the rows of the ops to be written, ``nodes`` says which nodes match.
     """
     _write_start(trace, writer, window)
     for shard in trace.shards(_touched(trace, kept)):
@@ -162,8 +162,13 @@ def _kept_calls(trace: Trace, kept: Ints, nodes: Bools, window: _Window) -> Ints
 
 
 def _write_ops(trace: Trace, writer: TraceWriter, kept: Ints) -> None:
+    """Write ops with their waits and transfers.
+
+    They get new rows. What they waited for and does not come along is left out of their
+    dependencies, and is -1 as the holder of a wait.
+    """
     log = trace.op_columns
-    # The row that each op has in the cut, -1 for none; the last is that of row -1.
+    # By row the new one, -1 for none; the last is that of row -1.
     new_rows = np.full(len(log.cmd) + 1, -1)
     new_rows[kept] = np.arange(len(kept))
     for new_row, row in enumerate(kept.tolist()):
@@ -209,7 +214,11 @@ def _touched(trace: Trace, kept: Ints) -> Ints:
 
 
 class _Machine(NamedTuple):
-    """The machine of a trace, as far as a writer asks for it."""
+    """The machine of a trace, as far as a writer asks for it.
+
+    ``spec`` is a map, as the trace has it. There is no ``hash`` of that: the header
+    that is copied has the one of the topology.
+    """
 
     nodes: Mapping[str, Node]
     edges: Sequence[Edge]
@@ -218,6 +227,7 @@ class _Machine(NamedTuple):
 
 
 def _machine(trace: Trace) -> _Machine:
+    """The nodes and edges of a trace as the topology's own."""
     ids = trace.node_ids
     nodes: dict[str, Node] = {}
     for row in node_rows(trace.nodes, np.arange(len(ids))):

@@ -140,6 +140,7 @@ class FrameFile:
             self._scan()
 
     def _read_header(self) -> dict[str, Any]:
+        """The head of the first frame; what ``_WRONG`` lists if this is no trace."""
         first = self._frame_at(0)
         if first.tag != MAGIC:
             raise TraceFormatError(f"the first frame is {first.tag!r}, not {MAGIC!r}")
@@ -156,7 +157,11 @@ class FrameFile:
     # -- finding frames ------------------------------------------------------------
 
     def _scan(self) -> None:
-        """Find all frames; behind a broken one go on where the next may begin."""
+        """Find all frames; behind a broken one go on where the next may begin.
+
+        A file that ends within a frame is no damage: a run that is recorded now, or was
+        killed, leaves it so.
+        """
         offset = 0
         resyncs = 0
         frames = 0

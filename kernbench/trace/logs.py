@@ -1,4 +1,8 @@
-"""The logs of a trace: their mapped columns, and their rows as they were recorded."""
+"""The logs of a trace: their mapped columns, and their rows as they were recorded.
+
+A log lies in the file in frames of some thousand rows, each with all its columns. Here
+they are put together again: a column of all frames, or rows of one frame.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,10 @@ class Machine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A row of ``NodeColumns``; ``id`` is its number."""
+    """A row of ``NodeColumns``: one component of the machine.
+
+    ``id`` is the number of the row, which names the node in all other columns.
+    """
 
     id: int
     type: str
@@ -44,7 +47,10 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class EdgeRow:
-    """A row of ``EdgeColumns``; ``id`` is its number, ``src`` and ``dst`` are nodes."""
+    """A row of ``EdgeColumns``: one link, from node ``src`` to node ``dst``.
+
+    ``id`` is the number of the row. The bandwidth is in GB/s, which is bytes a ns.
+    """
 
     id: int
     src: int
@@ -93,7 +99,7 @@ def _nowhere(count: int) -> Machine:
 
 
 def node_columns(machine: Machine, strings: Sequence[str]) -> NodeColumns:
-    """The nodes, with texts in place of numbers."""
+    """The nodes, with texts in place of the numbers of ``strings``."""
     stored: dict[str, Any] = dict(machine.nodes)
     for name in ("type", "engine"):
         stored[name] = _texts(stored[name], strings)
@@ -101,7 +107,7 @@ def node_columns(machine: Machine, strings: Sequence[str]) -> NodeColumns:
 
 
 def edge_columns(machine: Machine, strings: Sequence[str]) -> EdgeColumns:
-    """The edges, with texts in place of numbers."""
+    """The edges, with texts in place of the numbers of ``strings``."""
     stored: dict[str, Any] = dict(machine.edges)
     stored["kind"] = _texts(stored["kind"], strings)
     return EdgeColumns(**stored)

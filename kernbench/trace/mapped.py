@@ -102,6 +102,7 @@ class MappedColumn(NDArrayOperatorsMixin, Generic[Scalar]):
         return self._translate(found)
 
     def _one(self, at: int | np.integer[Any]) -> Any:
+        """The value of a row; IndexError if it is not there."""
         row = range(len(self))[at]
         part = bisect_right(self.firsts, row) - 1
         stored = self._parts[part][row - self.firsts[part]]
@@ -148,6 +149,7 @@ class MappedColumn(NDArrayOperatorsMixin, Generic[Scalar]):
 
     @cached_without_lock
     def _layout(self) -> _Layout:
+        """Where the parts lie in the file; a few numbers for each of them."""
         views: dict[tuple[np.dtype[Any], int], Array] = {}
         view_of: list[int] = []
         shift: list[int] = []
@@ -171,11 +173,13 @@ class MappedColumn(NDArrayOperatorsMixin, Generic[Scalar]):
     def __array__(
         self, dtype: Any = None, copy: bool | None = None
     ) -> npt.NDArray[Scalar]:
+        """All of it, for the functions of numpy that take arrays."""
         return np.asarray(self[:], dtype)
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: Any, *inputs: Any, **kwargs: Any
     ) -> Any:
+        """What numpy's operators and ufuncs make of a column: what they make of all."""
         arrays = [x[:] if isinstance(x, MappedColumn) else x for x in inputs]
         return getattr(ufunc, method)(*arrays, **kwargs)
 

@@ -1,4 +1,8 @@
-"""How a writer numbers what is stored once: strings, paths, arrays."""
+"""How a writer numbers what is stored once: strings, paths, arrays.
+
+Each of them is a table that grows by frames. What is new since the last frame is kept
+here until the next is written, and only the numbers stay.
+"""
 
 from __future__ import annotations
 

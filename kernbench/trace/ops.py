@@ -46,7 +46,9 @@ class Chunk(NamedTuple):
 class OpFrames:
     """The ops of a file, by row: the order of completion.
 
-    ``decode`` makes values of the leaves of params, by the letter of their type.
+    A row counts the ops that can be read. Where a frame is damaged that is less than
+    what was recorded, and whatever refers to rows is counted anew. ``decode`` makes
+    values of the leaves of params, by the letter of their type.
 
     Its caches are harmless to fill twice: what is in them is made of the file alone,
     and each entry is put there in one step.
@@ -66,7 +68,10 @@ class OpFrames:
 
     @cached_without_lock
     def chunks(self) -> list[Chunk]:
-        """The sound frames, in the order of the file."""
+        """The sound frames, in the order of the file.
+
+        A frame that claims rows of a frame before it counts as damaged.
+        """
         chunks: list[Chunk] = []
         scratch = np.zeros(len(self.schemas), np.int64)
 
@@ -119,7 +124,10 @@ class OpFrames:
 
     @cached_without_lock
     def columns(self) -> OpColumns:
-        """The columns of all ops, with the rank of each op's kind."""
+        """The columns of all ops, with the rank of each op's kind.
+
+        The kind is the schema's, so no file needs a column of it.
+        """
         frames = [chunk.columns for chunk in self.chunks]
         translate = {"dep": self.row_here}
         log = map_columns("ops", frames, self._file.map, translate)
@@ -189,7 +197,10 @@ class OpFrames:
     # -- dependencies ----------------------------------------------------------------
 
     def deps(self, row: int) -> Array:
-        """The rows that the op in ``row`` waited for."""
+        """The rows that the op in ``row`` waited for, all of which are before it.
+
+        Those that are lost are left out.
+        """
         number, place = self.place_of(row)
         columns = self.chunks[number].columns
         lengths = columns["dep_n"]
@@ -199,7 +210,10 @@ class OpFrames:
         return rows[(rows >= 0) & (rows < row)]
 
     def effects(self, row: int) -> Iterator[int]:
-        """The rows that waited for the op in ``row``, ascending."""
+        """The rows that waited for the op in ``row``, ascending.
+
+        They are looked for frame by frame, so the first come at once.
+        """
         number, place = self.place_of(row)
         recorded = self.chunks[number].first_recorded + place
         for chunk in self.chunks[number:]:

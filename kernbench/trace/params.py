@@ -4,6 +4,9 @@ A schema is op kind, op name and fields of fixed structure; another rank, arity 
 is another schema. Decoding gives back the dict that went in: tuples as tuples, None as
 None, ints as ints.
 
+So the params of one op are decoded in microseconds, and those of all ops are columns
+too: a breakpoint on an address reads one array a block, and decodes no dict.
+
 The structure of a value is a tree. A leaf is a letter: i an int of up to 64 bits, f a
 float, b a bool, s a str, t an array, n None, and r the repr of anything else. All but n
 are one number of a row: of s and r that of a string, of t that of a tensor. A container
@@ -81,7 +84,9 @@ def _letter_of(cls: type) -> str:
 class ParamsEncoder:
     """Makes columns of the params of ops, chunk after chunk of one file.
 
-    ``strings`` numbers texts, and ``tensor`` stores an array and gives its number.
+    ``strings`` numbers texts, and ``tensor`` stores an array and gives its number. It
+    remembers the schemas of the file: a program has few, as ops of a kernel differ in
+    numbers more than in structure.
     """
 
     def __init__(
@@ -191,7 +196,7 @@ class ParamsEncoder:
     def _block(
         self, rows: int, stored: list[Array], body: Body
     ) -> tuple[int, int, str]:
-        """Append the leaves of so many rows; these rows, the offset, the leaves' codes."""
+        """Append the leaves of so many rows; gives rows, offset and codes of leaves."""
         codes = "".join(map(code_of, stored))
         length = rows if stored else 0
         block = np.empty(length, _block_dtype(codes))
@@ -302,6 +307,8 @@ def read_blocks(
 ) -> dict[int, Block]:
     """The blocks of an ops frame, by the number of their schema.
 
+    The head says of each block its schema, rows, offset and the codes of its fields. A
+    block whose schema is lost is left out, as nobody could say what it holds.
     ``schema`` and ``param`` are columns of the frame: TraceFormatError if they refer to
     anything that is not there. ``counts`` is scratch, a zero for each schema.
     """

@@ -1,6 +1,11 @@
 """``Trace``: a mapped trace file as records, columns and tensors.
 
-Owns the meaning of what the frames hold. Nothing is decoded before it is asked for.
+Owns the meaning of what the frames hold. Nothing is decoded before it is asked for: to
+open a trace is to find its frames and to read a few heads. Mapped columns then cost the
+pages of the rows that are looked at, and ops, params and arrays are made one by one.
+
+The parts are made elsewhere: the machine in ``machine``, logs in ``logs``, ops in
+``ops``, arrays in ``tensors``.
 """
 
 from __future__ import annotations
@@ -141,12 +146,15 @@ class Trace:
 
     @cached_without_lock
     def nodes(self) -> NodeColumns:
-        """The nodes: place, type and name of each."""
+        """The nodes of the machine: place, type and name of each.
+
+        A trace without a machine has a node for every string, and its place is -1.
+        """
         return node_columns(self._machine, self.strings)
 
     @cached_without_lock
     def edges(self) -> EdgeColumns:
-        """The links between nodes."""
+        """The links between nodes, one for each direction."""
         return edge_columns(self._machine, self.strings)
 
     @property
@@ -240,13 +248,13 @@ class Trace:
         )
 
     def _record(self, position: int) -> OpRecord:
-        """The op at a canonical position."""
+        """The op at a canonical position; it depends on positions."""
         row = int(self.order[position])
         held = np.sort(self.position[self._ops.deps(row)])
         return self._record_of(row, held)
 
     def _executable_record(self, index: int) -> OpRecord:
-        """The op at an index of ``executable``."""
+        """The op at an index of ``executable``; it depends on indices of that."""
         mine = self.executable_positions
         row = int(self.order[mine[index]])
         held = np.sort(self.position[self._ops.deps(row)])
@@ -302,7 +310,7 @@ class Trace:
 
     @cached_without_lock
     def transfers(self) -> TransferColumns:
-        """The transactions."""
+        """The transactions, frame by frame, as their ops completed."""
         return TransferColumns(**self._logs.columns("transfers"))
 
     def transfers_of(self, row: int) -> list[Transfer]:
@@ -317,7 +325,7 @@ class Trace:
 
     @cached_without_lock
     def waits(self) -> WaitColumns:
-        """What messages waited for."""
+        """What messages waited for, as their ops completed."""
         return WaitColumns(**self._logs.columns("waits"))
 
     def waits_of(self, row: int) -> list[Wait]:
@@ -335,7 +343,7 @@ class Trace:
 
     @cached_without_lock
     def commands(self) -> CommandColumns:
-        """The tl calls, and the calls of the host."""
+        """The tl calls of kernels and the calls of the host, as they returned."""
         return CommandColumns(**self._logs.columns("commands"))
 
     def command(self, cmd: int) -> Command | None:

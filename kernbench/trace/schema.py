@@ -2,6 +2,12 @@
 
 Owns what writer and reader must agree on beside the columns themselves, which
 ``kernbench.trace.columns`` states.
+
+A file is a sequence of msgpack objects, so any msgpack library reads it. Each is a
+frame ``[tag, head, body]``. The head is a map of what is needed to find things in the
+body, which is bytes: arrays one after another, or something deflated. A log frame has
+in its head ``n``, the number of rows, and ``columns``, a list of name, type, offset and
+length of each array.
 """
 
 from __future__ import annotations
@@ -179,6 +185,7 @@ def read_columns(
 ) -> Columns:
     """The columns of a frame of the log ``tag``, as views of its body.
 
+    ``tables`` are what the numbers in columns refer to; only their lengths are asked.
     Every number is in the range of its table, every time is finite, and lists have as
     many values as their lengths say. Raises TraceFormatError, ValueError, TypeError,
     LookupError or OverflowError for a frame in which that is not so.

@@ -143,6 +143,7 @@ class FrameStream:
         self._offset = end
 
     def _append(self, data: bytes) -> None:
+        """Write all of it behind the last whole frame; a file may take it in pieces."""
         self._file.seek(self._offset)
         left = memoryview(data)
         while left:
@@ -150,6 +151,7 @@ class FrameStream:
             left = left[written:]
 
     def _drop_torn_frame(self) -> None:
+        """Make the file end with its last whole frame, if it lets us."""
         with contextlib.suppress(OSError, ValueError):
             self._file.truncate(self._offset)
 
@@ -166,10 +168,14 @@ class FrameStream:
         return FrameFile(path, run)
 
     def close(self) -> None:
-        """Name the file."""
+        """Name the file, and give it up.
+
+        It is named before the lock is given up: another run could else claim the
+        partial file in between.
+        """
         self.is_closed = True
         try:
-            os.replace(self.partial, self.path)  # before the lock is given up
+            os.replace(self.partial, self.path)
             self._file.close()
         except OSError as error:
             places = [place for place in (self.partial, self.path) if place.exists()]

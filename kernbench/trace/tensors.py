@@ -15,7 +15,10 @@ from kernbench.trace.tables import GrowingTable, LazySequence, lists_of
 
 
 class Tensors(GrowingTable[Array | None]):
-    """The arrays of a file by number; None for those whose frame is damaged."""
+    """The arrays of a file by number; None for those whose frame is damaged.
+
+    An array is a view of the mapping: it costs no memory, and cannot be written to.
+    """
 
     def __init__(self, file: FrameFile, logs: Logs) -> None:
         self._file = file

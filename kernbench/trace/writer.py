@@ -3,6 +3,10 @@
 Owns what is buffered and when it is written. Memory does not grow with the run: what is
 remembered for longer than a chunk are the names, paths and schemas of the machine, and
 the last 64 Ki texts and digests of arrays.
+
+Rows are buffered as tuples and turned into columns chunk by chunk: an op costs some
+microseconds, of which most is spent there, at numpy's speed. Chunks of 64 Ki rows would
+stop the run for 56 ms each, those of 4 Ki rows for 3 ms.
 """
 
 from __future__ import annotations
@@ -84,7 +88,11 @@ class MachineGraph(Protocol):
 
 
 class _BufferedOps(NamedTuple):
-    """The columns of buffered ops: a row has these cells in this order."""
+    """The columns of buffered ops: a row has these cells in this order.
+
+    ``param_names`` and ``param_values`` are the keys and values of its params, arrays
+    among them replaced by numbers. ``deps`` are rows, as ``row`` is.
+    """
 
     t_start: Sequence[float]
     t_end: Sequence[float]
@@ -104,6 +112,11 @@ class _BufferedOps(NamedTuple):
 
 class TraceWriter:
     """Records a run to ``path``.
+
+    Its methods are called in this order: ``begin``, then whatever happens (what a
+    Recorder takes), ``verify`` if Phase 2 has run, and ``end``. Where the run does not
+    get so far, ``close`` names what there is, and ``abandon`` leaves nothing. All times
+    are in ns. Only one thread may use it.
 
     Until ``end`` or ``close`` the file is ``path.partial``. A write error stops the
     recording, not the run: ``error`` then says what happened (None: all is well), and
@@ -162,8 +175,10 @@ class TraceWriter:
     def begin(self, header: Mapping[str, Any], graph: MachineGraph | None) -> None:
         """Write the first frame, and the machine.
 
-        ``header`` holds bench, arguments, seed, data … With ``data`` false no array is
-        stored. KernbenchError if events came before.
+        ``header`` holds what the run is: bench, arguments, seed and the like. If it
+        says that ``data`` is false, no array is stored. Without a ``graph`` the trace
+        has no machine, and its nodes are nothing but names. KernbenchError if events
+        came before.
         """
         if self._began or any(self._rows.values()):
             raise KernbenchError(
@@ -207,7 +222,10 @@ class TraceWriter:
         self.close()
 
     def close(self) -> None:
-        """Write what is buffered, name the file; without ``end`` it counts as cut."""
+        """Write what is buffered, and name the file.
+
+        Without an ``end`` before it the trace counts as cut off.
+        """
         if not self._stream.is_closed:
             self.flush()
             self._stream.close()
@@ -237,7 +255,11 @@ class TraceWriter:
         t_issue: float,
         t_resume: float,
     ) -> None:
-        """A row of ``commands``."""
+        """A row of ``commands``: call number ``cmd``, made on the node ``pe``.
+
+        It is recorded when the kernel goes on, at ``t_resume``. ``launch`` is -1 for a
+        call of the host, and ``awaits`` the call that it waited for, or NO_CMD.
+        """
         row = (cmd, pe, launch, call, *site, awaits, t_issue, t_resume)
         self._add("commands", t_resume, row)
 
@@ -252,8 +274,10 @@ class TraceWriter:
     ) -> None:
         """A row of ``ops``, with its waits and transfers.
 
-        Its snapshots are stored as they are now. KernbenchError for a wait whose reason
-        is unknown.
+        ``row`` counts the ops as they complete, ``cmd`` is the call that caused this
+        one, and ``slot`` the lane that served it. Its snapshots are stored as they are
+        now, so that the caller may write to them again. KernbenchError for a wait whose
+        reason is unknown.
         """
         params = record.params
         names = tuple(params)
@@ -305,7 +329,7 @@ class TraceWriter:
         return snapshot
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
-        """A row of ``transfers`` that no op has."""
+        """A row of ``transfers`` that no op has: a launch or a credit."""
         self._transfers += 1
         sent_at = transfer[1]
         self._add("transfers", sent_at, (cmd, NONE, [transfer]))
@@ -319,12 +343,16 @@ class TraceWriter:
         t_start: float,
         t_end: float,
     ) -> None:
-        """A row of ``launches``."""
+        """A row of ``launches``, recorded when it has ended on all ``pes``."""
         row = (launch, kernel, pes, t_issue, t_start, t_end)
         self._add("launches", t_end, row)
 
     def alloc(self, shard: Shard) -> None:
-        """A row of ``alloc``; axes beyond three are not kept."""
+        """A row of ``alloc``: a box of a tensor in memory.
+
+        A file has room for three axes. Of a tensor that has more the first three are
+        kept.
+        """
         padding = (0,) * _MAX_AXES
         origin = (*shard.origin, *padding)[:_MAX_AXES]
         shape = (*shard.shape, *padding)[:_MAX_AXES]
@@ -347,7 +375,11 @@ class TraceWriter:
     def expect(
         self, name: str, shard: Shard, array: Array, tolerance: Tolerance, after: int
     ) -> None:
-        """An ``expect`` frame; its array is stored as a tensor."""
+        """An ``expect`` frame: what ``shard`` must hold after so many ops.
+
+        The reference is stored as a tensor. Of a run that is recorded without data
+        there is none.
+        """
         if not self._tensors.keeps_data:
             return
         head = {
@@ -369,7 +401,10 @@ class TraceWriter:
         self._add("text", t, (t, cmd, level, message))
 
     def source(self, file: str, kernel: str, text: str) -> None:
-        """A ``source`` frame."""
+        """A ``source`` frame: the text of a file, for the kernel that it was read for.
+
+        It is written at once, and so before the commands that refer to its lines.
+        """
         raw = text.encode(errors="backslashreplace")
         sha = hashlib.sha256(raw).hexdigest()
         head = {"file": file, "kernel": kernel, "sha": sha}
@@ -378,12 +413,13 @@ class TraceWriter:
     # -- flushing ------------------------------------------------------------------
 
     def _add(self, tag: str, t: float, row: tuple[Any, ...]) -> None:
+        """Buffer a row of a log that happened at ``t`` ns."""
         rows = self._rows[tag]
         rows.append(row)
         self._flush_if_due(t, len(rows))
 
     def _flush_if_due(self, t: float, rows: int) -> None:
-        """Flush if a log has many ``rows`` at ``t`` ns, or some and no flush for long."""
+        """Flush if a log has many ``rows`` at ``t`` ns, or some after a long time."""
         if t > self._now:
             self._now = t
         if rows >= QUIET_ROWS and (
@@ -392,7 +428,11 @@ class TraceWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write all buffered rows, after the strings, tensors and paths in them."""
+        """Write all that is buffered.
+
+        Strings, tensors and paths go first: a frame refers to earlier frames only, so a
+        file that is cut off anywhere has all that its frames refer to.
+        """
         self._flushed_at = self._now
         rows_by_log = self._rows
         expects = self._expects
@@ -419,7 +459,11 @@ class TraceWriter:
             self._values.clear()
 
     def _log_frame(self, tag: str, columns: Sequence[Any]) -> NewFrame:
-        """The frame of a log whose buffered columns are these."""
+        """The frame of a log whose buffered columns are these.
+
+        They become the columns of the file: of ops the params go to blocks of their
+        own, and events that came in lists get a row each.
+        """
         body = Body()
         head: dict[str, Any] = {}
         if tag == "ops":
@@ -476,6 +520,7 @@ class TraceWriter:
         self._began = True
 
     def _write(self, frames: Iterable[NewFrame]) -> None:
+        """Append frames to the file, after the first frame if there is none yet."""
         if not self._began:
             self._write_first({}, "")
         self._stream.write(frames, self._now)

@@ -1,4 +1,4 @@
-"""One trace that several threads read at once: each reads what one thread alone would."""
+"""One trace that several threads read at once: each reads what one alone would."""
 
 import random
 import sys

@@ -14,7 +14,10 @@ _ROWS = 8192  # at once, so that memory does not grow with the table
 
 
 def export_csv(trace: Trace, folder: Path, progress: Progress) -> dict[str, int]:
-    """Write each table to a file of its own; how many rows it has."""
+    """Write each table to a file of its own; how many rows each has.
+
+    Numbers are written so that they can be read back exactly.
+    """
     return write_tables(trace, folder, "csv", _write_table, progress)
 
 

@@ -61,7 +61,10 @@ class _Arrows(NamedTuple):
 
 
 def export_perfetto(trace: Trace, path: Path, progress: Progress) -> dict[str, int]:
-    """Write the file; how many tracks, counter values, slices and arrow events."""
+    """Write the file; how many tracks, counter values, slices and arrow events.
+
+    ``progress`` is called with the share of ops that are written.
+    """
     ops = op_table(trace)
     starts_ps = np.rint(ops["t_start"] * 1e3)
     ends_ps = np.rint(ops["t_end"] * 1e3)
@@ -125,7 +128,11 @@ def to_us(ns: Floats) -> Floats:
 
 
 def _lanes(ops: Columns, node: Array) -> Array:
-    """The lane of each op: its slot; where ops of one slot overlap, the first free."""
+    """The lane of each op: its slot, unless ops of a slot overlap on its component.
+
+    There all ops of the component get lanes anew. A slot says which lane served an op
+    when there is one op in service at once, and some components serve more.
+    """
     start = np.rint(ops["t_start"] * 1e3)
     end = np.rint(ops["t_end"] * 1e3)
     lane = ops["slot"]
@@ -159,7 +166,11 @@ def _first_free_lanes(starts: list[float], ends: list[float]) -> list[int]:
 
 
 def _add_tracks(trace: Trace, ops: Columns) -> list[str]:
-    """Give ``ops`` the columns pid and tid; the events that name and sort these."""
+    """Give ``ops`` the columns pid and tid; the events that name and sort these.
+
+    A process is a place of the machine, a thread a lane of a node. Both are numbered
+    from 1, in the order of places and of nodes.
+    """
     nodes = trace.nodes
     node = trace.op_columns.component[trace.order]
     lane = _lanes(ops, node)
@@ -223,7 +234,11 @@ def _slices(ops: Columns, first: int, end: int) -> list[str]:
 
 
 def _arrows(trace: Trace, ops: Columns) -> _Arrows:
-    """An arrow for each tile, from the composite through the stages of the tile."""
+    """An arrow for each tile, from the composite through the stages of the tile.
+
+    It starts where the composite does. Tiles are told apart by their composite and
+    their tile_index.
+    """
     parent_by_row, tile_by_row = tile_columns(trace)
     parent = parent_by_row[trace.order]
     tile = tile_by_row[trace.order]
@@ -262,7 +277,11 @@ def _arrow_events(ops: Columns, arrows: _Arrows, first: int, end: int) -> list[s
 
 
 def _counters(trace: Trace, pid: int) -> list[str]:
-    """The busy share of the busiest links, in windows with equal parts of traffic."""
+    """The busy share of the busiest links, in windows with equal parts of traffic.
+
+    A transaction keeps a link busy for its bytes by the bandwidth, which is spread
+    evenly from its first burst on the link to the end of its last.
+    """
     hops = hop_columns(trace)
     transfers = trace.transfers
     edges = trace.edges

@@ -40,7 +40,10 @@ def _positions(trace: Trace, rows: npt.NDArray[np.integer[Any]]) -> Array:
 
 
 def op_table(trace: Trace) -> Columns:
-    """A row for each op, with the line of the kernel that caused it."""
+    """A row for each op, with the line of the kernel that caused it.
+
+    The rows are in canonical order, so the number of a row is that of its op.
+    """
     order = trace.order
     columns = trace.op_columns
     nodes = trace.nodes
@@ -95,7 +98,10 @@ def _access_table(trace: Trace) -> Columns:
 
 
 def _hop_table(trace: Trace) -> Columns:
-    """A row for each hop of a transaction; its op is -1 if it belongs to none."""
+    """A row for each hop of a transaction; its op is -1 if it belongs to none.
+
+    The first burst enters the link at "start", the last one at "last".
+    """
     hops = hop_columns(trace)
     transfers = _log_table(trace, "transfers", trace.transfers)
     return {
