@@ -69,7 +69,7 @@ def all_about(trace, row, new_rows):
 
 
 @settings(
-    max_examples=20,
+    max_examples=10,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
