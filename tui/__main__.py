@@ -16,7 +16,7 @@ import click
 
 import kernbench
 from kernbench.errors import KernbenchError
-from kernbench.trace.frames import Frame, FrameFile, untold
+from kernbench.trace.frames import Frame, FrameFile, ignore_frame
 from tui.terminal import info_lines, is_terminal, utf8_locale
 
 if TYPE_CHECKING:  # heavy: imported when the first frame is there
@@ -138,7 +138,7 @@ def demo_path() -> Path:
 
 
 def open_session(
-    path: Path, op: int | None, told: Callable[[Frame], None] = untold
+    path: Path, op: int | None, told: Callable[[Frame], None] = ignore_frame
 ) -> ReplaySession:
     """A session on the trace at ``path``, its cursor at ``op`` or at the first op of a launch."""
     from kernbench.replay import ReplaySession

@@ -179,12 +179,13 @@ def _identities(side: Index) -> Array:
         seen[launch.kernel] += 1
         named[launch.launch] = launch.kernel, seen[launch.kernel]
     call = _mixed(
-        _hashes(calls.launch, named.get), _hashes(calls.pe, trace.node_ids.__getitem__)
+        _hashes(calls.launch[:], named.get),
+        _hashes(calls.pe[:], trace.node_ids.__getitem__),
     )
     call = np.append(
-        _counted(_mixed(call, _hashes(calls.call, text))), np.uint64(0)
+        _counted(_mixed(call, _hashes(calls.call[:], text))), np.uint64(0)
     )  # 0: unknown
-    key = _mixed(call[side.ops.calls(trace.position)], _hashes(ops.name, text))
+    key = _mixed(call[side.ops.calls(trace.position)], _hashes(ops.name[:], text))
     return _counted(_mixed(key, tile_columns(trace)[1]))
 
 
@@ -217,7 +218,7 @@ def _paths(trace: Trace) -> Array:
     """By row a number for the nodes that its transactions pass, in whatever order."""
     total, ids = np.zeros(len(trace.op_columns.cmd) + 1, np.uint64), trace.node_ids
     paths = _hashes(
-        trace.transfers.path, lambda path: [ids[node] for node in trace.paths[path]]
+        trace.transfers.path[:], lambda path: [ids[node] for node in trace.paths[path]]
     )
     np.add.at(total, trace.transfers.row, paths)  # those of no op: the last
     return total[:-1]

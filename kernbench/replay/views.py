@@ -50,4 +50,6 @@ def in_service(
     ops = np.array(index.ops.in_flight(-1 if at.op is None else at.op), np.int64)
     log = index.trace.op_columns
     rows = index.trace.order[ops]
-    return InService(ops, log.component[rows], log.slot[rows], index.ops.sites(ops))
+    nodes = log.component[rows].astype(np.int64)
+    lanes = log.slot[rows].astype(np.int64)
+    return InService(ops, nodes, lanes, index.ops.sites(ops))

@@ -1,31 +1,33 @@
-"""A part of a trace as a trace of its own: what ran on some components within some time.
+"""A part of a trace as a trace of its own: what ran on some components for some time.
 
-What memory held before is not in it, so nobody can execute it: it has no data and no references.
+What memory held before is not in it, so nobody can execute it: it has no data and no
+references.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.event_log import Site
-from kernbench.trace.hops import machine_rows
+from kernbench.topology.graph import Edge, Node
+from kernbench.trace.machine import edge_rows, node_rows
 from kernbench.trace.reader import Trace
 from kernbench.trace.writer import TraceWriter
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How many ops and commands of how many ops went to ``path``, and the bytes of that file."""
+    """What was written to ``path``: so many ops ``of`` so many, calls, and bytes."""
 
     path: str
     ops: int
@@ -35,30 +37,46 @@ class Cut:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        what = f"{self.ops:,} of {self.of:,} ops, {self.commands:,} calls, {self.bytes:,} bytes"
-        return [f"wrote {self.path}: {what}"]
+        ops = f"{self.ops:,} of {self.of:,} ops"
+        calls = f"{self.commands:,} calls"
+        return [f"wrote {self.path}: {ops}, {calls}, {self.bytes:,} bytes"]
+
+
+class _Window(NamedTuple):
+    """What is cut out: from ``t0`` to before ``t1`` ns, on components like ``glob``."""
+
+    t0: float
+    t1: float
+    glob: str
+
+    def overlaps(self, begins: Floats, ends: Floats) -> Bools:
+        """Which of some intervals lie in it, with a part of them at least."""
+        return (begins < self.t1) & ((ends > self.t0) | (begins >= self.t0))
 
 
 def cut(
     path: str | Path, out: str | Path, t0: float, t1: float, components: str = "*"
 ) -> Cut:
-    """Write the ops that overlap [t0, t1) ns on components that match a glob to ``out``.
+    """Write a part of the trace at ``path`` to ``out``.
 
-    With them go their waits, transfers and calls, and the allocations that they touch; those that
-    they waited for are left out of their dependencies if they are not there. UsageError if nothing
-    matches, or if there is an ``out`` already.
+    It has the ops that overlap [t0, t1) ns on components that match a glob. With them
+    go their waits, transfers and calls, and the allocations that they touch. What they
+    waited for is left out of their dependencies if it is not there. UsageError if
+    nothing matches, or if there is an ``out`` already.
     """
     if not t0 < t1:
         raise UsageError(
             f"cut from {t0:g} to {t1:g} ns: the end must lie after the start"
         )
-    trace, out = Trace.open(path), Path(out)
+    window = _Window(t0, t1, components)
+    trace = Trace.open(path)
+    out = Path(out)
+    matches = [fnmatchcase(node, components) for node in trace.node_ids]
+    nodes = np.array(matches, np.bool_)
     log = trace.op_columns
-    nodes = np.array(
-        [fnmatchcase(node, components) for node in trace.node_ids], np.bool_
+    kept = np.flatnonzero(
+        window.overlaps(log.t_start[:], log.t_end[:]) & nodes[log.component]
     )
-    meets = (log.t_start < t1) & ((log.t_end > t0) | (log.t_start >= t0))
-    kept = np.flatnonzero(meets & nodes[log.component])
     if not len(kept):
         raise UsageError(
             f"no op on {components!r} runs from {t0:g} to {t1:g} ns; the trace ends at "
@@ -71,12 +89,8 @@ def cut(
             )
     writer = TraceWriter(out)
     try:
-        calls = _write(trace, writer, kept, nodes, (t0, t1, components))
-        broken = {
-            "error": "the recording that this was cut from is damaged, or breaks off"
-        }
-        end = broken if trace.damaged or trace.end is None else trace.end
-        writer.end(trace.end_ns, end.get("error"))
+        calls = _write(trace, writer, kept, nodes, window)
+        writer.end(trace.end_ns, _end_error(trace))
     except BaseException:
         writer.abandon()
         raise
@@ -86,85 +100,158 @@ def cut(
     return Cut(str(out), len(kept), len(log.cmd), calls, out.stat().st_size)
 
 
+def _end_error(trace: Trace) -> str | None:
+    """What ended the run, or why not all of it was recorded; None: all is well."""
+    if trace.damaged or trace.end is None:
+        return "the recording that this was cut from is damaged, or breaks off"
+    error: str | None = trace.end.get("error")
+    return error
+
+
 def _write(
-    trace: Trace,
-    writer: TraceWriter,
-    kept: Ints,
-    nodes: Array,
-    window: tuple[float, float, str],
+    trace: Trace, writer: TraceWriter, kept: Ints, nodes: Bools, window: _Window
 ) -> int:
-    """Everything but ``end``, of the ops in the rows ``kept``; the number of calls among it."""
-    t0, t1, glob = window
-    what = {"from": t0, "to": t1, "components": glob, "of": trace.header.get("cut")}
-    header = {key: value for key, value in trace.header.items() if key != "version"}
-    writer.begin(
-        header | {"data": False, "cut": what}, _graph(trace) if trace.spec else None
-    )
-    for file, source in trace.sources.items():
-        writer.source(file, source.kernel, source.text)
+    """Write everything but ``end``; how many calls are among it.
+
+    ``kept`` are the rows of the ops to be written, ``nodes`` says which nodes match.
+    """
+    _write_start(trace, writer, window)
     for shard in trace.shards(_touched(trace, kept)):
         writer.alloc(shard)
-    c = trace.commands
-    mine = nodes[c.pe] & (c.t_issue < t1) & ((c.t_resume > t0) | (c.t_issue >= t0))
-    calls = np.flatnonzero(mine | np.isin(c.cmd, trace.op_columns.cmd[kept]))
-    for cmd, pe, number, call, *site, awaits, issue, resume in trace.told(
-        "commands", c, calls
-    ):
-        writer.command(cmd, pe, number, call, Site(*site), awaits, issue, resume)
+    calls = _kept_calls(trace, kept, nodes, window)
+    for cells in trace.rows_as_recorded("commands", calls):
+        cmd, pe, launch, call, file, line, function, *rest = cells
+        writer.command(cmd, pe, launch, call, Site(file, line, function), *rest)
     _write_ops(trace, writer, kept)
-    lone = trace.transfers
-    for row in np.flatnonzero(
-        (lone.row < 0) & (lone.t0 >= t0) & (lone.t0 < t1)
-    ).tolist():
-        path = trace.paths[int(lone.path[row])]
-        if len(path) > 1 and nodes[list(path)].any():
-            ((cmd, _, _, *rest),) = trace.told("transfers", lone, [row])
-            writer.transfer(cmd, (tuple(trace.node_ids[n] for n in path), *rest))
+    _write_transfers_of_no_op(trace, writer, nodes, window)
+    launches = set(trace.commands.launch[calls].tolist())
     for launch in trace.launches:
-        if (launch.t_start < t1 and launch.t_end > t0) or launch.launch in c.launch[
-            calls
-        ]:
+        runs = launch.t_start < window.t1 and launch.t_end > window.t0
+        if runs or launch.launch in launches:
             writer.launch(*launch)
     for text in trace.texts:
-        if t0 <= text.t < t1:
+        if window.t0 <= text.t < window.t1:
             writer.text(*text)
     return len(calls)
 
 
+def _write_start(trace: Trace, writer: TraceWriter, window: _Window) -> None:
+    """Write the first frame, the machine and the sources."""
+    header = {key: value for key, value in trace.header.items() if key != "version"}
+    header["data"] = False
+    header["cut"] = {
+        "from": window.t0,
+        "to": window.t1,
+        "components": window.glob,
+        "of": trace.header.get("cut"),
+    }
+    machine = None
+    if trace.spec:
+        machine = _machine(trace)
+    writer.begin(header, machine)
+    for file, source in trace.sources.items():
+        writer.source(file, source.kernel, source.text)
+
+
+def _kept_calls(trace: Trace, kept: Ints, nodes: Bools, window: _Window) -> Ints:
+    """The calls that matching nodes made in the window, or that ops of the cut have."""
+    log = trace.commands
+    made = nodes[log.pe] & window.overlaps(log.t_issue[:], log.t_resume[:])
+    have_ops = np.isin(log.cmd, trace.op_columns.cmd[kept])
+    return np.flatnonzero(made | have_ops)
+
+
 def _write_ops(trace: Trace, writer: TraceWriter, kept: Ints) -> None:
+    """Write ops with their waits and transfers.
+
+    They get new rows. What they waited for and does not come along is left out of their
+    dependencies, and is -1 as the holder of a wait.
+    """
     log = trace.op_columns
-    number = np.full(
-        len(log.cmd) + 1, -1
-    )  # of each row, in the cut; the last is that of row -1
-    number[kept] = np.arange(len(kept))
-    for new, row in enumerate(kept.tolist()):
+    # By row the new one, -1 for none; the last is that of row -1.
+    new_rows = np.full(len(log.cmd) + 1, -1)
+    new_rows[kept] = np.arange(len(kept))
+    for new_row, row in enumerate(kept.tolist()):
         record = trace.ops[int(trace.position[row])]
-        after = number[trace.deps(row)]
-        record.dependency_ids = after[after >= 0].tolist()
-        waits = [(*wait[:4], int(number[wait[4]])) for wait in trace.waits_of(row)]
-        cmd, slot = int(log.cmd[row]), int(log.slot[row])
-        writer.op(new, record, cmd, slot, waits, trace.transfers_of(row))
+        dependencies = new_rows[trace.deps(row)]
+        record.dependency_ids = dependencies[dependencies >= 0].tolist()
+        waits = [
+            (node, reason, t0, t1, int(new_rows[holder]))
+            for node, reason, t0, t1, holder in trace.waits_of(row)
+        ]
+        cmd = int(log.cmd[row])
+        slot = int(log.slot[row])
+        writer.op(new_row, record, cmd, slot, waits, trace.transfers_of(row))
+
+
+def _write_transfers_of_no_op(
+    trace: Trace, writer: TraceWriter, nodes: Bools, window: _Window
+) -> None:
+    """Write the transactions in the window that no op has, if they pass a node kept."""
+    log = trace.transfers
+    sent_at = log.t0[:]
+    mine = (log.row < 0) & (sent_at >= window.t0) & (sent_at < window.t1)
+    for cells in trace.rows_as_recorded("transfers", np.flatnonzero(mine)):
+        cmd, _, path, *rest = cells
+        if len(path) > 1 and nodes[list(path)].any():
+            ids = tuple(trace.node_ids[node] for node in path)
+            writer.transfer(cmd, (ids, *rest))
 
 
 def _touched(trace: Trace, kept: Ints) -> Ints:
-    """The numbers of the allocations that the ops in the rows ``kept`` touch."""
-    log, touched = trace.alloc_columns, access_columns(trace)
+    """The rows of the allocations that the ops in the rows ``kept`` touch."""
+    log = trace.alloc_columns
+    touched = access_columns(trace)
     mine = touched.take(np.flatnonzero(np.isin(touched.row, kept)))
-    low, high = log.addr.astype(np.int64), (log.addr + log.nbytes).astype(np.int64)
+    low = log.addr.astype(np.int64)
+    high = (log.addr + log.nbytes).astype(np.int64)
+    # An allocation is touched if more accesses begin before its end than end by its
+    # start.
     begun = np.searchsorted(np.sort(mine.addr), high)
     ended = np.searchsorted(np.sort(mine.addr + mine.nbytes), low, side="right")
-    return np.flatnonzero(
-        (begun > ended) & (log.cmd <= trace.op_columns.cmd[kept].max())
-    )
+    last_call = trace.op_columns.cmd[kept].max()
+    return np.flatnonzero((begun > ended) & (log.cmd <= last_call))
 
 
-def _graph(trace: Trace) -> Any:
-    """The machine, as far as a writer asks for it."""
-    names = trace.node_ids
-    nodes = dict(
-        zip(names, machine_rows(trace, "nodes", np.arange(len(names))), strict=True)
-    )
-    edges = machine_rows(trace, "edges", np.arange(len(trace.edges.kind)))
-    for edge in edges:
-        edge.src, edge.dst = names[edge.src], names[edge.dst]
-    return SimpleNamespace(nodes=nodes, edges=edges, spec=trace.spec, hash="")
+class _Machine(NamedTuple):
+    """The machine of a trace, as far as a writer asks for it.
+
+    ``spec`` is a map, as the trace has it. There is no ``hash`` of that: the header
+    that is copied has the one of the topology.
+    """
+
+    nodes: Mapping[str, Node]
+    edges: Sequence[Edge]
+    spec: Any
+    hash: str
+
+
+def _machine(trace: Trace) -> _Machine:
+    """The nodes and edges of a trace as the topology's own."""
+    ids = trace.node_ids
+    nodes: dict[str, Node] = {}
+    for row in node_rows(trace.nodes, np.arange(len(ids))):
+        nodes[ids[row.id]] = Node(
+            id=ids[row.id],
+            type=row.type,
+            sip=row.sip,
+            cube=row.cube,
+            pe=row.pe,
+            engine=row.engine,
+            x_mm=row.x_mm,
+            y_mm=row.y_mm,
+            overhead_ns=row.overhead_ns,
+            impl="",
+        )
+    edges = [
+        Edge(
+            src=ids[row.src],
+            dst=ids[row.dst],
+            kind=row.kind,
+            distance_mm=row.distance_mm,
+            routing_weight_mm=row.routing_weight_mm,
+            bandwidth_gbs=row.bandwidth_gbs,
+        )
+        for row in edge_rows(trace.edges, np.arange(len(trace.edges.kind)))
+    ]
+    return _Machine(nodes, edges, trace.spec, "")

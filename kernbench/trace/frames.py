@@ -1,11 +1,13 @@
-"""The frames of a mapped file: found without decoding bodies, believed only after every check.
+"""The frames of a mapped file: found without decoding bodies, believed after checks.
 
-Owns the bytes. A file may come from a stranger: whatever it holds, ``FrameFile`` either opens or
-raises TraceFormatError, and what is wrong later is skipped and listed in ``damaged``.
+Owns the bytes. A file may come from a stranger: whatever it holds, ``FrameFile`` either
+opens or raises TraceFormatError, and what is found wrong later is skipped and listed in
+``damaged``.
 
-Of a file that grows a mapping holds what was there; open it again to see more. A writer only adds
-whole frames, never shortens a file to less than these, and begins each run with a new file. If
-somebody else cuts a file that is open, the process ends (SIGBUS): the price of not reading it.
+Of a file that grows, a mapping holds what was there when it was made; open it again to
+see more. A writer only adds whole frames, never makes a file shorter than these, and
+begins each run with a new file. If somebody else shortens a file that is open, the
+process ends (SIGBUS): that is the price of not reading it as a whole.
 """
 
 from __future__ import annotations
@@ -14,56 +16,56 @@ import mmap
 import re
 import stat
 import zlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, overload
+from threading import Lock
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgpack  # type: ignore[import-untyped]
 
 from kernbench.errors import TraceFormatError
-from kernbench.trace.schema import LOGS, MAGIC, VERSION, whole
+from kernbench.trace.columns import LOGS
+from kernbench.trace.schema import MAGIC, VERSION, whole
 
 T = TypeVar("T")
 
 # What a file may cost in memory, by its size: 64 MiB + 4 bytes a byte in all.
-_HEAD_WINDOW, _MAX_HEAD = 1 << 9, 1 << 18  # decoded, a head is up to 90 times as large
+_HEAD_WINDOW = 1 << 9  # bytes of a head that are read at once
+_MAX_HEAD = 1 << 18  # bytes; decoded, a head is up to 90 times as large
 _MAX_DEPTH = 16  # of a head
-_MAX_RESYNCS = 16
-_FRAME_BYTES = 100  # of any frame that a writer makes
-_TEXT_BYTES = 64  # of a short string
-_ENTRIES = 1 << 18  # of a table, beyond one a byte
-_INFLATE_FREE, _INFLATE_RATIO = (
-    24 << 20,
-    2,
-)  # bytes that all deflated bodies together may grow to
+_MAX_RESYNCS = 16  # how often the next frame is looked for behind a broken one
+_FRAME_BYTES = 100  # any frame that a writer makes is larger
+_TEXT_BYTES = 64  # of a short string in memory
+_INFLATE_FREE = 24 << 20  # bytes that all inflated bodies may have together,
+_INFLATE_RATIO = 2  # and as many more for each byte of the file
+
+_FRAME_LEAD = 0x93  # msgpack's array of three
 _TAGS = (MAGIC, "topology", "source", "strings", *LOGS, "expect", "verify", "end")
 _FRAME_START = re.compile(rb"\x93.(?:%s)" % "|".join(_TAGS).encode(), re.DOTALL)
-_BIN_LENGTHS = {
-    b"\xc4": 1,
-    b"\xc5": 2,
-    b"\xc6": 4,
-    b"": 0,
-}  # bytes of the length; cut off: none
-# what decoding bytes of unknown origin may raise
+_BIN_LENGTHS = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4, b"": 0}
+"""How many bytes the length of a bin has, by its lead; b"" is the end of the file."""
+
 _WRONG = (
-    *(
-        TraceFormatError,
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        OverflowError,
-    ),
-    *(RecursionError, zlib.error, msgpack.UnpackException),
+    TraceFormatError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    zlib.error,
+    msgpack.UnpackException,
 )
+"""What decoding bytes of unknown origin may raise."""
 
 
 class Damage(NamedTuple):
-    """A frame that was skipped: where it starts, its tag ("?" if that is unreadable), and why."""
+    """A frame that was skipped: the offset where it starts, its tag, and why.
+
+    The tag is "?" if even that cannot be read.
+    """
 
     offset: int
     tag: str
@@ -71,7 +73,10 @@ class Damage(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One frame; its body is ``size`` bytes at ``start``; ``head`` is decoded to be read."""
+    """One frame. Its body is ``size`` bytes at ``start``.
+
+    The head is decoded for whoever reads the frame, see ``FrameFile.read``.
+    """
 
     offset: int
     tag: str
@@ -81,17 +86,27 @@ class Frame(NamedTuple):
 
 
 Decode: TypeAlias = Callable[[Frame], T]
+"""Makes something of a frame; raises what ``_WRONG`` lists if the frame is none."""
+
+OnFrame: TypeAlias = Callable[[Frame], None]
+"""Called with each frame before it is read. It may raise, to end the reading."""
 
 
-def untold(frame: Frame) -> None:
-    """Nobody asks how far the reading is."""
+def ignore_frame(frame: Frame) -> None:
+    """An ``OnFrame`` for callers who just wait."""
 
 
 class FrameFile:
     """A mapped trace: its frames by tag, their checked bodies, and what was damaged.
 
-    ``told`` is called with each frame before it is read, and may raise to stop that; without
-    ``scan`` only the first frame is looked at.
+    ``by_tag`` has the frames, ``header`` is the head of the first, and ``size`` is in
+    bytes. Without ``scan`` only the first frame is looked at. TraceFormatError for a
+    file that has no readable first frame.
+
+    Several threads may read frames at once. The mapping is never changed, and its
+    position is used while the file is scanned only, before anybody else has it. What
+    has been found damaged and what has been inflated is noted under a lock, which is
+    never held while a frame is read.
     """
 
     def __init__(
@@ -99,37 +114,22 @@ class FrameFile:
         path: Path,
         data: mmap.mmap | None = None,
         scan: bool = True,
-        told: Callable[[Frame], None] = untold,
+        on_frame: OnFrame = ignore_frame,
     ) -> None:
-        self.path, self._told = path, told
+        self.path = path
         self.damaged: list[Damage] = []
         self.by_tag: dict[str, list[Frame]] = {}
-        self._sound: dict[
-            int, bool
-        ] = {}  # by offset, of the frames that were looked into
-        self._inflated = 0
+        self._on_frame = on_frame
+        self._lock = Lock()
+        self._sound: dict[int, bool] = {}  # by offset, of the frames that were read
+        self._inflated: set[int] = set()  # offsets of the frames that were
+        self._inflated_bytes = 0
         try:
-            if data is None and not stat.S_ISREG(path.stat().st_mode):
-                raise ValueError(
-                    f"it is {'a directory' if path.is_dir() else 'no regular file'}"
-                )
             if data is None:
-                with path.open("rb") as file:
-                    data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                data = _mapped(path)
             self.map = data
-            self.size = len(self.map)
-            first = self._frame_at(0)
-            if first.tag != MAGIC:
-                raise TraceFormatError(
-                    f"the first frame is {first.tag!r}, not {MAGIC!r}"
-                )
-            self.header = self._head(first)
-            if (major := whole(self.header["version"][0])) != VERSION[0]:
-                raise TraceFormatError(
-                    f"format {major}.x, and this kernbench reads {VERSION[0]}.x"
-                )
-            if not isinstance(self.header.get("arguments", {}), dict):
-                raise TraceFormatError("its arguments are no map")
+            self.size = len(data)
+            self.header = self._read_header()
         except (*_WRONG, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no header"
             raise TraceFormatError(
@@ -139,8 +139,33 @@ class FrameFile:
         if scan:
             self._scan()
 
+    def _read_header(self) -> dict[str, Any]:
+        """The head of the first frame; what ``_WRONG`` lists if this is no trace."""
+        first = self._frame_at(0)
+        if first.tag != MAGIC:
+            raise TraceFormatError(f"the first frame is {first.tag!r}, not {MAGIC!r}")
+        header = self._head(first)
+        major = whole(header["version"][0])
+        if major != VERSION[0]:
+            raise TraceFormatError(
+                f"format {major}.x, and this kernbench reads {VERSION[0]}.x"
+            )
+        if not isinstance(header.get("arguments", {}), dict):
+            raise TraceFormatError("its arguments are no map")
+        return header
+
+    # -- finding frames ------------------------------------------------------------
+
     def _scan(self) -> None:
-        offset, tries, lost, frames = 0, 0, False, 0
+        """Find all frames; behind a broken one go on where the next may begin.
+
+        A file that ends within a frame is no damage: a run that is recorded now, or was
+        killed, leaves it so.
+        """
+        offset = 0
+        resyncs = 0
+        frames = 0
+        is_lost = False
         while offset < self.size:
             try:
                 if frames > _FRAME_BYTES + self.size // _FRAME_BYTES:
@@ -148,105 +173,125 @@ class FrameFile:
                 frame = self._frame_at(offset)
             except _WRONG as error:
                 found = _FRAME_START.search(self.map, offset + 1)
-                cut = found is None and isinstance(error, msgpack.OutOfData)
-                if not cut and not lost:
-                    self.damaged.append(
-                        Damage(offset, "?", str(error) or type(error).__name__)
-                    )
-                tries, lost = tries + 1, True
-                if found is None or tries > _MAX_RESYNCS:
+                is_cut_off = found is None and isinstance(error, msgpack.OutOfData)
+                if not is_cut_off and not is_lost:
+                    reason = str(error) or type(error).__name__
+                    self.damaged.append(Damage(offset, "?", reason))
+                is_lost = True
+                resyncs += 1
+                if found is None or resyncs > _MAX_RESYNCS:
                     return
                 offset = found.start()
                 continue
             self.by_tag.setdefault(frame.tag, []).append(frame)
             frames += 1
             offset = frame.start + frame.size
-            lost = False
+            is_lost = False
 
     def _frame_at(self, offset: int) -> Frame:
-        """The frame there; OutOfData if the file ends within it, or what ``_WRONG`` lists."""
+        """The frame there; OutOfData if the file ends in it, or what ``_WRONG`` lists.
+
+        The head is skipped, not decoded: that is a fraction of the time, and takes no
+        memory.
+        """
         front = self.map[offset : offset + 2]
-        if front[0] != 0x93 or (len(front) > 1 and front[1] >> 5 != 5):
+        is_tag_short = len(front) < 2 or front[1] >> 5 == 0b101  # a str to 31 bytes
+        if front[0] != _FRAME_LEAD or not is_tag_short:
             raise TraceFormatError("not a frame of tag, head and body")
         head = offset + 2 + (front[-1] & 31)
-        tag, lead = self.map[offset + 2 : head].decode(), self.map[head : head + 1]
-        if lead and lead[0] >> 4 != 8 and lead not in b"\xde\xdf":
+        tag = self.map[offset + 2 : head].decode()
+        lead = self.map[head : head + 1]
+        is_map = not lead or lead[0] >> 4 == 0b1000 or lead in b"\xde\xdf"
+        if not is_map:
             raise TraceFormatError(f"the head of a {tag!r} frame is no map")
         self.map.seek(min(head, self.size))
         unpacker = msgpack.Unpacker(self.map, read_size=_HEAD_WINDOW)
         unpacker.skip()
-        at = head + unpacker.tell()
-        if at - head > _MAX_HEAD:
+        body = head + unpacker.tell()
+        if body - head > _MAX_HEAD:
             raise TraceFormatError(
                 f"the head of a {tag!r} frame is larger than {_MAX_HEAD} bytes"
             )
-        width = _BIN_LENGTHS.get(self.map[at : at + 1])
+        width = _BIN_LENGTHS.get(self.map[body : body + 1])
         if width is None:
             raise TraceFormatError(f"the body of a {tag!r} frame is no bin")
-        start = at + 1 + width
-        size = int.from_bytes(self.map[at + 1 : start], "big")
+        start = body + 1 + width
+        size = int.from_bytes(self.map[body + 1 : start], "big")
         if start + size > self.size:
             raise msgpack.OutOfData("the file ends within a frame")
         return Frame(offset, tag, start, size)
 
-    def _head(self, frame: Frame) -> dict[str, Any]:
-        """Its head, with ``crc``: all that it claims to hold is there."""
-        at = frame.offset + 2 + len(frame.tag.encode())
-        unpacker = msgpack.Unpacker(max_buffer_size=0)
-        unpacker.feed(
-            self.map[at : frame.start]
-        )  # the body's length behind it is left over
-        head = unpacker.unpack()
-        if frame.tag not in LOGS:
-            _checked(head)
-        head.pop("pad", None)
-        return cast("dict[str, Any]", head)
+    # -- reading frames ------------------------------------------------------------
 
     def each(self, tag: str, decode: Decode[T], body: bool = True) -> Iterator[T]:
-        """``decode`` of every sound frame of ``tag``; without ``body`` of sound heads."""
-        found = (self.read(frame, decode, body) for frame in self.by_tag.get(tag, ()))
-        return (result for result in found if result is not None)
+        """``decode`` of every sound frame of ``tag``.
+
+        Without ``body`` the head is enough, and the body is neither read nor checked.
+        """
+        for frame in self.by_tag.get(tag, ()):
+            result = self.read(frame, decode, body)
+            if result is not None:
+                yield result
 
     def read(self, frame: Frame, decode: Decode[T], body: bool = True) -> T | None:
-        """``decode(frame)``; None if the frame is damaged or chokes it: that is noted, once."""
+        """``decode(frame)``, with the head; None if the frame is damaged.
+
+        It is damaged if its body does not have the checksum that its head names, or if
+        ``decode`` raises what a frame of unknown origin may raise. That is noted, once.
+        """
         sound = self._sound.get(frame.offset)
         if sound is False:
             return None
-        self._told(frame)
+        self._on_frame(frame)
         try:
             frame = frame._replace(head=self._head(frame))
             crc = whole(frame.head.pop("crc", None))
             if body and not sound:
                 if zlib.crc32(self.body(frame)) != crc:
                     raise TraceFormatError("its checksum does not match")
-                self._sound[frame.offset] = True
+                # Another thread may have found by now that it cannot be decoded.
+                self._sound.setdefault(frame.offset, True)
             return decode(frame)
         except _WRONG as error:
-            self._sound[frame.offset] = False
-            self.damaged.append(
-                Damage(frame.offset, frame.tag, str(error) or "damaged")
-            )
+            self._note_damage(frame, str(error) or "damaged")
             return None
 
-    def fingerprint(self) -> str:
-        """A hash of all heads and so, by the checksums in them, of the file; reads no body."""
-        frames = (frame for found in self.by_tag.values() for frame in found)
-        return sha256(
-            b"".join(self.map[f.offset : f.start] for f in frames)
-        ).hexdigest()
+    def _note_damage(self, frame: Frame, reason: str) -> None:
+        with self._lock:
+            if self._sound.get(frame.offset) is not False:
+                self._sound[frame.offset] = False
+                self.damaged.append(Damage(frame.offset, frame.tag, reason))
+
+    def _head(self, frame: Frame) -> dict[str, Any]:
+        """The head, with ``crc``: all that it claims to hold is there."""
+        at = frame.offset + 2 + len(frame.tag.encode())
+        unpacker = msgpack.Unpacker(max_buffer_size=0)
+        # What is left over behind the head is the length of the body.
+        unpacker.feed(self.map[at : frame.start])
+        head = unpacker.unpack()
+        if frame.tag not in LOGS:
+            _check_depth(head)
+        head.pop("pad", None)
+        return cast("dict[str, Any]", head)
 
     def body(self, frame: Frame) -> memoryview:
         """The bytes of a body, as they lie in the file."""
         return memoryview(self.map)[frame.start : frame.start + frame.size]
 
     def inflate(self, frame: Frame, more: int = 0) -> bytes:
-        """A deflated body, of exactly the size that the head claims and the file allows.
+        """A deflated body, of exactly the size that the head claims.
 
-        What is made of it takes ``more`` bytes.
+        What the caller makes of it takes ``more`` bytes. TraceFormatError if the body
+        is of another size, or if all inflated bodies together take more memory than a
+        file of this size is allowed.
         """
         raw = whole(frame.head["raw"])
-        self._inflated += raw + more
-        if self._inflated > _INFLATE_FREE + _INFLATE_RATIO * self.size:
+        with self._lock:
+            if frame.offset not in self._inflated:
+                self._inflated.add(frame.offset)
+                self._inflated_bytes += raw + more
+            inflated = self._inflated_bytes
+        if inflated > _INFLATE_FREE + _INFLATE_RATIO * self.size:
             raise TraceFormatError(
                 f"{raw} bytes in a body of {frame.size} are not credible"
             )
@@ -263,86 +308,42 @@ class FrameFile:
         n = whole(frame.head["n"])
         unpacker = msgpack.Unpacker(max_array_len=0, max_map_len=0, max_ext_len=0)
         unpacker.feed(self.inflate(frame, _TEXT_BYTES * n))
-        claimed, texts = unpacker.read_array_header(), [*islice(unpacker, n + 1)]
-        if not claimed == len(texts) == n or {*map(type, texts)} - {str}:
+        claimed = unpacker.read_array_header()
+        texts = [*islice(unpacker, n + 1)]
+        others = {*map(type, texts)} - {str}
+        if not claimed == len(texts) == n or others:
             raise TraceFormatError(f"it holds something other than {n} strings")
         return texts
 
+    def fingerprint(self) -> str:
+        """A hash of all heads and so, by the checksums in them, of the file.
 
-def _checked(value: Any, depth: int = 0) -> None:
+        It reads no body.
+        """
+        digest = sha256()
+        for frames in self.by_tag.values():
+            for frame in frames:
+                digest.update(self.map[frame.offset : frame.start])
+        return digest.hexdigest()
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """The file, mapped for reading; ValueError if it is no regular file, or empty."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        if path.is_dir():
+            raise ValueError("it is a directory")
+        raise ValueError("it is no regular file")
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _check_depth(value: Any, depth: int = 0) -> None:
     """TraceFormatError for a value of a head that is nested too deep to be shown."""
     if depth == _MAX_DEPTH:
         raise TraceFormatError(f"its head is nested deeper than {_MAX_DEPTH}")
-    for item in value.values() if isinstance(value, dict) else value:
+    items = value
+    if isinstance(value, dict):
+        items = value.values()
+    for item in items:
         if isinstance(item, (dict, list)):
-            _checked(item, depth + 1)
-
-
-class Lazy(Sequence[T]):
-    """``length`` items, each made as it is asked for; ``get`` gives that of a valid index."""
-
-    def __init__(self, length: int, get: Callable[[int], T]) -> None:
-        self._length, self.get = length, get
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        places = range(self._length)[
-            index
-        ]  # IndexError, and negative ones, as of any sequence
-        return (
-            self.get(places)
-            if isinstance(places, int)
-            else [self.get(i) for i in places]
-        )
-
-
-class Numbered(Lazy[T]):
-    """A table that grows by frames (``first``, ``n``), each decoded when it is first looked into.
-
-    An entry whose frame is damaged reads as ``missing(index)``; ``get`` gives that for any index.
-    """
-
-    def __init__(
-        self,
-        file: FrameFile,
-        tag: str,
-        decode: Decode[Sequence[T]],
-        missing: Callable[[int], T],
-    ) -> None:
-        super().__init__(0, self._entry)
-        self._missing = missing
-
-        def place(frame: Frame) -> tuple[Frame, int]:
-            first = self._length + whole(whole(frame.head["first"]) - self._length)
-            self._length = whole(first + whole(frame.head["n"]), _ENTRIES + file.size)
-            return frame, first
-
-        found = list(file.each(tag, place, body=False))
-        self._firsts = [first for _, first in found]
-
-        @cache
-        def entries(at: int) -> Sequence[T]:
-            return file.read(found[at][0], decode) or ()
-
-        self._entries = entries
-
-    def _entry(self, index: int) -> T:
-        at = bisect_right(self._firsts, index) - 1
-        offset, entries = (
-            (index - self._firsts[at], self._entries(at)) if at >= 0 else (0, ())
-        )
-        return entries[offset] if offset < len(entries) else self._missing(index)
-
-    def known(self) -> int:
-        """How many entries there are up to the first that is lost; looks into every frame."""
-        known = 0
-        for at, first in enumerate(self._firsts):
-            entries = self._entries(at)
-            known += len(entries) if first == known else 0
-        return known
+            _check_depth(item, depth + 1)

@@ -4,36 +4,47 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.common.arrays import Array
+from kernbench.common.arrays import Array, Ints
+from kernbench.trace.mapped import Column
 
 
 class Groups:
-    """Which of ``rows`` (None: all, by number) hold a value in ``keys``, each in their order."""
+    """Which rows of a column hold a value, each in their order.
 
-    def __init__(self, keys: Array, rows: Array | None = None) -> None:
-        order = np.argsort(keys, kind="stable").astype(np.uint32)
-        self._keys, self.order = keys[order], order if rows is None else rows[order]
+    ``keys`` are the values. Row i is i, or ``rows[i]`` where ``rows`` is given.
+    ``order`` has the rows sorted by value.
+    """
+
+    def __init__(self, keys: Column, rows: Array | None = None) -> None:
+        values = np.asarray(keys)
+        order = np.argsort(values, kind="stable").astype(np.uint32)
+        self._keys = values[order]
+        self.order: Array = order
+        if rows is not None:
+            self.order = rows[order]
 
     def of(self, value: int) -> Array:
         """The rows that hold ``value``."""
         key = self._keys.dtype.type(value)
-        low, high = (
-            int(np.searchsorted(self._keys, key, side)) for side in ("left", "right")
-        )
+        low = int(np.searchsorted(self._keys, key, "left"))
+        high = int(np.searchsorted(self._keys, key, "right"))
         return self.order[low:high]
 
-    def first(self, values: Array) -> Array:
+    def first(self, values: Column) -> Ints:
         """For each of ``values`` the first row that holds it; -1 for none."""
         if not len(self._keys):
             return np.full(len(values), -1)
         values = values.astype(self._keys.dtype)
-        place = np.minimum(np.searchsorted(self._keys, values), len(self._keys) - 1)
-        return np.where(
-            self._keys[place] == values, self.order[place].astype(np.int64), -1
-        )
+        place = np.searchsorted(self._keys, values)
+        place = np.minimum(place, len(self._keys) - 1)
+        rows = self.order[place].astype(np.int64)
+        return np.where(self._keys[place] == values, rows, -1)
 
-    def join(self, values: Array) -> tuple[Array, Array]:
-        """For each of ``values`` the rows that hold it: places in ``values``, and the rows."""
+    def join(self, values: Column) -> tuple[Ints, Array]:
+        """For each of ``values`` all rows that hold it, as two columns of pairs.
+
+        They are places in ``values``, ascending, and the rows.
+        """
         values = values.astype(self._keys.dtype)
         low = np.searchsorted(self._keys, values)
         counts = np.searchsorted(self._keys, values, side="right") - low

@@ -1,13 +1,22 @@
 """``params`` of ops as columns and back: one structured array a chunk and schema.
 
-A schema is op kind, op name and fields of fixed structure; another rank, arity or type is another
-schema. Decoding gives back the dict that went in: tuples as tuples, None as None, ints as ints.
+A schema is op kind, op name and fields of fixed structure; another rank, arity or type
+is another schema. Decoding gives back the dict that went in: tuples as tuples, None as
+None, ints as ints.
+
+So the params of one op are decoded in microseconds, and those of all ops are columns
+too: a breakpoint on an address reads one array a block, and decodes no dict.
+
+The structure of a value is a tree. A leaf is a letter: i an int of up to 64 bits, f a
+float, b a bool, s a str, t an array, n None, and r the repr of anything else. All but n
+are one number of a row: of s and r that of a string, of t that of a tensor. A container
+is its bracket and its items.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import count
 from operator import contains, itemgetter
@@ -15,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Array
+from kernbench.common.arrays import Array, Ints
 from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.op_log import Params
 from kernbench.trace.frames import Frame, FrameFile
@@ -26,63 +35,65 @@ class TensorId(int):
     """The number of a stored array, in the place of the array."""
 
 
-# What a value is made of: a leaf's letter, or a container's bracket and its items.
-# i int of up to 64 bits, f float, b bool, s str, t tensor, n None, r the repr of anything else.
 Tree: TypeAlias = "str | tuple[str, tuple[Tree, ...]]"
 Names: TypeAlias = tuple[str, ...]
-_KINDS: dict[type, str] = {
-    **{
-        bool: "b",
-        np.bool_: "b",
-        int: "i",
-        np.integer: "i",
-        float: "f",
-        np.floating: "f",
-    },
-    **{str: "s", type(None): "n", np.ndarray: "t", TensorId: "t"},
+Leaf: TypeAlias = tuple[str, str]
+"""The path of a leaf and its letter; the first extent of "shape" is "shape.0"."""
+
+_LETTERS: dict[type, str] = {
+    bool: "b",
+    np.bool_: "b",
+    int: "i",
+    np.integer: "i",
+    float: "f",
+    np.floating: "f",
+    str: "s",
+    type(None): "n",
+    np.ndarray: "t",
+    TensorId: "t",
 }
-_CONTAINERS: dict[type, str] = {tuple: "(", list: "["}
-_STORED = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}  # numpy kinds
-_DEPTH, _SCHEMA_BYTES = 16, 16  # of one schema: at most, at least
+_BRACKETS: dict[type, str] = {tuple: "(", list: "["}
+_STORED_KINDS = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}
+"""The kinds of numpy's types that a file may store a leaf as, by letter."""
+
+_MAX_DEPTH = 16  # of a tree
+_SCHEMA_BYTES = 16  # a schema takes more of a file
 
 
-def _checked(
-    tree: Any, path: str, leaves: list[tuple[str, str]], depth: int = 0
-) -> Tree:
-    """A structure as it stands in a head, its leaves appended; TraceFormatError if it is none."""
-    if isinstance(tree, str) and (tree == "n" or tree in _STORED):
-        leaves += [(path, tree)] if tree != "n" else []
-        return tree
-    kind, items = tree
-    if kind not in ("(", "[") or depth == _DEPTH:
-        raise TraceFormatError(f"{tree!r:.40} is no structure of params")
-    inner = (
-        _checked(item, f"{path}.{i}", leaves, depth + 1) for i, item in enumerate(items)
-    )
-    return kind, tuple(inner)
-
-
-# -- writing ------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------
 
 
 class _Mixed(Exception):
-    """Values that are to be one column are not of one structure; holds what tells them apart."""
+    """Values that are to be one column are not of one structure.
+
+    It holds what tells them apart, one for each value.
+    """
 
 
 @cache
-def _kind(cls: type) -> str:
-    return _CONTAINERS.get(cls) or next(
-        (_KINDS[c] for c in cls.__mro__ if c in _KINDS), "r"
-    )
+def _letter_of(cls: type) -> str:
+    """The letter, or the bracket, of values of a type."""
+    if cls in _BRACKETS:
+        return _BRACKETS[cls]
+    for base in cls.__mro__:
+        if base in _LETTERS:
+            return _LETTERS[base]
+    return "r"
 
 
 class ParamsEncoder:
-    """Makes columns of params; ``strings`` numbers texts, ``tensor`` stores an array."""
+    """Makes columns of the params of ops, chunk after chunk of one file.
+
+    ``strings`` numbers texts, and ``tensor`` stores an array and gives its number. It
+    remembers the schemas of the file: a program has few, as ops of a kernel differ in
+    numbers more than in structure.
+    """
 
     def __init__(
         self, strings: Mapping[str, int], tensor: Callable[[Array], int]
     ) -> None:
-        self._string, self._tensor = strings.__getitem__, tensor
+        self._string = strings.__getitem__
+        self._tensor = tensor
         self._schemas: dict[tuple[Any, ...], int] = {}
 
     def add(
@@ -92,19 +103,23 @@ class ParamsEncoder:
         keys: Sequence[Names],
         values: Sequence[Sequence[Any]],
         body: Body,
-    ) -> tuple[Array, Array, dict[str, Any]]:
-        """Append a chunk to ``body``: each op's schema, its place in that, entries of the head.
+    ) -> tuple[Ints, Ints, dict[str, Any]]:
+        """Append the params of a chunk of ops to ``body``.
 
-        ``keys`` and ``values`` are those of each op's params.
+        ``kinds`` and ``names`` are those of the ops; ``keys`` and ``values`` are of
+        each op's params. Gives the number of each op's schema, its place among the ops
+        of that schema, and what the head of the frame has to hold.
         """
         groups = defaultdict[Any, list[int]](list)
-        for row, key in enumerate(zip(kinds, names, keys, strict=True)):
-            groups[key].append(row)
-        todo, known = list(groups.items()), len(self._schemas)
+        for row, group in enumerate(zip(kinds, names, keys, strict=True)):
+            groups[group].append(row)
+        todo = list(groups.items())
+        known = len(self._schemas)
         blocks: dict[int, tuple[int, int, str]] = {}
-        schema, place = np.empty((2, len(values)), np.int64)
+        schema = np.empty(len(values), np.int64)
+        place = np.empty(len(values), np.int64)
         for (kind, name, fields), rows in todo:
-            stored = list[Array]()
+            stored: list[Array] = []
             try:
                 columns = zip(*[values[row] for row in rows], strict=True)
                 trees = [self._tree(column, stored) for column in columns]
@@ -115,107 +130,152 @@ class ParamsEncoder:
                 todo += [((kind, name, fields), part) for part in parts.values()]
                 continue
             structure = tuple(zip(fields, trees, strict=True))
-            for (
-                twin
-            ) in count():  # another type of the same letter has a schema of its own
-                number = self._schemas.setdefault(
-                    (kind, name, structure, twin), len(self._schemas)
-                )
-                if number not in blocks:
-                    break
+            number = self._number(kind, name, structure, blocks)
             blocks[number] = self._block(len(rows), stored, body)
-            schema[rows], place[rows] = number, np.arange(len(rows))
-        fresh = [key[:3] for key in list(self._schemas)[known:]]
-        head = [(number, *block) for number, block in blocks.items()]
-        return schema, place, {"params": head, "first_schema": known, "schemas": fresh}
+            schema[rows] = number
+            place[rows] = np.arange(len(rows))
+        new = [key[:3] for key in list(self._schemas)[known:]]
+        params = [(number, *block) for number, block in blocks.items()]
+        head = {"params": params, "first_schema": known, "schemas": new}
+        return schema, place, head
+
+    def _number(
+        self,
+        kind: str,
+        name: str,
+        structure: tuple[tuple[str, Tree], ...],
+        taken: Mapping[int, Any],
+    ) -> int:
+        """The number of a schema, one that is not ``taken`` in this chunk.
+
+        Types that differ may have the same letter, and so the same structure; each has
+        a block of its own, and therefore a schema of its own: its twin.
+        """
+        for twin in count():
+            key = (kind, name, structure, twin)
+            number = self._schemas.setdefault(key, len(self._schemas))
+            if number not in taken:
+                return number
+        raise AssertionError("count() ends never")
 
     def _tree(self, values: Sequence[Any], stored: list[Array]) -> Tree:
-        """The structure that all have, its leaves appended to ``stored``; _Mixed if they differ."""
-        kind, *others = {_kind(cls) for cls in set(map(type, values))}
+        """The structure that all values have; their leaves are appended to ``stored``.
+
+        _Mixed if they have not all the same.
+        """
+        letter, *others = {_letter_of(cls) for cls in set(map(type, values))}
         if others:
-            raise _Mixed(list(map(_kind, map(type, values))))
-        if kind in "([":
+            raise _Mixed(list(map(_letter_of, map(type, values))))
+        if letter in _BRACKETS.values():
             if len(set(map(len, values))) > 1:
                 raise _Mixed(list(map(len, values)))
-            return kind, tuple(
-                self._tree(column, stored) for column in zip(*values, strict=True)
-            )
-        if kind == "n":
-            return kind
-        if kind == "t":
+            columns = zip(*values, strict=True)
+            return letter, tuple(self._tree(column, stored) for column in columns)
+        if letter == "n":
+            return letter
+        if letter == "t":
             values = [v if isinstance(v, int) else self._tensor(v) for v in values]
-        elif kind in "si" and values.count(values[0]) == len(values):
+        elif letter in "si" and values.count(values[0]) == len(values):
             values = values[:1]  # of a block it fills the column
-        if kind in "sr":
-            values = list(
-                map(self._string, values if kind == "s" else map(repr, values))
-            )
+        if letter == "s":
+            values = list(map(self._string, values))
+        elif letter == "r":
+            values = list(map(self._string, map(repr, values)))
+        numbers_type = np.float64 if letter == "f" else np.int64
         try:
-            stored.append(
-                np.fromiter(
-                    values, np.float64 if kind == "f" else np.int64, len(values)
-                )
-            )
+            stored.append(np.fromiter(values, numbers_type, len(values)))
         except OverflowError:
-            small = [-(1 << 63) <= value < 1 << 63 for value in values]
-            if any(small):
-                raise _Mixed(small) from None
-            stored.append(np.array([self._string(repr(value)) for value in values]))
+            is_small = [-(1 << 63) <= value < 1 << 63 for value in values]
+            if any(is_small):
+                raise _Mixed(is_small) from None
+            texts = [self._string(repr(value)) for value in values]
+            stored.append(np.array(texts))
             return "r"
-        return kind
+        return letter
 
     def _block(
         self, rows: int, stored: list[Array], body: Body
     ) -> tuple[int, int, str]:
+        """Append the leaves of so many rows; gives rows, offset and codes of leaves."""
         codes = "".join(map(code_of, stored))
-        block = np.empty(rows if stored else 0, _structure(codes))
-        for i, column in enumerate(stored):
-            block[f"f{i}"] = column
+        length = rows if stored else 0
+        block = np.empty(length, _block_dtype(codes))
+        for number, column in enumerate(stored):
+            block[f"f{number}"] = column
         return rows, body.add(block.tobytes()), codes
 
 
-# -- reading ------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
-def _structure(codes: str) -> np.dtype[Any]:
-    """The structured dtype of "u1u8f8": fields f0, f1, f2; KeyError if there is no such code."""
+@lru_cache(maxsize=1024)  # of all files and threads
+def _block_dtype(codes: str) -> np.dtype[Any]:
+    """The structured type of "u1u8f8": fields f0, f1, f2.
+
+    KeyError if there is no such code.
+    """
     pairs = [codes[i : i + 2] for i in range(0, len(codes), 2)]
-    return np.dtype([(f"f{i}", CODES[code]) for i, code in enumerate(pairs)] or "u1")
+    fields = [(f"f{number}", CODES[code]) for number, code in enumerate(pairs)]
+    return np.dtype(fields or "u1")
 
 
 class Schema(NamedTuple):
-    """What the params of some ops look like; ``leaves`` are (path, letter) of each stored number.
+    """What the params of some ops look like.
 
-    The path of the first extent of "shape" is "shape.0"; s and r are strings' indices, t tensors'.
+    ``fields`` are the names of params and their trees. ``leaves`` are those that a
+    block stores, in the order of its fields.
     """
 
     kind: str
     name: str
     fields: tuple[tuple[str, Tree], ...]
-    leaves: tuple[tuple[str, str], ...]
+    leaves: tuple[Leaf, ...]
 
 
-def _schema(kind: Any, name: Any, fields: Any) -> Schema:
-    leaves: list[tuple[str, str]] = []
-    trees = tuple((field, _checked(tree, field, leaves)) for field, tree in fields)
-    if not all(
-        isinstance(text, str) for text in (kind, name, *(field for field, _ in trees))
-    ):
+def _read_schema(kind: Any, name: Any, fields: Any) -> Schema:
+    """A schema as a head has it; TraceFormatError if it is none."""
+    leaves: list[Leaf] = []
+    trees = tuple((field, _read_tree(tree, field, leaves)) for field, tree in fields)
+    texts = (kind, name, *(field for field, _ in trees))
+    if not all(isinstance(text, str) for text in texts):
         raise TraceFormatError("a name in a params schema is no string")
     return Schema(kind, name, trees, tuple(leaves))
 
 
+def _read_tree(tree: Any, path: str, leaves: list[Leaf], depth: int = 0) -> Tree:
+    """A tree as a head has it; its leaves are appended.
+
+    TraceFormatError if it is none, or is nested too deep.
+    """
+    if isinstance(tree, str) and tree == "n":
+        return tree
+    if isinstance(tree, str) and tree in _STORED_KINDS:
+        leaves.append((path, tree))
+        return tree
+    bracket, items = tree
+    if bracket not in _BRACKETS.values() or depth == _MAX_DEPTH:
+        raise TraceFormatError(f"{tree!r:.40} is no structure of params")
+    inner = (
+        _read_tree(item, f"{path}.{number}", leaves, depth + 1)
+        for number, item in enumerate(items)
+    )
+    return bracket, tuple(inner)
+
+
 def read_schemas(file: FrameFile) -> list[Schema | None]:
-    """All params schemas of a file, from heads alone; None where the head that had one is lost."""
+    """All params schemas of a file, from the heads of its ops frames alone.
+
+    None stands for a schema whose head is lost.
+    """
     schemas: list[Schema | None] = []
 
     def read(frame: Frame) -> list[Schema | None]:
-        gap = whole(
-            whole(frame.head["first_schema"], file.size // _SCHEMA_BYTES) - len(schemas)
-        )
-        fresh = [_schema(*row) for row in frame.head["schemas"]]
-        return [*[None] * gap, *fresh] if fresh else []
+        most = file.size // _SCHEMA_BYTES
+        lost = whole(whole(frame.head["first_schema"], most) - len(schemas))
+        new = [_read_schema(*row) for row in frame.head["schemas"]]
+        if not new:
+            return []
+        return [*[None] * lost, *new]
 
     for found in file.each("ops", read, body=False):
         schemas += found
@@ -223,7 +283,10 @@ def read_schemas(file: FrameFile) -> list[Schema | None]:
 
 
 class ParamBlock(NamedTuple):
-    """The params of the ops in ``rows``, of one schema: fields f0, f1… of ``values`` its leaves."""
+    """The params of the ops in ``rows``, all of one schema.
+
+    The fields f0, f1 … of ``values`` are the leaves of the schema.
+    """
 
     schema: Schema
     values: Array
@@ -231,6 +294,7 @@ class ParamBlock(NamedTuple):
 
 
 Block: TypeAlias = tuple[Schema, Array]
+"""A schema and the structured array of all params of that schema in a frame."""
 
 
 def read_blocks(
@@ -241,60 +305,75 @@ def read_blocks(
     param: Array,
     counts: Array,
 ) -> dict[int, Block]:
-    """The structured arrays of an ops frame by schema, if its columns refer to nothing else.
+    """The blocks of an ops frame, by the number of their schema.
 
-    ``counts`` is scratch, a zero for each schema.
+    The head says of each block its schema, rows, offset and the codes of its fields. A
+    block whose schema is lost is left out, as nobody could say what it holds.
+    ``schema`` and ``param`` are columns of the frame: TraceFormatError if they refer to
+    anything that is not there. ``counts`` is scratch, a zero for each schema.
     """
-    params, blocks = frame.head["params"], dict[int, Block]()
-    numbers = [whole(number, len(schemas) - 1) for number, *_ in params]
-    sizes = [whole(n, frame.head["n"]) for _, n, *_ in params]
-    for number, n, offset, codes in params:
+    claimed = frame.head["params"]
+    numbers = [whole(number, len(schemas) - 1) for number, *_ in claimed]
+    sizes = [whole(size, frame.head["n"]) for _, size, *_ in claimed]
+    blocks: dict[int, Block] = {}
+    for number, size, offset, codes in claimed:
         known = schemas[number]
-        if known is None:
-            continue
-        dtype, wanted = (
-            _structure(codes),
-            [_STORED[letter] for _, letter in known.leaves],
-        )
-        if len(dtype.names or ()) != len(wanted) or not all(
-            map(contains, wanted, codes[::2])
-        ):
-            raise TraceFormatError(
-                f"params of {known.name!r:.40} do not fit their schema"
-            )
-        length = n if codes else 0
-        if whole(offset) + length * dtype.itemsize > len(body):
-            raise TraceFormatError(f"params of {known.name!r:.40} lie outside the body")
-        blocks[number] = known, np.ndarray((length,), dtype, body, offset)
-    sound = not len(schema) or int(schema.max()) < len(schemas)
+        if known is not None:
+            blocks[number] = known, _read_block(body, known, size, offset, codes)
+    is_sound = not len(schema) or int(schema.max()) < len(schemas)
     counts[numbers] = sizes
-    sound = sound and bool((param < counts[schema]).all())
+    is_sound = is_sound and bool((param < counts[schema]).all())
     counts[numbers] = 0
-    if not sound:
+    if not is_sound:
         raise TraceFormatError("an op has params that are not there")
     return blocks
+
+
+def _read_block(
+    body: memoryview, schema: Schema, size: int, offset: Any, codes: Any
+) -> Array:
+    """A view of a block; TraceFormatError if it is not as the schema says."""
+    dtype = _block_dtype(codes)
+    kinds = [_STORED_KINDS[letter] for _, letter in schema.leaves]
+    fits = len(dtype.names or ()) == len(kinds)
+    if not fits or not all(map(contains, kinds, codes[::2])):
+        raise TraceFormatError(f"params of {schema.name!r:.40} do not fit their schema")
+    length = size if codes else 0
+    if whole(offset) + length * dtype.itemsize > len(body):
+        raise TraceFormatError(f"params of {schema.name!r:.40} lie outside the body")
+    return np.ndarray((length,), dtype, body, offset)
+
+
+Take: TypeAlias = Callable[[Sequence[Any]], Any]
+"""Takes a value of the leaves of an op."""
 
 
 def decoder(
     schema: Schema, read: Mapping[str, Callable[[Any], Any]]
 ) -> Callable[[Sequence[Any]], Params]:
-    """What makes the params of an op of its leaves; ``read`` makes a value of one, by letter, where
-    that is not the number itself.
+    """What makes the params of an op of its leaves.
+
+    ``read`` makes a value of a leaf, by letter, where that is not the number itself.
     """
-    places = count()
+    places = iter(range(len(schema.leaves)))
+    takes = [(name, _take(tree, places, read)) for name, tree in schema.fields]
+    return lambda leaves: {name: take(leaves) for name, take in takes}
 
-    def value(tree: Tree) -> Callable[[Sequence[Any]], Any]:
-        if isinstance(tree, tuple):
-            items, made = (
-                [value(item) for item in tree[1]],
-                list if tree[0] == "[" else tuple,
-            )
-            return lambda leaves: made([item(leaves) for item in items])
-        if tree == "n":
-            return lambda _: None
-        taken = itemgetter(next(places))
-        own = read.get(tree)
-        return taken if own is None else lambda leaves: own(taken(leaves))
 
-    fields = [(name, value(tree)) for name, tree in schema.fields]
-    return lambda leaves: {name: item(leaves) for name, item in fields}
+def _take(
+    tree: Tree, places: Iterator[int], read: Mapping[str, Callable[[Any], Any]]
+) -> Take:
+    """What takes the value of a tree; ``places`` are those of the leaves to come."""
+    if isinstance(tree, tuple):
+        bracket, items = tree
+        takes = [_take(item, places, read) for item in items]
+        if bracket == "[":
+            return lambda leaves: [take(leaves) for take in takes]
+        return lambda leaves: tuple([take(leaves) for take in takes])
+    if tree == "n":
+        return lambda leaves: None
+    leaf = itemgetter(next(places))
+    convert = read.get(tree)
+    if convert is None:
+        return leaf
+    return lambda leaves: convert(leaf(leaves))

@@ -1,4 +1,4 @@
-"""What rows of the logs are told as."""
+"""Rows of the logs, as a trace gives them; times are in ns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from kernbench.sim_engine.event_log import Site
 
 
 class Command(NamedTuple):
-    """A row of ``commands``: one tl call of the kernel on ``pe``; times in ns."""
+    """A row of ``commands``: one tl call of the kernel on ``pe``, or a host's call.
+
+    ``launch`` is -1 for the host. ``awaits`` is the call that it waited for, its own
+    number if it blocked by itself, or NO_CMD.
+    """
 
     cmd: int
     pe: str
@@ -21,7 +25,7 @@ class Command(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A row of ``launches``; ``pes`` are pe_cpu ids, times in ns."""
+    """A row of ``launches``: a kernel that ran on ``pes``, which are ids of pe_cpu."""
 
     launch: int
     kernel: str
@@ -32,7 +36,7 @@ class Launch(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A row of ``text`` at ``t`` ns."""
+    """A row of ``text``: what a call said at ``t``, and at which level."""
 
     t: float
     cmd: int

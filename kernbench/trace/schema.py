@@ -1,16 +1,22 @@
-"""The vocabulary of a trace file: tags, the columns of every log, and how a frame is packed.
+"""How a trace file is packed: frames, and the columns of a log in the body of one.
 
-Owns what writer and reader must agree on: how columns lie in a body, and how they are found there.
+Owns what writer and reader must agree on beside the columns themselves, which
+``kernbench.trace.columns`` states.
+
+A file is a sequence of msgpack objects, so any msgpack library reads it. Each is a
+frame ``[tag, head, body]``. The head is a map of what is needed to find things in the
+body, which is bytes: arrays one after another, or something deflated. A log frame has
+in its head ``n``, the number of rows, and ``columns``, a list of name, type, offset and
+length of each array.
 """
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
@@ -19,90 +25,66 @@ from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.errors import TraceFormatError
+from kernbench.trace.columns import LOGS, ColumnSpec
 
 Columns: TypeAlias = dict[str, Array]
+"""Arrays by the names of columns; those of a frame have lists' lengths in NAME_n."""
 
 MAGIC = "kernbench-trace"
 VERSION = (1, 0)
-NONE = 0xFFFFFFFF  # no row, no tensor
-_INTEGERS = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")
-FIXED = {
+NONE = 0xFFFFFFFF
+"""What a file holds where there is no row or no tensor."""
+
+FIXED_TABLES: dict[str, Sequence[Any]] = {
     "reason": WAIT_REASONS,
     "dtype": tuple(DTYPES),
     "axes": range(4),
-}  # tables of all files
-CODES = {code: np.dtype(f"<{code}") for code in (*_INTEGERS, "f8")}
-_LIMITS = [
-    (c, int(np.iinfo(CODES[c]).min), int(np.iinfo(CODES[c]).max)) for c in _INTEGERS
-]
-_ALIGN = 8
-
-
-class Column(NamedTuple):
-    """A column: its width on disk ("n": the narrowest that holds the values; any may be widened).
-
-    ``load`` is the type that the reader gives it. With a ``limit`` it holds numbers of that table:
-    node, string (kept for good), text (a string that may be forgotten), path, reason, dtype (of
-    DTYPES), space, axes (up to 3). A ``many`` column holds a list a row; ``NAME_n`` are the counts.
-    """
-
-    store: str
-    load: str
-    limit: str
-    many: bool
-
-
-# LOG: NAME STORE[/LOAD][<LIMIT], …; NAME* is a ``many`` column
-_LOGS = """
-nodes: type n/u4<string, engine n/u4<string, sip i2/i4, cube i2/i4, pe i2/i4,
-    x_mm f8, y_mm f8, overhead_ns f8
-edges: src n/u4<node, dst n/u4<node, kind n/u4<string,
-    distance_mm f8, routing_weight_mm f8, bandwidth_gbs f8
-tensors: dtype u1<dtype, shape* n/u8, offset u4/u8, sha* u8
-paths: node* n/u4<node
-alloc: tensor u4<text, dtype u1<dtype, space u1/u4<space, addr u8, va u8, nbytes u8,
-    owner u4<string, origin0 u4, origin1 u4, origin2 u4, shape0 u4, shape1 u4, shape2 u4,
-    cmd u4, rank u1<axes, index n/u4
-commands: cmd u4, pe n/u4<node, launch i4, call n/u4<string, file n/u4<string, line n/u4,
-    function n/u4<string, awaits u4, t_issue f8, t_resume f8
-ops: t_start f8, t_end f8, component u4<node, name u2/u4<string, slot u1/u4, cmd u4, nbytes u8,
-    schema u2/u4, param u4, dep* u4
-transfers: cmd u4, row u4, path u4<path, t0 f8, nbytes n/u8, bursts n/u4, start* f8
-launches: launch i4, kernel n/u4<string, pe* n/u4<node, t_issue f8, t_start f8, t_end f8
-waits: cmd u4, row u4, node n/u4<node, reason u1<reason, t0 f8, t1 f8, holder u4
-text: t f8, cmd u4, level n/u4<string, message n/u4<text
-"""
-LOGS = {
-    tag: {
-        name: Column(store, load or store, limit, many == "*")
-        for name, many, store, load, limit in re.findall(
-            r"(\w+)(\*?) (\w+)/?(\w*)<?(\w*)", columns
-        )
-    }
-    for tag, columns in re.findall(r"^(\w+):((?:.|\n )*)", _LOGS, re.M)
 }
+"""The tables that are the same for all files."""
+
+_INTEGERS = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")
+CODES = {code: np.dtype(f"<{code}") for code in (*_INTEGERS, "f8")}
+"""The types that a column may have on disk. There is no other, above all no object."""
+
+_LIMITS = [
+    (code, int(np.iinfo(CODES[code]).min), int(np.iinfo(CODES[code]).max))
+    for code in _INTEGERS
+]
+_BUILT_AS = {"f8": np.float64, "u8": np.uint64}  # what lists become first; int64
+_COUNT_CODES = ("u1", "u2", "u4")
+_ALIGNMENT = 8
 
 
-def code_of(numbers: Array, at_least: str = "n") -> str:
-    """The narrowest code that holds ``numbers`` and is not narrower than ``at_least``."""
+# -- writing -----------------------------------------------------------------------
+
+
+def code_of(numbers: Array, narrowest: str = "n") -> str:
+    """The first code from ``narrowest`` on that holds ``numbers``.
+
+    "n" allows all, unsigned ones first. OverflowError if none holds them.
+    """
     if numbers.dtype.kind == "f":
         return "f8"
-    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    low = 0
+    high = 0
+    if len(numbers):
+        low = int(numbers.min())
+        high = int(numbers.max())
     for code, least, most in _LIMITS:
-        wide_enough = at_least == "n" or (
-            code[0] == at_least[0] and code[1] >= at_least[1]
-        )
-        if least <= low and high <= most and wide_enough:
+        allowed = narrowest == "n"
+        if not allowed:
+            allowed = code[0] == narrowest[0] and code[1] >= narrowest[1]
+        if allowed and least <= low and high <= most:
             return code
-    raise OverflowError(f"no {at_least} column holds {low} to {high}")
+    raise OverflowError(f"no {narrowest} column holds {low} to {high}")
 
 
 class Body(bytearray):
-    """The body of a frame in the making: aligned arrays."""
+    """The body of a frame in the making: arrays, each at a multiple of 8 bytes."""
 
     def add(self, data: bytes) -> int:
-        """Append an array's bytes; their offset."""
-        self.extend(bytes(-len(self) % _ALIGN))
+        """Append the bytes of an array; the offset at which they begin."""
+        self.extend(bytes(-len(self) % _ALIGNMENT))
         offset = len(self)
         self.extend(data)
         return offset
@@ -113,29 +95,83 @@ class Body(bytearray):
         columns: Sequence[Sequence[Any]],
         tables: Mapping[str, Mapping[Any, int]],
     ) -> dict[str, Any]:
-        """Append the columns of ``LOGS[tag]``, numbers by ``tables``; the head that finds them."""
+        """Append rows of the log ``tag``; the head by which a reader finds them.
+
+        ``columns`` are in the order of ``LOGS[tag]``. Where a column numbers the
+        entries of a table, the entries are given, and ``tables`` numbers them.
+        """
         table: list[tuple[str, str, int, int]] = []
-
-        def put(name: str, values: Any, store: str) -> None:
-            numbers = np.array(
-                values, {"f8": np.float64, "u8": np.uint64}.get(store, np.int64)
-            )
-            code = code_of(numbers, store)
-            data = numbers.astype(CODES[code], copy=False).tobytes()
-            table.append((name, code, self.add(data), len(numbers)))
-
         for (name, column), values in zip(LOGS[tag].items(), columns, strict=True):
             if column.many:
-                put(f"{name}_n", list(map(len, values)), "n")
+                counts = list(map(len, values))
+                table.append(self._add_column(f"{name}_n", counts, "n"))
                 values = list(chain.from_iterable(values))
-            if column.limit:
-                values = list(map(tables[column.limit].__getitem__, values))
-            put(name, values, column.store)
+            if column.table:
+                numbers = tables[column.table]
+                values = list(map(numbers.__getitem__, values))
+            table.append(self._add_column(name, values, column.narrowest))
         return {"n": len(columns[0]), "columns": table}
+
+    def _add_column(
+        self, name: str, values: Sequence[Any], narrowest: str
+    ) -> tuple[str, str, int, int]:
+        """Append a column; its name, code, offset and length."""
+        numbers = np.array(values, _BUILT_AS.get(narrowest, np.int64))
+        code = code_of(numbers, narrowest)
+        data = numbers.astype(CODES[code], copy=False).tobytes()
+        return name, code, self.add(data), len(numbers)
+
+
+def pack_frame(
+    tag: str, head: Mapping[str, Any], body: bytes | bytearray, offset: int
+) -> bytes:
+    """The frame ``[tag, head, body]`` in msgpack, to be written at ``offset``.
+
+    The head gets the CRC-32 of the body, and as much padding as it takes for the body
+    to begin at a multiple of 8 bytes of the file.
+    """
+    full = {**head, "crc": zlib.crc32(body), "pad": b""}
+    array_of_three = b"\x93"
+    bin_of_32_bits = b"\xc6"
+    front = array_of_three + pack(tag)
+    body_start = offset + len(front) + len(pack(full)) + 5
+    full["pad"] = bytes(-body_start % _ALIGNMENT)
+    length = len(body).to_bytes(4, "big")
+    return b"".join((front, pack(full), bin_of_32_bits, length, body))
+
+
+def pack(value: Any) -> bytes:
+    """``value`` in msgpack."""
+    packed = msgpack.packb(value, unicode_errors="backslashreplace", default=plain)
+    return bytes(packed)
+
+
+def plain(value: Any) -> Any:
+    """``value`` as maps, lists and scalars, which a head can hold.
+
+    Dataclasses become maps. What is none of these, and an integer of more than 64 bits,
+    becomes its text.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, float, str)):
+        return value
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
+        return value
+    return str(value)
+
+
+# -- reading -----------------------------------------------------------------------
 
 
 def whole(value: Any, limit: int = 1 << 62) -> int:
-    """``value`` if it is an integer of 0 to ``limit``; TraceFormatError if not."""
+    """``value``, if it is an integer of 0 to ``limit``; TraceFormatError if not."""
     if not isinstance(value, int) or not 0 <= value <= limit:
         raise TraceFormatError(f"{value!r:.40} is not a number of 0 to {limit}")
     return value
@@ -147,69 +183,61 @@ def read_columns(
     body: bytes | memoryview,
     tables: Mapping[str, Sequence[Any]],
 ) -> Columns:
-    """The columns of ``LOGS[tag]`` as views of ``body``, numbers of ``tables`` in range.
+    """The columns of a frame of the log ``tag``, as views of its body.
 
-    TraceFormatError, ValueError, TypeError, LookupError or OverflowError for what is none.
+    ``tables`` are what the numbers in columns refer to; only their lengths are asked.
+    Every number is in the range of its table, every time is finite, and lists have as
+    many values as their lengths say. Raises TraceFormatError, ValueError, TypeError,
+    LookupError or OverflowError for a frame in which that is not so.
     """
     rows = whole(head["n"])
-    views: Columns = {}
-    for name, code, offset, count in head["columns"]:
-        dtype = CODES[code]
-        if whole(offset) + whole(count) * dtype.itemsize > len(body):
-            raise TraceFormatError(f"column {name!r:.40} lies outside the body")
-        views[name] = np.ndarray((count,), dtype, body, offset)
+    views = _views(head["columns"], body)
     found: Columns = {}
     for name, column in LOGS[tag].items():
-        view, length, wanted = views[name], rows, np.dtype(column.load)
+        length = rows
         if column.many:
-            counts = found[f"{name}_n"] = views[f"{name}_n"]
+            counts = views[f"{name}_n"]
+            found[f"{name}_n"] = counts
             length = int(counts.sum(dtype=np.uint64))
-            if counts.dtype.str[1:] not in ("u1", "u2", "u4") or len(counts) != rows:
+            if counts.dtype.str[1:] not in _COUNT_CODES or len(counts) != rows:
                 raise TraceFormatError(f"column {name}_n is not of {rows} counts")
-        fits = view.dtype.kind == wanted.kind and view.dtype.itemsize <= wanted.itemsize
-        if len(view) != length or not fits:
-            raise TraceFormatError(f"column {name} is not of {length} {column.load}")
+        view = views[name]
+        _check_column(name, column, view, length, tables)
+        # A bandwidth may be infinite; no time and no place is.
         if view.dtype.kind == "f" and tag != "edges" and not np.isfinite(view).all():
             raise TraceFormatError(
                 f"column {name} holds a time or place that is not finite"
-            )
-        if column.limit and length and int(view.max()) >= len(tables[column.limit]):
-            raise TraceFormatError(
-                f"column {name} holds {int(view.max())}: no such {column.limit}"
             )
         found[name] = view
     return found
 
 
-def pack_frame(
-    tag: str, head: Mapping[str, Any], body: bytes | bytearray, offset: int
-) -> bytes:
-    """``[tag, head, body]`` in msgpack, padded so that a body written at ``offset`` is aligned."""
-    full = {**head, "crc": zlib.crc32(body), "pad": b""}
-    front = b"\x93" + pack(tag)
-    full["pad"] = bytes(-(offset + len(front) + len(pack(full)) + 5) % _ALIGN)
-    return b"".join((front, pack(full), b"\xc6", len(body).to_bytes(4, "big"), body))
+def _views(table: Any, body: bytes | memoryview) -> Columns:
+    """The arrays that a head claims to be in the body, if they lie in it."""
+    views: Columns = {}
+    for name, code, offset, count in table:
+        dtype = CODES[code]
+        if whole(offset) + whole(count) * dtype.itemsize > len(body):
+            raise TraceFormatError(f"column {name!r:.40} lies outside the body")
+        views[name] = np.ndarray((count,), dtype, body, offset)
+    return views
 
 
-def pack(value: Any) -> bytes:
-    """``value`` in msgpack."""
-    return bytes(msgpack.packb(value, unicode_errors="backslashreplace", default=plain))
-
-
-def plain(value: Any) -> Any:
-    """``value`` as maps, lists and scalars: what a head can hold; anything else as its text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        return str(value)
-    return (
-        value
-        if value is None or isinstance(value, (bool, int, float, str))
-        else str(value)
-    )
+def _check_column(
+    name: str,
+    column: ColumnSpec,
+    view: Array,
+    length: int,
+    tables: Mapping[str, Sequence[Any]],
+) -> None:
+    """TraceFormatError if a column has another length, kind or range than it must."""
+    widest = CODES[column.widest]
+    same_kind = view.dtype.kind == widest.kind
+    if len(view) != length or not same_kind or view.dtype.itemsize > widest.itemsize:
+        raise TraceFormatError(f"column {name} is not of {length} {column.widest}")
+    if column.table and length:
+        highest = int(view.max())
+        if highest >= len(tables[column.table]):
+            raise TraceFormatError(
+                f"column {name} holds {highest}: no such {column.table}"
+            )

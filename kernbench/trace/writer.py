@@ -1,271 +1,267 @@
 """``TraceWriter``: the Recorder that streams a run to one trace file.
 
-Owns what is buffered and when it is written. Memory does not grow with the run: what is remembered
-for longer than a chunk are the names, paths and schemas of the machine, and the last 64 Ki digests.
+Owns what is buffered and when it is written. Memory does not grow with the run: what is
+remembered for longer than a chunk are the names, paths and schemas of the machine, and
+the last 64 Ki texts and digests of arrays.
+
+Rows are buffered as tuples and turned into columns chunk by chunk: an op costs some
+microseconds, of which most is spent there, at numpy's speed. Chunks of 64 Ki rows would
+stop the run for 56 ms each, those of 4 Ki rows for 3 ms.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import hashlib
-import mmap
-import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from io import FileIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from kernbench import __version__
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import Tolerance, name_of, nbytes_of
+from kernbench.common.dtypes import Tolerance, nbytes_of
 from kernbench.common.messages import WAIT_REASONS, Transfer
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
 from kernbench.sim_engine.op_log import OpRecord, Params
-from kernbench.trace.frames import FrameFile
-from kernbench.trace.params import ParamsEncoder, TensorId
+from kernbench.trace.columns import LOGS
+from kernbench.trace.numbering import (
+    NO_TENSOR,
+    REMEMBERED,
+    NewEntries,
+    Numbers,
+    TensorStore,
+)
+from kernbench.trace.params import ParamsEncoder
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import (
-    FIXED,
-    LOGS,
+    FIXED_TABLES,
     MAGIC,
     NONE,
     VERSION,
     Body,
     pack,
-    pack_frame,
     plain,
 )
+from kernbench.trace.stream import FrameStream, NewFrame, OpenFile, claim
 
 if TYPE_CHECKING:
-    from kernbench.topology.graph import TopologyGraph
+    from kernbench.topology.graph import Edge, Node
 
 CHUNK_ROWS = 8192
-QUIET_ROWS, QUIET_NS = (
-    256,
-    10_000.0,
-)  # a smaller chunk, once that much simulated time has passed
-TENSOR_FRAME_BYTES = 1 << 20
-SPILL_BYTES = 1 << 30  # kept in memory of what no longer went to the file
-REMEMBERED = (
-    1 << 16
-)  # strings of params and digests of tensors; more would grow with the run
+"""All logs are written when one of them has so many rows."""
+
+QUIET_ROWS = 256
+QUIET_NS = 10_000.0
+"""They are also written when one has QUIET_ROWS, and QUIET_NS of simulated time have
+passed since the last time. No clock takes part in it: equal runs are equal bytes."""
+
+_BUFFERED = ("alloc", "commands", "ops", "transfers", "waits", "launches", "text")
+"""The logs whose rows are buffered, in the order in which they are written."""
 
 _REASONS = frozenset(WAIT_REASONS)
-_BUFFERED = ("alloc", "commands", "ops", "transfers", "waits", "launches", "text")
-_NO_TENSOR = TensorId(NONE)
-
-Frame: TypeAlias = tuple[str, dict[str, Any], bytes | bytearray]
+_MAX_AXES = 3
 
 
-def _claim(path: Path, partial: Path) -> FileIO:
-    """A new file at ``partial``, locked; what a killed run left there becomes ``partial.old``.
+class MachineGraph(Protocol):
+    """What a writer asks of the graph of a machine."""
 
-    No file is ever shortened: whoever has one mapped keeps it. OSError if it is not to be had.
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes by id."""
+
+    @property
+    def edges(self) -> Sequence[Edge]:
+        """The links."""
+
+    @property
+    def spec(self) -> Any:
+        """A dataclass or map of maps, lists and scalars."""
+
+    @property
+    def hash(self) -> str:
+        """A digest of the machine; "" if there is none."""
+
+
+class _BufferedOps(NamedTuple):
+    """The columns of buffered ops: a row has these cells in this order.
+
+    ``param_names`` and ``param_values`` are the keys and values of its params, arrays
+    among them replaced by numbers. ``deps`` are rows, as ``row`` is.
     """
 
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_CREAT, 0o666)
-
-    if any(place.exists() and not place.is_file() for place in (path, partial)):
-        raise OSError(errno.EEXIST, "it is no regular file")
-    while True:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(open(partial, "r+b", buffering=0, opener=opener))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = os.fstat(file.fileno())
-            with contextlib.suppress(FileNotFoundError):  # its run has just ended
-                if os.path.samestat(os.stat(partial), mine):
-                    if not mine.st_size:
-                        stack.pop_all()
-                        return file
-                    os.replace(partial, f"{partial}.old")
-
-
-class _Table(list[Any]):
-    """A table that grows by frames: the entries that no frame holds yet; ``first`` numbers them."""
-
-    first = 0
-
-    def take(self) -> tuple[dict[str, int], list[Any]]:
-        """The head of a frame for all entries, and these: the caller writes it."""
-        head, taken = {"first": self.first}, self.copy()
-        self.first += len(self)
-        self.clear()
-        return head, taken
-
-
-class _Numbers(dict[Any, int]):
-    """The number of each key in ``table``, given on first use."""
-
-    def __init__(self, table: _Table) -> None:
-        super().__init__()
-        self._table = table
-
-    def __missing__(self, key: Any) -> int:
-        self[key] = number = self._table.first + len(self._table)
-        self._table.append(key)
-        return number
-
-
-_size = lru_cache(maxsize=1024)(nbytes_of)
-
-
-def _nbytes(params: Params) -> int:
-    """What an op moves or makes: nbytes, out_nbytes or the size of its output; 0 if unknown."""
-    found = params["nbytes"] if "nbytes" in params else params.get("out_nbytes")
-    if isinstance(found, int):
-        return found if 0 <= found < 1 << 63 else 0
-    try:
-        return _size(
-            tuple(params["shape_out"]), params.get("dtype_out") or params["dtype"]
-        )
-    except (KeyError, TypeError, UsageError):
-        return 0
+    t_start: Sequence[float]
+    t_end: Sequence[float]
+    component: Sequence[str]
+    kind: Sequence[str]
+    name: Sequence[str]
+    nbytes: Sequence[int]
+    param_names: Sequence[tuple[str, ...]]
+    param_values: Sequence[list[Any]]
+    slot: Sequence[int]
+    deps: Sequence[list[int]]
+    cmd: tuple[int, ...]
+    row: tuple[int, ...]
+    waits: tuple[Waits, ...]
+    transfers: tuple[Transfers, ...]
 
 
 class TraceWriter:
-    """Records a run to ``path``; until ``end`` or ``close`` the file is ``path.partial``.
+    """Records a run to ``path``.
 
-    A write error stops the recording, not the run: ``error`` then says what happened (None: all is
-    well), and what was written stays readable; up to SPILL_BYTES more are held for ``op_log``.
-    A ``.partial`` that a killed run left is kept as ``.partial.old``. KernbenchError if the file
-    cannot be made, or is being written by another run.
+    Its methods are called in this order: ``begin``, then whatever happens (what a
+    Recorder takes), ``verify`` if Phase 2 has run, and ``end``. Where the run does not
+    get so far, ``close`` names what there is, and ``abandon`` leaves nothing. All times
+    are in ns. Only one thread may use it.
+
+    Until ``end`` or ``close`` the file is ``path.partial``. A write error stops the
+    recording, not the run: ``error`` then says what happened (None: all is well), and
+    what was written stays readable. Up to 1 GiB of what follows is held in memory for
+    ``op_log``. A ``.partial`` that a killed run left is kept as ``.partial.old``.
+    KernbenchError if the file cannot be made, or is being written by another run.
+
+    ``open_file`` makes the file; see ``kernbench.trace.stream``.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, open_file: OpenFile = claim) -> None:
         self.path = Path(path)
-        self.error: str | None = None
-        self._partial = self.path.with_name(self.path.name + ".partial")
-        try:
-            self._file = _claim(self.path, self._partial)
-        except OSError as error:
-            locked = isinstance(error, BlockingIOError)
-            reason = "another run is writing it" if locked else error.strerror
-            raise KernbenchError(
-                f"cannot write trace {self.path}: {reason}; name one that may be written"
-            ) from None
-        self._offset, self._spill = 0, bytearray()
-        self._began, self._data, self._closed = False, True, False
-        self._now = self._flushed_at = 0.0
-        self._texts, self._paths, self._tensors = _Table(), _Table(), _Table()
-        self._tensor_bytes = 0
-        self._digests: dict[Any, TensorId] = {}
-        # names are kept for good (node ids come first), texts forgotten when they are too many
-        self._names, self._values = _Numbers(self._texts), _Numbers(self._texts)
+        self._stream = FrameStream(self.path, open_file)
+        self._began = False
+        self._now = 0.0
+        self._flushed_at = 0.0
+        self._texts = NewEntries()
+        self._paths = NewEntries()
+        # Names are kept for good, node ids first; texts are forgotten when they are
+        # too many.
+        self._names = Numbers(self._texts)
+        self._values = Numbers(self._texts)
         self._tables: dict[str, Mapping[Any, int]] = {
-            **{"node": self._names, "string": self._names, "text": self._values},
-            **{"path": _Numbers(self._paths), "space": _Numbers(_Table())},
-            **{
-                kind: {value: n for n, value in enumerate(FIXED[kind])}
-                for kind in FIXED
-            },
+            "node": self._names,
+            "string": self._names,
+            "text": self._values,
+            "path": Numbers(self._paths),
+            "space": Numbers(NewEntries()),
         }
-        self._params = ParamsEncoder(self._values, self._tensor)
+        for name, entries in FIXED_TABLES.items():
+            self._tables[name] = {entry: n for n, entry in enumerate(entries)}
+        self._tensors = TensorStore(self._tables, lambda frame: self._write([frame]))
+        self._params = ParamsEncoder(self._values, self._tensors.number)
         self._counts = dict.fromkeys(_BUFFERED, 0)
-        self._empty()
+        self._buffer_nothing()
 
-    def _empty(self) -> None:
-        """Buffer nothing. A row of ops has its waits and transfers, so many in all."""
+    def _buffer_nothing(self) -> None:
+        # A row of ops has its waits and transfers, which are so many in all.
         self._rows: dict[str, list[tuple[Any, ...]]] = {tag: [] for tag in _BUFFERED}
-        self._expects: list[Frame] = []
-        self._waits = self._transfers = 0
+        self._expects: list[NewFrame] = []
+        self._waits = 0
+        self._transfers = 0
 
-    # -- the life of a file ------------------------------------------------------------
+    @property
+    def error(self) -> str | None:
+        """Why recording has stopped, None if it has not."""
+        return self._stream.error
 
-    def begin(self, header: Mapping[str, Any], graph: TopologyGraph | None) -> None:
-        """Write the first frame (``header`` holds bench, arguments, seed, data …) and the machine.
+    @property
+    def bytes_held(self) -> int:
+        """How much is held in memory of what no longer went to the file."""
+        return self._stream.bytes_held
 
-        With ``data`` false no array is stored. KernbenchError if events came before.
+    # -- the life of a file --------------------------------------------------------
+
+    def begin(self, header: Mapping[str, Any], graph: MachineGraph | None) -> None:
+        """Write the first frame, and the machine.
+
+        ``header`` holds what the run is: bench, arguments, seed and the like. If it
+        says that ``data`` is false, no array is stored. Without a ``graph`` the trace
+        has no machine, and its nodes are nothing but names. KernbenchError if events
+        came before.
         """
         if self._began or any(self._rows.values()):
             raise KernbenchError(
                 "the trace has begun already; call begin once, before all events"
             )
-        self._data = bool(header.get("data", True))
-        self._write_first(header, graph.hash if graph is not None else "")
+        self._tensors.keeps_data = bool(header.get("data", True))
         if graph is None:
+            self._write_first(header, "")
             return
+        self._write_first(header, graph.hash)
         for node in graph.nodes:
-            _ = self._names[node]
-        body, head = Body(), dict[str, Any]()
-        for log, things in (
-            ("nodes", list(graph.nodes.values())),
-            ("edges", graph.edges),
-        ):
-            columns = [[getattr(thing, name) for thing in things] for name in LOGS[log]]
-            head[log] = body.add_log(log, columns, self._tables)
+            _ = self._names[node]  # ids of nodes are the first strings
+        body = Body()
+        nodes = _columns_of(list(graph.nodes.values()), "nodes")
+        edges = _columns_of(graph.edges, "edges")
+        head = {
+            "nodes": body.add_log("nodes", nodes, self._tables),
+            "edges": body.add_log("edges", edges, self._tables),
+            "spec": plain(graph.spec),
+        }
         self._write_strings()
-        self._write_deflated("topology", head | {"spec": plain(graph.spec)}, body)
-
-    def _write_first(self, header: Mapping[str, Any], topology_hash: str) -> None:
-        self._began = True
-        ours = {"version": list(VERSION), "kernbench": __version__, "time_unit": "ns"}
-        self._write(
-            (MAGIC, ours | {"topology_hash": topology_hash} | plain(header), b"")
-        )
+        self._write_deflated("topology", head, body)
 
     def verify(self, report: Any) -> None:
-        """Phase 2's verdict: a VerifyReport, or a map of what the reader shall give back."""
-        self._flush()
+        """Phase 2's verdict: a VerifyReport, or a map for the reader to give back."""
+        self.flush()
         results = plain(report)
         results.setdefault("ok", bool(getattr(report, "ok", False)))
-        self._write(("verify", {"results": results}, b""))
+        self._write([("verify", {"results": results}, b"")])
 
     def end(self, end_ns: float, error: str | None = None) -> None:
-        """The run is over at ``end_ns``, or was ended by ``error``: write that and close."""
-        self._flush()
-        head = {"counts": self._counts, "end_ns": float(end_ns), "ok": error is None}
-        self._write(("end", head | {"error": error}, b""))
+        """Write that the run ended at ``end_ns``, or that ``error`` ended it; close."""
+        self.flush()
+        head = {
+            "counts": self._counts,
+            "end_ns": float(end_ns),
+            "ok": error is None,
+            "error": error,
+        }
+        self._write([("end", head, b"")])
         self.close()
 
     def close(self) -> None:
-        """Write what is buffered and name the file; one without ``end`` counts as cut off."""
-        if self._closed:
-            return
-        self._flush()
-        self._closed = True
-        try:
-            os.replace(self._partial, self.path)  # before the lock is given up
-            self._file.close()
-        except OSError as error:
-            where = next((p for p in (self._partial, self.path) if p.exists()), "lost")
-            self.error = self.error or f"{self.path}: {error.strerror}; it is {where}"
+        """Write what is buffered, and name the file.
+
+        Without an ``end`` before it the trace counts as cut off.
+        """
+        if not self._stream.is_closed:
+            self.flush()
+            self._stream.close()
 
     def abandon(self) -> None:
         """Leave no file: nothing ran."""
-        self._closed = True
-        with contextlib.suppress(OSError):
-            self._partial.unlink(missing_ok=True)
-            self._file.close()
+        self._stream.abandon()
 
     def op_log(self) -> Sequence[OpRecord]:
-        """All ops so far in canonical order, read back; KernbenchError if some are lost."""
-        self._flush()
-        path = self.path if self._closed else self._partial
-        if self.error is None:
-            return Trace.open(path).ops
-        if len(self._spill) > SPILL_BYTES:
-            raise KernbenchError(f"its ops cannot be read back: {self.error}")
-        run = mmap.mmap(-1, self._offset)
-        run.write(path.read_bytes()[: self._offset - len(self._spill)])
-        run.write(self._spill)
-        return Trace(FrameFile(path, run)).ops
+        """All ops so far in canonical order, read back.
 
-    # -- the Recorder ------------------------------------------------------------
+        KernbenchError if some of them could neither be written nor held in memory.
+        """
+        self.flush()
+        return Trace(self._stream.reopened()).ops
+
+    # -- the Recorder --------------------------------------------------------------
 
     def command(
-        self, cmd: int, pe: str, launch: int, call: str, site: Site, *rest: Any
+        self,
+        cmd: int,
+        pe: str,
+        launch: int,
+        call: str,
+        site: Site,
+        awaits: int,
+        t_issue: float,
+        t_resume: float,
     ) -> None:
-        """A row of ``commands``; ``rest`` is awaits, t_issue, t_resume."""
-        self._add("commands", rest[-1], (cmd, pe, launch, call, *site, *rest))
+        """A row of ``commands``: call number ``cmd``, made on the node ``pe``.
+
+        It is recorded when the kernel goes on, at ``t_resume``. ``launch`` is -1 for a
+        call of the host, and ``awaits`` the call that it waited for, or NO_CMD.
+        """
+        row = (cmd, pe, launch, call, *site, awaits, t_issue, t_resume)
+        self._add("commands", t_resume, row)
 
     def op(
         self,
@@ -276,249 +272,304 @@ class TraceWriter:
         waits: Waits,
         transfers: Transfers,
     ) -> None:
-        """A row of ``ops``, with its waits and transfers; its snapshots are stored as they are."""
+        """A row of ``ops``, with its waits and transfers.
+
+        ``row`` counts the ops as they complete, ``cmd`` is the call that caused this
+        one, and ``slot`` the lane that served it. Its snapshots are stored as they are
+        now, so that the caller may write to them again. KernbenchError for a wait whose
+        reason is unknown.
+        """
         params = record.params
-        names, values = tuple(params), [*params.values()]
+        names = tuple(params)
+        values = [*params.values()]
         for name in ("snapshot", "input_snapshots"):
             if name in params:
-                value = params[name]
-                stored = (
-                    [*map(self._stored, value)]
-                    if type(value) is list
-                    else self._stored(value)
-                )
-                values[names.index(name)] = stored
+                values[names.index(name)] = self._stored(params[name])
         for wait in waits:
             if wait[1] not in _REASONS:
                 raise KernbenchError(
                     f"wait reason {wait[1]!r}; valid: {', '.join(WAIT_REASONS)}"
                 )
-        r, ops = record, self._rows["ops"]  # all is fetched now, from a warm cache
-        what = (r.t_start, r.t_end, r.component_id, r.op_kind, r.op_name)
-        fields = (_nbytes(params), names, values, slot, r.dependency_ids)
-        ops.append((*what, *fields, cmd, row, waits, transfers))
+        # All is fetched now, from a warm cache. The order is that of _BufferedOps.
+        ops = self._rows["ops"]
+        ops.append(
+            (
+                record.t_start,
+                record.t_end,
+                record.component_id,
+                record.op_kind,
+                record.op_name,
+                _nbytes(params),
+                names,
+                values,
+                slot,
+                record.dependency_ids,
+                cmd,
+                row,
+                waits,
+                transfers,
+            )
+        )
         self._waits += len(waits)
         self._transfers += len(transfers)
-        self._passed(record.t_end, max(len(ops), self._waits, self._transfers))
+        longest = max(len(ops), self._waits, self._transfers)
+        self._flush_if_due(record.t_end, longest)
 
-    def _stored(self, value: Any) -> Any:
-        """``value``, or the number of an array in its place."""
-        if value is None:
-            return _NO_TENSOR  # not another schema
-        return self._tensor(value) if isinstance(value, np.ndarray) else value
+    def _stored(self, snapshot: Any) -> Any:
+        """A snapshot, or a list of them, with numbers in the place of arrays."""
+        if type(snapshot) is list:
+            return [self._stored_one(one) for one in snapshot]
+        return self._stored_one(snapshot)
+
+    def _stored_one(self, snapshot: Any) -> Any:
+        if snapshot is None:
+            return NO_TENSOR  # of the same schema as an array
+        if isinstance(snapshot, np.ndarray):
+            return self._tensors.number(snapshot)
+        return snapshot
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
-        """A row of ``transfers`` that no op has."""
+        """A row of ``transfers`` that no op has: a launch or a credit."""
         self._transfers += 1
-        self._add("transfers", transfer[1], (cmd, NONE, [transfer]))
+        sent_at = transfer[1]
+        self._add("transfers", sent_at, (cmd, NONE, [transfer]))
 
-    def launch(self, *row: Any) -> None:
-        """A row of ``launches``."""
-        self._add("launches", row[-1], row)
+    def launch(
+        self,
+        launch: int,
+        kernel: str,
+        pes: tuple[str, ...],
+        t_issue: float,
+        t_start: float,
+        t_end: float,
+    ) -> None:
+        """A row of ``launches``, recorded when it has ended on all ``pes``."""
+        row = (launch, kernel, pes, t_issue, t_start, t_end)
+        self._add("launches", t_end, row)
 
     def alloc(self, shard: Shard) -> None:
-        """A row of ``alloc``; axes beyond three are not kept."""
-        s = shard
-        box = (*s.origin, 0, 0, 0)[:3] + (*s.shape, 0, 0, 0)[:3]
-        place = (s.tensor, s.dtype, s.space, s.addr, s.va, s.nbytes, s.owner)
-        self._add(
-            "alloc", self._now, (*place, *box, s.cmd, min(len(s.shape), 3), s.index)
+        """A row of ``alloc``: a box of a tensor in memory.
+
+        A file has room for three axes. Of a tensor that has more the first three are
+        kept.
+        """
+        padding = (0,) * _MAX_AXES
+        origin = (*shard.origin, *padding)[:_MAX_AXES]
+        shape = (*shard.shape, *padding)[:_MAX_AXES]
+        row = (
+            shard.tensor,
+            shard.dtype,
+            shard.space,
+            shard.addr,
+            shard.va,
+            shard.nbytes,
+            shard.owner,
+            *origin,
+            *shape,
+            shard.cmd,
+            min(len(shard.shape), _MAX_AXES),
+            shard.index,
         )
+        self._add("alloc", self._now, row)
 
     def expect(
         self, name: str, shard: Shard, array: Array, tolerance: Tolerance, after: int
     ) -> None:
-        """An ``expect`` frame; its array is stored as a tensor."""
-        if not self._data:
+        """An ``expect`` frame: what ``shard`` must hold after so many ops.
+
+        The reference is stored as a tensor. Of a run that is recorded without data
+        there is none.
+        """
+        if not self._tensors.keeps_data:
             return
-        s, bounds = shard, (tolerance.rtol, tolerance.atol)
         head = {
             "name": name,
-            "shard": s.index,
-            "space": s.space,
-            "addr": s.addr,
-            "dtype": s.dtype,
+            "shard": shard.index,
+            "space": shard.space,
+            "addr": shard.addr,
+            "dtype": shard.dtype,
+            "tensor": self._tensors.number(array),
+            "after": after,
+            "tolerance": (tolerance.rtol, tolerance.atol),
+            "origin": shard.origin,
+            "shape": shard.shape,
         }
-        head |= {"tensor": self._tensor(array), "after": after, "tolerance": bounds}
-        head |= {"origin": s.origin, "shape": s.shape}
         self._expects.append(("expect", head, b""))
 
-    def text(self, t: float, *row: Any) -> None:
+    def text(self, t: float, cmd: int, level: str, message: str) -> None:
         """A row of ``text``."""
-        self._add("text", t, (t, *row))
+        self._add("text", t, (t, cmd, level, message))
 
     def source(self, file: str, kernel: str, text: str) -> None:
-        """A ``source`` frame."""
+        """A ``source`` frame: the text of a file, for the kernel that it was read for.
+
+        It is written at once, and so before the commands that refer to its lines.
+        """
         raw = text.encode(errors="backslashreplace")
-        head = {"file": file, "kernel": kernel, "sha": hashlib.sha256(raw).hexdigest()}
+        sha = hashlib.sha256(raw).hexdigest()
+        head = {"file": file, "kernel": kernel, "sha": sha}
         self._write_deflated("source", head, raw)
 
+    # -- flushing ------------------------------------------------------------------
+
     def _add(self, tag: str, t: float, row: tuple[Any, ...]) -> None:
+        """Buffer a row of a log that happened at ``t`` ns."""
         rows = self._rows[tag]
         rows.append(row)
-        self._passed(t, len(rows))
+        self._flush_if_due(t, len(rows))
 
-    def _tensor(self, array: Array) -> TensorId:
-        """The number of an array's content, NONE if it is not to be stored."""
-        try:
-            dtype = name_of(array.dtype)
-        except UsageError:
-            dtype = ""  # no element type of the machine: not its data
-        if not (dtype and self._data):
-            return _NO_TENSOR
-        data = array.tobytes()
-        digest = hashlib.sha256(data).digest()
-        key = (digest, dtype, array.shape)
-        if key in self._digests:
-            return self._digests[key]
-        if len(self._digests) >= REMEMBERED:
-            del self._digests[next(iter(self._digests))]
-        if self._tensor_bytes and self._tensor_bytes + len(data) > TENSOR_FRAME_BYTES:
-            self._write_tensors()
-        self._digests[key] = number = TensorId(self._tensors.first + len(self._tensors))
-        self._tensors.append(
-            (dtype, array.shape, data, np.frombuffer(digest, "<u8").tolist())
-        )
-        self._tensor_bytes += len(data)
-        return number
-
-    # -- flushing ------------------------------------------------------------
-
-    def _passed(self, t: float, rows: int) -> None:
-        """A log has ``rows`` at time ``t``: flush if it is long, or the last flush is long ago."""
+    def _flush_if_due(self, t: float, rows: int) -> None:
+        """Flush if a log has many ``rows`` at ``t`` ns, or some after a long time."""
         if t > self._now:
             self._now = t
         if rows >= QUIET_ROWS and (
             rows >= CHUNK_ROWS or self._now - self._flushed_at >= QUIET_NS
         ):
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
-        """Write all buffered rows, after the strings, tensors and paths that they refer to."""
+    def flush(self) -> None:
+        """Write all that is buffered.
+
+        Strings, tensors and paths go first: a frame refers to earlier frames only, so a
+        file that is cut off anywhere has all that its frames refer to.
+        """
         self._flushed_at = self._now
-        logs, expects = self._rows, self._expects
-        self._empty()
-        if len(self._spill) > SPILL_BYTES:
+        rows_by_log = self._rows
+        expects = self._expects
+        self._buffer_nothing()
+        if self._stream.has_lost_frames:
             return
-        columns = {
-            tag: list(zip(*rows, strict=True)) for tag, rows in logs.items() if rows
-        }
+        columns: dict[str, Sequence[Any]] = {}
+        for tag, rows in rows_by_log.items():
+            if rows:
+                columns[tag] = list(zip(*rows, strict=True))
         if "ops" in columns:
-            *_, cmds, numbers, waits, transfers = columns["ops"]
-            lone = columns.get("transfers", [(), (), ()])
-            if any(transfers):
-                columns["transfers"] = [
-                    cmds + lone[0],
-                    numbers + lone[1],
-                    transfers + lone[2],
-                ]
-            if any(waits):
-                columns["waits"] = [cmds, numbers, waits]
-        frames = [
-            self._log_frame(tag, columns[tag]) for tag in _BUFFERED if tag in columns
-        ]
+            _add_events_of_ops(columns, _BufferedOps(*columns["ops"]))
+        frames: list[NewFrame] = []
+        for tag in _BUFFERED:
+            if tag in columns:
+                frames.append(self._log_frame(tag, columns[tag]))
         head, paths = self._paths.take()
         if paths:
             frames.insert(0, self._frame("paths", [paths], head, Body()))
         self._write_strings()
-        self._write_tensors()
-        self._write(*frames, *expects)
+        self._tensors.flush()
+        self._write([*frames, *expects])
         if len(self._values) > REMEMBERED:
             self._values.clear()
 
-    def _log_frame(self, tag: str, columns: list[Any]) -> Frame:
-        body, extra = Body(), dict[str, Any]()
+    def _log_frame(self, tag: str, columns: Sequence[Any]) -> NewFrame:
+        """The frame of a log whose buffered columns are these.
+
+        They become the columns of the file: of ops the params go to blocks of their
+        own, and events that came in lists get a row each.
+        """
+        body = Body()
+        head: dict[str, Any] = {}
         if tag == "ops":
-            (
-                starts,
-                ends,
-                nodes,
-                kinds,
-                names,
-                sizes,
-                keys,
-                values,
-                slots,
-                after,
-                cmds,
-                *_,
-            ) = columns
-            schema, place, extra = self._params.add(kinds, names, keys, values, body)
-            extra["first"] = self._counts[tag]
+            ops = _BufferedOps(*columns)
+            schema, place, head = self._params.add(
+                ops.kind, ops.name, ops.param_names, ops.param_values, body
+            )
+            head["first"] = self._counts["ops"]
             columns = [
-                starts,
-                ends,
-                nodes,
-                names,
-                slots,
-                cmds,
-                sizes,
+                ops.t_start,
+                ops.t_end,
+                ops.component,
+                ops.name,
+                ops.slot,
+                ops.cmd,
+                ops.nbytes,
                 schema,
                 place,
-                after,
+                ops.deps,
             ]
         elif tag in ("transfers", "waits"):
-            counts = list(map(len, columns[2]))
-            owners = [np.repeat(column, counts) for column in columns[:2]]
-            columns = owners + list(zip(*chain.from_iterable(columns[2]), strict=True))
+            columns = _one_event_a_row(columns)
             if tag == "waits":
-                columns[-1] = np.bitwise_and(columns[-1], NONE)
+                columns[-1] = np.bitwise_and(columns[-1], NONE)  # no holder: -1
         elif tag == "alloc":
-            extra["spaces"] = list(dict.fromkeys([*self._tables["space"], *columns[2]]))
+            spaces = [*self._tables["space"], *columns[2]]
+            head["spaces"] = list(dict.fromkeys(spaces))
         self._counts[tag] += len(columns[0])
-        return self._frame(tag, columns, extra, body)
+        return self._frame(tag, columns, head, body)
 
     def _frame(
-        self, tag: str, columns: list[Any], extra: dict[str, Any], body: Body
-    ) -> Frame:
-        return tag, body.add_log(tag, columns, self._tables) | extra, body
+        self, tag: str, columns: Sequence[Any], head: dict[str, Any], body: Body
+    ) -> NewFrame:
+        return tag, body.add_log(tag, columns, self._tables) | head, body
 
     def _write_strings(self) -> None:
         head, texts = self._texts.take()
         if texts:
             self._write_deflated("strings", head | {"n": len(texts)}, pack(texts))
 
-    def _write_tensors(self) -> None:
-        self._tensor_bytes = 0
-        head, tensors = self._tensors.take()
-        if tensors:
-            body, (dtypes, shapes, data, shas) = Body(), zip(*tensors, strict=True)
-            columns = [dtypes, shapes, list(map(body.add, data)), shas]
-            self._write(self._frame("tensors", columns, head, body))
-
     def _write_deflated(
         self, tag: str, head: dict[str, Any], raw: bytes | bytearray
     ) -> None:
-        self._write((tag, head | {"raw": len(raw)}, zlib.compress(raw, 6)))
+        self._write([(tag, head | {"raw": len(raw)}, zlib.compress(raw, 6))])
 
-    def _write(self, *frames: Frame) -> None:
-        """Append frames whole, or stop recording; what an interrupt tore is overwritten."""
+    def _write_first(self, header: Mapping[str, Any], topology_hash: str) -> None:
+        head = {
+            "version": list(VERSION),
+            "kernbench": __version__,
+            "time_unit": "ns",
+            "topology_hash": topology_hash,
+        }
+        self._stream.write([(MAGIC, head | plain(header), b"")], self._now)
+        self._began = True
+
+    def _write(self, frames: Iterable[NewFrame]) -> None:
+        """Append frames to the file, after the first frame if there is none yet."""
         if not self._began:
             self._write_first({}, "")
-        if self._closed:
-            return
-        end, pieces = self._offset, list[bytes]()
-        try:
-            for tag, head, body in frames:
-                pieces.append(pack_frame(tag, head, body, end))
-                end += len(pieces[-1])
-            data = memoryview(b"".join(pieces))
-            if self.error is None:
-                self._file.seek(self._offset)
-                while data:
-                    data = data[self._file.write(data) :]
-        except (
-            OSError,
-            OverflowError,
-            ValueError,
-        ) as error:  # ValueError: the file is closed
-            reason = getattr(error, "strerror", None) or str(error)
-            self.error = (
-                f"recording to {self.path} stopped at {self._offset} bytes, {self._now:.0f} ns: "
-                f"{reason}; free some space or choose another place, and run again"
-            )
-            with contextlib.suppress(OSError, ValueError):
-                self._file.truncate(self._offset)
-        if self.error is not None and len(self._spill) <= SPILL_BYTES:
-            self._spill += b"".join(pieces)
-        self._offset = end
+        self._stream.write(frames, self._now)
+
+
+def _columns_of(things: Sequence[Any], tag: str) -> list[list[Any]]:
+    """The attributes of nodes or edges as the columns of their log."""
+    return [[getattr(thing, name) for thing in things] for name in LOGS[tag]]
+
+
+def _add_events_of_ops(columns: dict[str, Sequence[Any]], ops: _BufferedOps) -> None:
+    """Put the transfers and waits of ops among the columns of the logs.
+
+    Each row of these is a call, a row of ops, and a list of events.
+    """
+    if any(ops.transfers):
+        alone = columns.get("transfers", [(), (), ()])
+        columns["transfers"] = [
+            ops.cmd + alone[0],
+            ops.row + alone[1],
+            ops.transfers + alone[2],
+        ]
+    if any(ops.waits):
+        columns["waits"] = [ops.cmd, ops.row, ops.waits]
+
+
+def _one_event_a_row(columns: Sequence[Any]) -> list[Any]:
+    """The columns of calls, rows and lists of events, with a row for each event."""
+    calls, rows, lists = columns
+    lengths = list(map(len, lists))
+    events = zip(*chain.from_iterable(lists), strict=True)
+    return [np.repeat(calls, lengths), np.repeat(rows, lengths), *events]
+
+
+_size_of = lru_cache(maxsize=1024)(nbytes_of)
+
+
+def _nbytes(params: Params) -> int:
+    """What an op moves or makes, in bytes; 0 if that is unknown.
+
+    That is its nbytes, its out_nbytes or the size of its output.
+    """
+    found = params.get("nbytes", params.get("out_nbytes"))
+    if isinstance(found, int):
+        if 0 <= found < 1 << 63:
+            return found
+        return 0
+    try:
+        dtype = params.get("dtype_out") or params["dtype"]
+        return _size_of(tuple(params["shape_out"]), dtype)
+    except (KeyError, TypeError, UsageError):
+        return 0

@@ -1,6 +1,7 @@
 """``run_bench``: one bench, verified and recorded; what is left when it fails."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from kernbench.errors import KernbenchError, KernelError, UsageError
 from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.op_log import OpLogger
 from kernbench.trace import Trace, TraceWriter
+from kernbench.trace.stream import claim
 
 SMALL = {"m": 8, "k": 8, "n": 8, "pes": 1}
 
@@ -261,14 +263,21 @@ def test_reading_back_does_not_change_what_a_run_records(tmp_path, talks):
 
 
 def test_what_a_full_disk_cut_off_is_verified_from_memory(tmp_path, talks, monkeypatch):
-    inner = TraceWriter.begin
+    begin = TraceWriter.begin
+    files = []
 
-    def begin(self, *args):
-        inner(self, *args)
+    def claimed(path, unfinished):
+        files.append(claim(path, unfinished))
+        return files[0]
+
+    def begin_and_fill_the_disk(self, *args):
+        begin(self, *args)
         with open("/dev/full", "r+b", buffering=0) as full:
-            os.dup2(full.fileno(), self._file.fileno())
+            os.dup2(full.fileno(), files[0].fileno())
 
-    monkeypatch.setattr(TraceWriter, "begin", begin)
+    writer = partial(TraceWriter, open_file=claimed)
+    monkeypatch.setattr("kernbench.runtime_api.run.TraceWriter", writer)
+    monkeypatch.setattr(TraceWriter, "begin", begin_and_fill_the_disk)
     result = run_bench(talks, trace=tmp_path / "run.msgpack")
     assert "No space left on device" in result.trace_error
     assert [row.ok for row in result.report.rows] == [True]

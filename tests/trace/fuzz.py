@@ -1,7 +1,8 @@
 """Files that are broken in every way, and a process that opens them under hard limits.
 
-``python fuzz.py FOLDER FIRST COUNT [NAME]`` breaks the traces of a folder and prints a JSON map of
-what became of them. ``NAME`` is one of SABOTAGE: a reader that is too trusting is to be caught.
+``python fuzz.py FOLDER FIRST COUNT [NAME]`` breaks the traces of a folder and prints a
+JSON map of what became of them. ``NAME`` is one of SABOTAGE: a reader that is too
+trusting is to be caught.
 """
 
 import json
@@ -26,15 +27,15 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.check import check_file
 from kernbench.replay.commands import COMMANDS, as_data, run_command
 from kernbench.replay.text import as_text
-from kernbench.trace import Trace, reader
+from kernbench.trace import Trace, logs, machine
+from kernbench.trace.columns import LOGS
 from kernbench.trace.frames import FrameFile
-from kernbench.trace.schema import CODES, pack_frame
+from kernbench.trace.schema import CODES, pack_frame, read_columns
 
 SECONDS = 20  # for one file; a sound one takes 0.02
-FREE, TIMES = (
-    64 << 20,
-    4,
-)  # memory that a file may cost: so many bytes + so many times its size
+# The memory that a file may cost: so many bytes, and so many more times its size.
+FREE = 64 << 20
+TIMES = 4
 SESSION = 512 << 20  # of questions that execute ops
 
 HUGE = [
@@ -115,7 +116,7 @@ def packed(frames):
     return data
 
 
-# -- what is done to bytes ---------------------------------------------------------------
+# -- what is done to bytes ---------------------------------------------------------
 
 
 def starts_of(data):
@@ -145,16 +146,13 @@ def huge_length(rng, data, _):
 
 
 def nested(rng, data, _):
-    at, depth = rng.choice(starts_of(data)), rng.choice([50, 600, 5000, 100_000])
-    deep = rng.choice(
-        [b"\x91", b"\x81\xa1x", b"\xdd\x00\x00\x00\x01", b"\xdd\x00\x00\xff\xff"]
-    )
-    return (
-        data[:at]
-        + b"\x93\xa3ops\x81\xa1x"
-        + deep * depth
-        + rng.choice([b"", data[at:]])
-    )
+    at = rng.choice(starts_of(data))
+    depth = rng.choice([50, 600, 5000, 100_000])
+    one_item = b"\xdd\x00\x00\x00\x01"
+    many_items = b"\xdd\x00\x00\xff\xff"
+    deep = rng.choice([b"\x91", b"\x81\xa1x", one_item, many_items])
+    rest = rng.choice([b"", data[at:]])
+    return data[:at] + b"\x93\xa3ops\x81\xa1x" + deep * depth + rest
 
 
 def shuffled(rng, data, other):
@@ -166,7 +164,7 @@ def shuffled(rng, data, other):
     )
 
 
-# -- what is done to frames, their crcs right ------------------------------------------------
+# -- what is done to frames, their crcs right --------------------------------------
 
 
 def spliced(rng, frames, others):
@@ -193,7 +191,8 @@ def head_changed(rng, frames, _):
     at = rng.randrange(len(frames))
     tag, head, body = frames[at]
     head = json.loads(json.dumps(head, default=str))
-    place, keys = head, []
+    place = head
+    keys = []
     while (
         isinstance(place, dict | list)
         and len(place)
@@ -214,28 +213,28 @@ def head_changed(rng, frames, _):
 
 
 def body_changed(rng, frames, _):
-    """Some numbers of the columns of one frame, or some bytes of its body, are others."""
+    """Some numbers in the columns of a frame, or bytes of its body, are others."""
     at = rng.choice([i for i, frame in enumerate(frames) if frame[2]])
     tag, head, body = frames[at]
     inflated = "raw" in head
     raw = bytearray(zlib.decompress(body) if inflated else body)
     places = [
-        (o + i * CODES[c].itemsize, c) for _, c, o, n in columns(head) for i in range(n)
+        (offset + number * CODES[code].itemsize, code)
+        for _, code, offset, length in columns(head)
+        for number in range(length)
     ]
     for _ in range(rng.randint(1, 3)):
         where, code = rng.choice(places or [(rng.randrange(len(raw) + 1), "u1")])
-        number = rng.choice(
-            [n for n in NUMBERS if (code == "f8" or isinstance(n, int))]
-        )
+        numbers = NUMBERS
+        if code != "f8":
+            numbers = [number for number in NUMBERS if isinstance(number, int)]
+        number = rng.choice(numbers)
         size = CODES[code].itemsize
-        wild = (
-            struct.pack("<d", float(number))
-            if code == "f8"
-            else number % (1 << 8 * size)
-        )
-        raw[where : where + size] = (
-            wild if code == "f8" else wild.to_bytes(size, "little")
-        )
+        if code == "f8":
+            wild = struct.pack("<d", float(number))
+        else:
+            wild = (number % (1 << 8 * size)).to_bytes(size, "little")
+        raw[where : where + size] = wild
     if rng.random() < 0.1:
         raw = raw[: rng.randrange(len(raw) + 1)]
     new = zlib.compress(bytes(raw)) if inflated else bytes(raw)
@@ -265,13 +264,12 @@ def heavy(rng, frames, _):
 
 
 BYTES = (truncated, flipped, huge_length, nested, shuffled)
-FRAMES = (
-    (body_changed,) * 4 + (bombed, spliced) + (head_changed,) * 5 + (heavy,)
-)  # in order
+# In the order in which they are done.
+FRAMES = (*[body_changed] * 4, bombed, spliced, *[head_changed] * 5, heavy)
 
 
 def broken(rng, files):
-    """(the names of what was done, the bytes) of a file that is broken in one to three ways."""
+    """A file that is broken in one to three ways: their names, and its bytes."""
     data, other = rng.sample(files, 2)
     ways = sorted(rng.choices(FRAMES, k=rng.randint(0, 3)), key=FRAMES.index)
     frames, others = frames_of(data), frames_of(other)
@@ -284,7 +282,7 @@ def broken(rng, files):
     return [way.__name__ for way in ways], bytes(done)
 
 
-# -- what is done with the files ---------------------------------------------------------------
+# -- what is done with the files ---------------------------------------------------
 
 QUESTIONS = [
     c.name
@@ -300,7 +298,7 @@ def limit(extra):
 
 
 def ask(rng, trace):
-    """Some commands of a session somewhere in the trace; KernbenchErrors are answers."""
+    """Ask some commands somewhere in the trace; KernbenchErrors are answers."""
     session = ReplaySession(trace)
     session.goto(rng.randrange(-1, len(session)))
     for name in rng.sample(QUESTIONS, 3):
@@ -312,7 +310,7 @@ def ask(rng, trace):
 
 
 def try_file(rng, path, size):
-    """What became of a file: "opened", "damaged" or "refused"; anything else is raised."""
+    """What became of a file: "opened", "damaged" or "refused"; else it raises."""
     limit(FREE + TIMES * size)
     try:
         trace = touch(Trace.open(path))
@@ -334,7 +332,9 @@ def main(folder, first, count, sabotage=""):
     signal.signal(signal.SIGALRM, overrun)
     folder = Path(folder)
     files = [path.read_bytes() for path in sorted(folder.glob("*.msgpack"))]
-    path, seen, failures = folder / f"{first}.broken", Counter(), []
+    path = folder / f"{first}.broken"
+    seen = Counter()
+    failures = []
     for data in files:  # what is made on first use is not the file's
         path.write_bytes(data)
         seen[try_file(random.Random(0), path, 1 << 30)] += 1
@@ -363,10 +363,14 @@ def believe_sizes():
 
 
 def believe_numbers():
-    checked = reader.read_columns
-    tables = {column.limit for log in reader.LOGS.values() for column in log.values()}
+    tables = {column.table for log in LOGS.values() for column in log.values()}
     endless = dict.fromkeys(tables, range(1 << 40))
-    reader.read_columns = lambda tag, head, body, _: checked(tag, head, body, endless)
+
+    def trusting(tag, head, body, tables):
+        return read_columns(tag, head, body, endless)
+
+    logs.read_columns = trusting
+    machine.read_columns = trusting
 
 
 SABOTAGE = {"sizes": believe_sizes, "numbers": believe_numbers}

@@ -88,7 +88,7 @@ def messages():
 
 @dataclass
 class Recording:
-    """What was told to a writer, in the order of rows."""
+    """What a writer was given of each op, in the order of rows."""
 
     records: list = field(default_factory=list)
     waits: list = field(default_factory=list)
@@ -99,7 +99,8 @@ class Tee:
     """Passes ops on to a writer and keeps them."""
 
     def __init__(self, writer, recording):
-        self.writer, self.kept = writer, recording
+        self.writer = writer
+        self.kept = recording
 
     def op(self, row, record, cmd, slot, waits, transfers):
         self.kept.records.append(record)
@@ -109,8 +110,13 @@ class Tee:
 
 
 def shard(index=0, **changes):
-    row = {"tensor": "c", "dtype": "f16", "space": "hbm", "addr": 4096, "va": 1 << 52}
-    row |= {
+    """The second of two shards of a tensor, but for what ``changes``."""
+    row = {
+        "tensor": "c",
+        "dtype": "f16",
+        "space": "hbm",
+        "addr": 4096,
+        "va": 1 << 52,
         "nbytes": 16,
         "owner": f"{PE}cpu",
         "origin": (0, 4),
@@ -121,23 +127,31 @@ def shard(index=0, **changes):
 
 
 def record_ops(writer, repeat=1, step=10.0, kinds=None):
-    """Every kind of op ``repeat`` times; each waits for the one before and moves some bytes."""
+    """Every kind of op ``repeat`` times, and a copy.
+
+    Each waits for the one before and moves some bytes.
+    """
     recording = Recording()
     logger = OpLogger(Store(), Tee(writer, recording), keep=False)
-    before, t = None, 0.0
+    before = None
+    t = 0.0
     for _ in range(repeat):
         for cmd, message in enumerate(messages()[:kinds]):
-            message.cmd, message.slot = cmd, cmd % 3
+            message.cmd = cmd
+            message.slot = cmd % 3
             message.wait(f"{PE}gemm", "engine", t, t + 1, before)
             message.wait(f"{PE}dma", "operand", t, t + 2, None)
             message.transfers.append((PATH, t, 16, 1, [t, t + 2]))
             message.transfers.append((PATH[:2], t, 99, 3, [t, t + 5]))
-            # ends are in order, starts are not: canonical order differs from rows
-            logger.record_start(
-                t - 15 * (cmd % 2), f"{PE}{('dma', 'gemm')[cmd % 2]}", message
-            )
+            # Ends are in order, starts are not: canonical order differs from rows.
+            engine = f"{PE}dma"
+            start = t
+            if cmd % 2:
+                engine = f"{PE}gemm"
+                start = t - 15
+            logger.record_start(start, engine, message)
             t += step
-            logger.record_end(t, f"{PE}{('dma', 'gemm')[cmd % 2]}", message)
+            logger.record_end(t, engine, message)
             before = message
     copy = (PE + "ipcq", "hbm", 0, "tcm", 16, (2, 4), "f16", 16)
     logger.record_copy(t, t + 1, *copy, np.ones((2, 4), np.float16))
@@ -195,13 +209,8 @@ def touch(trace):
     for cmd in (*trace.commands.cmd.tolist(), 77):
         trace.command(cmd)
     list(trace.param_blocks())
-    _ = [] if trace.cut else list(trace.executable)
-    _ = (
-        trace.nodes,
-        trace.edges,
-        trace.spec,
-        trace.node_index,
-        trace.end_ns,
-        trace.alloc_columns,
-    )
+    if not trace.cut:
+        list(trace.executable)
+    for name in ("nodes", "edges", "spec", "node_index", "end_ns", "alloc_columns"):
+        getattr(trace, name)
     return trace

@@ -1,6 +1,8 @@
-"""The file of a run that goes wrong, and files that are none: readable, or refused in one line."""
+"""The file of a run that goes wrong, and what is no trace: readable, or refused.
 
-import errno
+What is refused is refused in one line.
+"""
+
 import os
 import random
 import subprocess
@@ -28,7 +30,8 @@ def frames_of(data):
     """(start, tag) of the frames of a file, and its end."""
     unpacker = msgpack.Unpacker(strict_map_key=False)
     unpacker.feed(data)
-    found, start = [], 0
+    found = []
+    start = 0
     for tag, _, _ in unpacker:
         found.append((start, tag))
         start = unpacker.tell()
@@ -43,7 +46,8 @@ def test_until_the_end_the_file_is_partial_and_opens(tmp_path):
     writer = TraceWriter(path)
     record_ops(writer, repeat=700, step=0.1)
     assert [p.name for p in tmp_path.iterdir()] == ["x.msgpack.partial"]
-    trace = touch(Trace.open(tmp_path / "x.msgpack.partial"))
+    trace = Trace.open(tmp_path / "x.msgpack.partial")
+    assert trace.check() == []
     assert 8000 < len(trace.ops) < 700 * 12
     assert not trace.complete
     writer.end(1.0)
@@ -57,10 +61,8 @@ def test_an_error_that_ended_the_run_is_named(tmp_path):
     writer.end(7.0, error="DeadlockError: nothing can go on")
     trace = Trace.open(tmp_path / "x.msgpack")
     assert trace.complete
-    assert (trace.end["ok"], trace.end["error"]) == (
-        False,
-        "DeadlockError: nothing can go on",
-    )
+    assert trace.end["ok"] is False
+    assert trace.end["error"] == "DeadlockError: nothing can go on"
 
 
 def test_a_file_closed_without_an_end_counts_as_cut(tmp_path):
@@ -73,7 +75,7 @@ def test_a_file_closed_without_an_end_counts_as_cut(tmp_path):
     assert trace.end_ns == 121.0  # of the last op
 
 
-def test_a_run_of_which_nothing_was_told_is_a_trace(tmp_path):
+def test_a_run_in_which_nothing_happened_is_a_trace(tmp_path):
     TraceWriter(tmp_path / "x.msgpack").close()
     trace = touch(Trace.open(tmp_path / "x.msgpack"))
     assert (len(trace.ops), trace.complete) == (0, False)
@@ -87,64 +89,6 @@ def test_an_abandoned_run_leaves_no_file(tmp_path):
 def test_a_file_that_cannot_be_made_is_one_error(tmp_path):
     with pytest.raises(KernbenchError, match="cannot write trace"):
         TraceWriter(tmp_path / "missing" / "x.msgpack")
-
-
-class FullDisk:
-    """A file that takes ``room`` bytes, in pieces."""
-
-    def __init__(self, file, room):
-        self._file, self._room = file, room
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def write(self, data):
-        if not self._room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        taken = min(len(data), 1000, self._room)
-        self._room -= taken
-        return self._file.write(data[:taken])
-
-
-@pytest.mark.parametrize("room", [0, 10, 20_000, 200_000])
-def test_a_full_disk_stops_the_recording_and_not_the_run(tmp_path, room):
-    path = tmp_path / "x.msgpack"
-    writer = TraceWriter(path)
-    writer._file = FullDisk(writer._file, room)
-    record_ops(writer, repeat=900, step=5.0)
-    writer.text(0.0, 0, "print", "x")
-    writer.end(1.0)
-    assert "No space left on device" in writer.error
-    assert "\n" not in writer.error
-    assert path.stat().st_size <= room
-    if room < 100:
-        with pytest.raises(TraceFormatError):
-            Trace.open(path)
-    else:
-        trace = touch(Trace.open(path))
-        assert (trace.complete, trace.damaged) == (False, [])
-
-
-def test_a_frame_torn_by_an_interrupt_is_overwritten(tmp_path):
-    path = tmp_path / "x.msgpack"
-    writer = TraceWriter(path)
-    record_ops(writer)
-    inner, writes = writer._file, []
-
-    class Interrupted(FullDisk):
-        def write(self, data):
-            writes.append(len(data))
-            if len(writes) == 3:
-                inner.write(data[:50])
-                raise KeyboardInterrupt
-            return inner.write(data)
-
-    writer._file = Interrupted(inner, 0)
-    with pytest.raises(KeyboardInterrupt):
-        writer._flush()
-    writer.end(1.0, error="KeyboardInterrupt")
-    trace = touch(Trace.open(path))
-    assert (trace.complete, trace.damaged) == (True, [])
 
 
 # -- the reader's side ------------------------------------------------------------
@@ -169,10 +113,12 @@ def test_a_file_cut_at_any_byte_opens_up_to_its_last_whole_frame(tmp_path):
 
 
 def test_a_flipped_byte_is_never_more_than_a_damaged_frame(demo):
-    path, data, rng = demo[0], demo[0].read_bytes(), random.Random(1)
+    path = demo[0]
+    data = path.read_bytes()
+    rng = random.Random(1)
     starts = [start for start, _ in frames_of(data)[0]]
     seen = 0
-    for _ in range(250):
+    for _ in range(100):
         broken = bytearray(data)
         for _ in range(rng.randint(1, 3)):
             near_a_head = rng.choice(starts) + rng.randrange(200)
@@ -183,7 +129,7 @@ def test_a_flipped_byte_is_never_more_than_a_damaged_frame(demo):
             seen += len(touch(Trace.open(path)).damaged)
         except TraceFormatError:
             seen += 1
-    assert seen > 100
+    assert seen > 40
 
 
 def test_a_damaged_body_is_skipped_and_named(plain):
@@ -210,7 +156,8 @@ def test_rows_are_counted_anew_past_a_damaged_chunk(tmp_path):
     data[starts[ops[1] + 1][0] - 1] ^= 1
     path.write_bytes(data)
     trace = Trace.open(path)
-    lost = row = 4096  # of two transfers an op; row is the first after the gap
+    lost = 4096  # a chunk has so many ops, as each has two transfers
+    row = lost  # the first after the gap
     assert len(trace.ops) == len(recording.records) - lost
     assert [damage.tag for damage in trace.damaged] == ["ops"]
     assert trace.op_columns.t_end[row] == recording.records[row + lost].t_end
@@ -245,22 +192,19 @@ def column(name, code="u4", offset=0, count=1):
     return [name, code, offset, count]
 
 
+MEGABYTE = zlib.compress(bytes(10**6))
+SOURCE = {"file": "a", "kernel": "b"}
+NO_OPS = {"n": 0, "first": 99}
+
+
 @pytest.mark.parametrize(
     ("tag", "head", "body"),
     [
         ("strings", {"first": 10**6, "n": 1, "raw": 2}, zlib.compress(b"\x91\xa0")),
         ("strings", {"first": 0, "n": 1, "raw": 2}, zlib.compress(b"\x91\xa0")),
-        (
-            "source",
-            {"file": "a", "kernel": "b", "raw": 1 << 40},
-            zlib.compress(bytes(10**6)),
-        ),
-        (
-            "source",
-            {"file": "a", "kernel": "b", "raw": 10},
-            zlib.compress(bytes(10**6)),
-        ),
-        ("source", {"file": "a", "kernel": "b", "raw": -1}, b""),
+        ("source", SOURCE | {"raw": 1 << 40}, MEGABYTE),
+        ("source", SOURCE | {"raw": 10}, MEGABYTE),
+        ("source", SOURCE | {"raw": -1}, b""),
         ("text", {"n": 1 << 60, "columns": []}, b""),
         ("text", {"n": 1, "columns": [column("t", "f8")]}, b"short"),
         ("text", {"n": 1, "columns": [column("t", "O")]}, bytes(8)),
@@ -271,12 +215,8 @@ def column(name, code="u4", offset=0, count=1):
             {"first": 99, "n": 1, "columns": [column("dtype", "u1", 1 << 62)]},
             b"",
         ),
-        (
-            "ops",
-            {"n": 0, "first": 99, "first_schema": 0, "schemas": [["a"]], "columns": []},
-            b"",
-        ),
-        ("ops", {"n": 0, "first": 99, "first_schema": 1 << 50, "schemas": []}, b""),
+        ("ops", NO_OPS | {"first_schema": 0, "schemas": [["a"]], "columns": []}, b""),
+        ("ops", NO_OPS | {"first_schema": 1 << 50, "schemas": []}, b""),
         ("expect", {"name": "c", "dtype": "f16", "tensor": 1 << 70}, b""),
         ("alloc", {"n": 0, "columns": [], "spaces": []}, b""),
         ("topology", {"nodes": {"n": 5}, "raw": 0}, zlib.compress(b"")),
@@ -285,9 +225,8 @@ def column(name, code="u4", offset=0, count=1):
 def test_a_frame_that_claims_too_much_is_skipped(plain, tag, head, body):
     with_front = plain.read_bytes()
     first = frames_of(with_front)[0][1][0]
-    crafted = pack_frame(
-        tag, {k: v for k, v in head.items() if v != 1 << 70}, body, first
-    )
+    sayable = {key: value for key, value in head.items() if value != 1 << 70}
+    crafted = pack_frame(tag, sayable, body, first)
     plain.write_bytes(with_front[:first] + crafted)
     trace = touch(Trace.open(plain))
     assert [damage.tag for damage in trace.damaged] == [tag] or tag == "strings"
@@ -307,12 +246,9 @@ def test_a_params_structure_nested_too_deep_is_refused(plain):
     tree = "i"
     for _ in range(40):
         tree = ["(", [tree]]
-    head = {"n": 0, "first": 99, "first_schema": 999, "params": []}
-    append(
-        plain,
-        "ops",
-        head | {"schemas": [["memory", "x", [["a", tree]]]], "columns": []},
-    )
+    schemas = [["memory", "x", [["a", tree]]]]
+    head = NO_OPS | {"first_schema": 999, "params": [], "schemas": schemas}
+    append(plain, "ops", head | {"columns": []})
     assert [d.tag for d in touch(Trace.open(plain)).damaged] == ["ops"]
 
 

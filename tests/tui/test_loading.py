@@ -12,7 +12,7 @@ import pytest
 from terminals import ROOT, opened
 
 from kernbench.errors import KernbenchError
-from kernbench.trace.frames import Frame, FrameFile, untold
+from kernbench.trace.frames import Frame, FrameFile, ignore_frame
 from tui.__main__ import open_session
 from tui.opening import OpeningApp
 
@@ -26,9 +26,9 @@ class Slow:
     """Reads when it is let; ``told`` is what the reader calls."""
 
     def __init__(self) -> None:
-        self.begun, self.go, self.told = Event(), Event(), untold
+        self.begun, self.go, self.told = Event(), Event(), ignore_frame
 
-    def __call__(self, path: Path, told=untold):
+    def __call__(self, path: Path, told=ignore_frame):
         self.told = told
         self.begun.set()
         assert self.go.wait(20)

@@ -124,7 +124,7 @@ class History:
     @cached_property
     def allocs(self) -> AccessColumns:
         """The allocations; ``row`` is the number in ``trace.allocs``, spaces are as in touched."""
-        log = self._trace.alloc_columns
+        log: Any = self._trace.alloc_columns
         spaces = tuple(dict.fromkeys((*self.touched.spaces, *log.spaces)))
         space = np.array([spaces.index(s) for s in log.spaces], np.int16)[log.space]
         row: Any = np.arange(len(space), dtype=np.int32)

@@ -176,7 +176,7 @@ class Critical:
         ops, calls, first = self._trace.op_columns, self._trace.commands, self._first
         row, own, t0, t1 = np.arange(first[1]), self._own, ops.t_start, ops.t_end
         start = len(self._times) - 1 - row
-        yield from self._in_turn(row, (ops.slot, ops.component), _ENGINE)
+        yield from self._in_turn(row, (ops.slot[:], ops.component[:]), _ENGINE)
         issuer, issued, what, last = self._issuers()
         yield issuer, first[2] + np.arange(len(issuer)), calls.t_resume - issued, what
         parent, tile = tile_columns(self._trace)
@@ -209,7 +209,7 @@ class Critical:
         yield from self._awaited(np.flatnonzero((parent < 0) & (ops.cmd != NO_CMD)))
         yield from self._launched(last)
 
-    def _in_turn(self, rows: Ints, keys: tuple[Ints, ...], what: int) -> Edges:
+    def _in_turn(self, rows: Ints, keys: tuple[Array, ...], what: int) -> Edges:
         """Each of ``rows`` after the one before it of the same keys."""
         ops = self._trace.op_columns
         order = np.lexsort((ops.t_start[rows], *keys))

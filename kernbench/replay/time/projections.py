@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.topology.views import Box, View, project, way
 from kernbench.trace import Trace
-from kernbench.trace.hops import machine_rows
+from kernbench.trace.machine import edge_rows, node_rows
 
 __all__ = ["Box", "View", "projection", "way"]
 
@@ -20,5 +20,5 @@ def projection(trace: Trace, place: tuple[int, ...] = ()) -> View:
     for column, number in zip((n.sip, n.cube, n.pe), place, strict=False):
         inside &= column == number
     links = np.flatnonzero(inside[e.src] & inside[e.dst])
-    nodes = machine_rows(trace, "nodes", np.flatnonzero(inside))
-    return project(nodes, machine_rows(trace, "edges", links), place)
+    nodes = node_rows(n, np.flatnonzero(inside))
+    return project(nodes, edge_rows(e, links), place)

@@ -170,7 +170,7 @@ class Stalls:
                 self._awaited(calls),
                 (self._trace.op_columns, self._trace.waits),
             )
-            self._indexed = pes, tuple(_of(log.cmd, awaited) for log in logs)
+            self._indexed = pes, tuple(_of(log.cmd[:], awaited) for log in logs)
         return self._indexed[1]
 
     @cached_property
@@ -283,8 +283,10 @@ class Stalls:
             rest[-1] = _NEVER.get(last.call if last else "", _UNEXPLAINED)
         what = np.concatenate([*kinds, rest])
         kept = (high > low) & (what >= 0)
-        place, *found = _first_of(owner[kept], low[kept], high[kept], what[kept])
-        return calls[place], *found
+        place, kinds_found, reasons, ns = _first_of(
+            owner[kept], low[kept], high[kept], what[kept]
+        )
+        return calls[place], kinds_found, reasons, ns
 
     def ledger(
         self, pe: str | None, t0: float | None, t1: float | None, progress: Progress
@@ -387,7 +389,7 @@ class Stalls:
         turn = (np.arange(len(both)) - np.searchsorted(both >> 32, both >> 32))[of]
         here = int(np.flatnonzero(rows == me)[0])
         rows = rows[(nth == nth[here]) & (turn == turn[here])]
-        which, ops = _of(trace.op_columns.cmd, c.cmd[rows]).join(c.cmd[rows])
+        which, ops = _of(trace.op_columns.cmd[:], c.cmd[rows]).join(c.cmd[rows])
         end = c.t_resume[rows].copy()
         np.maximum.at(end, which, trace.op_columns.t_end[ops])
         duration, nodes, pes = end - c.t_issue[rows], trace.nodes, c.pe[rows]

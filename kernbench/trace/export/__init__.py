@@ -1,47 +1,61 @@
-"""Foreign formats: the table ``EXPORTERS``, and ``export``, which leaves a whole file or none."""
+"""Foreign formats: the table ``EXPORTERS``, and ``export``, which leaves all or none.
+
+To add a format, write its function in a file of its own and give it a row here. Nothing
+else knows the formats by name.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal, TypeAlias
 
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.trace.export.csv import write_csv
-from kernbench.trace.export.parquet import write_parquet
-from kernbench.trace.export.perfetto import write_perfetto
-from kernbench.trace.export.tables import TABLES
+from kernbench.trace.export.csv import export_csv
+from kernbench.trace.export.parquet import export_parquet
+from kernbench.trace.export.perfetto import export_perfetto
 from kernbench.trace.reader import Trace
-from kernbench.trace.schema import Columns
+
+Counts: TypeAlias = dict[str, int]
+"""How many rows or events of each kind were written."""
 
 
-def _write_folder(
-    write: Callable[[Columns, Path], None],
-    suffix: str,
-    trace: Trace,
-    folder: Path,
-    progress: Progress,
-) -> dict[str, int]:
-    """A file a table, as ``write`` makes it."""
-    folder.mkdir()
-    counts: dict[str, int] = {}
-    for name, make in TABLES.items():
-        write(table := make(trace), folder / f"{name}.{suffix}")
-        counts[name] = len(next(iter(table.values())))
-        progress(len(counts) / len(TABLES))
-    return counts
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """A format that a trace can be written in.
+
+    ``write`` makes the file or the folder at a path that is free. What it ``requires``
+    is a module that kernbench does not depend on; it is installed by the extra that has
+    the exporter's name.
+    """
+
+    name: str
+    help: str
+    write: Callable[[Trace, Path, Progress], Counts]
+    makes: Literal["file", "folder"]
+    requires: str = ""
 
 
-# (trace, path to make, progress) -> how many rows or events of each kind were written
-EXPORTERS: dict[str, Callable[[Trace, Path, Progress], dict[str, int]]] = {
-    "perfetto": write_perfetto,  # a file, the others a folder
-    "parquet": partial(_write_folder, write_parquet, "parquet"),
-    "csv": partial(_write_folder, write_csv, "csv"),
-}
+_ROWS = (
+    Exporter(
+        "perfetto", "events that Perfetto and Chrome draw", export_perfetto, "file"
+    ),
+    Exporter(
+        "parquet",
+        "tables for DuckDB, Polars, pandas",
+        export_parquet,
+        "folder",
+        "pyarrow",
+    ),
+    Exporter("csv", "tables as text", export_csv, "folder"),
+)
+EXPORTERS = {row.name: row for row in _ROWS}
+"""All formats, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +64,35 @@ class Exported:
 
     format: str
     out: str
-    counts: dict[str, int]
+    counts: Counts
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        return [
-            f"{self.out}:",
-            *(f"{count:>11,} {name}" for name, count in self.counts.items()),
-        ]
+        rows = [f"{count:>11,} {name}" for name, count in self.counts.items()]
+        return [f"{self.out}:", *rows]
 
 
 def export(
     trace: Trace, name: str, out: str, progress: Progress = no_progress
 ) -> Exported:
-    """Write ``trace`` to ``out`` in the format ``name``: a file, or a folder of tables.
+    """Write ``trace`` to ``out`` in the format ``name``.
 
-    A file is replaced, a folder is not. KernbenchError if ``out`` cannot be made, UsageError for
-    an unknown format; then, and when ``progress`` raises, nothing is left behind.
+    A file replaces a file; a folder replaces nothing. UsageError for an unknown format,
+    KernbenchError if ``out`` cannot be made or something that the format requires is
+    not installed. Then, and when ``progress`` raises, nothing is left behind.
     """
-    if name not in EXPORTERS:
+    exporter = EXPORTERS.get(name)
+    if exporter is None:
         raise UsageError(f"unknown format {name!r}; valid: {', '.join(EXPORTERS)}")
     path = Path(out).resolve()
-    if path.exists() and (name != "perfetto" or not path.is_file()):
-        what = "is no regular file" if name == "perfetto" else "exists already"
-        raise KernbenchError(f"cannot export to {out}: it {what}; name another")
+    if path.exists():
+        _check_replaceable(exporter, path, out)
+    if exporter.requires:
+        _check_installed(exporter)
     try:
         with TemporaryDirectory(".partial", f"{path.name}.", path.parent) as folder:
             made = Path(folder) / path.name
-            counts = EXPORTERS[name](trace, made, progress)
+            counts = exporter.write(trace, made, progress)
             os.replace(made, path)
     except OSError as error:
         reason = error.strerror or error
@@ -85,3 +100,29 @@ def export(
             f"cannot export to {out}: {reason}; name another place"
         ) from None
     return Exported(name, out, counts)
+
+
+def _check_replaceable(exporter: Exporter, path: Path, out: str) -> None:
+    """KernbenchError if what is at ``path`` must stay."""
+    reason = "exists already"
+    if exporter.makes == "file":
+        if path.is_file():
+            return
+        reason = "is no regular file"
+    raise KernbenchError(f"cannot export to {out}: it {reason}; name another")
+
+
+def _check_installed(exporter: Exporter) -> None:
+    """KernbenchError if what the format requires cannot be imported."""
+    try:
+        import_module(exporter.requires)
+    except ImportError:
+        alike = [
+            other.name
+            for other in EXPORTERS.values()
+            if other.makes == exporter.makes and not other.requires
+        ]
+        raise KernbenchError(
+            f"{exporter.name} needs {exporter.requires}: "
+            f"pip install 'kernbench[{exporter.name}]', or export {' or '.join(alike)}"
+        ) from None

@@ -1,20 +1,33 @@
-"""A table as comma-separated values, the names in the first line."""
+"""Tables as comma-separated values, the names of columns in the first line."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 
+from kernbench.common.progress import Progress
+from kernbench.trace.export.tables import write_tables
+from kernbench.trace.reader import Trace
 from kernbench.trace.schema import Columns
 
 _ROWS = 8192  # at once, so that memory does not grow with the table
 
 
-def write_csv(table: Columns, path: Path) -> None:
-    """Write one file."""
+def export_csv(trace: Trace, folder: Path, progress: Progress) -> dict[str, int]:
+    """Write each table to a file of its own; how many rows each has.
+
+    Numbers are written so that they can be read back exactly.
+    """
+    return write_tables(trace, folder, "csv", _write_table, progress)
+
+
+def _write_table(table: Columns, path: Path) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(table)
-        for at in range(0, len(next(iter(table.values()))), _ROWS):
-            chunk = (column[at : at + _ROWS].tolist() for column in table.values())
+        length = len(next(iter(table.values())))
+        for first in range(0, length, _ROWS):
+            chunk = [
+                column[first : first + _ROWS].tolist() for column in table.values()
+            ]
             rows.writerows(zip(*chunk, strict=True))

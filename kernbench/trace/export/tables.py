@@ -1,122 +1,207 @@
-"""A trace as flat tables: what csv and parquet hold. Times are ns, ops canonical positions."""
+"""A trace as flat tables: what csv and parquet hold. Times are in ns.
+
+Ops are named by their canonical position, the number that users meet everywhere; -1
+where there is none. A table is its columns by name; texts are columns of objects.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from kernbench.common.arrays import Array
+from kernbench.common.arrays import Array, Ints
 from kernbench.common.messages import WAIT_REASONS
+from kernbench.common.progress import Progress
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.op_log import KIND_RANK
+from kernbench.trace.columns import LOGS
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import hop_columns
+from kernbench.trace.mapped import Column
 from kernbench.trace.reader import Trace
-from kernbench.trace.schema import LOGS, Columns
+from kernbench.trace.schema import Columns
 
 
-def _spelt(table: Sequence[str], numbers: Any) -> Array:
+def _texts(table: Sequence[str], numbers: Column) -> Array:
     """The texts that ``numbers`` stand for; "" for -1."""
-    used, which = np.unique(numbers, return_inverse=True)
-    return np.array([table[i] if i >= 0 else "" for i in used.tolist()], object)[which]
+    used, which = np.unique(np.asarray(numbers), return_inverse=True)
+    texts = [table[number] if number >= 0 else "" for number in used.tolist()]
+    return np.array(texts, object)[which]
 
 
-def _positions(trace: Trace, rows: Array) -> Array:
-    """The op of each row; -1 for -1."""
-    return np.append(trace.position, -1)[rows]
+def _positions(trace: Trace, rows: npt.NDArray[np.integer[Any]]) -> Array:
+    """The op of each row of ops; -1 for -1."""
+    positions: Array = np.append(trace.position, -1)[rows]
+    return positions
 
 
 def op_table(trace: Trace) -> Columns:
-    """A row an op with its kernel line, in canonical order."""
-    order, columns, nodes, calls = (
-        trace.order,
-        trace.op_columns,
-        trace.nodes,
-        trace.commands,
-    )
-    node, cmd, found = columns.component[order], columns.cmd[order], dict[str, Array]()
-    row = Groups(calls.cmd).first(cmd)
-    for name in ("launch", "call", "file", "line", "function"):
-        found[name] = np.append(getattr(calls, name).astype(np.int64), -1)[row]
-        if LOGS["commands"][name].limit:
-            found[name] = _spelt(trace.strings, found[name])
+    """A row for each op, with the line of the kernel that caused it.
+
+    The rows are in canonical order, so the number of a row is that of its op.
+    """
+    order = trace.order
+    columns = trace.op_columns
+    nodes = trace.nodes
+    node = columns.component[order]
+    cmd = columns.cmd[order]
     return {
         "op": np.arange(len(order)),
         "t_start": columns.t_start[order],
         "t_end": columns.t_end[order],
-        "name": _spelt(trace.strings, columns.name[order]),
-        "kind": _spelt(list(KIND_RANK), columns.kind[order]),
-        "component": _spelt(trace.node_ids, node),
-        **{level: getattr(nodes, level)[node] for level in ("sip", "cube", "pe")},
-        "engine": _spelt(nodes.engine, node),
-        **{"slot": columns.slot[order], "nbytes": columns.nbytes[order], "cmd": cmd},
-        **found,
+        "name": _texts(trace.strings, columns.name[order]),
+        "kind": _texts(list(KIND_RANK), columns.kind[order]),
+        "component": _texts(trace.node_ids, node),
+        "sip": nodes.sip[node],
+        "cube": nodes.cube[node],
+        "pe": nodes.pe[node],
+        "engine": _texts(nodes.engine, node),
+        "slot": columns.slot[order],
+        "nbytes": columns.nbytes[order],
+        "cmd": cmd,
+        **_call_columns(trace, cmd),
+    }
+
+
+def _call_columns(trace: Trace, cmd: Array) -> Columns:
+    """Of each call in ``cmd`` its launch, name and line; -1 or "" of an unknown one."""
+    log = trace.commands
+    row = Groups(log.cmd).first(cmd)
+
+    def numbers(column: Column) -> Ints:
+        known = column[:].astype(np.int64)
+        return np.append(known, -1)[row]
+
+    return {
+        "launch": numbers(log.launch),
+        "call": _texts(trace.strings, numbers(log.call)),
+        "file": _texts(trace.strings, numbers(log.file)),
+        "line": numbers(log.line),
+        "function": _texts(trace.strings, numbers(log.function)),
     }
 
 
 def _access_table(trace: Trace) -> Columns:
-    """A row a contiguous range of bytes that an op reads or writes."""
+    """A row for each contiguous range of bytes that an op reads or writes."""
     touched = access_columns(trace)
     return {
         "op": _positions(trace, touched.row),
-        "mode": _spelt(("read", "write"), touched.mode),
-        "space": _spelt(touched.spaces, touched.space),
-        **{"addr": touched.addr, "nbytes": touched.nbytes},
+        "mode": _texts(("read", "write"), touched.mode),
+        "space": _texts(touched.spaces, touched.space),
+        "addr": touched.addr,
+        "nbytes": touched.nbytes,
     }
 
 
 def _hop_table(trace: Trace) -> Columns:
-    """A row a hop of a transaction; ``op`` -1: it belongs to none."""
-    hops, table = hop_columns(trace), _log_table("transfers", trace)
-    ends = {end: _spelt(trace.node_ids, getattr(hops, end)) for end in ("src", "dst")}
-    where = {
-        "kind": _spelt(trace.edges.kind, hops.edge),
+    """A row for each hop of a transaction; its op is -1 if it belongs to none.
+
+    The first burst enters the link at "start", the last one at "last".
+    """
+    hops = hop_columns(trace)
+    transfers = _log_table(trace, "transfers", trace.transfers)
+    return {
+        "transfer": hops.transfer,
+        "hop": hops.hop,
+        "src": _texts(trace.node_ids, hops.src),
+        "dst": _texts(trace.node_ids, hops.dst),
+        "kind": _texts(trace.edges.kind, hops.edge),
         "start": hops.start,
         "last": hops.last,
+        "op": transfers["op"][hops.transfer],
+        "cmd": transfers["cmd"][hops.transfer],
+        "nbytes": transfers["nbytes"][hops.transfer],
+        "bursts": transfers["bursts"][hops.transfer],
     }
-    of = {
-        name: table[name][hops.transfer] for name in ("op", "cmd", "nbytes", "bursts")
-    }
-    return {"transfer": hops.transfer, "hop": hops.hop, **ends, **where, **of}
 
 
-def _log_table(tag: str, trace: Trace) -> Columns:
-    """The columns of a log but for its lists: texts for numbers, ops for rows."""
-    texts = {"node": trace.node_ids, "reason": WAIT_REASONS}
+def _log_table(trace: Trace, tag: str, log: Any) -> Columns:
+    """The columns of ``log``, which is that of ``tag``, but for lists and paths.
+
+    Texts stand in place of numbers, and ops in place of rows; the column of the op that
+    a row belongs to is called "op".
+    """
+    texts: dict[str, Sequence[str]] = {
+        "node": trace.node_ids,
+        "reason": WAIT_REASONS,
+        "string": trace.strings,
+        "text": trace.strings,
+    }
     table: Columns = {}
     for name, column in LOGS[tag].items():
-        values = getattr(getattr(trace, tag), name)
-        if name in ("row", "holder"):
-            table["op" if name == "row" else name] = _positions(trace, values)
-        elif column.limit not in ("", "path"):
-            table[name] = _spelt(texts.get(column.limit, trace.strings), values)
-        elif not column.many and not column.limit:
+        values = getattr(log, name)
+        if column.joins == "ops":
+            heading = "op" if name == "row" else name
+            table[heading] = _positions(trace, values[:])
+        elif column.table in texts:
+            table[name] = _texts(texts[column.table], values)
+        elif not column.many and not column.table:
             table[name] = values[:]
     return table
 
 
-def _row_table(tag: str, trace: Trace) -> Columns:
-    """As ``_log_table`` of a log that the trace holds as rows; lists as words."""
-    told = trace.launches if tag == "launches" else trace.texts
-    rows = [[" ".join(x) if isinstance(x, tuple) else x for x in row] for row in told]
-    return {
-        name: np.array(
-            [row[i] for row in rows], object if column.limit else column.load
-        )
-        for i, (name, column) in enumerate(LOGS[tag].items())
-    }
+def _row_table(tag: str, rows: Sequence[tuple[Any, ...]]) -> Columns:
+    """The columns of rows that are as recorded; lists become words."""
+    cells = [
+        [" ".join(cell) if isinstance(cell, tuple) else cell for cell in row]
+        for row in rows
+    ]
+    table: Columns = {}
+    for number, (name, column) in enumerate(LOGS[tag].items()):
+        dtype: Any = object if column.table else column.widest
+        table[name] = np.array([row[number] for row in cells], dtype)
+    return table
 
 
-# each by its name; texts are object columns
+def _wait_table(trace: Trace) -> Columns:
+    """A row for each interval in which an op waited."""
+    return _log_table(trace, "waits", trace.waits)
+
+
+def _command_table(trace: Trace) -> Columns:
+    """A row for each tl call, and each call of the host."""
+    return _log_table(trace, "commands", trace.commands)
+
+
+def _launch_table(trace: Trace) -> Columns:
+    """A row for each launch."""
+    return _row_table("launches", trace.launches)
+
+
+def _text_table(trace: Trace) -> Columns:
+    """A row for each text that was printed, asserted or warned of."""
+    return _row_table("text", trace.texts)
+
+
 TABLES: dict[str, Callable[[Trace], Columns]] = {
     "ops": op_table,
     "accesses": _access_table,
     "hops": _hop_table,
-    "waits": partial(_log_table, "waits"),
-    "commands": partial(_log_table, "commands"),
-    "launches": partial(_row_table, "launches"),
-    "texts": partial(_row_table, "text"),
+    "waits": _wait_table,
+    "commands": _command_table,
+    "launches": _launch_table,
+    "texts": _text_table,
 }
+"""What makes each table, by its name."""
+
+
+def write_tables(
+    trace: Trace,
+    folder: Path,
+    suffix: str,
+    write: Callable[[Columns, Path], None],
+    progress: Progress,
+) -> dict[str, int]:
+    """Make ``folder``, with each table in a file by ``write``; how many rows it has."""
+    folder.mkdir()
+    counts: dict[str, int] = {}
+    for name, make in TABLES.items():
+        table = make(trace)
+        write(table, folder / f"{name}.{suffix}")
+        counts[name] = len(next(iter(table.values())))
+        progress(len(counts) / len(TABLES))
+    return counts

@@ -1,4 +1,4 @@
-"""Traces of every kind that an exporter may meet, by the names of ``trace_kinds.KINDS``."""
+"""Traces of every kind that an exporter may meet; ``trace_kinds`` names them."""
 
 from pathlib import Path
 

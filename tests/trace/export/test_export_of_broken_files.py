@@ -12,18 +12,23 @@ from kernbench.errors import KernbenchError
 from kernbench.trace import Trace
 from kernbench.trace.export import EXPORTERS, export
 
+COUNTS = [
+    10,
+    pytest.param(60, marks=pytest.mark.slow),
+    pytest.param(1000, marks=pytest.mark.soak),
+]
 TRACES = Path(__file__).parents[3] / "traces"
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    "count", [60, pytest.param(1000, marks=pytest.mark.soak)], ids=["some", "many"]
-)
+@pytest.mark.parametrize("count", COUNTS, ids=["few", "some", "many"])
 @pytest.mark.parametrize("name", EXPORTERS)
 def test_a_broken_file_is_exported_or_refused(tmp_path, name, count):
     names = ("matmul", "fault_missing_wait")
     files = [(TRACES / f"{name}.msgpack").read_bytes() for name in names]
-    path, out, exported = tmp_path / "broken.msgpack", tmp_path / "out", 0
+    path = tmp_path / "broken.msgpack"
+    out = tmp_path / "out"
+    exported = 0
     for number in range(count):
         _, data = broken(random.Random(number), files)
         path.write_bytes(data)

@@ -1,4 +1,7 @@
-"""The tables of csv and parquet: against the records, and read back by their own readers."""
+"""The tables of csv and parquet: against the records, and read back.
+
+They are read back by the readers that these formats have.
+"""
 
 import csv
 import sys
@@ -14,10 +17,14 @@ from kernbench.trace.export.tables import TABLES
 
 
 def rows(table):
-    return [
-        dict(zip(table, row, strict=True))
-        for row in zip(*(c.tolist() for c in table.values()), strict=True)
-    ]
+    """The rows of a table, as maps."""
+    columns = [column.tolist() for column in table.values()]
+    return [dict(zip(table, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def picked(rows, names):
+    """Some cells of rows, sorted."""
+    return sorted(tuple(row[name] for name in names) for row in rows)
 
 
 @pytest.fixture(params=KINDS)
@@ -31,90 +38,74 @@ def test_ops_are_the_records_with_their_kernel_lines(trace):
     for i, (row, record) in enumerate(zip(found, trace.ops, strict=True)):
         node = trace.node_index[record.component_id]
         command = trace.command(row["cmd"])
-        assert (row["op"], row["t_start"], row["t_end"]) == (
-            i,
-            record.t_start,
-            record.t_end,
-        )
+        assert row["op"] == i
+        assert (row["t_start"], row["t_end"]) == (record.t_start, record.t_end)
         assert (row["name"], row["kind"]) == (record.op_name, record.op_kind)
-        assert (row["component"], row["engine"]) == (
-            record.component_id,
-            trace.nodes.engine[node],
-        )
-        assert (row["sip"], row["cube"], row["pe"]) == tuple(
-            getattr(trace.nodes, level)[node] for level in ("sip", "cube", "pe")
-        )
-        site = (
-            (*command.site, command.call, command.launch)
-            if command
-            else ("", -1, "", "", -1)
-        )
-        assert (
-            tuple(row[n] for n in ("file", "line", "function", "call", "launch"))
-            == site
-        )
+        assert row["component"] == record.component_id
+        assert row["engine"] == trace.nodes.engine[node]
+        assert row["sip"] == trace.nodes.sip[node]
+        assert row["cube"] == trace.nodes.cube[node]
+        assert row["pe"] == trace.nodes.pe[node]
+        called = ("", -1, "", "", -1)
+        if command is not None:
+            called = (*command.site, command.call, command.launch)
+        names = ("file", "line", "function", "call", "launch")
+        assert tuple(row[name] for name in names) == called
 
 
 def test_accesses_are_what_each_op_touches(trace):
+    modes = {"r": "read", "w": "write"}
     wanted = [
-        {"op": op, "mode": {"r": "read", "w": "write"}[a.mode], "space": a.space}
-        | {"addr": a.addr, "nbytes": a.nbytes}
+        (op, modes[access.mode], access.space, access.addr, access.nbytes)
         for op, record in enumerate(trace.ops)
-        for a in accesses(record)
+        for access in accesses(record)
     ]
-    key = [*TABLES["accesses"](trace)]
-    found = rows(TABLES["accesses"](trace))
-    assert sorted(tuple(row[k] for k in key) for row in found) == sorted(
-        tuple(row[k] for k in key) for row in wanted
-    )
+    table = TABLES["accesses"](trace)
+    assert list(table) == ["op", "mode", "space", "addr", "nbytes"]
+    assert picked(rows(table), list(table)) == sorted(wanted)
 
 
 def test_hops_are_those_of_each_op_s_transactions(trace):
+    edges = trace.edges
     kinds = {
-        (trace.node_ids[s], trace.node_ids[d]): kind
-        for s, d, kind in zip(
-            trace.edges.src, trace.edges.dst, trace.edges.kind, strict=True
-        )
+        (trace.node_ids[src], trace.node_ids[dst]): kind
+        for src, dst, kind in zip(edges.src, edges.dst, edges.kind, strict=True)
     }
     wanted = []
     for op, row in [(-1, -1), *enumerate(trace.order.tolist())]:
         for path, _, nbytes, bursts, starts in trace.transfers_of(row):
-            hops, several = len(path) - 1, len(starts) == 2 * (len(path) - 1)
+            hops = len(path) - 1
+            last_starts = starts[hops:] or starts
             for hop in range(hops):
                 ends = path[hop], path[hop + 1]
-                last = starts[hop + hops * several]
-                times = starts[hop], last, nbytes, bursts
-                wanted.append((op, hop, *ends, kinds.get(ends, ""), *times))
+                times = starts[hop], last_starts[hop]
+                kind = kinds.get(ends, "")
+                wanted.append((op, hop, *ends, kind, *times, nbytes, bursts))
     names = ("op", "hop", "src", "dst", "kind", "start", "last", "nbytes", "bursts")
-    found = rows(TABLES["hops"](trace))
-    assert sorted(tuple(row[n] for n in names) for row in found) == sorted(wanted)
+    assert picked(rows(TABLES["hops"](trace)), names) == sorted(wanted)
 
 
 def test_waits_name_the_ops_that_waited_and_that_they_waited_for(trace):
     wanted = []
     for op, row in enumerate(trace.order.tolist()):
         for *wait, holder in trace.waits_of(row):
-            wanted.append(
-                (op, *wait, int(trace.position[holder]) if holder >= 0 else -1)
-            )
+            holder_op = -1
+            if holder >= 0:
+                holder_op = int(trace.position[holder])
+            wanted.append((op, *wait, holder_op))
     names = ("op", "node", "reason", "t0", "t1", "holder")
-    found = rows(TABLES["waits"](trace))
-    assert sorted(tuple(row[n] for n in names) for row in found) == sorted(wanted)
+    assert picked(rows(TABLES["waits"](trace)), names) == sorted(wanted)
 
 
 def test_commands_launches_and_texts_are_as_recorded(make):
     trace = make("every_kind_of_op")
     found = {name: rows(make(trace)) for name, make in TABLES.items()}
     call = found["commands"][0]
-    assert (call["pe"], call["call"], call["file"], call["line"]) == (
-        *("sip0.cube0.pe0.pe_cpu", "load"),
-        *("demo.py", 2),
-    )
+    assert (call["pe"], call["call"]) == ("sip0.cube0.pe0.pe_cpu", "load")
+    assert (call["file"], call["line"]) == ("demo.py", 2)
     (launch,) = found["launches"]
-    assert (launch["kernel"], launch["pe"], launch["t_end"]) == (
-        *("kernel", "sip0.cube0.pe0.pe_cpu sip0.cube0.pe1.pe_cpu"),
-        90.0,
-    )
+    assert (launch["kernel"], launch["t_end"]) == ("kernel", 90.0)
+    assert launch["pe"] == "sip0.cube0.pe0.pe_cpu sip0.cube0.pe1.pe_cpu"
     assert found["texts"] == [
         {"t": 3.5, "cmd": 5, "level": "print", "message": "über\n1"}
     ]
@@ -125,9 +116,8 @@ def test_csv_reads_back_as_the_tables(trace, tmp_path):
     assert {path.stem for path in (tmp_path / "out").iterdir()} == TABLES.keys()
     for name, make in TABLES.items():
         table = make(trace)
-        with open(
-            tmp_path / "out" / f"{name}.csv", encoding="utf-8", newline=""
-        ) as file:
+        path = tmp_path / "out" / f"{name}.csv"
+        with open(path, encoding="utf-8", newline="") as file:
             head, *lines = csv.reader(file)
         assert head == list(table)
         columns = zip(*lines, strict=True) if lines else [()] * len(head)

@@ -8,7 +8,7 @@ import pytest
 from trace_kinds import KINDS
 
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.trace.export import EXPORTERS, export
+from kernbench.trace.export import EXPORTERS, Exporter, export
 
 
 @pytest.fixture
@@ -21,10 +21,13 @@ def out(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", EXPORTERS)
 def test_every_exporter_writes_every_trace(make, out, name, kind):
-    trace, shares = make(kind), []
+    trace = make(kind)
+    shares = []
     answer = export(trace, name, str(out), shares.append)
     assert list(out.parent.iterdir()) == [out]
-    assert answer.counts["slices" if name == "perfetto" else "ops"] == len(trace.ops)
+    assert out.is_dir() == (EXPORTERS[name].makes == "folder")
+    ops = answer.counts.get("ops", answer.counts.get("slices"))
+    assert ops == len(trace.ops)
     assert shares == sorted(shares)
     assert all(0 <= share <= 1 for share in shares)
     assert f"{len(trace.ops):,}" in "\n".join(answer.lines(80))
@@ -36,11 +39,8 @@ def test_the_same_trace_gives_the_same_bytes(make, out, name):
     written = []
     for folder in ("a", "b"):
         export(make("every_kind_of_op"), name, str(out.parent / folder))
-        files = sorted(
-            path for path in (out.parent / folder).rglob("*") if path.is_file()
-        )
-        files = files or [out.parent / folder]
-        written.append([path.read_bytes() for path in files])
+        made = sorted((out.parent / folder).rglob("*")) or [out.parent / folder]
+        written.append([path.read_bytes() for path in made])
     assert written[0] == written[1]
 
 
@@ -55,16 +55,48 @@ def test_an_export_that_is_broken_off_leaves_nothing(shipped_trace, out, name):
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(shipped_trace, out, monkeypatch):
-    def full(trace, path, tell):
+    def full(trace, path, progress):
         path.write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setitem(EXPORTERS, "perfetto", full)
+    monkeypatch.setitem(EXPORTERS, "half", Exporter("half", "", full, "file"))
     with pytest.raises(
         KernbenchError, match=r"cannot export to .*out: No space left on device"
     ):
-        export(shipped_trace, "perfetto", str(out))
+        export(shipped_trace, "half", str(out))
     assert list(out.parent.iterdir()) == []
+
+
+def test_a_row_is_all_that_a_new_format_needs(shipped_trace, out, monkeypatch):
+    def count(trace, path, progress):
+        path.write_text(str(len(trace.ops)))
+        return {"ops": len(trace.ops)}
+
+    row = Exporter("count", "the number of ops", count, "file")
+    monkeypatch.setitem(EXPORTERS, "count", row)
+    out.write_text("old")
+    answer = export(shipped_trace, "count", str(out))
+    assert out.read_text() == str(len(shipped_trace.ops))
+    assert answer.counts == {"ops": len(shipped_trace.ops)}
+
+
+def test_what_a_format_requires_and_is_not_there_is_named(
+    shipped_trace, out, monkeypatch
+):
+    row = Exporter("strange", "", lambda *_: {}, "file", requires="no_such_module")
+    monkeypatch.setitem(EXPORTERS, "strange", row)
+    wanted = "strange needs no_such_module: pip install 'kernbench[strange]'"
+    with pytest.raises(KernbenchError) as error:
+        export(shipped_trace, "strange", str(out))
+    assert str(error.value) == f"{wanted}, or export perfetto"
+    assert list(out.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS.values(), ids=list(EXPORTERS))
+def test_every_row_says_what_it_writes(exporter):
+    assert EXPORTERS[exporter.name] is exporter
+    assert exporter.help
+    assert exporter.makes in ("file", "folder")
 
 
 @pytest.mark.parametrize("name", EXPORTERS)
@@ -80,9 +112,9 @@ def test_a_place_that_cannot_be_written_is_one_line(
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("name", ["parquet", "csv"])
+@pytest.mark.parametrize("name", [n for n in EXPORTERS if EXPORTERS[n].makes != "file"])
 @pytest.mark.parametrize("there", ["a folder", "a file"])
-def test_tables_replace_nothing_that_is_there(shipped_trace, out, name, there):
+def test_a_folder_replaces_nothing_that_is_there(shipped_trace, out, name, there):
     mine = out
     if there == "a folder":
         out.mkdir()

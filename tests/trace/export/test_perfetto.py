@@ -1,4 +1,4 @@
-"""The exported JSON against the rules of trace events, and against the trace, event by event."""
+"""The exported JSON against the rules of trace events, and against the trace."""
 
 import json
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from trace_kinds import KINDS
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.export import export
-from kernbench.trace.export.perfetto import LINKS, WINDOWS, _us
+from kernbench.trace.export.perfetto import LINKS, WINDOWS, to_us
 
 
 def exported(trace, tmp_path):
@@ -70,9 +70,12 @@ def test_there_is_one_slice_an_op_with_its_times_and_place(both):
         assert ps(event["ts"]) == round(record.t_start * 1e3)
         assert ps(event["ts"]) + ps(event["dur"]) == round(record.t_end * 1e3)
         assert event["args"]["bytes"] == trace.op_columns.nbytes[row]
-        line = f"{command.site.file}:{command.site.line}" if command else ""
-        assert event["args"]["line"] == line
-        assert event["args"]["call"] == (command.call if command else "")
+        line = ""
+        call = ""
+        if command is not None:
+            line = f"{command.site.file}:{command.site.line}"
+            call = command.call
+        assert (event["args"]["line"], event["args"]["call"]) == (line, call)
         title = trace.nodes.engine[node] or record.component_id
         assert titles[event["tid"]].split(" lane ")[0] == title
 
@@ -83,53 +86,48 @@ def test_slices_of_one_track_do_not_overlap(both, cut_off_at):
     tracks = defaultdict(list)
     for event in of(both[1], "X"):
         times = event["ts"], event["dur"]
-        start, dur = (
-            map(ps, times) if cut_off_at == "ps" else (int(t * 1e3) for t in times)
-        )
+        if cut_off_at == "ps":
+            start, dur = map(ps, times)
+        else:
+            start, dur = (int(time * 1e3) for time in times)
         tracks[event["pid"], event["tid"]].append((start, start + dur))
     for slices in tracks.values():
         for (_, end), (start, _) in pairwise(slices):
             assert end <= start
 
 
-@given(
-    ops=st.lists(
-        st.tuples(
-            st.integers(0, 20), st.integers(0, 9), st.integers(0, 1), st.integers(0, 2)
-        ),
-        max_size=20,
-    )
+LANE_OP = st.tuples(
+    st.integers(0, 20),  # start
+    st.integers(0, 9),  # length
+    st.sampled_from(["pe0.pe_dma", "pe0.pe_gemm"]),
+    st.integers(0, 2),  # slot
 )
+
+
+@given(ops=st.lists(LANE_OP, max_size=20))
 def test_ops_that_overlap_in_one_recorded_lane_get_lanes_of_their_own(
-    small, tmp_path_factory, ops
+    tmp_path_factory, ops
 ):
     path = tmp_path_factory.mktemp("lanes") / "trace.msgpack"
     writer = TraceWriter(path)
-    writer.begin({"bench": "lanes"}, small)
-    for row, (start, length, node, slot) in enumerate(ops):
-        engine = "sip0.cube0.pe0.pe_" + ("dma", "gemm")[node]
-        writer.op(
-            row,
-            OpRecord(start, start + length, engine, "x", "y", {}, []),
-            0,
-            slot,
-            [],
-            [],
-        )
+    for row, (start, length, engine, slot) in enumerate(ops):
+        record = OpRecord(start, start + length, engine, "x", "y", {}, [])
+        writer.op(row, record, 0, slot, [], [])
     writer.end(30.0)
     slices = of(exported(Trace.open(path), path.parent), "X")
     assert len(slices) == len(ops)
-    for tid in {e["tid"] for e in slices}:
-        spans = [
-            (ps(e["ts"]), ps(e["ts"]) + ps(e["dur"])) for e in slices if e["tid"] == tid
-        ]
-        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    spans = defaultdict(list)
+    for event in slices:
+        start = ps(event["ts"])
+        spans[event["tid"]].append((start, start + ps(event["dur"])))
+    for of_one_track in spans.values():
+        assert all(end <= start for (_, end), (start, _) in pairwise(of_one_track))
 
 
 @pytest.mark.parametrize("below_1_ns", [0.0, 0.001, 0.999])
 def test_a_reader_that_cuts_off_below_1_ns_gets_the_ns_that_a_time_lies_in(below_1_ns):
     ns = np.arange(100_000)
-    us = _us(ns + below_1_ns)
+    us = to_us(ns + below_1_ns)
     np.testing.assert_array_equal(np.floor(us * 1e3), ns)
     np.testing.assert_array_equal(np.rint(us * 1e6) - ns * 1000, below_1_ns * 1000)
 
@@ -138,11 +136,11 @@ def test_an_arrow_goes_from_each_composite_through_the_stages_of_each_tile(both)
     trace, events = both
     slices = {event["args"]["op"]: event for event in of(events, "X")}
     by_place = defaultdict(list)
+    composites = {}
     for event in slices.values():
         by_place[event["pid"], event["tid"]].append(event)
-    composites = {
-        e["args"]["cmd"]: e for e in slices.values() if "composite_" in e["name"]
-    }
+        if "composite_" in event["name"]:
+            composites[event["args"]["cmd"]] = event
     tiles = defaultdict(list)
     for op, record in enumerate(trace.ops):
         cmd = slices[op]["args"]["cmd"]
@@ -154,10 +152,10 @@ def test_an_arrow_goes_from_each_composite_through_the_stages_of_each_tile(both)
     found = []
     for arrow in arrows.values():
         assert [event["ph"] for event in arrow] == ["s", *"t" * (len(arrow) - 2), "f"]
-        bound = [
-            next(s for s in by_place[e["pid"], e["tid"]] if s["ts"] == e["ts"])
-            for e in arrow
-        ]
+        bound = []
+        for event in arrow:
+            here = by_place[event["pid"], event["tid"]]
+            bound.append(next(one for one in here if one["ts"] == event["ts"]))
         for event, its in zip(arrow, bound, strict=True):
             assert its["ts"] <= event["ts"] <= its["ts"] + its["dur"]
         assert bound[0] is composites[bound[0]["args"]["cmd"]]
@@ -175,14 +173,10 @@ def test_processes_and_threads_stand_in_the_order_of_the_machine(matmul):
         names = {(e["pid"], e["tid"]) for e in events if e["name"] == f"{kind}_name"}
         orders = [e for e in events if e["name"] == f"{kind}_sort_index"]
         assert names == {(e["pid"], e["tid"]) for e in orders}
-    titles = {
-        e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"
-    }
-    assert [titles[pid] for pid in sorted(titles)][:3] == [
-        "sip0",
-        "sip0 cube0 pe0",
-        "sip0 cube0 pe1",
-    ]
+    processes = [event for event in events if event["name"] == "process_name"]
+    titles = {event["pid"]: event["args"]["name"] for event in processes}
+    in_order = [titles[pid] for pid in sorted(titles)]
+    assert in_order[:3] == ["sip0", "sip0 cube0 pe0", "sip0 cube0 pe1"]
     used = {(e["pid"], e["tid"]) for e in of(events, "X")}
     assert used == {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
 
@@ -194,13 +188,12 @@ def test_counters_are_the_busy_share_of_the_busiest_links(matmul):
         for path, _, nbytes, *_ in trace.transfers_of(row):
             for ends in pairwise(path):
                 moved[" > ".join(ends)] += nbytes
-    speeds = {
-        f"{trace.node_ids[s]} > {trace.node_ids[d]}": float(speed)
-        for s, d, speed in zip(
-            trace.edges.src, trace.edges.dst, trace.edges.bandwidth_gbs, strict=True
-        )
-    }
-    busy = {link: moved[link] / speed for link, speed in speeds.items() if moved[link]}
+    edges = trace.edges
+    busy = {}
+    for src, dst, speed in zip(edges.src, edges.dst, edges.bandwidth_gbs, strict=True):
+        link = f"{trace.node_ids[src]} > {trace.node_ids[dst]}"
+        if moved[link]:
+            busy[link] = moved[link] / float(speed)
     counters = defaultdict(list)
     for event in of(events, "C"):
         counters[event["name"]].append((event["ts"] * 1e3, event["args"]["busy %"]))
