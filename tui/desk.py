@@ -76,6 +76,7 @@ class Drawn:
 
 
 _PictureKey = tuple[str, Any, Frame]
+"""A pane, its state, and what it is drawn for."""
 
 
 class Desk:
@@ -95,6 +96,8 @@ class Desk:
         }
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
         self._pictures: OrderedDict[_PictureKey, Drawn] = OrderedDict()
+        self._led_to: dict[_PictureKey, Any] = {}
+        """The state that a move leads to, by the pane, its state now and its frame then."""
 
     @property
     def session(self) -> Session:
@@ -149,9 +152,16 @@ class Desk:
             self.follow()
 
     def follow(self) -> None:
-        """Let every pane follow the cursor."""
+        """Let every pane follow the cursor; those that were drawn ahead for it, to there."""
+        led_to = self._led_to
+        self._led_to = {}
         for row in PANES:
-            self.send(row.key, Moved())
+            frame = self.frame(row, self.session, self.window)
+            state = led_to.get((row.key, self.states[row.key], frame))
+            if state is not None and (row.key, state, frame) in self._pictures:
+                self.states[row.key] = state
+            else:
+                self.send(row.key, Moved())
 
     def rest(self) -> None:
         """Nothing was pressed for a while: compute what panes would like to know."""
@@ -198,15 +208,20 @@ class Desk:
         states = self.states
         rows = self.in_view
         found = self._draw(rows, self.session, states, urgency)
-        self.runner.retain([*self._wanted(rows, states), *keep])
+        if self.runner.busy:
+            self.runner.retain([*self._wanted(rows, states), *keep])
         return found
 
     def draw_ahead(self, session: Session, row: PaneRow) -> Drawn:
         """The picture of a pane as it is for another session, kept for when that comes."""
+        before = self.states[row.key]
         states = dict(self.states)
-        moved = self._updated(row, states, session, Moved(), Urgency.AHEAD)
-        states[row.key] = moved
-        return self._draw([row], session, states, Urgency.AHEAD)[row.key]
+        states[row.key] = self._updated(row, states, session, Moved(), Urgency.AHEAD)
+        drawn = self._draw([row], session, states, Urgency.AHEAD)[row.key]
+        if drawn.waiting is None:
+            frame = self.frame(row, session, states["timeline"].window)
+            self._led_to[row.key, before, frame] = states[row.key]
+        return drawn
 
     def answered(self, query: Query) -> None:
         """An answer has come: pictures that were drawn without it are no good any more."""
@@ -226,8 +241,11 @@ class Desk:
         left = []
         window = states["timeline"].window
         for row in rows:
-            states[row.key] = self._updated(row, states, session, Settle(), urgency)
             kept = self._kept(row, states, session, window)
+            if kept is None:
+                settled = self._updated(row, states, session, Settle(), urgency)
+                states[row.key] = settled
+                kept = self._kept(row, states, session, window)
             if kept is None:
                 left.append(row)
             else:
