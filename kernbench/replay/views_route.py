@@ -34,8 +34,8 @@ class MapWindow:
 class LineLoad:
     """How loaded the links from one box of a map to another were.
 
-    ``busy`` is the share of time that the busiest of them was, ``nbytes`` what they carried
-    in all, ``queue`` the most transactions that waited for one of them at once.
+    ``busy`` is the share of time that the busiest of them was, ``nbytes`` what they
+    carried in all, ``queue`` the most transactions that waited for one of them at once.
     """
 
     pair: Pair

@@ -22,7 +22,8 @@ _MOST = 64
 """Composites whose tiles are listed at one time."""
 
 TilePlace: TypeAlias = tuple[int, int | None]
-"""A composite's place, and the number of one of its tiles; None: the composite itself."""
+"""A composite's place, and the number of one of its tiles; None: the composite itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ class TileTimes:
 
 @dataclass(frozen=True, slots=True)
 class TilePlaces:
-    """Rows of the list. ``unended`` is an op of the one composite that is listed, if that
-    never ended.
+    """Rows of the list. ``unended`` is an op of the one composite that is listed, if
+    that never ended.
     """
 
     rows: tuple[TilePlace, ...]
@@ -47,10 +48,10 @@ class TilePlaces:
 class TileOutline:
     """The composite of an op, else the last before it, within the list of all.
 
-    ``composite`` is its position and ``place`` its place among ``composites``; one that never
-    ended has no position and stands alone. It has ``tiles`` tiles from ``t0`` to ``t1``, ns,
-    of which the op is in number ``current`` (None: in none). ``note`` says why there is
-    nothing to list.
+    ``composite`` is its position and ``place`` its place among ``composites``; one that
+    never ended has no position and stands alone. It has ``tiles`` tiles from ``t0`` to
+    ``t1``, ns, of which the op is in number ``current`` (None: in none). ``note`` says
+    why there is nothing to list.
     """
 
     composite: int | None
@@ -78,8 +79,8 @@ class RunningComposite:
 
 @dataclass(frozen=True, slots=True)
 class TileLine:
-    """A row of the list: a composite at position ``op`` (-1: it never ended), or a tile of it;
-    in service from ``t0`` to ``t1``, ns.
+    """A row of the list: a composite at position ``op`` (-1: it never ended), or a tile
+    of it; in service from ``t0`` to ``t1``, ns.
     """
 
     op: int
@@ -113,8 +114,8 @@ def tile_outline(
 def running_composites(
     index: Index, at: At, args: TileTimes, progress: Progress
 ) -> tuple[RunningComposite, ...]:
-    """The composites in service in a window, each with its tiles that are, as many as can be
-    shown.
+    """The composites in service in a window, each with its tiles that are, as many as
+    can be shown.
     """
     log = index.trace.op_columns
     positions = index.tiles.positions

@@ -1,5 +1,5 @@
-"""What the timeline asks: the cells of its rows, what its views mark in them, and what is
-worth computing before anybody asks.
+"""What the timeline asks: the cells of its rows, what its views mark in them, and what
+is worth computing before anybody asks.
 
 Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
 """
@@ -33,8 +33,8 @@ Lanes: TypeAlias = dict[int, tuple[int, ...]]
 class WindowRows:
     """Rows of the timeline over [t0, t1) ns, in ``columns`` equal cells.
 
-    ``pes`` says of each row how many PEs are in it, 1 where there is none: a cell counts as
-    full while half of these are busy.
+    ``pes`` says of each row how many PEs are in it, 1 where there is none: a cell
+    counts as full while half of these are busy.
     """
 
     rows: tuple[Row, ...]
@@ -60,7 +60,7 @@ class SomeRows:
     rows: tuple[Row, ...]
 
 
-# -- cells --------------------------------------------------------------------------
+# -- cells -------------------------------------------------------------------------
 
 
 def cells(
@@ -68,9 +68,9 @@ def cells(
 ) -> tuple[str, ...]:
     """The cells of each row, a character a cell.
 
-    It is the letter of the class that is busy for most of the cell (see ``CLASSES``), in
-    small where the row is busy for less than half of it, and a space where it is idle.
-    Indexes the rows that are not indexed yet.
+    It is the letter of the class that is busy for most of the cell (see ``CLASSES``),
+    in small where the row is busy for less than half of it, and a space where it is
+    idle. Indexes the rows that are not indexed yet.
     """
     window = args.t0, args.t1, args.columns
     missing, _ = index.timelines.missing(args.rows, window)
@@ -101,13 +101,15 @@ def lanes(index: Index, at: At, args: NoArguments, progress: Progress) -> Lanes:
     return {node: tuple(slots) for node, slots in found.items()}
 
 
-# -- marks --------------------------------------------------------------------------
+# -- marks -------------------------------------------------------------------------
 
 
 def critical_cells(
     index: Index, at: At, args: WindowRows, progress: Progress
 ) -> tuple[Bools, ...]:
-    """The cells of each row in which an op of the critical path is in service; read-only."""
+    """The cells of each row in which an op of the critical path is in service;
+    read-only.
+    """
 
     def found() -> Ints:
         path = index.critical(progress).path()
@@ -182,7 +184,7 @@ def cells_hit(starts: Floats, ends: Floats, edges: Floats) -> Bools:
     return np.asarray(latest_end[begun] > edges[:-1])
 
 
-# -- unasked ------------------------------------------------------------------------
+# -- unasked -----------------------------------------------------------------------
 
 
 def summary(index: Index, at: At, args: WindowCells, progress: Progress) -> bool:

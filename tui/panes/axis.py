@@ -25,7 +25,8 @@ _STYLES = {" ": "", ".": "dim", "!": "bad", "#": "bad"}
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The window from ``t0`` to ``t1`` ns in ``columns`` cells, behind ``label`` columns.
+    """The window from ``t0`` to ``t1`` ns in ``columns`` cells, behind ``label``
+    columns.
 
     ``time`` is the cursor's, ns; None before the first op.
     """
@@ -107,7 +108,9 @@ def _ticks(axis: Axis, room: int) -> list[str]:
 
 
 def _tick_step(least: float) -> float:
-    """The shortest of 1, 2, 5, 10, 20 … ns, or of their parts, that is not below ``least``."""
+    """The shortest of 1, 2, 5, 10, 20 … ns, or of their parts, that is not below
+    ``least``.
+    """
     step: float = 10.0 ** math.floor(math.log10(least))
     for factor in (1, 2, 5):
         if step * factor >= least * (1 - _ROUND):

@@ -1,5 +1,5 @@
-"""Pane 5: a map of the machine with the path of the op's transactions lit, or with how busy
-its links are.
+"""Pane 5: a map of the machine with the path of the op's transactions lit, or with how
+busy its links are.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ Cells = list[list[Run]]
 class RouteState:
     """The view, and the part of the map in view: ``rows`` of it from ``column`` on.
 
-    ``sought``: that part shows what the cursor or the view changed, or the user has moved
-    it since. ``pans``: the map is wider than the part.
+    ``sought``: that part shows what the cursor or the view changed, or the user has
+    moved it since. ``pans``: the map is wider than the part.
     """
 
     view: int = 0
@@ -93,8 +93,8 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """A header's way through one box (-1: outside of the map): when it came there, after so
-    many ns, and how long it waited inside, ns.
+    """A header's way through one box (-1: outside of the map): when it came there,
+    after so many ns, and how long it waited inside, ns.
     """
 
     box: int
@@ -104,8 +104,8 @@ class _Visit:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What is said above the map and beside it, and the boxes that are to be in view, the
-    first one before all others.
+    """What is said above the map and beside it, and the boxes that are to be in view,
+    the first one before all others.
     """
 
     head: list[Line]
@@ -122,8 +122,8 @@ class _Part:
 
 
 class RoutePane(BasePane[RouteState]):
-    """The map has the level that the path stays inside, or one that the user chose; the heat
-    of links is of the timeline's window.
+    """The map has the level that the path stays inside, or one that the user chose; the
+    heat of links is of the timeline's window.
     """
 
     views: tuple[str, ...] = (PATH, "system", *_LEVELS, HEAT)
@@ -147,7 +147,7 @@ class RoutePane(BasePane[RouteState]):
         """There is nothing to enter."""
         return ""
 
-    # -- update ---------------------------------------------------------------------
+    # -- update --------------------------------------------------------------------
 
     def update(
         self, state: RouteState, event: Event, frame: Frame, answers: Answers
@@ -172,7 +172,9 @@ class RoutePane(BasePane[RouteState]):
         return Change(self._settled(state, frame, answers))
 
     def _settled(self, state: RouteState, frame: Frame, answers: Answers) -> RouteState:
-        """The map moved so that what is lit is in its middle, or no further than it goes."""
+        """The map moved so that what is lit is in its middle, or no further than it
+        goes.
+        """
         found = self._found(state, frame, answers.known)
         if found is None or frame.height <= 0:
             return state
@@ -194,7 +196,7 @@ class RoutePane(BasePane[RouteState]):
             pans=found.map.columns > part.columns,
         )
 
-    # -- queries --------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------
 
     def queries(
         self, state: RouteState, frame: Frame, answers: Answers
@@ -241,8 +243,8 @@ class RoutePane(BasePane[RouteState]):
     def _place(self, state: RouteState, frame: Frame, route: Route) -> Place:
         """What the map is of.
 
-        Where the path stays inside, or of heat the focus, if that is wide; of a level that
-        was chosen where the op is.
+        Where the path stays inside, or of heat the focus, if that is wide; of a level
+        that was chosen where the op is.
         """
         mode = self._mode(state)
         if mode == HEAT and frame.level:
@@ -264,7 +266,7 @@ class RoutePane(BasePane[RouteState]):
             place += numbers
         return tuple(place)
 
-    # -- render ---------------------------------------------------------------------
+    # -- render --------------------------------------------------------------------
 
     def render(self, state: RouteState, frame: Frame, answers: Answers) -> Picture:
         """Where the map is and what it shows, the map, and a list beside it."""
@@ -342,7 +344,7 @@ class RoutePane(BasePane[RouteState]):
         return legs
 
 
-# -- beside and above the map -----------------------------------------------------------
+# -- beside and above the map ------------------------------------------------------
 
 
 def _place_line(place: Place, says: str, width: int) -> list[Line]:
@@ -406,7 +408,7 @@ def _heat(busy: float) -> str:
     return _COOL
 
 
-# -- the part of the map in view --------------------------------------------------------
+# -- the part of the map in view ---------------------------------------------------
 
 
 def _part(shown: MachineMap, content: _Content, frame: Frame) -> _Part:
@@ -418,8 +420,8 @@ def _part(shown: MachineMap, content: _Content, frame: Frame) -> _Part:
 
 
 def _middle(spans: list[tuple[int, int]], room: int) -> int:
-    """Where ``room`` begins that has all spans in its middle, or if they do not fit the first
-    one.
+    """Where ``room`` begins that has all spans in its middle, or if they do not fit the
+    first one.
     """
     low = min(span[0] for span in spans)
     high = max(span[1] for span in spans)
@@ -428,7 +430,7 @@ def _middle(spans: list[tuple[int, int]], room: int) -> int:
     return (low + high - room) // 2
 
 
-# -- the map ----------------------------------------------------------------------------
+# -- the map -----------------------------------------------------------------------
 
 
 def _with_path(
@@ -457,8 +459,8 @@ def _with_path(
 
 
 def _with_heat(shown: MachineMap, loads: Sequence[LineLoad], glyphs: Glyphs) -> Cells:
-    """The map with the lines of links that were busy, each of the busier direction, and its
-    share of time in percent.
+    """The map with the lines of links that were busy, each of the busier direction, and
+    its share of time in percent.
     """
     cells = _plain(shown, glyphs)
     busy_of = {load.pair: load.busy for load in loads}

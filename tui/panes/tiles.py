@@ -71,8 +71,8 @@ _NEVER_ENDED = "a composite that never ended"
 @dataclass(frozen=True, slots=True)
 class TilesState:
     """The view; the list in view; the times, ns, whose composites are open beside the
-    cursor's. Those stay as long as its own lies in them, so that steps from PE to PE change
-    nothing.
+    cursor's. Those stay as long as its own lies in them, so that steps from PE to PE
+    change nothing.
     """
 
     view: int = 0
@@ -82,8 +82,8 @@ class TilesState:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The list of ``composites``, by place, with the numbers of the tiles of those that are
-    open; these ascend by place.
+    """The list of ``composites``, by place, with the numbers of the tiles of those that
+    are open; these ascend by place.
     """
 
     composites: int
@@ -150,7 +150,7 @@ class TilesPane(BasePane[TilesState]):
         """The state with another view."""
         return replace(state, view=view)
 
-    # -- update ---------------------------------------------------------------------
+    # -- update --------------------------------------------------------------------
 
     def update(
         self, state: TilesState, event: Event, frame: Frame, answers: Answers
@@ -229,7 +229,7 @@ class TilesPane(BasePane[TilesState]):
         stage = begun[-1] if begun else line.tile.spans[0]
         return (Do(GOTO(op=stage.op)),)
 
-    # -- queries --------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------
 
     def queries(
         self, state: TilesState, frame: Frame, answers: Answers
@@ -247,7 +247,7 @@ class TilesPane(BasePane[TilesState]):
             wanted.append(_lines_query(state, content, frame))
         return tuple(wanted)
 
-    # -- render ---------------------------------------------------------------------
+    # -- render --------------------------------------------------------------------
 
     def render(self, state: TilesState, frame: Frame, answers: Answers) -> Picture:
         """Head, legend, rows."""
@@ -330,8 +330,8 @@ class TilesPane(BasePane[TilesState]):
 def _times_around(
     outline: TileOutline, times: tuple[float, float] | None
 ) -> tuple[float, float]:
-    """The times whose composites are open: those from before, if the cursor's composite ran
-    then, else its own.
+    """The times whose composites are open: those from before, if the cursor's composite
+    ran then, else its own.
     """
     if times is None or outline.t0 >= times[1] or outline.t1 <= times[0]:
         return outline.t0, outline.t1
@@ -355,7 +355,7 @@ def _lines_query(state: TilesState, content: _Content, frame: Frame) -> Query:
     return TILE_LINES.ask(rows=rows, unended=None if ended else frame.cursor)
 
 
-# -- the chart ----------------------------------------------------------------------
+# -- the chart ---------------------------------------------------------------------
 
 
 class _Chart:

@@ -25,13 +25,13 @@ _STEPS = ((0, -1), (1, 0), (0, 1), (-1, 0))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineMap:
-    """A map of ``columns`` by ``rows`` characters; lines may pass the last of each, which no
-    box reaches.
+    """A map of ``columns`` by ``rows`` characters; lines may pass the last of each,
+    which no box reaches.
 
-    ``box_of`` has the box of every node inside. ``ways`` has for each two boxes that an edge
-    joins, in both directions, the cells from the middle of one to that of the other. Of each
-    cell that a line passes ``sides`` says which of its sides the line joins: the sum of
-    1 up, 2 right, 4 down and 8 left.
+    ``box_of`` has the box of every node inside. ``ways`` has for each two boxes that an
+    edge joins, in both directions, the cells from the middle of one to that of the
+    other. Of each cell that a line passes ``sides`` says which of its sides the line
+    joins: the sum of 1 up, 2 right, 4 down and 8 left.
     """
 
     place: Place
@@ -46,8 +46,8 @@ class MachineMap:
 class MachineMaps:
     """The maps of a trace. Each is made when it is first asked for.
 
-    Cubes whose boxes lie alike share their lines, since finding these takes longest. Any
-    lane may ask: what two of them make at once is equal.
+    Cubes whose boxes lie alike share their lines, since finding these takes longest.
+    Any lane may ask: what two of them make at once is equal.
     """
 
     def __init__(self, trace: Trace) -> None:

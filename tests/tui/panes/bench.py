@@ -1,4 +1,6 @@
-"""A bench for one pane: its functions driven without an App, answers computed on the spot."""
+"""A bench for one pane: its functions driven without an App, answers computed on the
+spot.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ TRACES = Path(__file__).parents[3] / "traces"
 class Computed:
     """Answers that are computed when they are asked for, or held back.
 
-    ``asked`` are the questions that were computed; a question of a command in ``held`` is
-    not answered, unless it was before.
+    ``asked`` are the questions that were computed; a question of a command in ``held``
+    is not answered, unless it was before.
     """
 
     def __init__(self, index: Index) -> None:

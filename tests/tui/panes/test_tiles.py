@@ -61,7 +61,7 @@ def gone_to(bench: PaneBench) -> int:
     return effect.call.args.op
 
 
-# -- on the screen -----------------------------------------------------------------------
+# -- on the screen -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -101,7 +101,7 @@ def test_the_smallest_sizes_are_drawn(matmul, size):
     assert tiles(matmul, 40, *size).lines
 
 
-# -- the list ------------------------------------------------------------------------------
+# -- the list ----------------------------------------------------------------------
 
 
 def test_each_composite_has_a_row_and_the_cursors_its_tiles(matmul):
@@ -245,7 +245,7 @@ def test_a_trace_without_composites_says_so(trace):
     assert bench.effects == ()
 
 
-# -- all that run --------------------------------------------------------------------------
+# -- all that run ------------------------------------------------------------------
 
 
 def test_the_other_view_opens_all_that_run_at_the_time(matmul):
@@ -277,7 +277,7 @@ def test_steps_from_pe_to_pe_keep_what_is_open(many):
     assert bench.state.times == (latest.t0, latest.t1)
 
 
-# -- what is late, or odd -------------------------------------------------------------------
+# -- what is late, or odd ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("late", [TILE_OUTLINE, TILE_LINES, RUNNING_COMPOSITES])
