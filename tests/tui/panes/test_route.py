@@ -247,7 +247,6 @@ def test_what_is_lit_comes_into_view_when_its_answers_come(reduce):
     wanted = bench.lines
     late = PaneBench(RoutePane, reduce, FAR, 80, 8)
     late.answers.held = {MACHINE_MAP.name}
-    late.answers.asked.clear()
     show(late, "cube")
     assert "computing" in late.text
     late.answers.held = set()
@@ -345,7 +344,6 @@ def test_the_busier_a_link_the_hotter_its_colour(matmul):
 def test_nothing_is_shown_without_an_answer(matmul, read, late, view):
     bench = route(matmul, read, view)
     shown = bench.lines
-    bench.answers.asked.clear()
     bench.answers.held = {late.name}
     assert bench.send(Moved())
     assert bench.lines == [f" computing {late.name}: 50%  Esc cancels"]

@@ -284,7 +284,6 @@ def test_steps_from_pe_to_pe_keep_what_is_open(many):
 def test_nothing_is_shown_without_an_answer(late):
     bench = PaneBench(TilesPane, "matmul", 100, 80, 19)
     bench.send(ChangeView(1))
-    bench.answers.asked.clear()
     bench.answers.held = {late.name}
     bench.resize(80, 19)
     assert bench.lines == [f" computing {late.name}: 50%  Esc cancels"]

@@ -612,10 +612,12 @@ def test_rows_that_were_there_stay_while_others_are_computed(matmul):
     bench = timeline(matmul, 40, height=10)
     before = rows_of(bench)
     bench.answers.held = {CELLS.name}
+    bench.answers.kept = {*bench.answers.asked}
     bench.send(Scroll(-3))
     now = rows_of(bench)
     stayed = now.keys() & before.keys()
     late = now.keys() - before.keys()
+    assert bench.picture.waiting is not None
     assert stayed
     assert late
     assert all(now[name][LABEL:] == before[name][LABEL:] for name in stayed)
@@ -625,6 +627,7 @@ def test_rows_that_were_there_stay_while_others_are_computed(matmul):
 def test_rows_of_another_window_do_not_stay(matmul):
     bench = timeline(matmul, 40, height=10)
     bench.answers.held = {CELLS.name}
+    bench.answers.kept = {*bench.answers.asked}
     bench.send(Zoom(0.5))
     assert all("computing" in line for line in bench.lines[2:])
 
