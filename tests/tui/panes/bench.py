@@ -23,8 +23,8 @@ TRACES = Path(__file__).parents[3] / "traces"
 class Computed:
     """Answers that are computed when they are asked for, or held back.
 
-    ``asked`` are the questions that were computed. A question of a command in ``held`` is
-    not answered, even if it was before, unless it is in ``kept``.
+    ``asked`` are the questions that were computed. A question of a command in ``held``
+    is not answered, even if it was before, unless it is in ``kept``.
     """
 
     def __init__(self, index: Index) -> None:
@@ -34,7 +34,7 @@ class Computed:
         self.kept: set[Query] = set()
 
     def of(self, query: Query) -> Any:
-        """The answer; raises what computing it raises, and Waiting for one held back."""
+        """The answer; raises what computing it raises, and Waiting for one held."""
         if self._is_held(query):
             raise Waiting(query, query.command, 0.5)
         if query not in self.asked:

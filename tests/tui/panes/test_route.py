@@ -1,4 +1,4 @@
-"""The route: maps of four levels with the path lit, times beside it, heat of the links."""
+"""The route: maps of four levels, the path lit, times beside it, heat of the links."""
 
 from __future__ import annotations
 

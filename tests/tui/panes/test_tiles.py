@@ -1,4 +1,4 @@
-"""The tiles: composites in order, the open ones with their tiles, waits by kind, Enter."""
+"""The tiles: composites in order, tiles of the open ones, waits by kind, Enter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from bench import TRACES, PaneBench
-from screens import MAXIMISED, PLACES, SIZES, on_screen
+from screens import MAXIMISED, PLACES, SIZES, Place, on_screen
 
 from kernbench.replay.commands import (
     GOTO,
@@ -82,7 +82,7 @@ def test_its_other_view_shows_what_the_screen_showed(matmul):
 
 
 def test_it_shows_what_a_small_screen_showed(matmul):
-    place = MAXIMISED._replace(width=50, height=8)
+    place = Place(0, 3, 50, 8)
     bench = tiles(matmul, 16, place.width, place.height)
     cut = [line[: place.width].rstrip() for line in bench.lines]
     assert "\n".join(cut) == on_screen("small-50x12", place)

@@ -1,4 +1,4 @@
-"""The timeline: a window over the run, a tree of rows that folds, pins, what is marked."""
+"""The timeline: a window over the run, rows that fold, pins, what is marked."""
 
 from __future__ import annotations
 
