@@ -1,4 +1,5 @@
-"""What the route's pane asks: maps of the machine, and how loaded their lines are.
+"""What the pane of routes asks: maps of the machine, and how loaded the lines of one
+are.
 
 Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
 """
@@ -16,14 +17,17 @@ from kernbench.replay.time.machine_map import MachineMap, Pair, Place
 
 @dataclass(frozen=True, slots=True)
 class MapPlace:
-    """What a map is of: () the system, (sip,), (sip, cube) or (sip, cube, pe)."""
+    """Which part of the machine a map is of.
+
+    () is the system; the others are (sip,), (sip, cube) and (sip, cube, pe).
+    """
 
     place: Place
 
 
 @dataclass(frozen=True, slots=True)
 class MapWindow:
-    """A map's place, and the times [t0, t1), ns."""
+    """The part of the machine that a map is of, and a window of time: [t0, t1) ns."""
 
     place: Place
     t0: float
@@ -32,10 +36,11 @@ class MapWindow:
 
 @dataclass(frozen=True, slots=True)
 class LineLoad:
-    """How loaded the links from one box of a map to another were.
+    """How loaded the links that lead from one box of a map to another were.
 
-    ``busy`` is the share of time that the busiest of them was, ``nbytes`` what they carried
-    in all, ``queue`` the most transactions that waited for one of them at once.
+    ``pair`` are the two boxes by number. ``busy`` is the share of time that the busiest
+    link was in use, ``nbytes`` is what they carried in all, and ``queue`` is the most
+    transactions that waited for one of them at once.
     """
 
     pair: Pair
@@ -45,19 +50,21 @@ class LineLoad:
 
 
 def machine_map(index: Index, at: At, args: MapPlace, progress: Progress) -> MachineMap:
-    """The map of a place."""
+    """The map of a part of the machine."""
     return index.maps.of(args.place, progress)
 
 
 def map_load(
     index: Index, at: At, args: MapWindow, progress: Progress
 ) -> tuple[LineLoad, ...]:
-    """The lines of a map that carried something, the busiest first."""
+    """The lines of a map that carried something in a window, the busiest first."""
     edges = index.trace.edges
-    box_of = index.maps.of(args.place).box_of
-    times = window(index.launch_window, args.t0, args.t1)
+    box_of = index.maps.of(args.place, progress).box_of
+    t0, t1 = window(index.launch_window, args.t0, args.t1)
+    links = index.loads.links(t0, t1, progress).links
     found: dict[Pair, LineLoad] = {}
-    for link in index.loads.links(*times, progress).links:
+    for i, link in enumerate(links):
+        progress(i / len(links))
         src = box_of.get(int(edges.src[link.edge]))
         dst = box_of.get(int(edges.dst[link.edge]))
         if src is None or dst is None or src == dst:

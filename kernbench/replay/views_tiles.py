@@ -1,7 +1,8 @@
-"""What the tiles' pane asks: the shape of the list of composites, and its rows in view.
+"""What the pane of tiles asks: how its list is built, and the rows of it in view.
 
-Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``. A
-composite's place is its number among those that ended, in canonical order.
+The list has the composites of a trace, of which some are open and have their tiles
+below. A composite's place is its number among those that ended, in canonical order.
+Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ from kernbench.replay.questions import op_of
 from kernbench.replay.time.tiles import TileRow
 
 _MOST = 64
-"""Composites whose tiles are listed at one time."""
+"""How many composites are open at one time."""
+
+_NEVER_ENDED = -1
+"""In place of a composite's position."""
 
 TilePlace: TypeAlias = tuple[int, int | None]
-"""A composite's place, and the number of one of its tiles; None: the composite itself."""
+"""A row of the list: a composite's place, and the number of a tile of it, or None for
+the composite itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TileTimes:
-    """The times [t0, t1), ns."""
+    """A window of time: [t0, t1) ns."""
 
     t0: float
     t1: float
@@ -35,8 +41,10 @@ class TileTimes:
 
 @dataclass(frozen=True, slots=True)
 class TilePlaces:
-    """Rows of the list. ``unended`` is an op of the one composite that is listed, if that
-    never ended.
+    """Some rows of the list.
+
+    A composite that never ended has no place: if the list is of one, ``unended`` is an
+    op of it, and its place counts as 0.
     """
 
     rows: tuple[TilePlace, ...]
@@ -45,12 +53,15 @@ class TilePlaces:
 
 @dataclass(frozen=True, slots=True)
 class TileOutline:
-    """The composite of an op, else the last before it, within the list of all.
+    """Where an op is in the list.
 
-    ``composite`` is its position and ``place`` its place among ``composites``; one that never
-    ended has no position and stands alone. It has ``tiles`` tiles from ``t0`` to ``t1``, ns,
-    of which the op is in number ``current`` (None: in none). ``note`` says why there is
-    nothing to list.
+    ``composite`` is the position of the composite that the op is of, else of the last
+    one before it, else of the first. It has the place ``place`` of so many
+    ``composites``. One that never ended has no position, and is listed alone.
+
+    It has so many ``tiles``, the first from ``t0`` and the last to ``t1``, ns. The op
+    is of the tile of number ``current``, or of none. ``note`` says why there is nothing
+    to list.
     """
 
     composite: int | None
@@ -70,7 +81,9 @@ class TileOutline:
 
 @dataclass(frozen=True, slots=True)
 class RunningComposite:
-    """A composite by its place, and the numbers of some of its tiles, ascending."""
+    """A composite by its place, and the numbers of those of its tiles that run,
+    ascending.
+    """
 
     place: int
     tiles: tuple[int, ...]
@@ -78,8 +91,11 @@ class RunningComposite:
 
 @dataclass(frozen=True, slots=True)
 class TileLine:
-    """A row of the list: a composite at position ``op`` (-1: it never ended), or a tile of it;
-    in service from ``t0`` to ``t1``, ns.
+    """A row of the list.
+
+    ``op`` is the position of the composite, -1 if that never ended, and ``tile`` the
+    tile of it that the row is of, None for the composite itself. ``t0`` and ``t1`` are
+    from when to when it was in service, ns; of a composite that never ended both are 0.
     """
 
     op: int
@@ -91,7 +107,7 @@ class TileLine:
 def tile_outline(
     index: Index, at: At, args: NoArguments, progress: Progress
 ) -> TileOutline:
-    """Where an op's composite is in the list."""
+    """Where an op, and its composite, are in the list."""
     tiles = index.tiles.tiles_of(op_of(at))
     place = 0
     composites = 1
@@ -113,8 +129,10 @@ def tile_outline(
 def running_composites(
     index: Index, at: At, args: TileTimes, progress: Progress
 ) -> tuple[RunningComposite, ...]:
-    """The composites in service in a window, each with its tiles that are, as many as can be
-    shown.
+    """The composites in service in a window of time, with those of their tiles that
+    are.
+
+    The first that started come first, and only as many as can be open.
     """
     log = index.trace.op_columns
     positions = index.tiles.positions
@@ -137,20 +155,26 @@ def running_composites(
 def tile_lines(
     index: Index, at: At, args: TilePlaces, progress: Progress
 ) -> tuple[TileLine, ...]:
-    """Rows of the list."""
-    return tuple(_line(index, args.unended, *row) for row in args.rows)
+    """Some rows of the list, in the order in which they are asked for."""
+    found = []
+    for i, (place, number) in enumerate(args.rows):
+        progress(i / len(args.rows))
+        found.append(_line(index, args.unended, place, number))
+    return tuple(found)
 
 
 def _line(
     index: Index, unended: int | None, place: int, number: int | None
 ) -> TileLine:
-    op = -1
-    if unended is None:
+    """One row: a composite, or the tile of it that has that number."""
+    op = _NEVER_ENDED
+    inside = unended
+    if inside is None:
         op = int(index.tiles.positions[place])
+        inside = op
     if number is not None:
-        tiles = index.tiles.tiles_of(op if unended is None else unended)
-        tile = tiles.rows[number]
+        tile = index.tiles.tiles_of(inside).rows[number]
         return TileLine(op, tile, tile.spans[0].t0, tile.spans[-1].t1)
-    if op < 0:
+    if op == _NEVER_ENDED:
         return TileLine(op, None, 0.0, 0.0)
     return TileLine(op, None, index.ops.time(op), float(index.ops.ends(op)))

@@ -1,7 +1,8 @@
-"""What the timeline asks: the cells of its rows, what its views mark in them, and what is
-worth computing before anybody asks.
+"""What the timeline asks.
 
-Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
+These are the cells of the rows in view, and those that a view marks; and, while no key
+comes, what makes further cells quick to find. Each function is ``(index, at, args,
+progress) -> answer``, as in ``questions.py``.
 """
 
 from __future__ import annotations
@@ -21,20 +22,23 @@ from kernbench.replay.query import At
 from kernbench.replay.time.timeline import CLASSES, Row
 
 _CHUNK = 1 << 16
-"""Ops that are looked at between two reports of progress; some 4 ms."""
+"""Ops that are looked at between two reports of progress; these take some 4 ms."""
 _INSTANT_NS = 1e-9
-"""For how long an op counts as in service that takes no time."""
+"""An op that takes no time counts as in service for as long."""
 
 Lanes: TypeAlias = dict[int, tuple[int, ...]]
-"""By node the lanes in which it served ops, ascending."""
+"""By node the lanes in which it served ops, ascending; nodes that served none are not
+in it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRows:
-    """Rows of the timeline over [t0, t1) ns, in ``columns`` equal cells.
+    """Some rows of the timeline, and a window that they are drawn in.
 
-    ``pes`` says of each row how many PEs are in it, 1 where there is none: a cell counts as
-    full while half of these are busy.
+    Each row is some components, and a lane of these or all. ``pes`` has for each row
+    how many PEs are in it, 1 where there is none. The window is [t0, t1) ns, in
+    ``columns`` equal cells.
     """
 
     rows: tuple[Row, ...]
@@ -46,7 +50,7 @@ class WindowRows:
 
 @dataclass(frozen=True, slots=True)
 class WindowCells:
-    """The window [t0, t1) ns in ``columns`` equal cells."""
+    """A window of the timeline: [t0, t1) ns in ``columns`` equal cells."""
 
     t0: float
     t1: float
@@ -55,22 +59,23 @@ class WindowCells:
 
 @dataclass(frozen=True, slots=True)
 class SomeRows:
-    """Rows of the timeline."""
+    """Some rows of the timeline, in whatever window."""
 
     rows: tuple[Row, ...]
 
 
-# -- cells --------------------------------------------------------------------------
+# -- cells -------------------------------------------------------------------------
 
 
 def cells(
     index: Index, at: At, args: WindowRows, progress: Progress
 ) -> tuple[str, ...]:
-    """The cells of each row, a character a cell.
+    """Of each row its cells, as a text of one character a cell.
 
-    It is the letter of the class that is busy for most of the cell (see ``CLASSES``), in
-    small where the row is busy for less than half of it, and a space where it is idle.
-    Indexes the rows that are not indexed yet.
+    The character is the letter of the class that is busy for most of the cell (see
+    ``CLASSES``), and a space where none is. It is small where less than half of the
+    row's PEs are busy, on the average over the cell. Rows that are not indexed yet are
+    indexed first, unless there is a summary of the window.
     """
     window = args.t0, args.t1, args.columns
     missing, _ = index.timelines.missing(args.rows, window)
@@ -86,7 +91,7 @@ def cells(
 
 
 def lanes(index: Index, at: At, args: NoArguments, progress: Progress) -> Lanes:
-    """The lanes of every node that served ops."""
+    """In which lanes every component served ops, by looking at all ops once."""
     log = index.trace.op_columns
     count = len(log.component)
     seen = np.empty(0, np.int64)
@@ -101,13 +106,17 @@ def lanes(index: Index, at: At, args: NoArguments, progress: Progress) -> Lanes:
     return {node: tuple(slots) for node, slots in found.items()}
 
 
-# -- marks --------------------------------------------------------------------------
+# -- marks -------------------------------------------------------------------------
 
 
 def critical_cells(
     index: Index, at: At, args: WindowRows, progress: Progress
 ) -> tuple[Bools, ...]:
-    """The cells of each row in which an op of the critical path is in service; read-only."""
+    """Of each row which cells have an op of the critical path in service.
+
+    The arrays are read-only and of the window's columns. What only waits on that path
+    is not marked.
+    """
 
     def found() -> Ints:
         path = index.critical(progress).path()
@@ -121,9 +130,10 @@ def critical_cells(
 def hazard_cells(
     index: Index, at: At, args: WindowRows, progress: Progress
 ) -> tuple[Bools, ...]:
-    """The cells of each row in which an op with a hazard is in service; read-only.
+    """Of each row which cells have an op with a hazard in service, as
+    ``critical_cells``.
 
-    Executes everything when it is asked for the first time.
+    When it is asked for the first time everything is executed, to find the hazards.
     """
 
     def found() -> Ints:
@@ -137,7 +147,11 @@ def hazard_cells(
 
 
 def _marked_ops(index: Index, name: str, find: Callable[[], Ints]) -> Ints:
-    """The rows of the log that a view marks, by their start; found once and kept."""
+    """The ops that a view marks, as rows of the log by their start.
+
+    ``find`` gives their positions. It is called once for a view; the index keeps the
+    ops.
+    """
     ops = index.marked_ops.get(name)
     if ops is None:
         ops = index.trace.order[np.unique(find())].astype(np.int64)
@@ -148,8 +162,8 @@ def _marked_ops(index: Index, name: str, find: Callable[[], Ints]) -> Ints:
 def _cells_with(
     index: Index, ops: Ints, args: WindowRows, progress: Progress
 ) -> tuple[Bools, ...]:
-    """The cells of each row in which any of ``ops``, rows of the log by start, is in
-    service.
+    """Of each row which cells have any of ``ops`` in service; these are rows of the
+    log, by their start.
     """
     log = index.trace.op_columns
     edges = np.linspace(args.t0, args.t1, args.columns + 1)
@@ -172,9 +186,11 @@ def _cells_with(
 
 
 def cells_hit(starts: Floats, ends: Floats, edges: Floats) -> Bools:
-    """The cells between ``edges``, ns, in which some interval lies at least partly.
+    """Which cells some intervals from ``starts`` to ``ends`` lie in, wholly or in part,
+    ns.
 
-    Intervals ascend by start; one of no length lies in the cell that it begins in.
+    ``edges`` bound the cells: there is one more of them. ``starts`` ascend. An interval
+    of no length lies in the cell that it begins in.
     """
     lasting = np.maximum(ends, starts + _INSTANT_NS)
     latest_end = np.maximum.accumulate(np.append(-np.inf, lasting))
@@ -182,17 +198,20 @@ def cells_hit(starts: Floats, ends: Floats, edges: Floats) -> Bools:
     return np.asarray(latest_end[begun] > edges[:-1])
 
 
-# -- unasked ------------------------------------------------------------------------
+# -- unasked -----------------------------------------------------------------------
 
 
 def summary(index: Index, at: At, args: WindowCells, progress: Progress) -> bool:
-    """Look at all ops once: no row of this window needs an index of its own then."""
+    """Look at all ops once and keep a summary of the window.
+
+    After that any row of this window is drawn without an index of its own.
+    """
     index.timelines.survey(args.t0, args.t1, args.columns, progress)
     return True
 
 
 def indexed(index: Index, at: At, args: SomeRows, progress: Progress) -> bool:
-    """Index rows: any other window of them is drawn at once then."""
+    """Index some rows: after that they are drawn in any window within milliseconds."""
     missing, _ = index.timelines.missing(args.rows)
     index.timelines.prime(missing, progress)
     return True

@@ -74,7 +74,8 @@ def test_rows_are_composites_and_tiles_with_their_times(index):
 def test_what_runs_at_a_time_has_the_tiles_of_then(index):
     op = int(index.tiles.positions[0])
     tile = index.tiles.tiles_of(op).rows[3]
-    t0, t1 = tile.spans[0].t0, tile.spans[-1].t1
+    t0 = tile.spans[0].t0
+    t1 = tile.spans[-1].t1
     found = answer(index, RUNNING_COMPOSITES.ask(t0=t0, t1=t1))
     seen = index.tiles.between(t0, t1)
     assert len(found) == len(seen.composites)

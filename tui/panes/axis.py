@@ -1,6 +1,8 @@
-"""The time axis of the timeline: the minimap above it, the ruler, the cursor in a row.
+"""The time axis of the timeline: the minimap, the ruler, and the cursor in a row of
+cells.
 
-All of it is drawn from the window and the cursor's time; nothing here knows the trace.
+All of it follows from the window and the cursor's time; nothing here knows the trace,
+so it costs the same however long that is.
 """
 
 from __future__ import annotations
@@ -15,19 +17,21 @@ from tui.draw import Glyphs, Line, clip
 
 _UNITS = (("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 _CELLS_A_TICK = 12
-"""Cells between two ticks of the ruler, at least."""
+"""Two ticks of the ruler are at least as many cells apart."""
 _ROUND = 1e-9
-"""By how much a quotient may be off that would be whole."""
+"""A quotient that is off a whole number by less is one."""
 _RUN = re.compile(r"(.)\1*")
 _STYLES = {" ": "", ".": "dim", "!": "bad", "#": "bad"}
-"""Of cells that show no class; that of a class is named as its letter."""
+"""Styles of the cells that show no class. The style of a class is named by its letter.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The window from ``t0`` to ``t1`` ns in ``columns`` cells, behind ``label`` columns.
+    """A window of time on the screen.
 
-    ``time`` is the cursor's, ns; None before the first op.
+    It is from ``t0`` to ``t1`` ns in ``columns`` cells, behind ``label`` columns of
+    names. ``time`` is the cursor's, ns; None before the first op.
     """
 
     t0: float
@@ -58,7 +62,7 @@ class Axis:
 
     @property
     def summary(self) -> str:
-        """How long the window is, and a cell of it."""
+        """How long the window is, and a cell of it, for the pane's title."""
         cell = time_text(self.cell_ns)
         if self.cell_ns < 1.0:
             cell = f"{self.cell_ns:.2g}ns"
@@ -66,7 +70,7 @@ class Axis:
 
 
 def minimap(axis: Axis, end: float) -> Line:
-    """The whole run, up to ``end`` ns, with the window and the cursor in it."""
+    """The run from 0 to ``end`` ns in a line, with the window and the cursor in it."""
     last = axis.columns - 1
     low = int(min(max(axis.t0 / end, 0.0), 1.0) * last)
     high = int(min(max(axis.t1 / end, 0.0), 1.0) * last)
@@ -79,7 +83,9 @@ def minimap(axis: Axis, end: float) -> Line:
 
 
 def ruler(axis: Axis) -> Line:
-    """Ticks with their times, and an arrow to a cursor that is not in view."""
+    """Ticks with their times; at the side where the cursor is, if that is not in view,
+    an arrow.
+    """
     time = axis.t0 if axis.time is None else axis.time
     back = axis.glyphs.heads[3] if time < axis.t0 else ""
     onward = axis.glyphs.heads[1] if time >= axis.t1 else ""
@@ -92,7 +98,9 @@ def ruler(axis: Axis) -> Line:
 
 
 def _ticks(axis: Axis, room: int) -> list[str]:
-    """A character a cell; a time that does not fit into ``room`` is left out."""
+    """The ruler's characters, one a cell: at each tick a bar and its time, as far as
+    that fits into the first ``room`` cells.
+    """
     step = _tick_step(axis.cell_ns * _CELLS_A_TICK)
     unit, unit_ns = _unit_of(max(abs(axis.t0), abs(axis.t1)))
     digits = max(0, -math.floor(math.log10(step / unit_ns) + _ROUND))
@@ -107,7 +115,9 @@ def _ticks(axis: Axis, room: int) -> list[str]:
 
 
 def _tick_step(least: float) -> float:
-    """The shortest of 1, 2, 5, 10, 20 … ns, or of their parts, that is not below ``least``."""
+    """The shortest of 1, 2, 5, 10, 20 … ns, or of their parts, that is not below
+    ``least``.
+    """
     step: float = 10.0 ** math.floor(math.log10(least))
     for factor in (1, 2, 5):
         if step * factor >= least * (1 - _ROUND):
@@ -124,7 +134,10 @@ def _unit_of(largest: float) -> tuple[str, float]:
 
 
 def cells_line(cells: str, axis: Axis) -> Line:
-    """A row's cells as runs of one style, with the cursor in them."""
+    """The cells of a row as runs of one style, with the cursor among them.
+
+    A class under the cursor keeps its letter, any other cell becomes a bar.
+    """
     at = axis.cursor_cell
     if at is None:
         return _runs(cells)
@@ -137,6 +150,7 @@ def cells_line(cells: str, axis: Axis) -> Line:
 
 
 def _runs(cells: str) -> Line:
+    """Cells as runs of equal characters, each in the style of its character."""
     found = []
     for run in _RUN.finditer(cells):
         letter = run[1]

@@ -1,5 +1,9 @@
-"""Pane 5: a map of the machine with the path of the op's transactions lit, or with how busy
-its links are.
+"""Pane 5: a map of the machine, with the path of the op's transactions or the load of
+links.
+
+Where the op moves bytes, the boxes that these pass are lit on the map, and a list
+beside it says when they came to each. In the view "heat" the map shows how busy its
+links are in the window of the timeline, and the list has the busiest of them first.
 """
 
 from __future__ import annotations
@@ -8,13 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from textwrap import wrap
-from typing import Any
+from typing import Any, TypeAlias
 
 from kernbench.replay.commands import MACHINE_MAP, MAP_LOAD, ROUTE
 from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
 from kernbench.replay.time.machine_map import (
+    DOWN,
+    LEFT,
+    RIGHT,
+    UP,
     Cell,
     MachineMap,
     Place,
@@ -42,37 +50,47 @@ from tui.panes.base import (
     Settle,
 )
 
-_LEVELS = ("SIP", "cube", "PE")
 PATH = "path"
+"""The view of the smallest map that holds the whole path."""
 HEAT = "heat"
-"""The views in which the map has the level that the path stays inside."""
+"""The view of that same map, or of a wider one that is the focus, with the load of
+links.
+"""
+_LEVELS = ("SIP", "cube", "PE")
+"""The views of the map that the op's component is in, and what a place is made of."""
 
 _COLUMNS_A_STEP = 8
-"""Of panning."""
-_HEAT = ((0.8, "bad"), (0.5, "mark"), (0.1, "flight"))
-"""From which share of time on a link is drawn in which style, else in ``_COOL``."""
+"""How far one step of panning goes."""
+_HEAT_STYLES = ((0.8, "bad"), (0.5, "mark"), (0.1, "flight"))
+"""The style of a link that is busy for at least such a share of time; of any other
+``_COOL``."""
 _COOL = "dim"
 _SEEN_NS = 0.005
-"""Of a wait that is shown: less is 0.00."""
+"""A shorter wait would be shown as 0.00, so it is not."""
 _LARGEST_SHARE = 0.99
-"""That has two digits in percent."""
+"""The largest share of time that has two digits in percent."""
 _LEAST_NOTE = 8
+"""A note is wrapped to at least so many columns."""
 _LEAST_HEAD = 24
-"""Columns that a text is wrapped to in a pane that is narrower."""
+"""The head is wrapped to at least so many columns."""
+_LIT = "active"
+"""The style of a box that is lit."""
 _OUTSIDE = -1
-_UP_RIGHT, _UP_DOWN, _RIGHT_DOWN, _UP_LEFT, _LEFT_RIGHT, _DOWN_LEFT = 3, 5, 6, 9, 10, 12
-"""The sides that a cell of a frame joins, as in ``MachineMap``."""
+"""The box of a node that is not on the map."""
 
-Cells = list[list[Run]]
-"""Rows of single characters."""
+Cells: TypeAlias = list[list[Run]]
+"""The characters of a map, row by row, each with its style."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteState:
-    """The view, and the part of the map in view: ``rows`` of it from ``column`` on.
+    """What the user has chosen to see.
 
-    ``sought``: that part shows what the cursor or the view changed, or the user has moved
-    it since. ``pans``: the map is wider than the part.
+    ``view`` is a number of ``RoutePane.views``. Of the map those ``rows`` are in view,
+    from ``column`` on; ``pans`` says whether it is wider than what is in view.
+
+    ``sought`` is unset when the cursor or the view changes: the map is then moved so
+    that what is lit is in view, as soon as that is known.
     """
 
     view: int = 0
@@ -84,7 +102,7 @@ class RouteState:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The answers that a picture is made of; ``loads`` of the view "heat" only."""
+    """The answers that a picture is made of; ``loads`` are of the view "heat" only."""
 
     route: Route
     map: MachineMap
@@ -93,8 +111,9 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """A header's way through one box (-1: outside of the map): when it came there, after so
-    many ns, and how long it waited inside, ns.
+    """The way of a transaction's first header through one box, -1 outside of the map.
+
+    It came there ``after`` so many ns, and ``waited`` so many ns inside.
     """
 
     box: int
@@ -104,8 +123,9 @@ class _Visit:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What is said above the map and beside it, and the boxes that are to be in view, the
-    first one before all others.
+    """The lines above the map and beside it, and the boxes that ought to be in view.
+
+    Where there is no room for all of these it is the first one that matters.
     """
 
     head: list[Line]
@@ -122,9 +142,7 @@ class _Part:
 
 
 class RoutePane(BasePane[RouteState]):
-    """The map has the level that the path stays inside, or one that the user chose; the heat
-    of links is of the timeline's window.
-    """
+    """The path of an op, or the heat of links, on a map."""
 
     views: tuple[str, ...] = (PATH, "system", *_LEVELS, HEAT)
 
@@ -132,7 +150,7 @@ class RoutePane(BasePane[RouteState]):
         self._index = index
 
     def start(self) -> RouteState:
-        """The path."""
+        """The path, with the map where that is."""
         return RouteState()
 
     def view(self, state: RouteState) -> int:
@@ -140,14 +158,14 @@ class RoutePane(BasePane[RouteState]):
         return state.view
 
     def with_view(self, state: RouteState, view: int) -> RouteState:
-        """The state with another view, whose map shows what there is to see."""
+        """The state with another view, whose map is moved to what is lit."""
         return replace(state, view=view, sought=False)
 
     def enter_word(self, state: RouteState) -> str:
         """There is nothing to enter."""
         return ""
 
-    # -- update ---------------------------------------------------------------------
+    # -- update --------------------------------------------------------------------
 
     def update(
         self, state: RouteState, event: Event, frame: Frame, answers: Answers
@@ -172,11 +190,15 @@ class RoutePane(BasePane[RouteState]):
         return Change(self._settled(state, frame, answers))
 
     def _settled(self, state: RouteState, frame: Frame, answers: Answers) -> RouteState:
-        """The map moved so that what is lit is in its middle, or no further than it goes."""
+        """The state for what is known now.
+
+        The map is moved so that what is lit is in the middle, if the cursor or the view
+        has changed, and in any case no further than it goes.
+        """
         found = self._found(state, frame, answers.known)
         if found is None or frame.height <= 0:
             return state
-        content = self._content(state, found, frame)
+        content = self._content(found, frame)
         part = _part(found.map, content, frame)
         top = state.rows.top
         column = state.column
@@ -194,12 +216,12 @@ class RoutePane(BasePane[RouteState]):
             pans=found.map.columns > part.columns,
         )
 
-    # -- queries --------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------
 
     def queries(
         self, state: RouteState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
-        """The route; then the map of where it is, and how busy its links are."""
+        """First the route, then the map of where it is, for heat the load of links."""
         if frame.cursor < 0:
             return ()
         wanted: list[Query] = []
@@ -217,7 +239,7 @@ class RoutePane(BasePane[RouteState]):
         frame: Frame,
         look_up: Callable[[Query], Any | None],
     ) -> _Found | None:
-        """The answers, as ``look_up`` gives them; None while one of them is None."""
+        """The answers, each looked up once the one before is there; None without it."""
         if frame.cursor < 0:
             return None
         route: Route | None = look_up(ROUTE.ask(frame.cursor))
@@ -239,10 +261,11 @@ class RoutePane(BasePane[RouteState]):
         return self.views[state.view]
 
     def _place(self, state: RouteState, frame: Frame, route: Route) -> Place:
-        """What the map is of.
+        """Which part of the machine the map is of.
 
-        Where the path stays inside, or of heat the focus, if that is wide; of a level that
-        was chosen where the op is.
+        In the views of a level it is where the op is. In the view "path" it is the
+        smallest part that the whole path lies in, or where an op is that moves nothing.
+        The view "heat" has the same, or the focus if that is wider than a component.
         """
         mode = self._mode(state)
         if mode == HEAT and frame.level:
@@ -264,7 +287,7 @@ class RoutePane(BasePane[RouteState]):
             place += numbers
         return tuple(place)
 
-    # -- render ---------------------------------------------------------------------
+    # -- render --------------------------------------------------------------------
 
     def render(self, state: RouteState, frame: Frame, answers: Answers) -> Picture:
         """Where the map is and what it shows, the map, and a list beside it."""
@@ -273,7 +296,7 @@ class RoutePane(BasePane[RouteState]):
         found = self._found(state, frame, answers.of)
         if found is None:
             return Picture(())
-        content = self._content(state, found, frame)
+        content = self._content(found, frame)
         part = _part(found.map, content, frame)
         if found.loads is None:
             visits = self._visits(found)
@@ -291,33 +314,40 @@ class RoutePane(BasePane[RouteState]):
             lines.append([*row, (" ", ""), *text])
         return Picture(tuple(lines[: frame.height]))
 
-    def _content(self, state: RouteState, found: _Found, frame: Frame) -> _Content:
-        """The texts of a picture."""
-        route = found.route
-        boxes = found.map.boxes
-        head: list[Line] = []
+    def _content(self, found: _Found, frame: Frame) -> _Content:
+        """What is said beside the map, and which boxes of it matter."""
         if found.loads is None:
-            if route.note:
-                note = f"op {route.op} {route.name}: {route.note}"
-                parts = wrap(note, max(frame.width - 2, _LEAST_NOTE))
-                head = [[(f" {part}", "dim")] for part in parts]
-            visits = self._visits(found)
-            says = f": op {route.op} stays inside"
-            if route.legs:
-                says = f": {route.took}"
-            beside = _legs_beside(route.legs, visits, boxes)
-            numbers = [visit.box for leg in visits for visit in leg]
-            if not route.legs:
-                numbers = [self._own_box(found)]
+            return self._path_content(found, frame)
+        boxes = found.map.boxes
+        t0, t1 = frame.window
+        times = f"{time_text(t0)} to {time_text(t1)}"
+        says = f": busy % of links, bytes, peak queue; {times}"
+        busiest = [boxes[box] for load in found.loads[:1] for box in load.pair]
+        return _Content(
+            _place_lines(found.map.place, says, frame.width),
+            _loads_beside(found.loads, boxes, frame.glyphs),
+            busiest,
+        )
+
+    def _path_content(self, found: _Found, frame: Frame) -> _Content:
+        """The same of a path: its boxes are those that it visits, else the op's own."""
+        route = found.route
+        head: list[Line] = []
+        if route.note:
+            note = f"op {route.op} {route.name}: {route.note}"
+            parts = wrap(note, max(frame.width - 2, _LEAST_NOTE))
+            head = [[(f" {part}", "dim")] for part in parts]
+        visits = self._visits(found)
+        if route.legs:
+            says = f": {route.took}"
+            visited = [visit.box for leg in visits for visit in leg]
         else:
-            t0, t1 = frame.window
-            times = f"{time_text(t0)} to {time_text(t1)}"
-            says = f": busy % of links, bytes, peak queue; {times}"
-            beside = _loads_beside(found.loads, boxes, frame.glyphs)
-            numbers = [box for load in found.loads[:1] for box in load.pair]
-        head += _place_line(found.map.place, says, frame.width)
-        shown = [boxes[number] for number in dict.fromkeys(numbers) if number >= 0]
-        return _Content(head, beside, shown)
+            says = f": op {route.op} stays inside"
+            visited = [self._own_box(found)]
+        head += _place_lines(found.map.place, says, frame.width)
+        boxes = found.map.boxes
+        lit = [boxes[box] for box in dict.fromkeys(visited) if box != _OUTSIDE]
+        return _Content(head, _legs_beside(route.legs, visits, boxes), lit)
 
     def _own_box(self, found: _Found) -> int:
         """The box of the component that served the op."""
@@ -325,7 +355,7 @@ class RoutePane(BasePane[RouteState]):
         return found.map.box_of.get(node, _OUTSIDE)
 
     def _visits(self, found: _Found) -> list[list[_Visit]]:
-        """The boxes that each transaction's header passes, in order."""
+        """By transaction the boxes that its first header passes, in order."""
         index = self._index.trace.node_index
 
         def box_of(hop: Hop) -> int:
@@ -342,11 +372,11 @@ class RoutePane(BasePane[RouteState]):
         return legs
 
 
-# -- beside and above the map -----------------------------------------------------------
+# -- beside and above the map ------------------------------------------------------
 
 
-def _place_line(place: Place, says: str, width: int) -> list[Line]:
-    """What the map is of, and what it says, wrapped."""
+def _place_lines(place: Place, says: str, width: int) -> list[Line]:
+    """What the map is of, and what it ``says``, wrapped to a width."""
     levels = zip(_LEVELS, place, strict=False)
     where = " ".join(f"{level} {number}" for level, number in levels) or "system"
     first, *rest = wrap(
@@ -360,7 +390,7 @@ def _place_line(place: Place, says: str, width: int) -> list[Line]:
 def _legs_beside(
     legs: Sequence[Leg], visits: Sequence[Sequence[_Visit]], boxes: Sequence[Box]
 ) -> list[Line]:
-    """Of each transaction box by box when it came there, and how long it waited inside."""
+    """The transactions, and box by box when each came there and how long it waited."""
     lines: list[Line] = []
     for number, (leg, passed) in enumerate(zip(legs, visits, strict=True), 1):
         text = f"{leg.nbytes:,} B from {time_text(leg.t0)}"
@@ -380,7 +410,7 @@ def _legs_beside(
 def _loads_beside(
     loads: Sequence[LineLoad], boxes: Sequence[Box], glyphs: Glyphs
 ) -> list[Line]:
-    """The lines of the map, the busiest first."""
+    """How loaded the lines of the map are, the busiest first."""
     lines: list[Line] = []
     for load in loads:
         src, dst = load.pair
@@ -391,7 +421,9 @@ def _loads_beside(
 
 
 def _cut(lines: list[Line], room: int) -> list[Line]:
-    """As many lines as there is room for; the last one says how many more there are."""
+    """As many lines as there is room for; if that is not all, the last one says how
+    many more there are.
+    """
     more = len(lines) - room
     if more <= 0:
         return lines
@@ -399,18 +431,20 @@ def _cut(lines: list[Line], room: int) -> list[Line]:
 
 
 def _heat(busy: float) -> str:
-    """The style of a share of time."""
-    for least, style in _HEAT:
+    """The style of a link that is busy for a share of time."""
+    for least, style in _HEAT_STYLES:
         if busy >= least:
             return style
     return _COOL
 
 
-# -- the part of the map in view --------------------------------------------------------
+# -- the part of the map in view ---------------------------------------------------
 
 
 def _part(shown: MachineMap, content: _Content, frame: Frame) -> _Part:
-    """What there is room for, beside the list: at least three fifths of the pane."""
+    """What there is room for of the map: what the list beside it leaves, but at least
+    three fifths of the pane.
+    """
     needed = max((length(line) + 1 for line in content.beside), default=0)
     most = max(frame.width - needed, frame.width * 3 // 5)
     rows = max(frame.height - len(content.head), 1)
@@ -418,8 +452,10 @@ def _part(shown: MachineMap, content: _Content, frame: Frame) -> _Part:
 
 
 def _middle(spans: list[tuple[int, int]], room: int) -> int:
-    """Where ``room`` begins that has all spans in its middle, or if they do not fit the first
-    one.
+    """Where a part of the map begins that has some boxes in its middle.
+
+    ``spans`` are from which column to which, or row, each of these reaches. If they do
+    not fit into ``room``, it is the first one that is in the middle.
     """
     low = min(span[0] for span in spans)
     high = max(span[1] for span in spans)
@@ -428,7 +464,7 @@ def _middle(spans: list[tuple[int, int]], room: int) -> int:
     return (low + high - room) // 2
 
 
-# -- the map ----------------------------------------------------------------------------
+# -- the map -----------------------------------------------------------------------
 
 
 def _with_path(
@@ -437,8 +473,8 @@ def _with_path(
     boxes: Sequence[Box],
     glyphs: Glyphs,
 ) -> Cells:
-    """The map with the boxes that are visited lit, and the lines between them; an arrow
-    points into each box.
+    """The map with ``boxes`` lit, and the lines between those that are visited in turn,
+    each with an arrow where it comes to a box.
     """
     cells = _plain(shown, glyphs)
     steps = [(here.box, there.box) for leg in visits for here, there in pairwise(leg)]
@@ -452,13 +488,16 @@ def _with_path(
                 cells[y][x] = (glyphs.heads[direction(here, there)], "mark")
                 break
     for box in boxes:
-        _draw_box(cells, box, glyphs.lit, "active")
+        _draw_box(cells, box, glyphs.lit, _LIT)
     return cells
 
 
 def _with_heat(shown: MachineMap, loads: Sequence[LineLoad], glyphs: Glyphs) -> Cells:
-    """The map with the lines of links that were busy, each of the busier direction, and its
-    share of time in percent.
+    """The map with the lines of links that carried something, each with its share of
+    time in percent.
+
+    Of the two directions of a line the busier one is drawn, and of lines that share
+    cells the busiest one.
     """
     cells = _plain(shown, glyphs)
     busy_of = {load.pair: load.busy for load in loads}
@@ -492,27 +531,33 @@ def _plain(shown: MachineMap, glyphs: Glyphs) -> Cells:
 def _draw_lines(
     cells: Cells, ways: Iterable[list[Cell]], lines: str, style: str
 ) -> None:
-    """Draw ways, joined where they meet."""
+    """Draw lines in the characters ``lines``, joined where they meet."""
     for (x, y), sides in sides_of(ways).items():
         cells[y][x] = (lines[sides], style)
 
 
 def _holds(box: Box, cell: Cell) -> bool:
+    """Whether a cell is inside a box."""
     x, y = cell
     return box.x <= x < box.x + box.w and box.y <= y < box.y + box.h
 
 
 def _draw_box(cells: Cells, box: Box, lines: str, style: str) -> None:
-    """A frame and the label; a box of one row is framed by brackets where it is lit."""
-    label = f"[{box.label}]" if style == "active" else box.label
-    rows = [label.center(box.w)]
+    """Draw a box with its label, and with a frame if it is higher than a row; one that
+    is not has brackets where it is lit.
+    """
     if box.h > 1:
-        flat = lines[_LEFT_RIGHT] * (box.w - 2)
-        side = lines[_UP_DOWN]
+        width = box.w - 2
+        flat = lines[LEFT + RIGHT] * width
+        side = lines[UP + DOWN]
         rows = [
-            lines[_RIGHT_DOWN] + flat + lines[_DOWN_LEFT],
-            side + box.label.center(box.w - 2) + side,
-            lines[_UP_RIGHT] + flat + lines[_UP_LEFT],
+            lines[RIGHT + DOWN] + flat + lines[DOWN + LEFT],
+            side + box.label.center(width) + side,
+            lines[UP + RIGHT] + flat + lines[UP + LEFT],
         ]
+    elif style == _LIT:
+        rows = [f"[{box.label}]".center(box.w)]
+    else:
+        rows = [box.label.center(box.w)]
     for y, row in enumerate(rows, box.y):
         cells[y][box.x : box.x + box.w] = [(char, style) for char in row]

@@ -1,6 +1,9 @@
-"""Pane 3: the composites in order; of those that are open a row a tile, over time.
+"""Pane 3: the composites of the trace in canonical order, and the tiles of some of
+them.
 
-A colour and a letter stand for each stage, dots for what a tile waits for.
+A composite is a row; one that is open has a row for each of its tiles below. In a
+tile's row a colour and a letter stand for each stage, and dots for what the tile waits
+for.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ from tui.panes.base import (
 )
 
 ALL_RUNNING = 1
-"""The view in which all composites are open that run at the time of the cursor's."""
+"""The number of the view in which every composite is open that runs while the cursor's
+does.
+"""
 
 _QUEUE = "."
 _ON_ITS_WAY = ":"
@@ -58,21 +63,29 @@ _DOTS = {
     "link": _ON_ITS_WAY,
     "hbm_channel": _ON_ITS_WAY,
 }
-"""Of what a tile waits for: its turn, or bytes on their way; all else is ``_OTHER``."""
+"""How a wait is drawn, by its reason: for the tile's turn, or for bytes on their way.
+Any other, as for an operand, is ``_OTHER``.
+"""
 _LEGEND = ((_QUEUE, "queue"), (_ON_ITS_WAY, "link/hbm"), (_OTHER, "other"))
 _WAITED = 22
-"""Columns beside the chart, for how long a tile waited, and for what."""
+"""Columns right of the chart, for how long a tile waited and for what."""
 _LEAST_CHART = 8
+"""Columns of the chart in the narrowest pane."""
 _HEADER = 2
-"""Lines above the list: what the cursor's composite is, and the legend."""
+"""Lines above the list: one about the cursor's composite, and the legend."""
 _NEVER_ENDED = "a composite that never ended"
 
 
 @dataclass(frozen=True, slots=True)
 class TilesState:
-    """The view; the list in view; the times, ns, whose composites are open beside the
-    cursor's. Those stay as long as its own lies in them, so that steps from PE to PE change
-    nothing.
+    """What the user has chosen to see.
+
+    ``view`` is a number of ``TilesPane.views``, and ``rows`` the part of the list in
+    view.
+
+    ``times`` are from when to when, ns, composites are open in the view
+    ``ALL_RUNNING``; None before it was shown. They stay as long as the cursor's
+    composite runs in them: then steps from PE to PE do not open and close others.
     """
 
     view: int = 0
@@ -82,8 +95,10 @@ class TilesState:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The list of ``composites``, by place, with the numbers of the tiles of those that are
-    open; these ascend by place.
+    """Which rows the list has.
+
+    There are so many ``composites``. ``opened`` has the places of those that are open,
+    ascending, each with the numbers of those of its tiles that are listed.
     """
 
     composites: int
@@ -95,11 +110,11 @@ class _Listing:
         return self.composites + sum(len(tiles) for _, tiles in self.opened)
 
     def row_of(self, place: int) -> int:
-        """The row of a composite."""
+        """The row of the composite at a place."""
         return place + sum(len(tiles) for other, tiles in self.opened if other < place)
 
     def at(self, row: int) -> TilePlace:
-        """What a row shows."""
+        """The composite or tile that a row is of."""
         tiles_above = 0
         for place, tiles in self.opened:
             tile = row - (place + tiles_above) - 1
@@ -113,14 +128,14 @@ class _Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What there is to list, and where the cursor is in it."""
+    """The list, and where the cursor's composite is in it."""
 
     outline: TileOutline
     listing: _Listing
 
     @property
     def here(self) -> int:
-        """The row of the cursor's tile, else of its composite."""
+        """The row of the cursor's tile; where it is in none, of its composite."""
         row = self.listing.row_of(self.outline.place)
         if self.outline.current is not None:
             row += 1 + self.outline.current
@@ -128,9 +143,11 @@ class _Content:
 
 
 class TilesPane(BasePane[TilesState]):
-    """Time spans what the rows in view span, so scrolling down also moves right.
+    """The list of composites.
 
-    The cursor's composite is open, in the other view all that run at its time.
+    The chart spans the times of the tiles in view, so scrolling down also moves to the
+    right. The cursor's composite is open; in the other view all are that run at its
+    time.
     """
 
     views: tuple[str, ...] = ("composite", "all at its time")
@@ -139,7 +156,7 @@ class TilesPane(BasePane[TilesState]):
         self._index = index
 
     def start(self) -> TilesState:
-        """The cursor's composite, from its first row on."""
+        """The view in which the cursor's composite alone is open."""
         return TilesState()
 
     def view(self, state: TilesState) -> int:
@@ -150,7 +167,7 @@ class TilesPane(BasePane[TilesState]):
         """The state with another view."""
         return replace(state, view=view)
 
-    # -- update ---------------------------------------------------------------------
+    # -- update --------------------------------------------------------------------
 
     def update(
         self, state: TilesState, event: Event, frame: Frame, answers: Answers
@@ -178,7 +195,10 @@ class TilesPane(BasePane[TilesState]):
         return Change(self._settled(state, frame, answers))
 
     def _settled(self, state: TilesState, frame: Frame, answers: Answers) -> TilesState:
-        """The list scrolled to what is picked, or to the cursor's tile."""
+        """The list scrolled so that the picked row is in view, or the cursor's tile.
+
+        Unchanged while it is not known what there is to list.
+        """
         outline: TileOutline | None = answers.known(TILE_OUTLINE.ask(frame.cursor))
         if frame.height <= 0 or outline is None:
             return state
@@ -194,7 +214,7 @@ class TilesPane(BasePane[TilesState]):
     def _content(
         self, state: TilesState, frame: Frame, answers: Answers
     ) -> _Content | None:
-        """What there is to list; None while that is not known, or if it is nothing."""
+        """The list; None while it is not known, and if there is nothing to list."""
         outline: TileOutline | None = answers.known(TILE_OUTLINE.ask(frame.cursor))
         if outline is None or outline.empty:
             return None
@@ -212,7 +232,9 @@ class TilesPane(BasePane[TilesState]):
     def _entered(
         self, state: TilesState, frame: Frame, answers: Answers
     ) -> tuple[Do, ...]:
-        """To the stage that the picked tile is in at the cursor's time; to a composite."""
+        """Go to the picked composite; of a tile to the stage that it is in at the
+        cursor's time, or if it has not begun then to its first.
+        """
         content = self._content(state, frame, answers)
         row = state.rows.at
         if content is None or row is None or row not in state.rows.visible:
@@ -229,12 +251,14 @@ class TilesPane(BasePane[TilesState]):
         stage = begun[-1] if begun else line.tile.spans[0]
         return (Do(GOTO(op=stage.op)),)
 
-    # -- queries --------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------
 
     def queries(
         self, state: TilesState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
-        """Where the cursor is in the list, then what is open, then the rows in view."""
+        """First where the cursor is in the list, then what is open beside its
+        composite, then the rows in view.
+        """
         outline_query = TILE_OUTLINE.ask(frame.cursor)
         wanted = [IN_SERVICE.ask(frame.cursor), outline_query]
         outline: TileOutline | None = answers.known(outline_query)
@@ -247,10 +271,10 @@ class TilesPane(BasePane[TilesState]):
             wanted.append(_lines_query(state, content, frame))
         return tuple(wanted)
 
-    # -- render ---------------------------------------------------------------------
+    # -- render --------------------------------------------------------------------
 
     def render(self, state: TilesState, frame: Frame, answers: Answers) -> Picture:
-        """Head, legend, rows."""
+        """A line about the cursor's composite, the legend, and the rows in view."""
         outline: TileOutline = answers.of(TILE_OUTLINE.ask(frame.cursor))
         if outline.empty:
             note = outline.note or "this composite has no tiles"
@@ -273,8 +297,9 @@ class TilesPane(BasePane[TilesState]):
         frame: Frame,
         answers: Answers,
     ) -> Picture:
+        """The same, of rows that are known."""
         service: InService = answers.of(IN_SERVICE.ask(frame.cursor))
-        serving = set(service.ops.tolist())
+        in_service = set(service.ops.tolist())
         names = [self._name(line) for line in lines]
         label = max(map(len, names), default=0) + 2
         t0, t1 = _span_of(lines)
@@ -283,12 +308,11 @@ class TilesPane(BasePane[TilesState]):
             time = self._index.ops.time(frame.cursor)
         columns = max(frame.width - label - _WAITED, _LEAST_CHART)
         drawn = [self._head(content.outline, frame.cursor, t0, t1), _legend()]
-        for i, (line, name) in enumerate(
-            zip(lines, names, strict=True), state.rows.top
-        ):
+        numbers = range(state.rows.top, state.rows.top + len(lines))
+        for i, line, name in zip(numbers, lines, names, strict=True):
             mark = " "
             style = "title"
-            if not serving.isdisjoint(_ops_of(line)):
+            if not in_service.isdisjoint(_ops_of(line)):
                 mark = "*"
                 style = "flight"
             if i == content.here:
@@ -304,7 +328,7 @@ class TilesPane(BasePane[TilesState]):
         return Picture(tuple(drawn))
 
     def _name(self, line: TileLine) -> str:
-        """A tile's index, or a composite and the PE that served it."""
+        """A tile by its index, a composite by its position and the PE that ran it."""
         if line.tile is not None:
             return f" {','.join(map(str, line.tile.index))}"
         if line.op < 0:
@@ -312,10 +336,13 @@ class TilesPane(BasePane[TilesState]):
         return f"#{line.op} {self._index.ops.label(self._node(line.op))}"
 
     def _node(self, op: int) -> int:
+        """The node that served an op."""
         return int(self._index.ops.components[op])
 
     def _head(self, outline: TileOutline, cursor: int, t0: float, t1: float) -> Line:
-        """Which composite the cursor is in, or came after, and the times in view."""
+        """The composite that the cursor is in, or the last one before it; how many
+        tiles it has, and the times in view.
+        """
         op = outline.composite
         whole = _NEVER_ENDED
         if op is not None:
@@ -330,8 +357,8 @@ class TilesPane(BasePane[TilesState]):
 def _times_around(
     outline: TileOutline, times: tuple[float, float] | None
 ) -> tuple[float, float]:
-    """The times whose composites are open: those from before, if the cursor's composite ran
-    then, else its own.
+    """From when to when, ns, composites are open: as before, if the cursor's composite
+    runs then, else while that does.
     """
     if times is None or outline.t0 >= times[1] or outline.t1 <= times[0]:
         return outline.t0, outline.t1
@@ -339,7 +366,7 @@ def _times_around(
 
 
 def _running_query(state: TilesState, outline: TileOutline) -> Query | None:
-    """The question which composites are open beside the cursor's; None: none is."""
+    """The question which composites are open; None if only the cursor's is."""
     if state.view != ALL_RUNNING or outline.composite is None or state.times is None:
         return None
     t0, t1 = state.times
@@ -355,11 +382,11 @@ def _lines_query(state: TilesState, content: _Content, frame: Frame) -> Query:
     return TILE_LINES.ask(rows=rows, unended=None if ended else frame.cursor)
 
 
-# -- the chart ----------------------------------------------------------------------
+# -- the chart ---------------------------------------------------------------------
 
 
 class _Chart:
-    """A row's cells from ``t0`` to ``t1``, ns."""
+    """The cells of one row, ``columns`` of them from ``t0`` to ``t1`` ns."""
 
     def __init__(self, t0: float, t1: float, columns: int) -> None:
         self._t0 = t0
@@ -368,7 +395,10 @@ class _Chart:
         self._cells: Line = [(" ", "")] * columns
 
     def add(self, line: TileLine) -> None:
-        """A composite as one bar; of a tile its stages, and what it waits for."""
+        """Draw a composite as one bar; of a tile its stages, and then its waits.
+
+        A wait does not cover the first cell of a stage, so that each stage is seen.
+        """
         if line.tile is None:
             for i in self._range(line.t0, line.t1):
                 self._cells[i] = ("=", "rule")
@@ -386,12 +416,12 @@ class _Chart:
                     self._cells[i] = (dot, self._cells[i][1] or "mark")
 
     def _cell_of(self, t: float) -> int:
-        """The cell of a time; the nearest of one that is not in view."""
+        """The cell of a time; of one that is not in view the nearest cell."""
         cell = int((t - self._t0) / self._cell_ns)
         return min(max(cell, 0), len(self._cells) - 1)
 
     def _range(self, t0: float, t1: float) -> range:
-        """The cells from ``t0`` to ``t1``, at least one of what is in view."""
+        """The cells from ``t0`` to ``t1``: at least one, or none if out of view."""
         if t0 > self._t1 or t1 < self._t0:
             return range(0)
         first = self._cell_of(t0)
@@ -399,7 +429,10 @@ class _Chart:
         return range(first, min(max(end, first + 1), len(self._cells)))
 
     def with_cursor(self, time: float | None, glyphs: Glyphs) -> Line:
-        """The cells, and the cursor among them if its time is in view."""
+        """The cells with the cursor's time among them, if that is in view.
+
+        A stage under the cursor keeps its letter, any other cell becomes a bar.
+        """
         cells = self._cells.copy()
         if time is not None and self._t0 <= time < self._t1:
             at = self._cell_of(time)
@@ -410,7 +443,9 @@ class _Chart:
 
 
 def _span_of(lines: Sequence[TileLine]) -> tuple[float, float]:
-    """The times of the tiles in view; where there is none, of the composites."""
+    """From when to when, ns, the tiles among some rows last; where there is no tile,
+    the composites.
+    """
     seen = [line for line in lines if line.tile is not None] or lines
     starts = [line.t0 for line in seen]
     ends = [line.t1 for line in seen]
@@ -418,14 +453,14 @@ def _span_of(lines: Sequence[TileLine]) -> tuple[float, float]:
 
 
 def _ops_of(line: TileLine) -> list[int]:
-    """The ops that a row stands for."""
+    """The ops that a row stands for: the composite, or the stages of the tile."""
     if line.tile is None:
         return [line.op]
     return [span.op for span in line.tile.spans]
 
 
 def _waited(tile: TileRow | None) -> Line:
-    """How long a tile waited, and for what the longest."""
+    """How long a tile waited in all, and what for longest; empty if it did not wait."""
     by_reason: dict[str, float] = defaultdict(float)
     if tile is not None:
         for wait in tile.waits:
@@ -437,6 +472,7 @@ def _waited(tile: TileRow | None) -> Line:
 
 
 def _legend() -> Line:
+    """What the letters of the stages and the dots of the waits mean."""
     line: Line = [(" ", "")]
     for stage, letter in STAGE_LETTERS.items():
         name = stage.lower().removeprefix("dma_")

@@ -1,12 +1,13 @@
-"""Pane 1: a row for each component over a window of time that is zoomed and panned.
+"""Pane 1: what every component did over a window of time.
 
-It owns the window, which other panes are given in their frames.
+The pane owns that window: the times, ns, that other panes get in their frames. Above
+the rows are a minimap of the whole run and a ruler (``axis.py``); the rows are a tree
+that folds (``tree.py``), and a few of them may be pinned on top.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
@@ -56,24 +57,27 @@ from tui.panes.tree import Branch, Folds, Tree, row_of
 BUSY, IN_LANES, CRITICAL, HAZARDS = range(4)
 """The views, by their numbers."""
 _MARKS: dict[int, Command] = {CRITICAL: CRITICAL_CELLS, HAZARDS: HAZARD_CELLS}
-"""What is asked for what a view marks."""
+"""The question that each view with marks asks: which cells of the rows in view to mark.
+"""
 
 LONG_OPS = 50_000
-"""Ops from which on a trace is long: all of a window are looked at once, at rest."""
+"""A trace of more ops than this is long. Its window is summarised while no key comes,
+since indexing row after row would take seconds.
+"""
 _LEAST_NS = 0.125
-"""Of a window."""
+"""The shortest window."""
 _EDGE = 1 / 50
-"""The part of a window that is left free at an end of what is fitted into it."""
+"""The share of the window that stays free on either side of what is fitted into it."""
 _PANS = 8
-"""Steps of panning that a window is long."""
+"""How many steps of panning move the window by its own length."""
 
 Window: TypeAlias = tuple[float, float]
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Zoom:
-    """Make the window ``factor`` times as long."""
+    """Make the window ``factor`` times as long, around a cursor that is in view."""
 
     factor: float
 
@@ -93,11 +97,15 @@ class FitBetween:
 
 @dataclass(frozen=True, slots=True)
 class TimelineState:
-    """The window, ns; the view; the list of rows in view.
+    """What the user has chosen to see.
 
-    ``pins`` are the ids of rows kept on top, in their order. ``cells`` is the last question
-    about cells that was answered: what is known of its rows stays in view while others are
-    computed.
+    ``window`` is from when to when, ns, and ``view`` a number of
+    ``TimelinePane.views``. ``rows`` is the part of the list of rows in view. ``pins``
+    are the ids of the rows kept on top, from the first on, and ``folds`` what was
+    folded and unfolded by hand.
+
+    ``cells`` is the last question about cells that was answered, None before there was
+    one. While the cells of further rows are computed, those that it is about stay.
     """
 
     window: Window
@@ -110,8 +118,10 @@ class TimelineState:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The rows that there are: those kept on top, those that scroll, and the number of the
-    cursor's among these; None before the first op.
+    """The rows of the pane at one moment.
+
+    ``pinned`` are those on top, ``shown`` those below that scroll. ``here`` is which of
+    the latter the cursor's op is in, None before the first op.
     """
 
     pinned: tuple[Branch, ...]
@@ -120,7 +130,7 @@ class _Table:
 
     @property
     def header(self) -> int:
-        """Lines above the rows that scroll: minimap, ruler, pinned rows."""
+        """Lines above the rows that scroll: minimap, ruler and pinned rows."""
         return 2 + len(self.pinned)
 
     def in_view(self, rows: Rows) -> tuple[Branch, ...]:
@@ -128,16 +138,31 @@ class _Table:
         return self.pinned + self.shown[rows.visible.start : rows.visible.stop]
 
     def is_here(self, branch: Branch, number: int | None) -> bool:
-        """Whether a row is the cursor's: the one of that number, or a pinned one (None)."""
+        """Whether the cursor's op is in a row.
+
+        ``number`` is the row's among those that scroll, None for a pinned one. A pinned
+        row stands for all lanes of its component.
+        """
         if self.here is None or branch.id != self.shown[self.here].id:
             return False
         return number in (None, self.here)
 
 
-class TimelinePane(BasePane[TimelineState]):
-    """The view follows the cursor when that leaves the window.
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What is looked for in a row: what was in service after ``begins`` ns, of the ops
+    up to position ``started``.
+    """
 
-    ``long_ops`` is from how many ops on a trace is taken as long.
+    started: int
+    begins: float = math.inf
+
+
+class TimelinePane(BasePane[TimelineState]):
+    """The timeline.
+
+    Its window follows the cursor when that leaves it. A trace of more than ``long_ops``
+    ops is taken as long, see ``LONG_OPS``.
     """
 
     views: tuple[str, ...] = ("busy", "lanes", "critical path", "hazards")
@@ -149,7 +174,7 @@ class TimelinePane(BasePane[TimelineState]):
         self._end = max(index.trace.end_ns, 1.0)
 
     def start(self) -> TimelineState:
-        """The launches, nothing folded or pinned by hand."""
+        """The window fitted to the launches; nothing is folded by hand or pinned."""
         return TimelineState(self._fitted(*self._index.launch_window))
 
     def view(self, state: TimelineState) -> int:
@@ -160,11 +185,13 @@ class TimelinePane(BasePane[TimelineState]):
         """The state with another view."""
         return replace(state, view=view)
 
-    # -- the window -----------------------------------------------------------------
+    # -- the window ----------------------------------------------------------------
 
     def _framed(self, t0: float, span: float) -> Window:
-        """The window of ``span`` ns from ``t0`` on, moved and cut so that it shows the run
-        and no more than a little around it.
+        """The window of ``span`` ns from ``t0`` on, as far as that is allowed.
+
+        It is at most as long as the run with an edge on both sides. It may begin one
+        edge before the run, and end one edge behind it.
         """
         whole = self._end * 50 / 48
         span = min(max(span, _LEAST_NS), whole)
@@ -173,11 +200,16 @@ class TimelinePane(BasePane[TimelineState]):
         return t0, t0 + span
 
     def _fitted(self, t0: float, t1: float) -> Window:
+        """The window that shows the times from ``t0`` to ``t1``, ns, with some room."""
         edge = max(t1 - t0, 1.0) * _EDGE
         return self._framed(t0 - edge, t1 - t0 + 2 * edge)
 
     def _zoomed(self, window: Window, factor: float, cursor: int) -> Window:
-        """A window ``factor`` times as long, around the cursor if that is in view."""
+        """A window ``factor`` times as long.
+
+        What stays at its place is the cursor's time, if that is in view, else the
+        middle.
+        """
         t0, t1 = window
         span = t1 - t0
         middle = self._index.ops.time(cursor)
@@ -187,12 +219,15 @@ class TimelinePane(BasePane[TimelineState]):
         return self._framed(middle + (t0 - middle) * factor, span * factor)
 
     def _panned(self, window: Window, by: int) -> Window:
+        """The window moved by some steps."""
         t0, t1 = window
         span = t1 - t0
         return self._framed(t0 + span / _PANS * by, span)
 
     def _following(self, window: Window, cursor: int) -> Window:
-        """The window, or one with the cursor in its first quarter, if that has left it."""
+        """The window if the cursor is in it, else one as long that begins a quarter of
+        its length before the cursor.
+        """
         t0, t1 = window
         time = self._index.ops.time(cursor)
         if cursor < 0 or t0 <= time < t1:
@@ -200,7 +235,7 @@ class TimelinePane(BasePane[TimelineState]):
         span = t1 - t0
         return self._framed(time - span / 4, span)
 
-    # -- update ---------------------------------------------------------------------
+    # -- update --------------------------------------------------------------------
 
     def update(
         self, state: TimelineState, event: Event, frame: Frame, answers: Answers
@@ -232,7 +267,8 @@ class TimelinePane(BasePane[TimelineState]):
             case Pin():
                 return self._pin(state, frame, answers)
             case Enter():
-                return self._enter(state, frame, answers)
+                moment = _Moment(max(frame.cursor, 0))
+                return self._enter(state, frame, answers, moment)
             case Click():
                 return self._click(state, event, frame, answers)
             case _:
@@ -242,7 +278,9 @@ class TimelinePane(BasePane[TimelineState]):
     def _settled(
         self, state: TimelineState, frame: Frame, answers: Answers
     ) -> TimelineState:
-        """The rows scrolled to the picked one, or the cursor's."""
+        """The state for what is known now: its rows scrolled so that the picked one is
+        in view, or the cursor's, and its cells those in view, if they are there.
+        """
         table = self._table(state, frame, answers)
         if table is None:
             return state
@@ -257,8 +295,10 @@ class TimelinePane(BasePane[TimelineState]):
     def _table(
         self, state: TimelineState, frame: Frame, answers: Answers
     ) -> _Table | None:
-        """The rows that there are; None while they are not known, or the pane is not in
-        view.
+        """The rows that there are.
+
+        None if the pane is not in view, if the trace has no ops, and while the lanes
+        that the view needs are not known.
         """
         if frame.height <= 0 or frame.width <= 0 or not self._tree.rows:
             return None
@@ -270,39 +310,50 @@ class TimelinePane(BasePane[TimelineState]):
         shown = self._tree.shown(state.folds, self._number(frame), lanes)
         pinned = [self._tree.at[pin] for pin in state.pins if pin in self._tree.at]
         most = max(frame.height - 2, 0) // 2
-        return _Table(tuple(pinned[:most]), shown, self._here(shown, frame))
+        here = None
+        if frame.cursor >= 0:
+            here = self._here(shown, frame.cursor, in_lanes=lanes is not None)
+        return _Table(tuple(pinned[:most]), shown, here)
 
     def _number(self, frame: Frame) -> int:
-        """The number in the tree of the cursor's component, or of the first op's."""
+        """The number in the tree of the cursor's component; before the first op it is
+        that of the first op's.
+        """
         return self._tree.number(int(self._index.ops.components[max(frame.cursor, 0)]))
 
-    def _here(self, shown: tuple[Branch, ...], frame: Frame) -> int | None:
-        """The lowest row shown that the cursor's op is in; None before the first."""
-        if frame.cursor < 0:
-            return None
-        lane = int(self._lanes_of(np.array([frame.cursor]))[0])
-        return row_of(shown, self._number(frame), lane)
+    def _here(self, shown: Sequence[Branch], cursor: int, in_lanes: bool) -> int:
+        """Which of the rows shown the cursor's op is in: the lowest, if it is in
+        several.
+        """
+        lane = None
+        if in_lanes:
+            lane = int(self._lanes_of(np.array([cursor]))[0])
+        number = self._tree.number(int(self._index.ops.components[cursor]))
+        return row_of(shown, number, lane)
 
     def _lanes_of(self, ops: Array) -> Ints:
         """The lane that served each op."""
         trace = self._index.trace
         return np.asarray(trace.op_columns.slot[trace.order[ops]])
 
-    # -- rows: pin, enter, click ------------------------------------------------------
+    # -- rows: pin, enter, click ---------------------------------------------------
 
     def _picked(
         self, state: TimelineState, frame: Frame, answers: Answers
     ) -> Branch | None:
-        """The row picked, or the cursor's."""
+        """The row that the user picked, or the cursor's; None if there is neither."""
         table = self._table(state, frame, answers)
-        if table is None or state.rows.at is None:
+        at = state.rows.at
+        if table is None or at is None or at >= len(table.shown):
             return None
-        return table.shown[state.rows.at]
+        return table.shown[at]
 
     def _pin(
         self, state: TimelineState, frame: Frame, answers: Answers
     ) -> Change[TimelineState] | None:
-        """Keep the picked row on top, or let go of it."""
+        """Pin the picked row, or let go of it if it is pinned; None where none is
+        picked.
+        """
         branch = self._picked(state, frame, answers)
         if branch is None:
             return None
@@ -316,20 +367,18 @@ class TimelinePane(BasePane[TimelineState]):
         state: TimelineState,
         frame: Frame,
         answers: Answers,
-        cell: tuple[int, float] | None = None,
+        moment: _Moment,
     ) -> Change[TimelineState]:
-        """Go to an op of the picked row; fold or unfold a group.
-
-        ``cell`` is what was clicked: the last op started by its end, and when it begins,
-        ns. Without one the row itself is meant, as it is at the cursor.
+        """Go to an op of the picked row: to the last one in service at a moment, or of
+        a component to the last one begun by then. A group in which there is none is
+        folded, or unfolded.
         """
         branch = self._picked(state, frame, answers)
         if branch is None:
             return Change(state)
-        started, begins = cell or (max(frame.cursor, 0), math.inf)
-        op = self._op_in_service(branch, started, begins)
+        op = self._op_in_service(branch, moment)
         if op is None and not branch.group:
-            op = self._op_started(branch, started)
+            op = self._op_started(branch, moment.started)
         if op is not None:
             return Change(state, (Do(GOTO(op=op)),))
         folds = self._tree.toggled(branch, state.folds, self._number(frame))
@@ -337,16 +386,22 @@ class TimelinePane(BasePane[TimelineState]):
         state = replace(state, folds=folds, rows=rows)
         return Change(self._settled(state, frame, answers))
 
-    def _op_in_service(self, branch: Branch, started: int, begins: float) -> int | None:
-        """The last op up to ``started`` of a row that ended after ``begins`` ns, if any."""
-        ops = np.array(self._index.timelines.in_flight(started, begins), np.int64)
+    def _op_in_service(self, branch: Branch, moment: _Moment) -> int | None:
+        """The last op of a row that was in service at a moment; None: there is none."""
+        found = self._index.timelines.in_flight(moment.started, moment.begins)
+        ops = np.array(found, np.int64)
         ops = ops[np.isin(self._index.ops.components[ops], branch.components)]
         if branch.lane is not None:
             ops = ops[self._lanes_of(ops) == branch.lane]
         return int(ops[-1]) if len(ops) else None
 
     def _op_started(self, branch: Branch, started: int) -> int:
-        """The last op up to ``started`` of a component or lane, else its first."""
+        """The last op up to position ``started`` that a component or lane served, else
+        the first one that it did.
+
+        Of a lane it is looked for in growing blocks on both sides of ``started``, since
+        a component may have served millions of ops.
+        """
         mine = self._index.timelines.ops_of(branch.components[0])
         count = int(np.searchsorted(mine, mine.dtype.type(started), side="right"))
         if branch.lane is None:
@@ -367,7 +422,9 @@ class TimelinePane(BasePane[TimelineState]):
     def _click(
         self, state: TimelineState, click: Click, frame: Frame, answers: Answers
     ) -> Change[TimelineState]:
-        """The minimap goes to its time; a click on a row enters the cell there."""
+        """Go to a time of the minimap. A click on a row picks it, and enters it: as it
+        is at the cell that was hit, or at the cursor where its name was.
+        """
         table = self._table(state, frame, answers)
         if table is None:
             return Change(state)
@@ -381,18 +438,20 @@ class TimelinePane(BasePane[TimelineState]):
             return Change(state)
         state = replace(state, rows=picked)
         if column < 0:
-            return self._enter(state, frame, answers)
+            return self._enter(state, frame, answers, _Moment(max(frame.cursor, 0)))
         begins = axis.t0 + column * axis.cell_ns
         ends = begins + axis.cell_ns
         started = int(np.searchsorted(self._index.ops.starts, ends)) - 1
-        return self._enter(state, frame, answers, (max(started, 0), begins))
+        return self._enter(state, frame, answers, _Moment(max(started, 0), begins))
 
-    # -- queries --------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------
 
     def queries(
         self, state: TimelineState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
-        """What is in service, the cells of the rows in view, and what is marked in them."""
+        """What is in service at the cursor, the cells of the rows in view, and those to
+        mark in them. In the view of lanes these are asked for first.
+        """
         if not self._tree.rows:
             return ()
         wanted = [IN_SERVICE.ask(frame.cursor)]
@@ -409,9 +468,11 @@ class TimelinePane(BasePane[TimelineState]):
     def wishes(
         self, state: TimelineState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
-        """All ops of the window, looked at once, if these are many: any row of it is drawn
-        at once then. Else, or after that, an index of the rows in view: any other window of
-        these is.
+        """What makes the next answers quick.
+
+        Of a long trace that is a summary of the window: after that no other row of it
+        has to be indexed. Then, or of any other trace at once, it is an index of the
+        rows in view: after that no other window of them takes long.
         """
         table = self._table(state, frame, answers)
         if table is None:
@@ -426,7 +487,7 @@ class TimelinePane(BasePane[TimelineState]):
     def _ask_cells(
         self, command: Command, state: TimelineState, frame: Frame, table: _Table
     ) -> Query:
-        """A question about the cells of the rows in view."""
+        """The question ``command`` about the cells of the rows in view."""
         branches = table.in_view(state.rows)
         axis = self._axis(state, frame)
         return command.ask(
@@ -437,9 +498,10 @@ class TimelinePane(BasePane[TimelineState]):
             columns=axis.columns,
         )
 
-    # -- render ---------------------------------------------------------------------
+    # -- render --------------------------------------------------------------------
 
     def _axis(self, state: TimelineState, frame: Frame) -> Axis:
+        """The window in the columns that the names of the rows leave."""
         label = min(self._tree.width + 5, frame.width // 3)
         time = None
         if frame.cursor >= 0:
@@ -447,7 +509,12 @@ class TimelinePane(BasePane[TimelineState]):
         return Axis(*state.window, label, frame.width - label, time, frame.glyphs)
 
     def render(self, state: TimelineState, frame: Frame, answers: Answers) -> Picture:
-        """Minimap, ruler, pinned rows, rows."""
+        """The minimap, the ruler, the pinned rows and those in view.
+
+        Where the cells of a row are computed, that is said in their place. Where what
+        the view marks is, that is said in place of the minimap, and nothing is marked
+        yet.
+        """
         if not self._tree.rows:
             none = (" no ops in this trace; ", "dim")
             return Picture(([none, (":info", "bold"), (" has more", "dim")],))
@@ -479,9 +546,11 @@ class TimelinePane(BasePane[TimelineState]):
     def _cells(
         self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
     ) -> tuple[dict[Row, str], Waiting | None]:
-        """The cells of rows, and what those wait for that are not there yet.
+        """The cells that are known, by row, and what the others wait for (None:
+        nothing).
 
-        While they are computed the rows that were there before, in the same window, stay.
+        While those of the rows in view are computed, they are those of the rows that
+        were in view before, if the window is the same.
         """
         query = self._ask_cells(CELLS, state, frame, table)
         try:
@@ -495,7 +564,7 @@ class TimelinePane(BasePane[TimelineState]):
     def _marks(
         self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
     ) -> tuple[dict[Row, Bools], Waiting | None]:
-        """The cells that the view marks, by row; and what they wait for."""
+        """By row what cells the view marks, and what that waits for (None: nothing)."""
         if state.view not in _MARKS:
             return {}, None
         query = self._ask_cells(_MARKS[state.view], state, frame, table)
@@ -512,8 +581,11 @@ class TimelinePane(BasePane[TimelineState]):
         width: int,
         answers: Answers,
     ) -> list[Run]:
-        """The name of each row in view: > marks the cursor's, * those that serve an op at
-        its time; + and - what is folded and open, ^ what is pinned.
+        """The names of the rows in view, each with its style, behind two signs.
+
+        The first is > for the cursor's row, * for those that serve an op at its time.
+        The second is + for a group that is folded, - for an open one, ^ for what is
+        pinned.
         """
         service: InService = answers.of(IN_SERVICE.ask(frame.cursor))
         serving = _Serving(self._tree, service)
@@ -544,37 +616,38 @@ class TimelinePane(BasePane[TimelineState]):
 
 
 class _Serving:
-    """Which rows serve an op at one time."""
+    """Which rows serve an op at the cursor's time."""
 
     def __init__(self, tree: Tree, service: InService) -> None:
-        nodes = service.nodes.tolist()
-        self._numbers = sorted(tree.number(node) for node in nodes)
-        self._lanes = set(zip(nodes, service.lanes.tolist(), strict=True))
+        self._service = service
+        self._up_to = tree.counted(service.nodes)
 
     def has(self, branch: Branch) -> bool:
-        """Whether any component of a row does; of a lane, whether that does."""
-        if branch.lane is not None:
-            return (branch.components[0], branch.lane) in self._lanes
-        first = bisect_left(self._numbers, branch.low)
-        return first < bisect_left(self._numbers, branch.high)
+        """Whether a row does: any of its components, or the lane that it is of."""
+        if branch.lane is None:
+            return bool(self._up_to[branch.high] > self._up_to[branch.low])
+        mine = self._service.nodes == branch.components[0]
+        return bool((self._service.lanes[mine] == branch.lane).any())
 
 
-def _by_row(query: Query, found: Sequence[T] | None) -> dict[Row, T]:
-    """An answer about rows, by row; empty if it is not there any more."""
+def _by_row(query: Query, found: Sequence[_T] | None) -> dict[Row, _T]:
+    """An answer about the cells of rows, by row; empty if it is None."""
     if found is None:
         return {}
     return dict(zip(query.args.rows, found, strict=True))
 
 
 def _window_of(cells: Query) -> tuple[float, float, int]:
+    """The window that a question about cells is about, and its columns."""
     return cells.args.t0, cells.args.t1, cells.args.columns
 
 
 def with_marks(cells: str, hits: Bools, view: int) -> str:
-    """A row's cells with those marked that ``hits`` has.
+    """The cells of a row with those marked that ``hits`` says, as a view does it.
 
-    Of hazards they become "!". Of the critical path all others become dots, and what is hit
-    where the row seems idle becomes "#".
+    A hazard is marked by "!". On the critical path a cell stays the letter that it is,
+    and what is busy beside the path becomes a dot. What is on the path, though the row
+    seems idle there, is "#".
     """
     if view == HAZARDS:
         letters = np.frombuffer(cells.encode(), np.uint8)

@@ -1,4 +1,6 @@
-"""The rows of the timeline as a tree: SIP > cube > PE > engine, and the lanes of an engine."""
+"""The rows of the timeline as a tree: a group for each SIP, cube and PE, the engines of
+these, and the lanes of an engine.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,19 @@ from typing import TypeAlias
 
 import numpy as np
 
+from kernbench.replay.arrays import Ints
 from kernbench.replay.index import Index
 from kernbench.replay.time.timeline import Row
 
 _SMALL = 48
-"""Rows; a larger tree is folded where the cursor is not."""
+"""A tree of more rows is folded but where the cursor is."""
 _KEPT = 64
-"""Lists of shown rows."""
+"""How many lists of shown rows are kept."""
 
 Folds: TypeAlias = frozenset[str]
-"""What the user closed, -ID, and opened, +ID."""
+"""The groups that the user closed, each as -ID, and those opened, as +ID."""
 Lanes: TypeAlias = Mapping[int, tuple[int, ...]]
-"""By node its lanes."""
+"""By node the lanes in which it served ops, ascending."""
 
 _Place: TypeAlias = tuple[int, int, int]
 """The SIP, cube and PE of a component; -1 where it is in none."""
@@ -30,10 +33,12 @@ _Place: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A row of the tree: a group of components, one component, or a lane of it.
+    """A row: a group of components, a single component, or one lane of it.
 
-    Its components are those from ``low`` to ``high`` of all in the order of the tree, the
-    latter not included. ``pes`` is how many PEs are in it; 1 where there is none.
+    ``id`` is the group's label, or the component's name in the trace. ``row`` are the
+    components as nodes, and the lane, as the index takes them. ``low`` is the number of
+    the first of them among ``Tree.components``, and ``high`` that of the first behind
+    them. ``pes`` is how many PEs are in it, 1 where there is none.
     """
 
     id: str
@@ -60,11 +65,14 @@ class Branch:
 
 
 class Tree:
-    """All rows, made once for a trace: ``components`` are the nodes that served ops, by
-    their place in the machine.
+    """All rows of a trace, made once.
 
-    A level that tells nothing apart has no rows: in a machine of one SIP there is none for
-    that, nor one for a PE of a single engine.
+    ``components`` are the nodes that served ops, by their place in the machine.
+    ``rows`` are all groups and components, each group before what is in it, ``at`` the
+    same by id, and ``width`` is the length of the longest label.
+
+    A level that tells nothing apart has no groups: there is none for the only SIP, nor
+    for a PE of which a single engine served ops.
     """
 
     def __init__(self, index: Index) -> None:
@@ -74,48 +82,69 @@ class Tree:
             (found, nodes.pe[found], nodes.cube[found], nodes.sip[found])
         )
         self.components: tuple[int, ...] = tuple(found[by_place].tolist())
-        self._number = {node: i for i, node in enumerate(self.components)}
+        self._numbers = np.zeros(len(index.trace.node_ids), np.int64)
+        self._numbers[list(self.components)] = np.arange(len(self.components))
         self.rows = self._made(index)
         self.at = {branch.id: branch for branch in self.rows}
         self.width = max((len(branch.label) for branch in self.rows), default=0)
         self._shown: dict[tuple[Folds, int, bool], tuple[Branch, ...]] = {}
 
     def number(self, node: int) -> int:
-        """The number of a node among ``components``."""
-        return self._number[node]
+        """The number of a node, which served ops, among ``components``."""
+        return int(self._numbers[node])
+
+    def counted(self, nodes: Ints) -> Ints:
+        """How many of ``nodes`` are among the first 0, 1, 2 … of ``components``.
+
+        A node may occur several times. The difference of two of these counts is how
+        many are in a group.
+        """
+        counts = np.bincount(self._numbers[nodes], minlength=len(self.components))
+        return np.append(0, np.cumsum(counts))
 
     def _made(self, index: Index) -> tuple[Branch, ...]:
+        """Every component, behind the groups that begin with it."""
         places = _places(index, self.components)
         sizes = Counter(part for place in places for part in _parts(place))
         parts_of_level = Counter(len(part) for part in sizes)
         rows: list[Branch] = []
         seen: set[tuple[int, ...]] = set()
         for low, place in enumerate(places):
-            node = self.components[low]
             for part in _parts(place)[1:]:
-                level = len(part)
-                size = sizes[part]
-                tells_apart = 1 < size < sizes[part[:-1]]
-                if part in seen or parts_of_level[level] < 2 or not tells_apart:
+                if part in seen:
                     continue
                 seen.add(part)
-                label = index.ops.label(node, level)
-                inside = places[low : low + size]
-                pes = len({place for place in inside if place[2] >= 0})
-                row = self.components[low : low + size], None
-                rows.append(Branch(label, label, row, low, low + size, max(pes, 1)))
+                level = len(part)
+                size = sizes[part]
+                whole = sizes[part[:-1]]
+                if parts_of_level[level] > 1 and 1 < size < whole:
+                    rows.append(
+                        self._group(index, level, places[low : low + size], low)
+                    )
+            node = self.components[low]
             id = index.trace.node_ids[node]
             label = index.ops.label(node, 4)
             rows.append(Branch(id, label, ((node,), None), low, low + 1))
         return tuple(rows)
 
-    # -- folding --------------------------------------------------------------------
+    def _group(
+        self, index: Index, level: int, places: Sequence[_Place], low: int
+    ) -> Branch:
+        """The group of the components at ``places``, from number ``low`` on."""
+        high = low + len(places)
+        label = index.ops.label(self.components[low], level)
+        pes = len({place for place in places if place[2] >= 0})
+        row = self.components[low:high], None
+        return Branch(label, label, row, low, high, max(pes, 1))
+
+    # -- folding -------------------------------------------------------------------
 
     def is_open(self, branch: Branch, folds: Folds, here: int) -> bool:
         """Whether a group is unfolded.
 
-        As the user has it; else all of a small tree is, and of a large one what leads to
-        the component of number ``here``.
+        That is as the user has it. Where the user has not said, all groups of a small
+        tree are open; of a large one those are that the component of number ``here`` is
+        in.
         """
         if f"+{branch.id}" in folds:
             return True
@@ -123,16 +152,16 @@ class Tree:
         return wanted and f"-{branch.id}" not in folds
 
     def toggled(self, branch: Branch, folds: Folds, here: int) -> Folds:
-        """The folds with a group closed that was open, or opened."""
+        """The folds after a group was closed, if it is open, or opened."""
         sign = "-" if self.is_open(branch, folds, here) else "+"
         others = folds - {f"+{branch.id}", f"-{branch.id}"}
         return others | {f"{sign}{branch.id}"}
 
     def shown(self, folds: Folds, here: int, lanes: Lanes | None) -> tuple[Branch, ...]:
-        """The rows that are not folded away.
+        """The rows that are not folded away, from the top on.
 
-        With ``lanes`` a component that has several has a row for each instead of its own;
-        they have to be those of the trace.
+        If the ``lanes`` of the trace are given, a component that has several is shown
+        as a row for each of them.
         """
         where = here if len(self.rows) > _SMALL else -1
         key = folds, where, lanes is not None
@@ -161,8 +190,11 @@ class Tree:
 _LOW = attrgetter("low")
 
 
-def row_of(shown: Sequence[Branch], number: int, lane: int) -> int:
-    """The lowest of the shown rows that holds a lane of the component of that number."""
+def row_of(shown: Sequence[Branch], number: int, lane: int | None) -> int:
+    """Which of the shown rows is the lowest that the component of that number is in.
+
+    Where its lanes have rows it is that of ``lane``.
+    """
     i = bisect_right(shown, number, key=_LOW) - 1
     while i > 0 and shown[i].lane not in (None, lane):
         i -= 1
@@ -170,7 +202,7 @@ def row_of(shown: Sequence[Branch], number: int, lane: int) -> int:
 
 
 def _by_lane(branch: Branch, lanes: tuple[int, ...]) -> list[Branch]:
-    """A component as a row for each lane, if it has several."""
+    """A row for each lane of a component; one that has a single lane stays as it is."""
     if len(lanes) < 2:
         return [branch]
     return [
@@ -180,13 +212,16 @@ def _by_lane(branch: Branch, lanes: tuple[int, ...]) -> list[Branch]:
 
 
 def _places(index: Index, components: tuple[int, ...]) -> list[_Place]:
+    """Where each component is in the machine."""
     nodes = index.trace.nodes
     columns = np.stack([nodes.sip, nodes.cube, nodes.pe], axis=1)
     return [(sip, cube, pe) for sip, cube, pe in columns[list(components)].tolist()]
 
 
 def _parts(place: _Place) -> list[tuple[int, ...]]:
-    """The machine, and the SIP, cube and PE that a place is in, as far as it is in one."""
+    """What a place is part of, from the machine, (), to the PE, (sip, cube, pe); only
+    as far as it is in one.
+    """
     parts: list[tuple[int, ...]] = [()]
     for depth, number in enumerate(place, 1):
         if number >= 0:

@@ -19,19 +19,25 @@ Place: TypeAlias = tuple[int, ...]
 """What a map is of: () the system, (sip,), (sip, cube) or (sip, cube, pe)."""
 Ways: TypeAlias = Mapping[Pair, list[Cell]]
 
+UP = 1
+RIGHT = 2
+DOWN = 4
+LEFT = 8
+"""The sides of a cell; several of them are their sum."""
+
 _STEPS = ((0, -1), (1, 0), (0, 1), (-1, 0))
-"""Up, right, down, left."""
+"""To the next cell up, right, down and left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineMap:
-    """A map of ``columns`` by ``rows`` characters; lines may pass the last of each, which no
-    box reaches.
+    """A place of the machine, drawn on a grid of ``columns`` by ``rows`` characters.
 
-    ``box_of`` has the box of every node inside. ``ways`` has for each two boxes that an edge
-    joins, in both directions, the cells from the middle of one to that of the other. Of each
-    cell that a line passes ``sides`` says which of its sides the line joins: the sum of
-    1 up, 2 right, 4 down and 8 left.
+    ``boxes`` lie on that grid, and lines may also use its last column and row, which no
+    box reaches. ``box_of`` has the number of the box of every node inside the place.
+    ``ways`` has for any two boxes that an edge joins, in both directions, the cells of
+    the line from the middle of the first to that of the second. ``sides`` has the cells
+    that the lines of the unlit map pass, each with the sides of it that they join.
     """
 
     place: Place
@@ -44,10 +50,10 @@ class MachineMap:
 
 
 class MachineMaps:
-    """The maps of a trace. Each is made when it is first asked for.
+    """The maps of a trace; each is made when it is first asked for, and kept.
 
-    Cubes whose boxes lie alike share their lines, since finding these takes longest. Any
-    lane may ask: what two of them make at once is equal.
+    Cubes, and PEs, whose boxes lie alike share their lines, since finding these takes
+    longest. Any lane may ask: if two of them make the same map at once, both are equal.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -63,6 +69,7 @@ class MachineMaps:
         return found
 
     def _made(self, place: Place, progress: Progress) -> MachineMap:
+        """A map that was not asked for before."""
         view = computed_beside(
             lambda: projection(self._trace, place), progress, done=0.0
         )
@@ -87,6 +94,7 @@ class MachineMaps:
 
 
 def _ways(view: View, progress: Progress) -> Ways:
+    """The lines between any two boxes that an edge joins, in both directions."""
     pairs = {(line.src, line.dst) for line in view.lines}
     pairs |= {(b, a) for a, b in pairs}
     found = {}
@@ -97,14 +105,14 @@ def _ways(view: View, progress: Progress) -> Ways:
 
 
 def _drawn(view: View, ways: Ways) -> Iterable[list[Cell]]:
-    """The lines of the map itself: one for each two boxes, none for command wires."""
+    """The lines of the unlit map: one between two boxes, and none for command wires."""
     joined = [line for line in view.lines if line.kind != "command"]
     pairs = {(min(line.src, line.dst), max(line.src, line.dst)) for line in joined}
     return [ways[pair] for pair in pairs]
 
 
 def sides_of(lines: Iterable[list[Cell]]) -> dict[Cell, int]:
-    """Of each cell that lines pass which of its sides they join, as in ``MachineMap``."""
+    """The cells that some lines pass, each with the sides of it that they join."""
     sides: dict[Cell, int] = {}
     for line in lines:
         for here, there in pairwise(line):

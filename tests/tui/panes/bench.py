@@ -1,4 +1,6 @@
-"""A bench for one pane: its functions driven without an App, answers computed on the spot."""
+"""A bench for one pane: its functions driven without an App, answers computed on the
+spot.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,21 @@ TRACES = Path(__file__).parents[3] / "traces"
 class Computed:
     """Answers that are computed when they are asked for, or held back.
 
-    ``asked`` are the questions that were computed; a question of a command in ``held`` is
-    not answered, unless it was before.
+    ``asked`` are the questions that were computed. A question of a command in ``held``
+    is not answered, even if it was before, unless it is in ``kept``.
     """
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self.asked: dict[Query, Any] = {}
         self.held: set[str] = set()
+        self.kept: set[Query] = set()
 
     def of(self, query: Query) -> Any:
-        """The answer; raises what computing it raises, and Waiting for one held back."""
+        """The answer; raises what computing it raises, and Waiting for one held."""
+        if self._is_held(query):
+            raise Waiting(query, query.command, 0.5)
         if query not in self.asked:
-            if query.command in self.held:
-                raise Waiting(query, query.command, 0.5)
             try:
                 self.asked[query] = answer(self.index, query)
             except KernbenchError as error:
@@ -47,7 +50,12 @@ class Computed:
     def known(self, query: Query) -> Any | None:
         """The answer, if somebody asked for it before."""
         found = self.asked.get(query)
-        return None if isinstance(found, KernbenchError) else found
+        if self._is_held(query) or isinstance(found, KernbenchError):
+            return None
+        return found
+
+    def _is_held(self, query: Query) -> bool:
+        return query.command in self.held and query not in self.kept
 
 
 class PaneBench:

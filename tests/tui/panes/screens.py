@@ -34,7 +34,9 @@ MAXIMISED = Place(0, 3, 80, 20)
 
 
 def on_screen(name: str, place: Place) -> str:
-    """The lines of a pane in a snapshot, without the blanks at the end of each and of all."""
+    """The lines of a pane in a snapshot, without the blanks at the end of each and of
+    all.
+    """
     path = SNAPSHOTS / f"{name}.txt"
     lines = path.read_text(encoding="utf-8").splitlines()
     lines = lines[place.y : place.y + place.height]

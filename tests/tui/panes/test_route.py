@@ -1,4 +1,4 @@
-"""The route: maps of four levels with the path lit, times beside it, heat of the links."""
+"""The route: maps of four levels, the path lit, times beside it, heat of the links."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def head_of(bench: PaneBench) -> str:
     return " ".join(bench.text.split())
 
 
-# -- on the screen -----------------------------------------------------------------------
+# -- on the screen -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -126,7 +126,7 @@ def test_a_trace_without_ops_says_so(tmp_path):
     assert PaneBench(RoutePane, path, -1).lines == [" this trace has no ops"]
 
 
-# -- the path ------------------------------------------------------------------------------
+# -- the path ----------------------------------------------------------------------
 
 
 def test_the_path_lights_the_boxes_it_visits_and_says_when_it_came_and_waited(
@@ -201,7 +201,7 @@ def test_a_list_that_is_too_long_says_how_much_more_there_is(matmul, read):
     assert "more" not in whole.text
 
 
-# -- moving over the map ---------------------------------------------------------------------
+# -- moving over the map -----------------------------------------------------------
 
 
 def test_a_map_larger_than_the_pane_opens_at_the_path_and_pans(reduce):
@@ -247,7 +247,6 @@ def test_what_is_lit_comes_into_view_when_its_answers_come(reduce):
     wanted = bench.lines
     late = PaneBench(RoutePane, reduce, FAR, 80, 8)
     late.answers.held = {MACHINE_MAP.name}
-    late.answers.asked.clear()
     show(late, "cube")
     assert "computing" in late.text
     late.answers.held = set()
@@ -261,7 +260,7 @@ def test_it_has_nothing_to_enter(matmul):
     assert not bench.send(Enter())
 
 
-# -- heat ----------------------------------------------------------------------------------
+# -- heat --------------------------------------------------------------------------
 
 
 def test_heat_is_the_load_of_links_in_the_window_of_the_timeline(matmul, read):
@@ -336,7 +335,7 @@ def test_the_busier_a_link_the_hotter_its_colour(matmul):
     assert digits["3"] == "flight"
 
 
-# -- what is late ----------------------------------------------------------------------------
+# -- what is late ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -345,7 +344,6 @@ def test_the_busier_a_link_the_hotter_its_colour(matmul):
 def test_nothing_is_shown_without_an_answer(matmul, read, late, view):
     bench = route(matmul, read, view)
     shown = bench.lines
-    bench.answers.asked.clear()
     bench.answers.held = {late.name}
     assert bench.send(Moved())
     assert bench.lines == [f" computing {late.name}: 50%  Esc cancels"]

@@ -1,4 +1,4 @@
-"""The tiles: composites in order, the open ones with their tiles, waits by kind, Enter."""
+"""The tiles: composites in order, tiles of the open ones, waits by kind, Enter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from bench import TRACES, PaneBench
-from screens import MAXIMISED, PLACES, SIZES, on_screen
+from screens import MAXIMISED, PLACES, SIZES, Place, on_screen
 
 from kernbench.replay.commands import (
     GOTO,
@@ -61,7 +61,7 @@ def gone_to(bench: PaneBench) -> int:
     return effect.call.args.op
 
 
-# -- on the screen -----------------------------------------------------------------------
+# -- on the screen -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -82,7 +82,7 @@ def test_its_other_view_shows_what_the_screen_showed(matmul):
 
 
 def test_it_shows_what_a_small_screen_showed(matmul):
-    place = MAXIMISED._replace(width=50, height=8)
+    place = Place(0, 3, 50, 8)
     bench = tiles(matmul, 16, place.width, place.height)
     cut = [line[: place.width].rstrip() for line in bench.lines]
     assert "\n".join(cut) == on_screen("small-50x12", place)
@@ -101,7 +101,7 @@ def test_the_smallest_sizes_are_drawn(matmul, size):
     assert tiles(matmul, 40, *size).lines
 
 
-# -- the list ------------------------------------------------------------------------------
+# -- the list ----------------------------------------------------------------------
 
 
 def test_each_composite_has_a_row_and_the_cursors_its_tiles(matmul):
@@ -245,7 +245,7 @@ def test_a_trace_without_composites_says_so(trace):
     assert bench.effects == ()
 
 
-# -- all that run --------------------------------------------------------------------------
+# -- all that run ------------------------------------------------------------------
 
 
 def test_the_other_view_opens_all_that_run_at_the_time(matmul):
@@ -277,14 +277,13 @@ def test_steps_from_pe_to_pe_keep_what_is_open(many):
     assert bench.state.times == (latest.t0, latest.t1)
 
 
-# -- what is late, or odd -------------------------------------------------------------------
+# -- what is late, or odd ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("late", [TILE_OUTLINE, TILE_LINES, RUNNING_COMPOSITES])
 def test_nothing_is_shown_without_an_answer(late):
     bench = PaneBench(TilesPane, "matmul", 100, 80, 19)
     bench.send(ChangeView(1))
-    bench.answers.asked.clear()
     bench.answers.held = {late.name}
     bench.resize(80, 19)
     assert bench.lines == [f" computing {late.name}: 50%  Esc cancels"]

@@ -1,4 +1,4 @@
-"""The timeline: a window over the run, a tree of rows that folds, pins, what is marked."""
+"""The timeline: a window over the run, rows that fold, pins, what is marked."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def gone_to(bench: PaneBench) -> int:
     return effect.call.args.op
 
 
-# -- on the screen -----------------------------------------------------------------------
+# -- on the screen -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -154,7 +154,7 @@ def test_the_smallest_sizes_are_drawn(matmul, size):
         assert bench.lines or not size[1]
 
 
-# -- the tree ------------------------------------------------------------------------------
+# -- the tree ----------------------------------------------------------------------
 
 
 def test_a_small_machine_is_open_down_to_its_engines(matmul):
@@ -243,7 +243,7 @@ def test_folds_of_another_machine_are_ignored(matmul):
     assert bench.lines == before
 
 
-# -- lanes, and what is in service -----------------------------------------------------------
+# -- lanes, and what is in service -------------------------------------------------
 
 
 def test_the_lanes_view_has_a_row_for_each_lane_used(matmul):
@@ -295,7 +295,7 @@ def test_lanes_that_are_not_known_yet_are_waited_for(matmul):
     assert bench.lines == [" computing lanes: 50%  Esc cancels"]
 
 
-# -- what views mark ---------------------------------------------------------------------------
+# -- what views mark ---------------------------------------------------------------
 
 
 def test_the_critical_path_is_letters_and_all_else_dots(matmul):
@@ -349,7 +349,7 @@ def test_rows_are_drawn_while_what_is_marked_is_computed(matmul, view, marks):
     assert bench.picture.waiting is not None
 
 
-# -- pins ------------------------------------------------------------------------------------
+# -- pins --------------------------------------------------------------------------
 
 
 def pick_number(bench: PaneBench, number: int) -> None:
@@ -396,7 +396,7 @@ def test_a_click_picks_the_row_under_the_pins(matmul):
     assert matmul.ops.label(node, 4) == name
 
 
-# -- clicks ------------------------------------------------------------------------------------
+# -- clicks ------------------------------------------------------------------------
 
 
 def cell_of(bench: PaneBench, op: int) -> tuple[int, int]:
@@ -464,7 +464,7 @@ def test_scrolling_moves_the_picked_row_and_a_move_lets_it_go(matmul):
     assert bench.state.rows.pick is None
 
 
-# -- the window --------------------------------------------------------------------------------
+# -- the window --------------------------------------------------------------------
 
 
 def test_it_opens_fitted_to_the_launch(matmul):
@@ -592,7 +592,7 @@ def test_the_cursor_stays_in_view_while_zooming_in(matmul):
         assert t0 <= time < t1
 
 
-# -- what is late, and what is computed at rest --------------------------------------------------
+# -- what is late, and what is computed at rest ------------------------------------
 
 
 def test_rows_come_when_their_cells_are_there(matmul):
@@ -612,10 +612,12 @@ def test_rows_that_were_there_stay_while_others_are_computed(matmul):
     bench = timeline(matmul, 40, height=10)
     before = rows_of(bench)
     bench.answers.held = {CELLS.name}
+    bench.answers.kept = {*bench.answers.asked}
     bench.send(Scroll(-3))
     now = rows_of(bench)
     stayed = now.keys() & before.keys()
     late = now.keys() - before.keys()
+    assert bench.picture.waiting is not None
     assert stayed
     assert late
     assert all(now[name][LABEL:] == before[name][LABEL:] for name in stayed)
@@ -625,6 +627,7 @@ def test_rows_that_were_there_stay_while_others_are_computed(matmul):
 def test_rows_of_another_window_do_not_stay(matmul):
     bench = timeline(matmul, 40, height=10)
     bench.answers.held = {CELLS.name}
+    bench.answers.kept = {*bench.answers.asked}
     bench.send(Zoom(0.5))
     assert all("computing" in line for line in bench.lines[2:])
 
