@@ -1,4 +1,6 @@
-"""The Diff pane: what was expected, as numbers and heat; outputs, first divergence, hazards."""
+"""The Diff pane: what was expected, as numbers and heat; outputs, first divergence,
+hazards.
+"""
 
 from __future__ import annotations
 
