@@ -1,5 +1,7 @@
-"""What the Diff pane asks beside ``outputs`` and ``hazards``: the comparison of an op or of
-an output, what rounding explains of it, and the first op that rounding does not explain.
+"""What the Diff pane asks beside ``outputs`` and ``hazards``.
+
+The comparison of an op or of an output, what rounding explains of it, and the first op
+that rounding does not explain.
 
 Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
 """
@@ -47,8 +49,8 @@ class TextWidth:
 
 @dataclass(frozen=True, slots=True)
 class JudgedAfter:
-    """Whether the first divergence has been looked for before: then the accumulated error
-    of ops up to it is known.
+    """Whether the first divergence has been looked for before: then the accumulated
+    error of ops up to it is known.
     """
 
     divergence: bool
@@ -59,8 +61,8 @@ class Comparison:
     """What is said of a comparison, without its numbers.
 
     ``row`` and ``grid`` are None where nothing could be compared, as ``note`` says; in
-    ``grid`` the mismatches are marked. The first element of the grid is ``origin`` in its
-    tensor. It lies at ``addr`` of ``space`` if that is all zeros, each further one
+    ``grid`` the mismatches are marked. The first element of the grid is ``origin`` in
+    its tensor. It lies at ``addr`` of ``space`` if that is all zeros, each further one
     ``element_bytes`` on, and each row ``row_elements`` elements.
     """
 
@@ -77,9 +79,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What rounding explains of an op's error; ``check`` is None where it takes too long.
+    """What rounding explains of an op's error; ``check`` is None if it takes too long.
 
-    What ``source`` recorded of the output is ``apart`` from it at most; nan: nothing of it.
+    ``apart`` is the largest difference from what ``source`` recorded of the output, nan
+    where it recorded nothing.
     """
 
     check: OpCheck | None
@@ -89,8 +92,8 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first op that rounding does not explain, -1 if it explains all; ``error`` says
-    why that could not be found out.
+    """The first op that rounding does not explain, -1 if it explains all; ``error``
+    says why that could not be found out.
     """
 
     op: int
@@ -100,7 +103,7 @@ class Divergence:
 def comparison(
     index: Index, at: At, args: OutputName, progress: Progress
 ) -> Comparison:
-    """What an op wrote beside its oracle; or an output beside its reference at that op."""
+    """What an op wrote beside its oracle, or an output beside its reference."""
     index.memory.index(progress)
     found = index.grids.compared(op_of(at), args.output, progress)
     diff = found.diff

@@ -1,4 +1,4 @@
-"""What panes with grids of numbers ask: the window in view, and the blocks of a heatmap.
+"""What panes with grids ask: the window in view, and the blocks of a heatmap.
 
 Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
 """
@@ -19,8 +19,8 @@ from kernbench.replay.query import At
 
 @dataclass(frozen=True, slots=True)
 class GridOf:
-    """Which grid: a tensor by name; if ``compared`` an output beside its reference by name,
-    or with no name what the op wrote beside its oracle.
+    """Which grid: a tensor by name; if ``compared`` an output beside its reference by
+    name, or with no name what the op wrote beside its oracle.
     """
 
     name: str
@@ -84,9 +84,9 @@ class GridPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heat:
-    """The largest share of the scale in each block (rows and columns of blocks): NaN where
-    it is blank, inf where something is beyond. ``marked`` says which rows of blocks hold
-    a mark.
+    """The largest share of the scale in each block (rows and columns of blocks): NaN
+    where it is blank, inf where something is beyond. ``marked`` says which rows of
+    blocks hold a mark.
     """
 
     shares: Floats

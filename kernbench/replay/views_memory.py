@@ -1,4 +1,4 @@
-"""What the Memory pane asks: allocations, a tensor's summary, a cell, accesses to a place.
+"""What the Memory pane asks: allocations, a tensor, a cell, accesses to a place.
 
 Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
 """
@@ -91,9 +91,10 @@ _NO_TENSOR = TensorSummary(
 
 @dataclass(frozen=True, slots=True)
 class TensorCell:
-    """One element: where it lies, the op that wrote it last (None: nobody has), what it is.
+    """One element, where it lies, and the op that wrote it last, None if nobody has.
 
-    ``value`` is None where it is not written, ``bits`` are its hex digits, the highest first.
+    ``value`` is None where it is not written, ``bits`` are hex digits, the highest
+    first.
     """
 
     space: str

@@ -1,4 +1,4 @@
-"""What the Stats pane asks beside the commands: the critical path without its many pieces.
+"""What the Stats pane asks beside the commands: the critical path in short.
 
 Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py``.
 """

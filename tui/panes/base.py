@@ -293,6 +293,11 @@ def picture_so_far(
     return Picture(tuple(lines[:height]), subtitle, waiting)
 
 
+def first_of(total: int) -> int | None:
+    """The row that a list of so many rows shows first where it follows no cursor."""
+    return 0 if total else None
+
+
 # -- rows that scroll ---------------------------------------------------------------------
 
 

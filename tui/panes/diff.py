@@ -1,5 +1,7 @@
-"""Pane 6: outputs beside their references; what the op wrote beside its oracle, as numbers or
-heat; the first op that rounding does not explain; hazards.
+"""Pane 6: whether what was computed is right.
+
+Outputs beside their references; what the op wrote beside its float64 oracle, as numbers
+or as a heatmap; the first op that rounding does not explain; hazards.
 """
 
 from __future__ import annotations
@@ -47,18 +49,18 @@ from tui.panes.base import (
     Scroll,
     Settle,
     before_first_op,
+    first_of,
     picture_so_far,
 )
 from tui.panes.grid import (
     Cells,
     Look,
-    heat_blocks,
+    Window,
+    grid_query,
     heat_lines,
-    heat_query,
     next_mark,
     number_lines,
-    numbers_room,
-    part_query,
+    picked_style,
 )
 
 NUMBERS = "numbers"
@@ -75,11 +77,15 @@ _OUTPUTS_SHARE = 3
 """A third of the pane is for the outputs, where the numbers are below them."""
 _HAZARD_LINES = 8
 """Lines that are kept for the picked hazard."""
-_TILE_ORIGIN = 2
-"""Numbers in the origin of a tile's block: its first row and column."""
+_ROW_AND_COLUMN = 2
+"""Numbers of an origin that is a row and a column, as that of a tile's block."""
 _GOOD: Run = ("ok", "flight")
 _BAD: Run = ("DIFFERS!", "bad")
-_LOOK = Look(("expected", "actual", "error"), number_text, mark=("!", "bad"))
+_PLANES = ("expected", "actual", "error")
+_COMES = "..."
+"""In place of a finding that is looked for once nothing is pressed."""
+_IN_ITS_VIEW = "in its view (V)"
+"""In place of one that is only looked for where the user opens its view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,8 @@ class ShowOutput:
 class DiffState:
     """The list and the grid in view.
 
-    ``output`` is compared, or if empty what the op wrote. ``settled`` is the comparison, of
-    (output, op), for which a cell was picked.
+    ``output`` is the name of the output that is compared; if it is empty, what the op
+    wrote is. ``settled`` says for which comparison, (output, op), a cell was picked.
     """
 
     view: int = 0
@@ -104,16 +110,12 @@ class DiffState:
     settled: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """The size of the grid, below everything else."""
-
-    width: int
-    height: int
-
-
 class DiffPane(BasePane[DiffState]):
-    """Compares what the op wrote, or an output that was picked, from the first mismatch on."""
+    """Compares what the op wrote, or an output that was picked.
+
+    Three planes are side by side: what was expected, what memory holds, and the error.
+    They open at the first mismatch.
+    """
 
     views: tuple[str, ...] = (NUMBERS, HEATMAP, OUTPUT_LIST, DIVERGENCE, HAZARD_LIST)
 
@@ -137,7 +139,9 @@ class DiffPane(BasePane[DiffState]):
         return _WORDS.get(self._mode(state), "blame")
 
     def place(self, state: DiffState, frame: Frame, answers: Answers) -> str | None:
-        """The picked cell of an output, or its bytes; None for a tile's inner block."""
+        """The picked cell of an output, or the bytes of one that the op wrote; None
+        within a tile's block that is not the first of its output.
+        """
         if self._lists(state):
             return None
         found = _comparison(state, frame, answers)
@@ -151,6 +155,7 @@ class DiffPane(BasePane[DiffState]):
         return f"{found.space} {addr:#x}:{found.element_bytes}"
 
     def _mode(self, state: DiffState) -> str:
+        """The name of the view that is shown."""
         return self.views[state.view]
 
     def _lists(self, state: DiffState) -> bool:
@@ -198,6 +203,7 @@ class DiffPane(BasePane[DiffState]):
     def _to_mark(
         self, state: DiffState, by: int, frame: Frame, answers: Answers
     ) -> Change[DiffState] | None:
+        """To the next mismatch; None if there is none that way."""
         found = _comparison(state, frame, answers)
         if found is None or found.grid is None:
             return None
@@ -209,8 +215,8 @@ class DiffPane(BasePane[DiffState]):
     def _entered(
         self, state: DiffState, frame: Frame, answers: Answers
     ) -> Change[DiffState]:
-        """An output is compared, or if it was the op again; an op is gone to; a cell is
-        blamed.
+        """The picked output is compared, or the op again if that output was; the op of
+        the first divergence or of a hazard is gone to; a cell is blamed.
         """
         effects: tuple[Effect, ...] = ()
         mode = self._mode(state)
@@ -218,8 +224,9 @@ class DiffPane(BasePane[DiffState]):
         if mode == OUTPUT_LIST:
             outputs: Outputs | None = answers.known(OUTPUTS.ask(frame.cursor))
             if outputs is not None and at < len(outputs.rows):
-                tensor = outputs.rows[at].row.tensor
-                output = "" if tensor == state.output else tensor
+                output = outputs.rows[at].row.tensor
+                if output == state.output:
+                    output = ""
                 state = replace(state, output=output, view=0)
         elif mode == DIVERGENCE:
             divergence: Divergence | None = answers.known(FIRST_DIVERGENCE.ask())
@@ -239,7 +246,7 @@ class DiffPane(BasePane[DiffState]):
     # -- settling -----------------------------------------------------------------
 
     def _settled(self, state: DiffState, frame: Frame, answers: Answers) -> DiffState:
-        """Lists and grid scrolled to what is picked, as far as their answers are there."""
+        """Lists and grid scrolled to what is picked, as far as they are known."""
         if frame.height <= 0:
             return state
         if self._lists(state):
@@ -247,19 +254,18 @@ class DiffPane(BasePane[DiffState]):
             if total is None:
                 return state
             room = self._list_room(state, frame)
-            here = 0 if total else None
-            return replace(state, rows=state.rows.settled(total, room, here))
+            rows = state.rows.settled(total, room, first_of(total))
+            return replace(state, rows=rows)
         found = _comparison(state, frame, answers)
         if found is None:
             return state
         if found.grid is None:
             return replace(state, settled=(state.output, frame.cursor))
         state = _at_first_mismatch(state, found.grid, frame.cursor)
-        layout = self._layout(state, found, frame, answers)
-        if layout is None:
+        window = self._window(state, found, frame, answers)
+        if window is None:
             return state
-        cells = self._settled_cells(state, found.grid, layout)
-        return replace(state, cells=cells)
+        return replace(state, cells=state.cells.settled(found.grid, window))
 
     def _list_length(
         self, state: DiffState, frame: Frame, answers: Answers
@@ -269,37 +275,35 @@ class DiffPane(BasePane[DiffState]):
         if mode == DIVERGENCE:
             text: tuple[str, ...] | None = answers.known(_text_query(frame))
             return None if text is None else len(text)
-        query = OUTPUTS.ask(frame.cursor) if mode == OUTPUT_LIST else HAZARDS.ask()
+        query = HAZARDS.ask()
+        if mode == OUTPUT_LIST:
+            query = OUTPUTS.ask(frame.cursor)
         found: Outputs | Touches | None = answers.known(query)
         return None if found is None else len(found.rows)
 
     def _list_room(self, state: DiffState, frame: Frame) -> int:
-        """Lines that there are for rows."""
+        """How many lines there are for rows that can be picked."""
         if self._mode(state) == HAZARD_LIST:
             return max(frame.height - _HAZARD_LINES, 1)
         return max(frame.height - _HEAD_LINES[self._mode(state)], 1)
 
-    def _layout(
+    def _window(
         self, state: DiffState, found: Comparison, frame: Frame, answers: Answers
-    ) -> _Layout | None:
-        """Where the grid has its place; None until it is known how many outputs are above."""
+    ) -> Window | None:
+        """Where the grid is shown, below everything else.
+
+        None until it is known how many outputs are above it.
+        """
         outputs: Outputs | None = answers.known(OUTPUTS.ask(frame.cursor))
         if outputs is None:
             return None
-        above = 2 + min(_outputs_room(frame), len(outputs.rows))
+        above = _HEAD_LINES[OUTPUT_LIST]
+        above += min(_outputs_room(frame), len(outputs.rows))
         above += len(_verdict(found, state, frame))
         if not state.output:
             above += 1
-        return _Layout(frame.width, frame.height - above)
-
-    def _settled_cells(
-        self, state: DiffState, grid: GridShape, layout: _Layout
-    ) -> Cells:
-        if self._mode(state) == HEATMAP:
-            blocks = heat_blocks(grid, layout.width, layout.height)
-            return replace(state.cells.clamped(grid.shape), page=blocks.page)
-        room = numbers_room(grid, _LOOK, layout.width, layout.height)
-        return replace(state.cells.settled(grid.shape, room), page=room.rows)
+        heat = self._mode(state) == HEATMAP
+        return Window(frame.width, frame.height - above, _look(found), heat)
 
     # -- queries ------------------------------------------------------------------
 
@@ -318,25 +322,17 @@ class DiffPane(BasePane[DiffState]):
         wanted.append(_comparison_query(state, frame))
         found = _comparison(state, frame, answers)
         if found is not None and found.grid is not None:
-            layout = self._layout(state, found, frame, answers)
-            if layout is not None:
-                wanted.append(self._grid_query(state, found.grid, layout, frame))
+            window = self._window(state, found, frame, answers)
+            if window is not None:
+                wanted.append(_grid_query(state, found.grid, window, frame))
         return tuple(wanted)
-
-    def _grid_query(
-        self, state: DiffState, grid: GridShape, layout: _Layout, frame: Frame
-    ) -> Query:
-        of = GridOf(state.output, compared=True)
-        if self._mode(state) == HEATMAP:
-            blocks = heat_blocks(grid, layout.width, layout.height)
-            return heat_query(frame.cursor, of, blocks)
-        room = numbers_room(grid, _LOOK, layout.width, layout.height)
-        return part_query(frame.cursor, of, grid, state.cells, room)
 
     def wishes(
         self, state: DiffState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
-        """What leads the pane, where all ops are executed soon; then the judgement of the op."""
+        """What leads the pane, if finding that takes some seconds only; then what
+        rounding explains of this op's error.
+        """
         wanted = []
         if answers.known(EXECUTES_SOON.ask()):
             wanted += [FIRST_DIVERGENCE.ask(), HAZARDS.ask()]
@@ -365,19 +361,23 @@ class DiffPane(BasePane[DiffState]):
     def _draw_comparison(
         self, lines: list[Line], state: DiffState, frame: Frame, answers: Answers
     ) -> None:
+        """What leads the pane, the outputs, and unless they fill it the comparison."""
         lines.append(_leads(answers))
         outputs: Outputs = answers.of(OUTPUTS.ask(frame.cursor))
-        lists = self._lists(state)
-        first = state.rows.top if lists else 0
-        room = self._list_room(state, frame) if lists else _outputs_room(frame)
         lines.append([(_outputs_head(outputs), "dim")])
+        first = 0
+        room = _outputs_room(frame)
+        picked = None
+        if self._lists(state):
+            first = state.rows.top
+            room = self._list_room(state, frame)
+            picked = state.rows.at
         for i, out in enumerate(outputs.rows[first : first + room], first):
-            picked = lists and i == state.rows.at
             is_shown = out.row.tensor == state.output
-            lines.append(_output(out, is_shown, picked, frame.glyphs))
+            lines.append(_output(out, is_shown, i == picked, frame.glyphs))
         if frame.cursor < 0:
             lines.append(before_first_op(self._ops))
-        elif not lists:
+        elif not self._lists(state):
             self._draw_grid(lines, state, frame, answers)
 
     def _draw_grid(
@@ -390,29 +390,24 @@ class DiffPane(BasePane[DiffState]):
             return
         if not state.output:
             lines.append([_rounding(frame.cursor, answers)])
-        layout = self._layout(state, found, frame, answers)
-        if layout is None:
+        window = self._window(state, found, frame, answers)
+        if window is None:
             return
-        of_grid: Any = answers.of(self._grid_query(state, found.grid, layout, frame))
-        if self._mode(state) == HEATMAP:
-            blocks = heat_blocks(found.grid, layout.width, layout.height)
+        of_grid: Any = answers.of(_grid_query(state, found.grid, window, frame))
+        if window.heat:
             scale = "the tolerance, the largest |error|"
             lines += heat_lines(
-                found.grid, of_grid, blocks, state.cells, scale, frame.glyphs
+                found.grid, of_grid, state.cells, window, scale, frame.glyphs
             )
-            return
-        room = numbers_room(found.grid, _LOOK, layout.width, layout.height)
-        look = _LOOK
-        if len(found.origin) == _TILE_ORIGIN:
-            row, column = found.origin
-            look = replace(_LOOK, origin=(row, column))
-        lines += number_lines(found.grid, of_grid, state.cells, room, look)
+        else:
+            lines += number_lines(found.grid, of_grid, state.cells, window)
 
 
 # -- questions ------------------------------------------------------------------------
 
 
 def _comparison_query(state: DiffState, frame: Frame) -> Query:
+    """What is said of the output, or of what the op wrote, without its numbers."""
     return COMPARISON.ask(frame.cursor, output=state.output)
 
 
@@ -429,11 +424,21 @@ def _comparison(state: DiffState, frame: Frame, answers: Answers) -> Comparison 
     return found
 
 
+def _grid_query(
+    state: DiffState, grid: GridShape, window: Window, frame: Frame
+) -> Query:
+    """The numbers, or blocks of the heatmap, in view."""
+    of = GridOf(state.output, compared=True)
+    return grid_query(frame.cursor, of, grid, state.cells, window)
+
+
 # -- parts of the state ---------------------------------------------------------------
 
 
 def _at_first_mismatch(state: DiffState, grid: GridShape, op: int) -> DiffState:
-    """The state once a comparison is known: of another one the first mismatch is picked."""
+    """The state once a comparison is known: if it is another than before, its first
+    mismatch is picked.
+    """
     settled = (state.output, op)
     if state.settled == settled:
         return state
@@ -458,36 +463,40 @@ def _next_op(hazard: Touch, cursor: int) -> int:
 
 def _leads(answers: Answers) -> Line:
     """Where it went wrong first, as far as that is known."""
-    soon = answers.known(EXECUTES_SOON.ask())
+    soon = answers.known(EXECUTES_SOON.ask()) is not False
     divergence: Divergence | None = answers.known(FIRST_DIVERGENCE.ask())
+    op = "none"
+    if divergence is None:
+        op = _not_known(soon)
+    elif divergence.error:
+        op = _not_known(False)
+    elif divergence.op >= 0:
+        op = f"op {divergence.op:,}"
     hazards: Touches | None = answers.known(HAZARDS.ask())
-    op = None
-    if divergence is not None and not divergence.error:
-        op = f"op {divergence.op:,}" if divergence.op >= 0 else ""
-    count = None
-    if hazards is not None:
-        count = "" if hazards.ok else f"{len(hazards.rows):,}"
-    tried = divergence is not None
-    return [
-        _lead(DIVERGENCE, op, awaited=soon is not False and not tried),
-        _lead(HAZARD_LIST, count, awaited=soon is not False),
-    ]
+    count = "none"
+    if hazards is None:
+        count = _not_known(soon)
+    elif not hazards.ok:
+        count = f"{len(hazards.rows):,}"
+    return [_lead(DIVERGENCE, op), _lead(HAZARD_LIST, count)]
 
 
-def _lead(kind: str, bad: str | None, awaited: bool) -> Run:
-    """One finding: ``bad`` is empty if nothing is wrong, None if that is not known; then it
-    says whether it is going to be.
-    """
-    if bad is None:
-        how = "..." if awaited else "in its view (V)"
-        return f" {kind}: {how} ", "dim"
-    return f" {kind}: {bad or 'none'} ", "bad" if bad else "flight"
+def _not_known(soon: bool) -> str:
+    """Whether a finding comes by itself, or only where the user asks for it."""
+    return _COMES if soon else _IN_ITS_VIEW
+
+
+def _lead(kind: str, found: str) -> Run:
+    """One finding, in the style of how bad it is."""
+    styles = {"none": "flight", _COMES: "dim", _IN_ITS_VIEW: "dim"}
+    return f" {kind}: {found} ", styles.get(found, "bad")
 
 
 # -- outputs --------------------------------------------------------------------------
 
 
 def _outputs_head(outputs: Outputs) -> str:
+    """What the columns of the outputs are, or why there are none."""
     if not outputs.rows:
         return f" {outputs.note}"
     names = f" {'output':<16} {'state':<12}"
@@ -497,22 +506,25 @@ def _outputs_head(outputs: Outputs) -> str:
 def _output(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) -> Line:
     """One output: whether it is as expected, or at which op it is due."""
     row = out.row
-    state, state_style = _verdict_run(row.ok)
-    style = ""
+    state, state_style = _verdict_of(row.ok)
+    counts_style = ""
     if not out.due:
         state = f"due op {out.after - 1}"
-        state_style = style = "dim"
+        state_style = "dim"
+        counts_style = "dim"
     mark = ">" if is_shown else " "
+    name = f"{mark}{clip(row.tensor, 16, glyphs)} "
     apart, _, steps = row.worst
     counts = f" {row.mismatches:>9,} {row.elements:>9,} {apart:>9.1e} {steps:>8,}"
     return [
-        (f"{mark}{clip(row.tensor, 16, glyphs)} ", "pick" if picked else ""),
+        (name, picked_style(picked)),
         (f"{state:<12}", state_style),
-        (counts, style),
+        (counts, counts_style),
     ]
 
 
-def _verdict_run(ok: bool) -> Run:
+def _verdict_of(ok: bool) -> Run:
+    """Whether all elements are within the tolerance, in a word."""
     return _GOOD if ok else _BAD
 
 
@@ -521,7 +533,9 @@ def _verdict_run(ok: bool) -> Run:
 
 def _verdict(found: Comparison, state: DiffState, frame: Frame) -> list[Line]:
     """What is compared, what is to be said of it, and how many elements differ."""
-    kind = "output" if state.output else f"op {frame.cursor}"
+    kind = f"op {frame.cursor}"
+    if state.output:
+        kind = "output"
     what = f"{kind} {found.name.removeprefix('TileToken/')}"
     lines: list[Line] = []
     head = f" {what} "
@@ -537,25 +551,39 @@ def _verdict(found: Comparison, state: DiffState, frame: Frame) -> list[Line]:
         f"abs {row.max_abs:.1e} ulp {row.max_ulp}"
     )
     limits = f"  rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}"
-    line = [(head, "bold"), _verdict_run(row.ok), (counts, "title")]
+    line = [(head, "bold"), _verdict_of(row.ok), (counts, "title")]
     if length(line) + len(limits) <= frame.width:
         line.append((limits, "dim"))
     return [*lines, line]
 
 
+def _look(found: Comparison) -> Look:
+    """How the numbers of a comparison are shown; rows and columns of a tile are
+    numbered as in the whole output.
+    """
+    origin = (0, 0)
+    if len(found.origin) == _ROW_AND_COLUMN:
+        row, column = found.origin
+        origin = (row, column)
+    return Look(_PLANES, number_text, mark=("!", "bad"), origin=origin)
+
+
 def _rounding(op: int, answers: Answers) -> Run:
-    """Whether rounding explains the op's error, and how far off what Phase 1 saw of it is."""
-    found: Judgement | None = None
-    for looked_for in (True, False):
-        if found is None:
-            found = answers.known(JUDGEMENT.ask(op, divergence=looked_for))
+    """Whether rounding explains the op's error, and how far off is what Phase 1 saw.
+
+    A judgement made after the first divergence was looked for knows more.
+    """
+    found: Judgement | None = answers.known(JUDGEMENT.ask(op, divergence=True))
+    if found is None:
+        found = answers.known(JUDGEMENT.ask(op, divergence=False))
     if found is None:
         return " local error ...", "dim"
     check = found.check
     if check is None:
         return " local error: :diff tells", "dim"
-    only = "only " if check.over else ""
-    text = f" local error {check.local:.1e}, rounding explains {only}{check.bound:.1e}"
+    text = f" local error {check.local:.1e}, rounding explains {check.bound:.1e}"
+    if check.over:
+        text = text.replace("explains", "explains only")
     if check.overflows:
         text = " overflow"
     if not check.local:
@@ -564,7 +592,8 @@ def _rounding(op: int, answers: Answers) -> Run:
         text += f", accumulated {check.accumulated:.1e}"
     if found.source.startswith("Phase 1"):
         text += f"; {found.source} off {found.apart:.1e}"
-    return text, "bad" if check.over or check.overflows else "title"
+    is_bad = check.over or check.overflows
+    return text, "bad" if is_bad else "title"
 
 
 # -- first divergence and hazards -----------------------------------------------------
@@ -576,8 +605,8 @@ def _draw_divergence(
     """The first op that rounding does not explain, as text."""
     text: tuple[str, ...] = answers.of(_text_query(frame))
     for row in text[state.rows.top :]:
-        style = "bold" if row.startswith("op") else ""
-        lines.append([(f" {row}", style)])
+        names_op = row.startswith("op")
+        lines.append([(f" {row}", "bold" if names_op else "")])
 
 
 def _draw_hazards(
@@ -585,14 +614,16 @@ def _draw_hazards(
 ) -> None:
     """The hazards in view, and all about the picked one."""
     found: Touches = answers.of(HAZARDS.ask())
-    note = f"; {found.note}" if found.note else ""
-    head = f" hazards: {len(found.rows):,}" if found.rows else " no hazards"
-    lines.append([(head + note, "dim")])
+    head = " no hazards"
+    if found.rows:
+        head = f" hazards: {len(found.rows):,}"
+    if found.note:
+        head += f"; {found.note}"
+    lines.append([(head, "dim")])
     visible = state.rows.visible
     hazards = found.rows[visible.start : visible.stop]
     for i, hazard in enumerate(hazards, visible.start):
-        style = "pick" if i == state.rows.pick else ""
-        lines.append([(_hazard(hazard), style)])
+        lines.append([(_hazard(hazard), picked_style(i == state.rows.pick))])
     at = state.rows.at or 0
     picked = Touches(found.rows[at : at + 1])
     if not picked.rows:
@@ -603,6 +634,7 @@ def _draw_hazards(
 
 
 def _hazard(hazard: Touch) -> str:
+    """One line: what is wrong, and between which ops."""
     text = f"! {hazard.kind}: op {hazard.op.op:,}"
     if hazard.other is not None:
         text += f" and {hazard.other.op:,}"

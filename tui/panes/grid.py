@@ -1,7 +1,7 @@
-"""What Memory and Diff share: the picked cell of a grid, its numbers, its heatmap.
+"""What Memory and Diff share: a grid as numbers or as a heatmap, and its picked cell.
 
-A grid has a row for each index of all axes but the last, whose indices are the columns. Only
-the window in view is asked for, or the whole of a small grid.
+A grid has a column for each index of its tensor's last axis, and a row for each index
+of all others together. It knows neither pane: they say in which ``Window`` it is shown.
 """
 
 from __future__ import annotations
@@ -25,12 +25,42 @@ _NUMBER = 9
 _ROW_NAME = 5
 """Columns of a row's name, at least."""
 _SMALL = 1 << 14
-"""Elements of a grid that is asked for as a whole: scrolling needs no further answer."""
+"""Elements of a grid that is asked for as a whole: scrolling asks for no more."""
 _HEAT_MARGIN = 7
 """Columns in front of the blocks of a heatmap: the row's name, a star, a blank."""
 
 
-# -- the cells in view ----------------------------------------------------------------
+# -- how a grid is shown --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the numbers of a grid are shown.
+
+    ``planes`` are the headings of what is shown side by side, and ``text`` makes that
+    of an element, in ``width`` columns at most. ``mark`` stands behind marked elements,
+    which have its style. Rows and columns are numbered from ``origin`` on; where its
+    first number is 0 rows have their names. ``picks``: the picked cell is shown.
+    """
+
+    planes: tuple[str, ...]
+    text: Callable[[Any], str]
+    mark: Run
+    width: int = _NUMBER
+    origin: tuple[int, int] = (0, 0)
+    picks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The columns and lines that a grid has; there it is shown as a heatmap, or as
+    numbers that look like ``look``.
+    """
+
+    width: int
+    height: int
+    look: Look
+    heat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +72,43 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocks:
+    """A block of a heatmap stands for ``tall`` rows and ``wide`` columns of cells."""
+
+    tall: int
+    wide: int
+
+
+def numbers_room(grid: GridShape, window: Window) -> Room:
+    """How many cells of each plane there is room for."""
+    look = window.look
+    planes = len(look.planes)
+    headings = 1 if planes == 1 else 2
+    for_cells = window.width - _label_width(grid) - 1
+    columns = for_cells // (look.width + 1) // planes
+    rows = max(window.height - headings, 1)
+    return Room(rows, min(max(columns, 1), grid.columns))
+
+
+def heat_blocks(grid: GridShape, window: Window) -> Blocks:
+    """The smallest blocks in which all of a grid has room."""
+    down = max(window.height - 1, 1)
+    across = max(window.width - _HEAT_MARGIN - 1, 1)
+    return Blocks(tall=-(-grid.rows // down), wide=-(-grid.columns // across))
+
+
+def _label_width(grid: GridShape) -> int:
+    """Columns that the names of the rows take."""
+    return max(len(row_name(grid.rows - 1, grid.shape)), _ROW_NAME)
+
+
+# -- the picked cell ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
 class Cells:
-    """Which cell of a grid is picked, (``row``, ``column``), and the first one in view,
-    (``upper``, ``left``). A page is about ``page`` rows.
+    """The picked cell of a grid, (``row``, ``column``), and the first one in view,
+    (``upper``, ``left``). By pages one moves by ``page`` rows less one.
     """
 
     row: int = 0
@@ -53,15 +117,11 @@ class Cells:
     left: int = 0
     page: int = 1
 
-    def at(self, row: int, column: int) -> Cells:
-        """Another cell picked, which is to be the first in view."""
-        return Cells(row, column, row, column, self.page)
-
     def at_element(self, element: int, shape: tuple[int, ...]) -> Cells:
-        """``at``, by the cell's number in row order."""
+        """Another cell picked, by its number in row order, and first in view."""
         _, columns = rows_and_columns(shape)
         row, column = divmod(element, columns)
-        return self.at(row, column)
+        return Cells(row, column, row, column, self.page)
 
     def scrolled(self, event: Scroll) -> Cells:
         """A cell above or below picked; it may lie outside until it is clamped."""
@@ -75,90 +135,79 @@ class Cells:
         return replace(self, column=max(self.column + by, 0))
 
     def clamped(self, shape: tuple[int, ...]) -> Cells:
-        """The nearest cell picked of the grid of a tensor of ``shape``."""
+        """The nearest cell picked that the grid of a tensor of ``shape`` has."""
         rows, columns = rows_and_columns(shape)
         row = min(max(self.row, 0), rows - 1)
         column = min(max(self.column, 0), columns - 1)
         return replace(self, row=row, column=column)
 
-    def settled(self, shape: tuple[int, ...], room: Room) -> Cells:
+    def settled(self, grid: GridShape, window: Window) -> Cells:
         """The grid scrolled as little as needed for the picked cell to be in view."""
-        rows, columns = rows_and_columns(shape)
-        cells = self.clamped(shape)
-        upper = min(cells.upper, cells.row, rows - room.rows)
+        cells = self.clamped(grid.shape)
+        if window.heat:
+            tall = heat_blocks(grid, window).tall
+            return replace(cells, page=tall * max(window.height - 2, 1) + 1)
+        room = numbers_room(grid, window)
+        upper = min(cells.upper, cells.row, grid.rows - room.rows)
         upper = max(upper, cells.row - room.rows + 1, 0)
-        left = min(cells.left, cells.column, columns - room.columns)
+        left = min(cells.left, cells.column, grid.columns - room.columns)
         left = max(left, cells.column - room.columns + 1, 0)
-        return replace(cells, upper=upper, left=left)
+        return replace(cells, upper=upper, left=left, page=room.rows)
 
 
 def next_mark(cells: Cells, grid: GridShape, by: int) -> Cells | None:
-    """The next (1) or previous (-1) marked cell picked; None if there is none."""
+    """The next (1) or previous (-1) marked cell picked; None if there is none that way.
+
+    Marked cells go row by row.
+    """
     here = cells.row * grid.columns + cells.column
-    found = grid.marks.after(here) if by > 0 else grid.marks.before(here)
+    if by > 0:
+        found = grid.marks.after(here)
+    else:
+        found = grid.marks.before(here)
     return None if found is None else cells.at_element(found, grid.shape)
 
 
-# -- numbers --------------------------------------------------------------------------
+def picked_style(is_picked: bool) -> str:
+    """The style of a row that may be the picked one."""
+    return "pick" if is_picked else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How the numbers of a grid are shown.
-
-    ``planes`` are the headings of what is shown side by side, ``text`` that of an element in
-    at most ``width`` columns. ``mark`` stands behind elements that are marked, and gives them
-    its style. The first row and column have the numbers ``origin``; without an origin rows
-    have their names. ``picks``: the picked cell is shown.
-    """
-
-    planes: tuple[str, ...]
-    text: Callable[[Any], str]
-    mark: Run
-    width: int = _NUMBER
-    origin: tuple[int, int] = (0, 0)
-    picks: bool = True
+# -- what is asked for, and drawn ----------------------------------------------------
 
 
-def _label_width(grid: GridShape) -> int:
-    """Columns that the names of the rows take."""
-    return max(len(row_name(grid.rows - 1, grid.shape)), _ROW_NAME)
-
-
-def numbers_room(grid: GridShape, look: Look, width: int, height: int) -> Room:
-    """How many cells of each plane there is room for in so many columns and lines."""
-    planes = len(look.planes)
-    headings = 1 if planes == 1 else 2
-    columns = (width - _label_width(grid) - 1) // (look.width + 1) // planes
-    return Room(max(height - headings, 1), min(max(columns, 1), grid.columns))
-
-
-def part_query(op: int, of: GridOf, grid: GridShape, cells: Cells, room: Room) -> Query:
-    """The question for the cells in view; of a small grid for all of it."""
+def grid_query(
+    op: int, of: GridOf, grid: GridShape, cells: Cells, window: Window
+) -> Query:
+    """The question for the blocks or cells in view; of a small grid for all cells."""
+    if window.heat:
+        blocks = heat_blocks(grid, window)
+        return GRID_HEAT.ask(op, of=of, tall=blocks.tall, wide=blocks.wide)
+    row = cells.upper
+    column = cells.left
+    room = numbers_room(grid, window)
     if grid.rows * grid.columns <= _SMALL:
-        return GRID_PART.ask(
-            op, of=of, row=0, column=0, rows=grid.rows, columns=grid.columns
-        )
+        row = column = 0
+        room = Room(grid.rows, grid.columns)
     return GRID_PART.ask(
-        op,
-        of=of,
-        row=cells.upper,
-        column=cells.left,
-        rows=room.rows,
-        columns=room.columns,
+        op, of=of, row=row, column=column, rows=room.rows, columns=room.columns
     )
 
 
 def number_lines(
-    grid: GridShape, part: GridPart, cells: Cells, room: Room, look: Look
+    grid: GridShape, part: GridPart, cells: Cells, window: Window
 ) -> list[Line]:
     """The planes side by side, below the numbers of their columns."""
+    look = window.look
+    room = numbers_room(grid, window)
     label = _label_width(grid)
     lines = _headings(cells, room, look, label)
     first_row, _ = look.origin
     end = min(cells.upper + room.rows, grid.rows)
     for row in range(cells.upper, end):
-        name = str(first_row + row) if first_row else row_name(row, grid.shape)
+        name = row_name(row, grid.shape)
+        if first_row:
+            name = str(first_row + row)
         line = [(f"{name:>{label}} ", "title")]
         picked = None
         if look.picks and row == cells.row:
@@ -169,6 +218,7 @@ def number_lines(
 
 
 def _headings(cells: Cells, room: Room, look: Look, label: int) -> list[Line]:
+    """The names of the planes, if there are several, and the numbers of the columns."""
     margin = " " * (label + 1)
     _, first_column = look.origin
     start = first_column + cells.left
@@ -191,7 +241,7 @@ def _row_runs(
     picked: int | None,
     look: Look,
 ) -> list[Run]:
-    """The cells of a row; ``picked`` is the place among them of the picked one."""
+    """The cells of a row, plane by plane; ``picked`` is the place of the picked one."""
     i = row - part.row
     inside = slice(left - part.column, left - part.column + columns)
     written = part.written[i, inside].tolist()
@@ -199,7 +249,9 @@ def _row_runs(
     runs = []
     for plane in part.planes:
         for place, value in enumerate(plane[i, inside]):
-            text = look.text(value) if written[place] else "-"
+            text = "-"
+            if written[place]:
+                text = look.text(value)
             glyph = " "
             style = ""
             if marked[place]:
@@ -211,48 +263,20 @@ def _row_runs(
     return runs
 
 
-# -- heat -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """A heatmap's blocks of cells: rows and columns of one, lines that there is room for."""
-
-    tall: int
-    wide: int
-    lines: int
-
-    @property
-    def page(self) -> int:
-        """Rows of cells that a page is."""
-        return self.tall * max(self.lines - 2, 1) + 1
-
-
-def heat_blocks(grid: GridShape, width: int, height: int) -> Blocks:
-    """The blocks in which all of a grid is shown in so many columns and lines."""
-    down = max(height - 1, 1)
-    across = max(width - _HEAT_MARGIN - 1, 1)
-    return Blocks(-(-grid.rows // down), -(-grid.columns // across), height)
-
-
-def heat_query(op: int, of: GridOf, blocks: Blocks) -> Query:
-    """The question for the blocks of a heatmap."""
-    return GRID_HEAT.ask(op, of=of, tall=blocks.tall, wide=blocks.wide)
-
-
 def heat_lines(
     grid: GridShape,
     heat: Heat,
-    blocks: Blocks,
     cells: Cells,
+    window: Window,
     scale: str,
     glyphs: Glyphs,
 ) -> list[Line]:
     """A glyph for each block, '!' for what is beyond the scale, blank where nothing is.
 
-    ``scale`` is what the top of the scale stands for. A star marks rows of blocks in which
+    ``scale`` says what the top of the scale is. A star marks rows of blocks in which
     something is marked.
     """
+    blocks = heat_blocks(grid, window)
     ramp = glyphs.ramp
     size = f"{blocks.tall}x{blocks.wide}"
     head = f" {ramp[0]} 0 to {ramp[-1]} {scale} of {size} cells; ! beyond"
@@ -276,8 +300,8 @@ def heat_lines(
 
 
 def _levels(shares: Floats, steps: int) -> Ints:
-    """The step of each share of the scale: 0 to ``steps`` - 1, ``steps`` for what is beyond,
-    -1 for what is blank.
+    """The step of each share of the scale: 0 to ``steps`` - 1; ``steps`` for what is
+    beyond, -1 for what is blank.
     """
     inside = np.nan_to_num(np.clip(shares, 0.0, 1.0))
     levels: Ints = np.rint(inside * (steps - 1)).astype(np.int64)

@@ -1,4 +1,8 @@
-"""Pane 4: what memory holds at this op; a tensor as numbers, heat or hex; accesses to a cell."""
+"""Pane 4: what memory holds at this op.
+
+The allocations; a tensor as numbers, as a heatmap or as bits; every access to some
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +27,14 @@ from kernbench.replay.data.memory import Memory, MemoryEntry
 from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.replay.text import number_text, time_text
-from kernbench.replay.views_grids import GridOf, Heat
+from kernbench.replay.views_grids import GridOf
 from kernbench.replay.views_memory import (
     MOST_ALLOCATIONS,
     Accesses,
     TensorCell,
     TensorSummary,
 )
-from tui.draw import Glyphs, Line, clip, length
+from tui.draw import Line, clip, length
 from tui.panes.base import (
     Answers,
     Back,
@@ -52,19 +56,18 @@ from tui.panes.base import (
     Settle,
     Show,
     before_first_op,
+    first_of,
     picture_so_far,
 )
 from tui.panes.grid import (
     Cells,
     Look,
-    Room,
-    heat_blocks,
+    Window,
+    grid_query,
     heat_lines,
-    heat_query,
     next_mark,
     number_lines,
-    numbers_room,
-    part_query,
+    picked_style,
 )
 
 OVERVIEW = "overview"
@@ -83,7 +86,9 @@ _NOTHING_WRITTEN: Line = [(" nothing is written yet: s steps on", "dim")]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Of which tensor, of what shape, a cell is picked; it was settled at op ``op``."""
+    """Of which tensor a cell is picked, and at which op that was settled; the tensor's
+    ``shape`` is in elements.
+    """
 
     tensor: str
     shape: tuple[int, ...]
@@ -94,8 +99,9 @@ class Shown:
 class MemoryState:
     """The list and the grid in view.
 
-    ``kept`` is the tensor that the user keeps, None while that of the op is shown. ``listed``
-    are the bytes that the history is of, None for the cell that is picked in ``shown``.
+    ``kept`` is the tensor that the user keeps, None while that of the op is shown.
+    ``listed`` names the bytes whose accesses the history lists; None: those of the
+    picked cell of ``shown``.
     """
 
     view: int = 0
@@ -115,21 +121,14 @@ class MemoryState:
 
     @property
     def history_of(self) -> str | None:
-        """The bytes that the history is of."""
+        """The bytes whose accesses the history lists."""
         return self.listed or self.cell
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """How many lines the list has, without its head, and the size of the grid below."""
-
-    list_rows: int
-    width: int
-    height: int
-
-
 class MemoryPane(BasePane[MemoryState]):
-    """Shows the tensor that the op writes, else reads, or the one that the user keeps."""
+    """Shows the tensor that the op writes, or if it writes none that it reads; or the
+    one that the user keeps.
+    """
 
     views: tuple[str, ...] = (OVERVIEW, NUMBERS, HEATMAP, HEX, HISTORY)
 
@@ -163,6 +162,7 @@ class MemoryPane(BasePane[MemoryState]):
         return None if entry is None else _bytes_of(entry)
 
     def _mode(self, state: MemoryState) -> str:
+        """The name of the view that is shown."""
         return self.views[state.view]
 
     def _lists(self, state: MemoryState) -> bool:
@@ -213,6 +213,7 @@ class MemoryPane(BasePane[MemoryState]):
     def _to_mark(
         self, state: MemoryState, by: int, frame: Frame, answers: Answers
     ) -> Change[MemoryState] | None:
+        """To the next element that the op wrote; None if there is none that way."""
         summary = self._summary(state, frame, answers)
         if summary is None or not summary.name:
             return None
@@ -224,22 +225,25 @@ class MemoryPane(BasePane[MemoryState]):
     def _with_next_view(
         self, state: MemoryState, by: int, frame: Frame, answers: Answers
     ) -> MemoryState:
-        """What is picked in the overview is kept; the view before it, the history, is then of
-        all of the allocation.
+        """The next or previous view.
+
+        A tensor that is picked in the overview is kept. Backwards, where the history
+        is, all accesses to the picked allocation are listed.
         """
         state = replace(state, listed=None)
         if self._mode(state) == OVERVIEW and state.rows.pick is not None:
             entry = self._picked_entry(state, frame, answers)
             if entry is not None:
-                listed = _bytes_of(entry) if by < 0 else None
-                state = replace(state, kept=entry.tensor, listed=listed)
+                state = replace(state, kept=entry.tensor)
+                if by < 0:
+                    state = replace(state, listed=_bytes_of(entry))
         return self.next_view(state, by) or state
 
     def _entered(
         self, state: MemoryState, frame: Frame, answers: Answers
     ) -> Change[MemoryState]:
-        """A picked tensor is kept, or if it was let go; an access is gone to; a cell is
-        blamed.
+        """The picked tensor is kept, or let go if it was kept; an access's op is gone
+        to; a cell is blamed.
         """
         effects: tuple[Effect, ...] = ()
         if self._mode(state) == OVERVIEW:
@@ -271,7 +275,7 @@ class MemoryPane(BasePane[MemoryState]):
     def _settled(
         self, state: MemoryState, frame: Frame, answers: Answers
     ) -> MemoryState:
-        """Lists and grid scrolled to what is picked, as far as their answers are there."""
+        """Lists and grid scrolled to what is picked, as far as they are known."""
         if frame.height <= 0:
             return state
         summary = self._summary(state, frame, answers)
@@ -281,22 +285,21 @@ class MemoryPane(BasePane[MemoryState]):
             return self._settled_history(state, frame, answers)
         memory = self._memory(state, frame, answers)
         if memory is not None:
-            rows = state.rows.settled(
-                min(memory.total, MOST_ALLOCATIONS),
-                _list_rows(memory, summary, frame),
-                0 if memory.entries else None,
-            )
+            total = min(memory.total, MOST_ALLOCATIONS)
+            room = _list_rows(memory, summary, frame)
+            rows = state.rows.settled(total, room, first_of(total))
             state = replace(state, rows=rows)
         if summary is None or not summary.name:
             return state
-        layout = self._layout(state, memory, summary, frame)
-        if layout is None:
+        window = self._window(state, memory, summary, frame)
+        if window is None:
             return state
-        return replace(state, cells=self._settled_cells(state, summary, layout))
+        return replace(state, cells=state.cells.settled(summary.grid, window))
 
     def _settled_history(
         self, state: MemoryState, frame: Frame, answers: Answers
     ) -> MemoryState:
+        """The accesses scrolled to the picked one, or to the last before the cursor."""
         accesses = self._accesses(state, answers)
         if accesses is None:
             return state
@@ -306,49 +309,27 @@ class MemoryPane(BasePane[MemoryState]):
         rows = state.rows.settled(len(accesses.ops), frame.height - 1, here)
         return replace(state, rows=rows)
 
-    def _settled_cells(
-        self, state: MemoryState, summary: TensorSummary, layout: _Layout
-    ) -> Cells:
-        if self._mode(state) == HEATMAP:
-            blocks = heat_blocks(summary.grid, layout.width, layout.height)
-            return replace(state.cells.clamped(summary.grid.shape), page=blocks.page)
-        room = self._room(state, summary, layout)
-        cells = state.cells.settled(summary.grid.shape, room)
-        return replace(cells, page=room.rows)
-
-    def _layout(
+    def _window(
         self,
         state: MemoryState,
         memory: Memory | None,
         summary: TensorSummary,
         frame: Frame,
-    ) -> _Layout | None:
-        """Where the grid has its place; None until it is known how long the list above is."""
+    ) -> Window | None:
+        """Where the grid is shown, below everything else.
+
+        None until it is known how long the list above it is.
+        """
         above = len(_head(summary, state, frame.width))
-        list_rows = 0
-        if self._mode(state) == OVERVIEW:
-            if memory is None:
-                return None
-            list_rows = _list_rows(memory, summary, frame)
-            if memory.entries:
-                above += 1 + min(list_rows, len(memory.entries))
-        else:
-            above += 1
-        return _Layout(list_rows, frame.width, frame.height - above)
-
-    def _room(
-        self, state: MemoryState, summary: TensorSummary, layout: _Layout
-    ) -> Room:
-        look = self._look(state, summary)
-        return numbers_room(summary.grid, look, layout.width, layout.height)
-
-    def _look(self, state: MemoryState, summary: TensorSummary) -> Look:
-        mark = ("*", "mark")
         mode = self._mode(state)
-        if mode == HEX:
-            digits = 2 * summary.element_bytes
-            return Look(("",), _bits, mark, width=digits + 2)
-        return Look(("",), number_text, mark, picks=mode != OVERVIEW)
+        if mode != OVERVIEW:
+            above += 1
+        elif memory is None:
+            return None
+        elif memory.entries:
+            above += 1 + _list_rows(memory, summary, frame)
+        height = frame.height - above
+        return Window(frame.width, height, _look(mode, summary), mode == HEATMAP)
 
     # -- queries ------------------------------------------------------------------
 
@@ -369,9 +350,9 @@ class MemoryPane(BasePane[MemoryState]):
         if self._mode(state) != OVERVIEW and state.shown is not None:
             wanted.append(_cell_query(state, state.shown, frame))
         memory = self._memory(state, frame, answers)
-        layout = self._layout(state, memory, summary, frame)
-        if layout is not None:
-            wanted.append(self._grid_query(state, summary, layout, frame))
+        window = self._window(state, memory, summary, frame)
+        if window is not None:
+            wanted.append(_grid_query(state, summary, window, frame))
         return tuple(wanted)
 
     def _needs_tensor(self, state: MemoryState) -> bool:
@@ -379,6 +360,7 @@ class MemoryPane(BasePane[MemoryState]):
         return self._mode(state) != HISTORY or state.history_of is None
 
     def _history_queries(self, state: MemoryState, answers: Answers) -> list[Query]:
+        """Which accesses there are, then those in view."""
         if state.history_of is None:
             return []
         wanted = [ACCESSES_TO.ask(place=state.history_of)]
@@ -386,20 +368,6 @@ class MemoryPane(BasePane[MemoryState]):
         if accesses is not None:
             wanted.append(_touches_query(state, accesses))
         return wanted
-
-    def _grid_query(
-        self,
-        state: MemoryState,
-        summary: TensorSummary,
-        layout: _Layout,
-        frame: Frame,
-    ) -> Query:
-        of = GridOf(summary.name, compared=False)
-        if self._mode(state) == HEATMAP:
-            blocks = heat_blocks(summary.grid, layout.width, layout.height)
-            return heat_query(frame.cursor, of, blocks)
-        room = self._room(state, summary, layout)
-        return part_query(frame.cursor, of, summary.grid, state.cells, room)
 
     def _summary(
         self, state: MemoryState, frame: Frame, answers: Answers
@@ -444,9 +412,12 @@ class MemoryPane(BasePane[MemoryState]):
                 self._draw_history(lines, state, frame, answers)
             else:
                 self._draw_memory(lines, state, frame, answers)
-            if not lines:
-                before = frame.cursor < 0
-                lines.append(before_first_op(self._ops) if before else _NOTHING_WRITTEN)
+            if lines:
+                return
+            if frame.cursor < 0:
+                lines.append(before_first_op(self._ops))
+            else:
+                lines.append(_NOTHING_WRITTEN)
 
         return picture_so_far(draw, frame.height, subtitle)
 
@@ -466,16 +437,17 @@ class MemoryPane(BasePane[MemoryState]):
         lines += _head(tensor, state, frame.width)
         if mode != OVERVIEW:
             lines.append(self._cell_line(state, frame, answers))
-        layout = self._layout(state, memory, tensor, frame)
-        if layout is None:
+        window = self._window(state, memory, tensor, frame)
+        if window is None:
             return
-        of_grid: Any = answers.of(self._grid_query(state, tensor, layout, frame))
-        if mode == HEATMAP:
-            lines += _heat(tensor, of_grid, state, layout, frame.glyphs)
-            return
-        room = self._room(state, tensor, layout)
-        look = self._look(state, tensor)
-        lines += number_lines(tensor.grid, of_grid, state.cells, room, look)
+        of_grid: Any = answers.of(_grid_query(state, tensor, window, frame))
+        if window.heat:
+            scale = f"{number_text(tensor.largest)}, the largest |x|"
+            lines += heat_lines(
+                tensor.grid, of_grid, state.cells, window, scale, frame.glyphs
+            )
+        else:
+            lines += number_lines(tensor.grid, of_grid, state.cells, window)
 
     def _overview(
         self,
@@ -484,7 +456,7 @@ class MemoryPane(BasePane[MemoryState]):
         summary: TensorSummary | None,
         frame: Frame,
     ) -> list[Line]:
-        """The allocations in view below their heading; nothing if none holds anything."""
+        """The allocations in view below their heading; no lines if there are none."""
         if not memory.entries:
             return []
         first = memory.entries[: _list_rows(memory, summary, frame)]
@@ -499,7 +471,7 @@ class MemoryPane(BasePane[MemoryState]):
         entries = memory.entries[visible.start : visible.stop]
         for i, entry in enumerate(entries, visible.start):
             text = _allocation(entry, columns, frame)
-            lines.append([(text, "pick" if i == state.rows.pick else "")])
+            lines.append([(text, picked_style(i == state.rows.pick))])
         return lines
 
     def _cell_line(self, state: MemoryState, frame: Frame, answers: Answers) -> Line:
@@ -532,7 +504,7 @@ class MemoryPane(BasePane[MemoryState]):
         touches: Sequence[Touch] = answers.of(_touches_query(state, accesses))
         for i, touch in enumerate(touches, state.rows.top):
             text = _access(touch, here=i == here)
-            lines.append([(text, "pick" if i == state.rows.pick else "")])
+            lines.append([(text, picked_style(i == state.rows.pick))])
 
 
 # -- questions ------------------------------------------------------------------------
@@ -545,10 +517,12 @@ def _allocations_query(state: MemoryState, frame: Frame) -> Query:
 
 
 def _summary_query(state: MemoryState, frame: Frame) -> Query:
+    """The tensor that is kept, or that of the op, without its numbers."""
     return TENSOR_SUMMARY.ask(frame.cursor, name=state.kept or "")
 
 
 def _cell_query(state: MemoryState, shown: Shown, frame: Frame) -> Query:
+    """The picked cell."""
     return TENSOR_CELL.ask(
         frame.cursor,
         tensor=shown.tensor,
@@ -558,17 +532,29 @@ def _cell_query(state: MemoryState, shown: Shown, frame: Frame) -> Query:
 
 
 def _touches_query(state: MemoryState, accesses: Accesses) -> Query:
+    """The accesses in view."""
     visible = state.rows.visible
     numbers = accesses.numbers[visible.start : visible.stop]
     return TOUCH_ROWS.ask(numbers=tuple(numbers.tolist()))
+
+
+def _grid_query(
+    state: MemoryState, summary: TensorSummary, window: Window, frame: Frame
+) -> Query:
+    """The numbers, or blocks of the heatmap, in view."""
+    of = GridOf(summary.name, compared=False)
+    return grid_query(frame.cursor, of, summary.grid, state.cells, window)
 
 
 # -- parts of the state ---------------------------------------------------------------
 
 
 def _following(state: MemoryState, summary: TensorSummary, op: int) -> MemoryState:
-    """The state once a tensor is known: of another tensor, or where the op wrote into it, the
-    first element written is picked. A tensor that is kept keeps its cell.
+    """The state once a tensor is known at an op.
+
+    Of another tensor the first element that the op wrote is picked, or its first one.
+    So it is of the same tensor where the op wrote into it, unless the user keeps the
+    tensor.
     """
     shown = Shown(summary.name, summary.grid.shape, op)
     if shown == state.shown:
@@ -589,7 +575,11 @@ def _with_cells(state: MemoryState, cells: Cells) -> MemoryState:
 
 
 def _list_rows(memory: Memory, summary: TensorSummary | None, frame: Frame) -> int:
-    """How many allocations are in view: fewer if there is, or may be, a tensor below."""
+    """How many allocations are in view.
+
+    They leave room for the tensor below, also as long as it is not known whether there
+    is one.
+    """
     room = frame.height - 1
     if summary is None or summary.name:
         room = max(frame.height // _LIST_SHARE, 1)
@@ -605,24 +595,27 @@ def _last_before(accesses: Accesses, op: int) -> int:
 
 
 def _bytes_of(entry: MemoryEntry) -> str:
+    """The bytes of an allocation, as ``watch`` and ``history`` take them."""
     shard = entry.shard
     return f"{shard.space} {shard.addr:#x}:{shard.nbytes}"
 
 
 def _name(entry: MemoryEntry) -> str:
-    """An allocation's tensor with the number of the shard; scratch has an owner instead."""
+    """An allocation's tensor and the number of its shard; scratch has an owner."""
     if "@" in entry.tensor:
         return entry.tensor
     return f"{entry.tensor}.{entry.shard.index}"
 
 
 def _age(writer: int | None, frame: Frame) -> str:
+    """Which op wrote something, and how many ops before the cursor."""
     if writer is None:
         return "never"
     return f"op {writer} ({frame.cursor - writer} ago)"
 
 
 def _allocation(entry: MemoryEntry, columns: int, frame: Frame) -> str:
+    """One line of the list, with the name in so many columns."""
     shard = entry.shard
     mark = ">" if entry.touched else " "
     name = clip(_name(entry), columns, frame.glyphs)
@@ -633,7 +626,9 @@ def _allocation(entry: MemoryEntry, columns: int, frame: Frame) -> str:
 
 def _head(summary: TensorSummary, state: MemoryState, width: int) -> list[Line]:
     """What is said of a tensor, in two lines where it does not fit into one."""
-    kept = " (kept: Esc lets go)" if state.kept else ""
+    kept = ""
+    if state.kept:
+        kept = " (kept: Esc lets go)"
     shape = "x".join(str(extent) for extent in summary.grid.shape)
     line = [
         (f" {summary.name}{kept}", "bold"),
@@ -653,16 +648,13 @@ def _head(summary: TensorSummary, state: MemoryState, width: int) -> list[Line]:
     return [[*line, figures]]
 
 
-def _heat(
-    summary: TensorSummary,
-    heat: Heat,
-    state: MemoryState,
-    layout: _Layout,
-    glyphs: Glyphs,
-) -> list[Line]:
-    blocks = heat_blocks(summary.grid, layout.width, layout.height)
-    scale = f"{number_text(summary.largest)}, the largest |x|"
-    return heat_lines(summary.grid, heat, blocks, state.cells, scale, glyphs)
+def _look(mode: str, summary: TensorSummary) -> Look:
+    """How the elements of a tensor are shown in a view."""
+    mark = ("*", "mark")
+    if mode == HEX:
+        digits = 2 * summary.element_bytes
+        return Look(("",), _bits, mark, width=digits + 2)
+    return Look(("",), number_text, mark, picks=mode != OVERVIEW)
 
 
 def _bits(value: Any) -> str:
@@ -671,6 +663,7 @@ def _bits(value: Any) -> str:
 
 
 def _history_head(place: str, accesses: Accesses) -> str:
+    """How many accesses there are, and where the bytes are."""
     (space, addr, nbytes), *more = accesses.ranges
     text = f" accesses to {place}: {len(accesses.ops):,}, {space} {addr:#x}:{nbytes}"
     if more:
@@ -679,6 +672,7 @@ def _history_head(place: str, accesses: Accesses) -> str:
 
 
 def _access(touch: Touch, here: bool) -> str:
+    """One line of the history; ``here``: it is the last one before the cursor."""
     op = touch.op
     mark = ">" if here else " "
     when = f"{touch.kind:<5} op {op.op:>6,} {time_text(op.t_start):>9}"

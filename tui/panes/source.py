@@ -1,4 +1,8 @@
-"""Pane 7: the kernel of the op, with the time and the stalls of each of its lines."""
+"""Pane 7: the kernel of the op, with the time and the stalls of each of its lines.
+
+Knows no kernel but by its text: where that is not in the trace, only the lines that
+took time are listed, by their numbers.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +46,9 @@ _MOSTLY_STALLED = 0.5
 """Share of a line's time from which on its stalls are marked."""
 _PAN_COLUMNS = 8
 _TIMES_COLUMNS = 18
-"""Share and time of a line; with its number, its stalls and a blank each there are 25."""
-_HEAD_COLUMNS = 25
+"""Columns of the share and the time of a line."""
+_BESIDE_CODE = 25
+"""Columns in front of the text, but those of the stalls."""
 _SHORTEST_CODE = 8
 _LINE_BITS = (1 << 32) - 1
 """Of a kernel line as ``OpIndex.sites`` numbers it; the bits above are of its file."""
@@ -51,14 +56,16 @@ _LINE_BITS = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The lines in view, from column ``column`` of the text on."""
+    """The lines in view; their text is shown from character ``column`` on."""
 
     rows: Rows = field(default_factory=Rows)
     column: int = 0
 
 
 class _Took(NamedTuple):
-    """The texts of what a line took: its share and time, its stalls; the style of these."""
+    """What a line took, as texts: its share and time; what share of that was stalls,
+    with the ``style`` of these.
+    """
 
     times: str
     stalls: str
@@ -69,7 +76,11 @@ _NOTHING = _Took("", "", "")
 
 
 class SourcePane(BasePane[SourceState]):
-    """Enter on a line goes to the next op of it on this PE; times are of the focus."""
+    """The text around the op's own line, and what its lines took on the PEs of the
+    focus.
+
+    Enter on a line goes to the next op that this PE's kernel issued there.
+    """
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -132,8 +143,9 @@ class SourcePane(BasePane[SourceState]):
         return (Do(TO_LINE(n=numbers[at])),)
 
     def _numbers(self, frame: Frame, answers: Answers) -> range | list[int] | None:
-        """The numbers of the lines: all, or without the text those that took time; None
-        before the first op.
+        """The numbers of the lines that can be picked.
+
+        None before the first op, and as long as it is not known of which file they are.
         """
         if frame.cursor < 0:
             return None
@@ -165,13 +177,14 @@ class SourcePane(BasePane[SourceState]):
         return name
 
     def _times_query(self, frame: Frame) -> Query:
+        """What each line took on the PEs of the focus."""
         return LINES.ask(pe=self._focus(frame))
 
     # -- render -------------------------------------------------------------------
 
     def render(self, state: SourceState, frame: Frame, answers: Answers) -> Picture:
-        """The lines around the op's own; those with times only, if there is no text. While
-        the times are computed, the text alone.
+        """The lines around the op's own. While the times are computed the text is there
+        alone, below a line that says so.
         """
         if frame.cursor < 0:
             return Picture((before_first_op(len(self._index.ops)),))
@@ -184,7 +197,7 @@ class SourcePane(BasePane[SourceState]):
             waiting = missing
         took = _took_by_line(source, times)
         wide = max((len(line.stalls) for line in took.values()), default=0)
-        room = max(frame.width - _HEAD_COLUMNS - wide, _SHORTEST_CODE)
+        room = max(frame.width - _BESIDE_CODE - wide, _SHORTEST_CODE)
         head = self._head(source, wide, room, state, frame)
         if waiting is not None:
             head = waiting.line
@@ -226,7 +239,7 @@ class SourcePane(BasePane[SourceState]):
         return head
 
     def _lines_in_service(self, frame: Frame, answers: Answers) -> set[int]:
-        """The lines of this file of which ops are in service, the op's own among them."""
+        """The lines of this file that ops in service come from, the op's own too."""
         service: InService = answers.of(IN_SERVICE.ask(frame.cursor))
         own = int(self._index.ops.sites(np.array([frame.cursor]))[0])
         sites = np.append(service.sites, own)
@@ -238,15 +251,18 @@ class SourcePane(BasePane[SourceState]):
 
 
 def _numbers_of(source: Source, took: Mapping[int, _Took]) -> range | list[int]:
+    """All lines of the text; without it the op's own and those that took time."""
     if source.text:
         return range(1, len(source.text) + 1)
     return sorted({source.line, *took})
 
 
 def _took_by_line(source: Source, times: LineTimes | None) -> dict[int, _Took]:
-    """What the lines of a file took, by number; nothing as long as that is not known."""
-    took = {}
-    for row in times.rows if times is not None else ():
+    """What the lines of a file took, by number; empty until that is known."""
+    took: dict[int, _Took] = {}
+    if times is None:
+        return took
+    for row in times.rows:
         file, _, number = row.site.rpartition(":")
         if file == source.file:
             took[int(number)] = _took(row)
@@ -265,10 +281,12 @@ def _took(row: LineTime) -> _Took:
     if stalls:
         most = f"{share:.0%} {max(stalls, key=stalls.__getitem__)}"
     times = f" {row.share:>6.1%} {time_text(row.time):>9} "
-    return _Took(times, most, "mark" if share >= _MOSTLY_STALLED else "title")
+    mostly = share >= _MOSTLY_STALLED
+    return _Took(times, most, "mark" if mostly else "title")
 
 
 def _mark(number: int, here: bool, flying: bool) -> str:
+    """A line's number behind a sign: > for the op's own, * for others in service."""
     mark = " "
     if flying:
         mark = "*"
@@ -278,6 +296,7 @@ def _mark(number: int, here: bool, flying: bool) -> str:
 
 
 def _number_style(here: bool, picked: bool) -> str:
+    """The style of a line's number: the picked one's goes before the op's own."""
     if picked:
         return "pick"
     return "here" if here else "dim"
@@ -285,7 +304,9 @@ def _number_style(here: bool, picked: bool) -> str:
 
 def _code(source: Source, number: int, column: int, room: int, glyphs: Glyphs) -> str:
     """A line of the text from a column on; an ellipsis stands where it is cut."""
-    text = source.text[number - 1] if 0 < number <= len(source.text) else ""
+    text = ""
+    if 0 < number <= len(source.text):
+        text = source.text[number - 1]
     code = text[column:]
     if text[:column].strip():
         code = f"{glyphs.more}{code[1:]}"

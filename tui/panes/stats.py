@@ -1,4 +1,9 @@
-"""Pane 8: where the time goes: stalls, critical path, roofline, what is busiest, PEs."""
+"""Pane 8: where the time goes.
+
+Stalls of the focus; the critical path; the roofline; the components and links that are
+busiest; the call of the op on all of its PEs. Each answer is shown as rows of text,
+most of them with a bar for a share.
+"""
 
 from __future__ import annotations
 
@@ -67,14 +72,14 @@ _KEPT = 8
 
 @dataclass(frozen=True, slots=True)
 class StatsState:
-    """The rows in view."""
+    """Which answer is shown, and which of its rows are in view."""
 
     view: int = 0
     rows: Rows = field(default_factory=Rows)
 
 
 class _Row(NamedTuple):
-    """A line, and the op that Enter on it goes to, None: none."""
+    """A line, and the op that Enter on it goes to; None: Enter does nothing."""
 
     line: Line
     op: int | None = None
@@ -89,7 +94,9 @@ class _Bar(NamedTuple):
 
 
 class StatsPane(BasePane[StatsState]):
-    """An answer a view; stalls are of the focus, PEs of the op's call."""
+    """Each view shows one answer. Stalls depend on the focus and PEs on the op's call;
+    the others are the same at every op.
+    """
 
     views: tuple[str, ...] = (
         STALL_VIEW,
@@ -143,6 +150,7 @@ class StatsPane(BasePane[StatsState]):
         return Change(self._settled(state, frame, answers))
 
     def _settled(self, state: StatsState, frame: Frame, answers: Answers) -> StatsState:
+        """The rows scrolled to the picked one, once their number is known."""
         rows = self._known_rows(state, frame, answers)
         if frame.height <= 0 or rows is None:
             return state
@@ -200,7 +208,7 @@ class StatsPane(BasePane[StatsState]):
     # -- render -------------------------------------------------------------------
 
     def render(self, state: StatsState, frame: Frame, answers: Answers) -> Picture:
-        """The rows in view; the picked one has a mark, and what is in service another."""
+        """The rows in view; the picked one is marked, and so is what is in service."""
         query = self._query(state, frame)
         if query is None:
             return Picture((before_first_op(len(self._index.ops)),))
@@ -233,8 +241,8 @@ class StatsPane(BasePane[StatsState]):
     # -- rows ---------------------------------------------------------------------
 
     def _rows(self, query: Query, found: Any, frame: Frame) -> Sequence[_Row]:
-        """The rows of an answer; those of the last few are kept, by their question, so that
-        a step does not make them again.
+        """The rows of an answer; those of the last few are kept, by their question, so
+        that a step does not make them again.
         """
         key = (query, frame.width, frame.glyphs)
         rows = self._made.get(key)
@@ -246,6 +254,7 @@ class StatsPane(BasePane[StatsState]):
         return rows
 
     def _rows_of(self, found: Any, width: int, glyphs: Glyphs) -> list[_Row]:
+        """The rows of an answer; where nothing else is laid out here, its text."""
         match found:
             case CriticalPath():
                 return _critical_rows(found, width, glyphs)
@@ -256,8 +265,8 @@ class StatsPane(BasePane[StatsState]):
         return [self._row_of_text(text, glyphs) for text in found.lines(width)]
 
     def _row_of_text(self, text: str, glyphs: Glyphs) -> _Row:
-        """A line of an answer's text. One that names a call that never ended leads to the
-        last op of its PE.
+        """A line of an answer's text. One that names a call that never ended leads to
+        the last op of its PE.
         """
         op = None
         if text.startswith(_NEVER_ENDED):
@@ -293,11 +302,13 @@ def _roofline_rows(found: Roofline, width: int, glyphs: Glyphs) -> list[_Row]:
 
 
 def _roof_bar(roof: Roof) -> _Bar:
+    """How near a PE is to its roof."""
     rates = f"{roof.gflops:,.1f} GFLOP/s {roof.intensity:,.1f} FLOP/B {roof.bound}"
     return _Bar(roof.pe, roof.share, rates)
 
 
 def _busiest_rows(found: Busiest, width: int, glyphs: Glyphs) -> list[_Row]:
+    """Components, then links, each with the share of time in which it is busy."""
     head = f" of {time_text(found.t0)} to {time_text(found.t1)}"
     components = [_Bar(node, share, "") for share, node in found.components]
     links = []
@@ -310,6 +321,7 @@ def _busiest_rows(found: Busiest, width: int, glyphs: Glyphs) -> list[_Row]:
 
 
 def _critical_rows(path: CriticalPath, width: int, glyphs: Glyphs) -> list[_Row]:
+    """What the path is made of, by kind and by kernel line; then its longest steps."""
     whole = max(path.t1 - path.t0, 1e-12)
     rows: list[_Row] = []
     for title, times in (
@@ -325,7 +337,10 @@ def _critical_rows(path: CriticalPath, width: int, glyphs: Glyphs) -> list[_Row]
 
 
 def _step_row(step: Step, width: int, glyphs: Glyphs) -> _Row:
-    times = f"x{step.times:,}" if step.times > 1 else ""
+    """A step of the critical path: when, how long, how often, what and where."""
+    times = ""
+    if step.times > 1:
+        times = f"x{step.times:,}"
     what = (
         f"{time_text(step.t0):>9} {time_text(step.ns):>9} {times:<6} {step.what:<12} "
     )
@@ -340,7 +355,7 @@ def _step_row(step: Step, width: int, glyphs: Glyphs) -> _Row:
 def _bar_rows(
     title: str, bars: Sequence[_Bar], width: int, glyphs: Glyphs
 ) -> list[_Row]:
-    """A title, and below it a row a bar; of a name that is too long the end is shown."""
+    """A title, and a row for each bar; of a name that is too long its end is shown."""
     longest = max((len(bar.name) for bar in bars), default=0)
     columns = max(min(width // 2, longest), _SHORTEST_NAME)
     text_columns = max((len(bar.text) for bar in bars), default=0)

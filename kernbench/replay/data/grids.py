@@ -1,7 +1,8 @@
 """Tensors as grids of rows and columns, of which a screen shows a window.
 
-Owns the last few grids, the marks in them, and what is summed up of them for a heatmap. A
-tensor may have many millions of elements: answers are cut out of a grid, none holds all of it.
+Owns the last few grids, the marks in them, and what is summed up of them for a heatmap.
+A tensor may have many millions of elements: answers are cut out of a grid, none holds
+all of it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _KEPT = 4
 """Grids of each kind."""
 _LARGE = 1 << 22
 """Elements from which on a grid is kept only as the newest."""
-_AT_ONCE = 1 << 18
-"""Elements that are worked on between two calls of progress: about 2 ms."""
+_AT_ONCE = 1 << 16
+"""Elements that are worked on between two calls of progress: about 1 ms."""
 _LEAST_LIMIT = 1e-300
 """Instead of a tolerance of 0, by which an error cannot be divided."""
 
@@ -42,8 +43,8 @@ Shares: TypeAlias = Callable[[slice, slice], Floats]
 class Marks:
     """Which elements of a grid are marked.
 
-    ``bits`` has a bit for each element in row order, the first in the highest bit of the
-    first byte; it is empty where nothing is marked. ``count`` elements are.
+    ``bits`` has a bit for each element in row order, the first in the highest bit of
+    the first byte; it is empty where nothing is marked. ``count`` elements are.
     """
 
     count: int
@@ -89,10 +90,11 @@ class Marks:
 class Grid:
     """Numbers of a tensor of ``shape``, in rows along its last axis.
 
-    ``planes`` are arrays (rows, columns) of which the same element is shown side by side, and
-    ``written`` and ``marked`` are masks of that shape; ``written`` is None where all
-    elements hold something. ``shares(rows, columns)`` gives, for a heatmap, how large these
-    elements are as a share of its scale: NaN for what is left blank, inf for what is beyond.
+    ``planes`` are arrays (rows, columns) of which the same element is shown side by
+    side, and ``written`` and ``marked`` are masks of that shape; ``written`` is None
+    where all elements hold something. ``shares(rows, columns)`` gives, for a heatmap,
+    how large these elements are as a share of its scale: NaN for what is left blank,
+    inf for what is beyond.
     """
 
     shape: tuple[int, ...]
@@ -120,8 +122,8 @@ class TensorGrid:
 class DiffGrid:
     """A comparison; mismatches are marked. ``grid`` is None where nothing was compared.
 
-    ``row_elements`` is how many elements lie in memory from one row of the grid to the next:
-    more than it has columns where the grid is a tile's block of a wider output.
+    ``row_elements`` is how many elements lie in memory from one row of the grid to the
+    next: more than it has columns where the grid is a tile's block of a wider output.
     """
 
     diff: OpDiff
@@ -183,7 +185,7 @@ class GridIndex:
     # -- grids --------------------------------------------------------------------
 
     def tensor(self, op: int, name: str, progress: Progress) -> TensorGrid:
-        """A tensor at an op. UsageError lists the names, if there is none of this name."""
+        """A tensor at an op. UsageError lists the names where there is none of it."""
         found = self._tensors.get((op, name))
         if found is not None:
             return found
@@ -208,8 +210,8 @@ class GridIndex:
         return self._tensors.keep((op, name), found, values.size)
 
     def compared(self, op: int, output: str, progress: Progress) -> DiffGrid:
-        """What an op wrote beside its oracle; or an output, by name, beside its reference
-        at that op.
+        """What an op wrote beside its oracle; or an output, by name, beside its
+        reference at that op.
         """
         found = self._compared.get((op, output))
         if found is not None:
@@ -255,7 +257,7 @@ class GridIndex:
     def heat(self, grid: Grid, tall: int, wide: int, progress: Progress) -> Floats:
         """The largest share of each block of ``tall`` by ``wide`` elements.
 
-        The last answer is kept, since an op seldom changes the tensor that is looked at.
+        The last answer is kept: few ops change the tensor that is looked at.
         """
         numbers = grid.planes[0]
         if self._heat is not None and self._heat.is_of(numbers, tall, wide):
@@ -288,7 +290,7 @@ def marks_of(marked: Bools, progress: Progress) -> Marks:
 
 
 def _parts(elements: int, progress: Progress) -> Iterator[slice]:
-    """Parts of some ms each, whole bytes of bits; progress is called before each of them."""
+    """Parts of about 1 ms, whole bytes of marks; progress is called before each."""
     for start in range(0, elements, _AT_ONCE):
         progress(start / elements)
         yield slice(start, start + _AT_ONCE)
