@@ -48,7 +48,9 @@ Does: TypeAlias = Call | ToPane | Own
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that keys do. ``footer`` is the word for it, or for a pair, in the footer."""
+    """Something that keys do. ``footer`` is the word for it, or for a pair, in the
+    footer.
+    """
 
     id: str
     keys: tuple[str, ...]
@@ -223,7 +225,7 @@ BY_ID = {action.id: action for action in ACTIONS}
 DEFAULT = {action.id: action.keys for action in ACTIONS}
 
 
-# -- commands of the ``:`` line that are the screen's own ---------------------------------
+# -- commands of the ``:`` line that are the screen's own ---------------------
 
 
 @dataclass(frozen=True, slots=True)

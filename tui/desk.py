@@ -1,7 +1,8 @@
-"""The desk: the session, the state of every pane, and the pictures that follow from these.
+"""The desk: the session, the state of every pane, and the pictures that follow from
+these.
 
-Knows no widget and no terminal. Pictures are kept by (pane, state, frame), so that what was
-drawn ahead of a key need only be shown.
+Knows no widget and no terminal. Pictures are kept by (pane, state, frame), so that what
+was drawn ahead of a key need only be shown.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Size = tuple[int, int]
 
 @dataclass(slots=True)
 class Given:
-    """The answers of a runner, asked for with one urgency; ``missed`` are those that were
-    looked for and are not there.
+    """The answers of a runner, asked for with one urgency; ``missed`` are those that
+    were looked for and are not there.
     """
 
     runner: Runner
@@ -66,8 +67,8 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture; what it cannot do without and waits for; the answers that it looked for
-    and did not find.
+    """A picture; what it cannot do without and waits for; the answers that it looked
+    for and did not find.
     """
 
     picture: Picture
@@ -97,7 +98,9 @@ class Desk:
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
         self._pictures: OrderedDict[_PictureKey, Drawn] = OrderedDict()
         self._led_to: dict[_PictureKey, Any] = {}
-        """The state that a move leads to, by the pane, its state now and its frame then."""
+        """The state that a move leads to, by the pane, its state now and its frame
+        then.
+        """
 
     @property
     def session(self) -> Session:
@@ -134,7 +137,9 @@ class Desk:
     # -- events -------------------------------------------------------------------
 
     def send(self, key: str, event: Event) -> tuple[Effect, ...] | None:
-        """Let a pane take an event; what it asks the screen to do, None: it has no use."""
+        """Let a pane take an event; what it asks the screen to do, None: it has
+        no use.
+        """
         row = ROW_OF[key]
         frame = self.frame(row, self.session, self.window)
         answers = Given(self.runner, Urgency.VISIBLE)
@@ -152,7 +157,9 @@ class Desk:
             self.follow()
 
     def follow(self) -> None:
-        """Let every pane follow the cursor; those that were drawn ahead for it, to there."""
+        """Let every pane follow the cursor; those that were drawn ahead for it, to
+        there.
+        """
         led_to = self._led_to
         self._led_to = {}
         for row in PANES:
@@ -190,7 +197,9 @@ class Desk:
         return f"{heading}: {pane.views[view]}" if view else heading
 
     def next_view(self, key: str) -> str:
-        """The name of the view that comes after the one that is shown; empty: one only."""
+        """The name of the view that comes after the one that is shown; empty:
+        one only.
+        """
         pane = self.panes[key]
         if len(pane.views) < 2:
             return ""
@@ -213,7 +222,9 @@ class Desk:
         return found
 
     def draw_ahead(self, session: Session, row: PaneRow) -> Drawn:
-        """The picture of a pane as it is for another session, kept for when that comes."""
+        """The picture of a pane as it is for another session, kept for when
+        that comes.
+        """
         before = self.states[row.key]
         states = dict(self.states)
         states[row.key] = self._updated(row, states, session, Moved(), Urgency.AHEAD)
@@ -224,7 +235,9 @@ class Desk:
         return drawn
 
     def answered(self, query: Query) -> None:
-        """An answer has come: pictures that were drawn without it are no good any more."""
+        """An answer has come: pictures that were drawn without it are no good
+        any more.
+        """
         for key, kept in list(self._pictures.items()):
             if query in kept.missed:
                 del self._pictures[key]
@@ -236,7 +249,9 @@ class Desk:
         states: dict[str, Any],
         urgency: Urgency,
     ) -> dict[str, Drawn]:
-        """The pictures of panes, by key; ``states`` are settled for the answers there are."""
+        """The pictures of panes, by key; ``states`` are settled for the answers there
+        are.
+        """
         found: dict[str, Drawn] = {}
         left = []
         window = states["timeline"].window

@@ -1,5 +1,5 @@
-"""What the next key is likely to show, drawn while nothing is pressed: then it need only be
-shown.
+"""What the next key is likely to show, drawn while nothing is pressed: then it need
+only be shown.
 
 Owns which moves are likely. A key that comes meanwhile waits for one pane at most.
 """
@@ -60,7 +60,9 @@ async def prefetch(
     views: Mapping[str, PaneView],
     is_quiet: Callable[[], bool],
 ) -> None:
-    """Draw what each likely move leads to, for the panes in view, while it ``is_quiet``."""
+    """Draw what each likely move leads to, for the panes in view, while it
+    ``is_quiet``.
+    """
     await asyncio.sleep(_WRITTEN_S)
     desk.runner.lower()
     while desk.runner.running():

@@ -81,7 +81,9 @@ def figures(trace: Trace, long_answers: bool = True) -> Iterator[tuple[str, floa
     endless = [f'comp ~ "*.pe_*" and dur > {limit}s' for limit in range(10, 15)]
     yield "run to no stop", _median(run, endless)
     for rows in (40, 100):
-        draw = partial(session.timeline, session.index.timelines.components[:rows].tolist())
+        draw = partial(
+            session.timeline, session.index.timelines.components[:rows].tolist()
+        )
         yield (
             f"timeline of {rows} rows",
             _median(lambda span, d=draw: d(*span, COLUMNS), spans),

@@ -1,4 +1,6 @@
-"""What ``ReplaySession`` answers about ops and files: frozen data that knows its own text."""
+"""What ``ReplaySession`` answers about ops and files: frozen data that knows its own
+text.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,17 @@ _OPS = "op t_start t_end nbytes name component"
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Some things and what is to be said of each; ``none`` is said where there are none."""
+    """Some things and what is to be said of each; ``none`` is said where there are
+    none.
+    """
 
     rows: tuple[tuple[str, str], ...]
     none: str = ""
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns: names in a column of their own, as far as they fit."""
+        """As text for ``width`` columns: names in a column of their own, as far as they
+        fit.
+        """
         longest = max((len(name) for name, _ in self.rows), default=0)
         pad = min(longest, _NAME_COLUMNS)
         lines: list[str] = []
@@ -40,7 +46,9 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """One line of the op log; ``site`` is the kernel line, ``letter`` the class, times in ns."""
+    """One line of the op log; ``site`` is the kernel line, ``letter`` the class, times
+    in ns.
+    """
 
     op: int
     t_issue: float
@@ -56,7 +64,9 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True)
 class OpList:
-    """Lines of an op log of ``total``, of which ``note`` says more; the cursor is at ``op``."""
+    """Lines of an op log of ``total``, of which ``note`` says more; the cursor is at
+    ``op``.
+    """
 
     op: int
     total: int
@@ -95,7 +105,9 @@ class Stopped(Moved):
 
 @dataclass(frozen=True, slots=True)
 class OpDetails:
-    """All that was recorded of an op; ``waits``: (node, reason, t0, t1, op that ended it or -1)."""
+    """All that was recorded of an op; ``waits``: (node, reason, t0, t1, op that ended
+    it or -1).
+    """
 
     row: OpRow
     cmd: int
@@ -129,7 +141,9 @@ class OpDetails:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The kernel line that caused an op, counted from 1 (0: unknown), and its whole file."""
+    """The kernel line that caused an op, counted from 1 (0: unknown), and its whole
+    file.
+    """
 
     op: int
     file: str
@@ -150,7 +164,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """``op`` reads or writes bytes, or what is wrong with that; ``other`` is then in their way."""
+    """``op`` reads or writes bytes, or what is wrong with that; ``other`` is then in
+    their way.
+    """
 
     kind: str
     space: str
@@ -162,7 +178,9 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """In canonical order; ``note`` says what could not be looked at, ``ok`` the verdict."""
+    """In canonical order; ``note`` says what could not be looked at, ``ok`` the
+    verdict.
+    """
 
     rows: tuple[Touch, ...]
     note: str = ""

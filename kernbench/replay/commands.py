@@ -1,5 +1,5 @@
-"""The commands of the user: one table, from which the ``:`` line, keys, scripts, ``kernbench
-trace``, completion, palette, help and the docs are made.
+"""The commands of the user: one table, from which the ``:`` line, keys, scripts,
+``kernbench trace``, completion, palette, help and the docs are made.
 
 To add a command: one function in ``questions.py`` or ``moves.py``, one row here.
 """
@@ -42,10 +42,11 @@ from kernbench.replay.query import At, Query, Session
 from kernbench.replay.text import as_text
 
 Kind = Literal["move", "instant", "job", "effect", "screen"]
-"""A move makes another session. An instant question reads mapped columns and is answered
-where it is asked; a job is answered in its lane. An effect writes files: it is never kept,
-nor asked before somebody wants it. What a screen does itself is no command of this table,
-but is parsed like one."""
+"""A move makes another session. An instant question reads mapped columns and is
+answered where it is asked; a job is answered in its lane. An effect writes files: it is
+never kept, nor asked before somebody wants it. What a screen does itself is no command
+of this table, but is parsed like one.
+"""
 
 Answer = Any
 """A frozen dataclass that knows its own text: ``lines(width)``."""
@@ -55,14 +56,14 @@ Answer = Any
 class Command:
     """One command.
 
-    ``answer(index, at, args, progress)`` answers a question or has an effect, in the lane
-    ``lane``; ``about`` names the parts of a session that it depends on, fields of ``At``.
-    ``move(index, session, args, known)`` makes the next session, ``needs`` is the question
-    whose answer it has to know, and ``report(index, before, after, args)`` is printed (by
-    default the line of the op that it led to).
-    Only those that ``moves_cursor`` take another's place that waits for an answer.
-    ``stayed`` is said on a screen where a move led nowhere, ``title`` what is computed (the
-    name, if there is none). Those not ``listed`` are asked by panes only.
+    ``answer(index, at, args, progress)`` answers a question or has an effect, in the
+    lane ``lane``; ``about`` names the parts of a session that it depends on, fields of
+    ``At``. ``move(index, session, args, known)`` makes the next session, ``needs`` is
+    the question whose answer it has to know, and ``report(index, before, after, args)``
+    is printed (by default the line of the op that it led to). Only those that
+    ``moves_cursor`` take another's place that waits for an answer. ``stayed`` is said
+    on a screen where a move led nowhere, ``title`` what is computed (the name, if there
+    is none). Those not ``listed`` are asked by panes only.
     """
 
     name: str
@@ -129,7 +130,7 @@ def moment(session: Session, about: Iterable[str]) -> At:
     return At(**{name: parts[name] for name in about})
 
 
-# -- what moves print ---------------------------------------------------------------
+# -- what moves print ---------------------------------------------------------
 
 
 def _moved(index: Index, before: Session, after: Session, args: Any) -> Moved:
@@ -152,7 +153,7 @@ def _all_stops(index: Index, before: Session, after: Session, args: Any) -> List
     return questions.breaks(index, At(stops=after.stops), NoArguments(), no_progress)
 
 
-# -- what moves have to know ----------------------------------------------------------
+# -- what moves have to know --------------------------------------------------
 
 
 def _fitting_ops(index: Index, session: Session, args: moves.Expression) -> Query:
@@ -167,15 +168,15 @@ def _found_ops(index: Index, session: Session, args: moves.Caught) -> Query:
     return FINDINGS.ask(what=args.what)
 
 
-# -- assert -----------------------------------------------------------------------------
+# -- assert -------------------------------------------------------------------
 
 _SAYS = re.compile(r"('[^']*'|\"[^\"]*\") in (\S.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """``none``, ``some`` or a number and an expression; ``ok`` and a command; ``'TEXT' in``
-    and a command; or an expression that the op here fits.
+    """``none``, ``some`` or a number and an expression; ``ok`` and a command; ``'TEXT'
+    in`` and a command; or an expression that the op here fits.
     """
 
     text: Annotated[str, Reader("LINE", extent="line")]
@@ -239,7 +240,7 @@ def _ok(index: Index, before: Session, after: Session, args: Assertion) -> Listi
     return Listing((("ok", args.text),))
 
 
-# -- help -------------------------------------------------------------------------------
+# -- help ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ def listed() -> tuple[Command, ...]:
     return tuple(command for command in COMMANDS if command.listed)
 
 
-# -- the table ------------------------------------------------------------------------
+# -- the table ----------------------------------------------------------------
 
 _OP = frozenset({"op"})
 _BACK_OR_ON = "no further op that way"
@@ -1089,7 +1090,7 @@ SHORT = {
 """Letters that mean what the keys do."""
 
 
-# -- parsing and answering ---------------------------------------------------------------
+# -- parsing and answering ----------------------------------------------------
 
 
 def named(name: str, table: Sequence[Command] = COMMANDS) -> Command:
@@ -1172,8 +1173,8 @@ def run(
 
 
 def as_data(answer: Any) -> Any:
-    """An answer as lists, maps, numbers and text, ready for JSON; NaN and infinities are
-    text.
+    """An answer as lists, maps, numbers and text, ready for JSON; NaN and infinities
+    are text.
     """
     if is_dataclass(answer) and not isinstance(answer, type):
         shown = [f.name for f in fields(answer) if f.metadata.get("shown", True)]

@@ -1,4 +1,6 @@
-"""Answers as plain text: what scripts, pipes and ``kernbench trace`` print. Knows no answer."""
+"""Answers as plain text: what scripts, pipes and ``kernbench trace`` print. Knows no
+answer.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,11 @@ def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
 def table(
     rows: Iterable[Any], names: str, marks: str = "", width: int = 0
 ) -> list[str]:
-    """A line a row behind its mark, a column a name: a field of it, or of a dataclass in it.
+    """A line a row behind its mark, a column a name: a field of it, or of a dataclass
+    in it.
 
-    Where that is wider than ``width`` (0: any) the last column keeps the ends of its cells.
+    Where that is wider than ``width`` (0: any) the last column keeps the ends of its
+    cells.
     """
     columns = names.split()
     cells = [
@@ -116,7 +120,9 @@ def grid_text(
     mask: Array | bool = True,
     mark: Array | bool = False,
 ) -> list[str]:
-    """The first corner of a tensor (its last two axes): '-' where not ``mask``, '*' at ``mark``."""
+    """The first corner of a tensor (its last two axes): '-' where not ``mask``, '*' at
+    ``mark``.
+    """
     shape = (-1, values.shape[-1]) if values.ndim else (1, 1)
     flat, known, marked = (
         np.broadcast_to(x, values.shape).reshape(shape) for x in (values, mask, mark)

@@ -1,4 +1,6 @@
-"""Pane 2: the op log around the cursor, and everything recorded about the current op."""
+"""Pane 2: the op log around the cursor, and everything recorded about the
+current op.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,9 @@ class OpsPane(BasePane[OpsState]):
         return Change(self._settled(replace(state, rows=rows), frame, answers))
 
     def _settled(self, state: OpsState, frame: Frame, answers: Answers) -> OpsState:
-        """The list scrolled to what is picked, or to the last listed op by the cursor."""
+        """The list scrolled to what is picked, or to the last listed op by the
+        cursor.
+        """
         listed = self._listed(state, answers)
         if frame.height <= 0 or listed is None:
             return state
@@ -234,7 +238,9 @@ class OpsPane(BasePane[OpsState]):
         return [(head, style), (row.letter, letter), (tail, style)]
 
     def _details(self, layout: _Layout, frame: Frame, answers: Answers) -> list[Line]:
-        """Everything recorded about the op, what matters most first, as far as it fits."""
+        """Everything recorded about the op, what matters most first, as far as
+        it fits.
+        """
         height = layout.details_height
         if height <= 0:
             return []
@@ -268,7 +274,9 @@ def _style(here: bool, flying: bool, picked: bool) -> tuple[str, str]:
 
 
 def _rank(text: str) -> int:
-    """Where a line of what is recorded belongs; the source around and parameters last."""
+    """Where a line of what is recorded belongs; the source around and
+    parameters last.
+    """
     for i, (head, _) in enumerate(_RANKS):
         if text.startswith(head):
             return i

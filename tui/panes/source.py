@@ -89,7 +89,7 @@ class SourcePane(BasePane[SourceState]):
         """The text from its left edge on."""
         return SourceState()
 
-    # -- update -------------------------------------------------------------------
+    # -- update ---------------------------------------------------------------
 
     def update(
         self, state: SourceState, event: Event, frame: Frame, answers: Answers
@@ -157,7 +157,7 @@ class SourcePane(BasePane[SourceState]):
             took = _took_by_line(source, answers.known(self._times_query(frame)))
         return _numbers_of(source, took)
 
-    # -- queries ------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------
 
     def queries(
         self, state: SourceState, frame: Frame, answers: Answers
@@ -180,7 +180,7 @@ class SourcePane(BasePane[SourceState]):
         """What each line took on the PEs of the focus."""
         return LINES.ask(pe=self._focus(frame))
 
-    # -- render -------------------------------------------------------------------
+    # -- render ---------------------------------------------------------------
 
     def render(self, state: SourceState, frame: Frame, answers: Answers) -> Picture:
         """The lines around the op's own. While the times are computed the text is there
@@ -247,7 +247,7 @@ class SourcePane(BasePane[SourceState]):
         return {site & _LINE_BITS for site in of_this_file.tolist()}
 
 
-# -- lines ----------------------------------------------------------------------------
+# -- lines --------------------------------------------------------------------
 
 
 def _numbers_of(source: Source, took: Mapping[int, _Took]) -> range | list[int]:

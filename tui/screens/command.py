@@ -1,7 +1,7 @@
 """Carrying out commands: typed lines, keys, search, stops, marks, playing.
 
-A question is made when it is asked, and its answer shown when it is there. A move that has to
-know something first waits for that, until somebody moves otherwise.
+A question is made when it is asked, and its answer shown when it is there. A move that
+has to know something first waits for that, until somebody moves otherwise.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ _PLAY_S = 0.125
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a command waits for: as it was typed, the question, what is done with the answer.
+    """What a command waits for: as it was typed, the question, what is done with the
+    answer.
 
     ``moves``: it moves the cursor, so that another move takes its place.
     """
@@ -95,7 +96,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self._next_letter: Callable[[str], Call] | None = None
         self._reloading: asyncio.Task[None] | None = None
 
-    # -- what a subclass does -------------------------------------------------------
+    # -- what a subclass does -------------------------------------------------
 
     def show(self) -> None:
         """Draw what has changed."""
@@ -105,7 +106,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Make a pane the active one."""
         raise NotImplementedError
 
-    # -- messages -------------------------------------------------------------------
+    # -- messages -------------------------------------------------------------
 
     @property
     def session(self) -> Session:
@@ -132,7 +133,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
     def _hinted(self, message: Hint) -> None:
         self.say(message.text)
 
-    # -- carrying out ---------------------------------------------------------------
+    # -- carrying out ---------------------------------------------------------
 
     def run_line(self, line: str) -> None:
         """Carry out a typed line; what is wrong with it is said."""
@@ -211,10 +212,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             lines += [[(part, "")] for part in parts]
         self.show_text(title, lines)
 
-    # -- questions --------------------------------------------------------------------
+    # -- questions ------------------------------------------------------------
 
     def _ask(self, asked: Asked) -> None:
-        """Ask something; its answer is waited for a moment, and then shown when it comes."""
+        """Ask something; its answer is waited for a moment, and then shown when it
+        comes.
+        """
         if self.asked is not None:
             self.say(f"still computing {self.asked.text}; Esc cancels it")
             return
@@ -256,7 +259,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         return queries
 
     def restore_stops(self) -> None:
-        """Make the stops of an earlier time, as far as what they have to know is there."""
+        """Make the stops of an earlier time, as far as what they have to know
+        is there.
+        """
         while self.pending_stops:
             call = self.pending_stops[0]
             try:
@@ -270,10 +275,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
                 pass  # this trace has no such bytes any more
             del self.pending_stops[0]
 
-    # -- panes ------------------------------------------------------------------------
+    # -- panes ----------------------------------------------------------------
 
     def _send(self, key: str, event: Event) -> bool:
-        """Hand an event to a pane and do what it asks for; whether it had a use for it."""
+        """Hand an event to a pane and do what it asks for; whether it had a use
+        for it.
+        """
         effects = self.desk.send(key, event)
         for effect in effects or ():
             self._do_effect(effect)
@@ -289,7 +296,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
                 self._send(key, event)
                 self.do_activate(key)
 
-    # -- search, filter -----------------------------------------------------------------
+    # -- search, filter -------------------------------------------------------
 
     def do_prompt(self, kind: str) -> None:
         """Open the command line, with a command begun."""
@@ -314,7 +321,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         else:
             self._send("ops", Filter(""))
 
-    # -- stops ----------------------------------------------------------------------------
+    # -- stops ----------------------------------------------------------------
 
     def do_break(self) -> None:
         """Begin the command that stops at ops like this one."""
@@ -348,7 +355,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.attempt(lambda: self.carry_out(call))
         self.show()
 
-    # -- marks ------------------------------------------------------------------------------
+    # -- marks ----------------------------------------------------------------
 
     def do_letter(self, kind: str) -> None:
         """The next key is the letter of a mark, to set or to jump to."""
@@ -361,7 +368,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.say(f"which mark? ({known})")
 
     def lettered(self, character: str | None) -> bool:
-        """Whether a key, its character if it has one, was to be the letter of a mark."""
+        """Whether a key, its character if it has one, was to be the letter of a
+        mark.
+        """
         make = self._next_letter
         self._next_letter = None
         if make is None:
@@ -374,7 +383,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.say("marks are letters")
         return True
 
-    # -- playing ----------------------------------------------------------------------------
+    # -- playing --------------------------------------------------------------
 
     def do_play(self) -> None:
         """Play eight ops a second."""
@@ -400,7 +409,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         playing.stop()
         return True
 
-    # -- the file ---------------------------------------------------------------------------
+    # -- the file -------------------------------------------------------------
 
     def do_reload(self) -> None:
         """Read the file again, on a thread; the next screen stands as this one."""
@@ -429,7 +438,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
 
 def expression(text: str) -> str:
-    """An expression as it is; other text means that a name or a component has it in it."""
+    """An expression as it is; other text means that a name or a component has
+    it in it.
+    """
     if re.search("[=<>~()]", text) or not text:
         return text
     pattern = '"*' + text.strip('"') + '*"'

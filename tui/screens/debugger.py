@@ -1,8 +1,9 @@
 """The debugger's screen: what keys do, where panes stand, what is drawn when.
 
-A key becomes a picture in four steps: its action makes an event or a call; that makes new
-states; the desk draws the panes in view, waiting a moment for answers; the views show what
-is another picture than before. Then what the next key is likely to show is drawn ahead.
+A key becomes a picture in four steps: its action makes an event or a call; that makes
+new states; the desk draws the panes in view, waiting a moment for answers; the views
+show what is another picture than before. Then what the next key is likely to show is
+drawn ahead.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._missed: frozenset[Query] = frozenset()
         self._ahead: asyncio.Task[None] | None = None
 
-    # -- the life of the screen -----------------------------------------------------
+    # -- the life of the screen -----------------------------------------------
 
     def compose(self) -> ComposeResult:
         """Two lines, the body, the footer; command line and notice lie above them."""
@@ -133,7 +134,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.lay_out()
         self.draw_ahead()
 
-    # -- layout -------------------------------------------------------------------------
+    # -- layout ---------------------------------------------------------------
 
     def lay_out(self) -> None:
         """Put the panes where the plan wants them, and draw."""
@@ -156,7 +157,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """The pane in view of those behind the strip."""
         return next(key for key in self._plan.tabbed if key in self._plan.regions)
 
-    # -- drawing ------------------------------------------------------------------------
+    # -- drawing --------------------------------------------------------------
 
     def show(self, urgency: Urgency = Urgency.VISIBLE) -> None:
         """Draw the panes in view and the lines around them."""
@@ -228,7 +229,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             self.look(rested=quiet_s >= REST_S)
 
     def look(self, rested: bool) -> None:
-        """Show how far jobs are; once ``rested``, let panes compute what they wish for."""
+        """Show how far jobs are; once ``rested``, let panes compute what they
+        wish for.
+        """
         self.poll()
         if self._late:
             self.show()
@@ -237,7 +240,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         if rested:
             self.desk.rest()
 
-    # -- ahead --------------------------------------------------------------------------
+    # -- ahead ----------------------------------------------------------------
 
     def draw_ahead(self) -> None:
         """Draw what may be shown next, until a key comes."""
@@ -253,7 +256,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """Whether no key waits to be acted on."""
         return self.taken.is_set() and not cast(MannerlyApp, self.app).key_waits
 
-    # -- keys ---------------------------------------------------------------------------
+    # -- keys -----------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
@@ -310,7 +313,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             case Fit():
                 self.say("the timeline is fitted to the launches")
 
-    # -- actions of the screen itself ---------------------------------------------------
+    # -- actions of the screen itself -----------------------------------------
 
     def do_help(self) -> None:
         """Every key, command and setting."""
@@ -368,7 +371,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.refresh(layout=True)
 
     def do_back(self) -> None:
-        """Let go of one thing: what is computed, what a pane keeps, the maximised pane."""
+        """Let go of one thing: what is computed, what a pane keeps, the
+        maximised pane.
+        """
         self.asked = None
         if self.runner.cancel():
             keys = self.keymap.shown("redraw")
@@ -388,7 +393,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """End the program."""
         self.app.exit()
 
-    # -- the mouse ------------------------------------------------------------------------
+    # -- the mouse ------------------------------------------------------------
 
     @on(Activate)
     def _activated(self, message: Activate) -> None:
