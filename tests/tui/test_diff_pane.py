@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tui.__main__ import open_session
-from tui.app import KernbenchApp
-
-TRACES = Path(__file__).parents[2] / "traces"
+from pilots import pane_of
 
 
-async def test_an_op_is_judged_once_no_key_is_pressed(settle, monkeypatch) -> None:
-    app = KernbenchApp(open_session(TRACES / "matmul.msgpack", None), "matmul")
-    async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("6")
-        pane = app.debugger.panes[6]
+async def test_an_op_is_judged_once_no_key_is_pressed(
+    drive, settle, monkeypatch
+) -> None:
+    async with drive(80, 24, "6") as pilot:
         await settle(pilot)
-        monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+        monkeypatch.setattr("tui.screens.debugger.REST_S", 3600.0)
         await pilot.press("s")
-        app.debugger.look()
-        assert " local error ...\n" in pane.text
-        monkeypatch.setattr("tui.screens.asking.REST_S", 0.0)
+        await pilot.pause()
+        assert " local error ...\n" in pane_of(pilot, 6).text
+        monkeypatch.setattr("tui.screens.debugger.REST_S", 0.0)
         await settle(pilot)
-        assert ", rounding explains " in pane.text
+        assert ", rounding explains " in pane_of(pilot, 6).text

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
+from pilots import active_of, pane_of
 
 from kernbench.trace import TraceWriter
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
-from tui.widgets.memory import MemoryPane
 
-TRACES = Path(__file__).parents[2] / "traces"
+MEMORY = 4
 
 
-def pane(pilot) -> MemoryPane:
-    return pilot.app.debugger.panes[4]
+def run(pilot: Any, line: str) -> None:
+    """Carry out a command line."""
+    pilot.app.debugger.run_line(line)
+    pilot.app.debugger.show()
 
 
 @pytest.mark.parametrize("place", ["c[0:2, :]", "c", "hbm 0x9000:64"])
@@ -24,31 +26,36 @@ async def test_history_of_a_place_opens_in_the_pane(
 ) -> None:
     session.goto(40)
     async with drive(80, 24) as pilot:
-        pilot.app.debugger.run(f"history {place}")
+        run(pilot, f"history {place}")
         await settle(pilot)
-        assert pilot.app.debugger.active == 4
+        assert active_of(pilot) == MEMORY
         touches = session.history_of(place).rows
-        assert f" accesses to {place}: {len(touches)}, " in pane(pilot).text
+        text = pane_of(pilot, MEMORY).text
+        assert f" accesses to {place}: {len(touches)}, " in text
         await pilot.press("home", "enter")
+        await settle(pilot)
         assert session.cursor == touches[0].op.op
 
 
 async def test_history_of_what_is_not_there_is_an_error(session, drive, settle) -> None:
     async with drive(80, 24, "2") as pilot:
-        pilot.app.debugger.run("history foo")
+        run(pilot, "history foo")
         await settle(pilot)
         assert "no tensor 'foo'" in str(pilot.app.debugger.notice.render())
-        assert pilot.app.debugger.active == 2
+        assert active_of(pilot) == 2
 
 
 async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(
-    session, drive
+    session, drive, settle
 ) -> None:
     session.goto(17)
     async with drive(80, 24, "4", "j", "enter", "z") as pilot:
-        assert " b (kept: Esc lets go) " in pane(pilot).text
+        await settle(pilot)
+        pane = pane_of(pilot, MEMORY)
+        assert " b (kept: Esc lets go) " in pane.text
         await pilot.press("escape")
-        assert " c f16 128x128" in pane(pilot).text
+        await settle(pilot)
+        assert " c f16 128x128" in pane.text
         assert pilot.app.debugger.maximised
         await pilot.press("escape")
         assert not pilot.app.debugger.maximised
@@ -56,7 +63,7 @@ async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(
 
 @pytest.mark.parametrize("number", range(1, 9))
 async def test_without_ops_no_pane_names_a_key_that_steps(
-    number, tmp_path, one_cube
+    number, tmp_path, one_cube, settle
 ) -> None:
     writer = TraceWriter(tmp_path / "none.msgpack")
     writer.begin({}, one_cube)
@@ -64,6 +71,7 @@ async def test_without_ops_no_pane_names_a_key_that_steps(
     app = KernbenchApp(open_session(tmp_path / "none.msgpack", None), "none")
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press(str(number))
-        text = app.debugger.panes[number].text
+        await settle(pilot)
+        text = pane_of(pilot, number).text
         assert "steps" not in text
         assert number not in (2, 4, 7) or " this trace has no ops" in text

@@ -1,4 +1,4 @@
-"""The Stats pane on the screen: it follows the focus; how a run ended is said above it."""
+"""The Stats pane on the screen; what status line and help say of a run."""
 
 import pytest
 

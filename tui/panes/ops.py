@@ -18,7 +18,6 @@ from kernbench.replay.text import time_text
 from kernbench.replay.views import InService
 from tui.draw import Glyphs, Ints, Line, clip
 from tui.panes.base import (
-    BEFORE,
     Answers,
     BasePane,
     Change,
@@ -32,6 +31,7 @@ from tui.panes.base import (
     Rows,
     Scroll,
     Settle,
+    before_first_op,
 )
 
 # the words that the lines of what is recorded begin with, in the order in which they are
@@ -245,7 +245,7 @@ class OpsPane(BasePane[OpsState]):
         if height <= 0:
             return []
         if frame.cursor < 0:
-            return [BEFORE]
+            return [before_first_op(len(self._index.ops))]
         details: OpDetails = answers.of(OP.ask(frame.cursor))
         source: Source = answers.of(SOURCE.ask(frame.cursor))
         texts = [*source.lines(_LONG), *details.lines(_LONG)]

@@ -171,8 +171,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
                 self._ask(Asked(text, needed, then, moves=command.moves_cursor))
         elif command is HISTORY:
             query = command.query(self.session, call.args)
-            place = Show(call.args.place)
-            self._ask(Asked(text, query, lambda _: self._send("memory", place)))
+            show = Send("memory", Show(call.args.place))
+            self._ask(Asked(text, query, lambda _: self._do_effect(show)))
         else:
             query = command.query(self.session, call.args)
             self._ask(Asked(text, query, partial(self._show_answer, text)))

@@ -1,4 +1,4 @@
-"""What the snapshots of the screen show of one pane: its region cut out of the files."""
+"""One pane of the snapshots of the screen: its region cut out of the files."""
 
 from __future__ import annotations
 

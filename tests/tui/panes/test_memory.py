@@ -1,4 +1,4 @@
-"""The Memory pane: allocations, a tensor as numbers, heat or hex, accesses to a place."""
+"""The Memory pane: allocations, a tensor as numbers, heat or hex, accesses."""
 
 from __future__ import annotations
 
@@ -467,22 +467,30 @@ def test_enter_on_a_history_that_is_not_there_yet_goes_nowhere() -> None:
 
 def test_while_the_tensor_is_computed_the_list_is_there() -> None:
     bench = memory()
-    listed = bench.lines[:4]
     bench.answers.held.add(TENSOR_SUMMARY.name)
-    assert bench.lines[:4] == listed
-    assert bench.lines[4:] == [" computing tensor-summary: 50%  Esc cancels"]
+    bench.goto(18)
+    head, *listed, waiting = bench.lines
+    assert head.startswith("  allocation ")
+    assert len(listed) == 3
+    assert listed[0].startswith("> ")
+    assert waiting == " computing tensor-summary: 50%  Esc cancels"
 
 
 def test_while_the_numbers_are_computed_what_is_known_is_there() -> None:
     bench = memory(view="numbers")
-    known = bench.lines[:3]
     bench.answers.held.add(GRID_PART.name)
-    assert bench.lines == [*known, " computing grid-part: 50%  Esc cancels"]
+    bench.goto(18)
+    head, figures, cell, waiting = bench.lines
+    assert head.startswith(" c f16 128x128 ")
+    assert figures.startswith("  min ")
+    assert cell.endswith(" written op 18 (0 ago)")
+    assert waiting == " computing grid-part: 50%  Esc cancels"
 
 
 def test_a_picture_that_waits_for_an_answer_says_for_which() -> None:
     bench = memory(view="numbers")
     bench.answers.held.add(GRID_PART.name)
+    bench.goto(18)
     _, waiting = drawn(bench.pane, bench.state, bench.frame, bench.answers)
     assert waiting is not None
     assert waiting.query.command == GRID_PART.name
