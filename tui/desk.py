@@ -8,12 +8,13 @@ was drawn ahead of a key need only be shown.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.commands import BY_NAME
 from kernbench.replay.query import Query, Session
 from tui.draw import Glyphs
 from tui.panes import PANES, PaneRow
@@ -37,21 +38,40 @@ KEY_S = 0.03
 """That a key waits for answers, in all."""
 
 Size = tuple[int, int]
+_NOT_THERE = object()
+"""Marks an answer that was looked for and is not there."""
 
 
-@dataclass(slots=True)
 class Given:
-    """The answers of a runner, asked for with one urgency; ``missed`` are those that
-    were looked for and are not there.
+    """The answers of a runner at one moment, asked for with one urgency.
+
+    An answer that comes later is not seen through it: what settles and draws a pane by
+    the same answers fits together. ``missed`` are those that were looked for and are
+    not there.
     """
 
-    runner: Runner
-    urgency: Urgency
-    missed: set[Query] = field(default_factory=set)
+    def __init__(
+        self, runner: Runner, urgency: Urgency, seen: dict[Query, Any] | None = None
+    ) -> None:
+        self.missed: set[Query] = set()
+        self._runner = runner
+        self._urgency = urgency
+        self._seen: dict[Query, Any] = {} if seen is None else seen
+
+    def for_another(self) -> Given:
+        """The same answers, with what is missed counted by itself."""
+        return Given(self._runner, self._urgency, self._seen)
 
     def of(self, query: Query) -> Any:
         """The answer; raises Waiting, or what computing it raised."""
-        result = self.runner.ask(query, self.urgency)
+        result = self._seen.get(query)
+        if result is None or result is _NOT_THERE:
+            asked = self._runner.ask(query, self._urgency)
+            command = BY_NAME[query.command]
+            if result is _NOT_THERE and command.kind != "instant":
+                self.missed.add(query)
+                raise Waiting(query, command.title or command.name, 1.0)
+            result = self._seen[query] = asked
         if isinstance(result, Pending):
             self.missed.add(query)
             raise Waiting(query, result.title, result.done)
@@ -59,9 +79,13 @@ class Given:
 
     def known(self, query: Query) -> Any | None:
         """The answer, if it is there."""
-        result = self.runner.known(query)
+        result = self._seen.get(query)
         if result is None:
+            result = self._runner.known(query)
+            self._seen[query] = _NOT_THERE if result is None else result
+        if result is None or result is _NOT_THERE or isinstance(result, Pending):
             self.missed.add(query)
+            return None
         return None if isinstance(result, Exception) else result
 
 
@@ -76,7 +100,7 @@ class Drawn:
     missed: frozenset[Query]
 
 
-_PictureKey = tuple[str, Any, Frame]
+PictureKey = tuple[str, Any, Frame]
 """A pane, its state, and what it is drawn for."""
 
 
@@ -96,8 +120,8 @@ class Desk:
             key: pane.start() for key, pane in self.panes.items()
         }
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
-        self._pictures: OrderedDict[_PictureKey, Drawn] = OrderedDict()
-        self._led_to: dict[_PictureKey, Any] = {}
+        self._pictures: OrderedDict[PictureKey, Drawn] = OrderedDict()
+        self._led_to: dict[PictureKey, Any] = {}
         """The state that a move leads to, by the pane, its state now and its frame
         then.
         """
@@ -214,25 +238,34 @@ class Desk:
 
         What neither these panes nor ``keep`` ask for any more is given up.
         """
-        states = self.states
-        rows = self.in_view
-        found = self._draw(rows, self.session, states, urgency)
+        scene = Scene(self, self.session, self.states, urgency)
+        found = scene.draw(self.in_view)
         if self.runner.busy:
-            self.runner.retain([*self._wanted(rows, states), *keep])
+            self.runner.retain([*scene.wanted(self.in_view), *keep])
         return found
 
     def draw_ahead(self, session: Session, row: PaneRow) -> Drawn:
-        """The picture of a pane as it is for another session, kept for when
-        that comes.
-        """
+        """The picture of a pane for another session, kept for when that comes."""
+        scene = Scene(self, session, dict(self.states), Urgency.AHEAD)
         before = self.states[row.key]
-        states = dict(self.states)
-        states[row.key] = self._updated(row, states, session, Moved(), Urgency.AHEAD)
-        drawn = self._draw([row], session, states, Urgency.AHEAD)[row.key]
+        scene.update(row, Moved())
+        drawn = scene.draw([row])[row.key]
         if drawn.waiting is None:
-            frame = self.frame(row, session, states["timeline"].window)
-            self._led_to[row.key, before, frame] = states[row.key]
+            self._led_to[row.key, before, scene.frame(row)] = scene.states[row.key]
         return drawn
+
+    def kept_picture(self, key: PictureKey) -> Drawn | None:
+        """A picture that was drawn before, and needs no answer that was not there."""
+        kept = self._pictures.get(key)
+        if kept is not None:
+            self._pictures.move_to_end(key)
+        return kept
+
+    def keep_picture(self, key: PictureKey, drawn: Drawn) -> None:
+        """Keep a picture; the one that was looked at longest ago goes for it."""
+        self._pictures[key] = drawn
+        if len(self._pictures) > _KEPT:
+            self._pictures.popitem(last=False)
 
     def answered(self, query: Query) -> None:
         """An answer has come: pictures that were drawn without it are no good
@@ -242,117 +275,98 @@ class Desk:
             if query in kept.missed:
                 del self._pictures[key]
 
-    def _draw(
-        self,
-        rows: Iterable[PaneRow],
-        session: Session,
-        states: dict[str, Any],
-        urgency: Urgency,
-    ) -> dict[str, Drawn]:
-        """The pictures of panes, by key; ``states`` are settled for the answers there
-        are.
-        """
+
+class Scene:
+    """Some panes as they are for a session: their states, settled and drawn.
+
+    ``states`` are changed in place. Whoever draws for another session than the desk's
+    gives a copy.
+    """
+
+    def __init__(
+        self, desk: Desk, session: Session, states: dict[str, Any], urgency: Urgency
+    ) -> None:
+        self.states = states
+        self._desk = desk
+        self._session = session
+        self._urgency = urgency
+        self._answers = Given(desk.runner, urgency)
+
+    def frame(self, row: PaneRow) -> Frame:
+        """What a pane is drawn for."""
+        return self._desk.frame(row, self._session, self.states["timeline"].window)
+
+    def update(self, row: PaneRow, event: Event) -> None:
+        """Let a pane take an event; what it asks for beside that is left undone."""
+        pane = self._desk.panes[row.key]
+        answers = self._answers.for_another()
+        state = self.states[row.key]
+        change = pane.update(state, event, self.frame(row), answers)
+        if change is not None:
+            self.states[row.key] = change.state
+
+    def wanted(self, rows: Iterable[PaneRow]) -> list[Query]:
+        """The questions of panes, each once."""
+        wanted: dict[Query, None] = {}
+        for row in rows:
+            pane = self._desk.panes[row.key]
+            answers = self._answers.for_another()
+            queries = pane.queries(self.states[row.key], self.frame(row), answers)
+            wanted.update(dict.fromkeys(queries))
+        return list(wanted)
+
+    def draw(self, rows: Iterable[PaneRow]) -> dict[str, Drawn]:
+        """The pictures of panes, by key; their states are settled for the answers."""
         found: dict[str, Drawn] = {}
         left = []
-        window = states["timeline"].window
         for row in rows:
-            kept = self._kept(row, states, session, window)
+            kept = self._kept(row)
             if kept is None:
-                settled = self._updated(row, states, session, Settle(), urgency)
-                states[row.key] = settled
-                kept = self._kept(row, states, session, window)
+                self.update(row, Settle())
+                kept = self._kept(row)
             if kept is None:
                 left.append(row)
             else:
                 found[row.key] = kept
-        self._ask(left, session, states, urgency)
+        self._ask_for(left)
         for row in left:
-            found[row.key] = self._drawn(row, states, session, urgency)
+            found[row.key] = self._drawn(row)
         return found
 
-    def _ask(
-        self,
-        rows: list[PaneRow],
-        session: Session,
-        states: dict[str, Any],
-        urgency: Urgency,
-    ) -> None:
-        """Ask what panes want to know, and what they want to know then."""
+    def _kept(self, row: PaneRow) -> Drawn | None:
+        key = row.key, self.states[row.key], self.frame(row)
+        return self._desk.kept_picture(key)
+
+    def _ask_for(self, rows: list[PaneRow]) -> None:
+        """Ask what panes want to know, and what they want to know then.
+
+        A key waits for all that together, ``KEY_S``.
+        """
+        runner = self._desk.runner
         deadline = monotonic() + KEY_S
         asked: set[Query] = set()
         for _ in range(_ROUNDS):
-            wanted = self._wanted(rows, states, session, urgency)
-            new = [query for query in wanted if query not in asked]
+            new = [query for query in self.wanted(rows) if query not in asked]
             if not new:
                 return
             asked.update(new)
-            if urgency is Urgency.KEY:
-                self.runner.gather(new, deadline - monotonic())
+            if self._urgency is Urgency.KEY:
+                runner.gather(new, deadline - monotonic())
             else:
                 for query in new:
-                    self.runner.ask(query, urgency)
+                    runner.ask(query, self._urgency)
+            self._answers = Given(runner, self._urgency)
             for row in rows:
-                states[row.key] = self._updated(row, states, session, Settle(), urgency)
+                self.update(row, Settle())
 
-    def _wanted(
-        self,
-        rows: Iterable[PaneRow],
-        states: Mapping[str, Any],
-        session: Session | None = None,
-        urgency: Urgency = Urgency.VISIBLE,
-    ) -> dict[Query, None]:
-        answers = Given(self.runner, urgency)
-        wanted: dict[Query, None] = {}
-        for row in rows:
-            frame = self.frame(row, session or self.session, states["timeline"].window)
-            pane = self.panes[row.key]
-            wanted.update(dict.fromkeys(pane.queries(states[row.key], frame, answers)))
-        return wanted
-
-    def _updated(
-        self,
-        row: PaneRow,
-        states: Mapping[str, Any],
-        session: Session,
-        event: Event,
-        urgency: Urgency,
-    ) -> Any:
-        frame = self.frame(row, session, states["timeline"].window)
-        state = states[row.key]
-        change = self.panes[row.key].update(
-            state, event, frame, Given(self.runner, urgency)
-        )
-        return state if change is None else change.state
-
-    def _kept(
-        self,
-        row: PaneRow,
-        states: Mapping[str, Any],
-        session: Session,
-        window: tuple[float, float],
-    ) -> Drawn | None:
-        key = row.key, states[row.key], self.frame(row, session, window)
-        kept = self._pictures.get(key)
-        if kept is not None:
-            self._pictures.move_to_end(key)
-        return kept
-
-    def _drawn(
-        self,
-        row: PaneRow,
-        states: Mapping[str, Any],
-        session: Session,
-        urgency: Urgency,
-    ) -> Drawn:
-        frame = self.frame(row, session, states["timeline"].window)
-        state = states[row.key]
-        answers = Given(self.runner, urgency)
-        picture, waiting = drawn(self.panes[row.key], state, frame, answers)
+    def _drawn(self, row: PaneRow) -> Drawn:
+        frame = self.frame(row)
+        state = self.states[row.key]
+        answers = self._answers.for_another()
+        picture, waiting = drawn(self._desk.panes[row.key], state, frame, answers)
         found = Drawn(picture, waiting, frozenset(answers.missed))
         if waiting is None:
-            self._pictures[row.key, state, frame] = found
-            if len(self._pictures) > _KEPT:
-                self._pictures.popitem(last=False)
+            self._desk.keep_picture((row.key, state, frame), found)
         return found
 
 
