@@ -14,7 +14,7 @@ from kernbench.errors import MemoryStoreError
 from kernbench.runtime_api.registry import BENCHES
 from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 
 ARENA = 512  # bytes of each space
 
@@ -52,7 +52,7 @@ def calls(records, name="add", store=None):
         seen.append(np.shape(operands[0]))
         return op.function(*operands)
 
-    ops = NUMPY_OPS | {name: NumpyOp(function, op.arity)}
+    ops = NUMPY_OPS | {name: replace(op, function=function)}
     DataExecutor(records, store or arena(), ops).run()
     return seen
 
@@ -126,9 +126,8 @@ def test_reductions_run_one_by_one():
         seen.append(x.shape)
         return np.sum(x, **options)
 
-    DataExecutor(
-        records, arena(), NUMPY_OPS | {"sum": NumpyOp(function, 1, "reduction")}
-    ).run()
+    watched = replace(NUMPY_OPS["sum"], function=function)
+    DataExecutor(records, arena(), NUMPY_OPS | {"sum": watched}).run()
     assert seen == [(2, 4)] * 3
 
 

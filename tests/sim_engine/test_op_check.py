@@ -1,6 +1,7 @@
 """The debug mode of Phase 2: what is rounding, what is a bug, and what has accumulated."""
 
 import math
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -17,8 +18,9 @@ from kernbench.errors import UsageError
 from kernbench.runtime_api.registry import BENCHES
 from kernbench.sim_engine.data_executor import DataExecutor, execute
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_check import debug_check, first_over, reference
+from kernbench.sim_engine.op_forms import REDUCTION
 
 
 def store_of(**arrays):
@@ -55,7 +57,7 @@ def dropping(name, bits=12):
         exact = np.asarray(op.function(*operands, **options), np.float32)
         return (exact.view(np.uint32) >> bits << bits).view(np.float32)
 
-    return NUMPY_OPS | {name: NumpyOp(function, op.arity, op.kind, real=op.real)}
+    return NUMPY_OPS | {name: replace(op, function=function)}
 
 
 def test_the_first_op_that_is_wrong_is_named():
@@ -215,7 +217,7 @@ def test_a_number_where_the_oracle_has_none_is_over():
     assert found.over(np.array([0, -1e30], np.float32)).all()
 
 
-ROWS = sorted(name for name, op in NUMPY_OPS.items() if op.kind != "shaped")
+ROWS = sorted(name for name, op in NUMPY_OPS.items() if op.form.computes)
 SIZED = st.floats(-(2.0**60), 2.0**60, width=32) | st.floats(-8, 8, width=16)
 
 
@@ -231,11 +233,11 @@ def test_every_op_is_within_its_bound(name, data, dtype):
         drawn = [x.astype(np_dtype(dtype)) for x in drawn]
     store = store_of(tcm=[(1024 * i, x) for i, x in enumerate(drawn)])
     inputs = [region("tcm", 1024 * i, shape, dtype) for i in range(op.arity)]
-    reduced = op.kind == "reduction" and name != "softmax"
-    out = region(
-        "hbm", 0, (8,) if reduced else shape, data.draw(st.sampled_from(["f32", dtype]))
-    )
-    (found,) = checks([math_op(name, inputs, out, axis=0 if reduced else None)], store)
+    reduces = op.form == REDUCTION
+    result = op.form.shape([shape], axis=0 if reduces else None, keepdims=False)
+    out = region("hbm", 0, result, data.draw(st.sampled_from(["f32", dtype])))
+    record = math_op(name, inputs, out, axis=0 if reduces else None)
+    (found,) = checks([record], store)
     assert not found.over, found.as_text()
 
 

@@ -4,6 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from op_cases import OP_CASES
 from phase2_logs import load, math_op, recorded, region
 
 from kernbench.common.pe_commands import CompositeCmd, Epilogue, GemmCmd
@@ -11,10 +12,14 @@ from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
+from kernbench.sim_engine.op_forms import ELEMENTWISE, REDUCTION
 
-SELECTS = {"max", "min", "maximum", "minimum", "where", "clamp", "relu", "cast"}
-SELECTS |= {"eq", "ne", "lt", "le", "gt", "ge"}
-ARITHMETIC = sorted(n for n, op in NUMPY_OPS.items() if op.arity and n not in SELECTS)
+SELECTS = sorted(name for name, case in OP_CASES.items() if case.selects)
+ARITHMETIC = sorted(
+    name
+    for name, op in NUMPY_OPS.items()
+    if op.form == ELEMENTWISE and not OP_CASES[name].selects
+)
 
 
 def outcome(record, operands):
@@ -82,10 +87,8 @@ def broadcasts(draw, count):
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), name=st.sampled_from([n for n in ARITHMETIC if n != "copy"]))
+@given(data=st.data(), name=st.sampled_from(ARITHMETIC))
 def test_an_elementwise_element_is_made_of_those_that_broadcast_to_it(data, name):
-    if NUMPY_OPS[name].kind != "elementwise":
-        name = "add"
     shapes, whole = data.draw(broadcasts(NUMPY_OPS[name].arity))
     *inputs, out = places([*shapes, whole])
     assert_exact(math_op(name, inputs, out))
@@ -112,10 +115,10 @@ def test_a_reduced_element_is_made_of_its_line(shape, name, axis, keepdims):
 
 
 @settings(max_examples=40, deadline=None)
-@given(data=st.data(), name=st.sampled_from(sorted(SELECTS)))
+@given(data=st.data(), name=st.sampled_from(SELECTS))
 def test_what_an_op_selects_from_is_named_whole(data, name):
     op = NUMPY_OPS[name]
-    if op.kind == "reduction":
+    if op.form == REDUCTION:
         shapes, whole = [(2, 3)], (2,)
         more = {"axis": 1}
     else:
