@@ -1,7 +1,7 @@
 """What an op reads and writes: the only definition (architecture.md, Interfaces 5).
 
-Owns where the params of ADR-0052 D3 say which bytes an op touches. TileTokens and unknown
-kinds touch nothing: the bytes of a tile are those of its composite.
+Owns where the params of ADR-0052 D3 say which bytes an op touches. TileTokens and
+unknown kinds touch nothing: the bytes of a tile are those of its composite.
 """
 
 from __future__ import annotations
@@ -65,11 +65,13 @@ class AccessColumns(NamedTuple):
         )
 
 
-# -- where the params hold a region -------------------------------------------------------
+# -- where the params hold a region ----------------------------------------------------
 
 _OPTIONAL = ("src", "dst", "acc")
-"""Regions that some commands of their kind lack: a host_write has no source, a host_read no
-destination, and most gemms no accumulator."""
+"""Regions that some commands of their kind lack.
+
+A host_write has no source, a host_read no destination, most gemms no accumulator.
+"""
 
 
 class Place(NamedTuple):
@@ -93,7 +95,7 @@ class Places(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """The params of a kind that are lists, with an item for each of several operands."""
+    """The params of a kind that are lists, with an item for each operand."""
 
     spaces: str
     addrs: str
@@ -154,7 +156,7 @@ def _region(params: Params, place: Place) -> Region:
     return Region(space, addr, tuple(shape), dtype, nbytes_of(shape, dtype))
 
 
-# -- what one record touches --------------------------------------------------------------
+# -- what one record touches -----------------------------------------------------------
 
 
 def regions(record: OpRecord) -> Regions:
@@ -185,8 +187,8 @@ def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
     """Of each operand, the elements that the ``wanted`` ones of the output need.
 
     Elements are flat row-major indices, ascending, each once; operands are those of
-    ``regions(record).reads``. What is needed does not depend on values: both branches of a
-    "where" are, and all terms of a product with 0.
+    ``regions(record).reads``. What is needed does not depend on values: both branches
+    of a "where" are, and all terms of a product with 0.
     """
     reads, write = regions(record)
     operands = [r.shape for r in reads]
@@ -196,11 +198,14 @@ def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
     return [np.unique(elements) for elements in found]
 
 
-# -- what all records of a trace touch ----------------------------------------------------
+# -- what all records of a trace touch -------------------------------------------------
 
 
 class _Part(NamedTuple):
-    """Accesses of some rows to one region each; ``space`` is an index of the strings."""
+    """Accesses of some rows to one region each.
+
+    ``space`` is an index of the trace's strings.
+    """
 
     row: Ints
     mode: Bools

@@ -1,9 +1,9 @@
 """In which dtype an op computes, and the one rounding of its result.
 
 Floats are computed in f32 (in f64 if an operand is f64), never natively in f16, bf16 or
-fp8. Integers and bool are computed in numpy's common type of the operands and wrap, or in
-f64 where the op leaves the integers or a scalar is not whole. A result is rounded once, to
-the dtype of the output; towards zero where that is an integer.
+fp8. Integers and bool are computed in numpy's common type of the operands and wrap, or
+in f64 where the op leaves the integers or a scalar is not whole. A result is rounded
+once, to the dtype of the output; towards zero where that is an integer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the simulator reports to whoever records a run: the ``Recorder``.
 
-It is architecture.md, Interfaces 3. Paths come from transactions, never from the router,
-so this module needs none of the helpers of ADR-0051.
+It is architecture.md, Interfaces 3. Paths come from transactions, never from the
+router, so this module needs none of the helpers of ADR-0051.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Site(NamedTuple):
 class Shard:
     """One row of the ``alloc`` frame: a shard, a replica or a scratch handle.
 
-    It is architecture.md, Interfaces 6. ``addr`` is physical, ``va`` virtual and 0 where
-    there is none. ``origin`` and ``shape`` are in elements of the whole tensor; at most 3
-    axes are kept. ``owner`` is the node id of the PE whose memory it is (its pe_cpu),
-    ``cmd`` the call from which on it is valid.
+    It is architecture.md, Interfaces 6. ``addr`` is physical, ``va`` virtual and 0
+    where there is none. ``origin`` and ``shape`` are in elements of the whole tensor;
+    at most 3 axes are kept. ``owner`` is the node id of the PE whose memory it is (its
+    pe_cpu), ``cmd`` the call from which on it is valid.
     """
 
     tensor: str
@@ -53,7 +53,8 @@ class Shard:
 class Recorder(OpSink, Protocol):
     """A sink of everything that a run does.
 
-    All times are in ns, all nodes are node ids. ``op``, one finished op, is ``OpSink``'s.
+    All times are in ns, all nodes are node ids. ``op``, one finished op, is
+    ``OpSink``'s.
     """
 
     def command(
@@ -70,9 +71,9 @@ class Recorder(OpSink, Protocol):
     ) -> None:
         """Take one tl call of the kernel on ``pe``, when the kernel goes on.
 
-        ``pe`` is a pe_cpu; of a call of the host it is a pcie_ep, and ``launch`` is -1. The
-        calls of one launch on one PE cover its life without gaps. ``awaits`` is the number
-        of the call that was waited for (its own if it blocks), or NO_CMD.
+        ``pe`` is a pe_cpu; of a call of the host it is a pcie_ep, and ``launch`` is -1.
+        The calls of one launch on one PE cover its life without gaps. ``awaits`` is the
+        number of the call that was waited for (its own if it blocks), or NO_CMD.
         """
 
     def op_log(self) -> Sequence[OpRecord]:

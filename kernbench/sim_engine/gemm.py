@@ -15,7 +15,8 @@ from kernbench.sim_engine.op_spec import OpSpec
 class Step(NamedTuple):
     """One epilogue step: ``op(sum, operand)``, or ``op(sum)`` if it has no operand.
 
-    Of scope "k_tile" it runs on each partial product, of "output_tile" on the whole sum.
+    Of scope "k_tile" it runs on each partial product, of "output_tile" on the whole
+    sum.
     """
 
     op: OpSpec
@@ -34,12 +35,13 @@ def gemm(
     wide: bool = False,
     slack: float = 0.0,
 ) -> Array:
-    """Return a[…, m, k] @ b[…, k, n] (+ acc[…, m, n]) with its epilogue, not yet rounded.
+    """Return a[…, m, k] @ b[…, k, n] (+ acc[…, m, n]) with its epilogue.
 
-    It is multiplied and summed in ``accumulator``'s dtype, ``wide`` in the oracle's. Steps
-    of scope "k_tile" run on the product of each ``tile_k`` columns before it is added, the
-    others on the finished sum. ``slack`` times the sum of the terms' magnitudes is added
-    before the steps, which error bounds are made of.
+    It is not yet rounded. It is multiplied and summed in ``accumulator``'s dtype,
+    ``wide`` in the oracle's. Steps of scope "k_tile" run on the product of each
+    ``tile_k`` columns before it is added, the others on the finished sum. ``slack``
+    times the sum of the terms' magnitudes is added before the steps, which error bounds
+    are made of.
     """
     work = accumulator(a.dtype, b.dtype, dtype_acc)
     if wide:

@@ -1,8 +1,8 @@
 """What every op computes: the table ``NUMPY_OPS``. Knows no record.
 
-To add an op, add its row here and its case to ``tests/op_cases.py``, where a row without
-one fails. The oracle of the debug mode uses this table too, with the same functions in
-f64.
+To add an op, add its row here and its case to ``tests/op_cases.py``, where a row
+without one fails. The oracle of the debug mode uses this table too, with the same
+functions in f64.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _where(condition: Array, a: Array, b: Array) -> Array:
 def _fma(a: Array, b: Array, c: Array) -> Array:
     """a * b + c, rounded once.
 
-    Products of f32 are exact in f64, so they are neither rounded nor too large before the
-    sum.
+    Products of f32 are exact in f64, so they are neither rounded nor too large before
+    the sum.
     """
     product_dtype = F64 if a.dtype == F32 else None
     return np.asarray(np.multiply(a, b, dtype=product_dtype) + c)
@@ -82,9 +82,8 @@ def _copy(
 ) -> Array:
     """``x`` in row-major order, or walked with strides.
 
-    ``offset`` and ``strides`` are in elements: the output holds
-    x.flat[offset + sum(i[d] * strides[d])] at each index i. UsageError if the walk leaves
-    ``x``.
+    ``offset`` and ``strides`` are in elements: the output holds x.flat[offset +
+    sum(i[d] * strides[d])] at each index i. UsageError if the walk leaves ``x``.
     """
     if not strides:
         return x.reshape(shape)
@@ -130,9 +129,7 @@ def _comparison(
     return OpSpec(name, function, 2, binary, help, operator=name, dtype=TRUTH)
 
 
-CAST = OpSpec(
-    "cast", _same, 1, conversion, "``x`` rounded to another dtype, which may be bool."
-)
+CAST = OpSpec("cast", _same, 1, conversion, "``x`` rounded to another dtype.")
 COPY = OpSpec(
     "copy",
     _copy,

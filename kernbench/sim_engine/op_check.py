@@ -1,9 +1,10 @@
 """Debug mode of Phase 2 (ADR-0020 D11): every op beside a float64 oracle.
 
-The oracle uses our own table of ops. On its own inputs an op shows its local error; on the
-oracle's inputs, which are never rounded, it shows what has accumulated. The local error is
-judged. Rounding explains ``u_out |r| + n u_acc sum(|a| |b|)`` of a sum of n products (u is
-half an ulp, relative), of other ops the ulps of their ``OpSpec``, and nothing of a copy.
+The oracle uses our own table of ops. On its own inputs an op shows its local error; on
+the oracle's inputs, which are never rounded, it shows what has accumulated. The local
+error is judged. Rounding explains ``u_out |r| + n u_acc sum(|a| |b|)`` of a sum of n
+products (u is half an ulp, relative), of other ops the ulps of their ``OpSpec``, and
+nothing of a copy.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ class OpCheck:
     """The op at canonical ``position`` beside the oracle.
 
     ``over`` elements, the first of them at ``first_over``, differ by more than rounding
-    explains. ``local`` is the |difference| there, else the largest one (inf where one side
-    is not finite), and ``bound`` what rounding explains of it. ``accumulated`` is the
-    largest difference from the oracle of all ops before too, None where it is not known.
+    explains. ``local`` is the |difference| there, else the largest one (inf where one
+    side is not finite), and ``bound`` what rounding explains of it. ``accumulated`` is
+    the largest difference from the oracle of all ops before too, None where it is not
+    known.
     """
 
     position: int
@@ -71,8 +73,9 @@ class OpCheck:
         if self.accumulated is not None:
             accumulated = f", accumulated {self.accumulated:.1e}"
         return (
-            f"op {self.position} {self.op_name} on {self.component_id}: local error "
-            f"{self.local:.1e}, rounding explains {self.bound:.1e}{accumulated}: {verdict}"
+            f"op {self.position} {self.op_name} on {self.component_id}: "
+            f"local error {self.local:.1e}, rounding explains {self.bound:.1e}"
+            f"{accumulated}: {verdict}"
         )
 
 
@@ -110,9 +113,9 @@ def reference(
 ) -> Reference:
     """The oracle of ``record`` on its own inputs.
 
-    Those are its snapshots, and ``store`` as it was before the op. With a ``grid`` it is
-    made of these rows and columns of a matrix product alone. Raises UsageError for an op
-    that writes nothing.
+    Those are its snapshots, and ``store`` as it was before the op. With a ``grid`` it
+    is made of these rows and columns of a matrix product alone. Raises UsageError for
+    an op that writes nothing.
     """
     return _reference(_inputs(record, store, grid))
 
@@ -177,9 +180,9 @@ def _as_written(value: Array, dtype: str) -> Floats:
 class _OracleMemory:
     """What the oracle has written, which is never rounded.
 
-    Floats are held as f64, so an element takes 8 bytes whatever its dtype; each dtype and
-    alignment has a space of its own, which we call a lane. What else is read (integers,
-    bytes as another dtype) is not here, and goes on from the real bytes.
+    Floats are held as f64, so an element takes 8 bytes whatever its dtype; each dtype
+    and alignment has a space of its own, which we call a lane. What else is read
+    (integers, bytes as another dtype) is not here, and goes on from the real bytes.
     """
 
     def __init__(self) -> None:
@@ -187,7 +190,7 @@ class _OracleMemory:
         self._lanes: set[tuple[str, int]] = set()
 
     def write(self, r: Region, value: Array) -> None:
-        """Hold the ``value`` of ``r``, and forget what its bytes were in other lanes."""
+        """Hold the ``value`` of ``r``, and forget its bytes in other lanes."""
         for dtype, phase in self._lanes:
             size = itemsize(dtype)
             start = r.addr - phase
@@ -230,8 +233,8 @@ class _Ran(NamedTuple):
 class OracleRun:
     """An executor that runs op by op beside the oracle. Owns the oracle's memory.
 
-    The executor is a fresh one that nobody else runs. Snapshots are ready data: the oracle
-    goes on from them.
+    The executor is a fresh one that nobody else runs. Snapshots are ready data: the
+    oracle goes on from them.
     """
 
     def __init__(self, executor: DataExecutor) -> None:
@@ -243,9 +246,9 @@ class OracleRun:
     def next_check(self, progress: Progress = no_progress) -> OpCheck | None:
         """Run on to the next op that writes, and check it; None when all have run.
 
-        ``progress`` is called with the share of the records that have run. If it raises,
-        no check is lost: the next call goes on from there. Raises what the executor
-        raises.
+        ``progress`` is called with the share of the records that have run. If it
+        raises, no check is lost: the next call goes on from there. Raises what the
+        executor raises.
         """
         executor = self._executor
         while self._ran is None:
@@ -267,7 +270,7 @@ class OracleRun:
     def _run_op(
         self, position: int, turn: Turn, out: Region, progress: Progress
     ) -> None:
-        """Run one op in the executor and in the oracle; comparing them is left to do."""
+        """Run one op in the executor and in the oracle; comparing is left to do."""
         executor = self._executor
         record = turn.plan.record
         done = executor.position / executor.total
@@ -299,7 +302,10 @@ class OracleRun:
 def debug_check(
     executor: DataExecutor, progress: Progress = no_progress
 ) -> Iterator[OpCheck]:
-    """Run ``executor``, a fresh one, to its end, op by op: a check of each op that writes."""
+    """Run ``executor``, a fresh one, op by op to its end.
+
+    Yields a check of each op that writes.
+    """
     run = OracleRun(executor)
     while True:
         check = run.next_check(progress)
@@ -315,7 +321,10 @@ def check_op(
     expected: Reference,
     wide: Array | None = None,
 ) -> OpCheck:
-    """What an op wrote beside its oracle, and beside ``wide``, that of all before too."""
+    """What an op wrote beside its oracle.
+
+    ``wide`` is the oracle of the op and of all before it.
+    """
     local = _apart(actual, expected.value)
     over = expected.over(actual)
     first = first_index(over)

@@ -5,8 +5,8 @@
 - A float with integers or bool gives the float, integers and bool what numpy gives.
 - Python and numpy scalars promote nothing, but a float one makes f32 of integer handles
   (which it casts first), and a whole one makes i32 of bool.
-- An op that leaves the integers (exp, div, softmax …) makes f32 of them, and a sum makes
-  i32 of bool.
+- An op that leaves the integers (exp, div, softmax …) makes f32 of them, and a sum
+  makes i32 of bool.
 - Comparisons give bool, and what an op selects by does not count.
 
 A ``dtype=`` of the call, or the tensor that is given as ``out=``, overrules them.
@@ -41,10 +41,10 @@ Operands: TypeAlias = Sequence["Typed | Scalar"]
 class DtypeRule:
     """How the dtype of an op's result follows from its operands.
 
-    ``result(name, operands)`` gives our dtype name; ``name`` is that of the op, for errors.
-    ``casts_integers`` says that integer operands are cast to the result's dtype before the
-    op, if that is a float. ``real`` says that the op leaves the integers, so that integer
-    operands are computed in f64.
+    ``result(name, operands)`` gives our dtype name; ``name`` is that of the op, for
+    errors. ``casts_integers`` says that integer operands are cast to the result's dtype
+    before the op, if that is a float. ``real`` says that the op leaves the integers, so
+    that integer operands are computed in f64.
     """
 
     result: Callable[[str, Operands], str]
@@ -58,13 +58,13 @@ def _tensor_dtypes(operands: Operands) -> set[str]:
 
 
 def _numbers(operands: Operands) -> list[Scalar]:
-    """The operands that are scalars, but for bool ones: those promote nothing at all."""
+    """The operands that are scalars, but for bool ones, which promote nothing."""
     scalars = [x for x in operands if isinstance(x, SCALARS)]
     return [x for x in scalars if not isinstance(x, (bool, np.bool_))]
 
 
 def _widest_float(dtypes: set[str]) -> str | None:
-    """The float dtype that holds all float ones among ``dtypes``; None if there is none."""
+    """The float dtype that holds all floats among ``dtypes``, if there are any."""
     floats = {name for name in dtypes if is_float(name)}
     if not floats:
         return None
@@ -115,7 +115,7 @@ def _signed(name: str, operands: Operands) -> str:
 
 
 def _counted(name: str, operands: Operands) -> str:
-    """What the operands have in common; i32 of bool, of which the true ones are counted."""
+    """What the operands have in common; i32 of bool, since true ones are counted."""
     result = _promoted(name, operands)
     return "i32" if result == "bool" else result
 

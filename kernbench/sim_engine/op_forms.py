@@ -37,10 +37,10 @@ class Form:
     """What is common to all forms; a form has no state but what its class declares.
 
     ``pointwise`` ops need of each operand only the element at (or broadcast to) the
-    output's own place. So they may be written over an operand, and several of them may be
-    stacked along one more axis and run in one numpy call. A form that ``computes`` has its
-    operands converted to one dtype before its function is called; the others only place
-    elements, and their function is given the shape first.
+    output's own place. So they may be written over an operand, and several of them may
+    be stacked along one more axis and run in one numpy call. A form that ``computes``
+    has its operands converted to one dtype before its function is called; the others
+    only place elements, and their function is given the shape first.
     """
 
     pointwise: ClassVar[bool] = False
@@ -58,7 +58,7 @@ class Form:
         return {}
 
     def terms(self, operand_size: int, size: int) -> int:
-        """How many elements are added up for one of the ``size`` elements of the output."""
+        """How many elements are added up for one of the output's ``size``."""
         return 0
 
     def elements(self, op: Applied, wanted: Ints) -> list[Ints]:
@@ -130,7 +130,7 @@ class Placement(Form):
     computes = False
 
     def elements(self, op: Applied, wanted: Ints) -> list[Ints]:
-        """The function is called with the elements' numbers in the place of elements."""
+        """The function is called with the numbers of the elements."""
         numbers = [np.arange(prod(x)).reshape(x) for x in op.operands]
         placed = op.function(op.output, *numbers, *op.params.get("scalars", ()))
         return [placed.reshape(-1)[wanted] for _ in op.operands]

@@ -1,9 +1,10 @@
 """What Phase 2 does with a record of each kind: the table ``KINDS``.
 
-A kind (ADR-0020 D5: memory, gemm, math) says how the params of a record become a function
-of arrays, which elements of its operands an element of the result is made of, and by how
-much computing in its own precision may move the result. What is special to one op of MATH
-is in the op's ``OpSpec``; a record of a kind that is not in the table is never executed.
+A kind (ADR-0020 D5: memory, gemm, math) says how the params of a record become a
+function of arrays, which elements of its operands an element of the result is made of,
+and by how much computing in its own precision may move the result. What is special to
+one op of MATH is in the op's ``OpSpec``; a record of a kind that is not in the table is
+never executed.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class OpKind(Protocol):
     def compute(
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
     ) -> Compute:
-        """The function of the op, by the table ``ops``; ``wide``: as the oracle computes.
+        """The function of the op, by the table ``ops``.
 
-        The function may be called with arrays and a shape of one more axis in front if
-        the op ``stacks``.
+        ``wide``: in the oracle's dtypes. The function may be called with arrays and a
+        shape of one more axis in front if the op ``stacks``.
         """
 
     def stacks(self, params: Params, ops: Ops) -> bool:
-        """Whether several ops that differ in addresses only may run in one numpy call."""
+        """Whether ops that differ in addresses only may run in one numpy call."""
 
     def elements(
         self, params: Params, operands: Sequence[Shape], output: Shape, wanted: Ints
@@ -114,7 +115,7 @@ class _Gemm:
         return self._moved_by(0.0, params, ops, wide)
 
     def _moved_by(self, slack: float, params: Params, ops: Ops, wide: bool) -> Compute:
-        """The product as if its sum were off by ``slack`` times the terms' magnitudes."""
+        """The product as if its sum were off by ``slack`` times the magnitudes."""
         steps = _epilogue(params, ops)
         transpose_a = bool(params.get("transpose_a"))
         transpose_b = bool(params.get("transpose_b"))
@@ -174,8 +175,9 @@ class _Gemm:
     ) -> Array | float:
         """As far as the result moves when its sum is moved by n roundings of its terms.
 
-        A sum of n products is off by n u sum(|a| |b|), where u is half an ulp, relative;
-        each step of the epilogue has two roundings of its own. Integers are exact.
+        A sum of n products is off by n u sum(|a| |b|), where u is half an ulp,
+        relative; each step of the epilogue has two roundings of its own. Integers are
+        exact.
         """
         steps = 2 * len(params.get("epilogue", ()))
         dtype_acc = params.get("dtype_acc", "f32")
@@ -239,7 +241,7 @@ class _Math:
         operands: Sequence[Array],
         value: Array,
     ) -> Array | float:
-        """The ulps of the op's row, and half an ulp for each element that is added up."""
+        """The ulps of the op's row, and half an ulp for each term that is added."""
         op = op_spec(params["op"])
         dtypes = [x.dtype for x in operands]
         if not op.ulps or all(dtype.kind in "iub" for dtype in dtypes):

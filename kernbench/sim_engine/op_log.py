@@ -53,8 +53,9 @@ _BLOCK = 1 << 16
 class OpRecord:
     """One op (ADR-0052 D1).
 
-    Times are in ns. ``component_id`` is the node that served the op, ``params`` depend on
-    its kind (D3). ``dependency_ids`` are positions in the sequence that holds the record.
+    Times are in ns. ``component_id`` is the node that served the op, ``params`` depend
+    on its kind (D3). ``dependency_ids`` are positions in the sequence that holds the
+    record.
     """
 
     t_start: float
@@ -82,8 +83,8 @@ class OpSink(Protocol):
         """Take one finished op.
 
         ``row`` counts from 0 in the order in which ops end, and the record's
-        ``dependency_ids`` are rows. ``cmd`` is the number of the tl call that caused it,
-        ``slot`` the slot of the component that served it.
+        ``dependency_ids`` are rows. ``cmd`` is the number of the tl call that caused
+        it, ``slot`` the slot of the component that served it.
         """
 
 
@@ -92,10 +93,10 @@ def canonical_order(
 ) -> npt.NDArray[np.intp]:
     """Return row numbers in the one order of executor, reader, cursor and panes.
 
-    Stable by t_start, then memory < gemm < math < unknown (ADR-0052 A4), then row, which
-    is the order of completion. Sorting by t_start alone nearly gives that order, so it is
-    done first; then only the ops of those instants are sorted again whose kinds are out
-    of order.
+    Stable by t_start, then memory < gemm < math < unknown (ADR-0052 A4), then row,
+    which is the order of completion. Sorting by t_start alone nearly gives that order,
+    so it is done first; then only the ops of those instants are sorted again whose
+    kinds are out of order.
     """
     order = np.argsort(t_start, kind="stable")
     instants = [t_start[:0]]
@@ -128,9 +129,10 @@ class OpLogger:
     """Makes a record of every data op from the hooks of the component base (D2 to D5).
 
     Records are kept here and given to ``sink``; with ``keep=False`` only the sink has
-    them. ``rows`` counts the records, ``kinds`` those of each kind, ``tile_stages`` those
-    of tiles. ``is_pending(space, addr, nbytes)`` says whether bytes of the store are
-    still to be computed (simulator.md section 7); no snapshot is taken of such bytes.
+    them. ``rows`` counts the records, ``kinds`` those of each kind, ``tile_stages``
+    those of tiles. ``is_pending(space, addr, nbytes)`` says whether bytes of the store
+    are still to be computed (simulator.md section 7); no snapshot is taken of such
+    bytes.
     """
 
     def __init__(
@@ -172,9 +174,9 @@ class OpLogger:
     def record_start(self, t: float, component_id: str, msg: MsgBase) -> None:
         """Note that the service of ``msg`` starts at ``t`` ns.
 
-        A tile's stage is read now, since the tile may have moved on at the end (D5). The
-        source of a store from HBM is looked at now and again at the end: only bytes that
-        were the same all the while are a snapshot of what was stored.
+        A tile's stage is read now, since the tile may have moved on at the end (D5).
+        The source of a store from HBM is looked at now and again at the end: only bytes
+        that were the same all the while are a snapshot of what was stored.
         """
         pending: dict[str, Any] = {"t_start": t}
         if isinstance(msg, TileToken):
@@ -334,7 +336,7 @@ class OpLogger:
         return None if seen is None else seen.copy()
 
 
-# -- what the record of a command holds (ADR-0052 D3) ------------------------------------
+# -- what the record of a command holds (ADR-0052 D3) ----------------------------------
 
 PLACES: dict[str, dict[str, Names]] = {
     "memory": {
@@ -349,9 +351,11 @@ PLACES: dict[str, dict[str, Names]] = {
     },
     "math": {"out": ("dst_space", "dst_addr", "shape_out", "dtype")},
 }
-"""For each kind of op, and each region of its commands: the params that hold its space,
-addr, shape, dtype and, of a copy, nbytes. "out" and "dst" are written. A param that two
-regions share is that of the first which a command has."""
+"""By kind of op and region of its commands: the params that describe the region.
+
+They are its space, addr, shape, dtype and, of a copy, nbytes. "out" and "dst" are
+written. A param that two regions share is that of the first which a command has.
+"""
 
 _MEMORY_PARAMS: dict[type[MsgBase], tuple[str, Names]] = {
     DmaReadCmd: (

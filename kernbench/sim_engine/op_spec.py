@@ -1,9 +1,9 @@
 """What an op of MATH, or a step of an epilogue, is: one ``OpSpec``.
 
-Everything that the rest of the house asks about an op is a field of its row: ``tl`` asks
-for the call, the dtype and the shape of the result, the MATH unit for the cost, Phase 2
-for the function, the oracle for its error, and blame for what each element reads. Knows
-no record, no memory and no machine.
+Everything that the rest of the house asks about an op is a field of its row: ``tl``
+asks for the call, the dtype and the shape of the result, the MATH unit for the cost,
+Phase 2 for the function, the oracle for its error, and blame for what each element
+reads. Knows no record, no memory and no machine.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ Bound: TypeAlias = Callable[[Sequence[Array], tuple[int, ...]], Array]
 class OpSpec:
     """One op.
 
-    ``function`` is its numpy function, called with ``arity`` operands as ``form`` says; a
-    form that places elements may be given more scalars than that.
+    ``function`` is its numpy function, called with ``arity`` operands as ``form`` says;
+    a form that places elements may be given more scalars than that.
 
-    ``call`` is how a kernel calls it as ``tl.<name>``; None if it has no call of its own.
-    ``operator`` is the Python operator that means the same on handles, without its
+    ``call`` is how a kernel calls it as ``tl.<name>``; None if it has no call of its
+    own. ``operator`` is the Python operator that means the same on handles, without its
     underscores. With ``epilogue`` it may be a step of a composite's epilogue.
 
     ``dtype`` is the rule for the dtype of its result, and says whether it leaves the
     integers.
 
-    ``cost_cycles`` is the time of MATH for one element in one lane (simulator.md section
-    5): 1 for an add, 4 for special functions, as GPUs have 64 FP32 lanes and 16 of those
-    in a multiprocessor, and for a softmax the sum of its steps.
+    ``cost_cycles`` is the time of MATH for one element in one lane (simulator.md
+    section 5): 1 for an add, 4 for special functions, as GPUs have 64 FP32 lanes and 16
+    of those in a multiprocessor, and for a softmax the sum of its steps.
 
-    ``ulps`` bound the error of the function as computed; 0 if it is exact. IEEE 754 rounds
-    + - * / and sqrt correctly (0.5); numpy's SIMD functions are held to 4 (its SVML builds
-    and the validation sets of its tests); an op of several steps has their sum. Where
-    terms may cancel, ``sums`` says that the error is relative to the op of the operands'
-    magnitudes. A reduction with an error has 0.5 ulp more for each element that it adds.
+    ``ulps`` bound the error of the function as computed; 0 if it is exact. IEEE 754
+    rounds + - * / and sqrt correctly (0.5); numpy's SIMD functions are held to 4 (its
+    SVML builds and the validation sets of its tests); an op of several steps has their
+    sum. Where terms may cancel, ``sums`` says that the error is relative to the op of
+    the operands' magnitudes. A reduction with an error has 0.5 ulp more for each
+    element that it adds.
     """
 
     name: str
@@ -75,11 +76,11 @@ class OpSpec:
     ) -> Bound:
         """Return the op as f(arrays, shape), not yet rounded.
 
-        ``wide`` computes every float in f64, as the oracle does. Scalars are values of the
-        dtype in which the op is computed, in the oracle too. An op of a pointwise form may
-        be called with arrays and a shape of one more axis in front. The caller mutes
-        numpy's warnings. Raises UsageError for too few or too many operands; f raises
-        ValueError if they do not broadcast.
+        ``wide`` computes every float in f64, as the oracle does. Scalars are values of
+        the dtype in which the op is computed, in the oracle too. An op of a pointwise
+        form may be called with arrays and a shape of one more axis in front. The caller
+        mutes numpy's warnings. Raises UsageError for too few or too many operands; f
+        raises ValueError if they do not broadcast.
         """
         self._check_arity(len(slots))
         function = self.function

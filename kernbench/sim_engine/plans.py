@@ -1,8 +1,8 @@
 """What alike ops share, and how several of them run in one numpy call.
 
-Owns plans (regions and function of ops that differ in addresses only), turns (one op with
-its plan) and the choice of operands: a Phase 1 snapshot where there is one. Knows no log
-and no order.
+Owns plans (regions and function of ops that differ in addresses only), turns (one op
+with its plan) and the choice of operands: a Phase 1 snapshot where there is one. Knows
+no log and no order.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ _LONG_WORK = 1 << 18
 class Plan(NamedTuple):
     """What alike ops share.
 
-    ``reads`` and ``write`` are regions at the addresses of ``record``, which is one of the
-    ops, and ``compute`` is their function. ``addresses`` are the params that hold the
-    addresses of the reads and, last, of the write. ``guarded`` are (which, bytes) of the
-    reads in the space of the write. ``axes`` are those of the widest operand of an op that
-    may share its call, else 0. ``work`` is ``work_of`` each of the ops.
+    ``reads`` and ``write`` are regions at the addresses of ``record``, which is one of
+    the ops, and ``compute`` is their function. ``addresses`` are the params that hold
+    the addresses of the reads and, last, of the write. ``guarded`` are (which, bytes)
+    of the reads in the space of the write. ``axes`` are those of the widest operand of
+    an op that may share its call, else 0. ``work`` is ``work_of`` each of the ops.
     """
 
     record: OpRecord
@@ -94,8 +94,8 @@ class Turn(NamedTuple):
     """One op to be executed.
 
     ``where`` are the addresses that it reads and, last, the one that it writes;
-    ``position`` is its place in its log. ``snapshots`` are the Phase 1 values of its first
-    operands, None where there is none.
+    ``position`` is its place in its log. ``snapshots`` are the Phase 1 values of its
+    first operands, None where there is none.
     """
 
     plan: Plan
@@ -104,7 +104,10 @@ class Turn(NamedTuple):
     position: int
 
     def reads(self) -> Iterable[tuple[Region, int, Array | None]]:
-        """Each operand: its region (at another op's address), its address, its snapshot."""
+        """Each operand: its region, its address, its snapshot.
+
+        The region is at the address of another op of the plan.
+        """
         snapshots = chain(self.snapshots, repeat(None))
         return zip(self.plan.reads, self.where, snapshots, strict=False)
 
@@ -167,10 +170,11 @@ class SnapshotFinding:
 def operands_of(
     turn: Turn, store: MemoryStore, found: list[SnapshotFinding] | None = None
 ) -> list[Array]:
-    """What an op takes: Phase 1's snapshot where there is one, else the bytes in ``store``.
+    """What an op takes: Phase 1's snapshot where there is one, else ``store``'s bytes.
 
-    ``found`` gets the snapshots that differ from ``store`` by more than D11 allows; those
-    of bytes that are not in it never do. VerificationError for a host_write without data.
+    ``found`` gets the snapshots that differ from ``store`` by more than D11 allows;
+    those of bytes that are not in it never do. VerificationError for a host_write
+    without data.
     """
     operands: list[Array] = []
     write = turn.plan.write
@@ -219,13 +223,13 @@ class Plans:
 
     def __init__(self, ops: Ops = NUMPY_OPS) -> None:
         self._ops = ops
-        # by kind and names of the params: what picks the shared ones, and the plans by them
+        # by kind and names of the params: what picks the shared ones, and plans by them
         self._known: dict[
             tuple[str, ...], tuple[itemgetter[Any], dict[bytes, Plan]]
         ] = {}
 
     def of(self, record: OpRecord) -> Plan:
-        """The plan of all ops that differ from ``record`` in the params of _OWN only."""
+        """The plan of all ops that differ from ``record`` in params of _OWN only."""
         names = (record.op_kind, *record.params)
         known = self._known.get(names)
         if known is None:
@@ -245,7 +249,8 @@ class Plans:
 def gather(turn_of: Callable[[int], Turn], low: int, high: int) -> list[Turn]:
     """Turn ``low``, and those up to ``high`` that can run in one call with it.
 
-    They have its plan, follow it without a gap, and none reads what one before it writes.
+    They have its plan, follow it without a gap, and none reads what one before it
+    writes.
     """
     first = turn_of(low)
     plan = first.plan
@@ -278,7 +283,7 @@ def perform(
     progress: Progress = no_progress,
     done: float = 0.0,
 ) -> list[Array]:
-    """Execute ops that share a plan in one call on ``store``; return what each has written.
+    """Execute ops that share a plan in one call; return what each has written.
 
     All are read before any is written. While an op computes that takes long,
     ``progress(done)`` is called; if it raises, nothing has been written.
@@ -341,11 +346,12 @@ def perform_next(
     progress: Progress = no_progress,
     done: float = 0.0,
 ) -> tuple[list[Turn], list[Array]]:
-    """Execute turn ``step``, and those before ``stop`` that can run in one call with it.
+    """Execute turn ``step``, and those before ``stop`` that can share its call.
 
     Return the turn of each that ran and what it has written, of more than one at most
-    ``room`` bytes. ``progress(done)`` is called as by ``perform``. Raises a KernbenchError
-    that begins with ``where()``, and what ``progress`` raises; then nothing has run.
+    ``room`` bytes. ``progress(done)`` is called as by ``perform``. Raises a
+    KernbenchError that begins with ``where()``, and what ``progress`` raises; then
+    nothing has run.
     """
     mine: list[SnapshotFinding] | None = None if found is None else []
     try:
@@ -375,8 +381,8 @@ def turns(
 ) -> Callable[[int], Turn]:
     """Return the function that gives the turn of each step.
 
-    ``record_of(step)`` gives the op's position and record. The last turns are kept, since
-    a step is looked at when it is gathered and again when it runs.
+    ``record_of(step)`` gives the op's position and record. The last turns are kept,
+    since a step is looked at when it is gathered and again when it runs.
     """
 
     @lru_cache(maxsize=2 * _BATCH)

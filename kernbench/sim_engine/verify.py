@@ -26,7 +26,8 @@ _LONG = 1 << 16
 class Expectation:
     """What ``dtype`` bytes at (space, addr) must hold once ``after`` ops have run.
 
-    ``array`` has the shard's shape; ``origin`` is where that lies in the whole ``tensor``.
+    ``array`` has the shard's shape; ``origin`` is where that lies in the whole
+    ``tensor``.
     """
 
     space: str
@@ -46,8 +47,8 @@ class VerifyRow:
 
     The maxima are over elements that are finite on both sides: ``max_rel`` over those
     whose reference is not 0, ``max_ulp`` in steps of the actual's float dtype. ``nans``
-    and ``infs`` are counts (of the actual, of the expected). ``first_bad`` is an index in
-    the whole tensor.
+    and ``infs`` are counts (of the actual, of the expected). ``first_bad`` is an index
+    in the whole tensor.
     """
 
     name: str
@@ -67,7 +68,7 @@ class VerifyRow:
 
     @property
     def worst(self) -> tuple[float, float, float]:
-        """The maxima; inf where one side holds a NaN or infinity that the other lacks."""
+        """The maxima; inf if one side has a NaN or infinity that the other lacks."""
         same_nans = self.nans[0] == self.nans[1]
         same_infs = self.infs[0] == self.infs[1]
         if same_nans and same_infs:
@@ -97,7 +98,7 @@ def ulp_distance(a: Array, b: Array) -> Array:
 
 
 def _distance(actual: Array, expected: Array) -> Floats:
-    """|actual - expected| in f64; of integers of one dtype it is taken exactly first."""
+    """|actual - expected| in f64; of integers of one dtype it is exact."""
     if actual.dtype == expected.dtype and actual.dtype.kind in "iu":
         high = np.maximum(actual, expected).astype(np.uint64)
         low = np.minimum(actual, expected).astype(np.uint64)
@@ -136,16 +137,17 @@ def compare(
     tensor: str = "",
     origin: tuple[int, ...] = (),
 ) -> VerifyRow:
-    """How ``actual`` differs from ``expected``: same shape, any dtypes, by value in f64.
+    """How ``actual`` differs from ``expected``, by value in f64.
 
-    An element is good if |a - r| <= atol + rtol * |r|, or if both are NaN or the same
-    infinity. ``first_bad`` is relative to ``origin``. Raises VerificationError if the
-    shapes differ.
+    Both have the same shape, and any dtypes. An element is good if |a - r| <= atol +
+    rtol * |r|, or if both are NaN or the same infinity. ``first_bad`` is relative to
+    ``origin``. Raises VerificationError if the shapes differ.
     """
     if actual.shape != expected.shape:
         raise VerificationError(
-            f"{name or 'actual'}: shape {actual.shape} cannot be compared with a reference "
-            f"of shape {expected.shape}; give a reference of the tensor's own shape"
+            f"{name or 'actual'}: shape {actual.shape} cannot be compared with a "
+            f"reference of shape {expected.shape}; give a reference of the tensor's "
+            "own shape"
         )
     dtype = name_of(actual.dtype)
     shape = actual.shape
@@ -214,7 +216,7 @@ def judge(
 
 
 def _merged(tensor: str, rows: Sequence[VerifyRow]) -> VerifyRow:
-    """One row for all shards and copies of a tensor: sums, maxima and the first bad one."""
+    """One row for all shards and copies of a tensor."""
     bad = [row.first_bad for row in rows if row.first_bad is not None]
     notes = [f"{row.name}: {row.note}" for row in rows if row.note]
     return replace(

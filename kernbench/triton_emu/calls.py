@@ -31,9 +31,9 @@ class KernelContext:
     """What a PE_CPU lends to a kernel.
 
     ``translate(va, nbytes, past_end)`` gives the physical pieces of a virtual range,
-    ``describe(addr)`` the nearest allocation in words; ``peek`` and ``put`` are those of
-    ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, ``commands`` the
-    numbers of calls, ``scratch_bytes`` the size of the scratch in the PE's TCM.
+    ``describe(addr)`` the nearest allocation in words; ``peek`` and ``put`` are those
+    of ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, ``commands``
+    the numbers of calls, ``scratch_bytes`` the size of the scratch in the PE's TCM.
     """
 
     env: Any
@@ -58,11 +58,11 @@ class KernelContext:
 class Call:
     """One tl call on its way.
 
-    ``messages`` are its commands; ``on_issue`` and ``on_done`` are called with each as it
-    is issued and as it has landed, ``processes`` serve them, and ``last`` is the one that
-    landed last. The kernel goes on when ``waits_for`` has ended (by default the call itself,
-    if it is ``blocking``). ``link`` is the direction, and the pe_cpu of the neighbour, of a
-    send or recv. ``error`` is raised in the kernel when it goes on.
+    ``messages`` are its commands; ``on_issue`` and ``on_done`` are called with each as
+    it is issued and as it has landed, ``processes`` serve them, and ``last`` is the one
+    that landed last. The kernel goes on when ``waits_for`` has ended (by default the
+    call itself, if it is ``blocking``). ``link`` is the direction, and the pe_cpu of
+    the neighbour, of a send or recv. ``error`` is raised in the kernel when it goes on.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """What tl calls give back: handles on tensors in scratch or HBM (ADR-0020 D3).
 
-Their data are ready or pending. Knows of ``tl`` only what ``DataOwner`` says, and the ops
-of ``NUMPY_OPS`` that Python has operators for.
+Their data are ready or pending. Knows of ``tl`` only what ``DataOwner`` says, and the
+ops of ``NUMPY_OPS`` that Python has operators for.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class DataOwner(Protocol):
 class TensorHandle:
     """A tensor of known place, shape and dtype. Its data are the bytes there.
 
-    It is row-major in ``region``, or the transpose of that. ``call`` is the latest to fill
-    it, ``scope`` that of its scratch; a view leaves both to its ``base``. ``awaited`` says
-    that what fills it has been waited for.
+    It is row-major in ``region``, or the transpose of that. ``call`` is the latest to
+    fill it, ``scope`` that of its scratch; a view leaves both to its ``base``.
+    ``awaited`` says that what fills it has been waited for.
     """
 
     tl: DataOwner
@@ -105,9 +105,9 @@ class TensorHandle:
         data = self.tl.bytes_of(self)
         if isinstance(data, str):
             raise PendingDataError(
-                f"the data of {made} are pending: {data}; Phase 1 has no values of compute "
-                "results. Use it as an operand, or read it with tensor.numpy() between "
-                "launches"
+                f"the data of {made} are pending: {data}; Phase 1 has no values of "
+                "compute results. Use it as an operand, or read it with tensor.numpy() "
+                "between launches"
             )
         return data.T if self.transposed else data
 
@@ -158,7 +158,7 @@ def _tl_call(handle: TensorHandle, name: str) -> Callable[..., Any]:
 
 
 def _operator(op: str) -> Callable[..., Any]:
-    """The Python operator that is the tl call ``op`` of a handle and, if binary, another."""
+    """The Python operator that is the tl call ``op`` of a handle, and of another."""
 
     def operator(self: TensorHandle, *other: Any) -> Any:
         if not all(isinstance(x, (TensorHandle, *SCALARS)) for x in other):

@@ -19,9 +19,9 @@ class IpcqCalls(MathCalls):
     def send(self, dir: str, handle: TensorHandle, wait: bool = True) -> None:
         """Send a tensor to the neighbour in ``dir``, slot by slot as it takes them.
 
-        ``wait=True`` waits until all of it has been read, so that it may be overwritten.
-        Ranks that all send before they recv need ``wait=False`` for a payload larger than
-        the ring.
+        ``wait=True`` waits until all of it has been read, so that it may be
+        overwritten. Ranks that all send before they recv need ``wait=False`` for a
+        payload larger than the ring.
         """
         whole = self._row_major(handle, "send").region
         call = self._link_call("send", dir, wait)

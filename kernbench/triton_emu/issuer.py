@@ -1,6 +1,7 @@
 """How tl calls are made: numbers and sites, scratch, addresses, pending bytes, faults.
 
-A call that takes time switches to the runner's greenlet; the kernel stays a plain function.
+A call that takes time switches to the runner's greenlet; the kernel stays a plain
+function.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Issuer:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Scratch that is allocated inside is released at its end, which waits for nobody."""
+        """Release at its end what scratch is allocated inside; it waits for nobody."""
         start = self._scratch
         self._scopes.append(object())
         try:
@@ -203,9 +204,9 @@ class Issuer:
             )
         if handle.root.scope not in self._scopes:
             raise KernelError(
-                f"{what}: {handle.id} (made at {handle.site.file}:{handle.site.line}) was "
-                "released at the end of its tl.scope(); make it before the scope and write "
-                "it with out="
+                f"{what}: {handle.id} (made at {handle.site.file}:{handle.site.line}) "
+                "was released at the end of its tl.scope(); make it before the scope "
+                "and write it with out="
             )
         if in_scratch and handle.region.space != "tcm":
             problem = f"{in_scratch} {handle!r} is not in scratch; tl.load it first"
@@ -218,7 +219,7 @@ class Issuer:
         return self._ctx.peek(region)
 
     def _check_written(self, call: Call, region: Region) -> None:
-        """Fault bytes of HBM that were never written and that no op is going to write."""
+        """Fault bytes of HBM that were never written and that are not pending."""
         if region.space != "hbm":
             return
         at = region.addr
@@ -240,7 +241,10 @@ class Issuer:
             at = pending_to
 
     def _pieces(self, call: Call, ptr: int, whole: Region) -> Sequence[Piece]:
-        """Where a tensor at virtual ``ptr`` lies; faults what is unmapped or cut amid."""
+        """Where a tensor at virtual ``ptr`` lies.
+
+        Faults what is unmapped, and pieces that cut elements.
+        """
 
         def fault(problem: object) -> None:
             tensor = f"{call.name} of {whole.dtype}{list(whole.shape)} at {ptr:#x}"
@@ -269,8 +273,8 @@ class Issuer:
             spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p in pieces)
             raise AddressError(
                 f"{call.name} of {dtype}{list(region.shape)} at {ptr:#x} covers "
-                f"{len(pieces)} shards ({spans}); it must lie in one: use the shard's own "
-                "size, or tl.load"
+                f"{len(pieces)} shards ({spans}); it must lie in one: use the shard's "
+                "own size, or tl.load"
             )
         return replace(region, addr=pieces[0].addr)
 
@@ -284,7 +288,10 @@ def _checked(call: Call, space: str, addr: int, shape: Shape, dtype: str) -> Reg
 
 
 def part(whole: Region, space: str, addr: int, nbytes: int) -> Region:
-    """A piece of a tensor: the whole keeps its shape, less is flat, bytes if it must be."""
+    """A piece of a tensor: the whole keeps its shape, less is flat.
+
+    It is bytes where elements would be cut.
+    """
     if nbytes == whole.nbytes:
         return replace(whole, space=space, addr=addr)
     dtype = "u8" if nbytes % itemsize(whole.dtype) else whole.dtype

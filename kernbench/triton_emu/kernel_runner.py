@@ -77,7 +77,10 @@ class KernelRunner:
         self._record(end, t_end)
 
     def _resume(self, child: greenlet.greenlet, error: Exception | None) -> Any:
-        """The next call of the kernel, into which ``error`` is raised; None at its end."""
+        """The next call of the kernel, None at its end.
+
+        ``error`` is raised in the kernel. What the kernel raises is wrapped.
+        """
         try:
             return child.switch() if error is None else child.throw(error)
         except Exception as raised:
@@ -116,7 +119,8 @@ class KernelRunner:
 
     def _await(self, call: Call) -> Process:
         """Wait until all commands of ``call`` have landed."""
-        for process in call.processes:  # noqa: UP028 (SimPy sends values; a list takes none)
+        # SimPy sends values into this generator, and a list takes none
+        for process in call.processes:  # noqa: UP028
             yield process
         if call.last is not None:
             self._resumed_by = call.last
@@ -134,7 +138,8 @@ class KernelRunner:
     def _in_program_order(self, env: Any, msg: MsgBase) -> Process:
         """Hold ``msg`` until a cycle after every earlier op that conflicts has started.
 
-        So Phase 2, which replays by t_start, sees program order (simulator.md section 5).
+        So Phase 2, which replays by t_start, sees program order (simulator.md section
+        5).
         """
         cycle = 1 / self.ctx.spec.clock_ghz
         unstarted = []

@@ -36,10 +36,11 @@ def op_calls() -> dict[str, OpSpec]:
 
 
 class MathCalls(Issuer):
-    """The calls that PE_MATH serves, and views. Results are pending, even of ready inputs.
+    """The calls that PE_MATH serves, and views.
 
-    Operands are handles in scratch and numbers, broadcast as in numpy; ``out`` takes the
-    result. Beside the methods below there is one for each of ``op_calls``.
+    Results are pending, even of ready inputs. Operands are handles in scratch and
+    numbers, broadcast as in numpy; ``out`` takes the result. Beside the methods below
+    there is one for each of ``op_calls``.
     """
 
     def __getattr__(self, name: str) -> Callable[..., TensorHandle]:
@@ -62,13 +63,13 @@ class MathCalls(Issuer):
     def transpose(self, x: TensorHandle, axes: Shape | None = None) -> TensorHandle:
         """``x`` with its axes in another order (None: reversed).
 
-        Of two axes it is free for dot and composite and a copy for other calls; of more it
-        is a copy at once.
+        Of two axes it is free for dot and composite and a copy for other calls; of more
+        it is a copy at once.
         """
         return self._moved("transpose", x, lambda t: t.transpose(axes))
 
     def slice(self, x: TensorHandle, starts: Shape, shape: Shape) -> TensorHandle:
-        """The block of ``x`` from ``starts`` on: a view where contiguous, else a copy."""
+        """The block of ``x`` from ``starts`` on; a copy where it is not contiguous."""
         return self._moved("slice", x, lambda t: _block(t, starts, tuple(shape)))
 
     def _moved(
@@ -76,8 +77,9 @@ class MathCalls(Issuer):
     ) -> TensorHandle:
         """What ``move`` makes of a numpy array: a view, a transposed one, or a copy.
 
-        ``move`` is applied to an array of a byte for each element, whose contents nobody
-        reads; where its result starts, and with which strides, says how to walk ``x``.
+        ``move`` is applied to an array of a byte for each element, whose contents
+        nobody reads; where its result starts, and with which strides, says how to walk
+        ``x``.
         """
         whole = self._live(x, name).region
         stored = np.empty(whole.shape, np.int8)
@@ -130,10 +132,11 @@ class MathCalls(Issuer):
         out: Out = None,
         name: str | None = None,
     ) -> TensorHandle:
-        """Issue ``op`` of the operands ``given``, by the call ``name`` (default: the op's).
+        """Issue ``op`` of the operands ``given``, by the call ``name``.
 
-        With a ``shape`` of the result, operands are taken as they are stored. ``dtype`` is
-        that of the result, by default what the op's rule says.
+        The default is the name of the op. With a ``shape`` of the result, operands are
+        taken as they are stored. ``dtype`` is that of the result, by default what the
+        op's rule says.
         """
         if name is None:
             name = op.name
@@ -170,7 +173,7 @@ class MathCalls(Issuer):
         return self._compute(call, target, message)
 
     def _as_floats(self, operands: Sequence[Operand], dtype: str) -> list[Operand]:
-        """``operands`` with the handles cast to ``dtype``, if all of them are integers."""
+        """``operands`` with the handles cast to ``dtype``, if all are integers."""
         handles = [x for x in operands if isinstance(x, TensorHandle)]
         if any(is_float(x.dtype) for x in handles):
             return list(operands)

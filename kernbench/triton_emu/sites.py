@@ -1,7 +1,8 @@
 """Which line of user code made a call: the innermost frame outside the simulator.
 
 Benches and collective algorithms count as user code wherever they live. A file is shown
-relative to the package or to the working directory, so that equal runs show equal names.
+relative to the package or to the working directory, so that equal runs show equal
+names.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class CallSites:
         return _NOWHERE
 
     def of(self, traceback: TracebackType | None) -> Site:
-        """The site that an exception passed through innermost, not counting libraries."""
+        """The innermost site that an exception passed through, but for libraries."""
         site = _NOWHERE
         for frame, line in walk_tb(traceback):
             path = frame.f_code.co_filename

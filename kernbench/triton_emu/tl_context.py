@@ -42,7 +42,7 @@ class TLContext(IpcqCalls):
         return _along((node.pe, node.cube, node.sip), axis)
 
     def num_programs(self, axis: int) -> int:
-        """How many PEs a cube (axis 0), cubes a SIP (1), SIPs (2) the launch runs on."""
+        """How many PEs a cube (axis 0), cubes a SIP (1) or SIPs (2) take part."""
         return _along(self._ctx.msg.programs, axis)
 
     @staticmethod
@@ -95,7 +95,10 @@ class TLContext(IpcqCalls):
         return self._handle(TensorHandle, region, call)
 
     def store(self, ptr: int, handle: TensorHandle, wait: bool = True) -> None:
-        """DMA of a handle to virtual ``ptr``; visible at issue, a pending one in Phase 2."""
+        """DMA of a handle to virtual ``ptr``.
+
+        It is visible at issue, the data of a pending handle in Phase 2.
+        """
         whole = self._row_major(handle, "store").region
         call = self._new_call("store", blocking=wait)
         for piece in self._pieces(call, ptr, whole):
@@ -122,9 +125,10 @@ class TLContext(IpcqCalls):
         out_dtype: str | None = None,
         out: Out = None,
     ) -> TensorHandle:
-        """a[m, k] @ b[k, n] (+ acc) of operands in scratch, accumulated in f32; pending.
+        """a[m, k] @ b[k, n] (+ acc) of operands in scratch, accumulated in f32.
 
-        The result is written to ``out``, else to ``acc``, else to fresh scratch.
+        The result is pending. It is written to ``out``, else to ``acc``, else to fresh
+        scratch.
         """
         live_a = self._live(a, "dot", "operand a")
         live_b = self._live(b, "dot", "operand b")
@@ -156,11 +160,11 @@ class TLContext(IpcqCalls):
         out_dtype: str | None = None,
         tile: tuple[int, int, int] | None = None,
     ) -> CompletionHandle:
-        """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``; ``tile`` is (m, n, k).
+        """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``.
 
-        ``epilogue`` holds steps "relu", ("scale", number), ("dequant", number) and
-        ("bias", handle), each with an optional last item "output_tile" or "k_tile". No
-        number may be NaN.
+        ``tile`` is (m, n, k). ``epilogue`` holds steps "relu", ("scale", number),
+        ("dequant", number) and ("bias", handle), each with an optional last item
+        "output_tile" or "k_tile". No number may be NaN.
         """
         if op != "gemm":
             raise KernelError(f"composite: unknown op {op!r}; valid: 'gemm'")
@@ -201,14 +205,17 @@ class TLContext(IpcqCalls):
         root.awaited = True
 
     def device_print(self, *args: Any) -> None:
-        """Record a line of text with this PE, time and line; ready handles show data."""
+        """Record a line of text with this PE, time and line.
+
+        Of a ready handle it shows the data.
+        """
         call = self._new_call("device_print")
         shown = [str(_printed(x)) for x in args]
         self._text(call, "print", " ".join(shown))
         self._switch(call)
 
     def device_assert(self, cond: Any, message: str = "") -> None:
-        """Record and raise (KernelError) that ``cond``, or an element of it, is false."""
+        """Record and raise (KernelError) that not all of ``cond`` is true."""
         call = self._new_call("device_assert")
         holds = bool(np.all(np.asarray(cond)))
         if not holds:
@@ -254,7 +261,8 @@ def _valid_steps() -> str:
     names = tuple(op.name for op in steps)
     alone = [op.name for op in steps if op.arity == 1]
     verb = "takes" if len(alone) == 1 else "take"
-    return f"{names} with a scope; {', '.join(alone)} {verb} no argument, every other step one"
+    without = f"{', '.join(alone)} {verb} no argument"
+    return f"{names} with a scope; {without}, every other step one"
 
 
 def _broadcasts(shape: tuple[int, ...], product: tuple[int, int]) -> bool:
