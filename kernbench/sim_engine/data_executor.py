@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from itertools import islice
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.common.arrays import Floats
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError, VerificationError
 from kernbench.sim_engine import verify
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_kinds import Ops
-from kernbench.sim_engine.op_log import OpRecord, canonical_rows
+from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.plans import (
     EXECUTED,
     Plans,
@@ -34,8 +39,13 @@ from kernbench.sim_engine.plans import (
 
 __all__ = ["DataExecutor", "SnapshotFinding", "execute"]
 
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
 _TAKEN = 128
 """Records taken from a log between two calls of progress: decoding one takes 30 us."""
+
+_LOOKED_AT = 4096
+"""Records looked at between two calls of progress, once they are there."""
 
 
 def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
@@ -96,14 +106,15 @@ class DataExecutor:
         VerificationError, and then none of them has been appended.
         """
         base = len(self._records)
-        added = _taken(records, progress)
         latest = self._records[-1].t_start if base else -math.inf
-        # ranks, from 0 among those that are added
-        rows, order = computed_beside(
-            lambda: _ordered(added, base, latest), progress, 1.0
+        added = _taken(records, progress)
+        t_start, kind_rank = _checked_columns(added, base, latest, progress)
+        rows: list[int] = computed_beside(
+            lambda: canonical_order(t_start, kind_rank).tolist(), progress, 1.0
         )
+        order = _execution_order(added, rows, base, progress)
         self._records += [added[row] for row in rows]
-        self._order += [base + rank for rank in order]
+        self._order += order
 
     @property
     def upcoming(self) -> tuple[int, OpRecord] | None:
@@ -123,10 +134,17 @@ class DataExecutor:
         while self.position < len(self._order):
             done = self.position / len(self._order)
             progress(done)
-            record = self._run(0, progress, done)
+            record = self.run_one(progress, done)
             if record.op_kind in EXECUTED:
                 return record
         return None
+
+    def run_one(self, progress: Progress = no_progress, done: float = 0.0) -> OpRecord:
+        """Execute the next record alone, or skip it; there must be one.
+
+        While it computes, ``progress(done)`` is called if that takes long.
+        """
+        return self._run(0, progress, done)
 
     def run(self, progress: Progress = no_progress) -> None:
         """Execute all that has not run."""
@@ -213,21 +231,27 @@ def _taken(records: Sequence[OpRecord], progress: Progress) -> list[OpRecord]:
     taken: list[OpRecord] = []
     total = len(records)
     rest = iter(records)
-    while len(taken) < total:
-        progress(len(taken) / total)
+    for first in range(0, total, _TAKEN):
+        progress(first / total)
         taken += islice(rest, _TAKEN)
     return taken
 
 
-def _ordered(
-    added: list[OpRecord], base: int, latest: float
-) -> tuple[list[int], list[int]]:
-    """The rows of ``added`` in canonical order, and the ranks in order of execution.
+def _checked_columns(
+    added: Sequence[OpRecord], base: int, latest: float, progress: Progress
+) -> tuple[Floats, Bytes]:
+    """The start (ns) and the rank of the kind of each record.
 
-    ``base`` records are before them, the last of which starts at ``latest`` ns.
+    ``base`` records are before them, the last of which starts at ``latest`` ns. Raises
+    VerificationError for a record that does not fit such a log.
     """
     total = base + len(added)
-    for record in added:
+    t_start = np.empty(len(added), np.float64)
+    kind_rank = np.empty(len(added), np.uint8)
+    unknown = KIND_RANK["unknown"]
+    for row, record in enumerate(added):
+        if row % _LOOKED_AT == 0:
+            progress(1.0)
         too_early = record.t_start < latest
         if too_early or any(not 0 <= d < total for d in record.dependency_ids):
             raise VerificationError(
@@ -236,34 +260,52 @@ def _ordered(
                 f"which the earlier {base} start by {latest} ns; give the whole log, "
                 "in order"
             )
-    rows = canonical_rows(added)
-    ranks = [0] * len(added)
-    for rank, row in enumerate(rows):
+        t_start[row] = record.t_start
+        kind_rank[row] = KIND_RANK.get(record.op_kind, unknown)
+    return t_start, kind_rank
+
+
+def _execution_order(
+    added: Sequence[OpRecord], rows: Sequence[int], base: int, progress: Progress
+) -> list[int]:
+    """The ranks of ``added`` in the order in which they are to be executed.
+
+    A rank is ``base`` plus the place of a row in ``rows``, which is the canonical order.
+    """
+    ranks = [0] * len(rows)
+    for rank, row in enumerate(rows, base):
         ranks[row] = rank
+    in_order = True
+    for row, record in enumerate(added):
+        if row % _LOOKED_AT == 0:
+            progress(1.0)
+        rank = ranks[row]
+        for d in record.dependency_ids:
+            if d >= base and ranks[d - base] >= rank:
+                in_order = False
+    if in_order:
+        return list(range(base, base + len(rows)))
     dependencies: dict[int, set[int]] = {}
-    for rank, row in enumerate(rows):
+    for rank, row in enumerate(rows, base):
         held = added[row].dependency_ids
         dependencies[rank] = {ranks[d - base] for d in held if d >= base}
-    return rows, list(_execution_order(dependencies, base))
+    return computed_beside(lambda: _lowest_first(dependencies), progress, 1.0)
 
 
-def _execution_order(dependencies: Mapping[int, set[int]], base: int) -> Iterable[int]:
+def _lowest_first(dependencies: Mapping[int, set[int]]) -> list[int]:
     """The ranks, in turn the lowest of those whose dependencies have run.
 
-    ``base`` is added to the ranks that an error names.
+    Raises VerificationError if there is a circle.
     """
-    if all(d < rank for rank, held in dependencies.items() for d in held):
-        return dependencies
     sorter = TopologicalSorter(dependencies)
     ready: list[int] = []
     order: list[int] = []
     try:
         sorter.prepare()
     except CycleError as error:
-        circle = sorted(base + rank for rank in set(error.args[1]))
         raise VerificationError(
-            f"ops {circle} wait for one another and can never run; their "
-            "dependency_ids form a cycle"
+            f"ops {sorted(set(error.args[1]))} wait for one another and can never run; "
+            "their dependency_ids form a cycle"
         ) from None
     while sorter.is_active():
         for rank in sorter.get_ready():

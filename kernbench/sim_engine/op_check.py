@@ -259,7 +259,7 @@ class OracleRun:
             position, record = upcoming
             plan = plan_of(record, wide=True)
             if plan.write is None:
-                executor.run_until(executor.position + 1)
+                executor.run_one()
             else:
                 self._run_op(position, plan.turn(record), plan.write, progress)
         done = executor.position / executor.total
@@ -278,7 +278,7 @@ class OracleRun:
             own = operands_of(turn, executor.store)
         except KernbenchError:
             # the executor raises it too, and names the op
-            executor.run_until(executor.position + 1)
+            executor.run_one()
             raise
         unrounded = []
         for real, (r, _, snapshot) in zip(own, turn.reads(), strict=True):
@@ -292,7 +292,7 @@ class OracleRun:
 
         work = turn.plan.work
         expected, wide = computed_in_time(compute, work, progress, done)
-        executor.run_until(executor.position + 1, progress)
+        executor.run_one(progress, done)
         actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)
         self._memory.write(out, wide)
         compare = partial(check_op, position, record, actual, expected, wide)
