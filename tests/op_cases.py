@@ -1,7 +1,7 @@
 """The meaning of every op: one ``OpCase`` for each row of ``NUMPY_OPS``.
 
-Whoever adds a row adds its case here; a row without one fails. The tests of the table, of
-``tl``, of the oracle and of the elements that an op reads are all made of these.
+Whoever adds a row adds its case here; a row without one fails. The tests of the table,
+of ``tl``, of the oracle and of the elements that an op reads are all made of these.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ class OpCase:
     """What one op is.
 
     Of ``operands`` it gives ``expected``. ``meaning`` is the op in f64 (of integers in
-    i64), on arrays; None where what it does is in its arguments. ``dtypes`` are those that
-    random operands of a kernel have, only ``positive`` ones if so. An op that ``selects``
-    does not change with every element that it needs.
+    i64), on arrays; None where what it does is in its arguments. ``dtypes`` are those
+    that random operands of a kernel have, only ``positive`` ones if so. An op that
+    ``selects`` does not change with every element that it needs.
     """
 
     operands: tuple[Any, ...]

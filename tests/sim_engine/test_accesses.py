@@ -32,8 +32,10 @@ def region(space, addr, shape, dtype="f16"):
     return Region(space, addr, shape, dtype, nbytes_of(shape, dtype))
 
 
-A, B = region("tcm", 0, (2, 4)), region("hbm", 64, (4, 3))
-OUT, BIAS = region("hbm", 128, (2, 3), "f32"), region("hbm", 256, (3,), "bf16")
+A = region("tcm", 0, (2, 4))
+B = region("hbm", 64, (4, 3))
+OUT = region("hbm", 128, (2, 3), "f32")
+BIAS = region("hbm", 256, (3,), "bf16")
 
 
 class Strange(MsgBase):

@@ -82,7 +82,8 @@ def test_a_dot_with_an_accumulator():
 
 
 def test_transposed_operands_are_read_as_they_are_stored():
-    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    a = np.arange(6.0).reshape(2, 3)
+    b = np.arange(12.0).reshape(3, 4)
     store = MemoryStore()
     store.write("tcm", 0, np.ascontiguousarray(a.T))
     store.write("tcm", 256, np.ascontiguousarray(b.T))
@@ -157,7 +158,8 @@ def test_a_composite_runs_whole_with_its_epilogue():
 def test_scalars_stand_at_their_positions():
     store = MemoryStore()
     store.write("tcm", 0, np.array([1, 2, 3, 4], np.float32))
-    place, out = region("tcm", 0, (4,)), region("tcm", 64, (4,))
+    place = region("tcm", 0, (4,))
+    out = region("tcm", 64, (4,))
     execute(math_op("sub", [place], out, scalars=(10.0,), scalar_positions=(0,)), store)
     assert values(store, 64) == [9, 8, 7, 6]
     clamp = math_op("clamp", [place], out, scalars=(2.0, 3.0), scalar_positions=(1, 2))

@@ -21,7 +21,8 @@ ARENA = 512  # bytes of each space
 
 def arena(seed=0):
     """Small numbers, which are numbers in every float dtype."""
-    store, rng = MemoryStore(), np.random.default_rng(seed)
+    store = MemoryStore()
+    rng = np.random.default_rng(seed)
     for space in ("hbm", "tcm"):
         store.write(space, 0, rng.integers(0x34, 0x44, ARENA).astype(np.uint8))
     return store
@@ -243,7 +244,8 @@ def test_gemms_give_the_same_bits_together(m, k, n, turn_a, turn_b, acc, seed, d
     alone.run()
     shared.run()
     for record in records:
-        addr, shape = record.params["dst_addr"], record.params["shape_out"]
+        addr = record.params["dst_addr"]
+        shape = record.params["shape_out"]
         found, expected = (
             e.store.view("tcm", addr, shape, dtype) for e in (shared, alone)
         )
@@ -270,7 +272,8 @@ def test_a_matrix_times_its_own_transpose_gives_the_same_bits_together():
 def test_composites_with_epilogues_give_the_same_bits_together():
     records = []
     for i in range(3):
-        a, b = region("hbm", 8 * i, (2, 4)), region("hbm", 64 + 4 * i, (4, 3))
+        a = region("hbm", 8 * i, (2, 4))
+        b = region("hbm", 64 + 4 * i, (4, 3))
         steps = (
             Epilogue("relu", "k_tile"),
             Epilogue("bias", operand=region("tcm", 12 * i, (3,))),
@@ -352,7 +355,8 @@ def test_every_bench_leaves_the_same_bytes(simulate, one_cube, small, name):
     log = simulate(
         lambda torch: BENCHES[name].run(torch, **params), (one_cube, small)[on_sips]
     ).log
-    alone, shared = DataExecutor(log, batch=False), DataExecutor(log)
+    alone = DataExecutor(log, batch=False)
+    shared = DataExecutor(log)
     alone.run()
     shared.run()
     assert shared.store.spaces() == alone.store.spaces()

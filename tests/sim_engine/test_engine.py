@@ -1,4 +1,4 @@
-"""What the engine tells its recorder, how launches follow each other, and that runs repeat."""
+"""What the engine reports to its recorder, and how launches follow each other."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -38,10 +38,8 @@ def kernel(x_ptr, y_ptr, out_ptr, tl):
 
 def mixed_bench(torch):
     everywhere = DPPolicy()
-    x, y = (
-        torch.tensor(X, dp=everywhere, name="x"),
-        torch.zeros((8, 8), "f32", everywhere, "y"),
-    )
+    x = torch.tensor(X, dp=everywhere, name="x")
+    y = torch.zeros((8, 8), "f32", everywhere, "y")
     out = torch.empty((8, 8), "f32", everywhere, "out")
     torch.launch("first", kernel, x, y, out)
     torch.launch("second", kernel, x, y, out)
@@ -176,7 +174,7 @@ def test_every_launch_reaches_its_pes_over_the_command_network(run):
 
 
 def landing(graph, transfer):
-    """When the last byte of a transfer of one burst that reads and writes no memory landed."""
+    """When the last byte of a transfer of one burst between no memories landed."""
     path, _, nbytes, bursts, starts = transfer
     assert bursts == 1
     slowest = min(graph.edge_by_ends[ends].bandwidth_gbs for ends in pairwise(path))
@@ -190,7 +188,7 @@ def landing(graph, transfer):
 
 
 def test_how_long_each_pe_waited_for_its_launch_can_be_read(run):
-    """The wait `launch` of a PE: from its message's landing to its first command's t_issue."""
+    """The wait `launch` of a PE: from its message's landing to its first t_issue."""
     host = {row[0]: row[3] for row in run.events.of("command") if row[2] == -1}
     arrivals = defaultdict(list)
     for cmd, row in run.events.of("transfer"):
@@ -204,7 +202,7 @@ def test_how_long_each_pe_waited_for_its_launch_can_be_read(run):
 
 
 def test_how_long_a_kernel_waited_for_what_it_had_issued_can_be_read(run):
-    """The wait `barrier` of a PE: its command exit, which awaits the call that ended last."""
+    """The wait `barrier` of a PE: its exit, which awaits the call that ended last."""
     ends = defaultdict(float)
     for _, record, cmd, *_ in run.events.of("op"):
         ends[cmd] = max(ends[cmd], record.t_end)
@@ -281,7 +279,8 @@ def test_two_runs_tell_the_same(simulate, events):
 
 def test_no_recorder_and_no_logger_take_the_same_time(simulate, events):
     def bench(torch):
-        x, out = torch.tensor(X), torch.empty((8, 8), "f32")
+        x = torch.tensor(X)
+        out = torch.empty((8, 8), "f32")
         torch.launch("k", kernel, x, torch.tensor(X), out)
 
     ends = [

@@ -12,7 +12,8 @@ def f16(*shape, seed=0):
 
 
 def test_gemm_of_f16_multiplies_in_f32():
-    a, b = f16(8, 300), f16(300, 5, seed=1)
+    a = f16(8, 300)
+    b = f16(300, 5, seed=1)
     found = gemm(a, b)
     assert found.dtype == np.float32
     exact = a.astype(np.float64) @ b.astype(np.float64)
@@ -21,13 +22,15 @@ def test_gemm_of_f16_multiplies_in_f32():
 
 
 def test_gemm_adds_its_accumulator_before_rounding():
-    a, acc = np.full((1, 1), 2.0**-12, np.float16), np.ones((1, 1), np.float16)
+    a = np.full((1, 1), 2.0**-12, np.float16)
+    acc = np.ones((1, 1), np.float16)
     total = gemm(a, a / a, acc)
     assert total.tolist() == [[1 + 2.0**-12]]
 
 
 def test_gemm_of_f64_and_the_oracle_are_f64():
-    a, b = f16(2, 3), f16(3, 2)
+    a = f16(2, 3)
+    b = f16(3, 2)
     assert gemm(a.astype(np.float64), b).dtype == np.float64
     assert gemm(a, b, dtype_acc="f64").dtype == np.float64
     assert (
@@ -55,7 +58,8 @@ def test_gemm_of_no_columns_is_zero():
 
 
 def test_an_output_tile_epilogue_runs_once_on_the_finished_sum_in_order():
-    a, b = f16(4, 32), f16(32, 3, seed=1)
+    a = f16(4, 32)
+    b = f16(32, 3, seed=1)
     bias = np.array([1, -2, 3], np.float16)
     steps = [Step(NUMPY_OPS["bias"], operand=bias), Step(NUMPY_OPS["relu"])]
     steps.append(Step(NUMPY_OPS["scale"], operand=0.5))
@@ -66,9 +70,11 @@ def test_an_output_tile_epilogue_runs_once_on_the_finished_sum_in_order():
 
 
 def test_a_k_tile_epilogue_runs_on_each_partial_product():
-    a, b = f16(4, 20), f16(20, 3, seed=1)
+    a = f16(4, 20)
+    b = f16(20, 3, seed=1)
     steps = [Step(NUMPY_OPS["relu"], "k_tile"), Step(NUMPY_OPS["neg"])]
-    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    wide_a = a.astype(np.float64)
+    wide_b = b.astype(np.float64)
     parts = [
         np.maximum(wide_a[:, i : i + 8] @ wide_b[i : i + 8], 0) for i in (0, 8, 16)
     ]
@@ -77,7 +83,9 @@ def test_a_k_tile_epilogue_runs_on_each_partial_product():
 
 
 def test_gemm_can_be_moved_by_the_magnitudes_of_its_terms():
-    a, b, acc = np.array([[1.0, -2.0]]), np.array([[3.0], [1.0]]), np.array([[-4.0]])
+    a = np.array([[1.0, -2.0]])
+    b = np.array([[3.0], [1.0]])
+    acc = np.array([[-4.0]])
     assert gemm(a, b, acc).tolist() == [[-3]]
     assert gemm(a, b, acc, slack=0.5).tolist() == [[-3 + 0.5 * (3 + 2 + 4)]]
     relu = [Step(NUMPY_OPS["relu"])]

@@ -142,7 +142,8 @@ def test_big_integers_are_exact():
 
 
 def test_integer_division_is_rounded_towards_zero_by_an_integer_output():
-    x, y = np.array([7, -7], np.int32), np.array([2, 2], np.int32)
+    x = np.array([7, -7], np.int32)
+    y = np.array([2, 2], np.int32)
     found = apply("div", (x, y), (2,))
     assert found.tolist() == [3.5, -3.5]
     assert rounded(found, "i32").tolist() == [3, -3]

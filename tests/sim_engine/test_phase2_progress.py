@@ -1,4 +1,4 @@
-"""Whoever waits for Phase 2 hears how far it is, and may end it at any call of progress.
+"""Phase 2 says how far it is, and may be ended at any call of progress.
 
 Then nothing is half done: going on gives what an undisturbed run gives.
 """

@@ -1,4 +1,4 @@
-"""Which elements an element is made of: exactly those that change it when they are changed."""
+"""Which elements an element is made of: exactly those whose change changes it."""
 
 import hypothesis.strategies as st
 import numpy as np
@@ -32,14 +32,16 @@ def outcome(record, operands):
 
 
 def influence(record, seed=0):
-    """For each operand a mask (element, element of the output): which changes change what."""
+    """For each operand a mask (element, element of the output): what changes what."""
     rng = np.random.default_rng(seed)
     operands = [rng.uniform(1, 2, r.shape) for r in regions(record).reads]
-    before, masks = outcome(record, operands), []
+    before = outcome(record, operands)
+    masks = []
     for x in operands:
         rows = []
         for i in range(x.size):
-            kept, x.flat[i] = x.flat[i], x.flat[i] + 0.5
+            kept = x.flat[i]
+            x.flat[i] = x.flat[i] + 0.5
             rows.append(outcome(record, operands) != before)
             x.flat[i] = kept
         masks.append(np.array(rows))
@@ -119,7 +121,8 @@ def test_a_reduced_element_is_made_of_its_line(shape, name, axis, keepdims):
 def test_what_an_op_selects_from_is_named_whole(data, name):
     op = NUMPY_OPS[name]
     if op.form == REDUCTION:
-        shapes, whole = [(2, 3)], (2,)
+        shapes = [(2, 3)]
+        whole = (2,)
         more = {"axis": 1}
     else:
         shapes, whole = data.draw(broadcasts(op.arity))
@@ -150,15 +153,23 @@ def test_an_element_of_a_product_is_made_of_a_row_and_a_column(
         ]
     )
     cmd = GemmCmd(
-        a=a, b=b, out=out, m=m, k=k, n=n, transpose_a=turned[0], transpose_b=turned[1],
+        a=a,
+        b=b,
+        out=out,
+        m=m,
+        k=k,
+        n=n,
+        transpose_a=turned[0],
+        transpose_b=turned[1],
         acc=region("hbm", 0, out.shape, "f64") if acc else None,
-    )  # fmt: skip
+    )
     assert_exact(recorded(cmd))
 
 
 def test_an_epilogue_spreads_its_operands_over_the_product():
     a, b, out = places([(3, 4), (4, 2), (3, 2)])
-    row, column = region("hbm", 0, (2,), "f64"), region("hbm", 512, (3, 1), "f64")
+    row = region("hbm", 0, (2,), "f64")
+    column = region("hbm", 512, (3, 1), "f64")
     steps = (
         Epilogue("scale", "k_tile", operand=column),
         Epilogue("bias", operand=row),

@@ -1,4 +1,4 @@
-"""Random programs of sends and recvs: the data of untimed blocking queues, or their deadlock."""
+"""Random programs of sends and recvs: the data of blocking queues, or a deadlock."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -33,8 +33,9 @@ GRAPHS = {"pair": (2, pair), "ring": (3, ring(3)), "two levels": (8, two_levels)
 
 @dataclass(frozen=True)
 class Step:
-    """One call; ``handle`` counts the handles of its rank so far, modulo. ``wait`` of a recv: it is
-    no recv_async.
+    """One call; ``handle`` counts the handles of its rank so far, modulo.
+
+    ``wait`` of a recv says that it is no recv_async.
     """
 
     call: str
@@ -45,7 +46,7 @@ class Step:
 
 @st.composite
 def talks(draw):
-    """A graph and a program a rank: messages that could be in order, then some calls swapped."""
+    """A graph and a program a rank: messages in order, then some calls swapped."""
     name = draw(st.sampled_from(sorted(GRAPHS)))
     size, neighbors = GRAPHS[name]
     tables = [neighbors(rank) for rank in range(size)]
@@ -72,16 +73,18 @@ def talks(draw):
 
 
 def untimed(tables, programs, pieces, slots, data):
-    """What each rank receives, by blocking queues of ``slots`` pieces; None: a deadlock."""
+    """What each rank receives, by blocking queues of ``slots`` pieces.
+
+    None where that is a deadlock.
+    """
     wires = [(a, d) for a, table in enumerate(tables) for d in table]
     rings, out, wanted = ({wire: deque() for wire in wires} for _ in range(3))
     received = [[] for _ in programs]
 
     def run(rank, program):
-        handles, mine = (
-            [([data[rank]], 0)],
-            [],
-        )  # what came (pieces), how many are to come
+        # what came (pieces), how many are to come
+        handles = [([data[rank]], 0)]
+        mine = []
         for s in program:
             came, count = handles[s.handle % len(handles)]
             if s.call in ("send", "add"):
@@ -138,7 +141,8 @@ def untimed(tables, programs, pieces, slots, data):
 
 def kernel(programs, n, await_all):
     def kernel(rank, mine, out, tl):
-        handles, received = [tl.load(mine, (n,), "f32")], []
+        handles = [tl.load(mine, (n,), "f32")]
+        received = []
         for s in programs[rank]:
             handle = handles[s.handle % len(handles)]
             if s.call == "send":
@@ -168,7 +172,8 @@ def compare(graph, talked, n, slots, kind, slot_bytes, await_all=False, **option
     data = [np.arange(n) + 1000 * row for row in range(size)]
     expected = untimed(tables, programs, -(-4 * n // slot_bytes), slots, data)
     queues = {"slots": slots, "slot_bytes": slot_bytes, "buffer_kind": kind}
-    program, whole = kernel(programs, n, await_all), n * (2 * MOST + 1)
+    program = kernel(programs, n, await_all)
+    whole = n * (2 * MOST + 1)
     arguments = (graph, program, whole, size, neighbors)
     if expected is None:
         with pytest.raises(DeadlockError):

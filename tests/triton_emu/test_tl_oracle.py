@@ -22,7 +22,7 @@ SHAPES = st.lists(st.integers(1, 5), max_size=3).map(tuple)
 
 @dataclass
 class Example:
-    """``call(tl, *handles)`` on ``inputs``, and what it should be in wide arithmetic."""
+    """``call(tl, *handles)`` on ``inputs``, and what it gives in wide arithmetic."""
 
     inputs: list[Any]
     call: Any
