@@ -210,7 +210,7 @@ def rows(columns):
     ]
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(messages=st.lists(MESSAGES, max_size=12))
 def test_the_columns_of_a_trace_are_the_accesses_of_its_ops(messages, tmp_path_factory):
     records = [recorded(msg) for msg in messages]

@@ -269,12 +269,12 @@ def test_every_call_has_a_number_of_its_own(run):
     assert awaited <= set(numbers)
 
 
-def test_two_runs_tell_the_same(simulate, events):
-    def told(recorder):
+def test_two_runs_record_the_same(simulate, events):
+    def recorded(recorder):
         simulate(mixed_bench, recorder=recorder)
         return [(kind, repr(args)) for kind, args in recorder]
 
-    assert told(type(events)()) == told(type(events)())
+    assert recorded(type(events)()) == recorded(type(events)())
 
 
 def test_no_recorder_and_no_logger_take_the_same_time(simulate, events):
@@ -411,19 +411,19 @@ def test_the_place_of_an_address(small):
     assert engine.place_of(addr) == (1, 0, 5)
 
 
-def test_progress_is_told_time_ops_and_events_and_changes_nothing(
+def test_progress_has_time_ops_and_events_and_changes_nothing(
     simulate, small, monkeypatch
 ):
     monkeypatch.setattr(engine_module, "PROGRESS_EVENTS", 100)
-    told = []
+    calls = []
     engine = GraphEngine(small)
-    engine.progress = lambda *what: told.append(what)
+    engine.progress = lambda *what: calls.append(what)
     engine.run(lambda _: matmul_bench(Torch(engine)))
-    assert [events for _, _, events in told] == [
-        100 * (i + 1) for i in range(len(told))
-    ]
-    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(told))
-    assert 0 < told[-1][1] <= len(engine.op_log)
+    times, ops, events = zip(*calls, strict=True)
+    assert events == tuple(100 * (i + 1) for i in range(len(calls)))
+    assert list(times) == sorted(times)
+    assert list(ops) == sorted(ops)
+    assert 0 < ops[-1] <= len(engine.op_log)
     assert engine.env.now == simulate(matmul_bench).engine.env.now
 
 

@@ -359,7 +359,7 @@ class Sink:
         )
 
 
-def test_a_sink_is_told_rows_waits_and_dependencies_in_completion_order():
+def test_a_sink_is_given_rows_waits_and_dependencies_in_completion_order():
     sink = Sink()
     logger = OpLogger(sink=sink, keep=False)
     first = load()

@@ -54,10 +54,10 @@ def test_a_compute_result_has_no_data_in_phase_1(fails, access):
         y = tl.exp(x)  # made
         ACCESSES[access](y)
 
-    told = fails(kernel, PendingDataError)
-    assert f"test_kernel_errors.py:{line_of(kernel, '# made')}" in told.text
-    assert "exp" in told.text
-    assert "tensor.numpy()" in told.text
+    error = fails(kernel, PendingDataError)
+    assert f"test_kernel_errors.py:{line_of(kernel, '# made')}" in error.text
+    assert "exp" in error.text
+    assert "tensor.numpy()" in error.text
 
 
 def test_waiting_for_a_composite_does_not_make_it_ready(fails):
@@ -75,9 +75,9 @@ def test_bytes_that_a_compute_result_will_fill_are_pending_too(fails):
         tl.store(out_ptr, tl.load(x_ptr, (8, 8), "f32") + 1)
         tl.load(out_ptr, (8, 8), "f32")[0, 0]
 
-    told = fails(kernel, PendingDataError)
-    assert "the store of" in told.text
-    assert "tensor.numpy()" in told.text
+    error = fails(kernel, PendingDataError)
+    assert "the store of" in error.text
+    assert "tensor.numpy()" in error.text
 
 
 def test_one_pending_byte_makes_the_whole_load_pending(fails):
@@ -109,9 +109,9 @@ def test_a_load_not_awaited_is_unusable_and_says_to_wait(fails):
         x = tl.load(x_ptr, (8, 8), "f32", wait=False)  # made
         x[0, 0]
 
-    told = fails(kernel, PendingDataError)
-    assert f":{line_of(kernel, '# made')}" in told.text
-    assert "tl.wait(handle)" in told.text
+    error = fails(kernel, PendingDataError)
+    assert f":{line_of(kernel, '# made')}" in error.text
+    assert "tl.wait(handle)" in error.text
 
 
 def test_a_load_that_has_landed_but_is_not_awaited_is_unusable_too(fails):
@@ -128,24 +128,24 @@ def test_scratch_that_overflows_tells_the_sizes(fails):
         tl.load(x_ptr, (8, 8), "f32")
         tl.load(x_ptr, (1024, 1024), "f16")
 
-    told = fails(kernel, TcmOverflowError)
-    assert f"{2 * 2**20} bytes" in told.text
-    assert f"{2 * 2**20 - 256} of {2 * 2**20} are left" in told.text
+    error = fails(kernel, TcmOverflowError)
+    assert f"{2 * 2**20} bytes" in error.text
+    assert f"{2 * 2**20 - 256} of {2 * 2**20} are left" in error.text
 
 
-def test_what_a_kernel_raises_is_told_with_pe_kernel_and_line(fails):
+def test_what_a_kernel_raises_has_its_pe_kernel_and_line(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.load(x_ptr, (8, 8), "f32")
         raise ZeroDivisionError("mine")
 
-    told = fails(kernel)
+    error = fails(kernel)
     line = line_of(kernel, "raise")
-    assert "sip0.cube0.pe0.pe_cpu" in told.text
-    assert "kernel my launch at tests/triton_emu/test_kernel_errors.py" in told.text
-    assert f".py:{line}: ZeroDivisionError: mine" in told.text
+    assert "sip0.cube0.pe0.pe_cpu" in error.text
+    assert "kernel my launch at tests/triton_emu/test_kernel_errors.py" in error.text
+    assert f".py:{line}: ZeroDivisionError: mine" in error.text
 
 
-def test_an_error_in_a_library_is_told_at_the_kernels_own_line(fails):
+def test_an_error_in_a_library_has_the_line_of_the_kernel(fails):
     def kernel(x_ptr, out_ptr, tl):
         np.concatenate([])  # numpy raises
         np.broadcast_shapes((2,), (3,))
@@ -162,10 +162,10 @@ def test_an_unmapped_address_names_the_nearest_tensor(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.load(x_ptr + 4 * 60, (8, 8), "f32")  # past the end
 
-    told = fails(kernel)
-    assert f":{line_of(kernel, '# past')}: AddressError" in told.text
-    assert "is in no tensor" in told.text
-    assert "nearest: t0 [" in told.text
+    error = fails(kernel)
+    assert f":{line_of(kernel, '# past')}: AddressError" in error.text
+    assert "is in no tensor" in error.text
+    assert "nearest: t0 [" in error.text
 
 
 def test_a_physical_address_is_no_virtual_one(fails):
@@ -175,13 +175,13 @@ def test_a_physical_address_is_no_virtual_one(fails):
     assert "not a virtual address" in fails(kernel).text
 
 
-def test_memory_never_written_is_told_so(fails):
+def test_memory_never_written_is_an_error_that_says_so(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.load(out_ptr, (8, 8), "f32")  # of torch.empty
 
-    told = fails(kernel)
-    assert f":{line_of(kernel, '# of')}: MemoryStoreError" in told.text
-    assert "never written" in told.text
+    error = fails(kernel)
+    assert f":{line_of(kernel, '# of')}: MemoryStoreError" in error.text
+    assert "never written" in error.text
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -214,17 +214,17 @@ def test_a_ref_across_shards_names_them(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.ref(x_ptr, (8, 8), "f32")
 
-    told = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
-    assert "AddressError: ref of f32[8, 8]" in told.text
-    assert "covers 2 shards (128 bytes at" in told.text
+    error = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
+    assert "AddressError: ref of f32[8, 8]" in error.text
+    assert "covers 2 shards (128 bytes at" in error.text
 
 
 def test_an_element_cut_by_a_shard_is_refused(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.load(x_ptr + 2, (63,), "f32")
 
-    told = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
-    assert "is not aligned to its 4-byte elements" in told.text
+    error = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
+    assert "is not aligned to its 4-byte elements" in error.text
 
 
 WRONG = {}

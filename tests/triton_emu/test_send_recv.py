@@ -302,7 +302,7 @@ def test_waiting_for_a_kernel_that_has_ended_names_it(graph):
     assert str(caught.value).endswith(waits)
 
 
-def test_the_trace_of_a_deadlock_opens_and_tells_who_waited(graph, tmp_path):
+def test_the_trace_of_a_deadlock_opens_and_shows_who_waited(graph, tmp_path):
     def program(rank, mine, out, tl):
         tl.send("E", tl.load(mine, (N,), "f32"))
         tl.recv("W", (N,), "f32")
@@ -316,12 +316,9 @@ def test_the_trace_of_a_deadlock_opens_and_tells_who_waited(graph, tmp_path):
     trace = Trace.open(tmp_path / "t")
     names = [op.op_name for op in trace.ops]
     assert (names.count("ipcq_copy"), names.count("ipcq_recv")) == (2, 2)
-    told = [
-        text.message.partition(" at ")[0]
-        for text in trace.texts
-        if text.level == "error"
-    ]
-    assert told[1:] == [
-        f"never ended: sip0.cube{cube}.pe0.pe_cpu: recv W" for cube in (0, 1)
+    errors = [text.message for text in trace.texts if text.level == "error"]
+    assert [message.partition(" at ")[0] for message in errors[1:]] == [
+        "never ended: sip0.cube0.pe0.pe_cpu: recv W",
+        "never ended: sip0.cube1.pe0.pe_cpu: recv W",
     ]
     assert ReplaySession(trace).hazards().rows == ()

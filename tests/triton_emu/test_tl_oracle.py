@@ -263,7 +263,7 @@ def test_no_op_is_named_as_another_call_is():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_computes_what_numpy_does(run_kernel, name):
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(st.data())
     def check(data):
         example = CASES[name](data.draw, name)
