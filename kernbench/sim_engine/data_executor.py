@@ -270,7 +270,7 @@ def _execution_order(
 ) -> list[int]:
     """The ranks of ``added`` in the order in which they are to be executed.
 
-    A rank is ``base`` plus the place of a row in ``rows``, which is the canonical order.
+    ``rows`` is the canonical order; a rank is ``base`` plus the place of a row in it.
     """
     ranks = [0] * len(rows)
     for rank, row in enumerate(rows, base):

@@ -33,14 +33,17 @@ from kernbench.sim_engine.op_spec import OpSpec
 
 
 def _rsqrt(x: Array) -> Array:
+    """1 / sqrt(x): two operations, each rounded correctly (1.5 ulps with the last)."""
     return np.asarray(1 / np.sqrt(x))
 
 
 def _sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)); infinities of exp give 0."""
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _relu(x: Array) -> Array:
+    """``x`` where it is positive, else 0; a NaN stays one."""
     return np.maximum(x, 0)
 
 
@@ -50,6 +53,7 @@ def _same(x: Array) -> Array:
 
 
 def _where(condition: Array, a: Array, b: Array) -> Array:
+    """Whatever is not 0 is true; a float condition too."""
     return np.where(condition != 0, a, b)
 
 
@@ -64,6 +68,7 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def _clamp(x: Array, low: Array, high: Array) -> Array:
+    """``high`` wins where it is below ``low``."""
     return np.minimum(np.maximum(x, low), high)
 
 

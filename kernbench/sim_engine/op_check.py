@@ -140,6 +140,7 @@ class _Inputs(NamedTuple):
 
 
 def _inputs(record: OpRecord, store: MemoryStore, grid: Grid | None) -> _Inputs:
+    """What the oracle of ``record`` is made of; see ``reference``."""
     turn = plan_of(record, wide=True).turn(record)
     out = turn.plan.write
     if out is None:
@@ -159,6 +160,7 @@ def _inputs(record: OpRecord, store: MemoryStore, grid: Grid | None) -> _Inputs:
 
 @np.errstate(all="ignore")
 def _reference(inputs: _Inputs) -> Reference:
+    """The oracle of an op, and how far rounding may move it."""
     turn, out, operands = inputs
     plan = turn.plan
     value = plan.compute(operands, out.shape)
@@ -331,6 +333,11 @@ def check_op(
     shown = first
     if shown is None:
         shown = first_index(local == np.max(local, initial=0.0))
+    error = 0.0
+    bound = 0.0
+    if shown is not None:
+        error = float(local[shown])
+        bound = float(expected.bound[shown])
     accumulated = None
     if wide is not None:
         accumulated = float(np.max(_apart(actual, wide), initial=0.0))
@@ -338,8 +345,8 @@ def check_op(
         position=position,
         op_name=record.op_name,
         component_id=record.component_id,
-        local=0.0 if shown is None else float(local[shown]),
-        bound=0.0 if shown is None else float(expected.bound[shown]),
+        local=error,
+        bound=bound,
         accumulated=accumulated,
         over=int(np.count_nonzero(over)),
         first_over=first,

@@ -79,14 +79,17 @@ class _Memory:
     def compute(
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
     ) -> Compute:
+        """The operand itself, in the output's shape."""
         return _reshaped
 
     def stacks(self, params: Params, ops: Ops) -> bool:
+        """A copy costs nothing but its write, so nothing is gained."""
         return False
 
     def elements(
         self, params: Params, operands: Sequence[Shape], output: Shape, wanted: Ints
     ) -> list[Ints]:
+        """The same elements."""
         return [wanted for _ in operands]
 
     def spread(
@@ -96,6 +99,7 @@ class _Memory:
         operands: Sequence[Array],
         value: Array,
     ) -> Array | float:
+        """A copy is exact."""
         return 0.0
 
 
@@ -112,6 +116,7 @@ class _Gemm:
     def compute(
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
     ) -> Compute:
+        """The product, with the epilogue's steps by the rows of ``ops``."""
         return self._moved_by(0.0, params, ops, wide)
 
     def _moved_by(self, slack: float, params: Params, ops: Ops, wide: bool) -> Compute:
@@ -142,6 +147,7 @@ class _Gemm:
         return compute
 
     def stacks(self, params: Params, ops: Ops) -> bool:
+        """Numpy multiplies stacks of matrices, with the same bits."""
         return True
 
     def elements(
@@ -182,12 +188,14 @@ class _Gemm:
         steps = 2 * len(params.get("epilogue", ()))
         dtype_acc = params.get("dtype_acc", "f32")
         work = accumulator(operands[0].dtype, operands[1].dtype, dtype_acc)
-        is_float = work.kind == "f"
-        if not is_float and not steps:
+        if work.kind == "f":
+            u = _half_ulp(work)
+            slack = u * (steps + 1 + params["k"])
+        elif steps:
+            u = _half_ulp(F32)
+            slack = u * (steps + 1)
+        else:
             return 0.0
-        u = _half_ulp(work if is_float else F32)
-        summed = params["k"] if is_float else 0
-        slack = u * (steps + 1 + summed)
         up = self._moved_by(slack, params, NUMPY_OPS, True)(operands, value.shape)
         down = self._moved_by(-slack, params, NUMPY_OPS, True)(operands, value.shape)
         moved = np.maximum(np.abs(up - value), np.abs(down - value))
@@ -216,6 +224,7 @@ class _Math:
     def compute(
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
     ) -> Compute:
+        """The numpy function of the row; scalars are operands in their places."""
         op = op_spec(params["op"], ops)
         slots: list[NumpyDtype | float] = [np_dtype(r.dtype) for r in reads]
         positions = params.get("scalar_positions", ())
@@ -225,11 +234,13 @@ class _Math:
         return op.bind(slots, params.get("axis"), params.get("keepdims", False), wide)
 
     def stacks(self, params: Params, ops: Ops) -> bool:
+        """Pointwise ops do."""
         return op_spec(params["op"], ops).form.pointwise
 
     def elements(
         self, params: Params, operands: Sequence[Shape], output: Shape, wanted: Ints
     ) -> list[Ints]:
+        """What the form of the op says."""
         op = op_spec(params["op"])
         applied = Applied(op.function, params, operands, output)
         return op.form.elements(applied, wanted)

@@ -84,9 +84,12 @@ class Plan(NamedTuple):
 
     def turn(self, record: OpRecord, position: int = 0) -> Turn:
         """The turn of an op that has this plan."""
-        p = record.params
-        where = [p[key] if at is None else p[key][at] for key, at in self.addresses]
-        snapshots = p.get("input_snapshots") or [p.get("snapshot")]
+        params = record.params
+        where = []
+        for key, at in self.addresses:
+            held = params[key]
+            where.append(held if at is None else held[at])
+        snapshots = params.get("input_snapshots") or [params.get("snapshot")]
         return Turn(self, where, snapshots, position)
 
 

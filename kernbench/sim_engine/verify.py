@@ -231,7 +231,7 @@ def _merged(tensor: str, rows: Sequence[VerifyRow]) -> VerifyRow:
         nans=_sums([row.nans for row in rows]),
         infs=_sums([row.infs for row in rows]),
         first_bad=min(bad, default=None),
-        note=notes[0] if notes else "",
+        note=next(iter(notes), ""),
     )
 
 
@@ -289,6 +289,9 @@ _LEFT = 2
 def _cells(row: VerifyRow) -> tuple[str, ...]:
     """The cells of one row of the table."""
     apart, relative, ulps = row.worst
+    steps = f"{ulps:.0e}"
+    if ulps < 10**6:
+        steps = str(ulps)
     first = ""
     if row.first_bad is not None:
         first = ",".join(map(str, row.first_bad))
@@ -300,7 +303,7 @@ def _cells(row: VerifyRow) -> tuple[str, ...]:
         str(row.mismatches),
         f"{apart:.1e}",
         f"{relative:.1e}",
-        str(ulps) if ulps < 10**6 else f"{ulps:.0e}",
+        steps,
         f"{row.nans[0]}/{row.nans[1]}",
         f"{row.infs[0]}/{row.infs[1]}",
         first,
@@ -314,5 +317,8 @@ def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
         name = name[: widths[0] - 1] + "…"
     padded = []
     for i, (cell, width) in enumerate(zip((name, *cells[1:]), widths, strict=True)):
-        padded.append(cell.ljust(width) if i < _LEFT else cell.rjust(width))
+        if i < _LEFT:
+            padded.append(cell.ljust(width))
+        else:
+            padded.append(cell.rjust(width))
     return " ".join(padded)

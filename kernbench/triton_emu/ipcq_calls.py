@@ -57,6 +57,7 @@ class IpcqCalls(MathCalls):
         wait: bool,
         out: TensorHandle | None = None,
     ) -> TensorHandle:
+        """Issue a recv; its bytes are pending until each piece of it lands."""
         call = self._link_call("recv", dir, wait)
         handle = self._output(call, tuple(shape), dtype, out, exact=True)
         handle.awaited = wait

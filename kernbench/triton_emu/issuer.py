@@ -68,6 +68,7 @@ class Issuer:
         return self._ctx.peek(self._live(handle, "data").region)
 
     def _new_call(self, name: str, blocking: bool = True) -> Call:
+        """A call with a number of its own, and the kernel line that makes it."""
         number = next(self._ctx.commands)
         return Call(name, number, self._ctx.sites.here(), blocking=blocking)
 

@@ -81,6 +81,7 @@ class CallSites:
         return Site(self._name(code) or code.co_filename, last, code.co_name)
 
     def _name(self, code: CodeType) -> str | None:
+        """The shown name of a function's file; None for the simulator's own."""
         path = code.co_filename
         if path not in self._shown:
             shown = self._shown[path] = shown_name(path)

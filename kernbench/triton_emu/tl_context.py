@@ -274,6 +274,7 @@ def _broadcasts(shape: tuple[int, ...], product: tuple[int, int]) -> bool:
 
 
 def _along(values: tuple[int, int, int], axis: int) -> int:
+    """The value for an axis; KernelError for an axis that there is not."""
     if axis not in (0, 1, 2):
         raise KernelError(f"axis {axis!r}: valid are 0 (PE), 1 (cube), 2 (SIP)")
     return values[axis]

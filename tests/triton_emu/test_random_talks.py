@@ -106,8 +106,8 @@ class Payload:
 class BlockingQueues:
     """Ranks that talk over rings of ``slots`` pieces, without any time.
 
-    A payload is of ``pieces``. What is sent waits in ``out`` until there is a slot free at
-    the other end of the wire; there it stays until it is wanted.
+    A payload is of ``pieces``. What is sent waits in ``out`` until there is a slot free
+    at the other end of the wire; there it stays until it is wanted.
     """
 
     def __init__(self, tables, pieces, slots, data):
