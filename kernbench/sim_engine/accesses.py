@@ -6,13 +6,13 @@ unknown kinds touch nothing: the bytes of a tile are those of its composite.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints
+from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
 from kernbench.common.progress import Progress, computed_beside, no_progress
@@ -214,7 +214,60 @@ class _Part(NamedTuple):
     nbytes: Ints
 
 
-def access_columns(trace: Any, progress: Progress = no_progress) -> AccessColumns:
+class ParamSchema(Protocol):
+    """What the params of some ops look like."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of op."""
+
+    @property
+    def name(self) -> str:
+        """The name of the ops."""
+
+    @property
+    def fields(self) -> Iterable[tuple[str, Any]]:
+        """The names of the params, each with what it is made of."""
+
+    @property
+    def leaves(self) -> Iterable[tuple[str, str]]:
+        """(path, letter) of each column: "i" an int, "s" an index of the strings."""
+
+
+class ParamBlock(Protocol):
+    """The params of some ops, as columns."""
+
+    @property
+    def schema(self) -> ParamSchema:
+        """What all of them look like."""
+
+    @property
+    def values(self) -> Array:
+        """A structured array, whose fields f0, f1 … are the leaves of the schema."""
+
+    @property
+    def rows(self) -> Array:
+        """The row of each op."""
+
+
+class ParamSource(Protocol):
+    """A trace, as far as it holds the params of ops."""
+
+    @property
+    def strings(self) -> Sequence[str]:
+        """The texts that indices in columns stand for."""
+
+    @property
+    def op_columns(self) -> Any:
+        """The columns of all ops, of which there is one for each in ``t_start``."""
+
+    def param_blocks(self) -> Iterable[ParamBlock]:
+        """The params of all ops."""
+
+
+def access_columns(
+    trace: ParamSource, progress: Progress = no_progress
+) -> AccessColumns:
     """Return ``accesses`` of all ops of a ``Trace`` as columns, by row.
 
     No op is decoded. TraceFormatError for params that do not say what an op touches.
@@ -251,7 +304,7 @@ def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:
     return AccessColumns(row, mode, space, addr, nbytes, names).take(kept)
 
 
-def _parts(block: Any, strings: Sequence[str]) -> Iterator[_Part]:
+def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
     """The accesses of a block of params, a part for each region of its ops."""
     schema = block.schema
     fields = dict(schema.fields)
