@@ -18,9 +18,10 @@ from kernbench.common.pe_commands import GemmCmd, MathCmd
 from kernbench.perf.sim import PerfRow, seconds
 from kernbench.replay.data.hazards import find_hazards
 from kernbench.replay.data.history import History
+from kernbench.sim_engine.arithmetic import rounded
 from kernbench.sim_engine.data_executor import DataExecutor
+from kernbench.sim_engine.gemm import gemm
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.numpy_ops import gemm, rounded
 from kernbench.sim_engine.op_log import OpLogger, OpRecord
 from kernbench.topology import load_topology
 from kernbench.trace import Trace
