@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
+from kernbench.replay.command import Call, Command
 from kernbench.replay.commands import (
     BACK,
     CAUSE,
@@ -18,8 +19,6 @@ from kernbench.replay.commands import (
     NEXT,
     STEP,
     WIDEN,
-    Call,
-    Command,
 )
 from kernbench.replay.parsing import NoArguments, Reader
 from tui.panes import PANES

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kernbench.errors import KernbenchError
+from kernbench.replay.command import Call
 from kernbench.replay.commands import (
     CAUSE,
     EFFECT,
@@ -22,7 +23,6 @@ from kernbench.replay.commands import (
     STAGE,
     STEP,
     TILE,
-    Call,
     moved,
 )
 from kernbench.replay.query import Session

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from platformdirs import user_state_path
 
 if TYPE_CHECKING:
-    from kernbench.replay.commands import Call
+    from kernbench.replay.command import Call
     from tui.screens.debugger import DebuggerScreen
 
 _TRACES = 200

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from glob import escape, glob
 
 from kernbench.errors import UsageError
-from kernbench.replay.commands import COMMANDS, Command, listed, named
+from kernbench.replay.command import Command
+from kernbench.replay.commands import COMMANDS, listed, named
 from kernbench.replay.expr import FIELDS
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import Argument, Reader, arguments_of

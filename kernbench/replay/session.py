@@ -20,7 +20,7 @@ from kernbench.replay.answers import (
     Stopped,
     Touches,
 )
-from kernbench.replay.commands import Call, Command
+from kernbench.replay.command import Call, Command
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff, Outputs
 from kernbench.replay.data.memory import Memory, TensorView

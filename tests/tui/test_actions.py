@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tui.widgets.pane import Pane
+from tui.widgets.timeline import TimelinePane
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS, run_command
@@ -13,8 +15,6 @@ from tui.app import KernbenchApp
 from tui.keymap import LOST, Keymap, merged, shown
 from tui.screens.debugger import DebuggerScreen
 from tui.screens.help import help_lines
-from tui.widgets.pane import Pane
-from tui.widgets.timeline import TimelinePane
 
 SPECIFIED = """s S n N i I t T o O v V & R f F c C u d b w B m ' g G j k pagedown pageup home end
 enter h l left right up down + - 0 = , . 1 2 3 4 5 6 7 8 tab [ ] z / f3 shift+f3 : space escape p

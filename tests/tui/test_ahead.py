@@ -9,15 +9,15 @@ from threading import Event
 import pytest
 from pilots import settled, turns_of
 from textual import events
+from tui.jobs import Jobs
+from tui.screens.ahead import likely, look_ahead
+from tui.widgets.pane import Pane
 
 from kernbench.common.progress import no_progress as untold
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.time.timeline import Timelines
 from tui.app import KernbenchApp
-from tui.jobs import Jobs
-from tui.screens.ahead import likely, look_ahead
-from tui.widgets.pane import Pane
 
 KEYS = [*"sssSsnnNtT.,iIfF5j+vsS4k-v6vunzsz3shv7s8V"]
 NAMES = {".": "full_stop", ",": "comma", "+": "plus", "-": "minus"}

@@ -13,23 +13,23 @@ from threading import Event
 
 import numpy as np
 import pytest
+import tui.widgets.timeline as timeline_module
 from pilots import settled, still
 from terminals import opened
 from textual.geometry import Region
+from tui.jobs import Jobs
+from tui.widgets.draw import STYLES, UNICODE
+from tui.widgets.memory import MemoryPane
+from tui.widgets.route import RoutePane
+from tui.widgets.timeline import TimelinePane
 
-import tui.widgets.timeline as timeline_module
 from kernbench.replay.commands import run_command
 from tui import __main__ as program
 from tui import clipboard, state
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
-from tui.jobs import Jobs
 from tui.keymap import Keymap
 from tui.screens.debugger import DebuggerScreen
-from tui.widgets.draw import STYLES, UNICODE
-from tui.widgets.memory import MemoryPane
-from tui.widgets.route import RoutePane
-from tui.widgets.timeline import TimelinePane
 
 TRACES = Path(__file__).parents[2] / "traces"
 READY = "op 0/"  # of the status line: the trace is loaded

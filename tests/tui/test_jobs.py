@@ -6,15 +6,15 @@ from dataclasses import replace
 from threading import Event
 
 import pytest
+from kernbench.replay.job import Job
 from pilots import settled
 from textual.pilot import Pilot
+from tui.widgets.pane import Pane
 
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
-from kernbench.replay.job import Job
 from kernbench.replay.time.timeline import Timelines
-from tui.widgets.pane import Pane
 
 
 class Slow(Pane):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pilots import settled, still
 from textual import events
+from tui.widgets.draw import UNICODE
+from tui.widgets.timeline import TimelinePane
 
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
 from tui.opening import OpeningApp
 from tui.screens.help import TextScreen
-from tui.widgets.draw import UNICODE
-from tui.widgets.timeline import TimelinePane
 
 TRACES = Path(__file__).parents[2] / "traces"
 

@@ -22,9 +22,9 @@ from terminals import Terminal, opened
 from textual._compositor import CompositorUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
+from tui.widgets.draw import STYLES as DRAWN
 
 from tui.cells import Cells
-from tui.widgets.draw import STYLES as DRAWN
 
 READY = "op 40/"
 STEPS = "sssSSnnNss"

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 
 import pytest
+from tui.screens.asking import expression
 
 from tui import clipboard
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
-from tui.screens.asking import expression
 from tui.screens.help import TextScreen
 from tui.widgets.command_line import candidates
 

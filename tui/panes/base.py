@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kernbench.errors import KernbenchError
-from kernbench.replay.commands import Call
+from kernbench.replay.command import Call
 from kernbench.replay.query import Query
 from tui.draw import Glyphs, Line
 

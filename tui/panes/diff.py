@@ -11,24 +11,21 @@ from textwrap import wrap
 from typing import Any
 
 from kernbench.replay.answers import Touch, Touches
-from kernbench.replay.commands import (
-    BLAME,
+from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
+from kernbench.replay.data.diff import OutputRow, Outputs
+from kernbench.replay.data.grids import cell_name
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     COMPARISON,
     DIVERGENCE_TEXT,
     EXECUTES_SOON,
     FIRST_DIVERGENCE,
-    GOTO,
-    HAZARDS,
     JUDGEMENT,
-    OUTPUTS,
 )
-from kernbench.replay.data.diff import OutputRow, Outputs
-from kernbench.replay.data.grids import cell_name
-from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.replay.text import number_text
-from kernbench.replay.views_diff import Comparison, Divergence, Judgement
-from kernbench.replay.views_grids import GridOf, GridShape
+from kernbench.replay.views.diff import Comparison, Divergence, Judgement
+from kernbench.replay.views.grids import GridOf, GridShape
 from tui.draw import Glyphs, Line, Run, clip, length
 from tui.panes.base import (
     Answers,

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from kernbench.replay.arrays import Floats, Ints
-from kernbench.replay.commands import GRID_HEAT, GRID_PART
 from kernbench.replay.data.grids import row_name, rows_and_columns
+from kernbench.replay.inner_commands import GRID_HEAT, GRID_PART
 from kernbench.replay.query import Query
-from kernbench.replay.views_grids import GridOf, GridPart, GridShape, Heat
+from kernbench.replay.views.grids import GridOf, GridPart, GridShape, Heat
 from tui.draw import Glyphs, Line, Run
 from tui.panes.base import Scroll
 

@@ -13,22 +13,21 @@ from typing import Any
 import numpy as np
 
 from kernbench.replay.answers import Touch
-from kernbench.replay.commands import (
+from kernbench.replay.commands import BLAME, GOTO
+from kernbench.replay.data.grids import cell_name
+from kernbench.replay.data.memory import Memory, MemoryEntry
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     ACCESSES_TO,
-    BLAME,
-    GOTO,
     HELD_ALLOCATIONS,
     TENSOR_CELL,
     TENSOR_SUMMARY,
     TOUCH_ROWS,
 )
-from kernbench.replay.data.grids import cell_name
-from kernbench.replay.data.memory import Memory, MemoryEntry
-from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.replay.text import number_text, time_text
-from kernbench.replay.views_grids import GridOf
-from kernbench.replay.views_memory import (
+from kernbench.replay.views.grids import GridOf
+from kernbench.replay.views.memory import (
     MOST_ALLOCATIONS,
     Accesses,
     TensorCell,

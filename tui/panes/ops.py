@@ -11,11 +11,12 @@ from textwrap import wrap
 from typing import TypeAlias
 
 from kernbench.replay.answers import OpDetails, OpRow, Source
-from kernbench.replay.commands import FITTING, GOTO, IN_SERVICE, OP, OP_ROWS, SOURCE
+from kernbench.replay.commands import GOTO, OP, SOURCE
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import FITTING, IN_SERVICE, OP_ROWS
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
-from kernbench.replay.views import InService
+from kernbench.replay.views.ops import InService
 from tui.draw import Glyphs, Ints, Line, clip
 from tui.panes.base import (
     Answers,

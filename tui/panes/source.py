@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.replay.answers import Source
-from kernbench.replay.commands import IN_SERVICE, LINES, SOURCE, TO_LINE
+from kernbench.replay.commands import LINES, SOURCE, TO_LINE
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import IN_SERVICE
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
 from kernbench.replay.time.stalls import KINDS, LineTime, LineTimes
-from kernbench.replay.views import InService
+from kernbench.replay.views.ops import InService
 from tui.draw import Glyphs, Line, clip
 from tui.panes.base import (
     Answers,

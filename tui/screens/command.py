@@ -23,22 +23,22 @@ from textual.widgets import Static
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Stopped
+from kernbench.replay.command import Call
 from kernbench.replay.commands import (
     BREAK,
     COMMANDS,
     FIND,
     FIND_BACK,
-    FITTING,
     GOTO,
     HISTORY,
     MARK,
     STEP,
     WATCH,
-    Call,
     moved,
     needed_by,
     parse,
 )
+from kernbench.replay.inner_commands import FITTING
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace
