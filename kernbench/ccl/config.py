@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from kernbench.common.phys_addr import MAX_CUBES
 from kernbench.errors import TopologyError
-from kernbench.topology.spec import Count, Range, Section, SpecFile, wrong_fields
+from kernbench.topology.section import Count, Range, Section, SpecFile, wrong_fields
 
 SHIPPED = Path(__file__).parents[1] / "configs" / "ccl.yaml"
 NO_ROOT = -1  # of an algorithm without a root cube

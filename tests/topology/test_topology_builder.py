@@ -8,8 +8,9 @@ import pytest
 from kernbench.errors import RoutingError, TopologyError
 from kernbench.policy.routing.router import io_conn_node, pe_node, ucie_node
 from kernbench.topology import TopologySpec, build_topology, load_topology
-from kernbench.topology.builder import PE_ENGINES, freeze
+from kernbench.topology.builder import freeze
 from kernbench.topology.graph import NOWHERE
+from kernbench.topology.kinds import pe_engines
 from kernbench.topology.spec import (
     CubeMeshSpec,
     CubeSpec,
@@ -82,7 +83,7 @@ def test_a_machine_of_any_size_has_every_part(tmp_path, sips, w, h, pes, ios):
     graph = build_topology(machine(sips, w, h, pes, ios), tmp_path)
     cubes = sips * w * h
     assert Counter(node.type for node in graph.nodes.values()) == {
-        **dict.fromkeys(PE_ENGINES, cubes * pes),
+        **{kind.name: cubes * pes for kind in pe_engines()},
         "hbm_ctrl": cubes * pes,
         "sram": cubes,
         "m_cpu": cubes,
