@@ -18,7 +18,7 @@ from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import itemsize, name_of, nbytes_of, np_dtype
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
 from kernbench.common.phys_addr import VA_BASE, PhysAddr
-from kernbench.components.builtin.pe_mmu import Mapping
+from kernbench.components.pages import Mapping
 from kernbench.errors import UsageError, VerificationError
 from kernbench.runtime_api.distributed import Distributed
 from kernbench.runtime_api.multiprocessing import Multiprocessing

@@ -242,10 +242,8 @@ def test_a_full_component_makes_others_wait_first_come_first_served(crowd, event
 def test_quiesces_with_every_slot_free(crowd):
     run = crowd()
     assert run.engine.env.peek() == float("inf")
-    assert [len(pool.free) for pool in run.served._pools] == [run.served.slots] * (
-        run.served.channels
-    )
-    assert not any(pool.queue for pool in run.served._pools)
+    assert run.served.free_slots() == [run.served.slots] * run.served.channels
+    assert run.served.queued() == 0
 
 
 def test_makes_no_record_without_a_logger_and_takes_as_long(crowd):

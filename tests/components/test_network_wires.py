@@ -132,9 +132,9 @@ def test_a_burst_takes_every_channel_that_its_bytes_lie_on(small_hbm, addr, nbyt
     shares = [0] * 8
     for byte in range(addr, addr + nbytes):
         shares[byte // 256 % 8] += 1
-    small_hbm._avail = [0.0] * 8
+    small_hbm.avail = [0.0] * 8
     start, _, service = small_hbm.burst(0.0, addr, nbytes, Owner())
-    assert small_hbm._avail == [share / 32 for share in shares]
+    assert small_hbm.avail == [share / 32 for share in shares]
     assert (start, service) == (0, max(shares) / 32)
     assert service >= ceil(nbytes / 8) / 32
 
@@ -152,7 +152,7 @@ def test_bursts_that_cover_all_channels_alike_take_what_each_channel_takes(
     small_hbm, bursts
 ):
     avail, now = [0.0] * 8, 0.0
-    small_hbm._avail = [0.0] * 8
+    small_hbm.avail = [0.0] * 8
     for wait, addr, nbytes in bursts:
         now += wait
         shares = [0] * 8
@@ -167,7 +167,7 @@ def test_bursts_that_cover_all_channels_alike_take_what_each_channel_takes(
         assert [(w[2], w[3]) for w in owner.waits] == (
             [(now, start)] if start > now else []
         )
-        assert small_hbm._avail == avail
+        assert small_hbm.avail == avail
 
 
 @pytest.fixture(scope="module")
