@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from kernbench.common.messages import HostWriteCmd, Region
 from kernbench.common.phys_addr import VA_BASE
 from kernbench.errors import MemoryStoreError, UsageError, VerificationError
 from kernbench.runtime_api import DPPolicy
@@ -251,7 +252,11 @@ def test_a_host_write_over_a_pending_result_makes_it_ready(simulate):
         x, y = torch.tensor(X), torch.empty((8, 8), "f32")
         torch.launch("k", doubled, x, y)
         torch.launch("k", kernel, x, y)
-        torch._write(y, X)
+        (shard,) = y.shards
+        region = Region(shard.space, shard.addr, shard.shape, shard.dtype, shard.nbytes)
+        write = HostWriteCmd(dst=region, data=X)
+        place = torch.engine.place_of(shard.addr)
+        torch.engine.host_write([(place, write)], torch.engine.sim.sites.here())
         torch.launch("k", kernel, x, y)
 
     simulate(bench)
