@@ -1,11 +1,12 @@
-"""C = A @ B, sharded: A by cube rows, B by PE columns, C by both; one composite GEMM a PE.
+"""C = A @ B, sharded: A by cube rows, B by PE columns, C by both.
 
-Exercises the tiled pipeline (DMA_READ, FETCH, GEMM, STORE, DMA_WRITE), sharding and replication.
-In its trace look at how long the tiles' DMA_READs wait beside how long the array works.
+Each PE makes its block by one composite GEMM. Exercises the tiled pipeline (DMA_READ,
+FETCH, GEMM, STORE, DMA_WRITE), sharding and replication. In its trace look at how long
+the tiles' DMA_READs wait beside how long the array works.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,15 +16,36 @@ from kernbench.errors import UsageError
 from kernbench.runtime_api.registry import at_least_one, bench
 
 
+class Operand(NamedTuple):
+    """One PE's part of an operand, as ``tl.ref`` and ``tl.load`` take it."""
+
+    ptr: Any
+    shape: tuple[int, int]
+    dtype: str
+
+
+class Blocks(NamedTuple):
+    """One PE's parts of A and of B, and the address of its block of C."""
+
+    a: Operand
+    b: Operand
+    c_ptr: Any
+
+
 def blocks(
     a_ptr: Any, b_ptr: Any, c_ptr: Any, m: int, k: int, n: int, grid: Grid, tl: Any
-) -> tuple[Any, Any, int]:
-    """One PE's (address, shape, dtype) of A and of B, and the address of its block of C."""
+) -> Blocks:
+    """In a kernel: what this PE multiplies, and where the result goes."""
     rows = share(m, grid.cubes, grid.cube(tl))
     cols = share(n, grid.pes, tl.program_id(0))
-    a = a_ptr + rows.start * k * a_ptr.itemsize, (len(rows), k), a_ptr.dtype
-    b = b_ptr + cols.start * k * b_ptr.itemsize, (k, len(cols)), b_ptr.dtype
-    return a, b, c_ptr + (rows.start * n + cols.start * len(rows)) * c_ptr.itemsize
+    a_at = a_ptr + rows.start * k * a_ptr.itemsize
+    b_at = b_ptr + cols.start * k * b_ptr.itemsize
+    before = rows.start * n + cols.start * len(rows)
+    return Blocks(
+        Operand(a_at, (len(rows), k), a_ptr.dtype),
+        Operand(b_at, (k, len(cols)), b_ptr.dtype),
+        c_ptr + before * c_ptr.itemsize,
+    )
 
 
 def matmul_kernel(
@@ -52,7 +74,11 @@ def multiply(
     pes: Pes,
     *options: Any,
 ) -> None:
-    """Launch ``kernel(a, b, c, m, k, n, grid, *options)`` on random data and expect A @ B."""
+    """Launch ``kernel(a, b, c, m, k, n, grid, *options)`` on random data.
+
+    ``shape`` is m, k and n; A @ B is expected of C. UsageError for a size below 1, and
+    for a dtype that is no float.
+    """
     m, k, n = shape
     at_least_one(m=m, k=k, n=n)
     if not is_float(dtype):
