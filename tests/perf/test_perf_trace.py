@@ -112,9 +112,10 @@ def test_every_row_of_the_table_is_measured():
 
 
 def test_the_peers_are_sized_with_all_of_their_fields(path):
-    row = dict(zip(perf._NAMES, next(iter(perf._rows(Trace.open(path)))), strict=True))
+    first = next(iter(perf.op_rows(Trace.open(path))))
+    row = dict(zip(perf.FIELDS, first, strict=True))
     assert row["name"] == "host_write"
     assert row["component"].endswith("pcie_ep")
-    assert perf._event(**row)["args"] == {
+    assert perf.chrome_event(**row)["args"] == {
         name: row[name] for name in ("slot", "cmd", "nbytes", "deps")
     }
