@@ -1,4 +1,6 @@
-"""Both all-reduces on the simulated machine: the right data on every topology, dtype and size."""
+"""Both all-reduces on the simulated machine: the right data on every topology, dtype
+and size.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -25,7 +27,9 @@ def integers(sips, mesh, n_elem):
 
 @pytest.fixture
 def check(layout_cache):
-    """check(…): runs an all-reduce, compares all rows of all SIPs, and gives what it ran."""
+    """check(…): runs an all-reduce, compares all rows of all SIPs, and gives what it
+    ran.
+    """
 
     def check(algorithm, topology, sips, mesh, n_elem, dtype="f16", op="sum", **fields):
         data = integers(sips, mesh, n_elem)

@@ -1,4 +1,6 @@
-"""ADR-0032 D3: what ``configure_sfr_intercube_multisip`` wires, whatever the algorithm needs."""
+"""ADR-0032 D3: what ``configure_sfr_intercube_multisip`` wires, whatever the algorithm
+needs.
+"""
 
 from dataclasses import replace
 

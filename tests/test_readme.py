@@ -1,4 +1,6 @@
-"""What the README shows is run here, in a shell as a user would; what it lists is complete."""
+"""What the README shows is run here, in a shell as a user would; what it lists is
+complete.
+"""
 
 import json
 import os
@@ -32,7 +34,9 @@ def block(start):
 
 @pytest.fixture
 def shell(tmp_path):
-    """Runs a command line in an empty directory with ``kernbench`` on the path; what it prints."""
+    """Runs a command line in an empty directory with ``kernbench`` on the path; what it
+    prints.
+    """
 
     def shell(line):
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -141,8 +145,17 @@ def test_the_questions_are_commands():
         "breaks",
         "delete",
     }
-    other = {"cause", "effect", "to-line", "continue", "assert", "outputs", "output", "compare",
-        "help"}  # fmt: skip
+    other = {
+        "cause",
+        "effect",
+        "to-line",
+        "continue",
+        "assert",
+        "outputs",
+        "output",
+        "compare",
+        "help",
+    }
     names = {command.name for command in COMMANDS}
     assert set(asked) <= names
     assert names <= set(asked) | moving | stops | other
@@ -169,8 +182,8 @@ def test_a_sweep_is_a_shell_loop_of_json(shell):
     assert [line["spec"] for line in lines] == [{"clock_ghz": ghz} for ghz in (1, 2, 4)]
     ends = [line["end_ns"] for line in lines]
     assert ends == sorted(ends, reverse=True)
-    assert set(lines[0]) == set(re.findall(r'"(\w+)": ', shown)) - {"m", "pes", "clock_ghz",
-        "tensor", "mismatches"}  # fmt: skip
+    nested = {"m", "pes", "clock_ghz", "tensor", "mismatches"}
+    assert set(lines[0]) == set(re.findall(r'"(\w+)": ', shown)) - nested
     for key in ("end_ns", "ops", "tile_stages"):
         value = float(re.search(rf'"{key}": ([0-9.]+)', shown)[1])
         assert value == round(lines[0][key], 2)

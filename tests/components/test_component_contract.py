@@ -1,4 +1,6 @@
-"""What holds for every entry of COMPONENTS, and how ``impl:`` puts another in its place."""
+"""What holds for every entry of COMPONENTS, and how ``impl:`` puts another in its
+place.
+"""
 
 import ast
 from dataclasses import replace
@@ -230,7 +232,8 @@ def test_another_timing_leaves_the_data_of_phase_2_as_they_are(layout_cache, sim
         ]
         return run.engine.env.now, data
 
-    (ours, data), (slow, same) = results(), results(pe_gemm=f"{__name__}:SlowGemm")
+    ours, data = results()
+    slow, same = results(pe_gemm=f"{__name__}:SlowGemm")
     assert slow > ours + 1000
     assert same == data
 

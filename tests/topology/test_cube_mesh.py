@@ -75,7 +75,8 @@ def test_units_find_a_router_where_the_zone_reaches_the_border():
 
 def leaves(spec, prefix=""):
     for field in fields(spec):
-        value, path = getattr(spec, field.name), f"{prefix}{field.name}"
+        value = getattr(spec, field.name)
+        path = f"{prefix}{field.name}"
         yield from leaves(value, f"{path}.") if is_dataclass(value) else [path]
 
 

@@ -163,7 +163,8 @@ def test_mesh_links_join_grid_neighbours_outside_the_hbm_zone(graph):
 
 def test_distances_are_manhattan_distances_of_places(graph):
     for edge in graph.edges:
-        a, b = graph.nodes[edge.src], graph.nodes[edge.dst]
+        a = graph.nodes[edge.src]
+        b = graph.nodes[edge.dst]
         if edge.kind != "pe_internal":
             assert edge.distance_mm == pytest.approx(
                 abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm)
@@ -188,7 +189,8 @@ def test_tcm_links_have_the_bandwidth_of_their_direction(tmp_path):
     spec = machine(1, 1, 1)
     tcm = replace(spec.pe.tcm, read_bw_gbs=100.0, write_bw_gbs=50.0)
     graph = build_topology(replace(spec, pe=replace(spec.pe, tcm=tcm)), tmp_path)
-    dma, tcm_node = pe_node(0, 0, 0, "pe_dma"), pe_node(0, 0, 0, "pe_tcm")
+    dma = pe_node(0, 0, 0, "pe_dma")
+    tcm_node = pe_node(0, 0, 0, "pe_tcm")
     assert graph.edge_by_ends[tcm_node, dma].bandwidth_gbs == 100
     assert graph.edge_by_ends[dma, tcm_node].bandwidth_gbs == 50
 
