@@ -16,7 +16,7 @@ WIDE = {
     "matmul_ref": {"m": 64, "k": 16, "n": 64},
     "softmax": {"m": 256, "n": 8},
     "layernorm": {"m": 256, "n": 8},
-    "flash_attention": {"seq": 16, "d": 8, "block": 8},
-    "moe_route": {"tokens": 256, "d": 8, "experts": 4, "top": 1},
+    "flash_attention": {"seq": 8, "d": 4, "block": 8},
+    "moe_route": {"tokens": 256, "d": 4, "experts": 4, "top": 1},
     "pointer_chase": {"entries": 512, "hops": 1},
 }
