@@ -138,9 +138,11 @@ def test_the_cache_holds_what_was_laid_out(tmp_path):
 
 def test_a_matching_cache_is_read_and_not_written(tmp_path, monkeypatch):
     cube_mesh(CUBE, tmp_path)
+    before = (tmp_path / "cube_mesh.yaml").stat()
     monkeypatch.setattr("kernbench.topology.cube_mesh.lay_out", None)
-    monkeypatch.setattr("kernbench.topology.cube_mesh._write", None)
     assert cube_mesh(CUBE, tmp_path).units["m_cpu"].col == 1
+    after = (tmp_path / "cube_mesh.yaml").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_the_cache_of_another_cube_is_replaced(tmp_path):
