@@ -1,5 +1,10 @@
 """What an all-reduce module must have (ADR-0032 D7), and how it is called.
 
+To add an all-reduce: write a module that exports SYMBOLS, and name it in a ccl.yaml:
+
+    algorithms:
+      mine: {module: my_package.my_allreduce}
+
 A module may say more than D7 does: its ``kernel`` may take the operator as ``op``, its
 ``kernel_args`` the mesh of cubes. It is given what its signatures take.
 """

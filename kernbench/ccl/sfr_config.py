@@ -29,6 +29,7 @@ def configure_sfr_intercube_multisip(
         )
 
     def neighbors(rank: int) -> dict[str, int]:
+        """Where each direction of a rank leads: ranks count SIP by SIP."""
         sip, cube = divmod(rank, cubes)
         table = {}
         for way, peer in grid(cube, mesh.w, mesh.h).items():

@@ -163,6 +163,7 @@ class PhysAddr:
     def _resource(
         cls, sip_id: int, die_id: int, unit: UnitType, pe_id: int, offset: int
     ) -> PhysAddr:
+        """The address of a byte of a unit of a cube; AddressError if out of range."""
         return cls(sip_id, die_id, "pe_resource", 0, unit, pe_id, offset)._valid()
 
     def _valid(self) -> PhysAddr:

@@ -1,5 +1,12 @@
 """What every component is: a node, slots of service, and hooks that record it.
 
+A model of an engine that takes 5 ns for anything is this class, a row of COMPONENTS or
+its own ``package.module:Class``, and ``impl:`` in topology.yaml:
+
+    class QuickGemm(PeGemm):
+        def run(self, env, msg):
+            yield env.timeout(5.0)
+
 The hooks are those of ADR-0020 D2. A model overrides ``run`` only; logging is in the
 hooks around it. Knows no trace and no screen.
 """
@@ -182,6 +189,10 @@ class ComponentBase:
             heapq.heappush(pool.free, slot)
 
     def _on_process_start(self, env: simpy.Environment, msg: MsgBase) -> None:
+        """Tell who listens that service has started, and open its record.
+
+        Called just before ``run`` (ADR-0020 D2).
+        """
         if msg.started is not None:
             msg.started.succeed()
             msg.started = None
@@ -189,6 +200,11 @@ class ComponentBase:
             self._op_logger.record_start(msg.t_start, self.node.id, msg)
 
     def _on_process_end(self, env: simpy.Environment, msg: MsgBase) -> None:
+        """Close the record of a service; called just after ``run`` (ADR-0020 D2).
+
+        KernbenchError for a data op that took no time: in a tie Phase 2 would put a
+        store before the gemm that feeds it.
+        """
         if not msg.data_op:
             return
         now = env.now

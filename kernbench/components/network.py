@@ -125,6 +125,10 @@ class Network:
         return route
 
     def _wire(self, ends: tuple[str, str], path: tuple[str, ...]) -> Wire:
+        """The wire of a link, made when it is first used.
+
+        RoutingError if there is no such link; ``path`` is for the message.
+        """
         wire = self._wires.get(ends)
         if wire is None:
             edge = self._edges.get(ends)

@@ -72,6 +72,7 @@ class PageTable:
             return "nothing is mapped"
 
         def distance(row: tuple[int, int, str]) -> int:
+            """Bytes between the address and a range; 0 inside of it."""
             low, high, _ = row
             return max(low - addr, addr - high + 1, 0)
 

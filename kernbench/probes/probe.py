@@ -297,6 +297,7 @@ class _Prober:
             yield from self._dma_cases(family, place)
 
     def _dma_cases(self, family: str, place: Place) -> Iterator[_Case]:
+        """The read and the write of one slice."""
         dma = self.spec.pe.dma
         addr = self.slice_addr(place)
         path = self.router.find_path(pe_prefix(*_HOME), self.slice_node(place))

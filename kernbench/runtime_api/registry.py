@@ -3,6 +3,12 @@
 A bench is a function ``run(torch, **params)``; its keyword parameters with their
 defaults are the keys of ``--set``. It registers itself (``@bench``) when its file is
 imported: those that ship are found by their files, and so is a user's.
+
+    @bench(name="twice", description="y = 2 x")
+    def run(torch, n=64):
+        x = torch.tensor(torch.rng.standard_normal(n), "f32")
+        y = torch.empty((n,), "f32")
+        torch.launch("twice", twice_kernel, x, y, n)
 """
 
 import inspect
@@ -65,6 +71,7 @@ def bench(
     """
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
+        """Put the function into the table, as it is."""
         _, *params = inspect.signature(run).parameters.values()
         defaults = {param.name: param.default for param in params}
         if inspect.Parameter.empty in defaults.values():

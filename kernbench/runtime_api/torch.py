@@ -198,6 +198,7 @@ class Torch:
     def _allocate(
         self, shape: tuple[int, ...], dtype: str, dp: Dp, name: Name
     ) -> Tensor:
+        """A tensor of memory that nothing has been written to; errors as ``empty``."""
         if name is None:
             name = f"t{len(self._names)}"
         name = self._of_rank(name)

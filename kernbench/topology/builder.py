@@ -297,6 +297,7 @@ class _Cube:
             self._add_ucie_port(side, places)
 
     def _node(self, node_id: str, kind: str, at: CubePlace, pe: int = NOWHERE) -> Node:
+        """Add a node at a place of this cube; ``pe`` is the PE that it belongs to."""
         place = (self.sip, self.cube, pe)
         x_mm = self.x_mm + at.x_mm
         y_mm = self.y_mm + at.y_mm
@@ -332,6 +333,7 @@ class _Cube:
             self._attach(unit, at, kind.edge, self.make.number(kind.to_router))
 
     def _add_hbm_slice(self, pe: int, at: CubePlace) -> None:
+        """The controller of a PE's HBM slice, attached to the router of the PE."""
         node_id = name.hbm_node(self.sip, self.cube, pe)
         controller = self._node(node_id, "hbm_ctrl", at, pe)
         self._attach(controller, at, "hbm", self.make.spec.cube.hbm.to_router_bw_gbs)
@@ -381,6 +383,7 @@ def _ucie_mesh(make: _Maker, tiles: TopologyGraph, sip: int) -> None:
     cube_count = grid.w * grid.h
 
     def join(cube: int, side: str, other: int, other_side: str) -> None:
+        """A UCIe link from a side of one cube to a side of another."""
         near = tiles.nodes[name.ucie_node(sip, cube, side)]
         far = tiles.nodes[name.ucie_node(sip, other, other_side)]
         make.link(near, far, "ucie_mesh", gbs, make.port_mm)

@@ -139,6 +139,7 @@ def _attached(routers: tuple[Place, ...], x_mm: float, y_mm: float) -> Place:
     """
 
     def rank(router: Place) -> tuple[float, int, int]:
+        """How far a router is, and where: the smallest is the nearest."""
         distance_mm = abs(router.x_mm - x_mm) + abs(router.y_mm - y_mm)
         return round(distance_mm, 6), router.row, router.col
 
@@ -157,6 +158,7 @@ def _by_corner(routers: tuple[Place, ...], cube: CubeSpec) -> list[Place]:
     cols = cube.mesh.cols
 
     def rank(south: int, east: int, router: Place) -> tuple[int, ...]:
+        """A router's place seen from a corner: the smallest is taken first."""
         row = rows - 1 - router.row if south else router.row
         col = cols - 1 - router.col if east else router.col
         other_half = 2 * row >= rows

@@ -5,6 +5,11 @@ in ``components``: how many there are, where each lies, what it is linked to, wh
 passing header pays, and how it is drawn. ``components`` of topology.yaml has a field a
 row, and the builder makes the nodes. Fields of the spec are named by their dotted path,
 so that this table knows no spec.
+
+To add a kind: write its class in ``components/builtin``, name it in COMPONENTS, add a
+row here and a line to ``components`` of the shipped topology.yaml. An engine of a PE is
+a ``PeEngine``, what a cube has one of a ``CubeUnit``, what an IO chiplet has one of an
+``IoUnit``. Commands that a kernel issues to it name it in ``served_by``.
 """
 
 from __future__ import annotations
@@ -180,6 +185,7 @@ def io_units() -> list[IoUnit]:
     """The units of an IO chiplet, from the west; at one x the southern ones first."""
 
     def place(kind: IoUnit) -> tuple[float, float]:
+        """Smaller is farther west, and then farther south."""
         east_mm, south_mm = kind.at_mm
         return east_mm, -south_mm
 
@@ -193,6 +199,7 @@ def label_of(node_type: str) -> str:
 
 
 def _of(cls: type[_Kind]) -> Iterator[_Kind]:
+    """The kinds of one sort, in the order of the table."""
     for kind in NODE_KINDS.values():
         if isinstance(kind, cls):
             yield kind

@@ -278,6 +278,7 @@ def components_section() -> type[Section]:
 
 @cache
 def _components_section(rows: tuple[tuple[str, str], ...]) -> type[Section]:
+    """The section for rows of kind and default impl."""
     body: dict[str, Any] = {
         "__doc__": "The component of every node type.",
         "__module__": __name__,
@@ -403,6 +404,7 @@ def load_spec(
         spec = with_value(spec, full_path, value)
 
     def where(full_path: str) -> str:
+        """What a message about a field starts with."""
         if full_path in given:
             return given[full_path]
         in_file = full_path if file is None else file.where(full_path)

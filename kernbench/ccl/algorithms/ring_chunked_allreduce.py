@@ -36,6 +36,7 @@ class Move(NamedTuple):
 
 
 def _exchange(peers: Peers, acc: Any, sip_topo_kind: int, lanes: Lanes) -> None:
+    """Along the cubes of the SIP, and in between along the SIPs."""
     along = [snake(lanes.row, lanes.col), lanes.sip_row, lanes.sip_col]
     _all_reduce(peers, acc, range(acc.shape[0]), along)
 

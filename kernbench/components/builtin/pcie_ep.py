@@ -34,12 +34,14 @@ class PcieEp(ComponentBase):
             yield self._read(msg)
 
     def _write(self, msg: HostWriteCmd) -> Process:
+        """Carry host data to a memory, at the rate of PCIe."""
         path = self._path_to(msg.dst.addr)
         data = Transaction(path, msg.dst.nbytes, msg, dst_addr=msg.dst.addr)
         data.rate_gbs = self._pcie_gbs()
         return self.sim.transfer(data)
 
     def _read(self, msg: HostReadCmd) -> simpy.Event:
+        """Ask a memory for data; the event is that the host has them."""
         path = self._path_to(msg.src.addr)
         request = Transaction(path, REQUEST_BYTES, msg)
         data = Transaction(path[::-1], msg.src.nbytes, msg, src_addr=msg.src.addr)

@@ -111,6 +111,7 @@ class PeDma(ComponentBase):
         return self.sim.read(request, data)
 
     def _write(self, msg: MsgBase, addr: int, nbytes: int) -> Process:
+        """Carry bytes to a memory for ``msg``; ends when the last has landed."""
         path = self._path(addr)
         data = Transaction(path, nbytes, msg, self._dma.burst_bytes, dst_addr=addr)
         return self.sim.transfer(data)

@@ -45,6 +45,7 @@ class PeMmu(ComponentBase):
         here = self.node.place
 
         def distance(copy: tuple[Place, int]) -> tuple[int, Place]:
+            """Smaller is nearer: more of SIP, cube and PE are shared, in this order."""
             place, _ = copy
             shared = 0
             while shared < 3 and place[shared] == here[shared]:

@@ -160,6 +160,7 @@ class AddressResolver:
         return sorted(node for node in self._node_ids if node.endswith(".pcie_ep"))
 
     def _known(self, node_id: str) -> str:
+        """The node id itself; RoutingError if the machine has no such node."""
         if node_id not in self._node_ids:
             raise RoutingError(f"node {node_id} not found in topology")
         return node_id
@@ -270,6 +271,7 @@ class PathRouter:
         return self._find(policy, src, dst)[0]
 
     def _find(self, policy: Policy, src: str, dst: str) -> tuple[Path, float]:
+        """The path and its length in mm; found once for each policy and ends."""
         found = self._paths.get((policy, src, dst))
         if found is None:
             found = self._search(policy, src, dst).to(dst)
