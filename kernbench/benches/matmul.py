@@ -24,6 +24,49 @@ class Operand(NamedTuple):
     dtype: str
 
 
+def matmul_kernel(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any,
+    m: int, k: int, n: int,
+    grid: Grid, tile: int, tl: Any,
+) -> None:  # fmt: skip
+    """One PE's block of C: its cube's rows of A times its own columns of B."""
+    a, b, c = blocks(a_ptr, b_ptr, c_ptr, m, k, n, grid, tl)
+    size = (tile, tile, tile)
+    done = tl.composite(op="gemm", a=tl.ref(*a), b=tl.ref(*b), out_ptr=c, tile=size)
+    tl.wait(done)
+
+
+def multiply(
+    torch: Any,
+    kernel: Callable[..., None],
+    shape: tuple[int, int, int],
+    dtype: str,
+    pes: Pes,
+    *options: Any,
+) -> None:
+    """Launch ``kernel(a, b, c, m, k, n, grid, *options)``, and expect A @ B of C."""
+    m, k, n = shape
+    at_least_one(m=m, k=k, n=n)
+    _check_is_float(dtype)
+    grid = Grid.of(torch, pes)
+    a = torch.rng.standard_normal((m, k))
+    # So that outputs are about 1.
+    b = torch.rng.standard_normal((k, n)) / np.sqrt(k)
+    ta = torch.tensor(a, dtype, grid.dp("row_wise", "replicate"), name="a")
+    tb = torch.tensor(b, dtype, grid.dp("replicate", "column_wise"), name="b")
+    tc = torch.empty((m, n), dtype, grid.dp("row_wise", "column_wise"), name="c")
+    torch.launch("matmul", kernel, ta, tb, tc, m, k, n, grid, *options)
+    torch.expect(tc, rounded(a, dtype) @ rounded(b, dtype), name="c")
+
+
+def _check_is_float(dtype: str) -> None:
+    """UsageError for a dtype that is no float."""
+    if not is_float(dtype):
+        raise UsageError(
+            f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64"
+        )
+
+
 class Blocks(NamedTuple):
     """One PE's parts of A and of B, and the address of its block of C."""
 
@@ -46,53 +89,6 @@ def blocks(
         Operand(b_at, (k, len(cols)), b_ptr.dtype),
         c_ptr + before * c_ptr.itemsize,
     )
-
-
-def matmul_kernel(
-    a_ptr: Any,
-    b_ptr: Any,
-    c_ptr: Any,
-    m: int,
-    k: int,
-    n: int,
-    grid: Grid,
-    tile: int,
-    tl: Any,
-) -> None:
-    """One PE's block of C: its cube's rows of A times its own columns of B."""
-    a, b, c = blocks(a_ptr, b_ptr, c_ptr, m, k, n, grid, tl)
-    size = (tile, tile, tile)
-    done = tl.composite(op="gemm", a=tl.ref(*a), b=tl.ref(*b), out_ptr=c, tile=size)
-    tl.wait(done)
-
-
-def multiply(
-    torch: Any,
-    kernel: Callable[..., None],
-    shape: tuple[int, int, int],
-    dtype: str,
-    pes: Pes,
-    *options: Any,
-) -> None:
-    """Launch ``kernel(a, b, c, m, k, n, grid, *options)`` on random data.
-
-    ``shape`` is m, k and n; A @ B is expected of C. UsageError for a size below 1, and
-    for a dtype that is no float.
-    """
-    m, k, n = shape
-    at_least_one(m=m, k=k, n=n)
-    if not is_float(dtype):
-        raise UsageError(
-            f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64"
-        )
-    grid = Grid.of(torch, pes)
-    a = torch.rng.standard_normal((m, k))
-    b = torch.rng.standard_normal((k, n)) / np.sqrt(k)  # so that outputs are about 1
-    ta = torch.tensor(a, dtype, grid.dp("row_wise", "replicate"), name="a")
-    tb = torch.tensor(b, dtype, grid.dp("replicate", "column_wise"), name="b")
-    tc = torch.empty((m, n), dtype, grid.dp("row_wise", "column_wise"), name="c")
-    torch.launch("matmul", kernel, ta, tb, tc, m, k, n, grid, *options)
-    torch.expect(tc, rounded(a, dtype) @ rounded(b, dtype), name="c")
 
 
 @bench(
