@@ -33,7 +33,8 @@ class Command:
     is printed (by default the line of the op that it led to). Only those that
     ``moves_cursor`` take another's place that waits for an answer. ``stayed`` is said
     on a screen where a move led nowhere, ``title`` what is computed (the name, if there
-    is none). Those not ``listed`` are asked by panes only.
+    is none). ``topic`` is the question under which the README lists it, if it does.
+    Those not ``listed`` are asked by panes only.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Command:
     stayed: str = ""
     moves_cursor: bool = True
     title: str = ""
+    topic: str = ""
     example: str = ""
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None
     listed: bool = True
@@ -140,6 +142,7 @@ def instant(
     answer: Callable[..., Answer],
     about: frozenset[str] = frozenset(),
     *,
+    topic: str = "",
     example: str = "",
     listed: bool = True,
 ) -> Command:
@@ -151,6 +154,7 @@ def instant(
         args,
         answer,
         about=about,
+        topic=topic,
         example=example,
         listed=listed,
     )
@@ -164,6 +168,7 @@ def job(
     lane: str,
     about: frozenset[str] = frozenset(),
     *,
+    topic: str = "",
     title: str = "",
     example: str = "",
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None,
@@ -179,6 +184,7 @@ def job(
         lane,
         about,
         title=title,
+        topic=topic,
         example=example,
         pages=pages,
         listed=listed,
@@ -186,7 +192,15 @@ def job(
 
 
 def effect(
-    name: str, args: type, help: str, answer: Callable[..., Answer], example: str
+    name: str,
+    args: type,
+    help: str,
+    answer: Callable[..., Answer],
+    *,
+    topic: str = "",
+    example: str = "",
 ) -> Command:
     """A row that writes files, in the lane of these."""
-    return Command(name, "effect", help, args, answer, "files", example=example)
+    return Command(
+        name, "effect", help, args, answer, "files", topic=topic, example=example
+    )

@@ -189,13 +189,31 @@ def listed() -> tuple[Command, ...]:
     return tuple(command for command in COMMANDS if command.listed)
 
 
+def table_of_topics() -> str:
+    """The README's table in Markdown: questions, and the commands that answer them."""
+    lines = ["| question | command |", "|---|---|"]
+    for topic in TOPICS:
+        names = [f"`{c.name}`" for c in COMMANDS if c.topic == topic]
+        lines.append(f"| {topic} | {' '.join(names)} |")
+    return "\n".join(lines)
+
+
 # -- the table ----------------------------------------------------------------
 
+_HAPPENED = "what happened"
+_DATA = "with which data, and who made it"
+_RIGHT = "is it right"
+_SLOW = "why is it slow"
+_FILE = "is the file whole, in parts, for others"
+TOPICS = (_HAPPENED, _DATA, _RIGHT, _SLOW, _FILE)
+"""The questions under which the README lists commands."""
 _BACK_OR_ON = "no further op that way"
 _FIND = 'find comp ~ "*.pe_gemm" and dur >= 3.2us'
 
 
-INFO = instant("info", NoArguments, "what the trace holds", questions.info)
+INFO = instant(
+    "info", NoArguments, "what the trace holds", questions.info, topic=_HAPPENED
+)
 GOTO = move("goto", moves.Where, "move the cursor to an op", moves.goto)
 TIME = move(
     "t",
@@ -367,12 +385,23 @@ OPS = job(
     ABOUT_OP,
     example="ops 40 where kind=gemm and dur > 1us",
     pages=questions.pages_of_ops,
+    topic=_HAPPENED,
 )
 OP = instant(
-    "op", NoArguments, "everything recorded about this op", questions.op, ABOUT_OP
+    "op",
+    NoArguments,
+    "everything recorded about this op",
+    questions.op,
+    ABOUT_OP,
+    topic=_HAPPENED,
 )
 SOURCE = instant(
-    "source", NoArguments, "the kernel line of this op", questions.source, ABOUT_OP
+    "source",
+    NoArguments,
+    "the kernel line of this op",
+    questions.source,
+    ABOUT_OP,
+    topic=_HAPPENED,
 )
 MEMORY = job(
     "memory",
@@ -381,6 +410,7 @@ MEMORY = job(
     questions.memory,
     "memory",
     ABOUT_OP,
+    topic=_DATA,
 )
 HISTORY = job(
     "history",
@@ -389,6 +419,7 @@ HISTORY = job(
     questions.history,
     "memory",
     example="history c[0:2, :]\nhistory hbm 0x4000:64",
+    topic=_DATA,
 )
 BLAME = job(
     "blame",
@@ -398,6 +429,7 @@ BLAME = job(
     "memory",
     ABOUT_OP,
     example="blame c[3,17]\nblame hbm 0x4000:2 8",
+    topic=_DATA,
 )
 WHO_WROTE = job(
     "who-wrote",
@@ -406,6 +438,7 @@ WHO_WROTE = job(
     questions.who_wrote,
     "memory",
     ABOUT_OP,
+    topic=_DATA,
 )
 WHO_READS = job(
     "who-reads",
@@ -414,6 +447,7 @@ WHO_READS = job(
     questions.who_reads,
     "memory",
     ABOUT_OP,
+    topic=_DATA,
 )
 ROUTE = job(
     "route",
@@ -423,6 +457,7 @@ ROUTE = job(
     "tiles",
     ABOUT_OP,
     title="routes",
+    topic=_HAPPENED,
 )
 TILES = job(
     "tiles",
@@ -431,6 +466,7 @@ TILES = job(
     questions.tiles,
     "tiles",
     ABOUT_OP,
+    topic=_HAPPENED,
 )
 DIFF = job(
     "diff",
@@ -439,6 +475,7 @@ DIFF = job(
     questions.diff,
     "memory",
     ABOUT_OP,
+    topic=_RIGHT,
 )
 DIVERGENCE = job(
     "divergence",
@@ -446,6 +483,7 @@ DIVERGENCE = job(
     "first op off by more than rounding",
     questions.divergence,
     "memory",
+    topic=_RIGHT,
 )
 OUTPUTS = job(
     "outputs",
@@ -461,6 +499,7 @@ VERIFY = job(
     "execute all ops, judge the expected tensors",
     questions.verify,
     "memory",
+    topic=_RIGHT,
 )
 HAZARDS = job(
     "hazards",
@@ -468,6 +507,7 @@ HAZARDS = job(
     "bytes used twice, never written, not allocated",
     questions.hazards,
     "memory",
+    topic=_RIGHT,
 )
 TIMELINE = job(
     "timeline",
@@ -476,6 +516,7 @@ TIMELINE = job(
     questions.timeline,
     "timeline",
     ABOUT_OP,
+    topic=_HAPPENED,
 )
 STALLS = job(
     "stalls",
@@ -483,6 +524,7 @@ STALLS = job(
     "compute, load, store, waits of a PE",
     questions.stalls,
     "columns",
+    topic=_SLOW,
 )
 LINES = job(
     "lines",
@@ -491,6 +533,7 @@ LINES = job(
     questions.lines,
     "columns",
     title="line times",
+    topic=_SLOW,
 )
 PES = job(
     "pes",
@@ -500,6 +543,7 @@ PES = job(
     "columns",
     ABOUT_OP,
     title="PEs",
+    topic=_SLOW,
 )
 CRITICAL = job(
     "critical",
@@ -507,9 +551,15 @@ CRITICAL = job(
     "what sets the end, and why",
     questions.critical,
     "columns",
+    topic=_SLOW,
 )
 LINKS = job(
-    "links", questions.LoadWindow, "load of every link", questions.links, "columns"
+    "links",
+    questions.LoadWindow,
+    "load of every link",
+    questions.links,
+    "columns",
+    topic=_SLOW,
 )
 BUSIEST = job(
     "busiest",
@@ -517,6 +567,7 @@ BUSIEST = job(
     "components and links, the busiest",
     questions.busiest,
     "columns",
+    topic=_SLOW,
 )
 ROOFLINE = job(
     "roofline",
@@ -524,6 +575,7 @@ ROOFLINE = job(
     "FLOPs and bytes against the peaks",
     questions.roofline,
     "columns",
+    topic=_SLOW,
 )
 BOUND = job(
     "bound",
@@ -532,6 +584,7 @@ BOUND = job(
     questions.bound,
     "columns",
     ABOUT_OP,
+    topic=_SLOW,
 )
 COMPARE = job(
     "compare",
@@ -546,20 +599,23 @@ CHECK = job(
     "the frames of the file, and what is damaged or missing",
     questions.check,
     "files",
+    topic=_FILE,
 )
 CUT = effect(
     "cut",
     questions.CutPart,
     "write what ran within a time on some components to a trace of its own",
     questions.cut,
-    "cut part.msgpack from 3us to 4.5us components *.pe0.*",
+    example="cut part.msgpack from 3us to 4.5us components *.pe0.*",
+    topic=_FILE,
 )
 EXPORT = effect(
     "export",
     questions.ExportTo,
     f"write all of it in another format: {', '.join(questions.EXPORT_FORMATS)}",
     questions.export,
-    "export perfetto out.json",
+    example="export perfetto out.json",
+    topic=_FILE,
 )
 HELP = instant(
     "help",

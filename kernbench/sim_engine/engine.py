@@ -27,8 +27,8 @@ from kernbench.common.messages import (
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
-from kernbench.components.builtin.pe_mmu import PageTable
 from kernbench.components.network import Network
+from kernbench.components.pages import PageTable
 from kernbench.components.registry import component_class
 from kernbench.errors import DeadlockError
 from kernbench.policy.routing.router import AddressResolver, PathRouter

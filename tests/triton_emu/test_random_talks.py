@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, event, given, settings
 from ipcq_runs import PES, machine, pair, ring, talk
 
-from kernbench.ccl.install import _back
+from kernbench.ccl.install import other_end
 from kernbench.errors import DeadlockError
 from kernbench.replay import ReplaySession
 from kernbench.trace import Trace
@@ -63,7 +63,7 @@ def talks(draw):
         send = Step("send", d, draw(st.integers(0, 9)), draw(st.booleans()))
         programs[a].append(send)
         if draw(st.integers(0, 19)):  # else nobody takes it
-            back = _back(tables, a, d)
+            back = other_end(tables, a, d)
             programs[tables[a][d]].append(Step("recv", back, wait=draw(st.booleans())))
         if draw(st.booleans()):
             other = st.builds(
@@ -157,7 +157,7 @@ class BlockingQueues:
         for rank, d in self.wires:
             neighbour = self.tables[rank][d]
             out = self.out[rank, d]
-            ring = self.rings[neighbour, _back(self.tables, rank, d)]
+            ring = self.rings[neighbour, other_end(self.tables, rank, d)]
             while out and len(ring) < self.slots:
                 ring.append(out.popleft())
                 moved = True
