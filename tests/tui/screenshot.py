@@ -1,4 +1,4 @@
-"""``python tests/tui/screenshot.py`` makes traces/debugger.svg, the picture in the README."""
+"""Makes traces/debugger.svg, the picture in the README: run it as a program."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from textual.containers import Container
 from kernbench.replay import ReplaySession
 from tui.actions import BY_ID
 from tui.keymap import Keymap
-from tui.manners import MannerlyApp
+from tui.lifecycle import TerminalApp
 from tui.messages import Activate
 from tui.screens.ahead import likely, look_ahead
 from tui.screens.asking import AskingScreen
@@ -90,7 +90,7 @@ class DebuggerScreen(AskingScreen, inherit_bindings=False):
                 loop.call_soon_threadsafe(self.call_later, self.look, context=context)
 
         self.jobs.ended = ended
-        self.jobs.key_waits = lambda: cast(MannerlyApp, self.app).key_waits
+        self.jobs.key_waits = lambda: cast(TerminalApp, self.app).key_waits
         self._drawn = self.session.cursor
         self.tell()
         self.taken.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os.path
 import re
 from collections.abc import Callable, Iterable
@@ -10,9 +9,7 @@ from contextlib import suppress
 from glob import escape, glob
 from typing import ClassVar
 
-from textual import events
 from textual.binding import Binding, BindingType
-from textual.widgets import Input
 
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
@@ -20,69 +17,112 @@ from kernbench.replay.commands import COMMANDS, full_name
 from kernbench.replay.expr import FIELDS
 from kernbench.trace.export import EXPORTERS
 from tui.actions import SCREEN_COMMANDS
+from tui.ansi import PromptInput
 from tui.messages import Hint, RunCommand
 
-_MOST = 30  # words that are hinted at
-_USAGES = {c.name: c.args for c in COMMANDS} | {
-    name: args for name, args, _ in SCREEN_COMMANDS
-}
+_MAX_HINTS = 30  # words
+_EXAMPLE = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
+
+# What each command takes, as in "PLACE [rw]", by its name.
+_USAGES = {command.name: command.args for command in COMMANDS}
+_USAGES.update({name: args for name, args, _ in SCREEN_COMMANDS})
+
+# What ends before the word that is completed, and a field with its operator there.
+_BEFORE_WORD = re.compile(r"[\s\"'=<>~()!,]")
+_COMPARED_FIELD = re.compile(r"(\w+)\s*(?:!=|==?|!?~)\s*[\"']?$")
 
 
-def _pes(session: ReplaySession) -> list[str]:
+def _pe_names(session: ReplaySession) -> list[str]:
+    """Return the PE of every engine: the engine's id without its last part."""
     nodes = session.trace.nodes
-    found = zip(session.trace.node_ids, nodes.engine, nodes.pe.tolist(), strict=False)
-    return [id.removesuffix(f".{engine}") for id, engine, pe in found if pe >= 0]
+    rows = zip(session.trace.node_ids, nodes.engine, nodes.pe.tolist(), strict=False)
+    return [node.removesuffix(f".{engine}") for node, engine, pe in rows if pe >= 0]
 
 
-# words by what a usage calls them, and by the field of an expression
+def _schema_names(session: ReplaySession) -> list[str]:
+    """Return the names of the kinds of op in the trace."""
+    return [schema.name for schema in session.trace.schemas if schema]
+
+
+def _schema_kinds(session: ReplaySession) -> list[str]:
+    """Return what kinds these are: memory, gemm …"""
+    return [schema.kind for schema in session.trace.schemas if schema]
+
+
+# Words that may stand for a part of a usage, as PLACE, or be the value of a field.
 _WORDS: dict[str, Callable[[ReplaySession], Iterable[str]]] = {
     "TENSOR": lambda session: session.memories.names,
     "PLACE": lambda session: [*session.memories.names, *session.versions.allocs.spaces],
     "SPACE": lambda session: session.versions.allocs.spaces,
     "MARK": lambda session: session.marks,
     "STOP": lambda session: [str(stop.number) for stop in session.stops.all],
-    "PE": _pes,
+    "PE": _pe_names,
     "GLOB": lambda session: session.trace.node_ids,
     "FORMAT": lambda session: EXPORTERS,
     "NAME": lambda session: [command.name for command in COMMANDS],
     "LINE": lambda session: [*FIELDS, "none", "some", "ok"],
     "EXPR": lambda session: [*FIELDS, "and", "or", "not"],
     "comp": lambda session: session.trace.node_ids,
-    "name": lambda session: [schema.name for schema in session.trace.schemas if schema],
-    "kind": lambda session: [schema.kind for schema in session.trace.schemas if schema],
+    "name": _schema_names,
+    "kind": _schema_kinds,
     "space": lambda session: session.versions.allocs.spaces,
 }
 
 
 def candidates(session: ReplaySession, head: str, word: str) -> list[str]:
-    """What begins with ``word`` and may stand after ``head`` in a command line, sorted."""
+    """Return what begins with ``word`` and may stand behind ``head`` in a command line.
+
+    Sorted. Behind a field and its operator, as in ``comp =``, these are its values.
+    """
     name, _, rest = head.lstrip().partition(" ")
     with suppress(UsageError):
         name = full_name(name, tuple(_USAGES))
-    field = re.search(r"(\w+)\s*(?:!=|==?|!?~)\s*[\"']?$", rest)
-    takes = _USAGES.get(name, "").replace(" | ", "|").split()
-    takes = takes[len(rest.split()) :] or takes[-1:]
-    ends = [
-        i for i, take in enumerate(takes, 1) if not {*"[]"} & {*take}
-    ]  # what must be there
-    kinds = (
-        [field[1]]
-        if field
-        else re.findall(r"[\w-]+", " ".join(takes[: min(ends, default=99)]))
-    )
-    known = (
-        {*_USAGES}
-        if not name
-        else {kind for kind in kinds if kind.islower() and not field}
-    )
-    for kind in kinds:
-        known |= {*glob(f"{escape(word)}*")} if kind in ("FILE", "OUT") else set()
-        known |= {*_WORDS[kind](session)} if kind in _WORDS else set()
+    known: set[str] = set()
+    compared = _COMPARED_FIELD.search(rest)
+    if not name:
+        known.update(_USAGES)
+    elif compared is not None:
+        known.update(_words(session, compared[1], word))
+    else:
+        for part in _parts_next(_USAGES.get(name, ""), len(rest.split())):
+            if part.islower():  # a word to be typed as it is
+                known.add(part)
+            known.update(_words(session, part, word))
     return sorted(text for text in known if text.startswith(word))
 
 
-class CommandLine(Input):
-    """Hidden until asked for."""
+def _parts_next(usage: str, typed: int) -> list[str]:
+    """Return the parts of a usage that may follow so many typed words.
+
+    These are all up to the first that must not be left out; of a part that may be
+    repeated, the last of the usage, there is always one more.
+    """
+    parts = usage.replace(" | ", "|").split()
+    parts = parts[typed:] or parts[-1:]
+    following: list[str] = []
+    for part in parts:
+        following += re.findall(r"[\w-]+", part)
+        optional = "[" in part or "]" in part
+        if not optional:
+            break
+    return following
+
+
+def _words(session: ReplaySession, part: str, word: str) -> Iterable[str]:
+    """Return the words that a part of a usage, or a field, stands for in this trace."""
+    if part in ("FILE", "OUT"):
+        return glob(f"{escape(word)}*")
+    if part in _WORDS:
+        return _WORDS[part](session)
+    return ()
+
+
+class CommandLine(PromptInput):
+    """The line that a command is typed into; hidden until ``open``.
+
+    It posts RunCommand with the line that is to be run, and Hint with candidates of a
+    completion. It owns the lines that were run before.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
@@ -92,65 +132,66 @@ class CommandLine(Input):
     ]
 
     def __init__(self, session: ReplaySession) -> None:
-        example = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
         super().__init__(
-            id="command", placeholder=example, compact=True, select_on_focus=False
+            id="command", placeholder=_EXAMPLE, compact=True, select_on_focus=False
         )
         self.cursor_blink = False  # nothing is written while nothing is done
         self._session = session
-        self._past: list[str] = []
-        self._at = 0
-        self.taken = asyncio.Event()  # a key was acted on
-
-    async def _on_key(self, event: events.Key) -> None:
-        """Every key is acted on here and now: the one behind it may be for somebody else."""
-        await super()._on_key(event)
-        event.prevent_default()  # that was it
-        for binding in self._bindings.key_to_bindings.get(event.key, ())[:1]:
-            event.stop()
-            await self.run_action(binding.action)
-        self.taken.set()
+        self._past_lines: list[str] = []
+        self._recalled = 0  # index of the past line that is shown; their number: none
 
     def open(self, text: str = "") -> None:
-        """Show it, with ``text`` to go on from, and focused."""
-        self.value, self._at, self.display = text, len(self._past), True
+        """Show the line, focused, with ``text`` to go on from."""
+        self._recalled = len(self._past_lines)
+        self._set_line(text)
+        self.display = True
+        # Not focus(): that focuses later, when the line may be hidden again.
+        self.screen.set_focus(self)
+
+    def _set_line(self, text: str) -> None:
+        """Put a text into the line, and the cursor behind it."""
+        self.value = text
         self.cursor_position = len(text)
-        self.screen.set_focus(
-            self
-        )  # now: focus() is later, when it may be hidden again
 
     def _hide(self) -> None:
         self.display = False
         self.screen.set_focus(None)
 
     def action_leave(self) -> None:
-        """Esc: nothing is run."""
+        """Hide the line and run nothing: Esc."""
         self._hide()
         self.post_message(Hint(""))
 
     def action_recall(self, by: int) -> None:
-        """An older or newer line."""
-        self._at = min(max(self._at + by, 0), len(self._past))
-        self.value = self._past[self._at] if self._at < len(self._past) else ""
-        self.cursor_position = len(self.value)
+        """Show an older line, by -1, or a newer one; behind the newest an empty one."""
+        lines = [*self._past_lines, ""]
+        self._recalled = min(max(self._recalled + by, 0), len(lines) - 1)
+        self._set_line(lines[self._recalled])
 
     def action_complete(self) -> None:
-        """Complete the last word as far as it is certain; hint at what is open."""
-        word = re.split(r"[\s\"'=<>~()!,]", self.value)[-1]
+        """Complete the last word as far as it is certain, and hint at what is open."""
+        word = _BEFORE_WORD.split(self.value)[-1]
         head = self.value.removesuffix(word)
         found = candidates(self._session, head, word)
-        if found:
-            common = os.path.commonprefix(found)  # noqa: RUF071  of words, not of paths
-            self.value = f"{head}{common}" + (" " if len(found) == 1 else "")
-            self.cursor_position = len(self.value)
-        if len(found) != 1:
-            count = f"{len(found):,} words, as " if len(found) > _MOST else ""
-            text = count + "  ".join(found[:_MOST])
-            self.post_message(Hint(text or f"nothing known begins with {word!r}"))
+        if not found:
+            self.post_message(Hint(f"nothing known begins with {word!r}"))
+            return
+        common = os.path.commonprefix(found)  # noqa: RUF071  of words, not of paths
+        if len(found) == 1:
+            self._set_line(f"{head}{common} ")
+            return
+        self._set_line(f"{head}{common}")
+        hint = "  ".join(found[:_MAX_HINTS])
+        if len(found) > _MAX_HINTS:
+            hint = f"{len(found):,} words, as {hint}"
+        self.post_message(Hint(hint))
 
     async def action_submit(self) -> None:
-        """Enter: run it, remember it."""
+        """Run the line, and remember it: Enter."""
         line = self.value.strip().removeprefix(":").strip()
         self._hide()
-        self._past += [line] if line else []
-        self.screen.post_message(RunCommand(line) if line else Hint(""))
+        if line:
+            self._past_lines.append(line)
+            self.screen.post_message(RunCommand(line))
+        else:
+            self.screen.post_message(Hint(""))
