@@ -18,6 +18,7 @@ import click
 
 from kernbench import __version__
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.threads import use_one_blas_thread
 
 Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
@@ -75,6 +76,7 @@ class _Run(click.Command):
 )
 def main(traceback: bool) -> None:
     """Simulate kernels on a multi-chiplet accelerator, record everything, verify the data."""
+    use_one_blas_thread()
 
 
 @main.command(cls=_Run)

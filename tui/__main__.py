@@ -19,6 +19,7 @@ import click
 
 import kernbench
 from kernbench.errors import KernbenchError
+from kernbench.threads import use_one_blas_thread
 from tui.terminal import info_lines, is_terminal, utf8_locale
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def main(
 
     Without FILE it shows the traces opened last, and those that came with kernbench.
     """
+    use_one_blas_thread()
     try:
         path = None
         if file:
