@@ -14,7 +14,7 @@ from textual import events
 from textual.app import SystemCommand
 from textual.command import CommandInput
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from tui.actions import ACTIONS
 from tui.ansi import SteadyPalette
@@ -32,6 +32,9 @@ THEME = Theme(
     background="#10161d",
     surface="#1a222c",
 )
+
+# Textual's theme of the terminal's own colours, by its name from 8.2.5 on, and before.
+_OWN_COLOURS = "ansi-dark" if "ansi-dark" in BUILTIN_THEMES else "textual-ansi"
 
 
 class Palette(SteadyPalette):
@@ -63,7 +66,7 @@ class KernbenchApp(TerminalApp):
         # The theme has to be chosen before App.__init__, or it is black on black.
         super().__init__(ansi_color=True if without_colours else None)
         self.register_theme(THEME)
-        self.theme = "ansi-dark" if without_colours else THEME.name
+        self.theme = _OWN_COLOURS if without_colours else THEME.name
         self.animation_level = "none"
         self.keymap = keymap or load()
         self.trace_name = name
@@ -80,7 +83,7 @@ class KernbenchApp(TerminalApp):
         self.push_screen(self.debugger)
 
     def screen_of(self, session: ReplaySession) -> DebuggerScreen:
-        """Return a debugger's screen on a session."""
+        """Return a new screen on a session, and note the hash of its trace."""
         # Heavy, so not imported before the first frame.
         from tui.screens.debugger import DebuggerScreen
         from tui.widgets.draw import ASCII, UNICODE
@@ -119,7 +122,10 @@ class KernbenchApp(TerminalApp):
         return self.focused is None and self.screen is getattr(self, "debugger", None)
 
     def reopen(self, session: ReplaySession) -> None:
-        """Replace the screen by one on the file as it is now, set as the old one was."""
+        """Replace the screen by one on the file as it is now.
+
+        It is set as the old one was: cursor, views, window of time, filter and search.
+        """
         from tui.state import restore, state
 
         old = self.debugger
