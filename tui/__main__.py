@@ -103,8 +103,8 @@ def _discard_stdout() -> None:
 def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
     """Run the program on the terminal, then end the process.
 
-    No thread that still computes is waited for. A bad file raises before the screen is
-    taken.
+    Without a path the user picks a trace. A bad file raises KernbenchError before the
+    screen is taken. At the end no thread that still computes is waited for.
     """
     if path is not None:
         from kernbench.trace.frames import FrameFile
@@ -131,7 +131,10 @@ def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
 
 
 def print_screen(session: ReplaySession, name: str, ascii_only: bool) -> None:
-    """Print the trace's summary, the cursor's op, and the screen there as text."""
+    """Print the trace's summary, the cursor's op, and the screen there as text.
+
+    The screen is as large as the environment or the terminal says, else 80 x 24.
+    """
     from tui.app import KernbenchApp
 
     commands = ["info"]
@@ -166,7 +169,7 @@ def _bundled_folder() -> Path:
 
 
 def demo_path() -> Path:
-    """Return the path of the bundled trace of a matmul."""
+    """Return the path of the bundled trace of a matmul; KernbenchError without one."""
     path = _bundled_folder() / _DEMO
     if not path.is_file():
         raise KernbenchError(
@@ -202,7 +205,10 @@ def open_session(
 
 
 def run_script(session: ReplaySession, script: str) -> None:
-    """Run the lines of a file ('-' is stdin) and print each answer."""
+    """Run the lines of a file ('-' is stdin) and print each answer.
+
+    KernbenchError says why the file cannot be read, or which line failed.
+    """
     try:
         text = _script_text(script)
     except (OSError, UnicodeDecodeError) as error:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # -- styles as the terminal is told of them ----------------------------------------
 
 # The SGR parameter that sets an attribute of a style, and the one that ends it. Bold
-# and dim are ended by the same parameter (ECMA-48, 8.3.117).
+# and dim are ended by the same parameter.
 _ATTRIBUTES = {
     "bold": (1, 22),
     "dim": (2, 22),
@@ -51,7 +51,11 @@ _ATTRIBUTES = {
 
 
 class Ink(NamedTuple):
-    """A style as SGR parameters: attributes as (set, end) pairs, and both colours."""
+    """A style as the parameters of SGR, "select graphic rendition" (ECMA-48, 8.3.117).
+
+    Attributes are pairs of the parameters that set and that end them. The colours are
+    parameters too, as "38;2;255;0;0"; 39 and 49 are the terminal's own.
+    """
 
     attributes: frozenset[tuple[int, int]]
     foreground: str
@@ -63,7 +67,11 @@ PLAIN = Ink(frozenset(), "39", "49")
 
 @lru_cache(maxsize=1024)
 def ink_of(style: Style, system: ColorSystem | None) -> Ink:
-    """Return a style as a terminal with these colours shows it; without any if None."""
+    """Return a style as a terminal with the colours of ``system`` shows it.
+
+    None is a terminal without colours. Every style is plain there: Rich itself writes
+    no attributes to it either.
+    """
     if system is None:
         return PLAIN
     attributes = frozenset(
@@ -85,7 +93,11 @@ def _colour_codes(color: Color | None, system: ColorSystem, foreground: bool) ->
 
 @lru_cache(maxsize=4096)
 def sgr_change(before: Ink, after: Ink) -> str:
-    """Return the shortest SGR sequence that goes from one ink to another."""
+    """Return the shortest SGR sequence that goes from one ink to another.
+
+    That is either one which changes what differs, or one which resets all and then sets
+    what the other ink has. For two equal inks it is empty.
+    """
     if before == after:
         return ""
     parameters = min(_altered(before, after), _from_reset(after), key=len)
@@ -93,7 +105,7 @@ def sgr_change(before: Ink, after: Ink) -> str:
 
 
 def _altered(before: Ink, after: Ink) -> str:
-    """Return the parameters that end what is over and set what is new."""
+    """Return the parameters that end what is over, then set what is new."""
     ended = {end for _, end in before.attributes - after.attributes}
     # What shares its end with an ended attribute is ended too, and has to be set again.
     kept = {codes for codes in before.attributes if codes[1] not in ended}
@@ -203,7 +215,10 @@ class ScreenDiff(CompositorUpdate):
     def _put(
         self, x: int, y: int, cells: list[str], style: Style | None
     ) -> list[CellRun]:
-        """Put cells of one style into row ``y`` from ``x`` on; return what differs."""
+        """Put cells of one style into row ``y`` from ``x`` on.
+
+        Return the runs of those that differ from what the terminal shows.
+        """
         chars, styles = self._rows.setdefault(y, ([], []))
         end = x + len(cells)
         missing = end - len(chars)
@@ -258,7 +273,11 @@ def cells_of(text: str) -> list[str]:
 
 
 def _written(runs: Iterable[CellRun], width: int) -> str:
-    """Return the text of runs, with the moves of the cursor between them."""
+    """Return the text of runs, with the moves of the cursor between them.
+
+    Every move is the shorter one of a relative and an absolute. ``width`` is that of
+    the terminal, in columns.
+    """
     pieces: list[str] = []
     row = -1  # where the cursor is; it is unknown before the first run
     column = -1
@@ -276,7 +295,7 @@ def _written(runs: Iterable[CellRun], width: int) -> str:
 
 
 def _down(rows: int) -> str:
-    """Return the move down by so many rows; one row needs no number."""
+    """Return the move down by so many rows; a move by one row needs no number."""
     if rows == 0:
         return ""
     return "\x1b[B" if rows == 1 else f"\x1b[{rows}B"
@@ -295,7 +314,7 @@ def screen_lines(screen: Screen[Any]) -> list[str]:
 
 
 def screen_strips(screen: Screen[Any]) -> Sequence[Strip]:
-    """Return what a screen shows now as strips, one a line."""
+    """Return what a screen shows now as strips, with their styles, one a line."""
     return screen._compositor.render_strips()
 
 
@@ -338,6 +357,7 @@ class DiffApp(App[None], inherit_bindings=False):
         """Know of an exception that ends the program, while it is being handled."""
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Write a frame: Textual calls this for each, and for nothing at all too."""
         if isinstance(renderable, CompositorUpdate):
             self.cells.update = renderable
             renderable = self.cells
@@ -363,6 +383,7 @@ class SteadyPalette(CommandPalette):
     """
 
     def _action_command_list(self, action: str) -> None:
+        """Pass a key of the line that is typed on to the list below it."""
         with suppress(LookupError):
             super()._action_command_list(action)
 
@@ -375,6 +396,7 @@ class PromptInput(Input):
     """
 
     async def _on_key(self, event: events.Key) -> None:
+        """Type a character, or run the action that is bound to the key."""
         await super()._on_key(event)
         event.prevent_default()  # Input's own handler was called in the line above
         bindings = self._bindings.key_to_bindings.get(event.key, ())

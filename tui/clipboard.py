@@ -48,5 +48,8 @@ def _copied_by_tmux(data: bytes) -> bool:
 
 
 def _knows_osc52() -> bool:
-    """Whether the terminal may know the sequence; no terminal says so itself."""
+    """Whether the terminal may know the sequence.
+
+    No terminal says so itself; of two values of TERM it is known that they do not.
+    """
     return os.environ.get("TERM", "dumb") not in _WITHOUT_OSC52

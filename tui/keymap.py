@@ -78,7 +78,11 @@ def shown(key: str) -> str:
 
 @dataclass(frozen=True)
 class Keymap:
-    """The keys of every action; ``notes`` say which wishes of the user are not met."""
+    """The keys of every action by its id, in Textual's names: ("s", "right").
+
+    No key has two actions. ``notes`` say which wishes of the user are not met, and why,
+    a line each; they are shown at the start, and in the help.
+    """
 
     keys: dict[str, KeyNames] = field(default_factory=lambda: DEFAULT)
     notes: tuple[str, ...] = ()
@@ -96,7 +100,7 @@ class Keymap:
         return {"escape": "back"} | self.actions()
 
     def actions(self) -> dict[str, str]:
-        """Return the action's id of every key."""
+        """Return the id of the action of every key that has one."""
         return {key: id for id, keys in self.keys.items() for key in keys}
 
     def shown(self, id: str) -> str:
@@ -121,7 +125,10 @@ class Keymap:
 
 
 def load(path: Path | None = None) -> Keymap:
-    """Return the keymap of the user's ``config.toml``."""
+    """Return the keymap of the user's ``config.toml``, or of the file at ``path``.
+
+    Without such a file it is the table's. A file that cannot be read leaves a note.
+    """
     path = path or user_config_path("kernbench") / "config.toml"
     try:
         return merged(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -132,10 +139,10 @@ def load(path: Path | None = None) -> Keymap:
 
 
 def merged(config: dict[str, Any]) -> Keymap:
-    """Return the table under a preset under the user's ``keys``.
+    """Return the table, changed by a preset, changed by the user's ``keys``.
 
-    A key that two actions want goes to the one of the user's, of two of these to the
-    first.
+    ``config`` is what the TOML file holds; none of it is believed. A key that two
+    actions want goes to the one that the user gave it to, of two of these to the first.
     """
     notes = [
         f"{name}: only preset and keys are known"
@@ -204,7 +211,7 @@ def _sound_keys(id: str, keys: Any, notes: list[str]) -> KeyNames | None:
 
 
 def _is_key(key: str) -> bool:
-    """Whether Textual may send a key of that name."""
+    """Whether Textual may send a key of that name, as "e", "f5" or "ctrl+pagedown"."""
     if len(key) == 1:
         return True
     *held, last = key.split("+")

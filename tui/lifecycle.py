@@ -1,8 +1,15 @@
-"""How the program begins on a terminal, waits there, and ends.
+"""How the program begins on a terminal, takes keys there, and ends.
 
-However it ends, the terminal is left as it was found, and the exit code says why. This
-file owns signals, the terminal that goes away, crash reports, keys that wait to be
-acted on, and the moments at which garbage is collected.
+However it ends, the terminal is left as it was found, and the exit code says why: 128
+plus the number of a signal, 129 if the terminal went away, 1 after a crash. This file
+owns signals, the terminal that goes away, crash reports, keys that wait to be acted on,
+and the moments at which garbage is collected. It knows no trace and no debugger.
+
+A key takes this way. The thread that reads the terminal counts it, which clears
+``quiet``, and posts it to the App. The App hands it to the widget with the focus, and
+takes the next key only when that has acted on it. With the next frame, or once there
+turns out to be none, the key is drawn, and ``quiet`` is set again. Threads that compute
+wait for ``quiet``, so that a key has the interpreter for itself.
 """
 
 from __future__ import annotations
@@ -48,9 +55,8 @@ class PendingKeys:
         self.quiet = Event()
         self.quiet.set()
         self._lock = Lock()
-        self._read = 0  # keys so far, as of the other two counts
-        self._acted_on = 0
-        self._drawn = 0
+        self._read = 0  # keys so far
+        self._acted_on = 0  # of these
 
     @property
     def waiting(self) -> bool:
@@ -76,8 +82,7 @@ class PendingKeys:
     def drawn(self) -> None:
         """Know that all that was acted on so far is drawn."""
         with self._lock:
-            self._drawn = self._acted_on
-            if self._drawn == self._read:
+            if self._acted_on == self._read:
                 self.quiet.set()
 
 
@@ -194,10 +199,11 @@ class TerminalApp(DiffApp, inherit_bindings=False):
         await super().on_event(key)
         if not key.is_forwarded:  # it was the App's
             return
-        self._key_acted_on.clear()
-        if target.call_later(self._key_acted_on.set):  # behind the key in its queue
+        acted_on = asyncio.Event()
+        self._key_acted_on = acted_on
+        if target.call_later(acted_on.set):  # behind the key in the same queue
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._key_acted_on.wait(), _PATIENCE_S)
+                await asyncio.wait_for(acted_on.wait(), _PATIENCE_S)
 
     # -- beginning and ending --
 
@@ -286,7 +292,11 @@ def run(app: TerminalApp) -> int:
 
 
 def report(app: TerminalApp) -> str:
-    """Write the crash report into the state directory; return in words where it is."""
+    """Write the crash report into the state directory; return in words where it is.
+
+    It has the traceback, the hash of the trace, what was done last, and what the
+    terminal is.
+    """
     path = user_state_path("kernbench") / f"crash-{os.getpid()}.txt"
     lines = [
         app.crash,

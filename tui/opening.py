@@ -82,7 +82,10 @@ class OpeningApp(KernbenchApp):
             self._show(loaded)
 
     def _show(self, session: ReplaySession) -> None:
-        """Show a session as it was left when it was last opened."""
+        """Show a session as it was left when its trace was last opened.
+
+        What does not fit is left out, and noted on the screen.
+        """
         kept, note = state.read(_state_file(session))
         if self._stay:
             kept.pop("cursor", None)

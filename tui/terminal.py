@@ -38,7 +38,10 @@ _STREAMS = ("stdin", "stdout", "stderr")  # of file descriptors 0, 1 and 2
 
 
 def is_terminal(environ: Mapping[str, str]) -> bool:
-    """Whether a screen can be drawn and keys can be read."""
+    """Whether a screen can be drawn and keys can be read.
+
+    That takes a terminal on each of stdin, stdout and stderr, and not a dumb one.
+    """
     if environ.get("TERM", "dumb") == "dumb":
         return False
     return all(os.isatty(fd) for fd in range(len(_STREAMS)))
@@ -56,7 +59,10 @@ def utf8_locale(environ: Mapping[str, str]) -> bool:
 
 
 def info_lines(environ: Mapping[str, str]) -> list[str]:
-    """Return versions, paths and what the terminal can do, a fact a line."""
+    """Return versions, paths and what the terminal can do, a fact a line.
+
+    ``kernbench-tui --info`` prints these, and a crash report ends with them.
+    """
     facts: dict[str, object] = {
         "kernbench": kernbench.__version__,
         "python": _python(),

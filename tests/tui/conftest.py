@@ -1,4 +1,4 @@
-"""The trace of these tests, sessions and apps on it, and snapshots of screens as text."""
+"""The trace of these tests, sessions and apps on it, and snapshots of their screens."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ async def settled(pilot: Any) -> None:
 
 
 async def still(pilot: Any) -> None:
-    """Wait until what was pressed has come from app to screen to widget, and is drawn."""
+    """Wait until a key has come from app to screen to widget, and is drawn."""
     for _ in range(4):
         await pilot.pause()
 
 
 async def shows(pilot: Any, text: str, read: Callable[[Any], str]) -> str:
-    """Wait until a text is on the screen, as ``read(app)`` has it; return the screen."""
+    """Wait until a text is on the screen, as ``read(app)`` has it; return that."""
     for _ in range(200):
         await pilot.pause(0.02)
         if text in read(pilot.app):

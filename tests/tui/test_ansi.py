@@ -25,10 +25,11 @@ from tui.ansi import (
     sgr_change,
 )
 
+WIDTH = 70
+HEIGHT = 4
 CONSOLE = Console(
-    force_terminal=True, color_system="truecolor", width=70, legacy_windows=False
+    force_terminal=True, color_system="truecolor", width=WIDTH, legacy_windows=False
 )
-WIDTH, HEIGHT = 70, 4
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Sessions of many keys, sound and random, on the recorded traces: nothing ends them."""
+"""Sessions of many keys, sound and random, on recorded traces: nothing ends them."""
 
 from __future__ import annotations
 

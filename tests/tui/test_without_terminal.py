@@ -1,4 +1,4 @@
-"""Without a terminal it prints as a pager does, and never waits; within tmux and ssh it behaves."""
+"""Without a terminal it prints as a pager does, and never waits; so in tmux and ssh."""
 
 from __future__ import annotations
 
@@ -8,19 +8,38 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from terminals import PROGRAM, ROOT, Terminal, opened
 
-ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", "COLUMNS": "100"}
-ENVIRON |= {"LINES": "30", "TERM": "xterm"}
+ENVIRON = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    "LANG": "C.UTF-8",
+    "COLUMNS": "100",
+    "LINES": "30",
+    "TERM": "xterm",
+}
 
 
 def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
+    """Run ``kernbench-tui ARGUMENTS`` with its output in a pipe."""
     command = [*PROGRAM, *map(str, arguments)]
-    options = {"env": ENVIRON, "capture_output": True, "timeout": 60, **options}
-    return subprocess.run(command, text=True, check=False, **options)
+    return subprocess.run(
+        command,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+# -- pipes and dumb terminals ------------------------------------------------------
 
 
 def test_into_a_pipe_it_prints_summary_and_screen(trace_path: Path) -> None:
@@ -34,9 +53,9 @@ def test_into_a_pipe_it_prints_summary_and_screen(trace_path: Path) -> None:
     assert done.stderr == "hint: no terminal here; --script FILE runs commands\n"
 
 
-def test_without_any_input_or_output_it_ends(trace_path: Path) -> None:
-    nothing = {"stdin": subprocess.DEVNULL, "start_new_session": True}  # no tty at all
-    assert run(trace_path, **nothing).returncode == 0
+def test_without_any_input_or_terminal_it_ends(trace_path: Path) -> None:
+    done = run(trace_path, stdin=subprocess.DEVNULL, start_new_session=True)
+    assert done.returncode == 0
 
 
 def test_a_dumb_terminal_gets_text(trace_path: Path, tmp_path: Path) -> None:
@@ -47,11 +66,13 @@ def test_a_dumb_terminal_gets_text(trace_path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--info"], ["--script", "-"]], ids=str)
-def test_a_reader_who_has_enough_is_no_error(arguments, trace_path: Path) -> None:
-    command = shlex.join([*PROGRAM, str(trace_path), *arguments])
-    text = f"yes ops | head -50 | {command} | head -1; echo ${{PIPESTATUS[2]}} >&2"
+def test_a_reader_who_has_enough_is_no_error(
+    arguments: list[str], trace_path: Path
+) -> None:
+    program = shlex.join([*PROGRAM, str(trace_path), *arguments])
+    pipeline = f"yes ops | head -50 | {program} | head -1; echo ${{PIPESTATUS[2]}} >&2"
     done = subprocess.run(
-        ["bash", "-c", text],
+        ["bash", "-c", pipeline],
         env=ENVIRON,
         capture_output=True,
         text=True,
@@ -68,24 +89,27 @@ def test_info_says_what_the_terminal_can(tmp_path: Path) -> None:
         "--info", size=(91, 33), state=tmp_path, COLORTERM="truecolor"
     ) as terminal:
         assert terminal.end() == 0
-        facts = dict(line.split(None, 1) for line in terminal.raw.decode().splitlines())
-    wanted = {
-        "size": "91x33",
-        "colours": "truecolor",
-        "glyphs": "UTF-8",
-        "stdin": "terminal",
-    }
-    assert facts.items() >= {**wanted, "TERM": "xterm-256color", "TMUX": "-"}.items()
+        lines = terminal.raw.decode().splitlines()
+    facts = dict(line.split(None, 1) for line in lines)
+    assert facts["size"] == "91x33"
+    assert facts["colours"] == "truecolor"
+    assert facts["glyphs"] == "UTF-8"
+    assert facts["stdin"] == "terminal"
+    assert facts["TERM"] == "xterm-256color"
+    assert facts["TMUX"] == "-"
     assert facts["state"] == str(tmp_path / "kernbench")
     assert {"kernbench", "python", "textual", "numpy", "settings"} <= facts.keys()
+
+
+# -- tmux and ssh ------------------------------------------------------------------
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux here")
 def test_within_tmux(trace_path: Path, tmp_path: Path) -> None:
     tmux = ["tmux", "-f", "/dev/null", "-S", str(tmp_path / "socket")]
-    program = f"echo before; {shlex.join([*PROGRAM, str(trace_path), '--op', '40'])}; echo code $?"
-    quoted = shlex.quote(program + "; cat")
-    shell = f"env PYTHONPATH={ROOT} XDG_STATE_HOME={tmp_path} sh -c {quoted}"
+    program = shlex.join([*PROGRAM, str(trace_path), "--op", "40"])
+    script = shlex.quote(f"echo before; {program}; echo code $?; cat")
+    shell = f"env PYTHONPATH={ROOT} XDG_STATE_HOME={tmp_path} sh -c {script}"
     terminal = Terminal([*tmux, "new-session", shell])
     try:
         terminal.until("op 40/151")
@@ -113,36 +137,59 @@ def test_within_tmux(trace_path: Path, tmp_path: Path) -> None:
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
+@contextmanager
+def ssh_server(folder: Path) -> Iterator[list[str]]:
+    """Run sshd with a key of its own; give the ``ssh`` command that gets into it."""
+    key = folder / "key"
+    port = 20_000 + os.getpid() % 20_000
+    keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
+    subprocess.run(keygen, check=True)
+    shutil.copy(f"{key}.pub", folder / "authorized")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    settings = [
+        f"ListenAddress=127.0.0.1:{port}",
+        f"HostKey={key}",
+        "StrictModes=no",
+        f"AuthorizedKeysFile={folder}/authorized",
+        f"PidFile={folder}/pid",
+    ]
+    server = subprocess.Popen([str(SSHD), "-D", "-f", "/dev/null", *options(settings)])
+    client = [
+        "ConnectionAttempts=20",
+        "StrictHostKeyChecking=no",
+        "UserKnownHostsFile=/dev/null",
+    ]
+    ssh = ["ssh", "-tt", "-q", "-i", str(key), "-p", str(port), "-F", "/dev/null"]
+    try:
+        yield [*ssh, *options(client), "127.0.0.1"]
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def options(settings: list[str]) -> list[str]:
+    """Settings as arguments of ssh and sshd."""
+    return [word for setting in settings for word in ("-o", setting)]
+
+
 @pytest.mark.skipif(
     SSHD is None or os.getuid() != 0, reason="no sshd that may be started here"
 )
-def test_through_ssh(trace_path: Path, tmp_path: Path) -> None:
-    """A connection that breaks ends the program too."""
-    key, port = tmp_path / "key", 20_000 + os.getpid() % 20_000
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True
-    )
-    shutil.copy(f"{key}.pub", tmp_path / "authorized")
-    Path("/run/sshd").mkdir(exist_ok=True)
-    settings = [f"ListenAddress=127.0.0.1:{port}", f"HostKey={key}", "StrictModes=no"]
-    settings += [f"AuthorizedKeysFile={tmp_path}/authorized", f"PidFile={tmp_path}/pid"]
-    options = [word for setting in settings for word in ("-o", setting)]
-    server = subprocess.Popen([SSHD, "-D", "-f", "/dev/null", *options])  # type: ignore[list-item]
+def test_a_connection_that_breaks_ends_the_program(
+    trace_path: Path, tmp_path: Path
+) -> None:
     pid = tmp_path / "of-the-program"
     program = shlex.join([*PROGRAM, str(trace_path), "--op", "40"])
     environ = f"XDG_STATE_HOME={tmp_path} LANG=C.UTF-8"
     remote = f"cd {ROOT}; export {environ}; echo $$ > {pid}; exec {program}"
-    ssh = ["ssh", "-tt", "-q", "-i", str(key), "-p", str(port), "-F", "/dev/null"]
-    ssh += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
-    terminal = Terminal([*ssh, "-o", "ConnectionAttempts=20", "127.0.0.1", remote])
-    try:
-        terminal.until("op 40/151")
-        terminal.press("s")
-        terminal.until("op 41/151")
-        gone = os.pidfd_open(int(pid.read_text()))
-        os.kill(terminal.pid, signal.SIGKILL)
-        assert select.select([gone], [], [], 20)[0]
-    finally:
-        terminal.close()
-        server.terminate()
-        server.wait()
+    with ssh_server(tmp_path) as ssh:
+        terminal = Terminal([*ssh, remote])
+        try:
+            terminal.until("op 40/151")
+            terminal.press("s")
+            terminal.until("op 41/151")
+            gone = os.pidfd_open(int(pid.read_text()))
+            os.kill(terminal.pid, signal.SIGKILL)
+            assert select.select([gone], [], [], 20)[0]
+        finally:
+            terminal.close()

@@ -39,7 +39,7 @@ class GivenUp(Exception):
 
 
 def _action_of(screen: Screen[Any], event: events.Key) -> str:
-    """Return the id of the action of a key; empty for none."""
+    """Return the id of the action of a key, as the user's keymap has it, or ""."""
     app = cast("KernbenchApp", screen.app)
     return app.keymap.action(event.key, event.character)
 
@@ -113,7 +113,11 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
 
 
 class PickerScreen(Screen[None], inherit_bindings=False):
-    """Lists traces, with what ``paths`` says of each; Enter or a click picks one."""
+    """Lists traces, with what ``paths`` says of each; Enter or a click picks one.
+
+    ``then`` is called with the path of the one that is picked. OSError is raised if one
+    of the files is not there.
+    """
 
     def __init__(self, paths: dict[Path, str], then: Callable[[Path], None]) -> None:
         super().__init__()

@@ -1,4 +1,9 @@
-"""The ``:`` line: completion from what commands take, a history, Enter and Esc."""
+"""The ``:`` line: a command is typed into it, with completion and a history.
+
+Completion is made from the usage of each command, as "PLACE [rw]": a word in capitals
+stands for words of the trace, or of a table, which are looked up when they are asked
+for. The line knows no other widget, and runs nothing itself.
+"""
 
 from __future__ import annotations
 
@@ -70,9 +75,11 @@ _WORDS: dict[str, Callable[[ReplaySession], Iterable[str]]] = {
 
 
 def candidates(session: ReplaySession, head: str, word: str) -> list[str]:
-    """Return what begins with ``word`` and may stand behind ``head`` in a command line.
+    """Return what begins with ``word`` and may stand behind ``head``, sorted.
 
-    Sorted. Behind a field and its operator, as in ``comp =``, these are its values.
+    ``head`` is the command line in front of the word. Where that is empty these are
+    names of commands, behind a field and its operator, as in ``comp =``, values of the
+    field, else words that the command takes there.
     """
     name, _, rest = head.lstrip().partition(" ")
     with suppress(UsageError):
@@ -154,6 +161,7 @@ class CommandLine(PromptInput):
         self.cursor_position = len(text)
 
     def _hide(self) -> None:
+        """Hide the line; keys are the screen's again."""
         self.display = False
         self.screen.set_focus(None)
 
