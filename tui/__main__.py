@@ -24,8 +24,8 @@ from tui.terminal import info_lines, is_terminal, utf8_locale
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
+    from kernbench.trace.frames import OnFrame
     from tui.app import KernbenchApp
-    from tui.screens.open_trace import OnFrame
 
 _DEMO = "matmul.msgpack"
 _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has more"
@@ -183,16 +183,17 @@ def open_session(
 ) -> ReplaySession:
     """Open a trace, its cursor at ``op`` or else at the first op of a launch.
 
-    ``on_frame`` is called with every frame that is found; what it raises ends the
+    ``on_frame`` is called with every frame before it is read; what it raises ends the
     reading. KernbenchError says why there is no session.
     """
     from kernbench.replay import ReplaySession
     from kernbench.trace import Trace
+    from kernbench.trace.frames import ignore_frame
 
     if path.is_dir():
         raise KernbenchError(f"{path}: is a directory; give a trace file")
     try:
-        trace = Trace.open(path) if on_frame is None else Trace.open(path, on_frame)
+        trace = Trace.open(path, on_frame or ignore_frame)
         session = ReplaySession(trace)
     except OSError as error:
         raise KernbenchError(f"{path}: {error.strerror or error}") from None

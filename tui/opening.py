@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from kernbench.errors import KernbenchError
 from tui import state
 from tui.app import KernbenchApp
-from tui.screens.open_trace import GivenUp, LoadingScreen, OnFrame, PickerScreen
+from tui.screens.open_trace import GivenUp, LoadingScreen, PickerScreen
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
+    from kernbench.trace.frames import OnFrame
 
 # What is not kept after a crash: the program may fail there again.
 _OF_THE_PLACE = ("cursor", "t0", "t1", "views")

@@ -312,12 +312,12 @@ async def test_rows_that_are_not_shown_any_more_are_not_indexed(
     monkeypatch.setattr("tui.widgets.timeline._QUICK", -1)
     indexed, begun = [], Event()
 
-    def prime(self, rows, tell) -> None:
+    def prime(self, rows, progress) -> None:
         begun.set()
         while len(indexed) < 1 and rows == first[0]:
-            tell(0.5)
+            progress(0.5)
         indexed.append(rows)
-        return Timelines._prime(self, rows, tell)
+        return Timelines._prime(self, rows, progress)
 
     monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
     monkeypatch.setattr("tui.widgets.timeline.TimelinePane.idle", lambda _: None)
@@ -359,7 +359,7 @@ async def test_a_long_answer_about_times_keeps_no_pane_of_memory_waiting(
 ) -> None:
     go, begun = Event(), Event()
 
-    def slow(self, tell):
+    def slow(self, progress):
         begun.set()
         go.wait(10)
         return self.info()
@@ -386,10 +386,10 @@ async def test_a_long_answer_leaves_the_keys_free_and_escape_cancels_it(
 ) -> None:
     begun, go = Event(), Event()
 
-    def slow(self, tell) -> None:
+    def slow(self, progress) -> None:
         begun.set()
         go.wait(10)
-        tell(0.5)
+        progress(0.5)
 
     monkeypatch.setattr(ReplaySession, "verify", slow)
     monkeypatch.setattr("tui.jobs.PATIENCE_S", 0.0)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,11 +17,8 @@ from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 if TYPE_CHECKING:
-    from kernbench.trace.frames import Frame
+    from kernbench.trace.frames import Frame, OnFrame
     from tui.app import KernbenchApp
-
-# Called by the reader of a trace with every frame that it has found.
-OnFrame: TypeAlias = "Callable[[Frame], None]"
 
 _REFRESH_S = 0.1  # between two pictures of how far a trace is read
 _MB = 1e6  # bytes
