@@ -295,7 +295,7 @@ async def test_of_a_cut_file_it_is_the_recording_that_stopped(
 async def test_an_op_is_judged_once_no_key_is_pressed(settle, monkeypatch) -> None:
     async with opened("matmul", "6") as pilot:
         await settle(pilot)
-        monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+        monkeypatch.setattr("tui.screens.asking.REST_S", float("inf"))
         await pilot.press("s")
         pilot.app.debugger.look()
         assert " local error ...\n" in pane(pilot).text

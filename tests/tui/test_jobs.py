@@ -319,7 +319,7 @@ async def test_rows_that_are_not_shown_any_more_are_not_indexed(
         indexed.append(rows)
         return Timelines._prime(self, rows, progress)
 
-    monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    monkeypatch.setattr("tui.screens.asking.REST_S", float("inf"))
     monkeypatch.setattr("tui.widgets.timeline.TimelinePane.idle", lambda _: None)
     monkeypatch.setattr(Timelines, "_prime", Timelines.prime, raising=False)
     monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
@@ -367,7 +367,7 @@ async def test_a_long_answer_about_times_keeps_no_pane_of_memory_waiting(
     monkeypatch.setattr(
         "kernbench.replay.commands._BY_NAME", _by_name_with(slow, "critical")
     )
-    monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    monkeypatch.setattr("tui.screens.asking.REST_S", float("inf"))
     async with drive(200, 50, "s", "s") as pilot:
         pilot.app.debugger.run("critical")
         assert begun.wait(10)

@@ -221,7 +221,7 @@ async def test_a_long_trace_is_surveyed_at_rest_and_then_needs_no_index(
             pane, timelines = pilot.app.debugger.timeline, session.timelines
             assert timelines.surveyed(pane.t0, pane.t1, pane._chart[1]) == (quick < 0)
             if quick < 0:
-                monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+                monkeypatch.setattr("tui.screens.asking.REST_S", float("inf"))
                 monkeypatch.setattr(
                     timeline_module.TimelinePane, "idle", lambda _: None
                 )
@@ -241,7 +241,7 @@ async def test_a_long_trace_is_surveyed_at_rest_and_then_needs_no_index(
 async def test_rows_that_are_shown_are_indexed_for_another_window(
     monkeypatch, drive, settle
 ):
-    monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    monkeypatch.setattr("tui.screens.asking.REST_S", float("inf"))
     async with drive(120, 40, "g", "0") as pilot:
         await settle(pilot)
         pane = pilot.app.debugger.timeline
