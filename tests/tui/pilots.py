@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
+from textual import events
 
 from tui.desk import ROW_OF
 from tui.panes import PANES
@@ -41,21 +45,71 @@ def active_of(pilot: Any) -> int:
 
 
 async def still(pilot: Any) -> None:
-    """Until what was pressed has come from the app to the screen to its widgets, and is drawn."""
+    """Wait until a key has come from app to screen to widget, and is drawn."""
     for _ in range(4):
         await pilot.pause()
 
 
+async def shows(pilot: Any, text: str, read: Callable[[Any], str]) -> str:
+    """Wait until a text is on the screen, as ``read(app)`` has it; return that."""
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if text in read(pilot.app):
+            break
+    screen = read(pilot.app)
+    assert text in screen
+    return screen
+
+
 def turns_of(app: Any) -> Callable[..., Awaitable[None]]:
-    """Instead of the pilot's waiting for an idle processor, 20 ms a key: until no message waits."""
+    """Return what waits until no message is queued.
+
+    A pilot itself waits 20 ms a key, for an idle processor.
+    """
 
     async def turns(*_: float) -> None:
         quiet = 0
         for _ in range(2000):  # a screen that has just gone takes no more messages
             await asyncio.sleep(0)
-            waiting = any(pump.message_queue_size for pump in (app, app.screen))
-            quiet = 0 if waiting else quiet + 1
+            queued = any(pump.message_queue_size for pump in (app, app.screen))
+            quiet = 0 if queued else quiet + 1
             if quiet == 10:
                 break
 
     return turns
+
+
+@contextmanager
+def fast_keys(app: Any) -> Iterator[None]:
+    """Let the pilots of an app wait for its messages only."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("app", "pilot"):
+            patch.setattr(f"textual.{module}.wait_for_idle", turns_of(app))
+        yield
+
+
+async def turn_wheel(
+    pilot: Any,
+    kind: type[events.MouseScrollDown] | type[events.MouseScrollUp],
+    widget: Any,
+    offset: tuple[int, int],
+) -> None:
+    """Turn the mouse's wheel by one notch over a cell of a widget."""
+    x = widget.region.x + offset[0]
+    y = widget.region.y + offset[1]
+    pilot.app.post_message(
+        kind(
+            widget,
+            x=x,
+            y=y,
+            delta_x=0,
+            delta_y=0,
+            button=0,
+            shift=False,
+            meta=False,
+            ctrl=False,
+            screen_x=x,
+            screen_y=y,
+        )
+    )
+    await still(pilot)

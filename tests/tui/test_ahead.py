@@ -25,7 +25,7 @@ NAMES = {".": "full_stop", ",": "comma", "+": "plus", "-": "minus"}
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    monkeypatch.setattr("tui.screens.asking.REST_S", float("inf"))
     monkeypatch.setattr("tui.widgets.timeline.TimelinePane.idle", lambda _: None)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from concurrent.futures import wait
 from dataclasses import replace
@@ -15,7 +13,6 @@ import numpy as np
 import pytest
 import tui.widgets.timeline as timeline_module
 from pilots import settled, still
-from terminals import opened
 from textual.geometry import Region
 from tui.jobs import Jobs
 from tui.widgets.draw import STYLES, UNICODE
@@ -25,14 +22,13 @@ from tui.widgets.timeline import TimelinePane
 
 from kernbench.replay.commands import run_command
 from tui import __main__ as program
-from tui import clipboard, state
+from tui import state
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
 from tui.keymap import Keymap
 from tui.screens.debugger import DebuggerScreen
 
 TRACES = Path(__file__).parents[2] / "traces"
-READY = "op 0/"  # of the status line: the trace is loaded
 
 
 def shown(lines) -> str:
@@ -50,15 +46,6 @@ def test_memory_counts_what_is_not_a_number() -> None:
     nans = int(np.isnan(session.tensor("y").values).sum())
     assert nans > 0
     assert f"NaN {nans}" in shown(pane.draw(100, 20))
-
-
-def test_garbage_is_looked_at_by_a_timer(trace_path: Path, tmp_path: Path) -> None:
-    code = "import tui.manners as m\nm._IDLE_S = 0.05\n"
-    code += "m.MannerlyApp._collect = lambda self: self.exit(return_code=7)\n"
-    code += "from tui.__main__ import main; main()"
-    options = {"program": [sys.executable, "-c", code], "state": tmp_path}
-    with opened(trace_path, "--op", 0, **options) as terminal:
-        assert terminal.end() == 7
 
 
 def test_a_key_waits_for_no_worker_s_long_share_of_the_interpreter() -> None:
@@ -93,28 +80,7 @@ async def test_what_still_computes_is_cancelled_when_the_screen_ends(drive) -> N
         go.set()
 
 
-# -- manners -----------------------------------------------------------------------
-
-
-def test_sigquit_restores_the_terminal(trace_path: Path, tmp_path: Path) -> None:
-    with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
-        terminal.until(READY)
-        os.kill(terminal.pid, signal.SIGQUIT)
-        assert terminal.end() == 128 + signal.SIGQUIT
-        assert terminal.restored()
-
-
-TEXTS = {"74,000 bytes": ("a" * 74_000, True), "74,001 bytes": ("─" * 24_667, False)}
-
-
-@pytest.mark.parametrize(("text", "fits"), TEXTS.values(), ids=TEXTS)
-def test_what_is_too_long_for_osc_52_goes_to_a_file(text, fits, monkeypatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    sent: list[str] = []
-    how = clipboard.copy(text, sent.append)
-    assert sent == [text] * fits
-    if not fits:
-        assert Path(how.removeprefix("to ")).read_text(encoding="utf-8") == text
+# -- the screen ---------------------------------------------------------------------
 
 
 async def test_nothing_is_animated(drive) -> None:

@@ -312,14 +312,14 @@ async def test_rows_that_are_not_shown_any_more_are_not_indexed(
     monkeypatch.setattr("tui.widgets.timeline._QUICK", -1)
     indexed, begun = [], Event()
 
-    def prime(self, rows, tell) -> None:
+    def prime(self, rows, progress) -> None:
         begun.set()
         while len(indexed) < 1 and rows == first[0]:
-            tell(0.5)
+            progress(0.5)
         indexed.append(rows)
-        return Timelines._prime(self, rows, tell)
+        return Timelines._prime(self, rows, progress)
 
-    monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    monkeypatch.setattr("tui.screens.asking.REST_S", float("inf"))
     monkeypatch.setattr("tui.widgets.timeline.TimelinePane.idle", lambda _: None)
     monkeypatch.setattr(Timelines, "_prime", Timelines.prime, raising=False)
     monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
@@ -359,7 +359,7 @@ async def test_a_long_answer_about_times_keeps_no_pane_of_memory_waiting(
 ) -> None:
     go, begun = Event(), Event()
 
-    def slow(self, tell):
+    def slow(self, progress):
         begun.set()
         go.wait(10)
         return self.info()
@@ -367,7 +367,7 @@ async def test_a_long_answer_about_times_keeps_no_pane_of_memory_waiting(
     monkeypatch.setattr(
         "kernbench.replay.commands._BY_NAME", _by_name_with(slow, "critical")
     )
-    monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
+    monkeypatch.setattr("tui.screens.asking.REST_S", float("inf"))
     async with drive(200, 50, "s", "s") as pilot:
         pilot.app.debugger.run("critical")
         assert begun.wait(10)
@@ -386,10 +386,10 @@ async def test_a_long_answer_leaves_the_keys_free_and_escape_cancels_it(
 ) -> None:
     begun, go = Event(), Event()
 
-    def slow(self, tell) -> None:
+    def slow(self, progress) -> None:
         begun.set()
         go.wait(10)
-        tell(0.5)
+        progress(0.5)
 
     monkeypatch.setattr(ReplaySession, "verify", slow)
     monkeypatch.setattr("tui.jobs.PATIENCE_S", 0.0)

@@ -13,7 +13,6 @@ from tui.widgets.timeline import TimelinePane
 
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
-from tui.opening import OpeningApp
 from tui.screens.help import TextScreen
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -150,22 +149,6 @@ async def test_page_keys_page_the_help(drive) -> None:
         assert last - 2 <= lines()[0] <= last + 1
         await pilot.press("pageup")
         assert lines() == (first, last)
-
-
-async def test_k_goes_up_in_the_picker(trace_path) -> None:
-    names = ["matmul", "fault_overflow", "fault_wrong_root"]
-    paths = {trace_path.with_name(f"{name}.msgpack"): "bundled" for name in names}
-    opened: list[Path] = []
-    app = OpeningApp(None, paths, lambda path, told: open_session(path, None, told))
-    app.open = opened.append  # type: ignore[method-assign]
-    app._picker._then = opened.append
-    async with app.run_test(size=(80, 24)) as pilot:
-        await still(pilot)
-        await pilot.press("j", "j", "k")
-        await still(pilot)
-        await pilot.press("enter")
-        await still(pilot)
-    assert [path.stem for path in opened] == ["fault_overflow"]
 
 
 async def test_up_and_down_go_through_all_lines_that_were_run(drive) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pilots import settled, still
+from pilots import settled, still, turn_wheel
 from textual.events import MouseScrollDown, MouseScrollUp
 
 from tui.actions import PANES
@@ -31,8 +31,7 @@ async def test_a_click_beside_the_tabs_changes_nothing(drive) -> None:
 
 
 async def wheel(pilot, pane, event, offset=(10, 3)) -> None:
-    await pilot._post_mouse_events([event], pane, offset=offset)
-    await still(pilot)
+    await turn_wheel(pilot, event, pane, offset)
 
 
 async def test_the_wheel_goes_through_rows_down_and_up(session, drive) -> None:

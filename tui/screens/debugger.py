@@ -27,7 +27,7 @@ from tui.clipboard import copy
 from tui.desk import ROW_OF, Drawn
 from tui.draw import Glyphs
 from tui.keymap import Keymap
-from tui.manners import MannerlyApp
+from tui.lifecycle import TerminalApp
 from tui.messages import Activate, PaneClicked, PaneScrolled
 from tui.panes import PANES
 from tui.panes.base import Back, ChangeView, Click, NextMark, Pan, Pin, Scroll
@@ -76,8 +76,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.views = {row.key: PaneView(row.key, glyphs) for row in PANES}
         self.tab = ALL[1]
         self.maximised = False
-        self.taken = asyncio.Event()
-        """Set when a key has been acted on; cleared when the next one comes."""
         self.stirred = 0.0
         """When a key last came, s."""
         self._plan = Plan({})
@@ -105,9 +103,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.say("\n".join(notes))
         self.set_interval(LOOK_S, self.glance)
         self.runner.ended = self._on_loop(self._answer_came)
+        self.runner.quiet = self._terminal_app.quiet
         self.restore_stops()
         self.desk.follow()
-        self.taken.set()
+
+    @property
+    def _terminal_app(self) -> TerminalApp:
+        return cast(TerminalApp, self.app)
 
     def _on_loop(self, act: Callable[[Query], None]) -> Callable[[Query], None]:
         """Let a worker call something that runs on this thread."""
@@ -254,7 +256,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     def _is_quiet(self) -> bool:
         """Whether no key waits to be acted on."""
-        return self.taken.is_set() and not cast(MannerlyApp, self.app).key_waits
+        return not self._terminal_app.input_pending
 
     # -- keys -----------------------------------------------------------------
 
@@ -270,7 +272,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             elif id:
                 event.stop()
                 self.act(id)
-        self.taken.set()
         self.draw_ahead()
 
     def act(self, id: str) -> None:
