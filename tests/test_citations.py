@@ -124,7 +124,6 @@ def sources() -> list[Path]:
     return [file for file in found if file != Path(__file__)]
 
 
-@pytest.mark.xfail(reason="code still cites documents by the names of older ones")
 def test_every_citation_resolves():
     wrong = [c for file in sources() for c in citations(file) if c.problem]
     assert not wrong, "\n" + "\n".join(map(str, wrong))

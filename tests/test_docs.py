@@ -39,8 +39,6 @@ NAMES = ("architecture", "debugger", "decisions", "machine", "tl", "trace-format
 CONTRIBUTING = ROOT / ".github/CONTRIBUTING.md"
 PAGES = [*(docs.FOLDER / f"{name}.md" for name in NAMES), CONTRIBUTING]
 
-AHEAD = pytest.mark.xfail(reason="the pages describe modules that are still to come")
-
 
 def kernbench_says(line):
     """What a command line of kernbench gives, in this process."""
@@ -218,7 +216,6 @@ def words_of_the_project():
     return words
 
 
-@AHEAD
 @pytest.mark.parametrize("file", PAGES, ids=attrgetter("stem"))
 def test_paths_that_a_page_names_exist(file):
     named = names_in(file.read_text(encoding="utf-8"))
@@ -227,7 +224,6 @@ def test_paths_that_a_page_names_exist(file):
     assert missing == []
 
 
-@AHEAD
 @pytest.mark.parametrize("file", PAGES, ids=attrgetter("stem"))
 def test_names_that_a_page_uses_are_in_the_code(file):
     known = words_of_the_project()
@@ -246,7 +242,6 @@ def test_errors_that_a_page_names_are_in_the_tree():
     assert {n for n in named if not hasattr(kernbench.errors, n)} <= {"ValueError"}
 
 
-@AHEAD
 def test_the_panes_and_their_views_are_listed():
     from tui.panes import PANES
 
@@ -288,7 +283,6 @@ def imports_between_rooms():
     return found
 
 
-@AHEAD
 def test_the_rooms_import_what_the_page_says():
     text = docs.page("architecture").partition("What each imports of the others:")[2]
     (_heading, block), *_ = blocks(text)
@@ -447,7 +441,6 @@ def test_markers_that_are_named_are_declared():
     assert set(re.findall(r"pytest -m (\w+)", text)) <= known
 
 
-@AHEAD
 def test_the_command_of_the_first_change_works(at_traces):
     from kernbench.replay import ReplaySession, commands, questions
     from kernbench.trace import Trace

@@ -13,7 +13,6 @@ import pytest
 from rich.color import ColorSystem
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
-
 from tui.widgets.draw import STYLES
 
 READY = "op 40/"

@@ -1,5 +1,6 @@
-"""Where the time of PEs goes: a ledger that sums to it (architecture.md, Interfaces 4), the same by
-kernel line, and one tl call over all of its PEs. From columns only.
+"""Where the time of PEs goes: a ledger that sums to it (docs/architecture.md, "Why
+something waited"), the same by kernel line, and one tl call over all of its PEs. From
+columns only.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ STRAGGLER = 1.2  # times the median
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The time of ``pes`` from t0 to t1, ns: ``time`` by PE and kind (of KINDS), ``total`` by kind.
+    """The time of ``pes`` from t0 to t1, ns: ``time`` by PE and kind (of KINDS),
+    ``total`` by kind.
 
-    ``meanwhile`` says of loads and stores how long they waited, for what; ``engines`` are the
-    shares of time in which the engines served something, a mean over the PEs. ``errors`` are what
-    was recorded of calls that never came back.
+    ``meanwhile`` says of loads and stores how long they waited, for what; ``engines``
+    are the shares of time in which the engines served something, a mean over the PEs.
+    ``errors`` are what was recorded of calls that never came back.
     """
 
     t0: float
@@ -84,7 +86,9 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class LineTime:
-    """The calls of one kernel line: their time, ns, in all and by kind; ``text`` is the line."""
+    """The calls of one kernel line: their time, ns, in all and by kind; ``text`` is the
+    line.
+    """
 
     time: float
     share: float
@@ -115,9 +119,11 @@ class LineTimes:
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """One tl call on each of its PEs: when it was issued, and how long until it and its ops ended.
+    """One tl call on each of its PEs: when it was issued, and how long until it and its
+    ops ended.
 
-    ``places`` are (sip, cube, pe), times in ns. Stragglers took over STRAGGLER times the median.
+    ``places`` are (sip, cube, pe), times in ns. Stragglers took over STRAGGLER times
+    the median.
     """
 
     call: str
@@ -133,7 +139,9 @@ class CallTimes:
     stragglers: tuple[str, ...]
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns: rows of the cube mesh, a digit a PE (0 min, 9 max)."""
+        """As text for ``width`` columns: rows of the cube mesh, a digit a PE (0 min, 9
+        max).
+        """
         times = (self.minimum, self.median, self.maximum)
         least, middle, most = map(time_text, times)
         lines = [f"{self.call} at {self.site} on {count_text(len(self.pes), 'PE')}"]
@@ -204,7 +212,8 @@ class Stalls:
         return np.where(awaits == NO_CMD, c.cmd[calls], awaits)
 
     def pes(self, name: str | None = None) -> list[int]:
-        """The pe_cpu nodes in ``name`` (sip0.cube0.pe3, sip0); None, all: those that ran kernels.
+        """The pe_cpu nodes in ``name`` (sip0.cube0.pe3, sip0); None, all: those that
+        ran kernels.
 
         UsageError if there is none.
         """
@@ -229,7 +238,9 @@ class Stalls:
         )
 
     def _window(self, t0: float | None, t1: float | None) -> tuple[float, float]:
-        """From ``t0`` to ``t1`` ns; None: from the first launch's start, to the last one's end."""
+        """From ``t0`` to ``t1`` ns; None: from the first launch's start, to the last
+        one's end.
+        """
         return window(self._launched, t0, t1)
 
     @cached_property
@@ -245,9 +256,11 @@ class Stalls:
     def _pieces(
         self, pes: list[int], pe: int, t0: float, t1: float
     ) -> tuple[Array, Array, Array, Floats]:
-        """The time of the calls of one of ``pes``, cut where what they await changes state.
+        """The time of the calls of one of ``pes``, cut where what they await changes
+        state.
 
-        Of each piece the row of the call, its kind, what was waited for meanwhile (or -1), its ns.
+        Of each piece the row of the call, its kind, what was waited for meanwhile (or
+        -1), its ns.
         """
         ops_of, waits_of = self._index(pes)
         columns, waits, c = (
@@ -291,7 +304,9 @@ class Stalls:
     def ledger(
         self, pe: str | None, t0: float | None, t1: float | None, progress: Progress
     ) -> Ledger:
-        """Where the time of ``pe`` went: a PE, or all that ran in a cube or SIP; None: all."""
+        """Where the time of ``pe`` went: a PE, or all that ran in a cube or SIP; None:
+        all.
+        """
         (t0, t1), pes = self._window(t0, t1), self.pes(pe)
         time, beside = (
             np.zeros((len(pes), len(KINDS))),
@@ -334,7 +349,9 @@ class Stalls:
         return covered(columns.t_start[rows], columns.t_end[rows], t0, t1) / (t1 - t0)
 
     def lines(self, pe: str | None, progress: Progress) -> LineTimes:
-        """The time of calls by the kernel line that made them, on ``pe`` as in ``ledger``."""
+        """The time of calls by the kernel line that made them, on ``pe`` as in
+        ``ledger``.
+        """
         (t0, t1), pes = self._window(None, None), self.pes(pe)
         sites, site_of = self._lines
         time, calls = np.zeros((len(sites), len(KINDS))), np.zeros(len(sites), int)
@@ -360,7 +377,8 @@ class Stalls:
         return LineTimes(tuple(found))
 
     def calls(self, cmd: int) -> CallTimes:
-        """The tl call ``cmd`` on all PEs: the n-th from its line in the m-th launch of its kernel.
+        """The tl call ``cmd`` on all PEs: the n-th from its line in the m-th launch of
+        its kernel.
 
         UsageError if it is no call of a kernel.
         """
@@ -415,9 +433,11 @@ def _of(cmd: Array, wanted: Array) -> Groups:
 def _first_of(
     owner: Array, low: Floats, high: Floats, kind: Array
 ) -> tuple[Array, Array, Array, Floats]:
-    """Intervals cut where any of their owner's begins or ends: owner, kind, reason, length.
+    """Intervals cut where any of their owner's begins or ends: owner, kind, reason,
+    length.
 
-    Where several hold, the first kind counts; reason is the first wait among them, -1 for none.
+    Where several hold, the first kind counts; reason is the first wait among them, -1
+    for none.
     """
     times, place = np.concatenate([low, high]), np.tile(np.arange(len(low)), 2)
     order = np.lexsort((times, owner[place]))
