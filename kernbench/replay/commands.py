@@ -21,12 +21,12 @@ from kernbench.replay.check import check_file
 from kernbench.replay.compare import Comparison, compare, parse_percent
 from kernbench.replay.expr import FIELDS, parse_count
 from kernbench.replay.expr import parse_time as parse_time
-from kernbench.replay.loads import window
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.session import ReplaySession
 from kernbench.replay.text import as_text, wrapped
-from kernbench.replay.tiles import Tiles, TileWindow
-from kernbench.replay.timeline import Timeline
+from kernbench.replay.time.loads import window
+from kernbench.replay.time.tiles import Tiles, TileWindow
+from kernbench.replay.time.timeline import Timeline
 from kernbench.trace import Trace
 from kernbench.trace.cut import Cut, cut
 from kernbench.trace.export import EXPORTERS, export

@@ -25,7 +25,7 @@ from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.answers import OpRow
 from kernbench.replay.session import ReplaySession
 from kernbench.replay.text import table
-from kernbench.replay.timeline import CLASSES
+from kernbench.replay.time.timeline import CLASSES
 from kernbench.trace import Trace
 from kernbench.trace.hops import tile_columns
 

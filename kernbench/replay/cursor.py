@@ -13,8 +13,8 @@ import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
 from kernbench.errors import UsageError
-from kernbench.replay.tiles import Composites
-from kernbench.replay.timeline import Timelines
+from kernbench.replay.time.tiles import Composites
+from kernbench.replay.time.timeline import Timelines
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups

@@ -20,7 +20,7 @@ from kernbench.errors import KernbenchError
 from kernbench.replay.history import SMALL, History, work
 from kernbench.replay.memory import TensorView
 from kernbench.replay.text import grid_text, wrapped
-from kernbench.replay.tiles import composite_of
+from kernbench.replay.time.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore

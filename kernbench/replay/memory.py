@@ -20,7 +20,7 @@ from kernbench.errors import UsageError
 from kernbench.replay.expr import Mask
 from kernbench.replay.history import History, Ranges
 from kernbench.replay.text import grid_text, number_text, table
-from kernbench.replay.tiles import composite_of
+from kernbench.replay.time.tiles import composite_of
 from kernbench.sim_engine.accesses import Access, accesses
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace

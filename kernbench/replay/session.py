@@ -24,20 +24,20 @@ from kernbench.replay.answers import (
     Touches,
 )
 from kernbench.replay.blame import Blame, Blames
-from kernbench.replay.critical import Critical, CriticalPath
 from kernbench.replay.cursor import FOCUS_LEVELS, Cursor
 from kernbench.replay.diff import Diffs, OpDiff, Outputs
 from kernbench.replay.expr import compile
 from kernbench.replay.hazards import find_hazards, snapshot_hazards
 from kernbench.replay.history import History
-from kernbench.replay.loads import Busiest, LinkLoad, Loads, window
 from kernbench.replay.memory import Memories, Memory, TensorView
-from kernbench.replay.roofline import Bound, Roofline, Work
-from kernbench.replay.routes import Route, route_of
-from kernbench.replay.stalls import CallTimes, Ledger, LineTimes, Stalls
 from kernbench.replay.stops import Stop, Stops
-from kernbench.replay.tiles import Tiles, TileWindow
-from kernbench.replay.timeline import CLASSES, Timeline
+from kernbench.replay.time.critical import Critical, CriticalPath
+from kernbench.replay.time.loads import Busiest, LinkLoad, Loads, window
+from kernbench.replay.time.roofline import Bound, Roofline, Work
+from kernbench.replay.time.routes import Route, route_of
+from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes, Stalls
+from kernbench.replay.time.tiles import Tiles, TileWindow
+from kernbench.replay.time.timeline import CLASSES, Timeline
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace
 from kernbench.trace.rows import Command

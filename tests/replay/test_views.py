@@ -15,7 +15,7 @@ from kernbench.errors import MemoryStoreError, UsageError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
-from kernbench.replay.timeline import CLASSES, op_class
+from kernbench.replay.time.timeline import CLASSES, op_class
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 

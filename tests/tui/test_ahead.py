@@ -13,7 +13,7 @@ from textual import events
 from kernbench.common.progress import no_progress as untold
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.timeline import Timelines
+from kernbench.replay.time.timeline import Timelines
 from tui.app import KernbenchApp
 from tui.jobs import Jobs
 from tui.screens.ahead import likely, look_ahead

@@ -13,7 +13,7 @@ from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
 from kernbench.replay.job import Job
-from kernbench.replay.timeline import Timelines
+from kernbench.replay.time.timeline import Timelines
 from tui.widgets.pane import Pane
 
 

@@ -7,7 +7,7 @@ import pytest
 from textual.events import MouseScrollDown, MouseScrollUp
 
 import tui.widgets.timeline as timeline_module
-from kernbench.replay.timeline import CLASSES
+from kernbench.replay.time.timeline import CLASSES
 from tui.__main__ import open_session
 
 TRACES = Path(__file__).parents[2] / "traces"

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.loads import LinkLoad
 from kernbench.replay.progress import Progress as Tell
-from kernbench.replay.projections import Box, View, projection, way
-from kernbench.replay.routes import Route
 from kernbench.replay.text import time_text
+from kernbench.replay.time.loads import LinkLoad
+from kernbench.replay.time.projections import Box, View, projection, way
+from kernbench.replay.time.routes import Route
 from tui.widgets.draw import Array, Glyphs, Line, Run, length, window
 from tui.widgets.pane import BEFORE, QUICK, Pane
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.replay.critical import CriticalPath
-from kernbench.replay.loads import Busiest
-from kernbench.replay.roofline import Roofline
 from kernbench.replay.text import time_text
+from kernbench.replay.time.critical import CriticalPath
+from kernbench.replay.time.loads import Busiest
+from kernbench.replay.time.roofline import Roofline
 from tui.widgets.draw import Line, clip
 from tui.widgets.pane import BEFORE, LIGHT, QUICK, Pane
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernbench.replay.text import count_text, time_text
-from kernbench.replay.tiles import STAGE_LETTERS, TileRow, Tiles, TileWindow
+from kernbench.replay.time.tiles import STAGE_LETTERS, TileRow, Tiles, TileWindow
 from tui.widgets.draw import Line
 from tui.widgets.pane import Pane
 

@@ -13,7 +13,7 @@ from textual import events
 from kernbench.replay import ReplaySession
 from kernbench.replay.progress import Progress as Tell
 from kernbench.replay.text import time_text
-from kernbench.replay.timeline import CLASSES, Row
+from kernbench.replay.time.timeline import CLASSES, Row
 from tui.messages import RunCommand
 from tui.widgets.draw import Array, Glyphs, Line, clip
 from tui.widgets.pane import Pane

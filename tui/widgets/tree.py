@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.timeline import Row
+from kernbench.replay.time.timeline import Row
 
 _SMALL = 48  # rows; a larger tree is folded
 

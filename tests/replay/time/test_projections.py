@@ -4,7 +4,7 @@ from itertools import pairwise, permutations
 
 import pytest
 
-from kernbench.replay.projections import projection, way
+from kernbench.replay.time.projections import projection, way
 from kernbench.topology.views import project
 from kernbench.trace import Trace, TraceWriter
 

@@ -14,9 +14,9 @@ import numpy as np
 from kernbench.common.arrays import Array
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import UsageError
-from kernbench.replay.routes import spec_number
 from kernbench.replay.text import table, time_text
-from kernbench.replay.timeline import CLASSES, Timelines
+from kernbench.replay.time.routes import spec_number
+from kernbench.replay.time.timeline import CLASSES, Timelines
 from kernbench.trace import Trace
 from kernbench.trace.hops import Hops, Levels, hop_columns
 

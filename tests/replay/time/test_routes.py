@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernbench.replay.routes import covered, route_of, spec_number
 from kernbench.replay.text import as_text
+from kernbench.replay.time.routes import covered, route_of, spec_number
 from kernbench.trace import Trace
 
-TRACES = Path(__file__).parents[2] / "traces"
+TRACES = Path(__file__).parents[3] / "traces"
 
 
 @pytest.mark.parametrize("name", ["matmul", "ccl_allreduce", "flash_attention"])

@@ -17,9 +17,9 @@ from kernbench.common.peaks import peaks
 from kernbench.common.progress import Progress
 from kernbench.errors import TraceFormatError
 from kernbench.replay.answers import OpRow
-from kernbench.replay.routes import spec_number
 from kernbench.replay.text import wrapped
-from kernbench.replay.timeline import CLASSES, Timelines
+from kernbench.replay.time.routes import spec_number
+from kernbench.replay.time.timeline import CLASSES, Timelines
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace

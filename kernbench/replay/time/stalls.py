@@ -13,10 +13,10 @@ from kernbench.common.arrays import Array, Floats
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress
 from kernbench.errors import UsageError
-from kernbench.replay.loads import window
-from kernbench.replay.routes import covered, issue_ns, spec_number
 from kernbench.replay.text import count_text, time_text, wrapped
-from kernbench.replay.timeline import CLASSES, Timelines
+from kernbench.replay.time.loads import window
+from kernbench.replay.time.routes import covered, issue_ns, spec_number
+from kernbench.replay.time.timeline import CLASSES, Timelines
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines

@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from replay_logs import PE0, PE1, Log, load, store
 
 from kernbench.common.progress import Cancelled
-from kernbench.replay import survey, timeline
 from kernbench.replay.job import Job
+from kernbench.replay.time import timeline
+from kernbench.replay.time import window_summary as survey
 
 OPS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 30), st.booleans(), st.booleans()),

@@ -14,8 +14,8 @@ from kernbench.components.builtin.pe_math import PeMath
 from kernbench.errors import DeadlockError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import as_data, run_command
-from kernbench.replay.critical import WHATS, _steps
 from kernbench.replay.text import as_text
+from kernbench.replay.time.critical import WHATS, _steps
 from kernbench.runtime_api import run_bench
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.torch import Torch

@@ -9,7 +9,7 @@ from replay_logs import PE0, PE1, Log, load, store
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import run_command
 from kernbench.replay.text import as_text
-from kernbench.replay.tiles import composite_of
+from kernbench.replay.time.tiles import composite_of
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 

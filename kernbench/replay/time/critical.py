@@ -17,9 +17,9 @@ import numpy as np
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress, no_progress
-from kernbench.replay.routes import issue_ns, spec_number
 from kernbench.replay.text import table, time_text, wrapped
-from kernbench.replay.timeline import CLASSES, Timelines
+from kernbench.replay.time.routes import issue_ns, spec_number
+from kernbench.replay.time.timeline import CLASSES, Timelines
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import integers, kernel_lines, named, tile_columns

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from kernbench.common.arrays import Array, Floats
 from kernbench.common.progress import Progress, no_progress
-from kernbench.replay.survey import Survey, survey
 from kernbench.replay.text import time_text
-from kernbench.replay.tiles import STAGE_LETTERS
+from kernbench.replay.time.tiles import STAGE_LETTERS
+from kernbench.replay.time.window_summary import Survey, survey
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 

@@ -15,8 +15,8 @@ from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import run_command
-from kernbench.replay.stalls import KINDS, STRAGGLER
 from kernbench.replay.text import as_text
+from kernbench.replay.time.stalls import KINDS, STRAGGLER
 from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace, TraceWriter
@@ -353,5 +353,5 @@ def test_a_trace_too_long_to_be_sorted_by_call_has_the_same_answers(
     session, pe, monkeypatch
 ):
     sorted_once = repr(session.stalls(pe)), repr(session.lines(pe))
-    monkeypatch.setattr("kernbench.replay.stalls._WHOLE", -1)
+    monkeypatch.setattr("kernbench.replay.time.stalls._WHOLE", -1)
     assert (repr(session.stalls(pe)), repr(session.lines(pe))) == sorted_once
