@@ -24,7 +24,7 @@ from kernbench.replay.expr import parse_time as parse_time
 from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.session import ReplaySession
 from kernbench.replay.text import as_text, wrapped
-from kernbench.replay.time.loads import window
+from kernbench.replay.time.spans import window
 from kernbench.replay.time.tiles import Tiles, TileWindow
 from kernbench.replay.time.timeline import Timeline
 from kernbench.trace import Trace
@@ -251,7 +251,7 @@ def _timeline(
     session: ReplaySession, t0: float | None = None, t1: float | None = None
 ) -> Timeline:
     between = window(session.launch_window(), t0, t1)
-    return session.timeline(session.timelines.components.tolist(), *between, 60)
+    return session.timeline(session.op_index.components.tolist(), *between, 60)
 
 
 def _compare(

@@ -13,8 +13,9 @@ import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
 from kernbench.errors import UsageError
-from kernbench.replay.time.tiles import Composites
-from kernbench.replay.time.timeline import Timelines
+from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.tiles import TileIndex
+from kernbench.replay.time.timeline import TimelineIndex
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -29,7 +30,9 @@ class Cursor:
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.cursor, self.level = trace, -1, 0
-        self.timelines, self.composites = Timelines(trace), Composites(trace)
+        self.op_index = OpIndex(trace)
+        self.timelines = TimelineIndex(trace, self.op_index)
+        self.composites = TileIndex(trace, self.op_index)
         self.marks: dict[str, int] = {}
         self._left: list[int] = []  # where jumps left from, and what ``back`` came from
         self._returned: list[int] = []
@@ -79,7 +82,7 @@ class Cursor:
     @cached_property
     def _cubes(self) -> int:
         """How many cubes served ops."""
-        nodes, served = self.trace.nodes, self.timelines.components
+        nodes, served = self.trace.nodes, self.op_index.components
         pairs = np.stack([nodes.sip, nodes.cube])[:, served[nodes.cube[served] >= 0]]
         return int(np.unique(pairs, axis=1).shape[1])
 
@@ -99,7 +102,7 @@ class Cursor:
         if self.cursor < 0:
             return []
         started = int(np.searchsorted(self.starts, self.time, side="right")) - 1
-        return self.timelines.in_flight(started, self.time)
+        return self.op_index.in_flight(started, self.time)
 
     def at(self, op: int | None = None) -> int:
         """``op``, or the cursor's; UsageError if that is before the first."""
@@ -190,7 +193,7 @@ class Cursor:
     def to_last(self) -> int:
         """To the last stage of this tile; else to what its component started last by its end."""
         if len(ops := self._tile()) == 1:
-            ops = self.timelines.ops_of(int(self.components[self.cursor]))
+            ops = self.op_index.ops_of(int(self.components[self.cursor]))
             ops = ops[
                 : np.searchsorted(
                     self.starts[ops], self._ends(self.cursor), side="right"
@@ -291,9 +294,9 @@ class Cursor:
                 level:
             ]
             near = np.all([column == column[here] for column in columns], axis=0)
-            served = self.timelines.components
+            served = self.op_index.components
             parts = [
-                self.timelines.ops_of(node) for node in served[near[served]].tolist()
+                self.op_index.ops_of(node) for node in served[near[served]].tolist()
             ]
             ops = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
             self._groups[level] = near, ops

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernbench.common.arrays import Ints
 from kernbench.common.messages import NO_CMD
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import (
     Info,
@@ -31,13 +31,17 @@ from kernbench.replay.hazards import find_hazards, snapshot_hazards
 from kernbench.replay.history import History
 from kernbench.replay.memory import Memories, Memory, TensorView
 from kernbench.replay.stops import Stop, Stops
-from kernbench.replay.time.critical import Critical, CriticalPath
-from kernbench.replay.time.loads import Busiest, LinkLoad, Loads, window
-from kernbench.replay.time.roofline import Bound, Roofline, Work
+from kernbench.replay.time.critical import CriticalIndex, CriticalPath
+from kernbench.replay.time.loads import Busiest, LinkLoad, LoadIndex
+from kernbench.replay.time.op_classes import CLASS_LETTERS
+from kernbench.replay.time.roofline import Bound, Roofline, RooflineIndex
 from kernbench.replay.time.routes import Route, route_of
-from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes, Stalls
+from kernbench.replay.time.spans import window
+from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes, StallIndex
+from kernbench.replay.time.steps import stage
 from kernbench.replay.time.tiles import Tiles, TileWindow
-from kernbench.replay.time.timeline import CLASSES, Timeline
+from kernbench.replay.time.timeline import RowKey, Timeline
+from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace
 from kernbench.trace.rows import Command
@@ -53,12 +57,12 @@ class ReplaySession(Cursor):
         self.versions = History(trace)
         self.memories, self.stops = Memories(trace, self.versions), Stops(self.versions)
         self.diffs = Diffs(trace, self.versions)
-        self._stalls = Stalls(trace, self.timelines)
+        self._stalls = StallIndex(trace, self.op_index)
         self._blames = Blames(trace, self.versions, self.memories, self.row)
         self._matched: tuple[str, Ints] | None = None
-        self._loads = Loads(trace, self.timelines)
-        self._graph: Critical | None = None
-        self._work: Work | None = None
+        self._loads = LoadIndex(trace, self.op_index)
+        self._critical = CriticalIndex(trace, self.op_index)
+        self._roofline = RooflineIndex(trace, self.op_index, self._touched)
 
     # -- stops and search --
 
@@ -142,7 +146,7 @@ class ReplaySession(Cursor):
         """Lines of the op log; many at a time cost some us each."""
         trace, log, calls = self.trace, self.trace.op_columns, self.trace.commands
         ops = np.array(ops, np.int64)
-        rows, call, letters = trace.order[ops], self.calls(ops), "".join(CLASSES)
+        rows, call = trace.order[ops], self.calls(ops)
         issued, known = log.t_start[rows], call >= 0
         issued[known] = calls.t_issue[call[known]]
         sites = self.sites(ops).tolist()
@@ -160,7 +164,7 @@ class ReplaySession(Cursor):
             [trace.node_ids[n] for n in log.component[rows].tolist()],
             [trace.strings[n] for n in log.name[rows].tolist()],
             [schema.kind if schema else "unknown" for schema in schemas],
-            [letters[n] for n in self.timelines.codes(rows).tolist()],
+            [CLASS_LETTERS[n] for n in self.op_index.class_codes(rows).tolist()],
         )
         where = [lines.get(site, "?") for site in sites]
         return list(map(OpRow, *times, *names, log.nbytes[rows].tolist(), where))
@@ -264,9 +268,11 @@ class ReplaySession(Cursor):
         """The tiles of the composite that an op belongs to."""
         return self.composites.tiles_of(self.cursor if op is None else op)
 
-    def tiles_between(self, t0: float, t1: float) -> TileWindow:
+    def tiles_between(
+        self, t0: float, t1: float, progress: Progress = no_progress
+    ) -> TileWindow:
         """The tiles that were in some stage in [t0, t1) ns, by composite."""
-        return self.composites.between(t0, t1)
+        return self.composites.between(t0, t1, progress=progress)
 
     def diff(self, op: int | None = None) -> OpDiff:
         """What an op wrote, beside its float64 oracle."""
@@ -334,8 +340,13 @@ class ReplaySession(Cursor):
             cell = min(
                 int((self.time - t0) / max((t1 - t0) / columns, 1e-12)), columns - 1
             )
-        slots = {c: self.timelines.slots_of(c) if lanes else [None] for c in components}
-        rows = [((c,), slot) for c in components for slot in slots[c]]
+        rows = list[RowKey]()
+        for component in components:
+            if lanes:
+                for lane in self.op_index.lanes_of(component):
+                    rows.append(RowKey((component,), lane))
+            else:
+                rows.append(RowKey((component,)))
         drawn = self.timelines.draw_rows(rows, t0, t1, columns)
         return Timeline(t0, t1, columns, cell, drawn)
 
@@ -355,26 +366,24 @@ class ReplaySession(Cursor):
         """Time and stalls by kernel line."""
         return self._stalls.lines(pe, progress)
 
-    def pes(self, cmd: int | None = None) -> CallTimes:
+    def pes(
+        self, cmd: int | None = None, progress: Progress = no_progress
+    ) -> CallTimes:
         """One tl call (None: the cursor's) on all of its PEs."""
         row = int(self.trace.order[self.at()]) if cmd is None else 0
-        return self._stalls.calls(
-            int(self.trace.op_columns.cmd[row]) if cmd is None else cmd
-        )
-
-    def _critical(self, progress: Progress) -> Critical:
-        self._graph = self._graph or Critical(self.trace, self.timelines, progress)
-        return self._graph
+        if cmd is None:
+            cmd = int(self.trace.op_columns.cmd[row])
+        return self._stalls.calls(cmd, progress)
 
     def critical_path(
         self, count: int = 20, progress: Progress = no_progress
     ) -> CriticalPath:
         """The chain that sets the end of the launches, with its ``count`` longest steps."""
-        return self._critical(progress).path(count)
+        return self._critical.path(count, progress)
 
     def slack(self, op: int | None = None, progress: Progress = no_progress) -> float:
         """How much later an op could end without moving the end of the launches, ns."""
-        return float(self._critical(progress).slack[self.trace.order[self.at(op)]])
+        return self._critical.slack(self.at(op), progress)
 
     def link_load(
         self,
@@ -389,21 +398,19 @@ class ReplaySession(Cursor):
         """The components and links that are busy for most of the launches' time."""
         return self._loads.busiest(*self.launch_window(), count, progress)
 
-    def _works(self, progress: Progress) -> Work:
-        self._work = self._work or Work(
-            self.trace, self.versions.touched, self.timelines, progress
-        )
-        return self._work
+    def _touched(self, progress: Progress) -> AccessColumns:
+        return computed_beside(lambda: self.versions.touched, progress, 0.0)
 
     def roofline(self, progress: Progress = no_progress) -> Roofline:
         """FLOPs and HBM bytes of the launches' time against the machine's peaks, by PE."""
-        return self._works(progress).roofline(*self.launch_window())
+        return self._roofline.roofline(*self.launch_window(), progress)
 
     def bound(self, op: int | None = None, progress: Progress = no_progress) -> Bound:
         """The ideal time of an op beside its real one, and its slack."""
         row = self.row(at := self.at(op))
-        ideal = float(self._works(progress).ideal[self.trace.order[at]])
-        return Bound(row, row.t_end - row.t_start, ideal, self.slack(at, progress))
+        ideal = self._roofline.ideal_ns(at, stage(progress, 0.0, 0.5))
+        slack = self.slack(at, stage(progress, 0.5, 1.0))
+        return Bound(row, row.t_end - row.t_start, ideal, slack)
 
     def launch_window(self) -> tuple[float, float]:
         """From the first launch's start to the last one's end, ns; of no launch the whole run."""

@@ -15,7 +15,7 @@ from kernbench.errors import MemoryStoreError, UsageError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
-from kernbench.replay.time.timeline import CLASSES, op_class
+from kernbench.replay.time.op_classes import CLASSES, op_class
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 
@@ -55,7 +55,7 @@ def brute_force(session, component, t0, t1, columns):
 def test_busy_cells_are_the_summed_overlaps(session):
     low, high = session.launch_window()
     timeline = session.timeline(
-        session.timelines.components.tolist(), low - 50, high + 50, 23
+        session.op_index.components.tolist(), low - 50, high + 50, 23
     )
     for row in timeline.rows:
         shares = brute_force(session, row.node, timeline.t0, timeline.t1, 23)
@@ -70,7 +70,7 @@ def test_busy_cells_are_the_summed_overlaps(session):
 
 
 def test_every_component_that_served_an_op_has_a_row(session):
-    nodes = {session.trace.node_ids[c] for c in session.timelines.components}
+    nodes = {session.trace.node_ids[c] for c in session.op_index.components}
     assert nodes == {record.component_id for record in session.trace.ops}
 
 

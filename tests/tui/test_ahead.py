@@ -13,7 +13,7 @@ from textual import events
 from kernbench.common.progress import no_progress as untold
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.time.timeline import Timelines
+from kernbench.replay.time.timeline import TimelineIndex
 from tui.app import KernbenchApp
 from tui.jobs import Jobs
 from tui.screens.ahead import likely, look_ahead
@@ -172,13 +172,13 @@ async def test_what_takes_a_light_job_is_drawn_ahead_once_that_has_ended(
     async with drive(200, 50, "g") as pilot:
         await settled(pilot)
         pane, here = pilot.app.debugger.timeline, pilot.app.debugger.session.cursor
-        pane.session.timelines._tracks.clear()
+        pane.session.timelines.forget()
         pane._cells = {}
         await pilot.press("0")
         await drawn_ahead(pilot)
         assert {here + 1, here - 1} <= pane._ahead.keys()
         primed = []
-        monkeypatch.setattr(Timelines, "prime", lambda *_: primed.append(1))
+        monkeypatch.setattr(TimelineIndex, "index_rows", lambda *_: primed.append(1))
         monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
         await pilot.press("s")
         assert not pane.waiting
@@ -194,9 +194,9 @@ async def test_a_light_job_for_what_is_ahead_gives_way_to_a_key(
         await settled(pilot)
         pane, begun = pilot.app.debugger.timeline, Event()
         pane.jobs._ended.clear()
-        pane.session.timelines._tracks.clear()
+        pane.session.timelines.forget()
         pane._cells = {}
-        prime, calls = Timelines.prime, []
+        prime, calls = TimelineIndex.index_rows, []
 
         def first_endless(self, rows, tell=untold) -> None:
             calls.append(rows)
@@ -205,7 +205,7 @@ async def test_a_light_job_for_what_is_ahead_gives_way_to_a_key(
                 tell(0.5)
             prime(self, rows, tell)
 
-        monkeypatch.setattr(Timelines, "prime", first_endless)
+        monkeypatch.setattr(TimelineIndex, "index_rows", first_endless)
         for waiting in (False, True):
             pane.waiting, pane._ahead = waiting, {}
             assert not pane.look_ahead(pane.session.cursor + 1)

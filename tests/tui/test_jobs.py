@@ -13,7 +13,7 @@ from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
 from kernbench.replay.job import Job
-from kernbench.replay.time.timeline import Timelines
+from kernbench.replay.time.timeline import TimelineIndex
 from tui.widgets.pane import Pane
 
 
@@ -310,26 +310,26 @@ async def test_rows_that_are_not_shown_any_more_are_not_indexed(
     drive, monkeypatch
 ) -> None:
     monkeypatch.setattr("tui.widgets.timeline._QUICK", -1)
-    indexed, begun = [], Event()
+    indexed, begun, index_rows = [], Event(), TimelineIndex.index_rows
 
     def prime(self, rows, tell) -> None:
         begun.set()
         while len(indexed) < 1 and rows == first[0]:
             tell(0.5)
         indexed.append(rows)
-        return Timelines._prime(self, rows, tell)
+        return index_rows(self, rows, tell)
 
     monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
     monkeypatch.setattr("tui.widgets.timeline.TimelinePane.idle", lambda _: None)
-    monkeypatch.setattr(Timelines, "_prime", Timelines.prime, raising=False)
     monkeypatch.setattr("tui.screens.debugger.likely", lambda _: [])
     async with drive(120, 40, "s") as pilot:
         await settled(pilot)
         pane = pilot.app.debugger.timeline
-        pane.session.timelines._tracks.clear()
+        pane.session.timelines.forget()
         pane._cells = {}
-        first = [pane.session.timelines.missing([b.row for b in pane.shown])[0]]
-        monkeypatch.setattr(Timelines, "prime", prime)
+        timelines, shown = pane.session.timelines, [b.row for b in pane.shown]
+        first = [timelines.unindexed(shown).rows]
+        monkeypatch.setattr(TimelineIndex, "index_rows", prime)
         pane.repaint()
         assert begun.wait(10)
         await pilot.press("end", "enter")  # another group is open

@@ -7,7 +7,7 @@ import pytest
 from textual.events import MouseScrollDown, MouseScrollUp
 
 import tui.widgets.timeline as timeline_module
-from kernbench.replay.time.timeline import CLASSES
+from kernbench.replay.time.op_classes import CLASSES
 from tui.__main__ import open_session
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -116,7 +116,7 @@ async def test_the_lanes_view_has_a_row_for_each_lane_used(session, drive, as_te
         text = as_text_of(pilot.app)
         assert "[1 Timeline: lanes]" in text
         dma = session.trace.node_index["sip0.cube0.pe0.pe_dma"]
-        lanes = session.timelines.slots_of(dma)
+        lanes = [*session.op_index.lanes_of(dma)]
         found = [
             line.split()[1] for line in text.splitlines() if " pe0.pe_dma " in line
         ]
@@ -212,29 +212,29 @@ async def test_rows_that_need_an_index_of_many_ops_come_when_it_is_there(
 async def test_a_long_trace_is_surveyed_at_rest_and_then_needs_no_index(
     monkeypatch, session, drive, settle, as_text_of
 ):
-    texts, primed = [], []
+    texts = []
     for quick in (10**9, -1):
         monkeypatch.setattr(timeline_module, "_QUICK", quick)
         session.goto(20)
         async with drive(120, 40, "0") as pilot:
             await settle(pilot)
             pane, timelines = pilot.app.debugger.timeline, session.timelines
-            assert timelines.surveyed(pane.t0, pane.t1, pane._chart[1]) == (quick < 0)
+            assert timelines.has_summary(pane.t0, pane.t1, pane._chart[1]) == (
+                quick < 0
+            )
             if quick < 0:
                 monkeypatch.setattr("tui.screens.asking.REST_S", 3600.0)
                 monkeypatch.setattr(
                     timeline_module.TimelinePane, "idle", lambda _: None
                 )
-                monkeypatch.setattr(
-                    type(timelines), "_part", lambda _, row: primed.append(row)
-                )
+                timelines.forget()
                 pane._cells = {}
             for key in "ssss":
                 await pilot.press(key)
                 await settle(pilot)
             texts.append(as_text_of(pilot.app))
     assert session.cursor == 24
-    assert not primed
+    assert not session.timelines.indexed
     assert texts[0] == texts[1]
 
 
@@ -246,8 +246,8 @@ async def test_rows_that_are_shown_are_indexed_for_another_window(
         await settle(pilot)
         pane = pilot.app.debugger.timeline
         timelines, window = pane.session.timelines, (pane.t0, pane.t1, pane._chart[1])
-        timelines.survey(*window)
-        timelines._tracks.clear()
+        timelines.summarize(*window)
+        timelines.forget()
         monkeypatch.setattr(timeline_module, "_LIGHT", 0)  # row by row
         for _ in pane.shown:
             pane.idle()
@@ -255,7 +255,7 @@ async def test_rows_that_are_shown_are_indexed_for_another_window(
             pane.idle()  # takes the answer
         rows = [branch.row for branch in pane.shown[pane.top : pane.top + pane.room]]
         assert rows
-        assert timelines.missing(rows) == ((), 0)
+        assert timelines.unindexed(rows) == ((), 0)
 
 
 async def test_what_is_fitted_says_so(drive, as_text_of):
@@ -273,7 +273,7 @@ def test_a_row_that_is_not_indexed_says_so_and_the_others_are_drawn(
     )
     monkeypatch.setattr(pane, "answer", lambda *_: [("computing", "mark")])
     rows = pane.hierarchy.rows[:3]
-    session.timelines.prime([rows[2].row])
+    session.timelines.index_rows([rows[2].row])
     assert pane._draw_cells(rows, 40, None) == [("computing", "mark")]
     assert [*pane._cells] == [rows[2].row]
 

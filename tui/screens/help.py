@@ -12,7 +12,7 @@ from textual.screen import Screen
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
-from kernbench.replay.time.timeline import CLASSES
+from kernbench.replay.time.op_classes import CLASSES
 from tui.actions import ACTIONS, BY_ID, SCREEN_COMMANDS
 from tui.keymap import PRESETS, Keymap
 from tui.messages import RunCommand

@@ -31,7 +31,7 @@ class StatsPane(Pane):
         if line is None or line.startswith("goto"):
             return line
         pe, ids = line.split(": ")[1].rpartition(".")[0], self.session.trace.node_ids
-        served, here = self.session.timelines, self.session.cursor
+        served, here = self.session.op_index, self.session.cursor
         mine = [x for x in served.components.tolist() if ids[x].startswith(f"{pe}.")]
         return f"goto {max((int(served.ops_of(x)[-1]) for x in mine), default=here)}"
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernbench.replay.text import count_text, time_text
-from kernbench.replay.time.tiles import STAGE_LETTERS, TileRow, Tiles, TileWindow
+from kernbench.replay.time.op_classes import STAGE_LETTERS
+from kernbench.replay.time.tiles import TileRow, Tiles, TileWindow
 from tui.widgets.draw import Line
 from tui.widgets.pane import Pane
 

@@ -13,7 +13,8 @@ from textual import events
 from kernbench.replay import ReplaySession
 from kernbench.replay.progress import Progress as Tell
 from kernbench.replay.text import time_text
-from kernbench.replay.time.timeline import CLASSES, Row
+from kernbench.replay.time.op_classes import CLASSES
+from kernbench.replay.time.timeline import RowKey
 from tui.messages import RunCommand
 from tui.widgets.draw import Array, Glyphs, Line, clip
 from tui.widgets.pane import Pane
@@ -39,7 +40,7 @@ class TimelinePane(Pane):
         super().__init__(session, glyphs)
         self.hierarchy, self.pins, self.folds = Tree(session), list[str](), set[str]()
         self.shown = list[Branch]()
-        self._cells: dict[Row, str] = {}  # of the rows that were drawn of a window
+        self._cells: dict[RowKey, str] = {}  # of the rows that were drawn of a window
         self._cells_of: tuple[Any, ...] = ()
         self._chart = 0, 1  # where cells begin, how many there are
         self._clicked: tuple[int, float] | None = (
@@ -84,18 +85,18 @@ class TimelinePane(Pane):
         """Index the rows that are shown: then another window of them is drawn at once."""
         timelines = self.session.timelines
         rows = [branch.row for branch in self.shown[self.top : self.top + self.room]]
-        wanted = timelines.missing(rows)[0]
-        while len(wanted) > 1 and timelines.missing(wanted)[1] > _LIGHT:
+        wanted = timelines.unindexed(rows).rows
+        while len(wanted) > 1 and timelines.unindexed(wanted).ops > _LIGHT:
             wanted = wanted[:-1]
         if wanted:
             key = "timeline", ("idle", wanted)
-            self.jobs.spare(key, partial(timelines.prime, wanted), beside=True)
+            self.jobs.spare(key, partial(timelines.index_rows, wanted), beside=True)
 
     def rest(self) -> None:
         """Look at all ops of a long trace: moves of this window then need no more of them."""
         timelines, window = self.session.timelines, (self.t0, self.t1, self._chart[1])
-        if len(self.session) > _QUICK and not timelines.surveyed(*window):
-            self.jobs.spare(("timeline", window), partial(timelines.survey, *window))
+        if len(self.session) > _QUICK and not timelines.has_summary(*window):
+            self.jobs.spare(("timeline", window), partial(timelines.summarize, *window))
         else:
             self.idle()
 
@@ -122,11 +123,11 @@ class TimelinePane(Pane):
             None,
         )
         (nodes, lane), slots = branch.row, session.trace.op_columns.slot
-        near = np.array(session.timelines.in_flight(upto, since), np.int64)
+        near = np.array(session.op_index.in_flight(upto, since), np.int64)
         near = near[np.isin(session.components[near], nodes)]
         for mine in (
             near,
-            *(session.timelines.ops_of(node) for node in nodes if not branch.group),
+            *(session.op_index.ops_of(node) for node in nodes if not branch.group),
         ):
             mine = (
                 mine if lane is None else mine[slots[session.trace.order[mine]] == lane]
@@ -194,7 +195,7 @@ class TimelinePane(Pane):
         marks = self._marks()
         if isinstance(marks, list):  # it says when there will be marks
             head, marks = marks, None
-        lanes = self.session.timelines.slots_of if self.mode == "lanes" else None
+        lanes = self.session.op_index.lanes_of if self.mode == "lanes" else None
         self.shown = tree.shown(self.folds, place, lanes)
         pinned = [tree.at[pin] for pin in self.pins if pin in tree.at][
             : max(height - 2, 0) // 2
@@ -285,7 +286,7 @@ class TimelinePane(Pane):
             self.answer(("memory", what), what, hazards) if what == "hazards" else None
         )
 
-    def _hit(self, row: Row, marks: Array, edges: Array) -> Array:
+    def _hit(self, row: RowKey, marks: Array, edges: Array) -> Array:
         """The cells of a row in which any of ``marks``, that are by start, was in service."""
         columns = self.session.trace.op_columns
         wanted = np.zeros(len(self.session.trace.node_ids), bool)
@@ -308,8 +309,8 @@ class TimelinePane(Pane):
         wanted = {
             branch.row: branch.pes for branch in rows if branch.row not in self._cells
         }
-        missing, ops = timelines.missing([*wanted], window)
-        asked, prime = ("timeline", missing), partial(timelines.prime, missing)
+        missing, ops = timelines.unindexed([*wanted], window)
+        asked, prime = ("timeline", missing), partial(timelines.index_rows, missing)
         quick, light = ops <= _QUICK, ops <= _LIGHT
         note: Any = missing and self.answer(asked, "timeline", prime, quick, light)
         if note:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.time.timeline import Row
+from kernbench.replay.time.timeline import RowKey
 
 _SMALL = 48  # rows; a larger tree is folded
 
@@ -21,7 +21,7 @@ class Branch:
 
     id: str
     label: str
-    row: Row
+    row: RowKey
     low: int
     high: int
     pes: int = 1
@@ -36,7 +36,7 @@ class Tree:
     """Made once; a level that tells nothing apart has no rows."""
 
     def __init__(self, session: ReplaySession) -> None:
-        nodes, found = session.trace.nodes, session.timelines.components
+        nodes, found = session.trace.nodes, session.op_index.components
         order = np.lexsort(
             (found, nodes.pe[found], nodes.cube[found], nodes.sip[found])
         )
@@ -61,11 +61,11 @@ class Tree:
                     seen.add(part)
                     high, label = low + sizes[part], session.label(component, n)
                     pes = len({p for p in places[low:high] if p[2] >= 0})
-                    row = tuple(self.components[low:high]), None
+                    row = RowKey(tuple(self.components[low:high]))
                     self.rows.append(Branch(label, label, row, low, high, max(pes, 1)))
             label = session.label(component, 4)
             id = session.trace.node_ids[component]
-            self.rows.append(Branch(id, label, ((component,), None), low, low + 1))
+            self.rows.append(Branch(id, label, RowKey((component,)), low, low + 1))
         self.at = {branch.id: branch for branch in self.rows}
         self.width = max((len(branch.label) for branch in self.rows), default=0)
 
@@ -77,15 +77,16 @@ class Tree:
         return f"+{branch.id}" in folds or (wanted and f"-{branch.id}" not in folds)
 
     def shown(
-        self, folds: set[str], place: int, slots: Callable[[int], list[int]] | None
+        self, folds: set[str], place: int, slots: Callable[[int], Sequence[int]] | None
     ) -> list[Branch]:
         """The rows that are not folded away, of a component its lanes if ``slots`` gives them."""
         found, i = list[Branch](), 0
         while i < len(self.rows):
             branch = self.rows[i]
-            lanes = [] if slots is None or branch.group else slots(branch.row[0][0])
+            lanes = () if slots is None or branch.group else slots(branch.row[0][0])
             named = (
-                (f"{branch.label} {lane}", (branch.row[0], lane)) for lane in lanes
+                (f"{branch.label} {lane}", RowKey(branch.row.components, lane))
+                for lane in lanes
             )
             whole = len(lanes) < 2
             found += (

@@ -1,4 +1,4 @@
-"""The critical path covers the launches and names what sets their end; slack is room to be late."""
+"""The critical path covers the launches and names what sets their end; slack."""
 
 import hypothesis.strategies as st
 import networkx as nx
@@ -15,7 +15,7 @@ from kernbench.errors import DeadlockError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import as_data, run_command
 from kernbench.replay.text import as_text
-from kernbench.replay.time.critical import WHATS, _steps
+from kernbench.replay.time.critical import WHATS, repeated_steps
 from kernbench.runtime_api import run_bench
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.torch import Torch
@@ -45,7 +45,10 @@ class Late(PeMath):
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
-    """record(kernel, graph): the session of a launch on two PEs, a half of x, y (64x512) each."""
+    """record(kernel, graph): the session of a launch on two PEs.
+
+    Each has a half of x and of y, which are 64x512.
+    """
 
     def record(kernel, graph, launches=1):
         path = tmp_path_factory.mktemp("trace") / "trace"
@@ -196,7 +199,7 @@ def test_a_deadlock_is_explained_up_to_the_last_op(tmp_path):
 
 
 def held(x, y, tl):
-    """A small load has to wait until the ninth of large stores has started, and ends before it."""
+    """A small load waits until the ninth large store has started, and ends before it."""
     x, y = mine(tl, x, y)
     a = tl.load(x, (32, 512), "f16")
     for _ in range(9):
@@ -242,7 +245,7 @@ def test_slack_is_nowhere_negative_and_zero_on_the_path(benches, name):
 
 @pytest.mark.parametrize("name", BENCHES)
 def test_slack_is_at_most_that_of_dependencies_and_lanes(benches, name):
-    """By networkx: the longest path from each op over recorded dependencies and lanes alone."""
+    """By networkx: the longest path from each op over dependencies and lanes alone."""
     session = benches(name)
     trace, graph, lanes = session.trace, nx.DiGraph(), {}
     ops, end = trace.op_columns, session.launch_window()[1]
@@ -270,7 +273,7 @@ def test_slack_is_at_most_that_of_dependencies_and_lanes(benches, name):
 
 
 def work(counts, rounds):
-    """Each rank computes, sends to the other and takes what comes from there, ``rounds`` times."""
+    """Each rank computes, sends to the other and receives, ``rounds`` times."""
 
     def program(rank, mine, out, tl):
         a = tl.load(mine, (16,), "f32")
@@ -376,14 +379,14 @@ def test_what_only_the_end_of_its_kernel_awaits_may_end_with_that(record, one_cu
 
 def test_repeated_pieces_are_one_step_a_kind():
     keys = np.array([7, *[1, 2, 3] * 4, 9])
-    step, times = _steps(keys)
+    step, times = repeated_steps(keys)
     assert step.tolist() == [0, *[1, 2, 3] * 4, 4]
     assert times.tolist() == [1, *[4] * 12, 1]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
 def test_a_step_has_pieces_of_one_kind_as_often_as_it_says(kinds):
-    step, times = _steps(np.array(kinds))
+    step, times = repeated_steps(np.array(kinds))
     for number in set(step.tolist()):
         where = step == number
         assert len({kinds[i] for i in np.flatnonzero(where)}) == 1
@@ -408,7 +411,7 @@ def test_it_tells_how_far_it_is_and_can_be_cancelled(recorded):
     told = []
     ReplaySession(Trace.open(recorded.trace_path)).critical_path(progress=told.append)
     assert told == sorted(told)
-    assert 0 < told[0] <= told[-1] <= 1
+    assert 0 <= told[0] < told[-1] <= 1
 
     def cancel(done):
         raise Cancelled("enough")

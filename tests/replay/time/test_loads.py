@@ -35,7 +35,7 @@ def session(request, tmp_path_factory):
 
 @pytest.fixture
 def carried(tmp_path, one_cube):
-    """carried(transfers): the session of a trace of these alone, which ends at 1000 ns."""
+    """carried(transfers): the session of a trace of only these, up to 1000 ns."""
 
     def carried(*transfers):
         writer = TraceWriter(tmp_path / "trace")

@@ -1,4 +1,4 @@
-"""A trace's machine is drawn as the machine itself is, and ways between boxes cross no other."""
+"""A trace's machine is drawn as the machine itself; ways cross no third box."""
 
 from itertools import pairwise, permutations
 
