@@ -54,7 +54,7 @@ class OpeningApp(KernbenchApp):
         """In a thread: all that the first screen asks for, its modules too."""
         session = self._session_of(path, told=told)
         session.info()
-        session.in_flight()
+        session.prepare()
         import tui.screens.debugger  # noqa: F401
 
         return session

@@ -35,7 +35,7 @@ from kernbench.replay.time.critical import CriticalIndex, CriticalPath
 from kernbench.replay.time.loads import Busiest, LinkLoad, LoadIndex
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.time.roofline import Bound, Roofline, RooflineIndex
-from kernbench.replay.time.routes import Route, route_of
+from kernbench.replay.time.routes import Route, prepare_routes, route_of
 from kernbench.replay.time.spans import window
 from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes, StallIndex
 from kernbench.replay.time.steps import stage
@@ -63,6 +63,12 @@ class ReplaySession(Cursor):
         self._loads = LoadIndex(trace, self.op_index)
         self._critical = CriticalIndex(trace, self.op_index)
         self._roofline = RooflineIndex(trace, self.op_index, self._touched)
+
+    def prepare(self, progress: Progress = no_progress) -> None:
+        """Make what a screen asks for at once; a loader calls it before it shows any."""
+        self.op_index.prepare(stage(progress, 0.0, 0.6))
+        self.composites.prepare(stage(progress, 0.6, 0.8))
+        prepare_routes(self.trace, stage(progress, 0.8, 1.0))
 
     # -- stops and search --
 

@@ -110,7 +110,7 @@ class CriticalPath:
 
 
 class _Waits(NamedTuple):
-    """Waits from t0 to t1 (ns) that do not overlap, by time; rows of ``Trace.waits``."""
+    """Waits that do not overlap, t0 to t1 ns, by time; rows of ``Trace.waits``."""
 
     t0: Floats
     t1: Floats

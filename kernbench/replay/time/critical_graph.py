@@ -13,10 +13,10 @@ from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.time.critical_edges import EPS, EdgeFinder, Edges, Moments
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.steps import parts, stage
+from kernbench.replay.time.steps import map_logs, parts, stage
 from kernbench.trace import Trace
 
-_NODES = 1 << 18  # nodes or edges that numpy works on in one go, some ms
+_NODES = 1 << 17  # nodes or edges that numpy works on in one go, some ms
 _EDGES = 1 << 12  # edges that Python works on in one go, 1 ms
 
 
@@ -51,6 +51,7 @@ class _Forward(NamedTuple):
 
 def build_graph(trace: Trace, ops: OpIndex, progress: Progress) -> Graph:
     """The graph of all launches; of the whole run, if there is none."""
+    map_logs(trace, progress, "commands", "waits", "launches")
     codes = ops.class_codes(progress=stage(progress, 0.0, 0.05))
     classes = codes.astype(np.int64)
     moments = computed_beside(lambda: Moments(trace), progress, 0.05)

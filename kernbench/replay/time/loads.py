@@ -18,7 +18,7 @@ from kernbench.replay.text import table, time_text
 from kernbench.replay.time.op_classes import COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.spec_values import spec_number
-from kernbench.replay.time.steps import parts, stage
+from kernbench.replay.time.steps import map_logs, parts, stage
 from kernbench.trace import Trace
 from kernbench.trace.hops import Hops, Levels, hop_columns
 
@@ -198,6 +198,7 @@ class LoadIndex:
     def _link_sums(self, progress: Progress) -> _LinkSums:
         if self._links is None:
             trace = self._trace
+            map_logs(trace, progress, "transfers", "edges", "nodes")
             log = computed_beside(lambda: _hop_log(trace), progress, 0.0)
             burst = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
             carried = computed_beside(lambda: _carried(log, burst), progress, 0.3)

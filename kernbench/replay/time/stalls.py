@@ -23,7 +23,7 @@ from kernbench.replay.time.op_classes import CLASSES
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.spans import covered, window
 from kernbench.replay.time.spec_values import issue_ns, spec_number
-from kernbench.replay.time.steps import in_one_call, stage
+from kernbench.replay.time.steps import in_one_call, map_logs, stage
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines
@@ -314,6 +314,7 @@ class StallIndex:
 
         Times are in ns; None stands for the first start or the last end of a launch.
         """
+        map_logs(self._trace, progress, "commands", "waits", "launches")
         begin, end = window(self._launch_window(progress), t0, t1)
         pes = self.pes(pe, progress)
         by_cmd = self._index(pes, stage(progress, 0.0, 0.1))
@@ -356,6 +357,7 @@ class StallIndex:
         self, pe: str | None = None, progress: Progress = no_progress
     ) -> LineTimes:
         """The time of the calls on the PEs in ``pe``, by the line that made them."""
+        map_logs(self._trace, progress, "commands", "waits", "launches")
         begin, end = self._launch_window(progress)
         pes = self.pes(pe, progress)
         sites = self._kernel_lines(progress)
@@ -397,6 +399,7 @@ class StallIndex:
         call of a kernel.
         """
         trace = self._trace
+        map_logs(trace, progress, "commands", "launches")
         log = trace.commands
         size = len(log.cmd)
         same = np.flatnonzero((log.cmd == cmd) & (log.launch >= 0))

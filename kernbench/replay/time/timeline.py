@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.text import time_text
 from kernbench.replay.time.op_classes import CLASS_LETTERS, COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.steps import in_one_call, stage
-from kernbench.replay.time.tracks import Tracks, tracks_of
+from kernbench.replay.time.tracks import Ops, Tracks, tracks_of
 from kernbench.replay.time.window_summary import WindowSummary, window_summary
 from kernbench.trace import Trace
 
@@ -332,31 +332,29 @@ class TimelineIndex:
         if known is not None:
             return known
         size = self._ops.count_of(row.components)
-        served = in_one_call(partial(self._rows_of, row), progress, 0.0, size)
-        codes = self._ops.class_codes(served)
+        served = in_one_call(partial(self._served, row), progress, 0.0, size)
         most = self._limits.bends if len(row.components) > 1 else None
-        share = stage(progress, 0.1, 1.0)
-        found = tracks_of(self._trace, served, codes, most, share)
+        found = tracks_of(self._trace, served, most, stage(progress, 0.1, 1.0))
         self._tracks[row] = found
         self._bends += found.bends
         return found
 
-    def _rows_of(self, row: RowKey) -> Array:
-        """The rows of the log that a row shows, by their start."""
+    def _served(self, row: RowKey) -> Ops:
+        """The ops that a row shows."""
         ops = [self._ops.ops_of(component) for component in row.components]
         positions = ops[0] if len(ops) == 1 else np.sort(np.concatenate(ops))
         served = self._trace.order[positions]
         if row.lane is not None:
             served = served[self._trace.op_columns.slot[served] == row.lane]
-        return served
+        return Ops(served, self._ops.class_codes(served))
 
     def _tracks_among(self, row: RowKey, ops: _FewOps) -> Tracks:
         """The exact tracks of those among a few ops that belong to a row."""
         wanted = np.zeros(len(self._trace.node_ids), bool)
         wanted[list(row.components)] = True
         mine = ops.rows[wanted[ops.components]]
-        codes = self._ops.class_codes(mine)
-        return tracks_of(self._trace, mine, codes, None, no_progress)
+        some = Ops(mine, self._ops.class_codes(mine))
+        return tracks_of(self._trace, some, None, no_progress)
 
     def _drop_light_rows(self, wanted: Sequence[RowKey]) -> None:
         """If too much is kept, drop rows that are not wanted and soon indexed again."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats
 from kernbench.common.progress import Progress
-from kernbench.replay.time.steps import in_one_call, stage
+from kernbench.replay.time.steps import in_one_call
 from kernbench.trace import Trace
 
 
@@ -43,22 +43,29 @@ class Tracks(NamedTuple):
         return sum(len(track.times) for track in self.tracks)
 
 
-def tracks_of(
-    trace: Trace, rows: Array, codes: Array, most: int | None, progress: Progress
-) -> Tracks:
-    """The tracks of the ops in ``rows``, which are by their start and of these classes.
+class Ops(NamedTuple):
+    """Some ops by their start: their rows of the log, their classes as in CLASSES."""
+
+    rows: Array
+    codes: Array
+
+
+def tracks_of(trace: Trace, ops: Ops, most: int | None, progress: Progress) -> Tracks:
+    """The tracks of some ops.
 
     Of a class at most ``most`` bends are kept (None: all), evenly chosen. Between those
     the curve is then no more than nearly right.
     """
     tracks = []
     exact = True
-    classes = np.flatnonzero(np.bincount(codes)).tolist()
     done = 0
-    for code in classes:
-        mine = rows[codes == code]
-        share = stage(progress, done / len(rows), (done + len(mine)) / len(rows))
-        track = in_one_call(partial(_track, trace, code, mine), share, 0.0, len(mine))
+    for code, mine in enumerate(_by_class(ops, progress)):
+        if not len(mine):
+            continue
+        share = done / len(ops.rows)
+        track = in_one_call(
+            partial(_track, trace, code, mine), progress, share, len(mine)
+        )
         if most is not None and len(track.times) > most:
             kept = np.linspace(0, len(track.times) - 1, most).astype(np.int64)
             track = track._replace(times=track.times[kept], busy=track.busy[kept])
@@ -66,6 +73,16 @@ def tracks_of(
         tracks.append(track)
         done += len(mine)
     return Tracks(tuple(tracks), exact)
+
+
+def _by_class(ops: Ops, progress: Progress) -> list[Array]:
+    """The rows of each class, in their order."""
+    classes = int(ops.codes.max(initial=0)) + 1
+
+    def rows() -> list[Array]:
+        return [ops.rows[ops.codes == code] for code in range(classes)]
+
+    return in_one_call(rows, progress, 0.0, len(ops.rows))
 
 
 def _track(trace: Trace, code: int, rows: Array) -> Track:
