@@ -31,13 +31,14 @@ from kernbench.replay.hazards import find_hazards, snapshot_hazards
 from kernbench.replay.history import History
 from kernbench.replay.memory import Memories, Memory, TensorView
 from kernbench.replay.stops import Stop, Stops
+from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalIndex, CriticalPath
 from kernbench.replay.time.loads import Busiest, LinkLoad, LoadIndex
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.time.roofline import Bound, Roofline, RooflineIndex
 from kernbench.replay.time.routes import Route, prepare_routes, route_of
 from kernbench.replay.time.spans import window
-from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes, StallIndex
+from kernbench.replay.time.stalls import Ledger, LineTimes, StallIndex
 from kernbench.replay.time.steps import stage
 from kernbench.replay.time.tiles import Tiles, TileWindow
 from kernbench.replay.time.timeline import RowKey, Timeline
@@ -379,7 +380,7 @@ class ReplaySession(Cursor):
         row = int(self.trace.order[self.at()]) if cmd is None else 0
         if cmd is None:
             cmd = int(self.trace.op_columns.cmd[row])
-        return self._stalls.calls(cmd, progress)
+        return call_times(self.trace, cmd, progress)
 
     def critical_path(
         self, count: int = 20, progress: Progress = no_progress

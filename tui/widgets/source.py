@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernbench.replay.text import time_text
-from kernbench.replay.time.stalls import KINDS, LineTime, LineTimes
+from kernbench.replay.time.pieces import KINDS
+from kernbench.replay.time.stalls import LineTime, LineTimes
 from tui.widgets.draw import Line, clip
 from tui.widgets.pane import BEFORE, LIGHT, QUICK, Pane
 

@@ -1,4 +1,4 @@
-"""Where the time of PEs goes: a ledger, the same by kernel line, one call on all PEs.
+"""Where the time of PEs goes: a ledger, and the same by kernel line.
 
 A PE's time is covered by the calls of its kernels. Each call is cut where what it
 awaits changes state, and each piece counts as the first of KINDS that holds: so a
@@ -7,7 +7,7 @@ ledger sums to the time that it is about. All of it comes from columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -15,45 +15,41 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
-from kernbench.common.messages import NO_CMD, WAIT_REASONS
+from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text, wrapped
-from kernbench.replay.time.op_classes import CLASSES
+from kernbench.replay.time.kernel_calls import (
+    KernelCalls,
+    kernel_calls,
+    launched_between,
+    pe_label,
+    rows_by_cmd,
+)
 from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.pieces import (
+    FIRST_WAIT,
+    IDLE,
+    ISSUE,
+    KIND_BY_CLASS,
+    KINDS,
+    LOAD,
+    NEVER_ENDED,
+    NO_KIND,
+    STORE,
+    UNEXPLAINED,
+    Pieces,
+    Spans,
+    cut,
+)
 from kernbench.replay.time.spans import covered, window
 from kernbench.replay.time.spec_values import issue_ns, spec_number
 from kernbench.replay.time.steps import in_one_call, map_logs, stage
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines
-from kernbench.trace.mapped import Column
 
-# What a piece of time counts as: the first of these that holds. "issue" is PE_CPU
-# issuing the call; "unexplained" is what no op and no wait of the call accounts for.
-KINDS = ("compute", "load", "store", *WAIT_REASONS, "issue", "unexplained", "idle")
-_COMPUTE = KINDS.index("compute")
-_LOAD = KINDS.index("load")
-_STORE = KINDS.index("store")
-_FIRST_WAIT = KINDS.index(WAIT_REASONS[0])
-_ISSUE = KINDS.index("issue")
-_UNEXPLAINED = KINDS.index("unexplained")
-_IDLE = KINDS.index("idle")
-
-# What a call waits for that never came back, so that none of its ops was recorded.
-_NEVER_ENDED = {"recv": KINDS.index("arrival"), "send": KINDS.index("credit")}
-_KIND_OF_CLASS = {
-    "G": _COMPUTE,
-    "M": _COMPUTE,
-    "R": _LOAD,
-    "F": _LOAD,
-    "W": _STORE,
-    "S": _STORE,
-}
-_NONE = -1
-_KIND_BY_CODE = np.array([_KIND_OF_CLASS.get(letter, _NONE) for letter in CLASSES])
 _SORTED = 1 << 21  # ops up to which all of a trace's are sorted by cmd, once
-STRAGGLER = 1.2  # times the median
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,65 +151,6 @@ class LineTimes:
         return lines or ["no kernel has run"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallTimes:
-    """One tl call on each of its PEs: when it was issued, and how long it lasted.
-
-    It lasts until it has returned and its ops have ended. ``places`` are (sip, cube,
-    pe), times are in ns. A straggler takes more than STRAGGLER times the median.
-    """
-
-    call: str
-    site: str
-    mesh_width: int
-    pes: tuple[str, ...]
-    places: tuple[tuple[int, int, int], ...]
-    t_issue: Floats
-    duration: Floats
-    minimum: float
-    median: float
-    maximum: float
-    stragglers: tuple[str, ...]
-
-    def lines(self, width: int) -> list[str]:
-        """As text: the cubes of each SIP as a mesh, a digit a PE (0 min, 9 max)."""
-        minimum = time_text(self.minimum)
-        median = time_text(self.median)
-        maximum = time_text(self.maximum)
-        lines = [f"{self.call} at {self.site} on {count_text(len(self.pes), 'PE')}"]
-        lines.append(
-            f"a digit a PE: 0 is min {minimum}, 9 max {maximum}; median {median}"
-        )
-        lines += self._mesh()
-        if self.stragglers:
-            named = ", ".join(self.stragglers)
-            lines.append(f"stragglers (over {STRAGGLER} x median): {named}")
-        return lines
-
-    def _mesh(self) -> list[str]:
-        scale = 9 / max(self.maximum - self.minimum, 1e-12)
-        digits = ((self.duration - self.minimum) * scale).astype(int).tolist()
-        digit_at = dict(zip(self.places, map(str, digits), strict=True))
-        sips, cubes, pes = (range(max(n) + 1) for n in zip(*self.places, strict=True))
-        lines = []
-        for sip in sips:
-            for first in cubes[:: self.mesh_width]:
-                cells = []
-                for cube in range(first, first + self.mesh_width):
-                    found = [digit_at.get((sip, cube, pe), ".") for pe in pes]
-                    cells.append("".join(found))
-                if any(cell.strip(".") for cell in cells):
-                    lines.append(f"sip{sip} cube{first:<3} {' '.join(cells)}")
-        return lines
-
-
-class _KernelCalls(NamedTuple):
-    """The calls of kernels by PE, as issued; ``ran`` are the pe_cpu nodes of these."""
-
-    by_pe: Groups
-    ran: list[int]
-
-
 class _ByCmd(NamedTuple):
     """The rows of two logs, by the cmd that they are of."""
 
@@ -226,27 +163,6 @@ class _Lines(NamedTuple):
 
     texts: list[str]
     of_call: Ints
-
-
-class _Spans(NamedTuple):
-    """Spans of time (ns) in which one of KINDS holds for their owner."""
-
-    owner: Ints
-    low: Floats
-    high: Floats
-    kind: Ints
-
-
-class _Pieces(NamedTuple):
-    """Pieces of time that do not overlap, each of an owner.
-
-    ``reason`` is the KIND that was waited for meanwhile, -1 for none.
-    """
-
-    owner: Ints
-    kind: Ints
-    reason: Ints
-    ns: Floats
 
 
 class StallIndex:
@@ -265,7 +181,7 @@ class StallIndex:
         self._sorted_up_to = sorted_up_to
         self._issue_ns = issue_ns(trace.spec)
         self._setup_ns = spec_number(trace.spec, "pe.dma.setup_ns")
-        self._calls: _KernelCalls | None = None
+        self._calls: KernelCalls | None = None
         self._by_cmd: _ByCmd | None = None
         self._by_cmd_of: tuple[list[int], _ByCmd] | None = None
         self._lines: _Lines | None = None
@@ -292,14 +208,9 @@ class StallIndex:
             if f"{trace.node_ids[node]}.".startswith(f"{name}."):
                 found.append(node)
         if not found:
-            some = ", ".join(self.label(node) for node in (ran or cpus)[:3])
+            some = ", ".join(pe_label(trace, node) for node in (ran or cpus)[:3])
             raise UsageError(f"no PE {name!r}: name one, a cube or a SIP, as in {some}")
         return [node for node in found if node in ran] or found
-
-    def label(self, node: int) -> str:
-        """The name of the PE that a pe_cpu node belongs to."""
-        engine = self._trace.nodes.engine[node]
-        return self._trace.node_ids[node].removesuffix(f".{engine}")
 
     # -- questions --
 
@@ -317,27 +228,20 @@ class StallIndex:
         map_logs(self._trace, progress, "commands", "waits", "launches")
         begin, end = window(self._launch_window(progress), t0, t1)
         pes = self.pes(pe, progress)
-        by_cmd = self._index(pes, stage(progress, 0.0, 0.1))
         time = np.zeros((len(pes), len(KINDS)))
         beside = np.zeros((len(KINDS), len(KINDS)))
         engines = dict[str, float]()
         names = self._trace.nodes.engine
-        for number, node in enumerate(pes):
-            pieces = in_one_call(
-                partial(self._pieces, by_cmd, node, begin, end),
-                progress,
-                0.1 + 0.9 * number / len(pes),
-                4 * self._ops.count_of(self._engines(node)),
-            )
+        for number, pieces in enumerate(self._pieces_by_pe(pes, begin, end, progress)):
             time[number] = np.bincount(pieces.kind, pieces.ns, len(KINDS))
             np.add.at(beside, (pieces.kind, pieces.reason), pieces.ns)
-            time[number, _IDLE] = max(end - begin - time[number].sum(), 0.0)
-            for component in self._engines(node).tolist():
+            time[number, IDLE] = max(end - begin - time[number].sum(), 0.0)
+            for component in self._engines(pes[number]).tolist():
                 name = names[component]
                 busy = self._busy_share(component, begin, end)
                 engines[name] = engines.get(name, 0.0) + busy / len(pes)
         time.setflags(write=False)
-        labels = tuple(map(self.label, pes))
+        labels = tuple(pe_label(self._trace, node) for node in pes)
         return Ledger(
             t0=begin,
             t1=end,
@@ -346,8 +250,8 @@ class StallIndex:
             time=time,
             total=dict(zip(KINDS, time.sum(axis=0).tolist(), strict=True)),
             meanwhile={
-                "load": _by_reason(beside[_LOAD]),
-                "store": _by_reason(beside[_STORE]),
+                "load": _by_reason(beside[LOAD]),
+                "store": _by_reason(beside[STORE]),
             },
             engines=engines,
             errors=self._errors(labels),
@@ -361,16 +265,9 @@ class StallIndex:
         begin, end = self._launch_window(progress)
         pes = self.pes(pe, progress)
         sites = self._kernel_lines(progress)
-        by_cmd = self._index(pes, stage(progress, 0.0, 0.1))
         time = np.zeros((len(sites.texts), len(KINDS)))
         calls = np.zeros(len(sites.texts), np.int64)
-        for number, node in enumerate(pes):
-            pieces = in_one_call(
-                partial(self._pieces, by_cmd, node, begin, end),
-                progress,
-                0.1 + 0.9 * number / len(pes),
-                4 * self._ops.count_of(self._engines(node)),
-            )
+        for pieces in self._pieces_by_pe(pes, begin, end, progress):
             np.add.at(time, (sites.of_call[pieces.owner], pieces.kind), pieces.ns)
             seen = sites.of_call[np.unique(pieces.owner)]
             calls += np.bincount(seen, minlength=len(sites.texts))
@@ -391,87 +288,13 @@ class StallIndex:
                 )
         return LineTimes(tuple(found))
 
-    def calls(self, cmd: int, progress: Progress = no_progress) -> CallTimes:
-        """The tl call ``cmd`` on all of its PEs.
-
-        That is, on each PE, the call that is equally many calls of the same line into
-        an equally late launch of the same kernel. Raises UsageError if ``cmd`` is no
-        call of a kernel.
-        """
-        trace = self._trace
-        map_logs(trace, progress, "commands", "launches")
-        log = trace.commands
-        size = len(log.cmd)
-        same = np.flatnonzero((log.cmd == cmd) & (log.launch >= 0))
-        if not len(same):
-            raise UsageError(
-                f"call {cmd} is none of a kernel; op names the call of an op"
-            )
-        call = int(same[0])
-        alike = in_one_call(partial(self._calls_alike, call), progress, 0.0, size)
-        rows = _in_the_same_place(log.pe[alike], log.launch[alike], alike, call)
-        cmds = log.cmd[rows]
-        ops = in_one_call(
-            lambda: _rows_of(trace.op_columns.cmd, cmds),
-            progress,
-            0.5,
-            len(trace.order),
-        )
-        which, op_rows = ops.join(cmds)
-        ends = log.t_resume[rows].copy()
-        np.maximum.at(ends, which, trace.op_columns.t_end[op_rows])
-        issued = log.t_issue[rows]
-        duration = ends - issued
-        median = float(np.median(duration))
-        pes = log.pe[rows]
-        labels = tuple(map(self.label, pes))
-        late = np.flatnonzero(duration > STRAGGLER * median).tolist()
-        nodes = trace.nodes
-        places = zip(
-            nodes.sip[pes].tolist(),
-            nodes.cube[pes].tolist(),
-            nodes.pe[pes].tolist(),
-            strict=True,
-        )
-        for array in (issued, duration):
-            array.setflags(write=False)
-        return CallTimes(
-            call=trace.strings[log.call[call]],
-            site=f"{trace.strings[log.file[call]]}:{log.line[call]}",
-            mesh_width=int(spec_number(trace.spec, "sip.cube_mesh.w")) or 1,
-            pes=labels,
-            places=tuple(places),
-            t_issue=issued,
-            duration=duration,
-            minimum=float(duration.min()),
-            median=median,
-            maximum=float(duration.max()),
-            stragglers=tuple(labels[place] for place in late),
-        )
-
-    def _calls_alike(self, call: int) -> Ints:
-        """The calls of the same line, in all launches of the same kernel."""
-        log = self._trace.commands
-        kernels = {launch.launch: launch.kernel for launch in self._trace.launches}
-        kernel = kernels.get(int(log.launch[call]), "")
-        launches = []
-        for launch in np.unique(log.launch).tolist():
-            if kernels.get(launch, "") == kernel:
-                launches.append(launch)
-        alike: Bools = np.isin(log.launch, launches)
-        for column in (log.call, log.file, log.line, log.function):
-            alike &= column == column[call]
-        rows = np.flatnonzero(alike)
-        order = np.lexsort((log.t_issue[rows], log.launch[rows], log.pe[rows]))
-        return rows[order]
-
     def _errors(self, labels: Sequence[str]) -> tuple[str, ...]:
         """The error messages that name one of some PEs."""
         found = []
-        for text in self._trace.texts:
-            named = any(f"{label}." in text.message for label in labels)
-            if named and text.level == "error":
-                found.append(text.message)
+        errors = [text for text in self._trace.texts if text.level == "error"]
+        for error in errors:
+            if any(f"{label}." in error.message for label in labels):
+                found.append(error.message)
         return tuple(found)
 
     def _engines(self, pe: int) -> Ints:
@@ -501,7 +324,19 @@ class StallIndex:
 
     # -- pieces of time --
 
-    def _pieces(self, by_cmd: _ByCmd, pe: int, t0: float, t1: float) -> _Pieces:
+    def _pieces_by_pe(
+        self, pes: list[int], t0: float, t1: float, progress: Progress
+    ) -> Iterator[Pieces]:
+        """The pieces of time of each of some PEs, one after the other."""
+        by_cmd = self._index(pes, stage(progress, 0.0, 0.1))
+        for number, pe in enumerate(pes):
+            # Besides its ops these are its calls and what they waited for.
+            size = 4 * self._ops.count_of(self._engines(pe))
+            share = 0.1 + 0.9 * number / len(pes)
+            pieces = partial(self._pieces, by_cmd, pe, t0, t1)
+            yield in_one_call(pieces, progress, share, size)
+
+    def _pieces(self, by_cmd: _ByCmd, pe: int, t0: float, t1: float) -> Pieces:
         """The calls of a PE in [t0, t1) ns, cut where what they await changes state.
 
         The owner of a piece is the row of its call.
@@ -527,14 +362,14 @@ class StallIndex:
         pushed = ~np.isin(columns.component[ops], self._engines(pe))
         op_starts = columns.t_start[ops] - self._setup_ns * pushed
         every_call = np.arange(len(calls))
-        rest = np.full(len(calls), _UNEXPLAINED)
+        rest = np.full(len(calls), UNEXPLAINED)
         if len(calls) and not len(by_cmd.ops.of(awaited[-1])):
             # What never ended has left no op and no wait.
             last = trace.command(int(awaited[-1]))
             if last is not None:
-                rest[-1] = _NEVER_ENDED.get(last.call, _UNEXPLAINED)
+                rest[-1] = NEVER_ENDED.get(last.call, UNEXPLAINED)
 
-        spans = _Spans(
+        spans = Spans(
             owner=np.concatenate([op_call, wait_call, every_call, every_call]),
             low=np.concatenate([op_starts, waits.t0[held], issued, issued]),
             high=np.concatenate(
@@ -542,18 +377,18 @@ class StallIndex:
             ),
             kind=np.concatenate(
                 [
-                    _KIND_BY_CODE[self._ops.class_codes(ops)],
-                    waits.reason[held] + _FIRST_WAIT,
-                    np.full(len(calls), _ISSUE),
+                    KIND_BY_CLASS[self._ops.class_codes(ops)],
+                    waits.reason[held] + FIRST_WAIT,
+                    np.full(len(calls), ISSUE),
                     rest,
                 ]
             ),
         )
         low = np.maximum(spans.low, np.maximum(issued, t0)[spans.owner])
         high = np.minimum(spans.high, np.minimum(until, t1)[spans.owner])
-        kept = (high > low) & (spans.kind != _NONE)
-        spans = _Spans(spans.owner[kept], low[kept], high[kept], spans.kind[kept])
-        pieces = _cut(spans)
+        kept = (high > low) & (spans.kind != NO_KIND)
+        spans = Spans(spans.owner[kept], low[kept], high[kept], spans.kind[kept])
+        pieces = cut(spans)
         return pieces._replace(owner=calls[pieces.owner])
 
     def _awaited(self, calls: Array) -> Array:
@@ -581,17 +416,19 @@ class StallIndex:
             calls = [np.empty(0, np.uint32), *(by_pe.of(pe) for pe in pes)]
             wanted = self._awaited(np.concatenate(calls))
             found = _ByCmd(
-                in_one_call(lambda: _rows_of(ops, wanted), progress, 0.0, len(ops)),
-                in_one_call(lambda: _rows_of(waits, wanted), progress, 0.5, len(waits)),
+                in_one_call(lambda: rows_by_cmd(ops, wanted), progress, 0.0, len(ops)),
+                in_one_call(
+                    lambda: rows_by_cmd(waits, wanted), progress, 0.5, len(waits)
+                ),
             )
             self._by_cmd_of = pes, found
         return self._by_cmd_of[1]
 
-    def _kernel_calls(self, progress: Progress) -> _KernelCalls:
+    def _kernel_calls(self, progress: Progress) -> KernelCalls:
         if self._calls is None:
             size = len(self._trace.commands.cmd)
             self._calls = in_one_call(
-                lambda: _calls_of_kernels(self._trace), progress, 0.0, size
+                lambda: kernel_calls(self._trace), progress, 0.0, size
             )
         return self._calls
 
@@ -608,90 +445,17 @@ class StallIndex:
         if self._launched is None:
             size = len(self._trace.commands.cmd)
             self._launched = in_one_call(
-                lambda: _launch_window(self._trace), progress, 0.0, size
+                lambda: launched_between(self._trace), progress, 0.0, size
             )
         return self._launched
 
 
-def _calls_of_kernels(trace: Trace) -> _KernelCalls:
-    log = trace.commands
-    calls = np.flatnonzero(log.launch >= 0)
-    calls = calls[np.argsort(log.t_issue[calls], kind="stable")]
-    pes = log.pe[calls]
-    return _KernelCalls(Groups(pes, calls), np.unique(pes).tolist())
-
-
-def _launch_window(trace: Trace) -> tuple[float, float]:
-    log = trace.commands
-    calls = np.flatnonzero(log.launch >= 0)
-    launched = []
-    for launch in trace.launches:
-        launched += [launch.t_start, launch.t_end]
-    times = np.concatenate([log.t_issue[calls], log.t_resume[calls], launched])
-    if not len(times):
-        return 0.0, max(trace.end_ns, 1.0)
-    return float(times.min()), float(times.max())
-
-
-def _rows_of(cmd: Column, wanted: Array) -> Groups:
-    """The rows of a log whose ``cmd`` is one of ``wanted``, by cmd."""
-    rows = np.flatnonzero(np.isin(cmd, wanted)).astype(np.uint32)
-    return Groups(cmd[rows], rows)
-
-
-def _in_the_same_place(pe: Array, launch: Array, rows: Ints, call: int) -> Ints:
-    """Those of ``rows`` that are in the same place of their PE's program as ``call``.
-
-    ``rows`` are calls of one line, sorted by their PE, then their launch, then their
-    time. The place is: the n-th of its launch, in the m-th launch on its PE.
-    """
-    runs = pe.astype(np.int64) << 32 | launch
-    each_run, run = np.unique(runs, return_inverse=True)
-    nth = np.arange(len(rows)) - np.searchsorted(run, run)
-    pe_of_run = each_run >> 32
-    mth = np.arange(len(each_run)) - np.searchsorted(pe_of_run, pe_of_run)
-    mth = mth[run]
-    here = int(np.flatnonzero(rows == call)[0])
-    same: Bools = (nth == nth[here]) & (mth == mth[here])
-    return rows[same]
-
-
 def _by_reason(waited: Floats) -> dict[str, float]:
     """What was waited for, and for how long, of a row by KINDS."""
-    reasons = zip(KINDS[:_ISSUE], waited[:_ISSUE].tolist(), strict=True)
+    reasons = zip(KINDS[:ISSUE], waited[:ISSUE].tolist(), strict=True)
     return {reason: ns for reason, ns in reasons if ns}
 
 
 def _by_kind(time: Floats) -> dict[str, float]:
     """The kinds that took time, of a row by KINDS."""
     return {kind: ns for kind, ns in zip(KINDS, time.tolist(), strict=True) if ns}
-
-
-def _cut(spans: _Spans) -> _Pieces:
-    """The time that spans cover, cut where one of the same owner begins or ends.
-
-    Where several hold, the piece is of the first of their kinds, and ``reason`` is the
-    first wait among them.
-    """
-    count = len(spans.owner)
-    times = np.concatenate([spans.low, spans.high])
-    place = np.tile(np.arange(count), 2)
-    order = np.lexsort((times, spans.owner[place]))
-    times = times[order]
-    place = place[order]
-    step = np.where(order < count, 1, -1)
-    owner = spans.owner[place]
-    kind = spans.kind[place]
-
-    first = np.full(len(times), _IDLE)
-    reason = np.full(len(times), _NONE)
-    for one in np.unique(spans.kind)[::-1].tolist():
-        holds = np.cumsum(np.where(kind == one, step, 0)) > 0
-        first[holds] = one
-        if _FIRST_WAIT <= one < _ISSUE:
-            reason[holds] = one
-
-    length = np.diff(times, append=0.0)
-    same_owner = np.append(owner[1:] == owner[:-1], False)
-    kept = same_owner & (length > 0)
-    return _Pieces(owner[kept], first[kept], reason[kept], length[kept])
