@@ -35,6 +35,7 @@ class OpIndex:
         # All positions by the component that served the op: those of node n lie in
         # _positions from _first[n] to _first[n + 1].
         self._first: Ints | None = None
+        self._components: Ints | None = None
         self._positions: Array | None = None
         self._lanes: dict[int, tuple[int, ...]] | None = None
         self._latest_ends: Floats | None = None
@@ -63,7 +64,11 @@ class OpIndex:
     @property
     def components(self) -> Ints:
         """The indices of the nodes that served at least one op, ascending."""
-        return np.flatnonzero(np.diff(self._first_by_component()))
+        if self._components is None:
+            components = np.flatnonzero(np.diff(self._first_by_component()))
+            components.setflags(write=False)
+            self._components = components
+        return self._components
 
     def count_of(self, components: Sequence[int] | Ints) -> int:
         """How many ops some components served, together."""

@@ -173,9 +173,9 @@ class TimelineIndex:
 
         ``window`` (t0, t1, columns) is the one that is meant; None stands for any.
         """
-        wanted = list(rows)
+        wanted = [row for row in rows if row not in self._tracks]
         if window is not None and self.has_summary(*window):
-            wanted = [row for row in rows if row.lane is not None]
+            wanted = [row for row in wanted if row.lane is not None]
         found = []
         parts = set[RowKey]()
         for row in wanted:
@@ -192,9 +192,7 @@ class TimelineIndex:
         self, rows: Sequence[RowKey], progress: Progress = no_progress
     ) -> None:
         """Index the ops of ``rows``; afterwards any window of them is drawn at once."""
-        for number, row in enumerate(rows):
-            low = number / len(rows)
-            self._tracks_of(row, stage(progress, low, low + 1 / len(rows)))
+        self._index(rows, progress)
         self._drop_light_rows(rows)
 
     def has_summary(self, t0: float, t1: float, columns: int) -> bool:
@@ -232,12 +230,13 @@ class TimelineIndex:
 
         Rows that have no index get one first.
         """
+        missing = self.unindexed(rows, (t0, t1, columns)).rows
+        self._index(missing, stage(progress, 0.0, 0.5))
         window = self._window(t0, t1, columns)
         drawn = []
         for number, row in enumerate(rows):
-            low = number / len(rows)
-            share = stage(progress, low, low + 1 / len(rows))
-            drawn.append(self._draw(row, window, share))
+            progress(0.5 + 0.5 * number / len(rows))
+            drawn.append(self._draw(row, window))
         self._drop_light_rows(rows)
         return tuple(drawn)
 
@@ -255,13 +254,13 @@ class TimelineIndex:
         components = self._trace.op_columns.component[rows]
         return _Window(edges, _FewOps(rows, components), summary)
 
-    def _draw(self, row: RowKey, window: _Window, progress: Progress) -> TimelineRow:
+    def _draw(self, row: RowKey, window: _Window) -> TimelineRow:
         node = self._trace.node_ids[row.components[0]]
         more = len(row.components) - 1
         if more:
             node += f" and {more} more"
         columns = len(window.edges) - 1
-        cells = self._cells(row, window, progress)
+        cells = self._cells(row, window)
         if not len(cells.codes):
             busy = np.zeros(columns)
             busy.setflags(write=False)
@@ -286,25 +285,31 @@ class TimelineIndex:
         busy.setflags(write=False)
         return TimelineRow(node, busy, glyphs.tobytes().decode(), row.lane)
 
-    def _cells(self, row: RowKey, window: _Window, progress: Progress) -> _Cells:
+    def _cells(self, row: RowKey, window: _Window) -> _Cells:
         summary = window.summary
         if summary is not None and row.lane is None:
             mine = np.isin(summary.nodes, row.components)
             return _Cells(
                 summary.codes[mine], summary.busy[mine], summary.moments[mine]
             )
-        tracks = self._tracks_of(row, progress)
+        tracks = self._tracks_of(row, no_progress)
         if not tracks.exact and window.ops is not None:
             tracks = self._tracks_among(row, window.ops)
         busy = []
         moments = []
         for track in tracks.tracks:
             busy.append(np.diff(np.interp(window.edges, track.times, track.busy)))
-            moments.append(np.diff(np.searchsorted(track.moments, window.edges)) > 0)
+            moments.append(np.diff(np.searchsorted(track.moments, window.edges)))
         codes = np.array([track.code for track in tracks.tracks], np.int64)
-        return _Cells(codes, np.array(busy), np.array(moments))
+        return _Cells(codes, np.array(busy), np.array(moments) > 0)
 
     # -- tracks --
+
+    def _index(self, rows: Sequence[RowKey], progress: Progress) -> None:
+        """Make the tracks of ``rows``, where there are none."""
+        for number, row in enumerate(rows):
+            low = number / len(rows)
+            self._tracks_of(row, stage(progress, low, low + 1 / len(rows)))
 
     def _parts(self, row: RowKey) -> tuple[RowKey, ...]:
         """The rows whose tracks make up a row: its components' if they are few."""
@@ -314,6 +319,9 @@ class TimelineIndex:
 
     def _tracks_of(self, row: RowKey, progress: Progress) -> Tracks:
         """All tracks of a row, by class."""
+        known = self._tracks.get(row)
+        if known is not None:
+            return known
         parts = self._parts(row)
         found = []
         for number, part in enumerate(parts):
@@ -327,10 +335,10 @@ class TimelineIndex:
 
     def _tracks_of_part(self, row: RowKey, progress: Progress) -> Tracks:
         """The tracks of a row with an index of its own, made where there are none."""
-        progress(0.0)
         known = self._tracks.get(row)
         if known is not None:
             return known
+        progress(0.0)
         size = self._ops.count_of(row.components)
         served = in_one_call(partial(self._served, row), progress, 0.0, size)
         most = self._limits.bends if len(row.components) > 1 else None
