@@ -55,6 +55,7 @@ class CallTimes:
         return lines
 
     def _mesh(self) -> list[str]:
+        """A line for each row of cubes that has a PE in it; a dot is a PE without."""
         scale = 9 / max(self.maximum - self.minimum, 1e-12)
         digits = ((self.duration - self.minimum) * scale).astype(int).tolist()
         digit_at = dict(zip(self.places, map(str, digits), strict=True))

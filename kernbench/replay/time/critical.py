@@ -1,7 +1,9 @@
 """The critical path: the chain of ops, waits and issues that sets the end.
 
 It and the slack of ops come from one graph (critical_graph.py) whose nodes are moments.
-The path goes back from the end by the edges that have no gap.
+The path goes back from the end of the last launch, from each node to its cause, up to
+the start of the first launch. Its time is then told piece by piece: an op in service, a
+recorded wait while it lasted, a call being issued, the host at work.
 """
 
 from __future__ import annotations
@@ -132,8 +134,8 @@ class _Owners(NamedTuple):
 class _Pieces(NamedTuple):
     """The path in pieces, the i-th from times[i] to times[i + 1] ns.
 
-    ``what`` is a place in WHATS; ``op`` and ``call`` are rows, ``node`` a node index;
-    -1 stands for none.
+    There is one time more than there are pieces. ``what`` is a place in WHATS; ``op``
+    and ``call`` are rows, ``node`` a node index; -1 stands for none.
     """
 
     times: Floats
@@ -183,7 +185,11 @@ class CriticalIndex:
         return self._graph
 
     def _chain(self, graph: Graph, progress: Progress) -> Ints:
-        """The nodes of the path, from the first to the last."""
+        """The nodes of the path, from the first to the last.
+
+        The last is the end of the launch that ended last, or of the op, if there is no
+        launch. A node that has no cause is the first.
+        """
         moments = graph.moments
         ends = moments.all_launch_ends()
         if not len(ends):
@@ -205,7 +211,7 @@ class CriticalIndex:
         """The path in pieces, cut where a node comes and where a wait begins or ends.
 
         What a node's cause asks for ends a little before it, if no edge explains when
-        it came: the rest is a piece of its own.
+        it came: the rest is a piece of its own. Pieces shorter than EPS are left out.
         """
         trace = self._trace
         moments = graph.moments
@@ -251,7 +257,9 @@ class CriticalIndex:
     def _waits(self, owners: _Owners, graph: Graph) -> _Waits:
         """The waits of ops and of calls held, cut to what of the path they may explain.
 
-        At any time there is one at most, the one that began first.
+        An op's wait belongs to it by its row. A wait that a call had at its own PE_CPU,
+        as it was held in program order, belongs to the call. At any time there is one
+        at most, the one that began first.
         """
         trace = self._trace
         waits = trace.waits
@@ -282,6 +290,7 @@ class CriticalIndex:
     # -- the answer --
 
     def _answer(self, graph: Graph, pieces: _Pieces, count: int) -> CriticalPath:
+        """The answer, with the ``count`` steps that took longest in all."""
         trace = self._trace
         lines, line_of_call = kernel_lines(trace)
         texts = [*lines, ""]
@@ -327,9 +336,10 @@ class CriticalIndex:
 
 
 def repeated_steps(keys: Ints) -> tuple[Ints, Ints]:
-    """Pieces with equal keys are one step: its number, and its pieces, for each piece.
+    """Of each piece the number of its step, and how many pieces that has.
 
-    Steps are numbered as they come first.
+    Pieces with equal keys are one step, as the rounds of a loop are; steps are numbered
+    in the order in which they come first.
     """
     _, first, which, counts = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True

@@ -3,6 +3,10 @@
 A node is a moment: an op's start or end, a call's return, a launch's start or end. An
 edge says that its effect cannot come before its cause, and how much later than the
 cause alone asks for (ns, the gap) it came. All of it is found in whole columns.
+
+Edges come from what the machine guarantees (a lane serves one op after the other, a
+call returns when what it awaits has ended) and from what was recorded (which op ended
+each wait). Not all of them lead forward: the graph keeps those that do.
 """
 
 from __future__ import annotations
@@ -97,9 +101,10 @@ class Moments:
 
 
 class Edges(NamedTuple):
-    """Some edges, a value each; ``what`` (of WHATS) may be one value for all of them.
+    """Some edges, each from node ``cause`` to node ``effect``, a value an edge.
 
-    Causes that are negative, and gaps that are, make no edge.
+    ``what`` (of WHATS) is what the time between the two counts as; it may be one value
+    for all of them. Where the cause or the gap (ns) is negative there is no edge.
     """
 
     cause: Ints

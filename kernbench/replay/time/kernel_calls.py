@@ -13,14 +13,17 @@ from kernbench.trace.mapped import Column
 
 
 class KernelCalls(NamedTuple):
-    """The calls of kernels by PE, as issued; ``ran`` are the pe_cpu nodes of these."""
+    """The calls of kernels: rows of ``Trace.commands`` by PE, in the order of issue.
+
+    ``ran`` are the pe_cpu nodes that made any, ascending.
+    """
 
     by_pe: Groups
     ran: list[int]
 
 
 def kernel_calls(trace: Trace) -> KernelCalls:
-    """All calls of kernels, as rows of ``Trace.commands``."""
+    """All calls of kernels; those of the host belong to no launch and are left out."""
     log = trace.commands
     calls = np.flatnonzero(log.launch >= 0)
     calls = calls[np.argsort(log.t_issue[calls], kind="stable")]

@@ -2,7 +2,8 @@
 
 A wire carries one burst at a time. Of a transaction of several bursts the first and the
 last are recorded; those in between are taken as evenly spread. All answers come from
-two sums over time, which are made once; any window then costs the same.
+sums over time (``Levels``) that are made once: of a million ops in 1.5 s. From then on
+any window costs the same, however much it has in it.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class _LinkSums(NamedTuple):
 
 
 class _Loads(NamedTuple):
-    """The fields of ``Link``, a column each."""
+    """Links in the order in which they are listed: the fields of ``Link``, by column."""
 
     edge: Ints
     nbytes: Floats
@@ -137,7 +138,10 @@ class LoadIndex:
         self._in_service: Levels | None = None
 
     def links(self, t0: float, t1: float, progress: Progress = no_progress) -> LinkLoad:
-        """The load of every link that carried something over [t0, t1) ns."""
+        """The load of every link that carried something over [t0, t1) ns.
+
+        A window that goes on after the end of the run has what the run has.
+        """
         sums = self._link_sums(stage(progress, 0.0, 0.8))
         load = computed_beside(lambda: _loads(self._trace, sums, t0, t1), progress, 0.8)
         return LinkLoad(t0, t1, self._listed(load, stage(progress, 0.9, 1.0)))
@@ -145,7 +149,11 @@ class LoadIndex:
     def busiest(
         self, t0: float, t1: float, count: int, progress: Progress = no_progress
     ) -> Busiest:
-        """The ``count`` components and links that are busy for most of [t0, t1) ns."""
+        """The ``count`` components and links that are busy for most of [t0, t1) ns.
+
+        A component is busy while it serves at least one op. Composites do not count:
+        what they consist of is served elsewhere.
+        """
         ids = self._trace.node_ids
         in_service = self._ops_in_service(stage(progress, 0.0, 0.3))
 
@@ -196,6 +204,7 @@ class LoadIndex:
         return self._in_service
 
     def _link_sums(self, progress: Progress) -> _LinkSums:
+        """What all links carried, and who waited for them."""
         if self._links is None:
             trace = self._trace
             map_logs(trace, progress, "transfers", "edges", "nodes")
@@ -209,6 +218,7 @@ class LoadIndex:
 
 
 def _ops_in_service(trace: Trace, codes: Array) -> Levels:
+    """How many ops are in service, by component; ``codes`` are their classes by row."""
     columns = trace.op_columns
     served = np.flatnonzero(codes != COMPOSITE)  # of a composite its tiles are served
     component = columns.component[served].astype(np.int64)
@@ -230,6 +240,7 @@ def _loads(trace: Trace, sums: _LinkSums, t0: float, t1: float) -> _Loads:
 
 
 def _hop_log(trace: Trace) -> _HopLog:
+    """Every hop of every transaction that a link of known speed carried."""
     log = trace.transfers
     hops = hop_columns(trace)
     # The edge -1, of a hop over no link of the topology, has no speed.
@@ -244,9 +255,10 @@ def _hop_log(trace: Trace) -> _HopLog:
 
 
 def _carried(log: _HopLog, usual_burst: float) -> Levels:
-    """The bytes a ns of every link: its speed where it carries a burst.
+    """The bytes a ns of every link: its speed while it carries a burst.
 
-    Between the first and the last burst of a transaction it is the mean of the others.
+    ``usual_burst`` is the bytes of a burst by the spec. From the end of a transaction's
+    first burst to the start of its last it is the mean rate of those in between.
     """
     hops = log.hops
     size = _burst_bytes(log, usual_burst)

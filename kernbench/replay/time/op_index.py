@@ -164,6 +164,7 @@ class OpIndex:
 
 
 def _sorted_by_component(trace: Trace, progress: Progress) -> Array:
+    """All positions, sorted by the component that served the op, then ascending."""
     order = trace.order
     component = trace.op_columns.component
     # Numbers of two bytes are sorted by radix, five times as fast.
@@ -193,6 +194,7 @@ def _lanes_by_component(trace: Trace, progress: Progress) -> dict[int, tuple[int
 
 
 def _classes_by_row(trace: Trace, progress: Progress) -> npt.NDArray[np.uint8]:
+    """The class of every op, as a place in CLASSES."""
     columns = trace.op_columns
     strings = trace.strings
     # The class follows from the name and the kind: it is found once for each pair.

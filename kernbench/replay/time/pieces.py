@@ -1,4 +1,9 @@
-"""What the time of a PE counts as, and time cut into pieces that count as one thing."""
+"""What the time of a PE counts as, and how it is cut into pieces that count as one.
+
+A call may have several things going on at once: two ops in service, a third that waits.
+Its time is cut wherever one of them begins or ends, and the first of KINDS that holds
+for a piece is what it counts as: a PE that computes while it also loads is computing.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +41,10 @@ KIND_BY_CLASS = np.array([_KIND_OF_CLASS.get(letter, NO_KIND) for letter in CLAS
 
 
 class Spans(NamedTuple):
-    """Spans of time (ns) in which one of KINDS holds for their owner."""
+    """Spans of time, from low to high (ns), in which one of KINDS holds for an owner.
+
+    Spans of one owner may overlap; ``owner`` is any number, ``kind`` a place in KINDS.
+    """
 
     owner: Ints
     low: Floats
@@ -45,9 +53,10 @@ class Spans(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Pieces of time that do not overlap, each of an owner.
+    """Pieces of time that do not overlap, by owner, then by time.
 
-    ``reason`` is the KIND that was waited for meanwhile, -1 for none.
+    ``kind`` is the place in KINDS that a piece counts as, ``reason`` that of what was
+    waited for meanwhile (-1 for nothing), ``ns`` its length.
     """
 
     owner: Ints
@@ -60,7 +69,7 @@ def cut(spans: Spans) -> Pieces:
     """The time that spans cover, cut where one of the same owner begins or ends.
 
     Where several hold, the piece is of the first of their kinds, and ``reason`` is the
-    first wait among them.
+    first wait among them. Between spans of one owner there is a piece that is idle.
     """
     count = len(spans.owner)
     times = np.concatenate([spans.low, spans.high])

@@ -1,7 +1,9 @@
 """FLOPs and HBM bytes of every PE against the machine's peaks; the ideal time of ops.
 
 A gemm of m, n, k is 2mnk FLOPs: a product and a sum for each. An op of MATH, and each
-step of an epilogue, is one for each element.
+step of an epilogue, is one for each element. The peaks come from common/peaks.py. What
+a PE can attain at an intensity of i FLOPs a byte is the lower of its peak FLOPs and of
+i times the peak bytes of its HBM: the roof, with a ridge where the two meet.
 """
 
 from __future__ import annotations
@@ -239,6 +241,7 @@ class RooflineIndex:
     # -- what every op does --
 
     def _all_work(self, progress: Progress) -> _Work:
+        """The table of work; making it takes half a second for a million ops."""
         if self._work is None:
             touched = self._touched(stage(progress, 0.0, 0.4))
             computed = _computed(self._trace, stage(progress, 0.4, 0.8))
@@ -249,6 +252,11 @@ class RooflineIndex:
     def _worked(
         self, computed: _Computed, hbm_bytes: Floats, progress: Progress
     ) -> _Work:
+        """What every op does, from what it computes and its bytes of HBM, by row.
+
+        The ideal time is that of the engine that would take longest, each at its peak:
+        the array, MATH, HBM or PCIe, and what is fetched from TCM or stored to it.
+        """
         trace = self._trace
         ops = trace.op_columns
         rates = self._peaks
@@ -289,6 +297,7 @@ class RooflineIndex:
 
 
 def _computed(trace: Trace, progress: Progress) -> _Computed:
+    """What every op computes, from the sizes among its params."""
     count = len(trace.order)
     gemm = np.zeros(count)
     elements = np.zeros(count)
@@ -316,7 +325,10 @@ def _hbm_bytes(trace: Trace, touched: AccessColumns, progress: Progress) -> Floa
 def _roof(
     name: str, flops: float, nbytes: float, ns: float, pes: int, best: Peaks
 ) -> Roof:
-    """What so many PEs did together in ``ns``, against the peaks of each."""
+    """What so many PEs did together in ``ns``, against the peaks of each.
+
+    Where nothing was computed the share is that of the peak bytes of HBM.
+    """
     attained = flops / ns
     intensity = flops / nbytes if nbytes else float("inf")
     if flops:
@@ -328,7 +340,11 @@ def _roof(
 
 
 def _gemm_flops(schema: Schema, sizes: dict[str, Any]) -> Any:
-    """The FLOPs of the array, of ops of one schema whose numbers are ``sizes``."""
+    """The FLOPs of the array, of ops of one schema whose numbers are ``sizes``.
+
+    A number may be a column: then so is the answer. A tile counts what it multiplies;
+    so does its composite, of which ``_Work`` counts only one.
+    """
     if schema.name == "TileToken/GEMM":
         return 2 * _boxes(sizes)["extent"]
     if schema.name == "TileToken/MATH":
@@ -339,7 +355,11 @@ def _gemm_flops(schema: Schema, sizes: dict[str, Any]) -> Any:
 
 
 def _math_elements(schema: Schema, sizes: dict[str, Any]) -> Any:
-    """The elements of MATH, of ops of one schema whose numbers are ``sizes``."""
+    """The elements of MATH, of ops of one schema whose numbers are ``sizes``.
+
+    An op of MATH works on as many as its largest operand or its result has, so that a
+    reduction counts what it reads. An epilogue works on the m x n of its gemm.
+    """
     listed = [path.split(".")[0] for path, _ in schema.leaves]
     if schema.name == "TileToken/GEMM":
         return 0
@@ -356,6 +376,7 @@ def _math_elements(schema: Schema, sizes: dict[str, Any]) -> Any:
 
 
 def _size(sizes: dict[str, Any], path: str) -> Any:
+    """A number among the params; 0 where there is none."""
     return sizes.get(path, 0)
 
 

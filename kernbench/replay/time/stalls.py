@@ -2,7 +2,8 @@
 
 A PE's time is covered by the calls of its kernels. Each call is cut where what it
 awaits changes state, and each piece counts as the first of KINDS that holds: so a
-ledger sums to the time that it is about. All of it comes from columns.
+ledger sums to the time that it is about (architecture.md, Interfaces, 4). What is left
+when all calls are counted, outside of launches, is idle. All of it comes from columns.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Ledger:
         return lines
 
     def _span(self) -> float:
+        """The time that the ledger is about, ns; never 0."""
         return max(self.t1 - self.t0, 1e-12)
 
     def _bars(self, bar: int) -> list[str]:
@@ -152,7 +154,7 @@ class LineTimes:
 
 
 class _ByCmd(NamedTuple):
-    """The rows of two logs, by the cmd that they are of."""
+    """The rows of the logs of ops and of waits, by the cmd that they are of."""
 
     ops: Groups
     waits: Groups
@@ -260,7 +262,10 @@ class StallIndex:
     def lines(
         self, pe: str | None = None, progress: Progress = no_progress
     ) -> LineTimes:
-        """The time of the calls on the PEs in ``pe``, by the line that made them."""
+        """The time of the calls on the PEs in ``pe``, by the line that made them.
+
+        That is of all launches. A line whose calls took no time is not listed.
+        """
         map_logs(self._trace, progress, "commands", "waits", "launches")
         begin, end = self._launch_window(progress)
         pes = self.pes(pe, progress)
@@ -339,7 +344,9 @@ class StallIndex:
     def _pieces(self, by_cmd: _ByCmd, pe: int, t0: float, t1: float) -> Pieces:
         """The calls of a PE in [t0, t1) ns, cut where what they await changes state.
 
-        The owner of a piece is the row of its call.
+        The owner of a piece is the row of its call. What holds for a call is: its ops
+        in service, its waits, PE_CPU issuing it, and for all of its time "unexplained",
+        which counts where nothing else does.
         """
         trace = self._trace
         columns = trace.op_columns
@@ -392,7 +399,10 @@ class StallIndex:
         return pieces._replace(owner=calls[pieces.owner])
 
     def _awaited(self, calls: Array) -> Array:
-        """The cmd that each call waits for: its own, where it names no other."""
+        """The cmd that each call waits for: its own, where it names no other.
+
+        A ``tl.wait`` names that of the call whose handle it was given.
+        """
         log = self._trace.commands
         awaits = np.asarray(log.awaits[calls])
         return np.where(awaits == NO_CMD, log.cmd[calls], awaits)
@@ -400,7 +410,12 @@ class StallIndex:
     # -- tables --
 
     def _index(self, pes: list[int], progress: Progress) -> _ByCmd:
-        """Ops and waits by cmd: of all calls, or of those awaited on ``pes``."""
+        """Ops and waits by cmd: of all calls, or of those awaited on ``pes``.
+
+        Sorting all takes 0.1 s for a million ops, and serves every PE from then on. In
+        a long trace it would keep a PE's ledger waiting: there only the rows of the PEs
+        that are asked for are looked out and sorted.
+        """
         trace = self._trace
         ops = trace.op_columns.cmd
         waits = trace.waits.cmd
@@ -425,6 +440,7 @@ class StallIndex:
         return self._by_cmd_of[1]
 
     def _kernel_calls(self, progress: Progress) -> KernelCalls:
+        """The calls of kernels by PE."""
         if self._calls is None:
             size = len(self._trace.commands.cmd)
             self._calls = in_one_call(
@@ -433,6 +449,7 @@ class StallIndex:
         return self._calls
 
     def _kernel_lines(self, progress: Progress) -> _Lines:
+        """The kernel lines that made calls."""
         if self._lines is None:
             size = len(self._trace.commands.cmd)
             self._lines = in_one_call(

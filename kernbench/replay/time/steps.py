@@ -43,7 +43,7 @@ def in_one_call(
 
 
 def map_logs(trace: Trace, progress: Progress, *names: str) -> None:
-    """Map some logs of a trace that are going to be read: its attributes of these names.
+    """Map some logs of a trace that are going to be read: attributes of these names.
 
     The first time that takes up to 30 ms a log of a million rows, beside progress.
     """

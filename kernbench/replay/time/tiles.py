@@ -92,6 +92,7 @@ class Tiles:
         return lines
 
     def _title(self) -> str:
+        """Which composite it is, how many tiles it has, how long it took."""
         whole = "a composite that never ended"
         if self.composite is not None:
             whole = f"composite #{self.composite} on {self.component}"
@@ -258,7 +259,10 @@ class TileIndex:
         return Tiles(composite, component, t0, t1, rows, None)
 
     def _stages(self, rows: Ints) -> Iterator[_Stage]:
-        """The ops among ``rows`` whose params say of which tile they are a stage."""
+        """The ops among ``rows`` whose params say of which tile they are a stage.
+
+        Those of a damaged file may not: they are left out.
+        """
         names = []
         boxes = []
         found = [np.empty(0, np.int64)]
@@ -304,7 +308,8 @@ def _tile_row(stages: list[_Stage], waits: dict[int, list[Wait]]) -> TileRow:
 def composite_of(trace: Trace, op: int) -> int | None:
     """The position of the composite that the op at ``op`` is, or is a tile of.
 
-    None if it is neither, or if that composite never ended.
+    None if it is neither, or if that composite never ended. It is looked for from the
+    op on, as a composite is logged when its last tile has ended.
     """
     columns = trace.op_columns
     if not trace.ops[op].op_name.startswith((TILE_PREFIX, COMPOSITE_PREFIX)):

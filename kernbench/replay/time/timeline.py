@@ -241,6 +241,7 @@ class TimelineIndex:
         return tuple(drawn)
 
     def _window(self, t0: float, t1: float, columns: int) -> _Window:
+        """The window that all rows of a picture are drawn of."""
         edges = np.linspace(t0, t1, columns + 1)
         summary = self._summaries.get((t0, t1, columns))
         order = self._trace.order
@@ -255,6 +256,7 @@ class TimelineIndex:
         return _Window(edges, _FewOps(rows, components), summary)
 
     def _draw(self, row: RowKey, window: _Window) -> TimelineRow:
+        """One row: its classes, summed up over its components, and the longest each."""
         node = self._trace.node_ids[row.components[0]]
         more = len(row.components) - 1
         if more:
@@ -286,6 +288,11 @@ class TimelineIndex:
         return TimelineRow(node, busy, glyphs.tobytes().decode(), row.lane)
 
     def _cells(self, row: RowKey, window: _Window) -> _Cells:
+        """The cells of a row: from the summary of the window, or from its tracks.
+
+        A track gives the busy time of a cell as that until its end less that until its
+        start. Where bends were left out and the window has few ops, these are counted.
+        """
         summary = window.summary
         if summary is not None and row.lane is None:
             mine = np.isin(summary.nodes, row.components)

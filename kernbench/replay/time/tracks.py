@@ -86,6 +86,7 @@ def _by_class(ops: Ops, progress: Progress) -> list[Array]:
 
 
 def _track(trace: Trace, code: int, rows: Array) -> Track:
+    """The track of one class from the rows of its ops, which are by their start."""
     starts = trace.op_columns.t_start[rows]
     ends = trace.op_columns.t_end[rows]
     times = np.concatenate([starts, ends])
