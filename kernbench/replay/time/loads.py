@@ -67,22 +67,26 @@ class LinkLoad:
         return lines
 
 
+class BusyComponent(NamedTuple):
+    """The share of a window in which a component had at least one op in service."""
+
+    share: float
+    node: str
+
+
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """The components and links that were busy for longest in [t0, t1) ns.
-
-    A component is (share of the time with at least one op in service, node id).
-    """
+    """The components and links that were busy for longest in [t0, t1) ns."""
 
     t0: float
     t1: float
-    components: tuple[tuple[float, str], ...]
+    components: tuple[BusyComponent, ...]
     links: tuple[Link, ...]
 
     def lines(self, width: int) -> list[str]:
         """As text: the components, then a table of the links."""
         lines = [f"busiest, {time_text(self.t0)} to {time_text(self.t1)}"]
-        lines += [f"{busy:.2f} {node}" for busy, node in self.components]
+        lines += [f"{share:.2f} {node}" for share, node in self.components]
         if self.links:
             lines += table(self.links, _COLUMNS, width=width)
         return lines
@@ -166,7 +170,7 @@ class LoadIndex:
         shown = min(count, np.count_nonzero(share > 0))
         rows = []
         for node in np.argsort(-share, kind="stable")[:shown].tolist():
-            rows.append((float(share[node]), ids[node]))
+            rows.append(BusyComponent(float(share[node]), ids[node]))
         load = self.links(t0, t1, stage(progress, 0.4, 1.0))
         return Busiest(t0, t1, tuple(rows), load.links[:count])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,13 +47,20 @@ class Leg:
     hops: tuple[Hop, ...]
 
 
+class RoutePart(NamedTuple):
+    """What a part of an op's time went into, and how long that was."""
+
+    what: str
+    ns: float
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """All transactions of the op at position ``op``, in the order of their ends.
 
-    ``parts`` are (what, ns) and sum to the op's time. Each instant counts as the first
-    of these that holds: a recorded wait, memory's access, a header on its way; else it
-    is set-up, or data behind the headers. ``note`` says why there is no transaction.
+    The ``parts`` sum to the op's time. Each instant counts as the first of these that
+    holds: a recorded wait, memory's access, a header on its way; else it is set-up, or
+    data behind the headers. ``note`` says why there is no transaction.
     """
 
     op: int
@@ -60,7 +68,7 @@ class Route:
     component: str
     legs: tuple[Leg, ...]
     note: str = ""
-    parts: tuple[tuple[str, float], ...] = ()
+    parts: tuple[RoutePart, ...] = ()
 
     @property
     def took(self) -> str:
@@ -119,7 +127,7 @@ def route_of(trace: Trace, position: int) -> Route:
 
 def _parts(
     legs: tuple[Leg, ...], waits: list[tuple[float, float]], t0: float, t1: float
-) -> list[tuple[str, float]]:
+) -> list[RoutePart]:
     """What the time from t0 to t1 (ns) consists of; see ``Route``."""
     at_memory = [(hop.arrive, hop.leave) for leg in legs for hop in leg.hops]
     on_the_way = []
@@ -133,12 +141,12 @@ def _parts(
         ("set-up, data", [(t0, t1)]),
     )
     spans = list[tuple[float, float]]()
-    parts = list[tuple[str, float]]()
+    parts = list[RoutePart]()
     for what, more in kinds:
         spans = sorted([*spans, *more])
         starts, ends = np.array(spans or [(0.0, 0.0)]).T
         so_far = sum(ns for _, ns in parts)
-        parts.append((what, covered(starts, ends, t0, t1) - so_far))
+        parts.append(RoutePart(what, covered(starts, ends, t0, t1) - so_far))
     return parts
 
 

@@ -160,6 +160,13 @@ class _ByCmd(NamedTuple):
     waits: Groups
 
 
+class _ByCmdOfPes(NamedTuple):
+    """The rows that calls on some PEs (pe_cpu nodes) await, by cmd."""
+
+    pes: list[int]
+    by_cmd: _ByCmd
+
+
 class _Lines(NamedTuple):
     """Every kernel line as "file:line", and of each call the number of its line."""
 
@@ -185,7 +192,7 @@ class StallIndex:
         self._setup_ns = spec_number(trace.spec, "pe.dma.setup_ns")
         self._calls: KernelCalls | None = None
         self._by_cmd: _ByCmd | None = None
-        self._by_cmd_of: tuple[list[int], _ByCmd] | None = None
+        self._by_cmd_of_pes: _ByCmdOfPes | None = None
         self._lines: _Lines | None = None
         self._launched: tuple[float, float] | None = None
 
@@ -426,7 +433,7 @@ class StallIndex:
                     in_one_call(lambda: Groups(waits[:]), progress, 0.5, len(waits)),
                 )
             return self._by_cmd
-        if self._by_cmd_of is None or self._by_cmd_of[0] != pes:
+        if self._by_cmd_of_pes is None or self._by_cmd_of_pes.pes != pes:
             by_pe = self._kernel_calls(progress).by_pe
             calls = [np.empty(0, np.uint32), *(by_pe.of(pe) for pe in pes)]
             wanted = self._awaited(np.concatenate(calls))
@@ -436,8 +443,8 @@ class StallIndex:
                     lambda: rows_by_cmd(waits, wanted), progress, 0.5, len(waits)
                 ),
             )
-            self._by_cmd_of = pes, found
-        return self._by_cmd_of[1]
+            self._by_cmd_of_pes = _ByCmdOfPes(pes, found)
+        return self._by_cmd_of_pes.by_cmd
 
     def _kernel_calls(self, progress: Progress) -> KernelCalls:
         """The calls of kernels by PE."""
