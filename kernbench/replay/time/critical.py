@@ -2,8 +2,8 @@
 
 It and the slack of ops come from one graph (critical_graph.py) whose nodes are moments.
 The path goes back from the end of the last launch, from each node to its cause, up to
-the start of the first launch. Its time is then told piece by piece: an op in service, a
-recorded wait while it lasted, a call being issued, the host at work.
+the start of the first launch. Its time is then accounted for piece by piece: an op in
+service, a recorded wait while it lasted, a call being issued, the host at work.
 """
 
 from __future__ import annotations

@@ -149,7 +149,9 @@ class TimelineIndex:
     not, it makes an equal one. A computation that is cancelled leaves whole entries.
     """
 
-    def __init__(self, trace: Trace, ops: OpIndex, limits: Limits | None = None):
+    def __init__(
+        self, trace: Trace, ops: OpIndex, limits: Limits | None = None
+    ) -> None:
         self._trace = trace
         self._ops = ops
         self._limits = limits or Limits()
@@ -157,7 +159,7 @@ class TimelineIndex:
         self._bends = 0  # of all tracks, or more: it is counted again before dropping
         self._summaries: dict[tuple[float, float, int], WindowSummary] = {}
 
-    # -- what stands ready --
+    # -- the index --
 
     @property
     def indexed(self) -> frozenset[RowKey]:

@@ -397,11 +397,11 @@ def test_it_is_data_too(benches):
     assert sum(found["totals"].values()) == pytest.approx(found["t1"] - found["t0"])
 
 
-def test_it_tells_how_far_it_is_and_can_be_cancelled(recorded):
-    told = []
-    ReplaySession(Trace.open(recorded.trace_path)).critical_path(progress=told.append)
-    assert told == sorted(told)
-    assert 0 <= told[0] < told[-1] <= 1
+def test_it_says_how_far_it_is_and_can_be_cancelled(recorded):
+    shares = []
+    ReplaySession(Trace.open(recorded.trace_path)).critical_path(progress=shares.append)
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] < shares[-1] <= 1
 
     def cancel(done):
         raise Cancelled("enough")

@@ -62,9 +62,9 @@ def test_a_gemm_of_operands_that_are_used_often_is_bound_by_compute(run):
 
 def test_peaks_are_those_that_info_shows(matmul, one_cube):
     answer = matmul.roofline()
-    told = describe(one_cube)
-    assert f"({answer.peak_gflops / 1e3:g} a PE)" in told["GEMM"]
-    assert f"({answer.peak_gbs:g} a PE)" in told["HBM"]
+    machine = describe(one_cube)
+    assert f"({answer.peak_gflops / 1e3:g} a PE)" in machine["GEMM"]
+    assert f"({answer.peak_gbs:g} a PE)" in machine["HBM"]
 
 
 def test_peaks_follow_the_spec(tmp_path):
