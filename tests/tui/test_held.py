@@ -124,7 +124,8 @@ def test_a_screen_is_printed_when_its_answers_are_there(
     monkeypatch.setattr(timeline_module, "_QUICK", -1)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "60")
-    go, looks, look, prime = Event(), [], DebuggerScreen.look, session.timelines.prime
+    go, looks, look = Event(), [], DebuggerScreen.look
+    index_rows = session.timelines.index_rows
 
     def looked(screen: DebuggerScreen) -> None:
         looks.append(1)
@@ -135,7 +136,9 @@ def test_a_screen_is_printed_when_its_answers_are_there(
 
     monkeypatch.setattr(DebuggerScreen, "look", looked)
     monkeypatch.setattr(
-        session.timelines, "prime", lambda *rows: go.wait(20) and prime(*rows)
+        session.timelines,
+        "index_rows",
+        lambda *rows: go.wait(20) and index_rows(*rows),
     )
     session.goto(100)
     program.print_screen(session, "matmul.msgpack", False)
