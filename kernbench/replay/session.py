@@ -289,9 +289,11 @@ class ReplaySession:
         """The tiles of the composite that an op belongs to."""
         return self.index.tiles.tiles_of(self.cursor if op is None else op)
 
-    def tiles_between(self, t0: float, t1: float) -> TileWindow:
+    def tiles_between(
+        self, t0: float, t1: float, progress: Progress = no_progress
+    ) -> TileWindow:
         """The tiles that were in some stage in [t0, t1) ns, by composite."""
-        return self.index.tiles.between(t0, t1)
+        return self.index.tiles.between(t0, t1, progress=progress)
 
     # -- data ---------------------------------------------------------------------
 
@@ -412,9 +414,11 @@ class ReplaySession:
         """Time and stalls by kernel line."""
         return self.index.stalls.lines(pe, progress)
 
-    def pes(self, cmd: int | None = None) -> CallTimes:
+    def pes(
+        self, cmd: int | None = None, progress: Progress = no_progress
+    ) -> CallTimes:
         """One tl call (None: the cursor's) on all of its PEs."""
-        found = self._ask(commands.PES, cmd=cmd)
+        found = self._ask(commands.PES, None, progress, cmd=cmd)
         assert isinstance(found, CallTimes)
         return found
 

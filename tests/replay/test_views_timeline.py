@@ -17,6 +17,7 @@ from kernbench.replay.inner_commands import (
     LANES,
     SUMMARY,
 )
+from kernbench.replay.time.timeline import RowKey
 from kernbench.replay.views.timeline import cells_hit
 
 COLUMNS = 40
@@ -28,7 +29,7 @@ def index(session):
 
 
 def components(index):
-    return index.timelines.components.tolist()
+    return index.op_index.components.tolist()
 
 
 def asked(command, index, rows, pes=None, window=None):
@@ -45,7 +46,7 @@ def asked(command, index, rows, pes=None, window=None):
 
 
 def test_a_cell_has_its_class_as_a_capital_from_half_busy_on(index):
-    rows = [((node,), None) for node in components(index)]
+    rows = [RowKey((node,)) for node in components(index)]
     drawn = index.timelines.draw_rows(rows, *index.launch_window, COLUMNS)
     found = asked(CELLS, index, rows)
     for row, cells in zip(drawn, found, strict=True):
@@ -57,7 +58,7 @@ def test_a_cell_has_its_class_as_a_capital_from_half_busy_on(index):
 
 
 def test_of_a_group_half_of_its_pes_are_enough_for_a_capital(index):
-    row = tuple(components(index)), None
+    row = RowKey(tuple(components(index)))
     (drawn,) = index.timelines.draw_rows([row], *index.launch_window, COLUMNS)
     (one,) = asked(CELLS, index, [row], (1,))
     (eight,) = asked(CELLS, index, [row], (8,))
@@ -68,26 +69,26 @@ def test_of_a_group_half_of_its_pes_are_enough_for_a_capital(index):
 
 
 def test_cells_are_the_same_after_a_summary_of_their_window(index):
-    rows = [((node,), None) for node in components(index)]
+    rows = [RowKey((node,)) for node in components(index)]
     before = asked(CELLS, index, rows)
     t0, t1 = index.launch_window
     assert answer(index, SUMMARY.ask(t0=t0, t1=t1, columns=COLUMNS))
-    assert index.timelines.surveyed(t0, t1, COLUMNS)
+    assert index.timelines.has_summary(t0, t1, COLUMNS)
     assert asked(CELLS, index, rows) == before
 
 
 def test_rows_that_were_indexed_are_not_missing(index):
-    rows = tuple(((node,), None) for node in components(index))
-    assert index.timelines.missing(rows)[0] == rows
+    rows = tuple(RowKey((node,)) for node in components(index))
+    assert index.timelines.unindexed(rows).rows == rows
     assert answer(index, INDEXED_ROWS.ask(rows=rows))
-    assert index.timelines.missing(rows) == ((), 0)
+    assert index.timelines.unindexed(rows) == ((), 0)
 
 
 def test_every_lane_that_served_an_op_is_known(index):
     lanes = answer(index, LANES.ask())
     assert sorted(lanes) == components(index)
     for node, slots in lanes.items():
-        assert list(slots) == index.timelines.slots_of(node)
+        assert slots == index.op_index.lanes_of(node)
 
 
 @pytest.mark.parametrize("command", [CELLS, LANES, CRITICAL_CELLS, HAZARD_CELLS])
@@ -95,7 +96,7 @@ def test_what_the_timeline_asks_can_be_cancelled(index, command):
     def cancelled(done):
         raise Cancelled("enough")
 
-    rows = tuple(((node,), None) for node in components(index))
+    rows = tuple(RowKey((node,)) for node in components(index))
     query = (
         command.ask()
         if command is LANES
@@ -122,11 +123,11 @@ def by_op(index, ops, row, window):
 
 
 def test_cells_of_the_critical_path_have_an_op_of_it_in_service(index):
-    path = index.critical().path()
+    path = index.critical.path()
     ops = {op for op in path.ops.tolist() if op >= 0}
-    rows = [((node,), None) for node in components(index)]
+    rows = [RowKey((node,)) for node in components(index)]
     lanes = answer(index, LANES.ask())
-    rows += [((node,), lane) for node, some in lanes.items() for lane in some]
+    rows += [RowKey((node,), lane) for node, some in lanes.items() for lane in some]
     window = index.launch_window
     found = asked(CRITICAL_CELLS, index, rows)
     for row, hits in zip(rows, found, strict=True):
@@ -137,7 +138,7 @@ def test_cells_of_the_critical_path_have_an_op_of_it_in_service(index):
 
 
 def test_what_is_marked_is_looked_for_once(index):
-    rows = [((node,), None) for node in components(index)]
+    rows = [RowKey((node,)) for node in components(index)]
     asked(CRITICAL_CELLS, index, rows)
     known = index.marked_ops["critical path"]
     asked(CRITICAL_CELLS, index, rows, window=(0.0, 10.0))
@@ -145,7 +146,7 @@ def test_what_is_marked_is_looked_for_once(index):
 
 
 def test_a_run_without_hazards_has_no_cells_with_any(index):
-    rows = [((node,), None) for node in components(index)]
+    rows = [RowKey((node,)) for node in components(index)]
     assert not any(hits.any() for hits in asked(HAZARD_CELLS, index, rows))
 
 

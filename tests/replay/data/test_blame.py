@@ -12,7 +12,6 @@ from kernbench.common.messages import HostWriteCmd
 from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import run_command
 from kernbench.replay.data import hazards as kinds
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
@@ -81,7 +80,7 @@ def blamed(session, output, element, tensor, index):
     assert not answer.note
     ends = [x.wrote.name for x in answer.links if x.op.name == "host_write"]
     boxes = [
-        session.memories.place(e).index for e in ends if e.startswith(f"{tensor}[")
+        session.index.memory.place(e).index for e in ends if e.startswith(f"{tensor}[")
     ]
     return any(
         all(a <= i < b for i, (a, b) in zip(index, box, strict=True)) for box in boxes
@@ -312,12 +311,12 @@ def test_nan_is_no_value_that_is_counted(log):
 
 
 def test_the_commands_take_places_as_users_write_them(chain):
-    assert as_text(run_command(chain, "blame x[65]")) == as_text(chain.blame("x[65]"))
-    assert as_text(run_command(chain, "blame hbm 0x104:4 1")) == as_text(
+    assert as_text(chain.run_line("blame x[65]")) == as_text(chain.blame("x[65]"))
+    assert as_text(chain.run_line("blame hbm 0x104:4 1")) == as_text(
         chain.blame("hbm 0x104:4", 1)
     )
-    assert [t.op.op for t in run_command(chain, "who-wrote x[64:68]").rows] == [3]
+    assert [t.op.op for t in chain.run_line("who-wrote x[64:68]").rows] == [3]
     chain.goto(0)
-    assert [t.op.op for t in run_command(chain, "who-reads x[5]").rows] == [1]
+    assert [t.op.op for t in chain.run_line("who-reads x[5]").rows] == [1]
     with pytest.raises(UsageError, match="no tensor 'q'"):
-        run_command(chain, "blame q[3]")
+        chain.run_line("blame q[3]")

@@ -5,7 +5,6 @@ import pytest
 
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import run_command
 from kernbench.replay.text import as_text
 from kernbench.replay.time.call_times import STRAGGLER
 from kernbench.sim_engine.event_log import Site
@@ -65,6 +64,6 @@ def test_what_is_no_call_of_a_kernel_is_refused(benches):
 def test_the_command_takes_the_number_of_a_call(benches):
     session = benches("matmul")
     session.goto(len(session) // 2)
-    of_the_op = as_text(run_command(session, "pes"))
+    of_the_op = as_text(session.run_line("pes"))
     cmd = session.details().cmd
-    assert as_text(run_command(session, f"pes {cmd}")) == of_the_op
+    assert as_text(session.run_line(f"pes {cmd}")) == of_the_op

@@ -13,7 +13,7 @@ from kernbench.common.progress import Cancelled
 from kernbench.components.builtin.pe_math import PeMath
 from kernbench.errors import DeadlockError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data, run_command
+from kernbench.replay.commands import as_data
 from kernbench.replay.text import as_text
 from kernbench.replay.time.critical import WHATS, repeated_steps
 from kernbench.runtime_api import run_bench
@@ -384,7 +384,7 @@ def test_a_step_has_pieces_of_one_kind_as_often_as_it_says(kinds):
 
 
 def test_the_text_begins_with_the_totals_and_says_what_if(benches):
-    answer = run_command(benches("matmul"), "critical 3")
+    answer = benches("matmul").run_line("critical 3")
     lines = as_text(answer, 120).splitlines()
     share = answer.totals["gemm"] / (answer.t1 - answer.t0)
     assert lines[1].split()[0] == f"{share:.1%}"
@@ -393,7 +393,7 @@ def test_the_text_begins_with_the_totals_and_says_what_if(benches):
 
 
 def test_it_is_data_too(benches):
-    found = as_data(run_command(benches("matmul"), "critical"))
+    found = as_data(benches("matmul").run_line("critical"))
     assert sum(found["totals"].values()) == pytest.approx(found["t1"] - found["t0"])
 
 

@@ -12,7 +12,7 @@ from replay_logs import Log, double, load, store
 from kernbench.common.messages import NO_CMD
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data, run_command
+from kernbench.replay.commands import as_data
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace, TraceWriter
 
@@ -173,7 +173,7 @@ def test_what_two_ops_do_at_once_is_busy_once(tmp_path, one_cube):
 
 
 def test_the_busiest_are_components_and_links_over_the_launches(session):
-    answer = run_command(session, "busiest 3")
+    answer = session.run_line("busiest 3")
     shares = [busy for busy, _ in answer.components]
     assert shares == sorted(shares, reverse=True)
     assert (len(answer.components), len(answer.links)) == (3, 3)
@@ -182,7 +182,7 @@ def test_the_busiest_are_components_and_links_over_the_launches(session):
 
 def test_commands_take_a_window_and_print(session):
     t0, t1 = session.launch_window()
-    answer = run_command(session, f"links {t0} {(t0 + t1) / 2}ns")
+    answer = session.run_line(f"links {t0} {(t0 + t1) / 2}ns")
     assert answer.t1 == pytest.approx((t0 + t1) / 2)
     assert len(as_text(answer).splitlines()) <= 43
     assert as_data(answer)["links"][0]["busy"] == answer.links[0].busy

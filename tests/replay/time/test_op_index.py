@@ -35,39 +35,39 @@ def logged(tmp_path, small):
 
 
 def test_every_component_that_served_an_op_is_known_and_no_other(session):
-    nodes = {session.trace.node_ids[c] for c in session.op_index.components}
+    nodes = {session.trace.node_ids[c] for c in session.index.op_index.components}
     assert nodes == {record.component_id for record in session.trace.ops}
 
 
 def test_the_ops_of_a_component_are_those_it_served_in_order(session):
     ids = session.trace.node_ids
-    for component in session.op_index.components.tolist():
+    for component in session.index.op_index.components.tolist():
         served = []
         for op, record in enumerate(session.trace.ops):
             if record.component_id == ids[component]:
                 served.append(op)
-        assert session.op_index.ops_of(component).tolist() == served
-        assert session.op_index.count_of([component]) == len(served)
+        assert session.index.op_index.ops_of(component).tolist() == served
+        assert session.index.op_index.count_of([component]) == len(served)
 
 
 def test_a_component_that_served_nothing_has_no_ops_and_no_lanes(logged):
     session = logged([(0, 10, 0, True)])
     idle = session.trace.node_index[f"{PE1}.pe_dma"]
-    assert len(session.op_index.ops_of(idle)) == 0
-    assert session.op_index.lanes_of(idle) == ()
+    assert len(session.index.op_index.ops_of(idle)) == 0
+    assert session.index.op_index.lanes_of(idle) == ()
 
 
 def test_a_component_has_as_many_lanes_as_it_used(logged):
     session = logged([(0, 10, 1, True), (0, 12, 6, True)])
-    (component,) = session.op_index.components.tolist()
-    assert session.op_index.lanes_of(component) == (1, 6)
+    (component,) = session.index.op_index.components.tolist()
+    assert session.index.op_index.lanes_of(component) == (1, 6)
 
 
 # -- classes --
 
 
 def test_the_class_of_an_op_follows_from_its_name_and_kind(session):
-    codes = session.op_index.class_codes(session.trace.order)
+    codes = session.index.op_index.class_codes(session.trace.order)
     for op, record in enumerate(session.trace.ops):
         letter = op_class(record.op_name, KIND_RANK[record.op_kind])
         assert CLASS_LETTERS[codes[op]] == letter
@@ -87,7 +87,7 @@ def test_composites_are_the_ops_that_consist_of_tiles(session):
     for op, record in enumerate(session.trace.ops):
         if record.op_name.startswith("composite_"):
             wanted.append(op)
-    assert session.op_index.composites.tolist() == wanted
+    assert session.index.op_index.composites.tolist() == wanted
     assert wanted
 
 

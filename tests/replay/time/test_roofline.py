@@ -8,7 +8,7 @@ from replay_logs import Log, double, load
 from kernbench.errors import TraceFormatError
 from kernbench.probes.probe import describe
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data, run_command
+from kernbench.replay.commands import as_data
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
@@ -121,10 +121,10 @@ def test_the_plot_has_the_roof_and_all_pes(matmul):
 
 def test_commands_answer_in_text_and_data(matmul):
     matmul.goto(3)
-    bound = run_command(matmul, "bound")
+    bound = matmul.run_line("bound")
     assert as_data(bound)["op"]["op"] == 3
     assert as_text(bound).startswith("op 3 ")
-    total = as_data(run_command(matmul, "roofline"))["total"]
+    total = as_data(matmul.run_line("roofline"))["total"]
     assert total["flops"] == 2 * 64 * 128 * 32
 
 

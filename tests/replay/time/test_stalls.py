@@ -14,7 +14,6 @@ from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import run_command
 from kernbench.replay.text import as_text
 from kernbench.replay.time.pieces import KINDS
 from kernbench.replay.time.stalls import StallIndex
@@ -282,11 +281,11 @@ def test_a_cube_of_pes_that_ran_and_did_not_stands_for_those_that_ran(benches):
 def test_the_commands_fit_their_width(benches, line):
     session = benches("matmul")
     session.goto(len(session) // 2)
-    assert max(map(len, as_text(run_command(session, line), 90).splitlines())) <= 90
+    assert max(map(len, as_text(session.run_line(line), 90).splitlines())) <= 90
 
 
 @pytest.mark.parametrize("pe", [None, "sip0.cube0.pe1"])
 def test_a_trace_too_long_to_be_sorted_by_call_has_the_same_answers(session, pe):
-    by_pe = StallIndex(session.trace, session.op_index, sorted_up_to=-1)
+    by_pe = StallIndex(session.trace, session.index.op_index, sorted_up_to=-1)
     assert repr(by_pe.ledger(pe, None, None)) == repr(session.stalls(pe))
     assert repr(by_pe.lines(pe)) == repr(session.lines(pe))

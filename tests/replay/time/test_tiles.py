@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from kernbench.common.progress import Cancelled
-from kernbench.replay.commands import run_command
 from kernbench.replay.text import as_text
 from kernbench.replay.time.tiles import composite_of
 
@@ -48,7 +47,7 @@ def test_the_composites_of_a_time_are_by_their_start(session):
 
 def test_composites_beyond_the_limit_are_counted(session):
     low, high = session.launch_window()
-    found = session.composites.between(low, high, limit=1)
+    found = session.index.tiles.between(low, high, limit=1)
     assert (len(found.composites), found.more) == (1, 1)
     assert as_text(found).splitlines()[-1] == "1 more composites"
 
@@ -70,33 +69,33 @@ def test_every_tile_names_its_composite_and_other_ops_name_none(session):
 
 
 def test_the_composites_are_known_by_their_positions(session):
-    names = [session.trace.ops[int(op)].op_name for op in session.composites.positions]
+    names = [session.trace.ops[int(op)].op_name for op in session.index.tiles.positions]
     assert set(names) == {"composite_gemm"}
     assert len(names) == 2
 
 
 def test_an_op_before_all_composites_shows_the_first_and_one_after_it_the_last(session):
-    first, second = session.composites.positions.tolist()
-    assert session.composites.tiles_of(-1).composite == first
-    assert session.composites.tiles_of(len(session) - 1).composite == second
+    first, second = session.index.tiles.positions.tolist()
+    assert session.index.tiles.tiles_of(-1).composite == first
+    assert session.index.tiles.tiles_of(len(session) - 1).composite == second
 
 
 def test_a_window_of_tiles_can_be_cancelled_and_asked_for_again(session):
     window = session.launch_window()
-    wanted = session.composites.between(*window)
+    wanted = session.index.tiles.between(*window)
 
     def cancel(done):
         if done > 0:
             raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        session.composites.between(*window, progress=cancel)
-    assert session.composites.between(*window) == wanted
+        session.index.tiles.between(*window, progress=cancel)
+    assert session.index.tiles.between(*window) == wanted
 
 
 def test_the_tiles_command_takes_a_time(session):
     low, high = session.launch_window()
-    text = as_text(run_command(session, f"tiles {low} {high}"))
+    text = as_text(session.run_line(f"tiles {low} {high}"))
     assert text.count("composite #") == 2
 
 

@@ -18,7 +18,7 @@ def half(session):
 
 
 def components(session):
-    return session.op_index.components.tolist()
+    return session.index.op_index.components.tolist()
 
 
 ANSWERS = {
@@ -93,14 +93,14 @@ def test_an_empty_critical_path_is_read_only_too(tmp_path, one_cube):
 
 def test_the_rows_of_a_summed_up_window_are_read_only(session):
     window = (*half(session), 30)
-    session.timelines.summarize(*window)
+    session.index.timelines.summarize(*window)
     rows = [RowKey((component,)) for component in components(session)]
-    for row in session.timelines.draw_rows(rows, *window):
+    for row in session.index.timelines.draw_rows(rows, *window):
         assert not row.busy.flags.writeable
 
 
 def test_tables_that_several_threads_read_are_read_only(session):
-    index = session.op_index
+    index = session.index.op_index
     some = index.components[0]
     for array in (index.ops_of(int(some)), index.class_codes(), index.composites):
         assert not array.flags.writeable

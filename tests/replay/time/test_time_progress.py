@@ -11,26 +11,26 @@ from kernbench.trace import Trace
 
 def rows(session):
     """A row a component, and one of all."""
-    components = session.op_index.components.tolist()
+    components = session.index.op_index.components.tolist()
     return [*(RowKey((one,)) for one in components), RowKey(tuple(components))]
 
 
 def indexed_rows(session, progress):
-    session.timelines.index_rows(rows(session), progress)
-    return session.timelines.draw_rows(rows(session), 0, 1000, 20)
+    session.index.timelines.index_rows(rows(session), progress)
+    return session.index.timelines.draw_rows(rows(session), 0, 1000, 20)
 
 
 def summed_up(session, progress):
-    session.timelines.summarize(0, 1000, 20, progress)
-    return session.timelines.draw_rows(rows(session), 0, 1000, 20)
+    session.index.timelines.summarize(0, 1000, 20, progress)
+    return session.index.timelines.draw_rows(rows(session), 0, 1000, 20)
 
 
 def drawn(session, progress):
-    return session.timelines.draw_rows(rows(session), 0, 1000, 20, progress)
+    return session.index.timelines.draw_rows(rows(session), 0, 1000, 20, progress)
 
 
 def prepared(session, progress):
-    session.prepare(progress)
+    session.index.prepare(progress)
     return session.tiles(100), session.route(100), session.in_flight()
 
 

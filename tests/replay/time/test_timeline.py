@@ -42,17 +42,19 @@ def on_two_pes(path, graph, ops):
 
 def index_of(session, **limits):
     """An index of a session's trace with other limits than the usual ones."""
-    return TimelineIndex(session.trace, session.op_index, Limits(**limits))
+    return TimelineIndex(session.trace, session.index.op_index, Limits(**limits))
 
 
 def whole(session):
     """The row of all components."""
-    return RowKey(tuple(session.op_index.components.tolist()))
+    return RowKey(tuple(session.index.op_index.components.tolist()))
 
 
 def each(session):
     """A row a component."""
-    return [RowKey((component,)) for component in session.op_index.components.tolist()]
+    return [
+        RowKey((component,)) for component in session.index.op_index.components.tolist()
+    ]
 
 
 def shares(ops, edges):
@@ -88,7 +90,7 @@ def test_a_row_is_the_summed_overlaps_of_its_ops(
     tmp_path_factory, one_cube, ops, t0, span, columns
 ):
     session = in_lanes(tmp_path_factory.mktemp("log") / "trace", one_cube, ops)
-    components = session.op_index.components.tolist()
+    components = session.index.op_index.components.tolist()
     edges = np.linspace(t0, t0 + span, columns + 1)
     for row in session.timeline(components, t0, t0 + span, columns).rows:
         np.testing.assert_allclose(row.busy, shares(ops, edges), atol=1e-9)
@@ -106,7 +108,7 @@ def test_a_lane_is_the_summed_overlaps_of_the_ops_in_it(
     tmp_path_factory, one_cube, ops, t0, span, columns
 ):
     session = in_lanes(tmp_path_factory.mktemp("log") / "trace", one_cube, ops)
-    components = session.op_index.components.tolist()
+    components = session.index.op_index.components.tolist()
     edges = np.linspace(t0, t0 + span, columns + 1)
     lanes = session.timeline(components, t0, t0 + span, columns, lanes=True).rows
     assert [row.lane for row in lanes] == sorted({lane for _, _, lane, _ in ops})
@@ -119,7 +121,7 @@ def test_a_lane_is_the_summed_overlaps_of_the_ops_in_it(
 def test_ops_that_take_no_time_show_their_letter_in_small(tmp_path, small):
     ops = [(10, 0, 0, True), (30, 10, 0, False), (35, 0, 0, True)]
     session = in_lanes(tmp_path / "trace", small, ops)
-    timeline = session.timeline(session.op_index.components.tolist(), 0, 50, 5)
+    timeline = session.timeline(session.index.op_index.components.tolist(), 0, 50, 5)
     (row,) = timeline.rows
     assert row.classes == " R W "
     assert row.busy.tolist() == [0, 0, 0, 1, 0]
@@ -135,7 +137,7 @@ def test_a_component_that_served_nothing_is_empty(tmp_path, small):
 def test_a_line_of_text_names_its_lane(tmp_path, small):
     ops = [(0, 10, 1, True), (0, 12, 6, True)]
     session = in_lanes(tmp_path / "trace", small, ops)
-    components = session.op_index.components.tolist()
+    components = session.index.op_index.components.tolist()
     rows = as_text(session.timeline(components, 0, 20, 4, lanes=True)).splitlines()[1:]
     assert [row.split("|")[0].split()[-1] for row in rows] == ["1", "6"]
 
@@ -174,12 +176,12 @@ def test_a_row_with_bends_left_out_keeps_the_busy_time_between_those_that_it_has
 
 def test_a_composite_shows_in_a_row_with_others_only_where_it_is_alone(session):
     nodes = session.trace.nodes
-    components = session.op_index.components.tolist()
+    components = session.index.op_index.components.tolist()
     pe = [component for component in components if nodes.pe[component] == 0]
     low, high = session.launch_window()
-    (row,) = session.timelines.draw_rows([RowKey(tuple(pe))], low, high, 40)
+    (row,) = session.index.timelines.draw_rows([RowKey(tuple(pe))], low, high, 40)
     assert set(row.classes) >= {"R", "G", "W"}
-    parts = session.timelines.draw_rows([RowKey((c,)) for c in pe], low, high, 40)
+    parts = session.index.timelines.draw_rows([RowKey((c,)) for c in pe], low, high, 40)
     others = [part for part in parts if set(part.classes) - set("C ")]
     for cell, letter in enumerate(row.classes):
         if letter == "C":
@@ -190,7 +192,7 @@ def test_a_composite_shows_in_a_row_with_others_only_where_it_is_alone(session):
 
 
 def test_a_row_is_unindexed_until_it_has_been_indexed(session):
-    timelines = session.timelines
+    timelines = session.index.timelines
     rows = each(session)
     unindexed = timelines.unindexed(rows)
     assert unindexed.rows == tuple(rows)
@@ -201,13 +203,13 @@ def test_a_row_is_unindexed_until_it_has_been_indexed(session):
 
 
 def test_ops_that_are_sorted_already_are_looked_at_once(session):
-    session.op_index.prepare()
-    assert session.timelines.unindexed(each(session)).ops == len(session)
+    session.index.op_index.prepare()
+    assert session.index.timelines.unindexed(each(session)).ops == len(session)
 
 
 def test_indexing_can_be_cancelled_and_begun_again(session):
     rows = each(session)
-    wanted = session.timelines.draw_rows(rows, 0, session.trace.end_ns, 40)
+    wanted = session.index.timelines.draw_rows(rows, 0, session.trace.end_ns, 40)
     timelines = index_of(session)
 
     def cancel(done):
@@ -236,10 +238,10 @@ def test_rows_that_were_dropped_are_drawn_as_before(tmp_path, small):
 
 def test_an_index_that_was_forgotten_is_made_again(session):
     rows = each(session)
-    session.timelines.index_rows(rows)
-    session.timelines.forget()
-    assert session.timelines.indexed == set()
-    assert session.timelines.unindexed(rows).rows == tuple(rows)
+    session.index.timelines.index_rows(rows)
+    session.index.timelines.forget()
+    assert session.index.timelines.indexed == set()
+    assert session.index.timelines.unindexed(rows).rows == tuple(rows)
 
 
 # -- windows that are summed up --
@@ -257,7 +259,7 @@ def test_rows_are_the_same_once_their_window_is_summed_up(
     session = on_two_pes(tmp_path_factory.mktemp("log") / "trace", one_cube, ops)
     window = (t0, t0 + span, 20)
     rows = [whole(session), *each(session)]
-    drawn = session.timelines.draw_rows(rows, *window)
+    drawn = session.index.timelines.draw_rows(rows, *window)
     summed_up = index_of(session)
     summed_up.summarize(*window)
     for one, other in zip(drawn, summed_up.draw_rows(rows, *window), strict=True):
@@ -267,7 +269,7 @@ def test_rows_are_the_same_once_their_window_is_summed_up(
 
 
 def test_of_a_window_that_is_summed_up_only_lanes_have_to_be_indexed(session):
-    timelines = session.timelines
+    timelines = session.index.timelines
     rows = each(session)
     lane = RowKey(rows[0].components, 0)
     timelines.summarize(0, 100, 20)

@@ -14,7 +14,7 @@ OPS = st.lists(
 
 
 def summed_up(session, t0, t1, columns, **options):
-    codes = session.op_index.class_codes()
+    codes = session.index.op_index.class_codes()
     return window_summary(session.trace, codes, t0, t1, columns, **options)
 
 
