@@ -16,8 +16,8 @@ import numpy as np
 from kernbench.common.messages import HostWriteCmd, MsgBase, Region
 from kernbench.common.pe_commands import GemmCmd, MathCmd
 from kernbench.perf.sim import PerfRow, seconds
-from kernbench.replay.hazards import find_hazards
-from kernbench.replay.history import History
+from kernbench.replay.data.hazards import find_hazards
+from kernbench.replay.data.history import History
 from kernbench.sim_engine.arithmetic import rounded
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.gemm import gemm

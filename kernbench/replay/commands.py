@@ -19,10 +19,10 @@ from kernbench.replay.answers import Moved as Moved
 from kernbench.replay.answers import OpList, Stopped
 from kernbench.replay.check import check_file
 from kernbench.replay.compare import Comparison, compare, parse_percent
+from kernbench.replay.data.memory import Memory, TensorView
 from kernbench.replay.expr import FIELDS, parse_count
 from kernbench.replay.expr import parse_time as parse_time
 from kernbench.replay.loads import window
-from kernbench.replay.memory import Memory, TensorView
 from kernbench.replay.session import ReplaySession
 from kernbench.replay.text import as_text, wrapped
 from kernbench.replay.tiles import Tiles, TileWindow

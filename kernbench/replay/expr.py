@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench.errors import UsageError
-from kernbench.replay.history import History
+from kernbench.replay.data.history import History
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
 from kernbench.trace.hops import kernel_lines

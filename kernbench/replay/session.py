@@ -23,15 +23,15 @@ from kernbench.replay.answers import (
     Touch,
     Touches,
 )
-from kernbench.replay.blame import Blame, Blames
 from kernbench.replay.critical import Critical, CriticalPath
 from kernbench.replay.cursor import FOCUS_LEVELS, Cursor
-from kernbench.replay.diff import Diffs, OpDiff, Outputs
+from kernbench.replay.data.blame import Blame, BlameIndex
+from kernbench.replay.data.diff import DiffIndex, OpDiff, Outputs
+from kernbench.replay.data.hazards import find_hazards, snapshot_hazards
+from kernbench.replay.data.history import History
+from kernbench.replay.data.memory import Memory, MemoryIndex, TensorView
 from kernbench.replay.expr import compile
-from kernbench.replay.hazards import find_hazards, snapshot_hazards
-from kernbench.replay.history import History
 from kernbench.replay.loads import Busiest, LinkLoad, Loads, window
-from kernbench.replay.memory import Memories, Memory, TensorView
 from kernbench.replay.roofline import Bound, Roofline, Work
 from kernbench.replay.routes import Route, route_of
 from kernbench.replay.stalls import CallTimes, Ledger, LineTimes, Stalls
@@ -51,10 +51,13 @@ class ReplaySession(Cursor):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self.versions = History(trace)
-        self.memories, self.stops = Memories(trace, self.versions), Stops(self.versions)
-        self.diffs = Diffs(trace, self.versions)
+        self.memories, self.stops = (
+            MemoryIndex(trace, self.versions),
+            Stops(self.versions),
+        )
+        self.diffs = DiffIndex(trace, self.versions)
         self._stalls = Stalls(trace, self.timelines)
-        self._blames = Blames(trace, self.versions, self.memories, self.row)
+        self._blames = BlameIndex(trace, self.versions, self.memories, self.row)
         self._matched: tuple[str, Ints] | None = None
         self._loads = Loads(trace, self.timelines)
         self._graph: Critical | None = None
@@ -95,7 +98,7 @@ class ReplaySession(Cursor):
         )
 
     def watch_place(self, place: str, mode: str = "rw") -> Stop:
-        """``watch`` of c[3,17], or of any other place that ``Memories.place`` knows."""
+        """``watch`` of c[3,17], or of any other place that ``MemoryIndex.place`` knows."""
         return self.stops.watch(place, self.memories.place(place).ranges, mode)
 
     def catch(self, what: str, progress: Progress = no_progress) -> Stop:

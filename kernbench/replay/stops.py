@@ -10,7 +10,7 @@ import numpy as np
 
 from kernbench.common.arrays import Ints
 from kernbench.errors import UsageError
-from kernbench.replay.history import History
+from kernbench.replay.data.history import History
 from kernbench.replay.text import count_text
 
 Range: TypeAlias = tuple[str, int, int]  # space, addr, nbytes

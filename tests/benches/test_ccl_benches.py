@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from kernbench.cli import main
 from kernbench.errors import DeadlockError, UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay import hazards as kinds
+from kernbench.replay.data import hazards as kinds
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 

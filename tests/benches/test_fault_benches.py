@@ -15,7 +15,7 @@ from kernbench.benches import FAULTS, SHIPPED
 from kernbench.benches.faults.low_bits import OPS
 from kernbench.cli import main
 from kernbench.replay import ReplaySession
-from kernbench.replay import hazards as kinds
+from kernbench.replay.data import hazards as kinds
 from kernbench.runtime_api import DPPolicy, run_bench
 from kernbench.runtime_api.registry import BENCHES
 from kernbench.runtime_api.torch import Torch

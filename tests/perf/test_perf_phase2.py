@@ -3,8 +3,8 @@
 import math
 
 from kernbench.perf import phase2
-from kernbench.replay.hazards import find_hazards
-from kernbench.replay.history import History
+from kernbench.replay.data.hazards import find_hazards
+from kernbench.replay.data.history import History
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
 

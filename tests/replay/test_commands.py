@@ -330,7 +330,7 @@ def test_divergence_names_the_first_op_that_rounding_does_not_explain(
     assert session.first_divergence().note == "rounding explains every op"
     broken = NUMPY_OPS | {"add": NUMPY_OPS["sub"]}
     monkeypatch.setattr(
-        "kernbench.replay.diff.DataExecutor",
+        "kernbench.replay.data.diff.DataExecutor",
         lambda *args: DataExecutor(*args, ops=broken),
     )
     found = ReplaySession(Trace.open(wrong)).first_divergence()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from replay_logs import PE1, Log, double, host_write, load, store
 
 from kernbench.errors import UsageError
-from kernbench.replay.history import History
+from kernbench.replay.data.history import History
 from kernbench.replay.stops import Stops
 from kernbench.sim_engine.accesses import accesses
 from kernbench.sim_engine.data_executor import DataExecutor
@@ -129,7 +129,7 @@ def test_a_wrong_output_stops_where_it_is_due_and_a_right_one_does_not(log):
 def test_an_op_that_rounding_does_not_explain_is_a_failed_check(log, monkeypatch):
     broken = NUMPY_OPS | {"add": NUMPY_OPS["sub"]}
     monkeypatch.setattr(
-        "kernbench.replay.diff.DataExecutor",
+        "kernbench.replay.data.diff.DataExecutor",
         lambda *args: DataExecutor(*args, ops=broken),
     )
     session = log.session()

@@ -337,7 +337,7 @@ def test_a_divergence_that_cannot_be_looked_for_is_never_said_to_be_none(
 def test_the_local_error_of_an_op_far_on_is_told_without_executing_an_oracle_of_all(
     session, monkeypatch
 ):
-    monkeypatch.setattr("kernbench.replay.diff._FEW", 0)
+    monkeypatch.setattr("kernbench.replay.data.diff._FEW", 0)
     op = positions(session, "composite_gemm")[1]
     quick = session.check(op).check
     monkeypatch.undo()

@@ -14,7 +14,7 @@ import numpy as np
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Touches
-from kernbench.replay.diff import OpDiff, Outputs, mismatches
+from kernbench.replay.data.diff import OpDiff, Outputs, mismatches
 from kernbench.replay.progress import Progress as Tell
 from kernbench.replay.text import number_text
 from tui.messages import Activate

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.memory import MemoryEntry, TensorView
+from kernbench.replay.data.memory import MemoryEntry, TensorView
 from kernbench.replay.text import number_text, time_text
 from tui.messages import Activate
 from tui.widgets.draw import Array, Glyphs, Line, clip, length

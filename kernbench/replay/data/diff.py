@@ -17,8 +17,8 @@ from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import itemsize
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError
-from kernbench.replay.history import SMALL, History, work
-from kernbench.replay.memory import TensorView
+from kernbench.replay.data.history import SMALL, History, work
+from kernbench.replay.data.memory import TensorView
 from kernbench.replay.text import grid_text, wrapped
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import regions
@@ -144,7 +144,7 @@ class Outputs:
         return report.as_text().splitlines() + late
 
 
-class Diffs:
+class DiffIndex:
     """Compares on the memory of a History; keeps its last answers, as every redrawing asks."""
 
     def __init__(self, trace: Trace, history: History) -> None:

@@ -22,9 +22,15 @@ from kernbench.common.messages import Region
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import OpRow, Touch, Touches
-from kernbench.replay.hazards import CONFLICTS, NEVER_WRITTEN, OUTSIDE, outside, timing
-from kernbench.replay.history import History
-from kernbench.replay.memory import Memories, Place
+from kernbench.replay.data.hazards import (
+    CONFLICTS,
+    NEVER_WRITTEN,
+    OUTSIDE,
+    outside,
+    timing,
+)
+from kernbench.replay.data.history import History
+from kernbench.replay.data.memory import MemoryIndex, Place
 from kernbench.replay.text import number_text
 from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.op_check import Reference, reference
@@ -115,11 +121,11 @@ def _holds(part: Part) -> str:
     return f" = {part.value}" if part.value else ""
 
 
-class Blames:
-    """Blames the ops of a trace; ``row`` is the session's."""
+class BlameIndex:
+    """BlameIndex the ops of a trace; ``row`` is the session's."""
 
     def __init__(
-        self, trace: Trace, history: History, memories: Memories, row: RowOf
+        self, trace: Trace, history: History, memories: MemoryIndex, row: RowOf
     ) -> None:
         self._trace, self._history, self._memories, self._row = (
             trace,

@@ -17,8 +17,8 @@ from kernbench.common.arrays import Array, Ints
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import UsageError
+from kernbench.replay.data.history import History, Ranges
 from kernbench.replay.expr import Mask
-from kernbench.replay.history import History, Ranges
 from kernbench.replay.text import grid_text, number_text, table
 from kernbench.replay.tiles import composite_of
 from kernbench.sim_engine.accesses import Access, accesses
@@ -121,7 +121,7 @@ _NAMED = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]*)\])?")
 _BYTES = re.compile(r"(\w+)\s+(0x[0-9a-f]+|\d+)(?::(\d+))?", re.ASCII | re.I)
 
 
-class Memories:
+class MemoryIndex:
     """Answers from a History and the allocations of a trace."""
 
     def __init__(self, trace: Trace, history: History) -> None:

@@ -12,7 +12,7 @@ from kernbench.common.messages import HostWriteCmd, Region
 from kernbench.common.pe_commands import MathCmd
 from kernbench.common.progress import Cancelled
 from kernbench.errors import MemoryStoreError
-from kernbench.replay.history import History, Ranges
+from kernbench.replay.data.history import History, Ranges
 from kernbench.replay.job import Job
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.data_executor import execute

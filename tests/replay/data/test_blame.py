@@ -12,8 +12,8 @@ from kernbench.common.messages import HostWriteCmd
 from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay import hazards as kinds
 from kernbench.replay.commands import run_command
+from kernbench.replay.data import hazards as kinds
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.data_executor import DataExecutor

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from replay_logs import PE0, PE1, Log, double, host_write, load, region, store
 
 from kernbench.common.messages import HostReadCmd
-from kernbench.replay.hazards import (
+from kernbench.replay.data.hazards import (
     EARLY_WRITER,
     LATE_WRITER,
     NEVER_WRITTEN,
