@@ -13,23 +13,24 @@ import numpy as np
 from kernbench.common.arrays import Ints
 from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, no_progress
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import UsageError
 from kernbench.replay.answers import (
     Info,
     OpDetails,
     OpRow,
     Source,
     Stopped,
-    Touch,
     Touches,
 )
 from kernbench.replay.critical import Critical, CriticalPath
 from kernbench.replay.cursor import FOCUS_LEVELS, Cursor
 from kernbench.replay.data.blame import Blame, BlameIndex
 from kernbench.replay.data.diff import DiffIndex, OpDiff, Outputs
-from kernbench.replay.data.hazards import find_hazards, snapshot_hazards
+from kernbench.replay.data.hazards import all_hazards
 from kernbench.replay.data.history import History
-from kernbench.replay.data.memory import Memory, MemoryIndex, TensorView
+from kernbench.replay.data.memory import ENTRIES, Memory, MemoryIndex, TensorView
+from kernbench.replay.data.places import PlaceIndex
+from kernbench.replay.data.touches import TouchIndex
 from kernbench.replay.expr import compile
 from kernbench.replay.loads import Busiest, LinkLoad, Loads, window
 from kernbench.replay.roofline import Bound, Roofline, Work
@@ -51,13 +52,13 @@ class ReplaySession(Cursor):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self.versions = History(trace)
-        self.memories, self.stops = (
-            MemoryIndex(trace, self.versions),
-            Stops(self.versions),
-        )
+        self.places = PlaceIndex(trace, self.versions)
+        self.memories = MemoryIndex(trace, self.versions, self.places)
+        self.stops = Stops(self.versions)
         self.diffs = DiffIndex(trace, self.versions)
+        self.touches = TouchIndex(self.versions, self.rows_of)
         self._stalls = Stalls(trace, self.timelines)
-        self._blames = BlameIndex(trace, self.versions, self.memories, self.row)
+        self._blames = BlameIndex(trace, self.versions, self.places, self.rows_of)
         self._matched: tuple[str, Ints] | None = None
         self._loads = Loads(trace, self.timelines)
         self._graph: Critical | None = None
@@ -65,10 +66,12 @@ class ReplaySession(Cursor):
 
     # -- stops and search --
 
-    def matching(self, expr: str) -> Ints:
+    def matching(self, expr: str, progress: Progress = no_progress) -> Ints:
         """The ops that fit an expression, ascending; UsageError points at its column."""
         if self._matched is None or self._matched[0] != expr:
-            found = np.flatnonzero(compile(expr).mask(self.trace, self.versions))
+            found = np.flatnonzero(
+                compile(expr).mask(self.trace, self.versions, progress)
+            )
             self._matched = expr, found
         return self._matched[1]
 
@@ -98,8 +101,8 @@ class ReplaySession(Cursor):
         )
 
     def watch_place(self, place: str, mode: str = "rw") -> Stop:
-        """``watch`` of c[3,17], or of any other place that ``MemoryIndex.place`` knows."""
-        return self.stops.watch(place, self.memories.place(place).ranges, mode)
+        """``watch`` of c[3,17], or of any other place that ``PlaceIndex.place`` knows."""
+        return self.stops.watch(place, self.places.place(place).ranges, mode)
 
     def catch(self, what: str, progress: Progress = no_progress) -> Stop:
         """Stop at ``hazards``, or at ``checks`` that fail; executes everything.
@@ -199,9 +202,9 @@ class ReplaySession(Cursor):
             op, *site, tuple(file.text.splitlines()) if file is not None else ()
         )
 
-    def memory(self, op: int | None = None) -> Memory:
-        """The allocations that hold something."""
-        return self.memories.at(self.cursor if op is None else op)
+    def memory(self, op: int | None = None, limit: int = ENTRIES) -> Memory:
+        """The allocations that hold something, at most ``limit`` of them."""
+        return self.memories.at(self.cursor if op is None else op, limit)
 
     def tensor(
         self, name: str, op: int | None = None, progress: Progress = no_progress
@@ -213,39 +216,25 @@ class ReplaySession(Cursor):
         """Every read and write of a range, from the first op to the last."""
         return self.history_of(f"{space} {addr:#x}:{nbytes}")
 
-    def history_of(self, place: str) -> Touches:
+    def history_of(self, place: str, progress: Progress = no_progress) -> Touches:
         """Every read and write of a place, from the first op to the last."""
-        ranges = self.memories.place(place).ranges
-        mine = np.unique(
-            np.concatenate([self.versions.accesses.at(*r) for r in ranges])
-        )
-        touched = self.versions.touched.take(mine)
-        columns = (
-            column.tolist() for column in (touched.mode, touched.addr, touched.nbytes)
-        )
-        rows = (
-            Touch(("read", "write")[mode], ranges[0][0], start, size, row)
-            for mode, start, size, row in zip(
-                *columns, self.rows_of(touched.row), strict=True
-            )
-        )
-        return Touches(tuple(rows))
+        return self.touches.every(self.places.place(place), progress)
 
     def blame(
         self, place: str, depth: int = 32, progress: Progress = no_progress
     ) -> Blame:
         """The ops behind a place as it is at the cursor, or at the end before the first op."""
         op = self.cursor if self.cursor >= 0 else len(self) - 1
-        return self._blames.of(self.memories.place(place), op, depth, progress)
+        return self._blames.of(self.places.place(place), op, depth, progress)
 
     def who_wrote(self, place: str) -> Touches:
         """The writers of what a place holds at the cursor, or at the end before the first op."""
         op = self.cursor if self.cursor >= 0 else len(self) - 1
-        return self._blames.writers(self.memories.place(place), op)
+        return self.touches.writers(self.places.place(place), op)
 
     def who_reads(self, place: str) -> Touches:
         """The reads after the cursor of what a place holds there, until it is overwritten."""
-        return self._blames.readers(self.memories.place(place), self.cursor)
+        return self.touches.readers(self.places.place(place), self.cursor)
 
     def route(self, op: int | None = None) -> Route:
         """The hops of an op's transactions; where it has none, of the nearest stage of its tile."""
@@ -271,13 +260,13 @@ class ReplaySession(Cursor):
         """The tiles that were in some stage in [t0, t1) ns, by composite."""
         return self.composites.between(t0, t1)
 
-    def diff(self, op: int | None = None) -> OpDiff:
+    def diff(self, op: int | None = None, progress: Progress = no_progress) -> OpDiff:
         """What an op wrote, beside its float64 oracle."""
-        return self.diffs.of(self.at(op))
+        return self.diffs.of(self.at(op), progress)
 
-    def check(self, op: int | None = None) -> OpDiff:
+    def check(self, op: int | None = None, progress: Progress = no_progress) -> OpDiff:
         """``diff`` with the errors of the op, the accumulated one too where that is quick."""
-        return self.diffs.checked(self.at(op))
+        return self.diffs.checked(self.at(op), progress=progress)
 
     def first_divergence(self, progress: Progress = no_progress) -> OpDiff:
         """The first op that rounding does not explain, three-way, by executing everything."""
@@ -290,15 +279,17 @@ class ReplaySession(Cursor):
         )
         return OpDiff(-1, "divergence", note=note)
 
-    def outputs(self, op: int | None = None) -> Outputs:
+    def outputs(
+        self, op: int | None = None, progress: Progress = no_progress
+    ) -> Outputs:
         """The expected tensors, against memory at an op."""
-        return self.diffs.outputs(self.cursor if op is None else op)
+        return self.diffs.outputs(self.cursor if op is None else op, progress)
 
     def output(
         self, tensor: str, op: int | None = None, progress: Progress = no_progress
     ) -> OpDiff:
         """One expected tensor beside memory at an op."""
-        return self.diffs.output(self.tensor(tensor, op, progress))
+        return self.diffs.output(self.tensor(tensor, op, progress), progress)
 
     def verify(self, progress: Progress = no_progress) -> Outputs:
         """The expected tensors, each when it was due, by executing the whole trace."""
@@ -306,22 +297,7 @@ class ReplaySession(Cursor):
 
     def hazards(self, progress: Progress = no_progress) -> Touches:
         """What any op does to bytes that it should not, some 10,000 of a kind; executes them."""
-        versions, note = self.versions, ""
-        columns = versions.touched, versions.allocs
-        found = find_hazards(self.trace, *columns, lambda done: progress(done / 2))
-        try:
-            found += snapshot_hazards(
-                self.trace, versions.findings(lambda done: progress((1 + done) / 2))
-            )
-        except KernbenchError as why:
-            note = f"Phase 1 was not compared with Phase 2: {why}"
-        rows = []
-        for kind, op, other, space, addr, end in sorted(
-            set(found), key=lambda f: f[1:]
-        ):
-            with_whom = self.row(other) if other >= 0 else None
-            rows.append(Touch(kind, space, addr, end - addr, self.row(op), with_whom))
-        return Touches(tuple(rows), note, not rows)
+        return all_hazards(self.trace, self.versions, self.rows_of, progress)
 
     def timeline(
         self,

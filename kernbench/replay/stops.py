@@ -52,7 +52,7 @@ class Stops:
         if mode not in ("r", "w", "rw"):
             raise UsageError(f"watch mode {mode!r}: must be r, w or rw")
         touched, found = self._history.touched, [np.empty(0, np.int64)]
-        found += [self._history.accesses.at(*place) for place in ranges]
+        found += [self._history.accesses.overlapping(*place) for place in ranges]
         rows = np.concatenate(found)
         if mode != "rw":
             rows = rows[touched.mode[rows] == (mode == "w")]

@@ -317,7 +317,7 @@ def test_a_divergence_shows_the_oracle_phase_2_and_what_the_bench_expects(overfl
 
 def test_a_divergence_shows_what_phase_1_saw_of_an_op(session):
     first = positions(session, "host_write")[0]
-    diff = session.diffs.beside(session.diff(first))
+    diff = session.diffs.with_recorded(session.diff(first))
     assert diff.source == "nothing recorded"
 
 
@@ -335,12 +335,10 @@ def test_a_divergence_that_cannot_be_looked_for_is_never_said_to_be_none(
 
 
 def test_the_local_error_of_an_op_far_on_is_told_without_executing_an_oracle_of_all(
-    session, monkeypatch
+    session,
 ):
-    monkeypatch.setattr("kernbench.replay.data.diff._FEW", 0)
     op = positions(session, "composite_gemm")[1]
-    quick = session.check(op).check
-    monkeypatch.undo()
+    quick = session.diffs.checked(op, within=0).check
     whole = session.check(op).check
     assert quick.accumulated is None
     assert (quick.local, quick.bound, quick.over) == (
@@ -400,19 +398,19 @@ def test_infinities_are_compared_without_a_warning():
 
 def test_a_tile_is_judged_by_its_own_block(session):
     op = positions(session, "TileToken/STORE")[0]
-    tile, whole = session.check(op), session.diffs.products(op)[0]
+    tile, whole = session.check(op), session.diffs.producer(op).op
     assert 0 < tile.check.local == tile.row.max_abs <= tile.check.bound
     assert tile.check.local <= session.check(whole).check.local
 
 
-def test_where_a_tile_is_first_over_is_told_in_the_whole_tensor(session, monkeypatch):
+def test_where_a_tile_is_first_over_is_told_in_the_whole_tensor(session):
     op = positions(session, "TileToken/STORE")[-1]
     good = session.diff(op)
     actual = good.actual.copy()
     actual[1, 2] += 1
-    monkeypatch.setattr(session.diffs, "of", lambda op: replace(good, actual=actual))
     row, column = good.origin
-    assert session.diffs.judged(op).check.first_over == (row + 1, column + 2)
+    judged = session.diffs.judge(replace(good, actual=actual))
+    assert judged.check.first_over == (row + 1, column + 2)
     assert row + column > 0
 
 
@@ -444,7 +442,7 @@ def test_answers_after_random_jumps_are_those_of_a_fresh_session(bench):
 
     stepped, draw = opened(), random.Random(bench)
     names = list(dict.fromkeys(e.tensor for e in stepped.trace.expects))
-    names += [name for name in stepped.memories.names if name not in names][:3]
+    names += [name for name in stepped.places.names if name not in names][:3]
     near = -1
     for _ in range(25):
         near = draw.choice((near + 1, near - 1, draw.randrange(-1, len(stepped))))

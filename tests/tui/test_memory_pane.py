@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import wait
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ async def test_the_numbers_view_picks_a_cell_and_says_all_about_it(
     async with drive(80, 24, "4", "v", "j", "j", "l") as pilot:
         text = pane(pilot).text
         value = session.tensor("c").values[2, 1]
-        space, addr, _ = session.memories.place("c[2,1]").ranges[0]
+        space, addr, _ = session.places.place("c[2,1]").ranges[0]
         assert (
             f" c[2,1] = {float(value):.7g}  0x{value.view('u2'):04x}  {space} {addr:#x}"
             in text
@@ -130,7 +131,11 @@ async def test_heat_is_a_glyph_a_block_with_its_scale(session, drive) -> None:
 
 async def test_heat_tells_nan_and_infinity(drive, session, monkeypatch) -> None:
     session.goto(17)
-    session.tensor("c").values[5, 3] = np.inf
+    view = session.tensor("c")
+    values = view.values.copy()
+    values[5, 3] = np.inf
+    with_infinity = replace(view, values=values)
+    monkeypatch.setattr(session, "tensor", lambda *_: with_infinity)
     async with drive(80, 24, "4", "v", "v") as pilot:
         assert pane(pilot).text.splitlines()[4][7 + 1] == "!"
 
@@ -155,7 +160,7 @@ async def test_history_lists_the_accesses_of_the_cell_and_enter_goes_to_one(
     session.goto(40)
     async with drive(80, 24, "4", "j", "enter", "v", "v", "v", "v") as pilot:
         place = pane(pilot).place()
-        touches = session.history(*session.memories.place(place).ranges[0]).rows
+        touches = session.history(*session.places.place(place).ranges[0]).rows
         assert len(touches) > 1
         lines = pane(pilot).text.splitlines()
         assert lines[0].startswith(f" accesses to {place}: {len(touches)}, hbm ")

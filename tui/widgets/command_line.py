@@ -36,8 +36,8 @@ def _pes(session: ReplaySession) -> list[str]:
 
 # words by what a usage calls them, and by the field of an expression
 _WORDS: dict[str, Callable[[ReplaySession], Iterable[str]]] = {
-    "TENSOR": lambda session: session.memories.names,
-    "PLACE": lambda session: [*session.memories.names, *session.versions.allocs.spaces],
+    "TENSOR": lambda session: session.places.names,
+    "PLACE": lambda session: [*session.places.names, *session.versions.allocs.spaces],
     "SPACE": lambda session: session.versions.allocs.spaces,
     "MARK": lambda session: session.marks,
     "STOP": lambda session: [str(stop.number) for stop in session.stops.all],

@@ -91,9 +91,11 @@ class DiffPane(GridPane):
 
         def judge(tell: Tell) -> OpDiff:
             found = (
-                diffs.judged(op) if diffs.products(op)[1] <= _LARGE else diffs.of(op)
+                diffs.judged(op)
+                if diffs.producer(op).products <= _LARGE
+                else diffs.of(op)
             )
-            return diffs.beside(found) if self.marked.size <= _SMALL else found
+            return diffs.with_recorded(found) if self.marked.size <= _SMALL else found
 
         wanted: list[tuple[str, Hashable, Callable[[Tell], object]]] = []
         if self._few:

@@ -189,7 +189,7 @@ class MemoryPane(GridPane):
     def _cell(self, value: Any, known: bool) -> Line:
         """The cell: its index, value, address, and who wrote it."""
         place = self.place() or ""
-        space, addr, _ = self.session.memories.place(place).ranges[0]
+        space, addr, _ = self.session.places.place(place).ranges[0]
         found = self.session.who_wrote(place).rows if self.session.cursor >= 0 else ()
         text = f" = {float(value):.7g}" * known
         bits = f"  0x{_bits(value)}" * known + f"  {space} {addr:#x}"
@@ -198,8 +198,8 @@ class MemoryPane(GridPane):
 
     def _history(self, place: str, lines: list[Line], height: int) -> None:
         session = self.session
-        whole, *more = session.memories.place(place).ranges
-        few = not more and len(session.versions.accesses.at(*whole)) <= _MANY
+        whole, *more = session.places.place(place).ranges
+        few = not more and len(session.versions.accesses.overlapping(*whole)) <= _MANY
         touches = self.ask(
             "history", place, lambda tell: session.history_of(place), few
         ).rows

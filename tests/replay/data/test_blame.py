@@ -80,9 +80,7 @@ def blamed(session, output, element, tensor, index):
     answer = session.blame(f"{output}{list(element)}", 100)
     assert not answer.note
     ends = [x.wrote.name for x in answer.links if x.op.name == "host_write"]
-    boxes = [
-        session.memories.place(e).index for e in ends if e.startswith(f"{tensor}[")
-    ]
+    boxes = [session.places.place(e).index for e in ends if e.startswith(f"{tensor}[")]
     return any(
         all(a <= i < b for i, (a, b) in zip(index, box, strict=True)) for box in boxes
     )

@@ -14,6 +14,7 @@ from kernbench.replay.data.hazards import (
     OUTSIDE,
     SNAPSHOT,
     TWO_WRITERS,
+    Timing,
     conflicts,
     never_written,
     outside,
@@ -204,7 +205,7 @@ def test_conflicts_are_those_of_all_pairs(log):
             ):
                 kind = {(1, 0): LATE_WRITER, (1, 1): TWO_WRITERS, (0, 1): EARLY_WRITER}
                 expected.add((kind[mode1, mode2], op2, op1, SPACES[space1], low, high))
-    assert set(conflicts(touched, begins, ends, lane)) == expected
+    assert set(conflicts(touched, Timing(begins, ends, lane))) == expected
 
 
 @settings(max_examples=300)

@@ -12,7 +12,8 @@ from kernbench.common.messages import HostWriteCmd, Region
 from kernbench.common.pe_commands import MathCmd
 from kernbench.common.progress import Cancelled
 from kernbench.errors import MemoryStoreError
-from kernbench.replay.data.history import History, Ranges
+from kernbench.replay.data.history import History
+from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.replay.job import Job
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.data_executor import execute
@@ -146,7 +147,7 @@ def test_versions_of_ten_times_the_budget_are_executed_again_where_they_were_dro
     for i in [count, *(place.randrange(count + 1) for _ in range(60)), 0, count]:
         latest = history.at(i + 1).view("tcm", 4 * n * (i % 3), (n,), "f32")
         assert set(latest.tolist()) == {i}
-        assert history.held() <= budget
+        assert history.kept_bytes() <= budget
 
 
 @settings(max_examples=30, deadline=None)
@@ -182,12 +183,14 @@ def test_any_budget_gives_the_memory_of_a_plain_execution(
 def test_the_index_finds_exactly_the_ranges_that_overlap(rows, asked):
     space, addr, nbytes = np.array(rows, np.int64).reshape(-1, 3).T
     count = np.arange(len(rows))
-    ranges = Ranges(AccessColumns(count, count, space, addr, nbytes, ("hbm", "tcm")))
+    ranges = IntervalIndex(
+        AccessColumns(count, count, space, addr, nbytes, ("hbm", "tcm"))
+    )
     s, low, n = asked
     expected = [
         i for i, (t, a, m) in enumerate(rows) if t == s and a < low + n and low < a + m
     ]
-    assert ranges.at(("hbm", "tcm")[s], low, n).tolist() == expected
+    assert ranges.overlapping(("hbm", "tcm")[s], low, n).tolist() == expected
 
 
 @given(
@@ -201,7 +204,7 @@ def test_every_byte_has_its_last_writer(tmp_path_factory, rows, asked, op):
     last = {}
     for i, (a, n) in enumerate(rows[: op + 1]):
         last |= dict.fromkeys(range(4 * a, 4 * (a + n)), i)
-    found = history.writers("tcm", np.array(sorted(asked)), op)
+    found = history.last_writers("tcm", np.array(sorted(asked)), op)
     assert [w for w, _ in found] == sorted(
         {last.get(b, -1) for b in asked}, reverse=True
     )

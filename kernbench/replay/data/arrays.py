@@ -1,0 +1,50 @@
+"""What the questions about data share: arrays of answers, and long calls into numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from kernbench.common.arrays import Array, Ints
+from kernbench.common.progress import Progress, computed_beside
+
+T = TypeVar("T")
+
+MANY = 1 << 16
+"""Numbers of which one step in numpy takes some 100 us, and a dozen steps some ms."""
+
+
+def read_only(*arrays: Array | None) -> None:
+    """Make arrays of an answer read-only, as everything else in an answer is frozen."""
+    for array in arrays:
+        if array is not None:
+            array.setflags(write=False)
+
+
+def distinct(values: Ints) -> Ints:
+    """The values, ascending, each once.
+
+    As ``np.unique``, which since numpy 2.3 counts by a hash table: that takes ten times
+    as long for many different numbers, and lets no other thread run meanwhile.
+    """
+    if not len(values):
+        return values
+    ascending = np.sort(values)
+    is_new = np.empty(len(ascending), np.bool_)
+    is_new[0] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=is_new[1:])
+    return ascending[is_new]
+
+
+def beside_if_many(
+    count: int, compute: Callable[[], T], progress: Progress, done: float
+) -> T:
+    """``computed_beside`` for work on more than ``MANY`` numbers, else ``compute()``.
+
+    A thread of its own costs some 100 us, more than a little work takes.
+    """
+    if count > MANY:
+        return computed_beside(compute, progress, done)
+    return compute()
