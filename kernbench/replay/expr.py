@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import partial, reduce
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
-from kernbench.common.arrays import Bools
+from kernbench.common.arrays import Bools, Ints
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.data.history import History
@@ -29,6 +29,8 @@ from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
 from kernbench.trace.hops import kernel_lines
 from kernbench.trace.params import Schema
+
+T = TypeVar("T")
 
 _TILE = "TileToken/"
 
@@ -283,6 +285,17 @@ class Expr:
         found = self._test(data)
         return np.asarray(found[trace.order])
 
+    def ops(
+        self,
+        trace: Trace,
+        history: History | None = None,
+        progress: Progress = no_progress,
+    ) -> Ints:
+        """The canonical positions of the ops that fit, ascending; see ``mask``."""
+        data = _Data(trace, history or History(trace), trace.op_columns, progress)
+        found = self._test(data)
+        return _beside(lambda: np.flatnonzero(found[trace.order]), data)
+
 
 def compile(text: str) -> Expr:
     """The expression ``text``; UsageError has the column, what is there and may be."""
@@ -291,6 +304,13 @@ def compile(text: str) -> Expr:
     if parser.token:
         parser.fail("and, or, or the end")
     return Expr(text, test)
+
+
+def _beside(compute: Callable[[], T], data: _Data) -> T:
+    """``compute()``, on a thread of its own if there are many ops."""
+    if len(data.trace.order) <= _FEW_OPS:
+        return compute()
+    return computed_beside(compute, data.progress, 0.9)
 
 
 def _compared(rows: str, test: _Test, is_negated: bool) -> _Test:
@@ -307,9 +327,7 @@ def _compared(rows: str, test: _Test, is_negated: bool) -> _Test:
             return ~found if is_negated else found
 
         data.progress(0.5)
-        if len(data.trace.order) <= _FEW_OPS:
-            return mask()
-        return computed_beside(mask, data.progress, 0.5)
+        return _beside(mask, data)
 
     return compared
 

@@ -69,9 +69,7 @@ class ReplaySession(Cursor):
     def matching(self, expr: str, progress: Progress = no_progress) -> Ints:
         """The ops that fit an expression, ascending; UsageError points at its column."""
         if self._matched is None or self._matched[0] != expr:
-            found = np.flatnonzero(
-                compile(expr).mask(self.trace, self.versions, progress)
-            )
+            found = compile(expr).ops(self.trace, self.versions, progress)
             self._matched = expr, found
         return self._matched[1]
 

@@ -1,4 +1,4 @@
-"""How long a computation goes without calling ``progress``: what Esc and the screen wait for.
+"""How long a computation goes without calling ``progress``: what Esc has to wait for.
 
 Every computation that can take longer than 10 ms has to call its ``progress`` at least
 every 10 ms (``kernbench.common.progress``). Tests import ``longest_gap`` and
@@ -19,15 +19,19 @@ from kernbench.replay.compare import compare
 from kernbench.replay.data.hazards import find_hazards
 from kernbench.trace import Trace
 
+_SWITCH_S = 0.0005
+"""As ``tui.jobs`` has it."""
+
 Compute = Callable[[Progress], object]
 
 
 def longest_gap(compute: Compute, clock: Callable[[], float] = process_time) -> float:
-    """The longest time in seconds between two calls of the progress given to ``compute``.
+    """The longest time in seconds between two calls of ``compute``'s progress.
 
     The start and the end of the computation count as calls. The garbage collector is
-    off meanwhile. Time is the CPU time of this process, so that neighbours on the
-    machine do not count: a thread that computes beside its caller does.
+    off meanwhile, and threads take turns as often as in the debugger. Time is the CPU
+    time of this process, so that neighbours on the machine do not count: a thread that
+    computes beside its caller does.
     """
     worst = 0.0
     last = 0.0
@@ -39,25 +43,32 @@ def longest_gap(compute: Compute, clock: Callable[[], float] = process_time) -> 
         last = now
 
     was_enabled = gc.isenabled()
+    interval = sys.getswitchinterval()
     gc.collect()
     gc.disable()
+    sys.setswitchinterval(_SWITCH_S)
     try:
         last = clock()
         compute(progress)
         progress(1.0)
     finally:
+        sys.setswitchinterval(interval)
         if was_enabled:
             gc.enable()
     return worst
 
 
-def least_gap(make: Callable[[], Compute], rounds: int = 3) -> float:
+def least_gap(
+    make: Callable[[], Compute],
+    rounds: int = 3,
+    clock: Callable[[], float] = process_time,
+) -> float:
     """The best of some rounds of ``longest_gap``, each of what ``make`` makes anew.
 
     A computation that keeps its answer has nothing to do the second time; ``make``
     gives it an index that knows nothing yet, and is not timed.
     """
-    return min(longest_gap(make()) for _ in range(rounds))
+    return min(longest_gap(make(), clock) for _ in range(rounds))
 
 
 def questions(trace: Trace) -> dict[str, Callable[[ReplaySession], Compute]]:
@@ -69,9 +80,7 @@ def questions(trace: Trace) -> dict[str, Callable[[ReplaySession], Compute]]:
     return {
         "prepare": lambda s: s.versions.prepare,
         "index": lambda s: s.memories.index,
-        "hazard scan": lambda s: (
-            lambda progress: find_hazards(s.trace, s.versions, progress)
-        ),
+        "hazard scan": hazard_scan,
         "reach": lambda s: (
             lambda progress: s.versions.reach(s.versions.executed(middle), progress)
         ),
@@ -92,6 +101,17 @@ def questions(trace: Trace) -> dict[str, Callable[[ReplaySession], Compute]]:
             lambda progress: compare(s.trace, s.trace, progress=progress)
         ),
     }
+
+
+def hazard_scan(session: ReplaySession) -> Compute:
+    """What hazards are without executing; the history is prepared before."""
+    history = session.versions
+    history.prepare()
+
+    def scan(progress: Progress) -> object:
+        return find_hazards(session.trace, history.touched, history.allocs, progress)
+
+    return scan
 
 
 def main(path: str, *names: str) -> None:

@@ -278,7 +278,7 @@ class BlameIndex:
 
     def _wanted_elements(self, walk: _Walk, op: int, out: Region) -> Ints:
         """The elements of an op's output that went into what was asked for."""
-        parts = walk.wanted[op]
+        parts = walk.wanted.pop(op)  # nobody who comes later in the walk reads it
         size = itemsize(out.dtype)
 
         def elements() -> Ints:
@@ -361,14 +361,15 @@ class BlameIndex:
             return []
         out = checked.out
         try:
-            operands = self._history.operands(op, walk.progress)
+            work = max(checked.work, len(elements))
+            memory = self._history.inputs(op, work, walk.progress)
             self._history.reach(self._history.executed(op), walk.progress)
-            memory = self._history.at(op)
-            actual = memory.view(out.space, out.addr, out.shape, out.dtype)
+            written = self._history.at(op)
+            actual = written.view(out.space, out.addr, out.shape, out.dtype)
             own = actual.reshape(-1)[elements]
             return beside_if_many(
-                max(checked.work, len(elements)),
-                lambda: _error_notes(record, operands, checked, own),
+                work,
+                lambda: _error_notes(record, memory, checked, own),
                 walk.progress,
                 walk.done,
             )
@@ -453,10 +454,10 @@ def _checked(record: OpRecord, elements: Ints) -> _Checked:
 
 
 def _error_notes(
-    record: OpRecord, operands: MemoryStore, checked: _Checked, own: Array
+    record: OpRecord, memory: MemoryStore, checked: _Checked, own: Array
 ) -> list[str]:
     """How many of the elements ``own`` are wrong, and how many have overflowed."""
-    expected = reference(record, operands, checked.grid)
+    expected = reference(record, memory, checked.grid)
     value = expected.value.astype(np.float64).reshape(-1)[checked.at]
     low = expected.low.astype(np.float64).reshape(-1)[checked.at]
     high = expected.high.astype(np.float64).reshape(-1)[checked.at]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 from math import prod
 from typing import NamedTuple
 
@@ -208,6 +208,31 @@ class _Shard(NamedTuple):
         return self.expected.space, self.expected.addr, self.nbytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """All expectations: by tensor and shard, where their bytes are, when they are due.
+
+    ``places`` are (addr, nbytes), in the order of ``shards``. A tensor is due after as
+    many ops as the last of its shards.
+    """
+
+    shards: dict[str, _Shard]
+    places: list[tuple[int, int]]
+    due: dict[str, int]
+
+    @classmethod
+    def of(cls, stated: Sequence[Expectation]) -> _Expected:
+        """Those that a trace holds."""
+        shards: dict[str, _Shard] = {}
+        due: dict[str, int] = {}
+        for e in stated:
+            nbytes = e.array.size * itemsize(e.dtype)
+            shards[f"{e.tensor}.{e.shard}"] = _Shard(e, nbytes)
+            due[e.tensor] = max(e.after, due.get(e.tensor, 0))
+        places = [(shard.expected.addr, shard.nbytes) for shard in shards.values()]
+        return cls(shards, places, due)
+
+
 class _Version(NamedTuple):
     """A shard by name, and how many writes into it had been made."""
 
@@ -238,7 +263,7 @@ class DiffIndex:
         self._trace = trace
         self._history = history
         self._diffs: dict[int, OpDiff] = {}
-        self._shards: dict[str, _Shard] | None = None
+        self._stated: _Expected | None = None
         # the rows of all shards after so many steps (-1: of none yet), and by tensor
         self._rows_steps = -1
         self._rows: dict[str, VerifyRow] = {}
@@ -295,16 +320,14 @@ class DiffIndex:
             block = _block_of(record, out)
             found = _tile_diff(found, record, producer.op)
         try:
-            operands = self._history.operands(producer.op, progress)
+            work = _work(made_by, producer)
+            memory = self._history.inputs(producer.op, work, progress)
             expected = beside_if_many(
-                _work(made_by, producer),
-                lambda: oracle(made_by, operands, block),
-                progress,
-                0.5,
+                work, lambda: oracle(made_by, memory, block), progress, 0.5
             )
             self._history.reach(self._history.executed(producer.op), progress)
-            memory = self._history.at(producer.op)
-            actual = memory.view(out.space, out.addr, out.shape, out.dtype)
+            written = self._history.at(producer.op)
+            actual = written.view(out.space, out.addr, out.shape, out.dtype)
         except Cancelled:
             raise
         except KernbenchError as why:
@@ -353,13 +376,14 @@ class DiffIndex:
             row, column = diff.origin
             rows = np.arange(row, row + actual.shape[0])
             block = _Block(rows, np.arange(column, column + actual.shape[1]))
-        operands = self._history.operands(producer.op, progress)
+        work = _work(made_by, producer)
+        memory = self._history.inputs(producer.op, work, progress)
 
         def judged() -> OpCheck:
-            expected = reference(made_by, operands, block)
+            expected = reference(made_by, memory, block)
             return check_op(diff.op, self._trace.ops[diff.op], actual, expected)
 
-        check = beside_if_many(_work(made_by, producer), judged, progress, 0.9)
+        check = beside_if_many(work, judged, progress, 0.9)
         if check.first_over is not None:
             pairs = zip(check.first_over, diff.origin, strict=True)
             check = replace(check, first_over=tuple(at + low for at, low in pairs))
@@ -484,56 +508,65 @@ class DiffIndex:
         """Whether ``outputs`` takes some ms only."""
         if not self._history.quick(op):
             return False
-        shards = self._expected()
-        stale = self._stale(self._history.executed(op), shards)
-        unknown = [version for version in stale if version not in self._judged]
-        elements = sum(shards[name].expected.array.size for name, _ in unknown)
+        expected = self._expected()
+        stale = self._stale(self._history.executed(op), expected)
+        unknown = [
+            expected.shards[version.name]
+            for version in stale
+            if version not in self._judged
+        ]
+        elements = sum(shard.expected.array.size for shard in unknown)
         return elements <= _QUICK_ELEMENTS
 
     def outputs(self, op: int, progress: Progress = no_progress) -> Outputs:
         """Every expected tensor at op ``op``, its shards and copies summed up."""
-        shards = self._expected(progress)
+        expected = self._expected(progress)
         self._history.prepare(progress)
         steps = self._history.executed(op)
         self._history.reach(steps, progress)
-        stale = self._stale(steps, shards)
+        stale = self._stale(steps, expected, progress)
         new = dict[str, VerifyRow]()
         for count, version in enumerate(stale):
             progress(count / len(stale))
             row = self._judged.get(version)
             if row is None:
-                row = self._judged_at(steps, version.name, shards, progress)
+                shard = expected.shards[version.name]
+                row = self._judged_at(steps, version.name, shard, progress)
                 if len(self._judged) > _ROWS_KEPT:
                     self._judged = {}
                 self._judged[version] = row
             new[version.name] = row
         # Only now: what was cancelled half-way must not pass for the rows of an op.
         self._rows |= new
-        changed = {shards[name].expected.tensor for name in new}
+        changed = {row.tensor for row in new.values()}
         mine = tuple(row for row in self._rows.values() if row.tensor in changed)
         for row in VerifyReport(mine).by_tensor():
             self._by_tensor[row.tensor] = row
         self._rows_steps = steps
-        return self._summed(op, tuple(self._by_tensor.values()), shards)
+        return self._summed(op, tuple(self._by_tensor.values()), expected)
 
-    def _stale(self, steps: int, shards: dict[str, _Shard]) -> list[_Version]:
+    def _stale(
+        self,
+        steps: int,
+        expected: _Expected,
+        progress: Progress = no_progress,
+    ) -> list[_Version]:
         """The shards, as they are after so many steps, that ``_rows`` has not so."""
-        places = [(shard.expected.addr, shard.nbytes) for shard in shards.values()]
-        changed = self._history.changed(max(self._rows_steps, 0), steps, places)
+        before = max(self._rows_steps, 0)
+        changed = self._history.changed(before, steps, expected.places)
         if self._rows_steps < 0:
             changed[:] = True
         stale = list[_Version]()
-        for (name, shard), is_stale in zip(shards.items(), changed, strict=True):
-            if is_stale:
-                writes = self._history.writes_before(steps, *shard.place)
-                stale.append(_Version(name, writes))
+        for name, shard in compress(expected.shards.items(), changed.tolist()):
+            progress(0.0)
+            writes = self._history.writes_before(steps, *shard.place)
+            stale.append(_Version(name, writes))
         return stale
 
     def _judged_at(
-        self, steps: int, name: str, shards: dict[str, _Shard], progress: Progress
+        self, steps: int, name: str, shard: _Shard, progress: Progress
     ) -> VerifyRow:
         """The row of a shard after so many steps."""
-        shard = shards[name]
         unwritten = self._history.unwritten(steps, *shard.place, progress)
         if unwritten:
             note = f"{unwritten:,} of its {shard.nbytes:,} bytes are not written yet"
@@ -558,7 +591,7 @@ class DiffIndex:
         """What the bench expects of a tensor, beside it; NaN where nobody wrote."""
         mine = [
             shard.expected
-            for shard in self._expected(progress).values()
+            for shard in self._expected(progress).shards.values()
             if shard.expected.tensor == view.name
         ]
         if not mine:
@@ -568,7 +601,8 @@ class DiffIndex:
 
     def verify(self, progress: Progress = no_progress) -> Outputs:
         """Every expected tensor when it was due, by executing the whole trace."""
-        shards = self._expected(progress)
+        expected = self._expected(progress)
+        shards = expected.shards
         rows = dict[str, VerifyRow]()
         for name in sorted(shards, key=lambda name: shards[name].expected.after):
             shard = shards[name]
@@ -577,19 +611,14 @@ class DiffIndex:
             rows[name] = self._judge_shard(name, shard, steps, progress)
         self._history.reach(self._history.steps, progress)
         report = VerifyReport(tuple(rows[name] for name in shards))
-        return self._summed(len(self._trace.ops) - 1, report.by_tensor(), shards)
+        return self._summed(len(self._trace.ops) - 1, report.by_tensor(), expected)
 
     def _summed(
-        self, op: int, by_tensor: Sequence[VerifyRow], shards: dict[str, _Shard]
+        self, op: int, by_tensor: Sequence[VerifyRow], expected: _Expected
     ) -> Outputs:
-        # a tensor is due when all of its shards are
-        due: dict[str, int] = {}
-        for shard in shards.values():
-            tensor = shard.expected.tensor
-            due[tensor] = max(shard.expected.after, due.get(tensor, 0))
         rows = list[OutputRow]()
         for row in by_tensor:
-            after = due[row.tensor]
+            after = expected.due[row.tensor]
             rows.append(OutputRow(op + 1 >= after, after, row))
         ok = all(out.row.ok for out in rows if out.due)
         return Outputs(op, ok, tuple(rows), self._why_none())
@@ -603,17 +632,15 @@ class DiffIndex:
             return "the run ended before expected outputs were stated"
         return "the bench states no expected outputs"
 
-    def _expected(self, progress: Progress = no_progress) -> dict[str, _Shard]:
-        """Every expectation by tensor and shard; KernbenchError of a cut trace."""
-        if self._shards is None:
+    def _expected(self, progress: Progress = no_progress) -> _Expected:
+        """What the bench has stated; KernbenchError of a cut trace."""
+        if self._stated is None:
             if self._trace.cut:
                 self._trace.refuse()
-            stated = computed_beside(lambda: self._trace.expects, progress, 0.0)
-            self._shards = {
-                f"{e.tensor}.{e.shard}": _Shard(e, e.array.size * itemsize(e.dtype))
-                for e in stated
-            }
-        return self._shards
+            self._stated = computed_beside(
+                lambda: _Expected.of(self._trace.expects), progress, 0.0
+            )
+        return self._stated
 
 
 def _work(record: OpRecord, producer: Producer) -> int:

@@ -254,28 +254,19 @@ def _granules(touched: AccessColumns, turns: _Turns, level: Ints, at: int) -> _G
 
     In a granule where nobody writes, or nobody is of its own size, none is.
     """
-    count = len(touched.row)
-    size = level_bytes(at)
-    fitting = np.flatnonzero(level <= at)
-    first = touched.addr[fitting] // size
-    last = (touched.addr[fitting] + touched.nbytes[fitting] - 1) // size
-    across = last > first  # no access is in more than two
-    who = np.concatenate([fitting, fitting[across]])
-    granule = np.concatenate([first, last[across]]) * len(touched.spaces)
-    granule += touched.space[who]
-    # Granules of one hash by chance are told apart later, by their bytes.
-    hashed = granule.view(np.uint64) * _GOLDEN >> np.uint64(64 - _HASH_BITS)
-    place = hashed.view(np.int64)
+    who, hashes = _hashed_granules(touched, level, at)
     large = level[who] == at
     writes = touched.mode[who] == 1
     has_large = np.zeros(1 << _HASH_BITS, np.bool_)
-    has_large[place[large]] = True
+    has_large[hashes[large]] = True
     has_write = np.zeros(1 << _HASH_BITS, np.bool_)
-    has_write[place[writes]] = True
-    kept = np.flatnonzero((has_large & has_write)[place])
-    kept = kept[np.argsort(place[kept] * (count + 1) + turns.turn[who[kept]])]
+    has_write[hashes[writes]] = True
+    kept = np.flatnonzero((has_large & has_write)[hashes])
+    base = hashes[kept] * (len(touched.row) + 1)
+    in_order = np.argsort(base + turns.turn[who[kept]])
+    base = base[in_order]
+    kept = kept[in_order]
     who = who[kept]
-    base = place[kept] * (count + 1)
     return _Granules(
         who,
         base + turns.turn[who],
@@ -283,6 +274,24 @@ def _granules(touched: AccessColumns, turns: _Turns, level: Ints, at: int) -> _G
         large[kept],
         writes[kept],
     )
+
+
+def _hashed_granules(touched: AccessColumns, level: Ints, at: int) -> tuple[Ints, Ints]:
+    """Every access of up to level ``at``, and a hash of its granule of that level.
+
+    Those that lie across the end of a granule are there twice: no access is in more
+    than two. Granules that share a hash by chance are told apart later, by their bytes.
+    """
+    size = level_bytes(at)
+    fitting = np.flatnonzero(level <= at)
+    first = touched.addr[fitting] // size
+    last = (touched.addr[fitting] + touched.nbytes[fitting] - 1) // size
+    across = last > first
+    who = np.concatenate([fitting, fitting[across]])
+    granule = np.concatenate([first, last[across]]) * len(touched.spaces)
+    granule += touched.space[who]
+    hashes = granule.view(np.uint64) * _GOLDEN >> np.uint64(64 - _HASH_BITS)
+    return who, hashes.view(np.int64)
 
 
 def _meeting(granules: _Granules, earlier: Bools, later: Bools) -> _Meeting:

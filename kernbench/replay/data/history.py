@@ -17,7 +17,7 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import np_dtype
 from kernbench.common.progress import Progress, computed_beside, no_progress
-from kernbench.replay.data.arrays import beside_if_many
+from kernbench.replay.data.arrays import MANY, beside_if_many
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.sim_engine.accesses import AccessColumns, access_columns, regions
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -50,6 +50,9 @@ _MANY_ACCESSES = 1 << 16
 
 _EVERY = 64
 """Steps, or short turns of a loop, between two calls of progress, at most."""
+
+_EXTENTS_AT_ONCE = 1 << 14
+"""Arrays of a checkpoint that are counted between two calls of progress."""
 
 _PLACES_KEPT = 1 << 14
 """Places of which the numbers of all writes are kept."""
@@ -190,6 +193,7 @@ class History:
     def prepare(self, progress: Progress = no_progress) -> None:
         """Make ``touched``, ``accesses`` and ``allocs``, unless they are there."""
         if self._touched is None:
+            progress(0.0)
             self._touched = computed_beside(
                 lambda: _touched_columns(self._trace), progress, 0.0
             )
@@ -287,6 +291,7 @@ class History:
         The latest op first; bytes that nobody wrote come last, of op -1, if there are
         any.
         """
+        self.prepare(progress)
         touched = self.touched
         rows, lows, highs = beside_if_many(
             max(len(at), len(touched.row)),
@@ -343,22 +348,29 @@ class History:
         """Memory after so many steps."""
         return MemoryAt(self, steps)
 
-    def operands(self, op: int, progress: Progress = no_progress) -> MemoryStore:
-        """What an op reads, as it was before the op, in a store of its own.
+    def inputs(
+        self, op: int, work: int, progress: Progress = no_progress
+    ) -> MemoryStore:
+        """Memory as it was before an op, for an oracle that has so much ``work`` to do.
 
-        Snapshots aside: those are in its params. MemoryStoreError for bytes that nobody
-        had written.
+        If that is much it is a store of its own, which another thread may read, and
+        holds only what the op reads. Snapshots are in no memory: the op's params have
+        them. MemoryStoreError for bytes that nobody had written, now or when read.
         """
-        record = self._trace.ops[op]
         steps = self.executed(op - 1)
+        memory = self.after(steps)
+        if work <= MANY or progress is no_progress:
+            self.reach(steps, progress)
+            return memory
         store = MemoryStore(self.fill)
+        record = self._trace.ops[op]
         plan = plan_of(record)
         for region, addr, snapshot in plan.turn(record).reads():
             if snapshot is not None or region is plan.write:
                 continue
             contents = self.read(steps, region.space, addr, region.nbytes, progress)
             if self.fill is None and not contents.written.all():
-                self.at(op - 1).view(region.space, addr, region.shape, region.dtype)
+                memory.view(region.space, addr, region.shape, region.dtype)  # raises
             store.patch(region.space, addr, contents.values)
         return store
 
@@ -371,6 +383,7 @@ class History:
         progress: Progress = no_progress,
     ) -> Contents:
         """What a range holds after so many steps, the newest writes first."""
+        self.prepare(progress)
         segment = self._segment_of(steps, progress)
         writes = self._writes_of(space, addr, nbytes)
         last = int(writes.steps.searchsorted(steps)) - 1
@@ -430,8 +443,11 @@ class History:
         for segment in self._segments:
             for space in segment.checkpoint.spaces():
                 progress(0.0)
-                for _, array in segment.checkpoint.extents(space):
-                    arrays[id(array)] = array.nbytes
+                extents = segment.checkpoint.extents(space)
+                for first in range(0, len(extents), _EXTENTS_AT_ONCE):
+                    progress(0.0)
+                    some = extents[first : first + _EXTENTS_AT_ONCE]
+                    arrays.update((id(array), array.nbytes) for _, array in some)
         return sum(arrays.values())
 
     # -- execution: of the thread of lane "memory" --
@@ -478,7 +494,8 @@ class History:
         step = 0
         while step < self.steps:
             progress(step / self.steps)
-            alike, _ = self._perform(step, self.steps, store, progress, found)
+            stop = min(self.steps, step + _EVERY)
+            alike, _ = self._perform(step, stop, store, progress, found)
             step += len(alike)
         return found
 

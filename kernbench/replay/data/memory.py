@@ -29,7 +29,7 @@ ENTRIES = 200
 _BLOCK = 4096
 """Writes whose youngest successor is known without looking at each of them."""
 
-_EVERY = 64
+_EVERY = 16
 """Short turns of a loop between two calls of progress."""
 
 _TENSORS_KEPT = 4
