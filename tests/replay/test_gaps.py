@@ -1,4 +1,4 @@
-"""The longest gap between calls of progress is measured, on a clock of the test's own."""
+"""The longest gap between calls of progress, on a clock of the test's own."""
 
 import gc
 import sys

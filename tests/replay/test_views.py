@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,15 +14,7 @@ from kernbench.replay.timeline import CLASSES, op_class
 from kernbench.trace import Trace, TraceWriter
 
 SIZES = {"m": 96, "k": 80, "n": 100, "tile": 32, "pes": 2}
-TRACES = Path(__file__).parents[2] / "traces"
 RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
-
-
-def inputs():
-    rng = np.random.default_rng(0)
-    a = rng.standard_normal((SIZES["m"], SIZES["k"]))
-    b = rng.standard_normal((SIZES["k"], SIZES["n"])) / np.sqrt(SIZES["k"])
-    return a.astype(np.float16), b.astype(np.float16)
 
 
 def positions(session, name):
@@ -57,11 +48,10 @@ def test_busy_cells_are_the_summed_overlaps(session):
         np.testing.assert_allclose(row.busy, sum(shares.values()), atol=1e-6)
         for cell, letter in enumerate(row.classes):
             most = max(x[cell] for x in shares.values())
-            assert (
-                letter == " "
-                if most < 1e-9
-                else shares[letter][cell] == pytest.approx(most)
-            )
+            if most < 1e-9:
+                assert letter == " "
+            else:
+                assert shares[letter][cell] == pytest.approx(most)
 
 
 def test_every_component_that_served_an_op_has_a_row(session):
@@ -130,15 +120,16 @@ def test_every_gap_of_a_tile_is_a_recorded_wait(session):
 
 
 def test_a_dma_read_goes_out_and_back_on_the_routers_path(session, shipped):
-    router, resolver = PathRouter(shipped), AddressResolver(shipped)
+    router = PathRouter(shipped)
+    resolver = AddressResolver(shipped)
     for op in positions(session, "TileToken/DMA_READ")[:4]:
-        record, route = session.trace.ops[op], session.route(op)
+        record = session.trace.ops[op]
+        route = session.route(op)
         prefix = record.component_id.removesuffix(".pe_dma")
         wanted = []
         for addr in record.params["addrs"]:
-            wanted.append(
-                router.find_path(prefix, resolver.resolve(PhysAddr.decode(addr)))
-            )
+            node = resolver.resolve(PhysAddr.decode(addr))
+            wanted.append(router.find_path(prefix, node))
         paths = sorted([hop.node for hop in leg.hops] for leg in route.legs)
         assert paths == sorted([*wanted, *(path[::-1] for path in wanted)])
         sizes = sorted(leg.nbytes for leg in route.legs)
@@ -152,7 +143,8 @@ def test_hop_times_follow_from_the_machine_and_sum_to_the_total(session, shipped
         *positions(session, "TileToken/DMA_WRITE"),
         *positions(session, "host_write"),
     ]:
-        record, (leg,) = session.trace.ops[op], session.route(op).legs
+        record = session.trace.ops[op]
+        (leg,) = session.route(op).legs
         total = 0.0
         for here, there in zip(leg.hops, leg.hops[1:], strict=False):
             edge = edges[here.node, there.node]
@@ -177,10 +169,8 @@ def test_an_op_without_transactions_shows_those_of_the_nearest_dma_of_its_tile(s
     )
     assert route.op == gemm
     assert route.legs == session.route(read).legs
-    assert (
-        route.note
-        == f"stays inside its component; shown is TileToken/DMA_READ #{read} of the tile"
-    )
+    shown = f"TileToken/DMA_READ #{read} of the tile"
+    assert route.note == f"stays inside its component; shown is {shown}"
     composite = session.route(positions(session, "composite_gemm")[0])
     assert composite.legs
     assert "its tiles do; shown is TileToken/DMA_READ" in composite.note

@@ -1,4 +1,4 @@
-"""What every answer about data has in common: it is frozen, arrays and all, and prints."""
+"""What all answers about data have in common: they are frozen, and print."""
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From an element back to what it was made of: the ops, operands, what is wrong there."""
+"""From an element back to what it was made of, and what is wrong there."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A question that was cancelled, wherever it was, is answered right when asked again."""
+"""A question that was cancelled, wherever it was, can be asked again."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What memory holds at an op, and the numbers of a tensor, against the inputs' product."""
+"""What memory holds at an op, and a tensor's numbers beside a plain product."""
 
 import random
 from pathlib import Path
