@@ -62,7 +62,8 @@ class Check:
 def check_file(path: str | Path) -> Check:
     """Read every frame, and compare with what the end frame has counted.
 
-    TraceFormatError if there is no readable first frame.
+    Reads the whole file, as every checksum is looked at. TraceFormatError if there is
+    no readable first frame: then it is no trace.
     """
     file = FrameFile(Path(path))
     trace = Trace(file)

@@ -188,7 +188,10 @@ def compare(
 def _matched(
     sides: _Sides, percent: float, progress: Progress
 ) -> tuple[int, dict[str, _Rows]]:
-    """How many ops are in both; and by kind of change those that have changed."""
+    """How many ops are in both; and by kind of change those that have changed.
+
+    An op may be of several kinds at once.
+    """
     keys_a = computed_beside(partial(_identities, sides.a), progress, 0.1)
     keys_b = computed_beside(partial(_identities, sides.b), progress, 0.2)
     _, in_a, in_b = computed_beside(
@@ -202,6 +205,7 @@ def _matched(
     data_b = _data(sides.b.trace, lambda done: progress(0.7 + 0.1 * done))
 
     def changed() -> dict[str, _Rows]:
+        """Those that one trace lacks, then by what differs, the largest first."""
         before = _durations(sides.a)[in_a]
         longer = _durations(sides.b)[in_b] - before
         beyond = before * percent / 100 + _NOISE_NS
@@ -232,7 +236,11 @@ def _durations(side: ReplaySession) -> Array:
 
 
 def _identities(side: ReplaySession) -> Array:
-    """By row a hash of what the op is of the program; those of a trace all differ."""
+    """By row a hash of what the op is of the program; those of a trace all differ.
+
+    That is kernel and launch, PE, call and its ordinal, op name, tile; and how many ops
+    before have the same.
+    """
     trace = side.trace
     text = trace.strings.__getitem__
     ops = trace.op_columns
@@ -315,6 +323,7 @@ def _data(trace: Trace, progress: Progress) -> Array:
     """By row a hash of how many bytes it moves, and of the contents of its arrays."""
 
     def contents(number: int) -> Any:
+        """What a stored array is; None for one that is damaged."""
         try:
             array = trace.tensor(number)
         except TraceFormatError:
@@ -332,6 +341,7 @@ def _data(trace: Trace, progress: Progress) -> Array:
 
 
 def _digest(array: Array, progress: Progress = no_progress) -> bytes:
+    """A hash of an array's bytes."""
     if array.nbytes > _LARGE_BYTES:
         return computed_beside(lambda: _digest(array), progress, 0.5)
     return blake2b(array.tobytes()).digest()
@@ -341,6 +351,7 @@ def _digest(array: Array, progress: Progress = no_progress) -> bytes:
 
 
 def _beside(what: str, a: float, b: float) -> Beside:
+    """Two figures, and by how much the second is larger, in percent."""
     change = ""
     if a:
         change = f"{b / a - 1:+.1%}"
@@ -350,6 +361,7 @@ def _beside(what: str, a: float, b: float) -> Beside:
 
 
 def _totals(sides: _Sides, progress: Progress) -> tuple[Beside, ...]:
+    """Figures of the whole run; the second is the time of the launches, ns."""
     busy_a = computed_beside(partial(_busy, sides.a), progress, 0.95)
     busy_b = computed_beside(partial(_busy, sides.b), progress, 0.95)
     launches_a = float(np.ptp(sides.a.launch_window()))
@@ -411,7 +423,11 @@ def _by_tensor(sides: _Sides, progress: Progress) -> list[Beside]:
 
 
 def _judged(trace: Trace, progress: Progress) -> dict[str, _Judged]:
-    """By tensor its references, and what the run recorded of it."""
+    """By tensor its references, and what the run recorded of it.
+
+    A tensor has a row of the recorded report for each shard; one that is wrong makes it
+    wrong. The report is whatever a file holds, so nothing is taken for granted.
+    """
     references = defaultdict[str, bytes](bytes)
     for expected in computed_beside(lambda: trace.expects, progress, 0.95):
         progress(0.95)
@@ -432,7 +448,10 @@ def _judged(trace: Trace, progress: Progress) -> dict[str, _Judged]:
 
 
 def _change(sides: _Sides, kind: str, row_a: int, row_b: int) -> OpChange:
-    """An op by its rows, -1 where it is missing."""
+    """An op that has changed, by its rows, -1 where it is missing.
+
+    ``detail`` says what has: the bytes it moves or their contents, its hops.
+    """
     op_a = int(sides.a.trace.position[row_a]) if row_a >= 0 else -1
     op_b = int(sides.b.trace.position[row_b]) if row_b >= 0 else -1
     a = sides.a.row(op_a) if op_a >= 0 else None
@@ -459,7 +478,7 @@ def _hops(trace: Trace, row: int) -> int:
 def _wrong(
     sides: _Sides, launches: Beside, tensors: Sequence[Beside], percent: float
 ) -> list[str]:
-    """Why B fails, if it does."""
+    """Why B fails, if it does: longer, ended in an error, wrong tensors."""
     wrong = list[str]()
     if float(launches.b) > float(launches.a) * (1 + percent / 100) + _NOISE_NS:
         wrong.append(f"more than {percent:g} % longer")

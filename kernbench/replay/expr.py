@@ -102,9 +102,10 @@ def _is_equality(sign: str) -> bool:
 def _number(
     read: Callable[[_Data], Any], parse: Callable[[str], float] = parse_count
 ) -> _Make:
-    """Compares a column of numbers."""
+    """Compares a column of numbers, which ``read`` gives and ``parse`` reads one of."""
 
     def make(sign: str, text: str) -> _Test:
+        """A comparison with one number."""
         if "~" in sign:
             raise UsageError("numbers are compared by = != < <= > >=")
         value = parse(text)
@@ -120,6 +121,7 @@ def _text(read: Callable[[_Data], tuple[Sequence[str], Any]]) -> _Make:
     """
 
     def make(sign: str, text: str) -> _Test:
+        """A comparison with one string, or one glob."""
         if not _is_equality(sign):
             raise UsageError("text is compared by = != ~ !~")
         fits = re.compile(translate(text)).match if "~" in sign else text.__eq__
@@ -143,6 +145,7 @@ def _line(sign: str, text: str) -> _Test:
 
 
 def _sites(data: _Data) -> tuple[list[str], Any]:
+    """The kernel line of every call, /FILE:LINE, so that a glob may begin anywhere."""
     lines, numbers = kernel_lines(data.trace)
     return [f"/{line}" for line in lines], numbers
 
@@ -168,7 +171,10 @@ def _addr(sign: str, text: str) -> _Test:
 
 
 def _shape(sign: str, text: str) -> _Test:
-    """Any shape among the params: 64x64, or 64x* for any second extent."""
+    """Compares any shape among the params: 64x64, or 64x* for any second extent.
+
+    A shape of another number of axes never fits.
+    """
     if not _is_equality(sign):
         raise UsageError("shapes, as 64x64 or 64x*, are compared by = !=")
     wanted = [
@@ -202,10 +208,12 @@ def _shapes_of(schema: Schema) -> list[list[str]]:
 
 
 def _names(data: _Data) -> tuple[list[str], Any]:
+    """The name of every op."""
     return data.trace.strings[: len(data.trace.strings)], data.ops.name
 
 
 def _stages(data: _Data) -> tuple[list[str], Any]:
+    """The stage of every op of a tile, "" of all others."""
     names, numbers = _names(data)
     stages = [
         name.removeprefix(_TILE) if name.startswith(_TILE) else "" for name in names
@@ -214,6 +222,7 @@ def _stages(data: _Data) -> tuple[list[str], Any]:
 
 
 def _spaces(data: _Data) -> tuple[Sequence[str], Any]:
+    """The space of every access."""
     touched = data.history.touched
     return touched.spaces, touched.space
 
@@ -298,7 +307,10 @@ class Expr:
 
 
 def compile(text: str) -> Expr:
-    """The expression ``text``; UsageError has the column, what is there and may be."""
+    """The expression that a text is.
+
+    UsageError, if it is none, names the column (from 1), what is there and what may be.
+    """
     parser = _Parser(text)
     test = parser.chain("or")
     if parser.token:
@@ -314,7 +326,11 @@ def _beside(compute: Callable[[], T], data: _Data) -> T:
 
 
 def _compared(rows: str, test: _Test, is_negated: bool) -> _Test:
-    """The test of one comparison, as a mask of ops by row."""
+    """The test of one comparison, as a mask of ops by row.
+
+    ``rows`` says what ``test`` gives a mask of. An op with several accesses fits if one
+    of them does, so what is negated is the mask of the ops: != holds where none does.
+    """
     spread = _SPREADS[rows]
     needs_accesses = rows == "access"
 
@@ -354,6 +370,7 @@ class _Parser:
         return taken
 
     def _advance(self) -> None:
+        """Read the next token; what is none is an error here."""
         match = _TOKEN.match(self._text, self._end)
         if match is None:
             rest = self._text[self._end :].lstrip()
@@ -389,6 +406,10 @@ class _Parser:
         return lambda data: reduce(join, (test(data) for test in tests))
 
     def _unary(self) -> _Test:
+        """A comparison, something in brackets, or the contrary of either.
+
+        Brackets and not go deeper, at most ``_DEEPEST`` levels.
+        """
         self._depth += 1
         if self._depth > _DEEPEST:
             self.fail(f"at most {_DEEPEST} levels of ( and not")
@@ -407,6 +428,7 @@ class _Parser:
         return test
 
     def _comparison(self) -> _Test:
+        """FIELD SIGN VALUE; what the field says of the value gets the sign's column."""
         if self.token not in _FIELDS:
             self.fail(f"not, ( or a field ({' '.join(FIELDS)})")
         name = self.take()
@@ -428,4 +450,5 @@ class _Parser:
 
 
 def _negated(test: _Test) -> _Test:
+    """The contrary of a test, whose mask is one of ops."""
     return lambda data: ~test(data)

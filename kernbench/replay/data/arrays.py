@@ -1,4 +1,7 @@
-"""What the questions about data share: arrays of answers, and long calls into numpy."""
+"""What the questions about data share: arrays of answers, and long calls into numpy.
+
+Progress is to be called at least every 10 ms, also while numpy sorts a million numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Where bytes came from: from an element back, op by op, to the inputs it was made of.
 
-Owns the walk over writers and operands. What an op reads is known to ``accesses``, who
-wrote what when to ``History``.
+Owns the walk over writers and operands: who last wrote the element, which elements of
+that op's operands went into it (``read_elements``), who last wrote those before the op
+ran, and so on. On the way every op is looked at for what may be wrong with it. What an
+op reads is known to ``accesses``, who wrote what when to ``History``.
 """
 
 from __future__ import annotations
@@ -117,7 +119,10 @@ class Blame:
 def _add_tree(
     lines: list[str], part: Part, links: dict[int, Link], shown: set[int], indent: str
 ) -> None:
-    """Add the lines of the writers of a part, and of what those were made of."""
+    """Add the lines of the writers of a part, and of what those were made of.
+
+    ``shown`` are the ops that have been shown in full; it grows.
+    """
     for op in part.writers:
         link = links.get(op)
         if link is None:
@@ -140,6 +145,7 @@ def _add_tree(
 
 
 def _holds(part: Part) -> str:
+    """What a part holds, behind its name."""
     return f" = {part.value}" if part.value else ""
 
 
@@ -235,7 +241,10 @@ class BlameIndex:
         return Blame(op, whole, tuple(walk.links), first, note)
 
     def _asked(self, walk: _Walk, wanted: _Bytes, before: int, depth: int) -> Part:
-        """A part as it was at op ``before``; who wrote it is put on the list."""
+        """A part as it was at op ``before``; who wrote it is put on the list.
+
+        ``depth`` is how many ops the part is away from what was asked for.
+        """
         last = self._history.last_writers(
             wanted.space, wanted.at, before, walk.progress
         )
@@ -248,7 +257,10 @@ class BlameIndex:
         return self._part(walk, wanted, before, user, writers)
 
     def _link(self, walk: _Walk, op: int, depth: int) -> Link:
-        """What is wanted of an op, and of what it made that."""
+        """What is wanted of an op, and of what it made that.
+
+        Beyond ``depth`` the operands are not followed, and not shown either.
+        """
         record = self._trace.ops[op]
         reads, out = regions(record)
         assert out is not None  # it is a writer
@@ -306,7 +318,11 @@ class BlameIndex:
         user: int,
         writers: tuple[int, ...] = (),
     ) -> Part:
-        """Some bytes as they are at op ``op``, under the name they have at ``user``."""
+        """Some bytes as they are at op ``op``, under the name they have at ``user``.
+
+        The name is that of the op that uses them, as scratch is allocated again. What
+        they hold is read if they lie within 4 MiB.
+        """
         space, at, dtype = wanted
         low = int(at[0])
         span = int(at[-1] - at[0]) + 1
@@ -334,6 +350,7 @@ class BlameIndex:
     def _notes(
         self, walk: _Walk, op: int, elements: Ints, wrote: Part, reads: Sequence[Part]
     ) -> tuple[str, ...]:
+        """All that is wrong with an op: its own errors first, races last."""
         notes = list[str]()
         if walk.with_values and len(walk.links) < _CHECKED_LINKS:
             notes += self._errors(walk, op, elements)
@@ -349,7 +366,11 @@ class BlameIndex:
         return (*notes, *raced)
 
     def _errors(self, walk: _Walk, op: int, elements: Ints) -> list[str]:
-        """What the float64 oracle says of some elements of the output of an op."""
+        """What the float64 oracle says of some elements of the output of an op.
+
+        Nothing where it would have to compute very much; why not, where the op or its
+        operands cannot be had.
+        """
         record = self._trace.ops[op]
         checked = beside_if_many(
             len(elements),
@@ -407,7 +428,10 @@ class BlameIndex:
                     yield from self._races_for(access, part)
 
     def _races_for(self, access: int, part: Part) -> Iterator[str]:
-        """The conflicts of one access with those of other ops, over a part's bytes."""
+        """The conflicts of one access with those of other ops, over a part's bytes.
+
+        As ``hazards.conflicts`` defines them, for this one access.
+        """
         assert self._timing is not None
         touched = self._history.touched
         begins, ends, lane = self._timing
@@ -456,7 +480,11 @@ def _checked(record: OpRecord, elements: Ints) -> _Checked:
 def _error_notes(
     record: OpRecord, memory: MemoryStore, checked: _Checked, own: Array
 ) -> list[str]:
-    """How many of the elements ``own`` are wrong, and how many have overflowed."""
+    """How many of the elements ``own`` are wrong, and how many have overflowed.
+
+    Wrong is what rounding does not explain; overflowed what rounding alone has made
+    infinite or NaN of a finite value.
+    """
     expected = reference(record, memory, checked.grid)
     value = expected.value.astype(np.float64).reshape(-1)[checked.at]
     low = expected.low.astype(np.float64).reshape(-1)[checked.at]

@@ -1,4 +1,10 @@
-"""Phase 2 beside its float64 oracle, op by op, and outputs beside their references."""
+"""Phase 2 beside its float64 oracle, op by op, and outputs beside their references.
+
+The oracle is the op's own function in float64. On the op's own inputs it shows the
+local error: what this op alone has got wrong. On inputs that were never rounded either,
+from the first op on, it shows the accumulated error. Which errors rounding explains is
+known to ``op_check``, which elements of an output are good to ``verify``.
+"""
 
 from __future__ import annotations
 
@@ -94,11 +100,12 @@ class OpDiff:
     site: str = ""
 
     def __post_init__(self) -> None:
+        """Freeze the arrays, too."""
         read_only(self.expected, self.actual, self.error, self.simulated)
 
     @np.errstate(invalid="ignore")
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text for ``width`` columns: the verdicts, then the corner of each grid."""
         if self.op < 0:
             return wrapped(self.note, width)
         head = f"op {self.op:,}  {self.name}"
@@ -136,6 +143,7 @@ class OpDiff:
 
 
 def _verdict(row: VerifyRow) -> str:
+    """How an output stands beside its reference, in one line."""
     verdict = "ok" if row.ok else "DIFFERS"
     tolerance = f"rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}"
     worst = f"max abs {row.max_abs:.2e} rel {row.max_rel:.2e} ulp {row.max_ulp}"
@@ -276,7 +284,11 @@ class DiffIndex:
     # -- one op beside its oracle --
 
     def of(self, op: int, progress: Progress = no_progress) -> OpDiff:
-        """The diff of the op at a canonical position."""
+        """The diff of the op at a canonical position.
+
+        Executes the ops that lead there, and the oracle on this op's inputs. What makes
+        that impossible is the ``note`` of the answer, not an error.
+        """
         found = self._diffs.get(op)
         if found is None:
             found = self._local(op, progress)
@@ -285,14 +297,17 @@ class DiffIndex:
         return found
 
     def quick(self, op: int) -> bool:
-        """Whether ``of`` takes some ms only."""
+        """Whether ``of`` takes some ms only, or is kept."""
         if op in self._diffs:
             return True
         producer = self.producer(op)
         return producer.products <= SMALL and self._history.quick(producer.op)
 
     def producer(self, op: int) -> Producer:
-        """Who wrote what an op shows: a tile's block is written by its composite."""
+        """Who wrote what an op shows: a tile's block is written by its composite.
+
+        The products of a tile are those of its block.
+        """
         record = self._trace.ops[op]
         if not record.op_name.startswith("TileToken/"):
             return Producer(op, products(record))
@@ -303,6 +318,7 @@ class DiffIndex:
         return Producer(whole, prod(record.params["extent"][:2]) * depth)
 
     def _local(self, op: int, progress: Progress) -> OpDiff:
+        """Compute the diff of an op."""
         record = self._trace.ops[op]
         name = record.op_name
         producer = self.producer(op)
@@ -362,7 +378,7 @@ class DiffIndex:
         return self.judge(self.of(op, progress), progress)
 
     def judge(self, diff: OpDiff, progress: Progress = no_progress) -> OpDiff:
-        """A diff with what rounding explains of its local error.
+        """A diff with what rounding explains of its local error, and the rest.
 
         ``first_over`` of its check is an index of the whole tensor, of a tile's too.
         """
@@ -481,7 +497,8 @@ class DiffIndex:
     ) -> bool:
         """Copy what was recorded of elements that ``op`` wrote last; whether any was.
 
-        ``into`` has an element for each of ``out``.
+        ``into`` has an element for each of ``out``. Others may have written some of the
+        bytes since: theirs are left out. So is what has elements of another size.
         """
         size = itemsize(out.dtype)
         array = recorded.array
@@ -519,7 +536,11 @@ class DiffIndex:
         return elements <= _QUICK_ELEMENTS
 
     def outputs(self, op: int, progress: Progress = no_progress) -> Outputs:
-        """Every expected tensor at op ``op``, its shards and copies summed up."""
+        """Every expected tensor at op ``op``, its shards and copies summed up.
+
+        Also those that are not due yet. Only shards that were written since the last
+        question are compared again, and of those only what has not been seen before.
+        """
         expected = self._expected(progress)
         self._history.prepare(progress)
         steps = self._history.executed(op)
@@ -551,7 +572,10 @@ class DiffIndex:
         expected: _Expected,
         progress: Progress = no_progress,
     ) -> list[_Version]:
-        """The shards, as they are after so many steps, that ``_rows`` has not so."""
+        """The shards whose rows in ``_rows`` are not those after so many steps.
+
+        Each as it is then.
+        """
         before = max(self._rows_steps, 0)
         changed = self._history.changed(before, steps, expected.places)
         if self._rows_steps < 0:
@@ -576,7 +600,10 @@ class DiffIndex:
     def _judge_shard(
         self, name: str, shard: _Shard, steps: int, progress: Progress
     ) -> VerifyRow:
-        """The row of a shard, whose bytes are looked up by this thread."""
+        """The row of a shard after so many steps.
+
+        Its bytes are looked up by this thread; comparing them may be another's work.
+        """
         expected = shard.expected
         contents = self._history.read(steps, *shard.place, progress)
         store: MemoryStore = self._history.after(steps)
@@ -588,7 +615,10 @@ class DiffIndex:
         )
 
     def output(self, view: TensorView, progress: Progress = no_progress) -> OpDiff:
-        """What the bench expects of a tensor, beside it; NaN where nobody wrote."""
+        """What the bench expects of a tensor, beside it as it is.
+
+        Both are NaN where nobody has written yet, which is no mismatch.
+        """
         mine = [
             shard.expected
             for shard in self._expected(progress).shards.values()
@@ -600,7 +630,10 @@ class DiffIndex:
         return beside_if_many(size, partial(_output_diff, view, mine), progress, 0.5)
 
     def verify(self, progress: Progress = no_progress) -> Outputs:
-        """Every expected tensor when it was due, by executing the whole trace."""
+        """Every expected tensor when it was due, by executing the whole trace.
+
+        An expectation is judged after exactly the ops that had run when it was stated.
+        """
         expected = self._expected(progress)
         shards = expected.shards
         rows = dict[str, VerifyRow]()
@@ -616,6 +649,7 @@ class DiffIndex:
     def _summed(
         self, op: int, by_tensor: Sequence[VerifyRow], expected: _Expected
     ) -> Outputs:
+        """The answer of one row a tensor: which are due, and whether those are ok."""
         rows = list[OutputRow]()
         for row in by_tensor:
             after = expected.due[row.tensor]
@@ -644,7 +678,10 @@ class DiffIndex:
 
 
 def _work(record: OpRecord, producer: Producer) -> int:
-    """How many products, or elements, the oracle looks at."""
+    """How many products, or elements, the oracle looks at.
+
+    A reduction reads many elements for each that it writes.
+    """
     read = sum(prod(region.shape) for region in regions(record).reads)
     return max(producer.products, read)
 
@@ -658,6 +695,7 @@ def _block_of(tile: OpRecord, out: Region) -> _Block:
 
 
 def _tile_diff(found: OpDiff, tile: OpRecord, composite: int) -> OpDiff:
+    """``found`` as that of a tile: where its block is, and whose it is."""
     row, column, _ = tile.params["origin"]
     height, width, _ = tile.params["extent"]
     where = f"rows {row}..{row + height - 1}, columns {column}..{column + width - 1}"

@@ -2,6 +2,11 @@
 
 Found from intervals over the op log, by columns: no op is executed. What only executing
 can show, a Phase 1 snapshot that differs from Phase 2, is the executor's finding.
+
+Conflicts are found without comparing every two of millions of accesses: memory is cut
+into granules as large as the larger of a pair, so that two that overlap share one, and
+in each granule accesses are sorted by when they begin, so that those which meet one in
+time follow it. What never meets ends there; the bytes of the rest are compared.
 """
 
 from __future__ import annotations
@@ -127,7 +132,10 @@ class _Meeting(NamedTuple):
         return np.split(busy, np.flatnonzero(np.diff(batch)) + 1)
 
     def pairs(self, batch: Ints) -> tuple[Ints, Ints]:
-        """The numbers of the earlier and the later access of each pair of a batch."""
+        """The numbers of the earlier and the later access of each pair of a batch.
+
+        As many pairs as the batch's ``counts`` add up to, those of one access together.
+        """
         counts = self.counts[batch]
         ends = np.cumsum(counts)
         starts = ends - counts
@@ -180,7 +188,10 @@ def _conflicting(
 def _as_hazards(
     touched: AccessColumns, found: list[Ints], progress: Progress
 ) -> list[Hazard]:
-    """Conflicts by their numbers, those found twice (in two granules) once."""
+    """Conflicts by their numbers, those found twice (in two granules) once.
+
+    In the order of the later access, then of the earlier.
+    """
     pairs = computed_beside(
         lambda: distinct(np.concatenate([np.empty(0, np.int64), *found])), progress, 0.5
     )
@@ -241,6 +252,7 @@ def _levels(touched: AccessColumns, timing: Timing) -> Ints:
 
 
 def _turns(timing: Timing) -> _Turns:
+    """The turns of all accesses; of two that begin at once by their numbers."""
     count = len(timing.begins)
     by_time = np.argsort(timing.begins, kind="stable")
     turn = np.empty(count, np.int64)
@@ -322,6 +334,7 @@ class _Cells(NamedTuple):
 
 
 def _cells(touched: AccessColumns) -> _Cells:
+    """Cut memory: within a cell every byte has the same history."""
     base = touched.space.astype(np.int64) << _ADDRESS_BITS
     starts = base + touched.addr
     points, cells = np.unique([starts, starts + touched.nbytes], return_inverse=True)
@@ -332,7 +345,11 @@ def _cells(touched: AccessColumns) -> _Cells:
 def never_written(
     touched: AccessColumns, progress: Progress = no_progress
 ) -> list[Hazard]:
-    """Reads of bytes that no op before has written: the first of them to their end."""
+    """Reads of bytes that no op before has written.
+
+    Of each read the first gap in what was written: [addr, end) of the hazard. At most
+    10,000.
+    """
     cells = computed_beside(lambda: _cells(touched), progress, 0.0)
     first = _first_writers(touched, cells, progress)
     bad = computed_beside(
@@ -389,7 +406,12 @@ def _unwritten_reads(touched: AccessColumns, cells: _Cells, first: Ints) -> Ints
 
 
 def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Hazard]:
-    """Accesses that no allocation (of the same spaces) holds whole, if there is any."""
+    """Accesses that no allocation holds whole; ``allocs`` are of the same spaces.
+
+    None if there is no allocation at all: then nothing is known. An access is held if,
+    of the allocations that begin at or before it, the one that reaches furthest ends
+    behind it, so two that lie side by side do not hold one across both. At most 10,000.
+    """
     if not len(allocs.row):
         return []
     starts = allocs.space.astype(np.int64) << _ADDRESS_BITS
@@ -425,6 +447,7 @@ def timing(trace: Trace, touched: AccessColumns) -> Timing:
     texts = [trace.strings[i] for i in names.tolist()]
 
     def named(*wanted: str) -> Bools:
+        """Which accesses are of an op of one of these names."""
         return np.array([text in wanted for text in texts], np.bool_)[name]
 
     begins = log.t_start[row]
@@ -442,7 +465,7 @@ def timing(trace: Trace, touched: AccessColumns) -> Timing:
 
 
 def _pe_numbers(trace: Trace) -> Ints:
-    """A number for the PE of each node."""
+    """A number for the PE of each node: of its SIP, cube and PE, 20 bits each."""
     nodes = trace.nodes
     sip = nodes.sip.astype(np.int64) + 1
     cube = nodes.cube.astype(np.int64) + 1
@@ -468,7 +491,10 @@ def find_hazards(
 
 
 def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[Hazard]:
-    """What the executor found of ``trace.executable`` while it ran."""
+    """What the executor found of ``trace.executable`` while it ran.
+
+    The bytes are those of the whole operand.
+    """
     found = list[Hazard]()
     for finding in findings:
         read = regions(trace.executable[finding.position]).reads[finding.which]

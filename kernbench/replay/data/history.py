@@ -1,7 +1,9 @@
 """Memory after any number of executed ops, forwards and backwards.
 
-What every executed op wrote is kept, so that going back is looking it up. What does not
-fit the budget is dropped, and executed again from the checkpoint before it.
+Phase 2 is deterministic, so memory at an op is what executing the ops until there
+gives. What every one of them wrote is kept: a later question about an earlier op looks
+it up, the newest write into a byte before that op. What does not fit the budget is
+dropped, and executed again from the checkpoint before it.
 """
 
 from __future__ import annotations
@@ -59,7 +61,10 @@ _PLACES_KEPT = 1 << 14
 
 
 def products(record: OpRecord) -> int:
-    """The products that an op computes, or the elements of one that is no product."""
+    """The products that an op computes, or the elements of one that is no product.
+
+    0 of an op that writes nothing.
+    """
     out = regions(record).write
     if out is None:
         return 0
@@ -138,7 +143,10 @@ class _Segment:
         self.nbytes = 0
 
     def store(self, steps: int, progress: Progress = no_progress) -> MemoryStore:
-        """Memory after so many steps of the log, all of which are kept here."""
+        """Memory after so many steps of the log, all of which are kept here.
+
+        A store of its own; it shares the arrays, which nobody changes.
+        """
         store = self.checkpoint.snapshot()
         for number in range(steps - self.first):
             if number % _EVERY == 0:
@@ -150,7 +158,7 @@ class _Segment:
 
 
 class History:
-    """Memory at every op of a trace.
+    """Memory at every op of a trace, by executing what leads there.
 
     A *step* is the number of an executed op, from 0, in canonical order; after 0 steps
     memory is empty. ``budget`` is in bytes: half of it is for what steps wrote, half
@@ -186,12 +194,16 @@ class History:
         self._turn = turns(self._record_at, Plans().of)
 
     def _record_at(self, step: int) -> tuple[int, OpRecord]:
+        """A step as ``turns`` asks for it: its number, and its record."""
         return step, self._records[step]
 
     # -- what ops touch, by columns: nothing is executed --
 
     def prepare(self, progress: Progress = no_progress) -> None:
-        """Make ``touched``, ``accesses`` and ``allocs``, unless they are there."""
+        """Make ``touched``, ``accesses`` and ``allocs``, unless they are there.
+
+        TraceFormatError for params that do not say what an op touches.
+        """
         if self._touched is None:
             progress(0.0)
             self._touched = computed_beside(
@@ -239,6 +251,7 @@ class History:
         return len(self._positions)
 
     def _find_writes(self, space: str, addr: int, nbytes: int) -> _PlaceWrites:
+        """``_writes`` with their steps, as ``_writes_of`` keeps them."""
         rows = self._writes(space, addr, nbytes)
         return _PlaceWrites(
             rows, np.searchsorted(self._positions, self.touched.row[rows])
@@ -259,8 +272,10 @@ class History:
     def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Bools:
         """Which (addr, nbytes) may hold other bytes after ``low`` steps than ``high``.
 
-        The space is not looked at, and if there are very many accesses between the two
-        nor is anything else: all may differ then.
+        May: a write of the same bytes counts, and the space is not looked at. If there
+        are very many accesses between the two all of them may. The writes between are
+        sorted by address: one overlaps a range if, of those that begin before its end,
+        the one that reaches furthest ends behind its start.
         """
         first_step, end_step = sorted((low, high))
         first = bisect_left(self.touched.row, self._position_of(first_step))
@@ -278,7 +293,7 @@ class History:
         return np.asarray(ends_so_far[begun] > addresses)
 
     def _position_of(self, step: int) -> int:
-        """The canonical position of a step; beyond the last that of no op."""
+        """The canonical position of a step; beyond the last a number above all."""
         if step < len(self._positions):
             return int(self._positions[step])
         return 1 << 62
@@ -288,8 +303,9 @@ class History:
     ) -> list[LastWriter]:
         """Who last wrote each of the bytes ``at`` (ascending) by op ``op``.
 
-        The latest op first; bytes that nobody wrote come last, of op -1, if there are
-        any.
+        The latest op first, as that is how they are found: a byte is that of the first
+        write, counted back from ``op``, which has it. Bytes that nobody wrote come
+        last, of op -1, if there are any.
         """
         self.prepare(progress)
         touched = self.touched
@@ -331,7 +347,10 @@ class History:
     # -- memory --
 
     def quick(self, op: int) -> bool:
-        """Whether memory at op ``op`` is known, or takes some ms to execute."""
+        """Whether memory at op ``op`` is known, or takes some ms to execute.
+
+        Changes nothing; any thread may ask.
+        """
         steps = self.executed(op)
         segments = [*self._segments]
         segment = segments[_place_of(segments, steps)]
@@ -341,7 +360,10 @@ class History:
         return sum(products(self._records[step]) for step in missing) <= SMALL
 
     def at(self, op: int) -> MemoryAt:
-        """Memory when ops 0..op have run; -1: empty. Ops run when it is first read."""
+        """Memory when ops 0..op have run; -1: empty.
+
+        Nothing is executed before it is first read.
+        """
         return self.after(self.executed(op))
 
     def after(self, steps: int) -> MemoryAt:
@@ -382,7 +404,13 @@ class History:
         nbytes: int,
         progress: Progress = no_progress,
     ) -> Contents:
-        """What a range holds after so many steps, the newest writes first."""
+        """What a range holds after so many steps.
+
+        Writes are copied from the newest back until every byte has been found; those of
+        dropped steps are in the checkpoint. A range that one write covers exactly is
+        that write's own array. Executes what is missing: MemoryStoreError or
+        VerificationError, which name the op, if one cannot be.
+        """
         self.prepare(progress)
         segment = self._segment_of(steps, progress)
         writes = self._writes_of(space, addr, nbytes)
@@ -426,7 +454,10 @@ class History:
         nbytes: int,
         progress: Progress = no_progress,
     ) -> int:
-        """How many bytes of a range a read after so many steps would miss."""
+        """How many bytes of a range a read after so many steps would miss.
+
+        None in a run that only warned of bytes never written: there they hold 0xFF.
+        """
         contents = self.read(steps, space, addr, nbytes, progress)
         if self.fill is not None:
             return 0
@@ -461,7 +492,12 @@ class History:
         return self._segment_of(steps).store(steps)
 
     def _segment_of(self, steps: int, progress: Progress = no_progress) -> _Segment:
-        """The segment of step ``steps``, executed that far."""
+        """The segment of step ``steps``, executed that far.
+
+        Segments follow one another. The one that grows is executed on a live store,
+        which is made of its checkpoint and its writes if another was executed last.
+        When it holds an eighth of the budget the next one begins, with a checkpoint.
+        """
         place = _place_of(self._segments, steps)
         segment = self._segments[place]
         self._clock += 1
@@ -500,7 +536,10 @@ class History:
         return found
 
     def _run(self, segment: _Segment, stop: int, progress: Progress) -> None:
-        """Execute the next step of a segment, and those before ``stop`` alike to it."""
+        """Execute the next step of a segment, and those before ``stop`` alike to it.
+
+        What it writes is kept in the segment, up to an eighth of the budget in one go.
+        """
         step = segment.end
         store = self._live_store
         room = self._budget // 8 - segment.nbytes
@@ -525,7 +564,11 @@ class History:
         found: list[SnapshotFinding] | None,
         room: int = 1 << 62,
     ) -> tuple[list[Turn], list[Array]]:
-        """``perform_next`` of the trace's steps: the turns that ran, their results."""
+        """``perform_next`` of the trace's steps: the turns that ran, their results.
+
+        A step that may take long runs on a thread of its own. If it is cancelled there
+        it may still write into ``store``, of which the caller has to let go.
+        """
 
         def where() -> str:
             record = self._records[step]
@@ -548,7 +591,11 @@ class History:
         return _is_large_plan(plan)
 
     def _make_room(self, current: _Segment, progress: Progress) -> None:
-        """Keep the budget: drop the writes used longest ago, then close checkpoints."""
+        """Keep the budget: drop the writes used longest ago, then close checkpoints.
+
+        An eighth of the budget is left for the segment that is about to grow. The first
+        checkpoint, of empty memory, stays.
+        """
         by_use = sorted(self._segments, key=lambda segment: segment.used)
         written = sum(segment.nbytes for segment in by_use)
         for segment in by_use:
@@ -562,7 +609,10 @@ class History:
             del self._segments[self._least_apart(current)]
 
     def _least_apart(self, current: _Segment) -> int:
-        """Which checkpoint leaves the smallest hole: not the first, nor ``current``."""
+        """Which checkpoint leaves the smallest hole: not the first, nor ``current``.
+
+        A hole is the steps from the one before it to the one after.
+        """
         firsts = [segment.first for segment in self._segments]
         firsts.append(1 << 62)
         holes = {
@@ -586,6 +636,7 @@ class MemoryAt(MemoryStore):
 
     @cached_property
     def _storage(self):  # type: ignore[no-untyped-def, override]
+        """All extents, as a store of its own has them."""
         return self._history.store(self._steps)._storage
 
     def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Array:
@@ -608,6 +659,7 @@ def _place_of(segments: list[_Segment], steps: int) -> int:
 
 
 def _is_large_plan(plan: Plan) -> bool:
+    """Whether an op of a plan may take more than some ms."""
     out = plan.write
     if out is None:
         return False

@@ -1,4 +1,8 @@
-"""Which of many ranges of bytes overlap one, found without looking at each of them."""
+"""Which of many ranges of bytes overlap one, found without looking at each of them.
+
+A search tree would hold an object a range. Here a range is a number in sorted columns,
+4 bytes, and a question is two binary searches for each size that occurs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,11 @@ _BITS_A_LEVEL = 4
 
 
 def size_levels(nbytes: Ints) -> Ints:
-    """For each size the lowest level with 16 ** level >= size; sizes are positive."""
+    """For each size the lowest level with 16 ** level >= size; sizes are positive.
+
+    frexp gives e with 2 ** (e - 1) <= x < 2 ** e: for x = size - 0.5 that is the number
+    of bits of size - 1.
+    """
     _, bits = np.frexp(nbytes - 0.5)
     return np.asarray(-(-bits // _BITS_A_LEVEL))
 
@@ -57,7 +65,11 @@ class IntervalIndex:
         self._tables = computed_beside(lambda: _tables(columns), progress, 0.5)
 
     def overlapping(self, space: str, addr: int, nbytes: int) -> Ints:
-        """The numbers of the ranges that overlap [addr, addr + nbytes), ascending."""
+        """The numbers of the ranges that overlap [addr, addr + nbytes), ascending.
+
+        In each table only those are compared that begin less than its largest size
+        before ``addr``, as the landmarks tell.
+        """
         end = addr + nbytes
         found = [np.empty(0, np.int64)]
         for table in self._tables.get(space, ()):

@@ -1,4 +1,8 @@
-"""What memory holds at an op: which allocations, and the numbers of a tensor."""
+"""What memory holds at an op: which allocations, and the numbers of a tensor.
+
+Owns the table of all writes by allocation, and the last few tensors that were put
+together. Where bytes lie is known to ``places``, what they hold to ``history``.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,7 @@ class Memory:
     spaces: tuple[SpaceTotal, ...] = ()
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text for ``width`` columns: a head, the spaces, a line an allocation."""
         if not self.entries:
             return ["nothing is written yet"]
         head = (
@@ -116,10 +120,11 @@ class TensorView:
     nans: int
 
     def __post_init__(self) -> None:
+        """Freeze the arrays, too."""
         read_only(self.values, self.written, self.changed)
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text for ``width`` columns: what it is, statistics, the first 12 rows."""
         held = int(self.written.sum())
         shape = list(self.values.shape)
         low = number_text(self.minimum)
@@ -134,7 +139,11 @@ class TensorView:
 
 
 class _Figures(NamedTuple):
-    """Least, largest, sum and number of the finite values; the number of NaNs."""
+    """What the statistics of a shard's known elements are added up from.
+
+    Least, largest, sum and number of the finite values, and the number of NaNs;
+    infinite elements are in none of them.
+    """
 
     least: float
     largest: float
@@ -149,7 +158,11 @@ _FigureKey: TypeAlias = tuple[str, str, int, int, int]
 
 
 class _KeptTensor(NamedTuple):
-    """A tensor after so many steps; ``figures`` has a row of ``_Figures`` a shard."""
+    """A tensor after ``steps`` steps, from which the next is made.
+
+    ``figures`` has a row of ``_Figures`` a shard, so that only those of shards which
+    have changed since are computed again.
+    """
 
     steps: int
     view: TensorView
@@ -164,7 +177,11 @@ class _Nearest(NamedTuple):
 
 
 class _SpaceHeld(NamedTuple):
-    """The ops that first wrote an allocation of a space; bytes held from then on."""
+    """How full one space is, at any op.
+
+    ``ops`` are the ops at which an allocation of the space was first written,
+    ascending; ``nbytes`` the bytes of all that were written by then.
+    """
 
     space: str
     ops: Ints
@@ -179,7 +196,9 @@ class _AllocWrites:
     ``following`` the number of the next write into the same allocation; beyond all of
     them for the last, -1 where there is no allocation. ``latest`` is the highest
     ``following`` of each block of ``_BLOCK`` writes, ``by_alloc`` the writes of each
-    allocation.
+    allocation. The allocations that hold something after the first n writes, the one
+    written last first, are those of the writes before n whose ``following`` is n or
+    more; ``latest`` says which blocks have any.
     """
 
     ops: Ints
@@ -190,7 +209,10 @@ class _AllocWrites:
     held: tuple[_SpaceHeld, ...]
 
     def last_into(self, alloc: int, upto: int) -> int | None:
-        """The op of the last of the first ``upto`` writes into an allocation."""
+        """The op of the last write into an allocation among the first ``upto``.
+
+        None if nobody had written into it by then.
+        """
         mine = self.by_alloc.of(alloc)
         count = int(np.searchsorted(mine, mine.dtype.type(upto)))
         return int(self.ops[mine[count - 1]]) if count else None
@@ -234,12 +256,16 @@ class MemoryIndex:
         self._figures: dict[_FigureKey, _Figures] = {}
 
     def index(self, progress: Progress = no_progress) -> bool:
-        """Make what the answers look up; those that execute nothing take ms then."""
+        """Make what the answers look up; those that execute nothing take ms then.
+
+        Takes some 2 s for a million ops. True, as a job has to have an answer.
+        """
         self._places.prepare(progress)
         self._writes(progress)
         return True
 
     def _writes(self, progress: Progress = no_progress) -> _AllocWrites:
+        """The table of all writes, made by whoever asks first."""
         if self._alloc_writes is None:
             self._history.prepare(progress)
             self._alloc_writes = _alloc_writes(
@@ -290,7 +316,10 @@ class MemoryIndex:
     # -- the numbers of a tensor --
 
     def quick(self, op: int, name: str) -> bool:
-        """Whether ``tensor`` takes some ms only."""
+        """Whether ``tensor`` takes some ms only: few ops to execute, little to read.
+
+        UsageError for a name that the trace does not have.
+        """
         if not self._history.quick(op):
             return False
         firsts = self._places.first_copies(name)
@@ -302,7 +331,11 @@ class MemoryIndex:
     def tensor(
         self, op: int, name: str, progress: Progress = no_progress
     ) -> TensorView:
-        """The numbers of a tensor at op ``op``; UsageError lists the names."""
+        """The numbers of a tensor at op ``op``; UsageError lists the names.
+
+        Executes the ops that lead there. Of a tensor that was asked for lately only the
+        shards are read that have been written since.
+        """
         firsts = self._places.first_copies(name)
         steps = self._history.executed(op)
         self._history.prepare(progress)
@@ -331,7 +364,10 @@ class MemoryIndex:
         self._tensors = (*others[1 - _TENSORS_KEPT :], tensor)
 
     def _nearest(self, steps: int, name: str, firsts: Sequence[Shard]) -> _Nearest:
-        """The kept tensor that has most of the shards as they are after ``steps``."""
+        """The kept tensor that has most of the shards as they are after ``steps``.
+
+        Of two that have as many the one that was kept last.
+        """
         best = _Nearest(None, np.ones(len(firsts), np.bool_))
         fewest = len(firsts)
         places = [(shard.addr, shard.nbytes) for shard in firsts]
@@ -352,7 +388,11 @@ class MemoryIndex:
         near: _Nearest,
         progress: Progress,
     ) -> _KeptTensor:
-        """The tensor at op ``op``: stale shards are read, the others are kept ones."""
+        """The tensor at op ``op``: stale shards are read, the others are kept ones.
+
+        Without a kept one every shard is stale, and what lies in no shard is zero and
+        not written. The ``changed`` of its view is not set yet.
+        """
         steps = self._history.executed(op)
         first = firsts[0]
         if near.tensor is not None:
@@ -400,7 +440,11 @@ class MemoryIndex:
     def _figures_of(
         self, key: _FigureKey, part: Array, known: Bools, progress: Progress
     ) -> _Figures:
-        """The figures of a shard's known elements, kept by what they are of."""
+        """The figures of a shard's known elements.
+
+        They are kept by where the bytes are and how often they had been written, which
+        determines what they hold.
+        """
         found = self._figures.get(key)
         if found is None:
             if part.nbytes > LARGE_BYTES:
@@ -440,7 +484,11 @@ class MemoryIndex:
     # -- what an op is about --
 
     def shown(self, op: int) -> str | None:
-        """The tensor to show for an op: what it writes, else what it reads."""
+        """The tensor to show for an op: what it writes, else what it reads.
+
+        None where it touches nothing that is allocated. A tile that computes in the
+        array touches nothing itself: for it what its composite writes is shown.
+        """
         touched = self._touched(op)
         if not touched and op >= 0:  # a tile in the array: what its composite makes
             whole = composite_of(self._trace, op)
@@ -471,6 +519,7 @@ class MemoryIndex:
 
 
 def _writes_first(touched: Sequence[Access]) -> list[Access]:
+    """Accesses, the writes before the reads, each in the order of operands."""
     return sorted(touched, key=lambda access: access.mode != "w")
 
 
@@ -481,6 +530,7 @@ def _box(shard: Shard) -> tuple[slice, ...]:
 
 
 def _figures(known: Array) -> _Figures:
+    """The figures of some elements, in f64; of none the least is inf."""
     wide = known.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     return _Figures(
@@ -493,7 +543,11 @@ def _figures(known: Array) -> _Figures:
 
 
 def _whole_elements(flags: Bools, shard: Shard) -> Bools:
-    """Which elements of a shard have the flags of all their bytes set."""
+    """Which elements of a shard have the flags of all their bytes set.
+
+    ``flags`` has a byte for each byte of the shard: read as numbers of the size of an
+    element they are compared all at once.
+    """
     size = itemsize(shard.dtype)
     all_set = int.from_bytes(b"\1" * size)
     whole = flags.view(f"u{size}") == all_set
@@ -503,7 +557,11 @@ def _whole_elements(flags: Bools, shard: Shard) -> Bools:
 def _alloc_writes(
     trace: Trace, history: History, places: PlaceIndex, progress: Progress
 ) -> _AllocWrites:
-    """The table of all writes; each address is looked up once."""
+    """The table of all writes.
+
+    Writes are taken by address, as all to one address ask the same allocations: who
+    held it when depends on the op alone, and is searched for all of them in one call.
+    """
     touched = history.touched
     writes = touched.take(np.flatnonzero(touched.mode))
     count = len(writes.row)
@@ -528,6 +586,7 @@ def _alloc_writes(
 
 
 def _linked_writes(trace: Trace, ops: Ints, allocs: Ints) -> _AllocWrites:
+    """Writes, each with the number of the next one into its allocation."""
     count = len(ops)
     by_alloc = Groups(allocs)
     following = np.full(count, count, ops.dtype)

@@ -1,4 +1,10 @@
-"""Bytes as a user names them: tensors with indices, or addresses; and back to names."""
+"""Bytes as a user names them: tensors with indices, or addresses; and back to names.
+
+Owns the names of a trace's allocations and which of them held an address when. A tensor
+is sharded and replicated: its name stands for the first copy of each shard, and with
+@NODE for the copies of one owner. Scratch handles are named with their owner, as every
+PE numbers its own.
+"""
 
 from __future__ import annotations
 
@@ -106,11 +112,13 @@ class PlaceIndex:
             self._allocs = IntervalIndex(self._history.allocs, progress)
 
     def _named_allocs(self) -> _Names:
+        """The table of names, made by whoever asks first."""
         if self._names is None:
             self._names = _names(self._trace)
         return self._names
 
     def _alloc_index(self) -> IntervalIndex:
+        """The index of addresses, made by whoever asks first."""
         if self._allocs is None:
             self._allocs = IntervalIndex(self._history.allocs)
         return self._allocs
@@ -141,6 +149,11 @@ class PlaceIndex:
         return self._firsts(name)
 
     def _first_copies(self, name: str) -> list[Shard]:
+        """``first_copies``, which keeps the last few.
+
+        A name that has an owner may be that of a scratch handle, or a tensor's with the
+        owner that is wanted.
+        """
         names = self._named_allocs()
         wanted, _, owner = name.partition("@")
         number = names.numbers.get(name, names.numbers.get(wanted))
@@ -156,6 +169,7 @@ class PlaceIndex:
         raise self._unknown(name)
 
     def _unknown(self, name: str) -> UsageError:
+        """An error that lists up to eight names like ``name``."""
         names = self.names
         alike = [known for known in names if ("@" in known) == ("@" in name)] or names
         near = sorted(get_close_matches(name, alike[:_NAMES_COMPARED], 8, 0.0))
@@ -163,6 +177,7 @@ class PlaceIndex:
         return UsageError(f"no tensor {name!r} in this trace; it has: {known}")
 
     def _ever_held(self, space: str, addr: int) -> _Holders:
+        """Look up the holders of an address."""
         log = self._trace.alloc_columns
         rows = self._alloc_index().overlapping(space, addr, 1)
         rows = rows[np.argsort(log.cmd[rows], kind="stable")]
@@ -170,9 +185,11 @@ class PlaceIndex:
         return _Holders(np.append(-1, cmds), np.append(-1, rows))
 
     def allocs_at(self, space: str, addr: int, ops: Ints) -> Ints:
-        """By each of some ops the youngest allocation that holds an address; -1: none.
+        """By each of some ops the youngest allocation that holds an address.
 
-        Rows of ``trace.allocs``.
+        Rows of ``trace.allocs``, -1 where none does. Scratch memory is used again and
+        again, and nothing says when a handle is released: what was allocated last by
+        the op's call is what the bytes are.
         """
         holders = self._holders(space, addr)
         now = self._trace.op_columns.cmd[self._trace.order[ops]]
@@ -207,6 +224,7 @@ class PlaceIndex:
         return self._place_by_name(text, by_name[1], by_name[2])
 
     def _place_by_address(self, text: str, match: re.Match[str]) -> Place:
+        """``hbm 0x4000:64``, or one byte, ``hbm 16384``; a space of the trace only."""
         spaces = self._history.allocs.spaces
         space = match[1]
         is_hex = match[2][:2].lower() == "0x"
@@ -221,6 +239,7 @@ class PlaceIndex:
         return Place(text, "", "u8", ((0, nbytes),), ((space, addr, nbytes),))
 
     def _place_by_name(self, text: str, name: str, cells: str | None) -> Place:
+        """``c[3,17]``: the pieces of all shards that the index reaches into."""
         shards = self.first_copies(name)
         starts = np.array([shard.origin for shard in shards])
         ends = starts + np.array([shard.shape for shard in shards])
@@ -282,6 +301,11 @@ def name_of(shard: Shard) -> str:
 
 
 def _folded(shard: Shard) -> Shard:
+    """A shard whose last axis has all that its bytes say is there.
+
+    Of a handle of shape (2, 3, 2, 5) a trace keeps (2, 3, 2) and 240 bytes; it becomes
+    (2, 3, 10).
+    """
     kept = prod(shard.shape) * itemsize(shard.dtype)
     more = shard.nbytes // max(kept, 1)
 
@@ -292,6 +316,7 @@ def _folded(shard: Shard) -> Shard:
 
 
 def _names(trace: Trace) -> _Names:
+    """The names of all allocations; scratch is what has no virtual address."""
     log = trace.alloc_columns
     is_scratch = log.va == 0
     # A name is a string, and for scratch its owner: one number of both.
@@ -355,7 +380,9 @@ def _span(word: str, extent: int) -> Span | None:
 def _ranges(shard: Shard, index: Iterable[Span]) -> list[Range]:
     """The bytes of ``index`` that lie in one shard, contiguous pieces by address.
 
-    At most one more than a place may have.
+    Elements are in row-major order: the axes at the end that are taken whole, and the
+    one before them, are one piece for each index of the axes in front of those. At most
+    one piece more than a place may have is made.
     """
     size = itemsize(shard.dtype)
     box = list[Span]()
@@ -367,7 +394,6 @@ def _ranges(shard: Shard, index: Iterable[Span]) -> list[Range]:
         if first >= end:
             return []
         box.append((first, end))
-    # The last axes that are taken whole, and the one before them, are one run.
     axis = len(box)
     run = 1
     while axis > 0:

@@ -1,4 +1,7 @@
-"""Who reads and writes the bytes of a place: all of them, the last, the next."""
+"""Who reads and writes the bytes of a place: all of them, the last, the next.
+
+From the accesses of the op log alone; where those come from is said in ``accesses``.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,11 @@ class TouchIndex:
         self._rows_of = rows_of
 
     def every(self, place: Place, progress: Progress = no_progress) -> Touches:
-        """Every read and write of a place, from the first op to the last."""
+        """Every read and write of a place, from the first op to the last.
+
+        An access is there once, however many pieces of the place it overlaps, with its
+        own address and size.
+        """
         self._history.prepare(progress)
         found = [self._history.accesses.overlapping(*part) for part in place.ranges]
         numbers = distinct(np.concatenate(found))
@@ -56,7 +63,11 @@ class TouchIndex:
     def writers(
         self, place: Place, op: int, progress: Progress = no_progress
     ) -> Touches:
-        """The last write into each byte of a place by op ``op``, the earliest first."""
+        """The last write into each byte of a place by op ``op``, the earliest first.
+
+        A row has how many of the bytes it wrote last, and the first of them. ``note``
+        says how many nobody had written. UsageError for a place of more than 4 MiB.
+        """
         space = place.ranges[0][0]
         self._history.prepare(progress)
         wanted = addresses(place, progress)
@@ -81,7 +92,8 @@ class TouchIndex:
     ) -> Touches:
         """The reads after op ``op`` of what a place holds then, until overwritten.
 
-        At most 1,000.
+        A read counts if any byte that it takes is still as it was at ``op``. At most
+        1,000. UsageError for a place of more than 4 MiB.
         """
         self._history.prepare(progress)
         touched = self._history.touched
@@ -117,7 +129,10 @@ class TouchIndex:
 def rows_in_parts(
     rows_of: RowsOf, ops: Sequence[int] | Ints, progress: Progress
 ) -> list[OpRow]:
-    """Lines of the op log, made some at a time."""
+    """Lines of the op log, made some at a time.
+
+    Every part looks up the calls, names and sites of all of its ops in one go.
+    """
     rows = list[OpRow]()
     for first in range(0, len(ops), _ROWS_AT_ONCE):
         progress(first / len(ops))
