@@ -78,7 +78,7 @@ class OpDiff:
 
     ``expected``, ``actual`` and ``error`` (actual - expected) are the output, or the
     tile's block of it from ``origin``; None, like ``row``, where there is nothing to
-    compare, as ``note`` says. ``check``, where it was asked for, tells rounding from
+    compare, as ``note`` says. ``check``, where it was asked for, parts rounding from
     bugs, and has the accumulated error. ``simulated`` is what else is known of the
     output, NaN where nothing is: the bench's reference, or what Phase 1 saw there, as
     ``source`` says. Arrays are read-only.
@@ -143,7 +143,7 @@ class OpDiff:
 
 
 def _verdict(row: VerifyRow) -> str:
-    """How an output stands beside its reference, in one line."""
+    """The verdict on an output, in one line."""
     verdict = "ok" if row.ok else "DIFFERS"
     tolerance = f"rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}"
     worst = f"max abs {row.max_abs:.2e} rel {row.max_rel:.2e} ulp {row.max_ulp}"
@@ -241,7 +241,7 @@ class _Expected:
         return cls(shards, places, due)
 
 
-class _Version(NamedTuple):
+class _ShardState(NamedTuple):
     """A shard by name, and how many writes into it had been made."""
 
     name: str
@@ -276,7 +276,7 @@ class DiffIndex:
         self._rows_steps = -1
         self._rows: dict[str, VerifyRow] = {}
         self._by_tensor: dict[str, VerifyRow] = {}
-        self._judged: dict[_Version, VerifyRow] = {}
+        self._judged: dict[_ShardState, VerifyRow] = {}
         self._checks: dict[int, OpCheck] = {}
         self._records: list[OpRecord] = []
         self._walk: Iterator[OpCheck] | None = None
@@ -427,7 +427,8 @@ class DiffIndex:
     def _further(self, progress: Progress) -> Iterator[OpCheck]:
         """The checks of the ops that the walk has not reached, keeping each.
 
-        If an op cannot be executed the walk is given up: who asks again is told again.
+        If an op cannot be executed the walk is given up, so that who asks again gets
+        the error again.
         """
         steps = max(self._history.steps, 1)
         if self._walk is None:
@@ -528,9 +529,7 @@ class DiffIndex:
         expected = self._expected()
         stale = self._stale(self._history.executed(op), expected)
         unknown = [
-            expected.shards[version.name]
-            for version in stale
-            if version not in self._judged
+            expected.shards[state.name] for state in stale if state not in self._judged
         ]
         elements = sum(shard.expected.array.size for shard in unknown)
         return elements <= _QUICK_ELEMENTS
@@ -547,16 +546,16 @@ class DiffIndex:
         self._history.reach(steps, progress)
         stale = self._stale(steps, expected, progress)
         new = dict[str, VerifyRow]()
-        for count, version in enumerate(stale):
+        for count, state in enumerate(stale):
             progress(count / len(stale))
-            row = self._judged.get(version)
+            row = self._judged.get(state)
             if row is None:
-                shard = expected.shards[version.name]
-                row = self._judged_at(steps, version.name, shard, progress)
+                shard = expected.shards[state.name]
+                row = self._judged_at(steps, state.name, shard, progress)
                 if len(self._judged) > _ROWS_KEPT:
                     self._judged = {}
-                self._judged[version] = row
-            new[version.name] = row
+                self._judged[state] = row
+            new[state.name] = row
         # Only now: what was cancelled half-way must not pass for the rows of an op.
         self._rows |= new
         changed = {row.tensor for row in new.values()}
@@ -571,7 +570,7 @@ class DiffIndex:
         steps: int,
         expected: _Expected,
         progress: Progress = no_progress,
-    ) -> list[_Version]:
+    ) -> list[_ShardState]:
         """The shards whose rows in ``_rows`` are not those after so many steps.
 
         Each as it is then.
@@ -580,11 +579,11 @@ class DiffIndex:
         changed = self._history.changed(before, steps, expected.places)
         if self._rows_steps < 0:
             changed[:] = True
-        stale = list[_Version]()
+        stale = list[_ShardState]()
         for name, shard in compress(expected.shards.items(), changed.tolist()):
             progress(0.0)
             writes = self._history.writes_before(steps, *shard.place)
-            stale.append(_Version(name, writes))
+            stale.append(_ShardState(name, writes))
         return stale
 
     def _judged_at(

@@ -68,7 +68,7 @@ class IntervalIndex:
         """The numbers of the ranges that overlap [addr, addr + nbytes), ascending.
 
         In each table only those are compared that begin less than its largest size
-        before ``addr``, as the landmarks tell.
+        before ``addr``; the landmarks show which.
         """
         end = addr + nbytes
         found = [np.empty(0, np.int64)]

@@ -341,11 +341,11 @@ def _names(trace: Trace) -> _Names:
 def _index(text: str, cells: str | None, shape: list[int]) -> tuple[Span, ...]:
     """The span of each axis of ``shape``; UsageError for what is no index of it.
 
-    ``cells`` is what stands in the brackets of ``text``; None: there are none. Axes
+    ``cells`` is the text in the brackets of ``text``; None: there are none. Axes
     that it leaves out are taken whole.
     """
     if not shape:
-        return ()  # a scalar: whatever stands there, it is the only element
+        return ()  # a scalar: whatever the index, it is the only element
     words = [word.strip() for word in cells.split(",")] if cells is not None else []
     spans = list[Span | None]()
     for axis, extent in enumerate(shape):
