@@ -247,12 +247,12 @@ def _identities(side: ReplaySession) -> Array:
     calls = trace.commands
     kernels = _launched(trace)
     call = _mixed(
-        _hashes(calls.launch, kernels.get),
-        _hashes(calls.pe, trace.node_ids.__getitem__),
+        _hashes(calls.launch[:], kernels.get),
+        _hashes(calls.pe[:], trace.node_ids.__getitem__),
     )
-    call = _counted(_mixed(call, _hashes(calls.call, text)))
+    call = _counted(_mixed(call, _hashes(calls.call[:], text)))
     call = np.append(call, np.uint64(0))  # the last: of ops whose call is unknown
-    key = _mixed(call[side.calls(trace.position)], _hashes(ops.name, text))
+    key = _mixed(call[side.calls(trace.position)], _hashes(ops.name[:], text))
     _, tiles = tile_columns(trace)
     return _counted(_mixed(key, tiles))
 
@@ -306,7 +306,7 @@ def _paths(trace: Trace) -> Array:
     ids = trace.node_ids
     transfers = trace.transfers
     hashes = _hashes(
-        transfers.path, lambda path: [ids[node] for node in trace.paths[path]]
+        transfers.path[:], lambda path: [ids[node] for node in trace.paths[path]]
     )
     rows = transfers.row[:]
     of_ops = np.flatnonzero(rows >= 0)

@@ -692,7 +692,7 @@ def _touched_columns(trace: Trace) -> AccessColumns:
 
 def _alloc_columns(trace: Trace, touched_spaces: tuple[str, ...]) -> AccessColumns:
     """The allocations as columns; spaces are numbered on from the touched ones."""
-    log = trace.alloc_columns
+    log: Any = trace.alloc_columns  # stays in the file, as it is large and asked seldom
     spaces = tuple(dict.fromkeys((*touched_spaces, *log.spaces)))
     numbers = np.array([spaces.index(space) for space in log.spaces], np.int16)
     space: Any = numbers[log.space]
