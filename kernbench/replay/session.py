@@ -216,6 +216,7 @@ class ReplaySession(Cursor):
 
     def history_of(self, place: str, progress: Progress = no_progress) -> Touches:
         """Every read and write of a place, from the first op to the last."""
+        self.places.prepare(progress)
         return self.touches.every(self.places.place(place), progress)
 
     def blame(
@@ -223,6 +224,7 @@ class ReplaySession(Cursor):
     ) -> Blame:
         """The ops behind a place as it is at the cursor, or at the end before the first op."""
         op = self.cursor if self.cursor >= 0 else len(self) - 1
+        self.places.prepare(progress)
         return self._blames.of(self.places.place(place), op, depth, progress)
 
     def who_wrote(self, place: str) -> Touches:

@@ -189,6 +189,15 @@ class _Walk:
         self.wanted[writer].append(at)
         self.depths[writer] = min(depth, self.depths.get(writer, depth))
 
+    def forget(self) -> None:
+        """Let go of what was wanted of ops that are not followed.
+
+        That may be hundreds of MB, which take 50 ms to give back all at once.
+        """
+        while self.wanted:
+            self.progress(1.0)
+            self.wanted.popitem()
+
 
 class BlameIndex:
     """Answers where bytes came from; belongs to the thread of lane "memory".
@@ -233,6 +242,7 @@ class BlameIndex:
             walk.links.append(self._link(walk, -heappop(walk.todo), depth))
         if dtype == "u8" and not place.tensor and whole.value:
             whole = replace(whole, value=f"bytes {whole.value}")
+        walk.forget()
         left = len(walk.todo) + sum(not link.followed for link in walk.links)
         if left:
             note += f"cut off: the inputs of {left:,} ops are not followed"

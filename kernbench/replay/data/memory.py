@@ -336,9 +336,9 @@ class MemoryIndex:
         Executes the ops that lead there. Of a tensor that was asked for lately only the
         shards are read that have been written since.
         """
+        self._places.prepare(progress)
         firsts = self._places.first_copies(name)
         steps = self._history.executed(op)
-        self._history.prepare(progress)
         self._history.reach(steps, progress)
         near = self._nearest(steps, name, firsts)
         kept = near.tensor

@@ -63,7 +63,7 @@ def test_the_diff_of_a_tile_is_its_block_of_the_composites(session):
 
 
 def test_a_diff_that_reports_its_progress_is_the_same(session):
-    for op in range(len(session)):
+    for op in range(0, len(session), 9):
         fresh = ReplaySession(Trace.open(session.trace.path))
         shares = []
         seen = fresh.diff(op, shares.append)
