@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import numpy as np
-
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array
 from kernbench.common.progress import Progress, computed_beside
 
 T = TypeVar("T")
@@ -24,21 +22,6 @@ def read_only(*arrays: Array | None) -> None:
     for array in arrays:
         if array is not None:
             array.setflags(write=False)
-
-
-def distinct(values: Ints) -> Ints:
-    """The values, ascending, each once.
-
-    As ``np.unique``, which since numpy 2.3 counts by a hash table: that takes ten times
-    as long for many different numbers, and lets no other thread run meanwhile.
-    """
-    if not len(values):
-        return values
-    ascending = np.sort(values)
-    is_new = np.empty(len(ascending), np.bool_)
-    is_new[0] = True
-    np.not_equal(ascending[1:], ascending[:-1], out=is_new[1:])
-    return ascending[is_new]
 
 
 def beside_if_many(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Ints, distinct
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.messages import Region
 from kernbench.common.progress import (
@@ -29,7 +29,7 @@ from kernbench.common.progress import (
 )
 from kernbench.errors import KernbenchError
 from kernbench.replay.answers import OpRow
-from kernbench.replay.data.arrays import beside_if_many, distinct
+from kernbench.replay.data.arrays import beside_if_many
 from kernbench.replay.data.hazards import (
     CONFLICTS,
     NEVER_WRITTEN,

@@ -38,8 +38,8 @@ from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_check import (
     OpCheck,
+    OracleRun,
     check_op,
-    debug_check,
     first_over,
     oracle,
     reference,
@@ -66,8 +66,6 @@ _MOST_READERS = 64
 """Readers of an output whose snapshots are looked at."""
 _QUICK_ELEMENTS = 1 << 17
 """Elements that are compared with their references within some ms."""
-_RECORDS_AT_ONCE = 64
-"""Records that are decoded between two calls of progress."""
 _DECODING = 0.3
 """The share of the walk beside the oracle that is decoding the records."""
 
@@ -278,8 +276,7 @@ class DiffIndex:
         self._by_tensor: dict[str, VerifyRow] = {}
         self._judged: dict[_ShardState, VerifyRow] = {}
         self._checks: dict[int, OpCheck] = {}
-        self._records: list[OpRecord] = []
-        self._walk: Iterator[OpCheck] | None = None
+        self._walk: OracleRun | None = None
 
     # -- one op beside its oracle --
 
@@ -430,12 +427,15 @@ class DiffIndex:
         If an op cannot be executed the walk is given up, so that who asks again gets
         the error again.
         """
-        steps = max(self._history.steps, 1)
         if self._walk is None:
-            self._walk = debug_check(self._oracle_executor(progress))
+            self._walk = self._oracle_run(lambda done: progress(_DECODING * done))
         while True:
             try:
-                check = next(self._walk, None)
+                check = self._walk.next_check(
+                    lambda done: progress(_DECODING + (1 - _DECODING) * done)
+                )
+            except Cancelled:
+                raise
             except KernbenchError:
                 self._walk = None
                 raise
@@ -444,21 +444,12 @@ class DiffIndex:
             op = int(self._trace.executable_positions[check.position])
             self._checks[op] = replace(check, position=op)
             yield self._checks[op]
-            progress(_DECODING + (1 - _DECODING) * check.position / steps)
 
-    def _oracle_executor(self, progress: Progress) -> DataExecutor:
-        """A fresh executor of the trace; its records are decoded some at a time."""
-        records = self._trace.executable
-        while len(self._records) < len(records):
-            first = len(self._records)
-            progress(_DECODING * first / len(records))
-            self._records += records[first : first + _RECORDS_AT_ONCE]
-        store = MemoryStore(self._history.fill)
-        executor = computed_beside(
-            lambda: DataExecutor(self._records, store), progress, _DECODING
-        )
-        self._records = []
-        return executor
+    def _oracle_run(self, progress: Progress) -> OracleRun:
+        """A walk beside the oracle that is about to begin; all records are decoded."""
+        executor = DataExecutor((), MemoryStore(self._history.fill))
+        executor.extend(self._trace.executable, progress)
+        return OracleRun(executor)
 
     # -- beside what was recorded --
 
@@ -609,9 +600,7 @@ class DiffIndex:
         if contents.written.all():
             store = MemoryStore()
             store.patch(expected.space, expected.addr, contents.values)
-        return beside_if_many(
-            expected.array.size, lambda: judge(name, expected, store), progress, 0.9
-        )
+        return judge(name, expected, store, progress)
 
     def output(self, view: TensorView, progress: Progress = no_progress) -> OpDiff:
         """What the bench expects of a tensor, beside it as it is.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Floats, Ints
+from kernbench.common.arrays import Bools, Floats, Ints, distinct
 from kernbench.common.progress import (
     Cancelled,
     Progress,
@@ -26,7 +26,6 @@ from kernbench.common.progress import (
 )
 from kernbench.errors import KernbenchError
 from kernbench.replay.answers import Touch, Touches
-from kernbench.replay.data.arrays import distinct
 from kernbench.replay.data.history import History
 from kernbench.replay.data.intervals import level_bytes, size_levels
 from kernbench.replay.data.touches import RowsOf, rows_in_parts

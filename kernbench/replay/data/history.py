@@ -25,7 +25,6 @@ from kernbench.sim_engine.accesses import AccessColumns, access_columns, regions
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import (
-    Plan,
     Plans,
     SnapshotFinding,
     Turn,
@@ -37,12 +36,6 @@ from kernbench.trace import Trace
 
 SMALL = 1 << 22
 """Products, or elements, that take some ms to compute."""
-
-LARGE_BYTES = 1 << 20
-"""Bytes that take some ms to compute or copy; more of them are a thread's own work."""
-
-_LARGE_PRODUCTS = 1 << 24
-"""Products of a gemm that take some ms."""
 
 _FEW_STEPS = 256
 """Small ops that ``quick`` lets be executed while a key waits."""
@@ -205,10 +198,7 @@ class History:
         TraceFormatError for params that do not say what an op touches.
         """
         if self._touched is None:
-            progress(0.0)
-            self._touched = computed_beside(
-                lambda: _touched_columns(self._trace), progress, 0.0
-            )
+            self._touched = _touched_columns(self._trace, progress)
         if self._accesses is None:
             self._accesses = IntervalIndex(self._touched, progress)
         if self._allocs is None:
@@ -221,7 +211,7 @@ class History:
     def touched(self) -> AccessColumns:
         """Every access of the trace; ``row`` is the canonical position of its op."""
         if self._touched is None:
-            self._touched = _touched_columns(self._trace)
+            self._touched = _touched_columns(self._trace, no_progress)
         return self._touched
 
     @property
@@ -543,8 +533,6 @@ class History:
         step = segment.end
         store = self._live_store
         room = self._budget // 8 - segment.nbytes
-        # What fails or is cancelled half-way leaves a store that nobody uses again.
-        self._live_step = -1
         alike, results = self._perform(step, stop, store, progress, None, room)
         self._live_step = step + len(alike)
         out = alike[0].plan.write
@@ -566,8 +554,7 @@ class History:
     ) -> tuple[list[Turn], list[Array]]:
         """``perform_next`` of the trace's steps: the turns that ran, their results.
 
-        A step that may take long runs on a thread of its own. If it is cancelled there
-        it may still write into ``store``, of which the caller has to let go.
+        If it raises, nothing has run: ``store`` is as it was.
         """
 
         def where() -> str:
@@ -575,20 +562,10 @@ class History:
             position = self._positions[step]
             return f"op {position} ({record.op_name} on {record.component_id})"
 
-        def perform() -> tuple[list[Turn], list[Array]]:
-            return perform_next(self._turn, step, stop, store, where, found, room)
-
-        if progress is not no_progress and self._is_large(step):
-            return computed_beside(perform, progress, step / self.steps)
-        return perform()
-
-    def _is_large(self, step: int) -> bool:
-        """Whether a step alone may take more than some ms."""
-        try:
-            plan = self._turn(step).plan
-        except Exception:  # perform_next names the op with what is wrong of it
-            return False
-        return _is_large_plan(plan)
+        done = step / self.steps
+        return perform_next(
+            self._turn, step, stop, store, where, found, room, progress, done
+        )
 
     def _make_room(self, current: _Segment, progress: Progress) -> None:
         """Keep the budget: drop the writes used longest ago, then close checkpoints.
@@ -658,26 +635,22 @@ def _place_of(segments: list[_Segment], steps: int) -> int:
     return bisect_right(segments, steps, key=lambda segment: segment.first) - 1
 
 
-def _is_large_plan(plan: Plan) -> bool:
-    """Whether an op of a plan may take more than some ms."""
-    out = plan.write
-    if out is None:
-        return False
-    if out.nbytes > LARGE_BYTES or any(r.nbytes > LARGE_BYTES for r in plan.reads):
-        return True
-    depth = int(plan.record.params.get("k", 1))
-    return prod(out.shape) * depth > _LARGE_PRODUCTS
-
-
-def _touched_columns(trace: Trace) -> AccessColumns:
+def _touched_columns(trace: Trace, progress: Progress) -> AccessColumns:
     """``access_columns`` by canonical position, in the smallest types for them."""
-    columns = access_columns(trace)
+    progress(0.0)
+    columns = access_columns(trace, lambda done: progress(done / 2))
+    return computed_beside(lambda: _by_position(trace, columns), progress, 0.5)
+
+
+def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
+    """Accesses in the canonical order of their ops, with positions for rows."""
     rows = trace.position[columns.row]
     order = np.argsort(rows, kind="stable")
     few_spaces = len(columns.spaces) <= 1 << 8
     small_sizes = columns.nbytes.max(initial=0) < 1 << 31
 
-    def sorted_as(column: Ints, kind: Any) -> Any:
+    def sorted_as(column: Array, kind: Any) -> Any:
+        """A column in that order, as another type."""
         return column[order].astype(kind)
 
     return AccessColumns(

@@ -17,8 +17,8 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.progress import Progress, computed_beside, no_progress
-from kernbench.replay.data.arrays import read_only
-from kernbench.replay.data.history import LARGE_BYTES, History
+from kernbench.replay.data.arrays import beside_if_many, read_only
+from kernbench.replay.data.history import History
 from kernbench.replay.data.places import PlaceIndex, name_of
 from kernbench.replay.text import grid_text, number_text, table
 from kernbench.replay.tiles import composite_of
@@ -447,10 +447,9 @@ class MemoryIndex:
         """
         found = self._figures.get(key)
         if found is None:
-            if part.nbytes > LARGE_BYTES:
-                found = computed_beside(lambda: _figures(part[known]), progress, 0.9)
-            else:
-                found = _figures(part[known])
+            found = beside_if_many(
+                part.size, lambda: _figures(part[known]), progress, 0.9
+            )
             if len(self._figures) > _FIGURES_KEPT:
                 self._figures = {}
             self._figures[key] = found

@@ -19,11 +19,11 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Ints, distinct
 from kernbench.common.dtypes import itemsize
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
-from kernbench.replay.data.arrays import beside_if_many, distinct
+from kernbench.replay.data.arrays import beside_if_many
 from kernbench.replay.data.history import History
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.sim_engine.event_log import Shard

@@ -10,10 +10,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Ints, distinct
 from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.answers import OpRow, Touch, Touches
-from kernbench.replay.data.arrays import distinct
 from kernbench.replay.data.history import History
 from kernbench.replay.data.places import Place, addresses
 
