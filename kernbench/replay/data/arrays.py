@@ -24,13 +24,34 @@ def read_only(*arrays: Array | None) -> None:
             array.setflags(write=False)
 
 
+class Pace:
+    """Calls ``progress`` of a loop whose turns take from a microsecond to some ms.
+
+    ``step`` is told how many numbers, or bytes, a turn looks at; progress is called
+    when that has come to ``16 * MANY`` since the last call, or after 64 turns.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._left = 0
+
+    def step(self, count: int, done: float) -> None:
+        """Begin a turn on ``count`` numbers; ``done`` is the share of the loop so far."""
+        if self._left <= 0:
+            self._left = 16 * MANY
+            self._progress(done)
+        self._left -= count + MANY // 4
+
+
 def beside_if_many(
     count: int, compute: Callable[[], T], progress: Progress, done: float
 ) -> T:
     """``computed_beside`` for work on more than ``MANY`` numbers, else ``compute()``.
 
-    A thread of its own costs some 100 us, more than a little work takes.
+    A thread of its own costs some 100 us, more than a little work takes. Progress is
+    called before that, too: much work may be many such steps.
     """
+    progress(done)
     if count > MANY:
         return computed_beside(compute, progress, done)
     return compute()

@@ -19,7 +19,7 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import np_dtype
 from kernbench.common.progress import Progress, computed_beside, no_progress
-from kernbench.replay.data.arrays import MANY, beside_if_many
+from kernbench.replay.data.arrays import MANY, Pace, beside_if_many
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.sim_engine.accesses import AccessColumns, access_columns, regions
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -307,16 +307,19 @@ class History:
         )
         found = list[LastWriter]()
         free = np.ones(len(at), np.bool_)
-        for count, i in enumerate(np.flatnonzero(lows < highs)[::-1].tolist()):
-            if count % _EVERY == 0:
-                progress(count / len(rows))
+        left = len(at)
+        pace = Pace(progress)
+        for i in np.flatnonzero(lows < highs)[::-1].tolist():
+            pace.step(int(highs[i] - lows[i]), 1 - left / len(at))
             part = slice(lows[i], highs[i])
             mine = free[part]
-            if not mine.any():
+            new = int(np.count_nonzero(mine))
+            if not new:
                 continue
             found.append(LastWriter(int(touched.row[rows[i]]), at[part][mine]))
             free[part] = False
-            if not free.any():
+            left -= new
+            if not left:
                 return found
         return [*found, LastWriter(-1, at[free])]
 
@@ -411,15 +414,18 @@ class History:
                 return Contents(newest.bytes(), np.ones(nbytes, np.bool_))
         values = np.full(nbytes, self.fill or 0, np.uint8)
         written = np.zeros(nbytes, np.bool_)
+        if not nbytes:
+            return Contents(values, written)
         left = nbytes
-        for count, at in enumerate(range(last, -1, -1)):
-            if count % _EVERY == 0:
-                progress(count / (last + 1))
+        pace = Pace(progress)
+        pace.step(nbytes, 0.0)
+        for at in range(last, -1, -1):
             row = writes.rows[at]
             start = int(self.touched.addr[row])
             end = start + int(self.touched.nbytes[row])
             low = max(addr, start)
             high = min(addr + nbytes, end)
+            pace.step(high - low, 1 - left / nbytes)
             missing = ~written[low - addr : high - addr]
             new = int(np.count_nonzero(missing))
             if not new:
