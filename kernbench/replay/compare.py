@@ -24,6 +24,7 @@ from kernbench.common.arrays import Array, Ints
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.answers import OpRow
+from kernbench.replay.data.arrays import part_of
 from kernbench.replay.session import ReplaySession
 from kernbench.replay.text import table
 from kernbench.replay.timeline import CLASSES
@@ -201,8 +202,8 @@ def _matched(
     )
     paths_a = computed_beside(partial(_paths, sides.a.trace), progress, 0.5)
     paths_b = computed_beside(partial(_paths, sides.b.trace), progress, 0.5)
-    data_a = _data(sides.a.trace, lambda done: progress(0.6 + 0.1 * done))
-    data_b = _data(sides.b.trace, lambda done: progress(0.7 + 0.1 * done))
+    data_a = _data(sides.a.trace, part_of(progress, 0.6, 0.7))
+    data_b = _data(sides.b.trace, part_of(progress, 0.7, 0.8))
 
     def changed() -> dict[str, _Rows]:
         """Those that one trace lacks, then by what differs, the largest first."""
@@ -400,7 +401,7 @@ def _line_times(side: ReplaySession, progress: Progress) -> dict[str, float]:
     """By file and text of a kernel line, which may have moved, ns of PEs' time."""
     spent = defaultdict[str, float](float)
     with suppress(UsageError):  # no kernel has run
-        for row in side.lines(None, lambda done: progress(0.9)).rows:
+        for row in side.lines(None, part_of(progress, 0.9, 0.95)).rows:
             file = row.site.rpartition(":")[0]
             spent[f"{file}: {row.text}" if row.text else row.site] += row.time
     return spent

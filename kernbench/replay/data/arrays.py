@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kernbench.common.arrays import Array
-from kernbench.common.progress import Progress, computed_beside
+from kernbench.common.progress import Progress, computed_beside, no_progress
 
 T = TypeVar("T")
 
@@ -24,6 +24,16 @@ def read_only(*arrays: Array | None) -> None:
             array.setflags(write=False)
 
 
+def part_of(progress: Progress, low: float, high: float) -> Progress:
+    """The progress of a part of some work, which is its share from ``low`` to ``high``.
+
+    Of ``no_progress`` itself, as who waits for nothing needs no thread beside.
+    """
+    if progress is no_progress:
+        return no_progress
+    return lambda done: progress(low + (high - low) * done)
+
+
 class Pace:
     """Calls ``progress`` of a loop whose turns take from a microsecond to some ms.
 
@@ -36,7 +46,7 @@ class Pace:
         self._left = 0
 
     def step(self, count: int, done: float) -> None:
-        """Begin a turn on ``count`` numbers; ``done`` is the share of the loop so far."""
+        """Begin a turn on ``count`` numbers; ``done`` is the share before it."""
         if self._left <= 0:
             self._left = 16 * MANY
             self._progress(done)

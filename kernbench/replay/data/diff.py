@@ -28,7 +28,7 @@ from kernbench.common.progress import (
     no_progress,
 )
 from kernbench.errors import KernbenchError
-from kernbench.replay.data.arrays import beside_if_many, read_only
+from kernbench.replay.data.arrays import beside_if_many, part_of, read_only
 from kernbench.replay.data.history import SMALL, History, products
 from kernbench.replay.data.memory import TensorView
 from kernbench.replay.text import grid_text, wrapped
@@ -428,12 +428,11 @@ class DiffIndex:
         the error again.
         """
         if self._walk is None:
-            self._walk = self._oracle_run(lambda done: progress(_DECODING * done))
+            self._walk = self._oracle_run(part_of(progress, 0.0, _DECODING))
+        walked = part_of(progress, _DECODING, 1.0)
         while True:
             try:
-                check = self._walk.next_check(
-                    lambda done: progress(_DECODING + (1 - _DECODING) * done)
-                )
+                check = self._walk.next_check(walked)
             except Cancelled:
                 raise
             except KernbenchError:
@@ -534,7 +533,6 @@ class DiffIndex:
         expected = self._expected(progress)
         self._history.prepare(progress)
         steps = self._history.executed(op)
-        self._history.reach(steps, progress)
         stale = self._stale(steps, expected, progress)
         new = dict[str, VerifyRow]()
         for count, state in enumerate(stale):

@@ -26,6 +26,7 @@ from kernbench.common.progress import (
 )
 from kernbench.errors import KernbenchError
 from kernbench.replay.answers import Touch, Touches
+from kernbench.replay.data.arrays import part_of
 from kernbench.replay.data.history import History
 from kernbench.replay.data.intervals import level_bytes, size_levels
 from kernbench.replay.data.touches import RowsOf, rows_in_parts
@@ -513,11 +514,11 @@ def all_hazards(
     """
     history.prepare(progress)
     found = find_hazards(
-        trace, history.touched, history.allocs, lambda done: progress(done / 2)
+        trace, history.touched, history.allocs, part_of(progress, 0.0, 0.5)
     )
     note = ""
     try:
-        findings = history.findings(lambda done: progress((1 + done) / 2))
+        findings = history.findings(part_of(progress, 0.5, 1.0))
         found += snapshot_hazards(trace, findings)
     except Cancelled:
         raise

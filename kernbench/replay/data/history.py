@@ -19,7 +19,7 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import np_dtype
 from kernbench.common.progress import Progress, computed_beside, no_progress
-from kernbench.replay.data.arrays import MANY, Pace, beside_if_many
+from kernbench.replay.data.arrays import MANY, Pace, beside_if_many, part_of
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.sim_engine.accesses import AccessColumns, access_columns, regions
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -628,9 +628,8 @@ class MemoryAt(MemoryStore):
         nbytes = prod(shape) * wanted.itemsize
         contents = self._history.read(self._steps, space, addr, nbytes)
         if self.fill is None and not contents.written.all():
-            return super().view(
-                space, addr, shape, dtype
-            )  # raises, naming what is near
+            # raises, naming what is near
+            return super().view(space, addr, shape, dtype)
         found = contents.values.view(wanted).reshape(shape)
         found.flags.writeable = False
         return found
@@ -644,7 +643,7 @@ def _place_of(segments: list[_Segment], steps: int) -> int:
 def _touched_columns(trace: Trace, progress: Progress) -> AccessColumns:
     """``access_columns`` by canonical position, in the smallest types for them."""
     progress(0.0)
-    columns = access_columns(trace, lambda done: progress(done / 2))
+    columns = access_columns(trace, part_of(progress, 0.0, 0.5))
     return computed_beside(lambda: _by_position(trace, columns), progress, 0.5)
 
 

@@ -236,6 +236,14 @@ def test_why_there_is_nothing_to_compare_is_said(tmp_path, one_cube, error, cut,
         assert as_text(answer) == f"nothing to compare: {note}"
 
 
+def test_where_nothing_is_expected_no_op_has_to_be_executed(tmp_path, one_cube):
+    log = Log(tmp_path / "log", one_cube)
+    log.op(double(0, 64), 10, 20, engine="pe_math")  # of what nobody has written
+    answer = log.session().outputs(0)
+    assert answer.rows == ()
+    assert answer.ok
+
+
 def test_an_output_is_verified_as_it_was_when_it_was_due(tmp_path, one_cube):
     log = Log(tmp_path / "log", one_cube)
     log.op(host_write(), 0, 10)
