@@ -15,8 +15,11 @@ Progress: TypeAlias = Callable[[float], None]
 """Called with the share that is done, 0 to 1, at least every 10 ms. It may raise
 ``Cancelled``, and a computation lets that pass: calling progress is how it is ended."""
 
-_EVERY_S = 0.005
-"""Between two calls of progress while another thread computes, seconds."""
+_EVERY_S = 0.002
+"""Between two calls of progress while another thread computes, seconds.
+
+Some calls into numpy keep Python's lock for 5 ms or so, which come on top.
+"""
 
 
 class Cancelled(KernbenchError):
@@ -28,7 +31,7 @@ def no_progress(done: float) -> None:
 
 
 def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -> T:
-    """The result of ``compute()``, while ``progress(done)`` is called every 5 ms.
+    """The result of ``compute()``, while ``progress(done)`` is called every 2 ms.
 
     For a single call into numpy that takes longer than 10 ms, as sorting a million
     numbers does: it holds no lock, but cannot report either. It runs on a thread of its
