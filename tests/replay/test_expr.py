@@ -144,7 +144,7 @@ def joined(parts):
 
 
 @given(st.recursive(comparisons(), joined, max_leaves=5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_mask_is_what_every_op_says_by_itself(pair):
     text, plain = pair
     assert hits(text) == those(plain)
