@@ -1,6 +1,7 @@
-"""Names for the numpy arrays that cross rooms: each is a dtype, any number of axes.
+"""Names for the numpy arrays that cross rooms, and what numpy does too slowly.
 
-What shape an array has is said where it is used.
+A name is a dtype, of any number of axes. What shape an array has is said where it is
+used.
 """
 
 from __future__ import annotations
@@ -14,3 +15,18 @@ Array: TypeAlias = npt.NDArray[Any]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+def distinct(values: Ints) -> Ints:
+    """The values, ascending, each once.
+
+    As ``np.unique``, which since numpy 2.3 counts by a hash table: that takes ten times
+    as long for many different numbers, and lets no other thread run meanwhile.
+    """
+    if not len(values):
+        return values
+    ascending = np.sort(values)
+    is_new = np.empty(len(ascending), np.bool_)
+    is_new[0] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=is_new[1:])
+    return ascending[is_new]

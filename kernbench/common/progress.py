@@ -15,8 +15,14 @@ Progress: TypeAlias = Callable[[float], None]
 """Called with the share that is done, 0 to 1, at least every 10 ms. It may raise
 ``Cancelled``, and a computation lets that pass: calling progress is how it is ended."""
 
-_EVERY_S = 0.005
-"""Between two calls of progress while another thread computes, seconds."""
+_EVERY_S = 0.002
+"""Between two calls of progress while another thread computes, seconds.
+
+Some calls into numpy keep Python's lock for 5 ms or so, which come on top.
+"""
+
+MANY = 1 << 16
+"""Numbers of which one step in numpy takes some 100 us, and a dozen steps some ms."""
 
 
 class Cancelled(KernbenchError):
@@ -27,8 +33,18 @@ def no_progress(done: float) -> None:
     """A ``Progress`` for callers who just wait."""
 
 
+def stage(progress: Progress, low: float, high: float) -> Progress:
+    """The progress of one stage of some work: its 0 to 1 is reported as low to high.
+
+    Of ``no_progress`` itself, as who waits for nothing needs no thread beside.
+    """
+    if progress is no_progress:
+        return no_progress
+    return lambda done: progress(low + (high - low) * done)
+
+
 def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -> T:
-    """The result of ``compute()``, while ``progress(done)`` is called every 5 ms.
+    """The result of ``compute()``, while ``progress(done)`` is called every 2 ms.
 
     For a single call into numpy that takes longer than 10 ms, as sorting a million
     numbers does: it holds no lock, but cannot report either. It runs on a thread of its
@@ -49,3 +65,17 @@ def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -
     while wait_for([future], _EVERY_S).not_done:
         progress(done)
     return future.result()
+
+
+def beside_if_many(
+    count: int, compute: Callable[[], T], progress: Progress, done: float
+) -> T:
+    """``computed_beside`` for work on more than ``MANY`` numbers, else ``compute()``.
+
+    A thread of its own costs some 100 us, more than a little work takes. Progress is
+    called before that, too: much work may be many such steps.
+    """
+    progress(done)
+    if count > MANY:
+        return computed_beside(compute, progress, done)
+    return compute()

@@ -1,4 +1,4 @@
-"""What a trace file is worth: its frames by tag, and all that is missing of them or damaged."""
+"""What a trace file is worth: its frames by tag, and what is missing or damaged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from kernbench.replay.text import table
 from kernbench.trace import Trace
 from kernbench.trace.frames import FrameFile
 
+_LOGS = ("commands", "transfers", "waits")
+
 
 @dataclass(frozen=True, slots=True)
 class TagCount:
-    """Frames of one tag, bytes of their bodies, rows that can be read and rows told by ``end``."""
+    """The frames of one tag, and the bytes of their bodies.
+
+    ``rows`` can be read of them, ``told`` is what the end frame says were recorded;
+    None where rows of that tag are not counted.
+    """
 
     tag: str
     frames: int
@@ -37,50 +43,67 @@ class Check:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        lines = [f"{'ok' if self.ok else 'NOT OK'}: {self.bytes:,} bytes"]
+        verdict = "ok" if self.ok else "NOT OK"
+        lines = [f"{verdict}: {self.bytes:,} bytes"]
         if not self.complete:
             lines.append(
                 "cut off: no end frame, so the run or its recording was stopped"
             )
-        for t in self.tags:
-            if t.told is not None and t.rows != t.told:
-                lines.append(
-                    f"{t.tag}: {t.rows or 0:,} rows of the {t.told:,} that were recorded"
-                )
-        lines += [
-            f"damaged: {d['tag']} at {d['offset']:,}: {d['reason']}"
-            for d in self.damaged
-        ]
+        for tag in self.tags:
+            if tag.told is not None and tag.rows != tag.told:
+                rows = f"{tag.rows or 0:,} rows of the {tag.told:,}"
+                lines.append(f"{tag.tag}: {rows} that were recorded")
+        for damage in self.damaged:
+            where = f"{damage['tag']} at {damage['offset']:,}"
+            lines.append(f"damaged: {where}: {damage['reason']}")
         return [*lines, *table(self.tags, "frames bytes rows told tag")]
 
 
 def check_file(path: str | Path) -> Check:
-    """Read every frame and compare with what ``end`` counted; TraceFormatError if none is there."""
+    """Read every frame, and compare with what the end frame has counted.
+
+    Reads the whole file, as every checksum is looked at. TraceFormatError if there is
+    no readable first frame: then it is no trace.
+    """
     file = FrameFile(Path(path))
     trace = Trace(file)
     trace.check()
-    rows = {"ops": len(trace.op_columns.cmd), "alloc": len(trace.allocs)}
-    rows |= {
-        tag: len(getattr(trace, tag).cmd) for tag in ("commands", "transfers", "waits")
-    }
-    rows |= {"launches": len(trace.launches), "text": len(trace.texts)}
-    counts = (trace.end or {}).get("counts")
-    told = counts.items() if isinstance(counts, dict) else ()
-    recorded = {tag: n for tag, n in told if tag in rows and isinstance(n, int)}
+    rows = _rows(trace)
+    recorded = _recorded(trace, rows)
     for tag in file.by_tag:  # those too that nothing above looks into
-        list(file.each(tag, lambda frame: None))
-    tags = tuple(
-        TagCount(
-            tag,
-            len(frames),
-            sum(f.size for f in frames),
-            rows.get(tag),
-            recorded.get(tag),
-        )
-        for tag in dict.fromkeys([*file.by_tag, *(t for t, n in recorded.items() if n)])
-        for frames in [file.by_tag.get(tag, [])]
-    )
+        for _ in file.each(tag, lambda frame: None):
+            pass
+    # what was counted and has no frame is missing: it gets a row as well
+    without_frames = [tag for tag, count in recorded.items() if count]
+    tags = list[TagCount]()
+    for tag in dict.fromkeys([*file.by_tag, *without_frames]):
+        frames = file.by_tag.get(tag, [])
+        nbytes = sum(frame.size for frame in frames)
+        count = TagCount(tag, len(frames), nbytes, rows.get(tag), recorded.get(tag))
+        tags.append(count)
     damaged = tuple(damage._asdict() for damage in sorted(file.damaged))
-    missing = any(rows[tag] != n for tag, n in recorded.items())
-    ok = trace.complete and not damaged and not missing
-    return Check(ok, file.size, trace.complete, tags, damaged)
+    is_missing = any(rows[tag] != count for tag, count in recorded.items())
+    ok = trace.complete and not damaged and not is_missing
+    return Check(ok, file.size, trace.complete, tuple(tags), damaged)
+
+
+def _rows(trace: Trace) -> dict[str, int]:
+    """By tag how many rows can be read."""
+    rows = {"ops": len(trace.op_columns.cmd), "alloc": len(trace.allocs)}
+    for tag in _LOGS:
+        rows[tag] = len(getattr(trace, tag).cmd)
+    rows["launches"] = len(trace.launches)
+    rows["text"] = len(trace.texts)
+    return rows
+
+
+def _recorded(trace: Trace, rows: dict[str, int]) -> dict[str, int]:
+    """By tag how many rows the end frame has counted, as far as they make sense."""
+    counts = (trace.end or {}).get("counts")
+    if not isinstance(counts, dict):
+        return {}
+    return {
+        tag: count
+        for tag, count in counts.items()
+        if tag in rows and isinstance(count, int)
+    }

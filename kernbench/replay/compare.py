@@ -1,9 +1,9 @@
-"""Two traces beside each other: what the second does otherwise, and what takes it longer.
+"""Two traces beside each other: what the second does otherwise, and what takes longer.
 
-Ops are matched by kernel and which launch of it, PE, call and which one of that name in the launch,
-op name and tile: never by time, row or address; equals of one call by their order. Data are what
-traces hold: bytes moved, contents of host writes and snapshots, references and their verdict. All
-of that is compared by numbers of 64 bits.
+Ops are matched by kernel and which launch of it, PE, call and which one of that name in
+the launch, op name and tile: never by time, row or address; equals of one call by their
+order. Data are what traces hold: bytes moved, contents of host writes and snapshots,
+references and their verdict. All of that is compared by hashes of 64 bits.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.answers import OpRow
 from kernbench.replay.index import Index
@@ -29,10 +30,20 @@ from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
 from kernbench.trace.hops import tile_columns
 
-PERCENT = (
-    5.0  # by which an op must differ to be slower or faster, where no limit is given
-)
-_NOISE_NS = 1e-6  # of differences of times
+PERCENT = 5.0
+"""By how much the time of an op must differ where no limit is given."""
+
+_NOISE_NS = 1e-6
+"""Differences of times that are rounding."""
+
+_KNUTH = np.uint64(0x9E3779B97F4A7C15)
+"""2 ** 64 over the golden ratio: Knuth's multiplicative hash."""
+
+_EVERY = 16
+"""Digests that are made between two calls of progress."""
+
+_LARGE_BYTES = 1 << 20
+"""An array whose digest takes some ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,11 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class OpChange:
-    """An op that differs; ``op_a``, ``op_b``: its positions (-1: none), ``row``: B's, else A's."""
+    """An op that differs.
+
+    ``op_a`` and ``op_b`` are its canonical positions, -1 where it is missing; ``row``
+    is B's line of the op log, or A's if B has none.
+    """
 
     kind: str
     op_a: int
@@ -62,8 +77,8 @@ class OpChange:
 class Comparison:
     """B beside A; ``counts`` are of all ops, the lists hold the first of theirs.
 
-    ``kernel_lines`` are ns of PEs' time; ``tensors`` those whose reference or verdict differs.
-    ``ok`` is False only where a limit was given and B is over it.
+    ``kernel_lines`` are ns of PEs' time; ``tensors`` those whose reference or verdict
+    differs. ``ok`` is False only where a limit was given and B is over it.
     """
 
     ok: bool
@@ -78,12 +93,38 @@ class Comparison:
         """As text for ``width`` columns."""
         lines = [self.verdict]
         for rows in (self.totals, self.kernel_lines, self.tensors):
-            lines += table(rows, "a b change what") if rows else []
-        lines.append(
-            "ops: " + ", ".join(f"{n:,} {kind}" for kind, n in self.counts.items())
-        )
-        names = "kind op_a op_b a_ns b_ns name component detail site"
-        return lines + (table(self.changes, names, width=width) if self.changes else [])
+            if rows:
+                lines += table(rows, "a b change what")
+        counts = [f"{count:,} {kind}" for kind, count in self.counts.items()]
+        lines.append("ops: " + ", ".join(counts))
+        if self.changes:
+            names = "kind op_a op_b a_ns b_ns name component detail site"
+            lines += table(self.changes, names, width=width)
+        return lines
+
+
+class _Sides(NamedTuple):
+    """The two traces."""
+
+    a: Index
+    b: Index
+
+
+class _Rows(NamedTuple):
+    """Ops of one kind, as rows of either trace, in the order in which to list them.
+
+    Both are as long, and row i of one is row i of the other; or one is empty.
+    """
+
+    a: Ints
+    b: Ints
+
+
+class _Judged(NamedTuple):
+    """The digest of all references of a tensor, and its verdict."""
+
+    references: bytes
+    verdict: str
 
 
 def parse_percent(text: str) -> float:
@@ -100,241 +141,356 @@ def compare(
     limit: int = 20,
     progress: Progress = no_progress,
 ) -> Comparison:
-    """B beside A, at most ``limit`` rows a list (ops: a kind), the largest differences first.
+    """B beside A, at most ``limit`` rows a list (of ops: a kind), the largest first.
 
-    With ``percent`` B is not ``ok`` if its launches take more than that longer, if it ended in an
-    error where A did not, or if a tensor is wrong that was right; other ops or inputs are no error.
+    With ``percent`` B is not ``ok`` if its launches take more than that longer, if it
+    ended in an error where A did not, or if a tensor is wrong that was right; other ops
+    or inputs are no error.
     """
-    sides = Index(trace_a), Index(trace_b)
-    ops, found = _matched(sides, PERCENT if percent is None else percent, progress)
-    changes = [
-        _change(sides, kind, pair)
-        for kind, rows in found.items()
-        for pair in zip_longest(*(side[:limit].tolist() for side in rows), fillvalue=-1)
-    ]
-    progress(0.9)
-    times = [_line_times(side) for side in sides]
-    by_line = [
-        _beside(text, *(t.get(text, 0.0) for t in times))
-        for text in times[0] | times[1]
-    ]
-    by_line.sort(key=lambda line: (-abs(float(line.b) - float(line.a)), -float(line.a)))
-    totals, judged = _totals(sides), [_judged(side.trace) for side in sides]
-    tensors = []
-    for name in dict.fromkeys((*judged[0], *judged[1])):
-        (before, a), (after, b) = (side[name] for side in judged)
-        if (before, a) != (after, b):
-            tensors.append(
-                Beside(name, a, b, "" if before == after else "other reference")
-            )
-    counts = {"matched": ops} | {
-        kind: max(map(len, rows)) for kind, rows in found.items()
-    }
-    verdict, wrong = f"launches {totals[1].change or 'none'}", list[str]()
+    sides = computed_beside(
+        lambda: _Sides(Index(trace_a), Index(trace_b)), progress, 0.0
+    )
+    least = PERCENT if percent is None else percent
+    matched, found = _matched(sides, least, progress)
+    changes = list[OpChange]()
+    for kind, rows in found.items():
+        first_a = rows.a[:limit].tolist()
+        first_b = rows.b[:limit].tolist()
+        for row_a, row_b in zip_longest(first_a, first_b, fillvalue=-1):
+            progress(0.9)
+            changes.append(_change(sides, kind, row_a, row_b))
+    by_line = _by_line(sides, progress)
+    totals = _totals(sides, progress)
+    tensors = _by_tensor(sides, progress)
+    counts = {"matched": matched}
+    for kind, rows in found.items():
+        counts[kind] = max(len(rows.a), len(rows.b))
+    launches = totals[1]
+    verdict = f"launches {launches.change or 'none'}"
+    wrong = list[str]()
     if percent is not None:
-        wrong = _wrong(sides, totals[1], tensors, percent)
-        verdict += f": {'; '.join(wrong) or 'ok'}"
-    shown = tuple(by_line[:limit]), tuple(tensors[:limit])
-    return Comparison(not wrong, verdict, totals, *shown, counts, tuple(changes))
+        wrong = _wrong(sides, launches, tensors, percent)
+        verdict += ": " + ("; ".join(wrong) or "ok")
+    return Comparison(
+        ok=not wrong,
+        verdict=verdict,
+        totals=totals,
+        kernel_lines=tuple(by_line[:limit]),
+        tensors=tuple(tensors[:limit]),
+        counts=counts,
+        changes=tuple(changes),
+    )
 
 
-# -- which op is which, and what differs --------------------------------------
+# -- which op is which, and what differs ----------------------------------------------
 
 
 def _matched(
-    sides: Sequence[Index], percent: float, progress: Progress
-) -> tuple[int, dict[str, tuple[Ints, Ints]]]:
-    """How many ops are in both; by kind the rows of A and of B, in the order to be listed."""
-    keys = [_identities(side) for side in sides]
-    progress(0.4)
-    _, ia, ib = np.intersect1d(
-        keys[0], keys[1], assume_unique=True, return_indices=True
+    sides: _Sides, percent: float, progress: Progress
+) -> tuple[int, dict[str, _Rows]]:
+    """How many ops are in both; and by kind of change those that have changed.
+
+    An op may be of several kinds at once.
+    """
+    keys_a = computed_beside(partial(_identities, sides.a), progress, 0.1)
+    keys_b = computed_beside(partial(_identities, sides.b), progress, 0.2)
+    _, in_a, in_b = computed_beside(
+        lambda: np.intersect1d(keys_a, keys_b, assume_unique=True, return_indices=True),
+        progress,
+        0.4,
     )
-    progress(0.6)
-    a, b = (side.trace.op_columns for side in sides)
-    ns = (a.t_end - a.t_start)[ia]
-    longer, beyond = (b.t_end - b.t_start)[ib] - ns, ns * percent / 100 + _NOISE_NS
-    order = np.lexsort((ia, -np.abs(longer).round(6)))
-    differ = {"slower": longer > beyond, "faster": -longer > beyond}
-    for kind, what in (("rerouted", _paths), ("data", _data)):
-        before, after = (what(side.trace) for side in sides)
-        differ[kind] = before[ia] != after[ib]
-    only_a, only_b = (
-        np.delete(np.arange(len(keys[0])), ia),
-        np.delete(np.arange(len(keys[1])), ib),
-    )
-    found = {"missing": (only_a, only_a[:0]), "added": (only_b[:0], only_b)}
-    for kind, which in differ.items():
-        mine = order[which[order]]
-        found[kind] = ia[mine], ib[mine]
-    return len(ia), found
+    paths_a = computed_beside(partial(_paths, sides.a.trace), progress, 0.5)
+    paths_b = computed_beside(partial(_paths, sides.b.trace), progress, 0.5)
+    data_a = _data(sides.a.trace, stage(progress, 0.6, 0.7))
+    data_b = _data(sides.b.trace, stage(progress, 0.7, 0.8))
+
+    def changed() -> dict[str, _Rows]:
+        """Those that one trace lacks, then by what differs, the largest first."""
+        before = _durations(sides.a)[in_a]
+        longer = _durations(sides.b)[in_b] - before
+        beyond = before * percent / 100 + _NOISE_NS
+        differ = {
+            "slower": longer > beyond,
+            "faster": -longer > beyond,
+            "rerouted": paths_a[in_a] != paths_b[in_b],
+            "data": data_a[in_a] != data_b[in_b],
+        }
+        none = np.empty(0, np.int64)
+        only_a = np.delete(np.arange(len(keys_a)), in_a)
+        only_b = np.delete(np.arange(len(keys_b)), in_b)
+        found = {"missing": _Rows(only_a, none), "added": _Rows(none, only_b)}
+        # the largest difference first, of equal ones A's first row
+        order = np.lexsort((in_a, -np.abs(longer).round(6)))
+        for kind, which in differ.items():
+            mine = order[which[order]]
+            found[kind] = _Rows(in_a[mine], in_b[mine])
+        return found
+
+    return len(in_a), computed_beside(changed, progress, 0.8)
+
+
+def _durations(side: Index) -> Array:
+    """By row how long each op took, ns."""
+    ops = side.trace.op_columns
+    return np.asarray(ops.t_end - ops.t_start)
 
 
 def _identities(side: Index) -> Array:
-    """By row a number for what the op is of the program; no two ops of a trace have the same."""
-    trace, text = side.trace, side.trace.strings.__getitem__
-    ops, calls = trace.op_columns, trace.commands
-    named, seen = dict[int, Any](), Counter[str]()
-    for launch in sorted(trace.launches):
-        seen[launch.kernel] += 1
-        named[launch.launch] = launch.kernel, seen[launch.kernel]
+    """By row a hash of what the op is of the program; those of a trace all differ.
+
+    That is kernel and launch, PE, call and its ordinal, op name, tile; and how many ops
+    before have the same.
+    """
+    trace = side.trace
+    text = trace.strings.__getitem__
+    ops = trace.op_columns
+    calls = trace.commands
+    kernels = _launched(trace)
     call = _mixed(
-        _hashes(calls.launch[:], named.get),
+        _hashes(calls.launch[:], kernels.get),
         _hashes(calls.pe[:], trace.node_ids.__getitem__),
     )
-    call = np.append(
-        _counted(_mixed(call, _hashes(calls.call[:], text))), np.uint64(0)
-    )  # 0: unknown
+    call = _counted(_mixed(call, _hashes(calls.call[:], text)))
+    call = np.append(call, np.uint64(0))  # the last: of ops whose call is unknown
     key = _mixed(call[side.ops.calls(trace.position)], _hashes(ops.name[:], text))
-    return _counted(_mixed(key, tile_columns(trace)[1]))
+    _, tiles = tile_columns(trace)
+    return _counted(_mixed(key, tiles))
 
 
-def _hashes(column: Array, name: Callable[[int], Any]) -> Array:
+def _launched(trace: Trace) -> dict[int, tuple[str, int]]:
+    """Launch -> its kernel, and which launch of that it is."""
+    found: dict[int, tuple[str, int]] = {}
+    seen = Counter[str]()
+    for launch in sorted(trace.launches):
+        seen[launch.kernel] += 1
+        found[launch.launch] = (launch.kernel, seen[launch.kernel])
+    return found
+
+
+def _hashes(
+    column: Array, what: Callable[[int], Any], progress: Progress = no_progress
+) -> Array:
+    """By row a hash of what the number in the column stands for."""
     used, which = np.unique(column, return_inverse=True)
-    digests = [
-        blake2b(repr(name(n)).encode(), digest_size=8).digest() for n in used.tolist()
-    ]
+    digests = list[bytes]()
+    for count, number in enumerate(used.tolist()):
+        if count % _EVERY == 0:
+            progress(count / len(used))
+        digests.append(blake2b(repr(what(number)).encode(), digest_size=8).digest())
     hashes: Array = np.frombuffer(b"".join(digests), np.uint64)
     return hashes[which]
 
 
 def _mixed(key: Array, column: Array) -> Array:
-    key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+    """Hashes of pairs of a hash and a number."""
+    key = (key ^ column.astype(np.uint64)) * _KNUTH
     return np.asarray(key ^ key >> np.uint64(29))
 
 
 def _counted(key: Array) -> Array:
     """``key`` mixed with how many rows before have the same."""
     order = np.argsort(key, kind="stable")
-    first, nth = (
-        np.flatnonzero(np.diff(key[order], prepend=~key[order[:1]])),
-        np.empty(len(key)),
-    )
-    nth[order] = np.arange(len(key)) - np.repeat(first, np.diff(first, append=len(key)))
+    ascending = key[order]
+    firsts = np.flatnonzero(np.diff(ascending, prepend=~ascending[:1]))
+    sizes = np.diff(firsts, append=len(key))
+    nth = np.empty(len(key))
+    nth[order] = np.arange(len(key)) - np.repeat(firsts, sizes)
     return _mixed(key, nth)
 
 
 def _paths(trace: Trace) -> Array:
-    """By row a number for the nodes that its transactions pass, in whatever order."""
-    total, ids = np.zeros(len(trace.op_columns.cmd) + 1, np.uint64), trace.node_ids
-    paths = _hashes(
-        trace.transfers.path[:], lambda path: [ids[node] for node in trace.paths[path]]
+    """By row a hash of the nodes that its transactions pass, in whatever order.
+
+    It is the sum of a hash for each transaction, modulo 2 ** 64.
+    """
+    ids = trace.node_ids
+    transfers = trace.transfers
+    hashes = _hashes(
+        transfers.path[:], lambda path: [ids[node] for node in trace.paths[path]]
     )
-    np.add.at(total, trace.transfers.row, paths)  # those of no op: the last
-    return total[:-1]
+    rows = transfers.row[:]
+    of_ops = np.flatnonzero(rows >= 0)
+    order = of_ops[np.argsort(rows[of_ops], kind="stable")]
+    total = np.zeros(len(trace.op_columns.cmd), np.uint64)
+    if len(order):
+        owners = rows[order]
+        firsts = np.flatnonzero(np.diff(owners, prepend=-1))
+        total[owners[firsts]] = np.add.reduceat(hashes[order], firsts)
+    return total
 
 
-def _data(trace: Trace) -> Array:
-    """By row a number for how many bytes it moves, and the contents of its arrays."""
+def _data(trace: Trace, progress: Progress) -> Array:
+    """By row a hash of how many bytes it moves, and of the contents of its arrays."""
 
-    def stored(number: int) -> Any:
+    def contents(number: int) -> Any:
+        """What a stored array is; None for one that is damaged."""
         try:
-            return trace.tensor(number).dtype, _digest(trace.tensor(number))
+            array = trace.tensor(number)
         except TraceFormatError:
             return None
+        return array.dtype, _digest(array, progress)
 
     found: Array = trace.op_columns.nbytes.astype(np.uint64)
     for block in trace.param_blocks():
-        for i in [i for i, leaf in enumerate(block.schema.leaves) if leaf[1] == "t"]:
-            found[block.rows] = _mixed(
-                found[block.rows], _hashes(block.values[f"f{i}"], stored)
-            )
+        progress(int(block.rows[0]) / len(found))
+        for number, (_, letter) in enumerate(block.schema.leaves):
+            if letter == "t":
+                hashes = _hashes(block.values[f"f{number}"], contents, progress)
+                found[block.rows] = _mixed(found[block.rows], hashes)
     return found
 
 
-def _digest(array: Array) -> bytes:
+def _digest(array: Array, progress: Progress = no_progress) -> bytes:
+    """A hash of an array's bytes."""
+    if array.nbytes > _LARGE_BYTES:
+        return computed_beside(lambda: _digest(array), progress, 0.5)
     return blake2b(array.tobytes()).digest()
 
 
-# -- what is reported ---------------------------------------------------------
+# -- what is reported -----------------------------------------------------------------
 
 
 def _beside(what: str, a: float, b: float) -> Beside:
-    return Beside(what, a, b, f"{b / a - 1:+.1%}" if a else "new" if b else "")
+    """Two figures, and by how much the second is larger, in percent."""
+    change = ""
+    if a:
+        change = f"{b / a - 1:+.1%}"
+    elif b:
+        change = "new"
+    return Beside(what, a, b, change)
 
 
-def _totals(sides: Sequence[Index]) -> tuple[Beside, ...]:
-    busy = []
-    for side in sides:
-        ops, codes = (
-            side.trace.op_columns,
-            side.op_index.class_codes(),
-        )
-        busy.append(np.bincount(codes, ops.t_end - ops.t_start, len(CLASSES)).tolist())
-    by_class = zip(CLASSES.values(), *busy, strict=True)
-    return (
-        _beside("end, ns", *(side.trace.end_ns for side in sides)),
-        _beside("launches, ns", *(float(np.ptp(side.launch_window)) for side in sides)),
-        _beside("ops", *(len(side.ops) for side in sides)),
-        *(_beside(f"busy {name}, ns", a, b) for name, a, b in by_class if a or b),
-    )
+def _totals(sides: _Sides, progress: Progress) -> tuple[Beside, ...]:
+    """Figures of the whole run; the second is the time of the launches, ns."""
+    busy_a = computed_beside(partial(_busy, sides.a), progress, 0.95)
+    busy_b = computed_beside(partial(_busy, sides.b), progress, 0.95)
+    launches_a = float(np.ptp(sides.a.launch_window))
+    launches_b = float(np.ptp(sides.b.launch_window))
+    rows = [
+        _beside("end, ns", sides.a.trace.end_ns, sides.b.trace.end_ns),
+        _beside("launches, ns", launches_a, launches_b),
+        _beside("ops", len(sides.a.ops), len(sides.b.ops)),
+    ]
+    for name, a, b in zip(CLASSES.values(), busy_a, busy_b, strict=True):
+        if a or b:
+            rows.append(_beside(f"busy {name}, ns", a, b))
+    return tuple(rows)
 
 
-def _line_times(side: Index) -> dict[str, float]:
-    """By file and text of a kernel line, as it may have moved, the time of PEs in ns."""
+def _busy(side: Index) -> list[float]:
+    """The summed time of the ops of each class, ns."""
+    codes = side.op_index.class_codes()
+    found: list[float] = np.bincount(codes, _durations(side), len(CLASSES)).tolist()
+    return found
+
+
+def _by_line(sides: _Sides, progress: Progress) -> list[Beside]:
+    """The time of PEs by kernel line, the largest difference first."""
+    times_a = _line_times(sides.a, progress)
+    times_b = _line_times(sides.b, progress)
+    rows = [
+        _beside(line, times_a.get(line, 0.0), times_b.get(line, 0.0))
+        for line in times_a | times_b
+    ]
+    rows.sort(key=lambda row: (-abs(float(row.b) - float(row.a)), -float(row.a)))
+    return rows
+
+
+def _line_times(side: Index, progress: Progress) -> dict[str, float]:
+    """By file and text of a kernel line, which may have moved, ns of PEs' time."""
     spent = defaultdict[str, float](float)
     with suppress(UsageError):  # no kernel has run
-        for row in side.stalls.lines(None, no_progress).rows:
+        for row in side.stalls.lines(None, stage(progress, 0.9, 0.95)).rows:
             file = row.site.rpartition(":")[0]
             spent[f"{file}: {row.text}" if row.text else row.site] += row.time
     return spent
 
 
-def _judged(trace: Trace) -> dict[str, tuple[bytes, str]]:
-    """Tensor -> digest of its references, and its verdict."""
-    found = defaultdict[str, tuple[bytes, str]](lambda: (b"", "not judged"))
-    for expected in trace.expects:
-        held = found[expected.tensor]
-        found[expected.tensor] = (
-            blake2b(held[0] + _digest(expected.array)).digest(),
-            held[1],
-        )
+def _by_tensor(sides: _Sides, progress: Progress) -> list[Beside]:
+    """The tensors whose references or verdicts differ."""
+    judged_a = _judged(sides.a.trace, progress)
+    judged_b = _judged(sides.b.trace, progress)
+    none = _Judged(b"", "not judged")
+    rows = list[Beside]()
+    for name in judged_a | judged_b:
+        a = judged_a.get(name, none)
+        b = judged_b.get(name, none)
+        if a != b:
+            is_other = a.references != b.references
+            change = "other reference" if is_other else ""
+            rows.append(Beside(name, a.verdict, b.verdict, change))
+    return rows
+
+
+def _judged(trace: Trace, progress: Progress) -> dict[str, _Judged]:
+    """By tensor its references, and what the run recorded of it.
+
+    A tensor has a row of the recorded report for each shard; one that is wrong makes it
+    wrong. The report is whatever a file holds, so nothing is taken for granted.
+    """
+    references = defaultdict[str, bytes](bytes)
+    for expected in computed_beside(lambda: trace.expects, progress, 0.95):
+        progress(0.95)
+        digest = _digest(expected.array, progress)
+        both = references[expected.tensor] + digest
+        references[expected.tensor] = blake2b(both).digest()
+    verdicts = dict.fromkeys(references, "not judged")
     rows = (trace.verify_report or {}).get("rows")
-    for row in filter(
-        lambda row: isinstance(row, dict), rows if isinstance(rows, list) else ()
-    ):
-        held = found[name := str(row.get("tensor"))]
-        found[name] = held[0], "ok" if row.get("ok") and held[1] != "wrong" else "wrong"
-    return found
+    for row in rows if isinstance(rows, list) else ():
+        if not isinstance(row, dict):
+            continue
+        name = str(row.get("tensor"))
+        is_ok = row.get("ok") and verdicts.get(name) != "wrong"
+        verdicts[name] = "ok" if is_ok else "wrong"
+    return {
+        name: _Judged(references[name], verdict) for name, verdict in verdicts.items()
+    }
 
 
-def _change(sides: Sequence[Index], kind: str, rows: Sequence[int]) -> OpChange:
-    pairs = list(zip(sides, rows, strict=True))
-    op_a, op_b = (
-        int(side.trace.position[row]) if row >= 0 else -1 for side, row in pairs
-    )
-    a, b = (
-        side.ops.row(op) if op >= 0 else None
-        for side, op in zip(sides, (op_a, op_b), strict=True)
-    )
-    a_ns, b_ns = (r.t_end - r.t_start if r else 0.0 for r in (a, b))
-    detail, shown = "", b or a
-    if kind == "data" and a and b:
-        detail = (
-            "contents"
-            if a.nbytes == b.nbytes
-            else f"{a.nbytes:,} -> {b.nbytes:,} bytes"
-        )
-    if kind == "rerouted":
-        hops = [
-            sum(len(leg[0]) - 1 for leg in s.trace.transfers_of(row))
-            for s, row in pairs
-        ]
-        detail = f"{hops[0]} -> {hops[1]} hops"
+def _change(sides: _Sides, kind: str, row_a: int, row_b: int) -> OpChange:
+    """An op that has changed, by its rows, -1 where it is missing.
+
+    ``detail`` says what has: the bytes it moves or their contents, its hops.
+    """
+    op_a = int(sides.a.trace.position[row_a]) if row_a >= 0 else -1
+    op_b = int(sides.b.trace.position[row_b]) if row_b >= 0 else -1
+    a = sides.a.ops.row(op_a) if op_a >= 0 else None
+    b = sides.b.ops.row(op_b) if op_b >= 0 else None
+    shown = b or a
     assert shown is not None
+    detail = ""
+    if kind == "data" and a and b:
+        detail = f"{a.nbytes:,} -> {b.nbytes:,} bytes"
+        if a.nbytes == b.nbytes:
+            detail = "contents"
+    if kind == "rerouted":
+        detail = f"{_hops(sides.a.trace, row_a)} -> {_hops(sides.b.trace, row_b)} hops"
+    a_ns = a.t_end - a.t_start if a else 0.0
+    b_ns = b.t_end - b.t_start if b else 0.0
     return OpChange(kind, op_a, op_b, a_ns, b_ns, detail, shown)
 
 
+def _hops(trace: Trace, row: int) -> int:
+    """The hops of all transactions of an op."""
+    return sum(len(path) - 1 for path, *_ in trace.transfers_of(row))
+
+
 def _wrong(
-    sides: Sequence[Index],
-    launches: Beside,
-    tensors: Sequence[Beside],
-    percent: float,
+    sides: _Sides, launches: Beside, tensors: Sequence[Beside], percent: float
 ) -> list[str]:
-    a, b = ((side.trace.end or {"error": "a cut file"}).get("error") for side in sides)
-    wrong = [f"B ended with {b}"] if b and not a else []
+    """Why B fails, if it does: longer, ended in an error, wrong tensors."""
+    wrong = list[str]()
     if float(launches.b) > float(launches.a) * (1 + percent / 100) + _NOISE_NS:
-        wrong.insert(0, f"more than {percent:g} % longer")
-    return wrong + [
-        f"{t.what} is wrong" for t in tensors if (t.a, t.b) == ("ok", "wrong")
-    ]
+        wrong.append(f"more than {percent:g} % longer")
+    error = _error(sides.b.trace)
+    if error and not _error(sides.a.trace):
+        wrong.append(f"B ended with {error}")
+    for tensor in tensors:
+        if tensor.a == "ok" and tensor.b == "wrong":
+            wrong.append(f"{tensor.what} is wrong")
+    return wrong
+
+
+def _error(trace: Trace) -> Any:
+    """What a run ended with; its recording may have been cut off."""
+    return (trace.end or {"error": "a cut file"}).get("error")

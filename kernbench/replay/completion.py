@@ -30,12 +30,12 @@ def _pes(index: Index, session: Session) -> list[str]:
 
 
 def _names_of_memory(index: Index, session: Session) -> list[str]:
-    return [*index.memory.names, *index.history.allocs.spaces]
+    return [*index.places.names, *index.history.allocs.spaces]
 
 
 # what stands for a name in a usage
 _WORDS: dict[str, Words] = {
-    "TENSOR": lambda index, session: index.memory.names,
+    "TENSOR": lambda index, session: index.places.names,
     "PLACE": _names_of_memory,
     "MARK": lambda index, session: [name for name, _ in session.marks],
     "STOP": lambda index, session: [str(stop.number) for stop in session.stops],

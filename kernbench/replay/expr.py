@@ -1,9 +1,12 @@
-"""The one expression grammar: breakpoints, filter, search, ``trace ops --where``. Never ``eval``.
+"""The one expression grammar: breakpoints, filter, search, ``trace ops --where``.
 
-    or:  and {"or" and}     and: not {"and" not}     not: "not" not | "(" or ")" | FIELD SIGN VALUE
+    or:    and {"or" and}
+    and:   not {"and" not}
+    not:   "not" not | "(" or ")" | FIELD SIGN VALUE
 
-SIGN is = == != < <= > >=, or ~ !~ for globs; != and !~ hold where = and ~ do not. A value is a word
-or in quotes; times have units (3.2us), counts may be hex, 1_000 or 4KiB.
+SIGN is = == != < <= > >=, or ~ !~ for globs; != and !~ hold where = and ~ do not. A
+value is a word or in quotes; times have units (3.2us), counts may be hex, 1_000 or
+4KiB. Nothing is ever given to ``eval``.
 """
 
 from __future__ import annotations
@@ -13,35 +16,43 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from functools import reduce
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from functools import partial, reduce
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from kernbench.common.arrays import Bools, Ints
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.data.history import History
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
 from kernbench.trace.hops import kernel_lines
+from kernbench.trace.params import Schema
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
+T = TypeVar("T")
+
+_TILE = "TileToken/"
 
 
 class _Data(NamedTuple):
-    """What tests look at: a trace, its op columns, the history that knows what ops touch."""
+    """What a test looks at: a trace, its op columns, the history of its accesses."""
 
     trace: Trace
     history: History
     ops: Any
+    progress: Progress
 
 
-_Test: TypeAlias = Callable[
-    [_Data], Any
-]  # a mask of the rows of some table, in the end of ops
-_Make: TypeAlias = Callable[[str, str], _Test]  # of sign and value
+_Test: TypeAlias = Callable[[_Data], Any]
+"""Gives a mask of the rows of some table, in the end of ops."""
 
-_DEPTH = 50
+_Make: TypeAlias = Callable[[str, str], _Test]
+"""Makes a test of a sign and of the text of a value; UsageError if it cannot."""
+
+_DEEPEST = 50
+_FEW_OPS = 50_000
+"""Ops that any one comparison looks through within some ms."""
 _TOKEN = re.compile(
     r"""\s*(==|!=|!~|<=|>=|[=<>~()]|"[^"]*"|'[^']*'|[^\s()=!<>~"']+|$)"""
 )
@@ -66,7 +77,7 @@ def parse_time(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """``0x40``, ``-1``, ``1_000``, ``1,000`` or ``4KiB``; UsageError for what is none."""
+    """``0x40``, ``-1``, ``1_000``, ``1,000`` or ``4KiB``; UsageError for others."""
     plain = text.replace("_", "").replace(",", "")
     match = re.fullmatch(
         r"(-?)(0x[0-9a-fA-F]{1,30}|\d{1,30})(|KiB|MiB|GiB)", plain, re.ASCII
@@ -75,16 +86,26 @@ def parse_count(text: str) -> int:
         raise UsageError(
             f"{text!r:.60}: must be a whole number, as 4096, 0x1000 or 4KiB"
         )
-    return int(match[1] + match[2], 16 if "x" in match[2] else 10) * _SIZES[match[3]]
+    sign, digits, unit = match.groups()
+    base = 16 if "x" in digits else 10
+    return int(sign + digits, base) * _SIZES[unit]
 
 
 # -- fields -----------------------------------------------------------------
 
 
+def _is_equality(sign: str) -> bool:
+    """Whether a sign compares for equality: = and ~, and those that turn them round."""
+    return _SIGNS[sign] is operator.eq
+
+
 def _number(
     read: Callable[[_Data], Any], parse: Callable[[str], float] = parse_count
 ) -> _Make:
+    """Compares a column of numbers, which ``read`` gives and ``parse`` reads one of."""
+
     def make(sign: str, text: str) -> _Test:
+        """A comparison with one number."""
         if "~" in sign:
             raise UsageError("numbers are compared by = != < <= > >=")
         value = parse(text)
@@ -94,16 +115,21 @@ def _number(
 
 
 def _text(read: Callable[[_Data], tuple[Sequence[str], Any]]) -> _Make:
-    """A string a row by its number: each string is looked at once."""
+    """Compares strings, of which every row has the number of one.
+
+    ``read`` gives the strings and the numbers; each string is looked at once.
+    """
 
     def make(sign: str, text: str) -> _Test:
-        if _SIGNS[sign] is not operator.eq:
+        """A comparison with one string, or one glob."""
+        if not _is_equality(sign):
             raise UsageError("text is compared by = != ~ !~")
-        match = re.compile(translate(text)).match if "~" in sign else text.__eq__
+        fits = re.compile(translate(text)).match if "~" in sign else text.__eq__
 
         def test(data: _Data) -> Any:
             names, numbers = read(data)
-            return np.array([bool(match(name)) for name in names] or [False])[numbers]
+            which = np.array([bool(fits(name)) for name in names] or [False])
+            return which[numbers]
 
         return test
 
@@ -111,78 +137,103 @@ def _text(read: Callable[[_Data], tuple[Sequence[str], Any]]) -> _Make:
 
 
 def _line(sign: str, text: str) -> _Test:
-    """``12`` is that line of any file; FILE:LINE is a glob that may leave out folders."""
+    """``12`` is that line of any file; FILE:LINE is a glob, folders left out or not."""
     if text.isdecimal():
         return _number(lambda data: data.trace.commands.line)(sign, text)
-    return _text(_sites)(sign if sign[0] in "<>" else "~", f"*/{text}")
+    glob = sign if sign[0] in "<>" else "~"
+    return _text(_sites)(glob, f"*/{text}")
 
 
 def _sites(data: _Data) -> tuple[list[str], Any]:
+    """The kernel line of every call, /FILE:LINE, so that a glob may begin anywhere."""
     lines, numbers = kernel_lines(data.trace)
     return [f"/{line}" for line in lines], numbers
 
 
 def _addr(sign: str, text: str) -> _Test:
-    """Of any byte that is touched; = takes ADDR:BYTES too."""
+    """Compares any byte that an op touches; = takes ADDR:BYTES too."""
     start, _, size = text.partition(":")
-    low, end = (
-        parse_count(start),
-        parse_count(start) + (parse_count(size) if size else 1),
-    )
-    if "~" in sign or (size and _SIGNS[sign] is not operator.eq):
+    low = parse_count(start)
+    end = low + (parse_count(size) if size else 1)
+    if "~" in sign or (size and not _is_equality(sign)):
         raise UsageError("addresses are compared by = != < <= > >=, ADDR:BYTES by = !=")
 
     def test(data: _Data) -> Any:
         first = data.history.touched.addr
         stop = first + data.history.touched.nbytes
-        if _SIGNS[sign] is operator.eq:
+        if _is_equality(sign):
             return (first < end) & (stop > low)
-        return _SIGNS[sign](first if "<" in sign else stop - 1, low)
+        # one byte of a range is below an address if the first is, above if the last is
+        extreme = first if "<" in sign else stop - 1
+        return _SIGNS[sign](extreme, low)
 
     return test
 
 
 def _shape(sign: str, text: str) -> _Test:
-    """Any shape among the params: 64x64, or 64x* for any second extent."""
-    if _SIGNS[sign] is not operator.eq:
+    """Compares any shape among the params: 64x64, or 64x* for any second extent.
+
+    A shape of another number of axes never fits.
+    """
+    if not _is_equality(sign):
         raise UsageError("shapes, as 64x64 or 64x*, are compared by = !=")
     wanted = [
         None if extent == "*" else parse_count(extent) for extent in text.split("x")
     ]
 
-    def test(data: _Data) -> Mask:
-        found = np.zeros(len(data.trace.ops), np.bool_)
+    def test(data: _Data) -> Bools:
+        found = np.zeros(len(data.trace.order), np.bool_)
         for schema, values, rows in data.trace.param_blocks():
-            shapes: dict[str, list[str]] = {}
-            for i, (path, _) in enumerate(schema.leaves):
-                shapes.setdefault(path.rpartition(".")[0], []).append(f"f{i}")
-            for name, extents in shapes.items():
-                if "shape" in name and len(extents) == len(wanted):
-                    pairs = zip(extents, wanted, strict=True)
-                    same = [values[at] == n for at, n in pairs if n is not None]
-                    found[rows[np.all(same, axis=0)] if same else rows] = True
+            for extents in _shapes_of(schema):
+                if len(extents) != len(wanted):
+                    continue
+                fits = np.ones(len(rows), np.bool_)
+                for column, extent in zip(extents, wanted, strict=True):
+                    if extent is not None:
+                        fits &= values[column] == extent
+                found[rows[fits]] = True
         return found
 
     return test
 
 
+def _shapes_of(schema: Schema) -> list[list[str]]:
+    """The fields of each shape among the params of a schema, an extent each."""
+    shapes: dict[str, list[str]] = {}
+    for i, (path, _) in enumerate(schema.leaves):
+        name = path.rpartition(".")[0]
+        if "shape" in name:
+            shapes.setdefault(name, []).append(f"f{i}")
+    return list(shapes.values())
+
+
 def _names(data: _Data) -> tuple[list[str], Any]:
+    """The name of every op."""
     return data.trace.strings[: len(data.trace.strings)], data.ops.name
 
 
 def _stages(data: _Data) -> tuple[list[str], Any]:
+    """The stage of every op of a tile, "" of all others."""
     names, numbers = _names(data)
-    return [s[10:] if s.startswith("TileToken/") else "" for s in names], numbers
+    stages = [
+        name.removeprefix(_TILE) if name.startswith(_TILE) else "" for name in names
+    ]
+    return stages, numbers
 
 
-def _of_ops(data: _Data, positions: Any) -> Mask:
+def _spaces(data: _Data) -> tuple[Sequence[str], Any]:
+    """The space of every access."""
+    touched = data.history.touched
+    return touched.spaces, touched.space
+
+
+def _of_ops(data: _Data, positions: Any) -> Bools:
     """By row: true at these canonical positions."""
     found = np.zeros(len(data.trace.order), np.bool_)
     found[data.trace.order[positions]] = True
     return found
 
 
-# from a mask of these rows to one of ops by row; of an op without a call all but != is false
 _SPREADS: dict[str, Callable[[_Data, Any], Any]] = {
     "row": lambda data, mask: mask,
     "op": _of_ops,
@@ -190,6 +241,9 @@ _SPREADS: dict[str, Callable[[_Data, Any], Any]] = {
     "call": lambda data, mask: np.isin(data.ops.cmd, data.trace.commands.cmd[mask]),
     "node": lambda data, mask: mask[data.ops.component],
 }
+"""From a mask of some rows to one of ops by row: of an op without a call, or without an
+access, all comparisons but != are false."""
+
 _FIELDS: dict[str, tuple[str, _Make]] = {
     "op": ("op", _number(lambda data: np.arange(len(data.trace.order)))),
     "name": ("row", _text(_names)),
@@ -203,12 +257,14 @@ _FIELDS: dict[str, tuple[str, _Make]] = {
     "dur": ("row", _number(lambda data: data.ops.t_end - data.ops.t_start, parse_time)),
     "bytes": ("row", _number(lambda data: data.ops.nbytes)),
     "addr": ("access", _addr),
-    "space": ("access", _text(lambda data: data.history.touched[5:1:-3])),
+    "space": ("access", _text(_spaces)),
     "shape": ("row", _shape),
     "line": ("call", _line),
     "launch": ("call", _number(lambda data: data.trace.commands.launch)),
     "cmd": ("row", _number(lambda data: data.ops.cmd)),
 }
+"""Of each field what its column has a row of (``_SPREADS``); what makes its test."""
+
 FIELDS = tuple(_FIELDS)
 
 
@@ -222,14 +278,39 @@ class Expr:
     text: str
     _test: _Test = field(repr=False, compare=False)
 
-    def mask(self, trace: Trace, history: History | None = None) -> Mask:
-        """Which ops fit, by canonical position; ``history``, if there is one, is the trace's."""
-        found = self._test(_Data(trace, history or History(trace), trace.op_columns))
+    def mask(
+        self,
+        trace: Trace,
+        history: History | None = None,
+        progress: Progress = no_progress,
+    ) -> Bools:
+        """Which ops fit, by canonical position; ``history``, if given, is the trace's.
+
+        ``progress`` is called between the comparisons, and while one takes long. It
+        depends on no cursor, so any thread may ask.
+        """
+        known = history or History(trace)
+        data = _Data(trace, known, trace.op_columns, progress)
+        found = self._test(data)
         return np.asarray(found[trace.order])
+
+    def ops(
+        self,
+        trace: Trace,
+        history: History | None = None,
+        progress: Progress = no_progress,
+    ) -> Ints:
+        """The canonical positions of the ops that fit, ascending; see ``mask``."""
+        data = _Data(trace, history or History(trace), trace.op_columns, progress)
+        found = self._test(data)
+        return _beside(lambda: np.flatnonzero(found[trace.order]), data)
 
 
 def compile(text: str) -> Expr:
-    """The expression ``text``; UsageError names the column, what is there and what may be."""
+    """The expression that a text is.
+
+    UsageError, if it is none, names the column (from 1), what is there and what may be.
+    """
     parser = _Parser(text)
     test = parser.chain("or")
     if parser.token:
@@ -237,68 +318,137 @@ def compile(text: str) -> Expr:
     return Expr(text, test)
 
 
+def _beside(compute: Callable[[], T], data: _Data) -> T:
+    """``compute()``, on a thread of its own if there are many ops."""
+    if len(data.trace.order) <= _FEW_OPS:
+        return compute()
+    return computed_beside(compute, data.progress, 0.9)
+
+
+def _compared(rows: str, test: _Test, is_negated: bool) -> _Test:
+    """The test of one comparison, as a mask of ops by row.
+
+    ``rows`` says what ``test`` gives a mask of. An op with several accesses fits if one
+    of them does, so what is negated is the mask of the ops: != holds where none does.
+    """
+    spread = _SPREADS[rows]
+    needs_accesses = rows == "access"
+
+    def compared(data: _Data) -> Any:
+        if needs_accesses:
+            data.history.prepare(data.progress)
+
+        def mask() -> Any:
+            found = spread(data, test(data))
+            return ~found if is_negated else found
+
+        data.progress(0.5)
+        return _beside(mask, data)
+
+    return compared
+
+
 class _Parser:
-    """Recursive descent over ``text``; stands at ``token``, which is empty at the end."""
+    """Recursive descent over ``text``.
+
+    ``token`` is what is read next, "" at the end; it begins at column ``_start``, and
+    what follows it at ``_end``.
+    """
 
     def __init__(self, text: str) -> None:
-        self._text, self._end, self._depth = text, 0, 0
-        self.take()
+        self._text = text
+        self._depth = 0
+        self._start = 0
+        self._end = 0
+        self.token = ""
+        self._advance()
 
     def take(self) -> str:
-        """The token here; stands at the next then."""
-        taken, match = getattr(self, "token", ""), _TOKEN.match(self._text, self._end)
-        if match is None:
-            rest = self._text[self._end :].lstrip()
-            self.token, self._start = rest[0], len(self._text) - len(rest)
-            self.fail("= != < <= > >= ~ !~" if rest[0] == "!" else "a quote that ends")
-        self.token, self._start, self._end = match[1], match.start(1), match.end()
+        """The token that was read; the next one is read then."""
+        taken = self.token
+        self._advance()
         return taken
 
+    def _advance(self) -> None:
+        """Read the next token; what is none is an error here."""
+        match = _TOKEN.match(self._text, self._end)
+        if match is None:
+            rest = self._text[self._end :].lstrip()
+            self.token = rest[0]
+            self._start = len(self._text) - len(rest)
+            self.fail("= != < <= > >= ~ !~" if rest[0] == "!" else "a quote that ends")
+        self.token = match[1]
+        self._start = match.start(1)
+        self._end = match.end()
+
     def fail(self, wanted: str) -> NoReturn:
+        """Raise a UsageError of the token that is here."""
         got = repr(self.token) if self.token else "it ends"
         raise self.error(self._start, f"{got}, expected {wanted}")
 
     def error(self, column: int, why: str) -> UsageError:
+        """What is wrong at a column, counted from 0."""
         return UsageError(f"expression {self._text!r}, column {column + 1}: {why}")
 
     def chain(self, word: str) -> _Test:
-        part = self._unary if word == "and" else lambda: self.chain("and")
-        tests, join = [part()], {"and": np.logical_and, "or": np.logical_or}[word]
+        """Parts joined by ``word``: comparisons and brackets by and, those by or."""
+        join: Any = np.logical_or
+        part = partial(self.chain, "and")
+        if word == "and":
+            join = np.logical_and
+            part = partial(self._unary)
+        tests = [part()]
         while self.token == word:
             self.take()
             tests.append(part())
+        if len(tests) == 1:
+            return tests[0]
         return lambda data: reduce(join, (test(data) for test in tests))
 
     def _unary(self) -> _Test:
+        """A comparison, something in brackets, or the contrary of either.
+
+        Brackets and not go deeper, at most ``_DEEPEST`` levels.
+        """
         self._depth += 1
-        if self._depth > _DEPTH:
-            self.fail(f"at most {_DEPTH} levels of ( and not")
-        if self.token not in ("not", "("):
-            test = self._comparison()
-        elif self.take() == "not":
-            inner = self._unary()
-            test = lambda data: ~inner(data)  # noqa: E731
-        else:
+        if self._depth > _DEEPEST:
+            self.fail(f"at most {_DEEPEST} levels of ( and not")
+        if self.token == "not":
+            self.take()
+            test = _negated(self._unary())
+        elif self.token == "(":
+            self.take()
             test = self.chain("or")
             if self.token != ")":
                 self.fail("and, or, or )")
             self.take()
+        else:
+            test = self._comparison()
         self._depth -= 1
         return test
 
     def _comparison(self) -> _Test:
+        """FIELD SIGN VALUE; what the field says of the value gets the sign's column."""
         if self.token not in _FIELDS:
             self.fail(f"not, ( or a field ({' '.join(FIELDS)})")
         name = self.take()
         if self.token not in _SIGNS:
             self.fail("one of = != < <= > >= ~ !~")
-        sign, column = self.take(), self._start
+        sign = self.take()
+        column = self._start
         if self.token in ("", "(", ")", *_SIGNS):
             self.fail("a value")
-        value, (rows, make) = self.take(), _FIELDS[name]
+        value = self.take()
+        if value[0] in "\"'":
+            value = value[1:-1]
+        rows, make = _FIELDS[name]
         try:
-            test = make(sign, value[1:-1] if value[0] in "\"'" else value)
+            test = make(sign, value)
         except UsageError as why:
             raise self.error(column, f"{name}: {why}") from None
-        spread, swap = _SPREADS[rows], "!" in sign
-        return lambda data: spread(data, test(data)) ^ swap
+        return _compared(rows, test, "!" in sign)
+
+
+def _negated(test: _Test) -> _Test:
+    """The contrary of a test, whose mask is one of ops."""
+    return lambda data: ~test(data)

@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from functools import cached_property
 
-import numpy as np
-
 from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress, computed_beside, no_progress
+from kernbench.common.progress import Progress, no_progress, stage
 from kernbench.replay.data.blame import BlameIndex
 from kernbench.replay.data.diff import DiffIndex
 from kernbench.replay.data.grids import GridIndex
 from kernbench.replay.data.history import History
 from kernbench.replay.data.memory import MemoryIndex
+from kernbench.replay.data.places import PlaceIndex
+from kernbench.replay.data.touches import TouchIndex
 from kernbench.replay.expr import compile
 from kernbench.replay.ops import OpFacts
 from kernbench.replay.time.critical import CriticalIndex
@@ -25,7 +25,6 @@ from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.roofline import RooflineIndex
 from kernbench.replay.time.routes import prepare_routes
 from kernbench.replay.time.stalls import StallIndex
-from kernbench.replay.time.steps import stage
 from kernbench.replay.time.tiles import TileIndex
 from kernbench.replay.time.timeline import TimelineIndex
 from kernbench.sim_engine.accesses import AccessColumns
@@ -39,10 +38,11 @@ class Index:
     """A trace and the caches of its answers. It knows no cursor.
 
     Each part is written by one lane of questions alone, and a lane is one thread:
-    ``timelines`` by "timeline", ``tiles`` by "tiles", ``history``, ``memory``,
-    ``diffs``, ``grids``, ``blame`` and ``fitting`` by "memory", the others by
-    "columns". ``maps`` may be filled by any. What instant questions and moves read of
-    them is made by ``prepare``, before the first is asked.
+    ``timelines`` by "timeline", ``tiles`` by "tiles", what is about data (``history``,
+    ``places``, ``touches``, ``memory``, ``diffs``, ``grids``, ``blame``) and
+    ``fitting`` by "memory", the others by "columns". ``maps`` may be filled by any.
+    What instant questions and moves read of them is made by ``prepare``, before the
+    first is asked.
 
     ``marked_ops`` are the ops that a view of the timeline marks, by the view's name:
     rows of the log, by their start. Each is written by the lane that looks for it.
@@ -55,10 +55,12 @@ class Index:
         self.timelines = TimelineIndex(trace, self.op_index)
         self.tiles = TileIndex(trace, self.op_index)
         self.history = History(trace)
-        self.memory = MemoryIndex(trace, self.history)
+        self.places = PlaceIndex(trace, self.history)
+        self.touches = TouchIndex(self.history, self.ops.rows_of)
+        self.memory = MemoryIndex(trace, self.history, self.places)
         self.diffs = DiffIndex(trace, self.history)
         self.grids = GridIndex(trace, self.history, self.memory, self.diffs)
-        self.blame = BlameIndex(trace, self.history, self.memory, self.ops.row)
+        self.blame = BlameIndex(trace, self.history, self.places, self.ops.rows_of)
         self.stalls = StallIndex(trace, self.op_index)
         self.loads = LoadIndex(trace, self.op_index)
         self.maps = MachineMaps(trace)
@@ -78,15 +80,16 @@ class Index:
         prepare_routes(self.trace, stage(progress, 0.8, 1.0))
 
     def _touched(self, progress: Progress) -> AccessColumns:
-        return computed_beside(lambda: self.history.touched, progress, 0.0)
+        self.history.prepare(progress)
+        return self.history.touched
 
-    def fitting(self, expr: str) -> Ints:
+    def fitting(self, expr: str, progress: Progress = no_progress) -> Ints:
         """The ops that fit an expression, ascending; UsageError points at its
         column.
         """
         found = self._fitting.get(expr)
         if found is None:
-            found = np.flatnonzero(compile(expr).mask(self.trace, self.history))
+            found = compile(expr).ops(self.trace, self.history, progress)
             found.setflags(write=False)
             self._fitting[expr] = found
             if len(self._fitting) > _EXPRESSIONS:

@@ -11,28 +11,28 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.common.arrays import Ints, distinct
+from kernbench.common.progress import Progress, no_progress, stage
+from kernbench.errors import UsageError
 from kernbench.replay.answers import (
     Info,
     Listing,
     OpDetails,
     OpList,
     Source,
-    Touch,
     Touches,
 )
 from kernbench.replay.check import Check, check_file
 from kernbench.replay.compare import Comparison, parse_percent
 from kernbench.replay.compare import compare as compare_traces
+from kernbench.replay.data import places as data_places
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff, Outputs
-from kernbench.replay.data.hazards import find_hazards, snapshot_hazards
+from kernbench.replay.data.hazards import all_hazards
 from kernbench.replay.data.memory import Memory, TensorView
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
@@ -45,7 +45,6 @@ from kernbench.replay.time.roofline import Bound, Roofline
 from kernbench.replay.time.routes import Route, route_of
 from kernbench.replay.time.spans import window
 from kernbench.replay.time.stalls import Ledger, LineTimes
-from kernbench.replay.time.steps import stage
 from kernbench.replay.time.tiles import Tiles, TileWindow
 from kernbench.replay.time.timeline import RowKey, Timeline
 from kernbench.trace import Trace
@@ -232,6 +231,19 @@ def _op_or_last(index: Index, at: At) -> int:
     return op if op >= 0 else len(index.ops) - 1
 
 
+def _wanted(index: Index, args: Listed, progress: Progress) -> Ints | range:
+    """The ops that are to be listed: those that fit, else all."""
+    if args.where:
+        return index.fitting(args.where, progress)
+    return range(len(index.ops))
+
+
+def _place(index: Index, text: str, progress: Progress) -> data_places.Place:
+    """The bytes that a text names; UsageError says what is wrong with it."""
+    index.places.prepare(progress)
+    return index.places.place(text)
+
+
 # -- what happened ------------------------------------------------------------
 
 
@@ -242,7 +254,7 @@ def info(index: Index, at: At, args: NoArguments, progress: Progress) -> Info:
 
 def ops(index: Index, at: At, args: Listed, progress: Progress) -> OpList:
     """Lines of the op log around an op; with a limit from the first."""
-    found: Any = index.fitting(args.where) if args.where else range(len(index.ops))
+    found = _wanted(index, args, progress)
     op = op_of(at)
     if args.limit is None:
         count = _LISTED if args.count is None else args.count
@@ -261,8 +273,7 @@ def pages_of_ops(index: Index, args: Listed) -> Iterator[OpList] | None:
 
 
 def _pages(index: Index, args: Listed) -> Iterator[OpList]:
-    found: Any = index.fitting(args.where) if args.where else range(len(index.ops))
-    found = found[: args.limit]
+    found = _wanted(index, args, no_progress)[: args.limit]
     for first in range(0, max(len(found), 1), PAGE):
         rows = tuple(index.ops.rows_of(found[first : first + PAGE]))
         yield OpList(-1, len(index.ops), rows, f"{len(found):,} fit")
@@ -298,19 +309,20 @@ def breaks(index: Index, at: At, args: NoArguments, progress: Progress) -> Listi
 
 def fitting(index: Index, at: At, args: Fitting, progress: Progress) -> Ints:
     """The ops that fit an expression, ascending."""
-    return index.fitting(args.expr)
+    return index.fitting(args.expr, progress)
 
 
 def touching(index: Index, at: At, args: Touching, progress: Progress) -> Ints:
     """The ops that read (r), write (w) or touch (rw) bytes of a place, ascending."""
     history = index.history
-    places = index.memory.place(args.place).ranges
+    history.prepare(progress)
     found = [np.empty(0, np.int64)]
-    found += [history.accesses.at(*place) for place in places]
+    for part in _place(index, args.place, progress).ranges:
+        found.append(history.accesses.overlapping(*part))
     rows = np.concatenate(found)
     if args.mode != "rw":
         rows = rows[history.touched.mode[rows] == (args.mode == "w")]
-    return np.unique(history.touched.row[rows])
+    return distinct(history.touched.row[rows])
 
 
 def findings(index: Index, at: At, args: Findings, progress: Progress) -> Ints:
@@ -321,9 +333,9 @@ def findings(index: Index, at: At, args: Findings, progress: Progress) -> Ints:
         touches = hazards(index, at, NoArguments(), progress)
         ops = [touch.op.op for touch in touches.rows]
     else:
-        report = index.diffs.verify(lambda done: progress(done / 2))
+        report = index.diffs.verify(stage(progress, 0.0, 0.5))
         ops = [out.after - 1 for out in report.rows if not out.row.ok]
-        ops += index.diffs.over(lambda done: progress((1 + done) / 2))
+        ops += index.diffs.over(stage(progress, 0.5, 1.0))
     return np.unique(np.array(ops, np.int64))
 
 
@@ -335,47 +347,33 @@ def memory(
 ) -> Memory | TensorView:
     """The allocations that hold something at an op, or the numbers of one tensor."""
     if args.name is None:
+        index.memory.index(progress)
         return index.memory.at(op_of(at))
     return index.memory.tensor(op_of(at), args.name, progress)
 
 
 def history(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     """Every read and write of a place, from the first op to the last."""
-    ranges = index.memory.place(args.place).ranges
-    accesses = index.history.accesses
-    mine = np.unique(np.concatenate([accesses.at(*place) for place in ranges]))
-    touched = index.history.touched.take(mine)
-    rows = zip(
-        touched.mode.tolist(),
-        touched.addr.tolist(),
-        touched.nbytes.tolist(),
-        index.ops.rows_of(touched.row),
-        strict=True,
-    )
-    space = ranges[0][0]
-    return Touches(
-        tuple(
-            Touch("write" if mode else "read", space, addr, nbytes, row)
-            for mode, addr, nbytes, row in rows
-        )
-    )
+    place = _place(index, args.place, progress)
+    return index.touches.every(place, progress)
 
 
 def blame(index: Index, at: At, args: BlamePlace, progress: Progress) -> Blame:
     """The ops behind a place as it is at an op, or at the end before the first op."""
-    place = index.memory.place(args.place)
+    place = _place(index, args.place, progress)
     return index.blame.of(place, _op_or_last(index, at), args.depth, progress)
 
 
 def who_wrote(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     """The writers of what a place holds at an op, or at the end before the first op."""
-    place = index.memory.place(args.place)
-    return index.blame.writers(place, _op_or_last(index, at))
+    place = _place(index, args.place, progress)
+    return index.touches.writers(place, _op_or_last(index, at), progress)
 
 
 def who_reads(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     """The reads after an op of what a place holds there, until it is overwritten."""
-    return index.blame.readers(index.memory.place(args.place), op_of(at))
+    place = _place(index, args.place, progress)
+    return index.touches.readers(place, op_of(at), progress)
 
 
 # -- is it right --------------------------------------------------------------
@@ -385,7 +383,7 @@ def diff(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDiff:
     """What an op wrote beside its float64 oracle, with its errors; the accumulated one
     too where that is quick.
     """
-    return index.diffs.checked(index.ops.checked(op_of(at)))
+    return index.diffs.checked(index.ops.checked(op_of(at)), progress=progress)
 
 
 def divergence(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDiff:
@@ -403,7 +401,7 @@ def divergence(index: Index, at: At, args: NoArguments, progress: Progress) -> O
 
 def outputs(index: Index, at: At, args: NoArguments, progress: Progress) -> Outputs:
     """The expected tensors, against memory at an op."""
-    return index.diffs.outputs(op_of(at))
+    return index.diffs.outputs(op_of(at), progress)
 
 
 def verify(index: Index, at: At, args: NoArguments, progress: Progress) -> Outputs:
@@ -416,21 +414,7 @@ def hazards(index: Index, at: At, args: NoArguments, progress: Progress) -> Touc
 
     Executes everything, to compare what Phase 1 saw with Phase 2.
     """
-    history = index.history
-    found = find_hazards(
-        index.trace, history.touched, history.allocs, lambda done: progress(done / 2)
-    )
-    note = ""
-    try:
-        snapshots = history.findings(lambda done: progress((1 + done) / 2))
-        found += snapshot_hazards(index.trace, snapshots)
-    except KernbenchError as why:
-        note = f"Phase 1 was not compared with Phase 2: {why}"
-    rows = []
-    for kind, op, other, space, addr, end in sorted(set(found), key=lambda f: f[1:]):
-        with_whom = index.ops.row(other) if other >= 0 else None
-        rows.append(Touch(kind, space, addr, end - addr, index.ops.row(op), with_whom))
-    return Touches(tuple(rows), note, not rows)
+    return all_hazards(index.trace, index.history, index.ops.rows_of, progress)
 
 
 # -- why is it slow -----------------------------------------------------------

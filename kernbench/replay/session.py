@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, no_progress, stage
 from kernbench.errors import UsageError
 from kernbench.replay import commands, questions
 from kernbench.replay.answers import (
@@ -23,7 +23,7 @@ from kernbench.replay.answers import (
 from kernbench.replay.command import Call, Command
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff, Outputs
-from kernbench.replay.data.memory import Memory, TensorView
+from kernbench.replay.data.memory import ENTRIES, Memory, TensorView
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
@@ -200,11 +200,11 @@ class ReplaySession:
 
     # -- search and stops ---------------------------------------------------------
 
-    def matching(self, expr: str) -> Ints:
+    def matching(self, expr: str, progress: Progress = no_progress) -> Ints:
         """The ops that fit an expression, ascending; UsageError points at its
         column.
         """
-        return self.index.fitting(expr)
+        return self.index.fitting(expr, progress)
 
     def find(self, expr: str, back: bool = False) -> int:
         """To the next (or previous) op that fits; UsageError if there is none."""
@@ -297,9 +297,9 @@ class ReplaySession:
 
     # -- data ---------------------------------------------------------------------
 
-    def memory(self, op: int | None = None) -> Memory:
-        """The allocations that hold something."""
-        return self.index.memory.at(self.cursor if op is None else op)
+    def memory(self, op: int | None = None, limit: int = ENTRIES) -> Memory:
+        """The allocations that hold something, at most ``limit`` of them."""
+        return self.index.memory.at(self.cursor if op is None else op, limit)
 
     def tensor(
         self, name: str, op: int | None = None, progress: Progress = no_progress
@@ -308,26 +308,32 @@ class ReplaySession:
         at = self.cursor if op is None else op
         return self.index.memory.tensor(at, name, progress)
 
-    def history(self, space: str, addr: int, nbytes: int = 1) -> Touches:
+    def history(
+        self,
+        space: str,
+        addr: int,
+        nbytes: int = 1,
+        progress: Progress = no_progress,
+    ) -> Touches:
         """Every read and write of a range, from the first op to the last."""
-        return self.history_of(f"{space} {addr:#x}:{nbytes}")
+        return self.history_of(f"{space} {addr:#x}:{nbytes}", progress)
 
-    def history_of(self, place: str) -> Touches:
+    def history_of(self, place: str, progress: Progress = no_progress) -> Touches:
         """Every read and write of a place, from the first op to the last."""
-        return self._touches(commands.HISTORY, place)
+        return self._touches(commands.HISTORY, place, progress)
 
-    def who_wrote(self, place: str) -> Touches:
+    def who_wrote(self, place: str, progress: Progress = no_progress) -> Touches:
         """The writers of what a place holds at the cursor, or at the end before the
         first op.
         """
-        return self._touches(commands.WHO_WROTE, place)
+        return self._touches(commands.WHO_WROTE, place, progress)
 
-    def who_reads(self, place: str) -> Touches:
+    def who_reads(self, place: str, progress: Progress = no_progress) -> Touches:
         """The reads after the cursor of what a place holds there, until overwritten."""
-        return self._touches(commands.WHO_READS, place)
+        return self._touches(commands.WHO_READS, place, progress)
 
-    def _touches(self, command: Command, place: str) -> Touches:
-        found = self._ask(command, place=place)
+    def _touches(self, command: Command, place: str, progress: Progress) -> Touches:
+        found = self._ask(command, None, progress, place=place)
         assert isinstance(found, Touches)
         return found
 
@@ -343,13 +349,13 @@ class ReplaySession:
 
     # -- verification -------------------------------------------------------------
 
-    def diff(self, op: int | None = None) -> OpDiff:
+    def diff(self, op: int | None = None, progress: Progress = no_progress) -> OpDiff:
         """What an op wrote, beside its float64 oracle."""
-        return self.index.diffs.of(self.at(op))
+        return self.index.diffs.of(self.at(op), progress)
 
-    def check(self, op: int | None = None) -> OpDiff:
+    def check(self, op: int | None = None, progress: Progress = no_progress) -> OpDiff:
         """``diff`` with the errors of the op, the accumulated one too where quick."""
-        return self.index.diffs.checked(self.at(op))
+        return self.index.diffs.checked(self.at(op), progress=progress)
 
     def first_divergence(self, progress: Progress = no_progress) -> OpDiff:
         """The first op that rounding does not explain, three-way."""
@@ -357,15 +363,19 @@ class ReplaySession:
         assert isinstance(found, OpDiff)
         return found
 
-    def outputs(self, op: int | None = None) -> Outputs:
+    def outputs(
+        self, op: int | None = None, progress: Progress = no_progress
+    ) -> Outputs:
         """The expected tensors, against memory at an op."""
-        return self.index.diffs.outputs(self.cursor if op is None else op)
+        at = self.cursor if op is None else op
+        return self.index.diffs.outputs(at, progress)
 
     def output(
         self, tensor: str, op: int | None = None, progress: Progress = no_progress
     ) -> OpDiff:
         """One expected tensor beside memory at an op."""
-        return self.index.diffs.output(self.tensor(tensor, op, progress))
+        view = self.tensor(tensor, op, stage(progress, 0.0, 0.5))
+        return self.index.diffs.output(view, stage(progress, 0.5, 1.0))
 
     def verify(self, progress: Progress = no_progress) -> Outputs:
         """The expected tensors, each when it was due, by executing the whole trace."""

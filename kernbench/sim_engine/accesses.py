@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Ints
+from kernbench.common.arrays import Array, Bools, Ints, distinct
 from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
 from kernbench.common.progress import Progress, computed_beside, no_progress
@@ -196,7 +196,7 @@ def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
     output = () if write is None else write.shape
     kind = KINDS[record.op_kind]
     found = kind.elements(record.params, operands, output, wanted)
-    return [np.unique(elements) for elements in found]
+    return [distinct(elements) for elements in found]
 
 
 # -- what all records of a trace touch -------------------------------------------------

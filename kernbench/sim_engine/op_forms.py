@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Ints, distinct
 
 Shape: TypeAlias = tuple[int, ...]
 Axis: TypeAlias = int | None
@@ -147,7 +147,7 @@ def line_elements(lines: Ints, extent: int, inner: int) -> Ints:
 
     A line runs along the axis of ``extent``; its elements are ``inner`` apart.
     """
-    outer, offset = divmod(np.unique(lines), inner)
+    outer, offset = divmod(distinct(lines), inner)
     starts = outer * extent * inner + offset
     return np.asarray((starts[:, None] + np.arange(extent) * inner).ravel())
 

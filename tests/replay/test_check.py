@@ -1,4 +1,4 @@
-"""What `kernbench trace check` finds in sound files, and in all kinds of broken ones."""
+"""What `kernbench trace check` finds in sound files, and in broken ones."""
 
 import json
 

@@ -297,7 +297,7 @@ def test_history_lists_every_read_and_write_of_a_range(wrong):
 
 
 def test_history_of_a_slice_is_of_all_its_pieces(session):
-    pieces = session.index.memory.place("c[0:2, :]").ranges
+    pieces = session.index.places.place("c[0:2, :]").ranges
     seen = {t.op.op for piece in pieces for t in session.history(*piece).rows}
     rows = session.run_line("history c[0:2, :]").rows
     assert len(pieces) > 1

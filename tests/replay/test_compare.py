@@ -1,4 +1,4 @@
-"""Two traces beside each other: what is matched, what is told apart, and when B is a failure."""
+"""Two traces beside each other: what is matched, what differs, when B is a failure."""
 
 import json
 
@@ -24,7 +24,8 @@ KINDS = ("missing", "added", "slower", "faster", "rerouted", "data")
 @pytest.fixture(scope="module")
 def matmul(tmp_path_factory):
     """matmul(params, **options) -> the trace of a run."""
-    folder, made = tmp_path_factory.mktemp("compare"), {}
+    folder = tmp_path_factory.mktemp("compare")
+    made = {}
 
     def matmul(params=None, **options):
         key = repr((params, options))
@@ -70,9 +71,11 @@ def test_a_trace_is_the_same_as_itself(matmul):
 
 
 def test_an_op_that_takes_longer_is_named_with_both_times(logged):
-    before = (load(0, 0), 0, 10), (double(0, 64), 10, 20), (load(0, 128), 20, 30)
-    after = (load(0, 0), 0, 10), (double(0, 64), 10, 24), (load(0, 128), 24, 34)
-    found = compare(logged(*before), logged(*after))
+    before = logged(
+        (load(0, 0), 0, 10), (double(0, 64), 10, 20), (load(0, 128), 20, 30)
+    )
+    after = logged((load(0, 0), 0, 10), (double(0, 64), 10, 24), (load(0, 128), 24, 34))
+    found = compare(before, after)
     assert differing(found) == {"slower": 1}
     (change,) = found.changes
     assert (change.kind, change.op_a, change.op_b) == ("slower", 1, 1)
@@ -100,18 +103,19 @@ def test_ops_match_by_program_whatever_their_times(
         "d": lambda: double(0, 64),
         "s": lambda: host_write(n=4),
     }
-    traces, folder = [], tmp_path_factory.mktemp("random")
-    programs = [[step for step in steps if step[0] is first] for first in (True, False)]
+    folder = tmp_path_factory.mktemp("random")
+    traces = []
     for name in "ab":
-        left, log, now = (
-            [list(program) for program in programs],
-            Log(folder / name, one_cube),
-            0.0,
-        )
-        while any(left):
-            which = order.choice([i for i in (0, 1) if left[i]])
-            _, ns, kind = left[which].pop(0)
-            log.op(makers[kind](), now, now + ns, pe=(PE0, PE1)[which])
+        left = {
+            PE0: [step for step in steps if step[0]],
+            PE1: [step for step in steps if not step[0]],
+        }
+        log = Log(folder / name, one_cube)
+        now = 0.0
+        while any(left.values()):
+            pe = order.choice([pe for pe in left if left[pe]])
+            _, ns, kind = left[pe].pop(0)
+            log.op(makers[kind](), now, now + ns, pe=pe)
             now += ns
         traces.append(log.session().trace)
     found = compare(*traces)
@@ -120,18 +124,18 @@ def test_ops_match_by_program_whatever_their_times(
 
 
 def test_a_change_within_the_limit_is_none(logged):
-    before, after = logged((load(0, 0), 0, 100)), logged((load(0, 0), 0, 104))
+    before = logged((load(0, 0), 0, 100))
+    after = logged((load(0, 0), 0, 104))
     assert differing(compare(before, after)) == {}
     assert differing(compare(before, after, 3.0)) == {"slower": 1}
     assert differing(compare(after, before, 3.0)) == {"faster": 1}
 
 
 def test_what_only_one_has_is_missing_or_added(logged):
-    one, two = (
-        logged((load(0, 0), 0, 10)),
-        logged((load(0, 0), 0, 10), (double(0, 64), 10, 20)),
-    )
-    added, missing = compare(one, two), compare(two, one)
+    one = logged((load(0, 0), 0, 10))
+    two = logged((load(0, 0), 0, 10), (double(0, 64), 10, 20))
+    added = compare(one, two)
+    missing = compare(two, one)
     assert differing(added) == {"added": 1}
     assert differing(missing) == {"missing": 1}
     assert [(c.op_a, c.op_b, c.row.name) for c in added.changes] == [(-1, 1, "add")]
@@ -146,12 +150,10 @@ def test_an_empty_trace_is_compared_too(logged):
 def test_a_faster_clock_makes_ops_faster_and_moves_none(matmul):
     found = compare(matmul(), matmul(spec={"pe.clock_ghz": 2}), 5.0)
     assert found.ok
-    assert differing(found) == {
-        "faster": 40
-    }  # 8 composites and the gemm of each of 32 tiles
-    assert {c.row.name for c in found.changes[:8]} == {
-        "composite_gemm"
-    }  # the largest gains first
+    # 8 composites and the gemm of each of 32 tiles
+    assert differing(found) == {"faster": 40}
+    # the largest gains first
+    assert {c.row.name for c in found.changes[:8]} == {"composite_gemm"}
     gemm = total(found, "busy gemm, ns")
     assert gemm.b == gemm.a / 2
     assert total(found, "busy dma read, ns").change == "+0.0%"
@@ -180,19 +182,20 @@ def test_another_tile_size_adds_tiles_and_resizes_those_that_stay(matmul):
 
 
 def test_another_topology_reroutes_what_crosses_it(matmul):
-    tall, wide = ({"sip.cube_mesh.w": w, "sip.cube_mesh.h": 3 - w} for w in (1, 2))
-    found = compare(matmul({"pes": 16}, spec=tall), matmul({"pes": 16}, spec=wide))
+    tall = matmul({"pes": 16}, spec={"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 2})
+    wide = matmul({"pes": 16}, spec={"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
+    found = compare(tall, wide)
     rerouted = [c for c in found.changes if c.kind == "rerouted"]
-    assert (
-        found.counts["rerouted"] == 16
-    )  # the host writes to the other cube: 8 of a, 8 of b
+    # the host writes to the other cube: 8 of a, 8 of b
+    assert found.counts["rerouted"] == 16
     assert {c.row.name for c in rerouted} == {"host_write"}
     assert all(" hops" in c.detail for c in rerouted)
     assert found.counts["missing"] == found.counts["added"] == 0
 
 
 def test_b_fails_where_its_launches_take_more_than_the_limit_longer(matmul):
-    slow, fast = matmul(), matmul(spec={"pe.clock_ghz": 2})
+    slow = matmul()
+    fast = matmul(spec={"pe.clock_ghz": 2})
     change = total(compare(fast, slow), "launches, ns")
     percent = (change.b / change.a - 1) * 100
     assert compare(fast, slow).ok
@@ -237,7 +240,8 @@ def test_it_prints_and_makes_json(matmul):
 
 
 def test_the_command_compares_with_a_file_and_exits_1_where_it_fails(matmul):
-    fast, slow = str(matmul(spec={"pe.clock_ghz": 2}).path), str(matmul().path)
+    fast = str(matmul(spec={"pe.clock_ghz": 2}).path)
+    slow = str(matmul().path)
     run = CliRunner()
     assert run.invoke(main, ["trace", "compare", fast, slow]).exit_code == 0
     result = run.invoke(main, ["trace", "compare", fast, slow, "--fail-over", "5%"])

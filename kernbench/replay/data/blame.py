@@ -1,55 +1,66 @@
-"""Where bytes came from: from an element back, op by op, to the inputs that it was made of.
+"""Where bytes came from: from an element back, op by op, to the inputs it was made of.
 
-Owns the walk over writers and operands. What an op reads is ``accesses``'s, when ``history``'s.
+Owns the walk over writers and operands: who last wrote the element, which elements of
+that op's operands went into it (``read_elements``), who last wrote those before the op
+ran, and so on. On the way every op is looked at for what may be wrong with it. What an
+op reads is known to ``accesses``, who wrote what when to ``History``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Floats, Ints
+from kernbench.common.arrays import Array, Ints, distinct
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.messages import Region
-from kernbench.common.progress import Progress, no_progress
-from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay.answers import OpRow, Touch, Touches
+from kernbench.common.progress import (
+    Cancelled,
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+)
+from kernbench.errors import KernbenchError
+from kernbench.replay.answers import OpRow
 from kernbench.replay.data.hazards import (
     CONFLICTS,
     NEVER_WRITTEN,
     OUTSIDE,
+    Timing,
     outside,
     timing,
 )
-from kernbench.replay.data.history import History
-from kernbench.replay.data.memory import MemoryIndex, Place
+from kernbench.replay.data.history import Contents, History
+from kernbench.replay.data.places import MOST_ADDRESSES, Place, PlaceIndex, addresses
+from kernbench.replay.data.touches import RowsOf
 from kernbench.replay.text import number_text
 from kernbench.sim_engine.accesses import read_elements, regions
+from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_check import Reference, reference
+from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
 
-RowOf: TypeAlias = Callable[[int], OpRow]
-_CHECKED, _WORK = (
-    256,
-    1 << 24,
-)  # links beside their oracle; products or elements of one of them
-_SEEN = 1 << 22  # bytes between the first and the last of which the values are read
-_LINKS, _READS = 500, 1000  # that are told
+_MOST_LINKS = 500
+_CHECKED_LINKS = 256
+"""Links whose op is compared with its float64 oracle."""
+_CHECKED_WORK = 1 << 24
+"""Products, or elements, that the oracle of one link may compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Elements as a user names them, the bytes from the first to the last, and what they hold.
+    """Some elements: their name, the bytes from the first to the last, what they hold.
 
-    ``writers`` are ops; -1 is nobody.
+    ``value`` is text, "" where it is not known. ``writers`` are the ops that wrote
+    them; -1 is nobody.
     """
 
     name: str
@@ -63,10 +74,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One op of the chain, so many ops before the element: what of its output went into it.
+    """One op of the chain, ``depth`` ops before the element.
 
-    ``reads`` are what that was made of; ``followed`` is False where the answer was cut off.
-    ``notes`` say what is wrong here, also by the float64 oracle on the op's own inputs.
+    ``wrote`` is what of its output went into the element, ``reads`` what that was made
+    of, an operand each. ``followed`` is False where the answer was cut off. ``notes``
+    say what is wrong here: races, bytes never written, more than rounding beside the
+    float64 oracle on the op's own inputs.
     """
 
     op: OpRow
@@ -79,7 +92,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """``links``, latest first, of ``part`` at op ``op``; ``suspect`` is the first op with a note"""
+    """How ``part`` at op ``op`` came to be: ``links``, the latest op first.
+
+    ``suspect`` is the first op that has a note, None if none has.
+    """
 
     op: int
     part: Part
@@ -88,270 +104,426 @@ class Blame:
     note: str
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text for ``width`` columns: a tree, each op in full where it is first."""
+        links = {link.op.op: link for link in self.links}
         lines = [f"{self.part.name} at op {self.op:,}{_holds(self.part)}"]
-        links, told = {link.op.op: link for link in self.links}, set[int]()
+        _add_tree(lines, self.part, links, set(), "  ")
+        if self.note:
+            lines.append(self.note)
+        if self.suspect is not None:
+            row = links[self.suspect].op
+            lines.append(f"first suspect: op {row.op:,} {row.name} at {row.site}")
+        return lines
 
-        def said(part: Part, indent: str) -> Iterator[str]:
-            for op in part.writers:
-                if (link := links.get(op)) is None:
-                    yield indent + (
-                        f"op {op:,}: not followed" if op >= 0 else "never written"
-                    )
-                    continue
-                r = link.op
-                yield f"{indent}op {op:,} {r.name} on {r.component}{' (above)' * (op in told)}"
-                if op in told:
-                    continue
-                told.add(op)
-                yield f"{indent}  {r.t_start:.2f} to {r.t_end:.2f} ns, {r.site}"
-                yield f"{indent}  wrote {link.wrote.name}{_holds(link.wrote)}"
-                yield from (f"{indent}  ! {note}" for note in link.notes)
-                for read in link.reads:
-                    yield f"{indent}  from {read.name}{_holds(read)}"
-                    yield from said(read, indent + "    ")
 
-        lines += said(self.part, "  ")
-        lines += [self.note] if self.note else []
-        bad = (x.op for x in self.links if x.op.op == self.suspect)
-        return lines + [f"first suspect: op {r.op:,} {r.name} at {r.site}" for r in bad]
+def _add_tree(
+    lines: list[str], part: Part, links: dict[int, Link], shown: set[int], indent: str
+) -> None:
+    """Add the lines of the writers of a part, and of what those were made of.
+
+    ``shown`` are the ops that have been shown in full; it grows.
+    """
+    for op in part.writers:
+        link = links.get(op)
+        if link is None:
+            what = f"op {op:,}: not followed" if op >= 0 else "never written"
+            lines.append(indent + what)
+            continue
+        row = link.op
+        head = f"{indent}op {op:,} {row.name} on {row.component}"
+        if op in shown:
+            lines.append(head + " (above)")
+            continue
+        shown.add(op)
+        lines.append(head)
+        lines.append(f"{indent}  {row.t_start:.2f} to {row.t_end:.2f} ns, {row.site}")
+        lines.append(f"{indent}  wrote {link.wrote.name}{_holds(link.wrote)}")
+        lines += [f"{indent}  ! {note}" for note in link.notes]
+        for read in link.reads:
+            lines.append(f"{indent}  from {read.name}{_holds(read)}")
+            _add_tree(lines, read, links, shown, indent + "    ")
 
 
 def _holds(part: Part) -> str:
+    """What a part holds, behind its name."""
     return f" = {part.value}" if part.value else ""
 
 
+class _Bytes(NamedTuple):
+    """Addresses (ascending) of one space, of whole elements of a dtype."""
+
+    space: str
+    at: Ints
+    dtype: str
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A blame under way, at op ``op``.
+
+    ``wanted`` has of each op that is still to be looked at the addresses of its output
+    that went into the element, ``depths`` how many ops it is away from that; ``todo``
+    is a heap of those ops, negated: the latest comes first, so that an op comes after
+    all that have read it.
+    """
+
+    op: int
+    with_values: bool
+    progress: Progress
+    wanted: defaultdict[int, list[Ints]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    depths: dict[int, int] = field(default_factory=dict)
+    todo: list[int] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+
+    @property
+    def done(self) -> float:
+        """The share that is done."""
+        return len(self.links) / _MOST_LINKS
+
+    def want(self, writer: int, at: Ints, depth: int) -> None:
+        """Look at an op later, for these addresses."""
+        if writer not in self.wanted:
+            heappush(self.todo, -writer)
+        self.wanted[writer].append(at)
+        self.depths[writer] = min(depth, self.depths.get(writer, depth))
+
+    def forget(self) -> None:
+        """Let go of what was wanted of ops that are not followed.
+
+        That may be hundreds of MB, which take 50 ms to give back all at once.
+        """
+        while self.wanted:
+            self.progress(1.0)
+            self.wanted.popitem()
+
+
 class BlameIndex:
-    """BlameIndex the ops of a trace; ``row`` is the session's."""
+    """Answers where bytes came from; belongs to the thread of lane "memory".
+
+    A question executes ops (``History``), and fills what is kept here of races: when
+    every access was in flight, and which are outside all allocations.
+    """
 
     def __init__(
-        self, trace: Trace, history: History, memories: MemoryIndex, row: RowOf
+        self, trace: Trace, history: History, places: PlaceIndex, rows_of: RowsOf
     ) -> None:
-        self._trace, self._history, self._memories, self._row = (
-            trace,
-            history,
-            memories,
-            row,
-        )
+        self._trace = trace
+        self._history = history
+        self._places = places
+        self._rows_of = rows_of
+        self._timing: Timing | None = None
+        self._outside: frozenset[int] | None = None
 
     def of(
         self, place: Place, op: int, depth: int, progress: Progress = no_progress
     ) -> Blame:
-        """The ops behind a place at op ``op``: none further than ``depth``, of many the latest.
+        """The ops behind a place at op ``op``, none further away than ``depth``.
 
-        With what they hold, as far as all until ``op`` can be executed.
+        Of more than 500 the latest. With what they hold, if all ops until ``op`` can be
+        executed. UsageError for a place of more than 4 MiB.
         """
-        values, note = True, ""
+        self._places.prepare(progress)
+        self._prepare_races(progress)
+        note = ""
         try:
             self._history.reach(self._history.executed(op), progress)
+        except Cancelled:
+            raise
         except KernbenchError as why:
-            values, note = False, f"without values: {why}"
-        wanted, near = defaultdict[int, list[Ints]](list), dict[int, int]()
-        todo, links = list[int](), list[Link]()
-
-        def ask(space: str, at: Ints, dtype: str, before: int, away: int) -> Part:
-            writers = self._history.writers(space, at, before)
-            for writer, mine in writers:
-                if writer >= 0:
-                    if writer not in wanted:
-                        heappush(todo, -writer)
-                    wanted[writer].append(mine)
-                    near[writer] = min(away, near.get(writer, away))
-            user, found = (
-                min(before + (away > 0), op),
-                tuple(writer for writer, _ in writers),
-            )
-            return self._part(space, at, dtype, before, user, values, found)
-
-        dtype = self._memories.dtype_of(place, op)
-        whole = ask(place.ranges[0][0], _addresses(place), dtype, op, 0)
-        while (
-            todo and len(links) < _LINKS
-        ):  # an op after all that read it: what is wanted is known
-            progress(len(links) / _LINKS)
-            link = -heappop(todo)
-            record, away = self._trace.ops[link], near[link]
-            reads, out = regions(record)
-            assert out is not None  # of a writer
-            bytes_at, size = (
-                np.unique(np.concatenate(wanted[link])),
-                itemsize(out.dtype),
-            )
-            elements = np.unique((bytes_at - out.addr) // size)
-            wrote = self._part(
-                out.space, _bytes(out, elements), out.dtype, link, link, values
-            )
-            parts, followed = list[Part](), away < depth
-            for r, mine in zip(reads, read_elements(record, elements), strict=True):
-                if followed:
-                    parts.append(
-                        ask(r.space, _bytes(r, mine), r.dtype, link - 1, away + 1)
-                    )
-            notes = (
-                self._wrong(link, out, elements)
-                if values and len(links) < _CHECKED
-                else ()
-            )
-            notes += tuple(
-                f"{NEVER_WRITTEN}: {x.name}" for x in parts if -1 in x.writers
-            )
-            notes += tuple(dict.fromkeys(self._raced(link, [wrote, *parts])))
-            row, reached = self._row(link), followed or not reads
-            links.append(Link(row, away, wrote, tuple(parts), reached, notes))
-        left = len(todo) + sum(not link.followed for link in links)
-        note += f"cut off: the inputs of {left:,} ops are not followed" if left else ""
-        bad = [link.op.op for link in links if link.notes]
+            note = f"without values: {why}"
+        walk = _Walk(op, not note, progress)
+        dtype = self._places.dtype_of(place, op)
+        asked = _Bytes(place.ranges[0][0], addresses(place, progress), dtype)
+        whole = self._asked(walk, asked, op, 0)
+        while walk.todo and len(walk.links) < _MOST_LINKS:
+            progress(walk.done)
+            walk.links.append(self._link(walk, -heappop(walk.todo), depth))
         if dtype == "u8" and not place.tensor and whole.value:
             whole = replace(whole, value=f"bytes {whole.value}")
-        return Blame(op, whole, tuple(links), min(bad, default=None), note)
+        walk.forget()
+        left = len(walk.todo) + sum(not link.followed for link in walk.links)
+        if left:
+            note += f"cut off: the inputs of {left:,} ops are not followed"
+        suspects = [link.op.op for link in walk.links if link.notes]
+        first = min(suspects, default=None)
+        return Blame(op, whole, tuple(walk.links), first, note)
+
+    def _asked(self, walk: _Walk, wanted: _Bytes, before: int, depth: int) -> Part:
+        """A part as it was at op ``before``; who wrote it is put on the list.
+
+        ``depth`` is how many ops the part is away from what was asked for.
+        """
+        last = self._history.last_writers(
+            wanted.space, wanted.at, before, walk.progress
+        )
+        for writer, at in last:
+            if writer >= 0:
+                walk.want(writer, at, depth)
+        # an operand is named as the op that reads it does, which comes next
+        user = min(before + 1, walk.op) if depth else before
+        writers = tuple(writer for writer, _ in last)
+        return self._part(walk, wanted, before, user, writers)
+
+    def _link(self, walk: _Walk, op: int, depth: int) -> Link:
+        """What is wanted of an op, and of what it made that.
+
+        Beyond ``depth`` the operands are not followed, and not shown either.
+        """
+        record = self._trace.ops[op]
+        reads, out = regions(record)
+        assert out is not None  # it is a writer
+        elements = self._wanted_elements(walk, op, out)
+        output = self._bytes_of(walk, out, elements)
+        wrote = self._part(walk, output, op, op)
+        needed = beside_if_many(
+            self._cost(elements),
+            lambda: read_elements(record, elements),
+            walk.progress,
+            walk.done,
+        )
+        parts = list[Part]()
+        distance = walk.depths[op]
+        is_followed = distance < depth
+        if is_followed:
+            for region, mine in zip(reads, needed, strict=True):
+                operand = self._bytes_of(walk, region, mine)
+                parts.append(self._asked(walk, operand, op - 1, distance + 1))
+        notes = self._notes(walk, op, elements, wrote, parts)
+        (row,) = self._rows_of([op])
+        return Link(row, distance, wrote, tuple(parts), is_followed or not reads, notes)
+
+    def _cost(self, numbers: Ints) -> int:
+        """How much work a step on some numbers may be: in a long trace always much."""
+        return max(len(numbers), len(self._history.touched.row))
+
+    def _wanted_elements(self, walk: _Walk, op: int, out: Region) -> Ints:
+        """The elements of an op's output that went into what was asked for."""
+        parts = walk.wanted.pop(op)  # nobody who comes later in the walk reads it
+        size = itemsize(out.dtype)
+
+        def elements() -> Ints:
+            return distinct((distinct(np.concatenate(parts)) - out.addr) // size)
+
+        count = sum(map(len, parts))
+        return beside_if_many(count, elements, walk.progress, walk.done)
+
+    def _bytes_of(self, walk: _Walk, region: Region, elements: Ints) -> _Bytes:
+        """All bytes of some elements of a region."""
+        size = itemsize(region.dtype)
+
+        def every() -> Ints:
+            starts = region.addr + elements * size
+            return np.asarray((starts[:, None] + np.arange(size)).ravel())
+
+        at = beside_if_many(len(elements), every, walk.progress, walk.done)
+        return _Bytes(region.space, at, region.dtype)
 
     def _part(
         self,
-        space: str,
-        at: Ints,
-        dtype: str,
+        walk: _Walk,
+        wanted: _Bytes,
         op: int,
         user: int,
-        values: bool,
         writers: tuple[int, ...] = (),
     ) -> Part:
-        """Bytes ``at`` of whole elements, as they are at op ``op``, named as op ``user`` does."""
-        low, span, size = int(at[0]), int(at[-1] - at[0]) + 1, itemsize(dtype)
-        name, text = self._memories.named(space, at, user), ""
-        if values and span <= _SEEN:
-            flat, held = self._history.read(
-                self._history.executed(op), space, low, span
-            )
-            known = flat[at - low].view(np_dtype(dtype)).astype(np.float64)
-            known = known[held[at - low].reshape(-1, size).all(axis=1)]
-            ends = known[~np.isnan(known)]
-            if len(ends):
-                text = " to ".join(
-                    dict.fromkeys(map(number_text, (ends.min(), ends.max())))
-                )
-            if nans := len(known) - len(ends):
-                nan = f"NaN in {nans:,} of {len(known):,}" if len(known) > 1 else "NaN"
-                text = f"{text}, {nan}" if text else nan
-        return Part(name, space, low, span, len(at) // size, text, writers)
+        """Some bytes as they are at op ``op``, under the name they have at ``user``.
 
-    def _wrong(self, op: int, out: Region, elements: Ints) -> tuple[str, ...]:
-        """What the oracle says of these elements of the output of ``op``."""
-        record, grid, at = self._trace.ops[op], None, elements
-        work = sum(prod(r.shape) for r in regions(record).reads)
-        if record.op_kind == "gemm":
-            if len(out.shape) == 2 == max(len(r.shape) for r in regions(record).reads):
-                (rows, i), (columns, j) = (
-                    np.unique(x, return_inverse=True)
-                    for x in divmod(elements, out.shape[1])
-                )
-                grid, at = (rows, columns), i * len(columns) + j
-            work = prod(map(len, grid) if grid else out.shape) * int(record.params["k"])
-        if work > _WORK:
-            return ()
+        The name is that of the op that uses them, as scratch is allocated again. What
+        they hold is read if they lie within 4 MiB.
+        """
+        space, at, dtype = wanted
+        low = int(at[0])
+        span = int(at[-1] - at[0]) + 1
+        name = beside_if_many(
+            len(at),
+            lambda: self._places.named(space, at, user),
+            walk.progress,
+            walk.done,
+        )
+        value = ""
+        if walk.with_values and span <= MOST_ADDRESSES:
+            steps = self._history.executed(op)
+            contents = self._history.read(steps, space, low, span, walk.progress)
+            value = beside_if_many(
+                len(at),
+                lambda: _value_text(contents, at - low, dtype),
+                walk.progress,
+                walk.done,
+            )
+        elements = len(at) // itemsize(dtype)
+        return Part(name, space, low, span, elements, value, writers)
+
+    # -- what is wrong with a link --
+
+    def _notes(
+        self, walk: _Walk, op: int, elements: Ints, wrote: Part, reads: Sequence[Part]
+    ) -> tuple[str, ...]:
+        """All that is wrong with an op: its own errors first, races last."""
+        notes = list[str]()
+        if walk.with_values and len(walk.links) < _CHECKED_LINKS:
+            notes += self._errors(walk, op, elements)
+        notes += [
+            f"{NEVER_WRITTEN}: {part.name}" for part in reads if -1 in part.writers
+        ]
+        raced = beside_if_many(
+            self._cost(elements),
+            lambda: list(dict.fromkeys(self._races(op, [wrote, *reads]))),
+            walk.progress,
+            walk.done,
+        )
+        return (*notes, *raced)
+
+    def _errors(self, walk: _Walk, op: int, elements: Ints) -> list[str]:
+        """What the float64 oracle says of some elements of the output of an op.
+
+        Nothing where it would have to compute very much; why not, where the op or its
+        operands cannot be had.
+        """
+        record = self._trace.ops[op]
+        checked = beside_if_many(
+            len(elements),
+            lambda: _checked(record, elements),
+            walk.progress,
+            walk.done,
+        )
+        if checked.work > _CHECKED_WORK:
+            return []
+        out = checked.out
         try:
-            expected = reference(record, self._history.at(op - 1), grid)
-            actual = self._history.at(op).view(
-                out.space, out.addr, out.shape, out.dtype
+            work = max(checked.work, len(elements))
+            memory = self._history.inputs(op, work, walk.progress)
+            self._history.reach(self._history.executed(op), walk.progress)
+            written = self._history.at(op)
+            actual = written.view(out.space, out.addr, out.shape, out.dtype)
+            own = actual.reshape(-1)[elements]
+            return beside_if_many(
+                work,
+                lambda: _error_notes(record, memory, checked, own),
+                walk.progress,
+                walk.done,
             )
+        except Cancelled:
+            raise
         except KernbenchError as why:
-            return (str(why),)
-        value, low, high = (
-            x.astype(np.float64).reshape(-1)[at]
-            for x in (expected.value, expected.low, expected.high)
-        )
-        own = actual.reshape(-1)[elements].astype(np.float64)
-        over = Reference(value, low, high).over(own)
-        lost = np.isfinite(value) & ~np.isfinite(own) & ~over
-        counts = (over, "differ by more than rounding"), (lost, "overflow")
-        return tuple(
-            f"{int(x.sum()):,} of {len(x):,} {what}" for x, what in counts if x.any()
-        )
+            return [str(why)]
 
-    @cached_property
-    def _timing(self) -> tuple[Floats, Floats, Ints]:
-        return timing(self._trace, self._history.touched)
+    def _prepare_races(self, progress: Progress) -> None:
+        """Find when every access was in flight, and which are outside allocations."""
+        touched = self._history.touched
+        if self._timing is None:
+            self._timing = computed_beside(
+                lambda: timing(self._trace, touched), progress, 0.0
+            )
+        if self._outside is None:
+            found = computed_beside(
+                lambda: outside(touched, self._history.allocs), progress, 0.0
+            )
+            self._outside = frozenset(hazard.op for hazard in found)
 
-    @cached_property
-    def _outside(self) -> set[int]:
-        return {
-            op for _, op, *_ in outside(self._history.touched, self._history.allocs)
-        }
-
-    def _raced(self, op: int, parts: Sequence[Part]) -> Iterator[str]:
-        """What ``op`` does to those bytes that it should not (see hazards)."""
-        touched, (begins, ends, lane) = self._history.touched, self._timing
-        if op in self._outside:
+    def _races(self, op: int, parts: Sequence[Part]) -> Iterator[str]:
+        """What an op does to the bytes of some parts and should not (``hazards``)."""
+        touched = self._history.touched
+        if self._outside is not None and op in self._outside:
             yield OUTSIDE
-        for i in range(bisect_left(touched.row, op), bisect_left(touched.row, op + 1)):
-            low, high = touched.addr[i], touched.addr[i] + touched.nbytes[i]
+        for access in range(
+            bisect_left(touched.row, op), bisect_left(touched.row, op + 1)
+        ):
+            low = touched.addr[access]
+            high = low + touched.nbytes[access]
+            space = touched.spaces[touched.space[access]]
             for part in parts:
-                if (
-                    touched.spaces[touched.space[i]] != part.space
-                    or not low <= part.addr < high
-                ):
-                    continue
-                near = self._history.accesses.at(part.space, part.addr, part.nbytes)
-                near = near[(begins[near] < ends[i]) & (begins[i] < ends[near])]
-                near = near[
-                    (touched.row[near] != op)
-                    & (touched.mode[near] | touched.mode[i] > 0)
-                ]
-                for j in near[(lane[near] < 0) | (lane[near] != lane[i])].tolist():
-                    first, second = sorted((i, j), key=lambda x: (begins[x], x))
-                    kind = CONFLICTS[touched.mode[first]][touched.mode[second]]
-                    yield f"{kind}: op {int(touched.row[j]):,}"
+                if space == part.space and low <= part.addr < high:
+                    yield from self._races_for(access, part)
 
-    def writers(self, place: Place, op: int) -> Touches:
-        """The last writes into a place by op ``op``."""
-        rows, note, space = list[Touch](), "", place.ranges[0][0]
-        for writer, at in self._history.writers(space, _addresses(place), op)[::-1]:
-            if writer < 0:
-                note = f"{len(at):,} bytes from {space} {int(at[0]):#x} on were never written"
-            else:
-                rows.append(
-                    Touch("write", space, int(at[0]), len(at), self._row(writer))
-                )
-        return Touches(tuple(rows), note)
+    def _races_for(self, access: int, part: Part) -> Iterator[str]:
+        """The conflicts of one access with those of other ops, over a part's bytes.
 
-    def readers(self, place: Place, op: int) -> Touches:
-        """The reads after op ``op`` of what a place holds then, until it is overwritten."""
-        touched, space, at = (
-            self._history.touched,
-            place.ranges[0][0],
-            _addresses(place),
-        )
-        mine = self._history.accesses.at(space, int(at[0]), int(at[-1] - at[0]) + 1)
-        near = touched.take(
-            mine[np.searchsorted(touched.row[mine], op, side="right") :]
-        )
-        lows, highs = np.searchsorted(at, (near.addr, near.addr + near.nbytes))
-        held, rows = np.ones(len(at), np.bool_), list[Touch]()
-        for i in np.flatnonzero(lows < highs).tolist():
-            part = held[lows[i] : highs[i]]
-            if near.mode[i]:
-                part[:] = False
-            elif part.any():
-                bytes_of = int(near.addr[i]), int(near.nbytes[i])
-                rows.append(
-                    Touch("read", space, *bytes_of, self._row(int(near.row[i])))
-                )
-            if len(rows) == _READS or not held.any():
-                break
-        return Touches(tuple(rows))
+        As ``hazards.conflicts`` defines them, for this one access.
+        """
+        assert self._timing is not None
+        touched = self._history.touched
+        begins, ends, lane = self._timing
+        near = self._history.accesses.overlapping(part.space, part.addr, part.nbytes)
+        at_once = (begins[near] < ends[access]) & (begins[access] < ends[near])
+        near = near[at_once]
+        of_others = touched.row[near] != touched.row[access]
+        one_writes = (touched.mode[near] | touched.mode[access]) > 0
+        in_order = (lane[near] >= 0) & (lane[near] == lane[access])
+        for other in near[of_others & one_writes & ~in_order].tolist():
+            pair = sorted((access, other), key=lambda number: (begins[number], number))
+            kind = CONFLICTS[touched.mode[pair[0]]][touched.mode[pair[1]]]
+            yield f"{kind}: op {int(touched.row[other]):,}"
 
 
-def _addresses(place: Place) -> Ints:
-    """Of all bytes of a place, ascending; UsageError if they are too many."""
-    if sum(nbytes for *_, nbytes in place.ranges) > _SEEN:
-        raise UsageError(
-            f"{place.text} is of more than {_SEEN:,} bytes; ask for a part of it"
-        )
-    return np.unique(
-        np.concatenate([np.arange(a, a + nbytes) for _, a, nbytes in place.ranges])
-    )
+class _Checked(NamedTuple):
+    """What the oracle computes of an op's output ``out``: all of it, or a grid.
+
+    ``grid`` are rows and columns of a matrix product; ``at`` is where each wanted
+    element stands in what the oracle gives. ``work`` counts products, or elements.
+    """
+
+    out: Region
+    grid: tuple[Ints, Ints] | None
+    at: Ints
+    work: int
 
 
-def _bytes(r: Region, elements: Ints) -> Ints:
-    """The addresses of all bytes of some elements."""
-    size = itemsize(r.dtype)
-    return np.asarray((r.addr + elements[:, None] * size + np.arange(size)).ravel())
+def _checked(record: OpRecord, elements: Ints) -> _Checked:
+    """Of a matrix product the rows and columns of these elements, else everything."""
+    reads, out = regions(record)
+    assert out is not None  # it is a writer
+    if record.op_kind != "gemm":
+        return _Checked(out, None, elements, sum(prod(read.shape) for read in reads))
+    depth = int(record.params["k"])
+    is_matrix = len(out.shape) == 2 and max(len(read.shape) for read in reads) == 2
+    if not is_matrix:
+        return _Checked(out, None, elements, prod(out.shape) * depth)
+    row, column = np.divmod(elements, out.shape[1])
+    rows, i = np.unique(row, return_inverse=True)
+    columns, j = np.unique(column, return_inverse=True)
+    at = i * len(columns) + j
+    return _Checked(out, (rows, columns), at, len(rows) * len(columns) * depth)
+
+
+def _error_notes(
+    record: OpRecord, memory: MemoryStore, checked: _Checked, own: Array
+) -> list[str]:
+    """How many of the elements ``own`` are wrong, and how many have overflowed.
+
+    Wrong is what rounding does not explain; overflowed what rounding alone has made
+    infinite or NaN of a finite value.
+    """
+    expected = reference(record, memory, checked.grid)
+    value = expected.value.astype(np.float64).reshape(-1)[checked.at]
+    low = expected.low.astype(np.float64).reshape(-1)[checked.at]
+    high = expected.high.astype(np.float64).reshape(-1)[checked.at]
+    actual = own.astype(np.float64)
+    over = Reference(value, low, high).over(actual)
+    lost = np.isfinite(value) & ~np.isfinite(actual) & ~over
+    notes = list[str]()
+    for bad, what in ((over, "differ by more than rounding"), (lost, "overflow")):
+        if bad.any():
+            notes.append(f"{int(bad.sum()):,} of {len(bad):,} {what}")
+    return notes
+
+
+def _value_text(contents: Contents, offsets: Ints, dtype: str) -> str:
+    """The least and the largest of some elements, and how many are NaN; "" of none.
+
+    ``offsets`` are those of their bytes in ``contents``; elements that are not written
+    whole are left out.
+    """
+    values = contents.values[offsets].view(np_dtype(dtype)).astype(np.float64)
+    written = contents.written[offsets].reshape(-1, itemsize(dtype)).all(axis=1)
+    known = values[written]
+    numbers = known[~np.isnan(known)]
+    nans = len(known) - len(numbers)
+    texts = list[str]()
+    if len(numbers):
+        ends = (number_text(numbers.min()), number_text(numbers.max()))
+        texts.append(" to ".join(dict.fromkeys(ends)))
+    if nans:
+        texts.append(f"NaN in {nans:,} of {len(known):,}" if len(known) > 1 else "NaN")
+    return ", ".join(texts)

@@ -1,23 +1,37 @@
-"""Phase 2 beside its float64 oracle, op by op, and outputs beside their references."""
+"""Phase 2 beside its float64 oracle, op by op, and outputs beside their references.
+
+The oracle is the op's own function in float64. On the op's own inputs it shows the
+local error: what this op alone has got wrong. On inputs that were never rounded either,
+from the first op on, it shows the accumulated error. Which errors rounding explains is
+known to ``op_check``, which elements of an output are good to ``verify``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from itertools import chain, compress
 from math import prod
-from operator import add
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array
+from kernbench.common.arrays import Array, Ints
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import itemsize
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.messages import Region
+from kernbench.common.progress import (
+    Cancelled,
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+    stage,
+)
 from kernbench.errors import KernbenchError
-from kernbench.replay.data.history import SMALL, History, work
+from kernbench.replay.data.arrays import read_only
+from kernbench.replay.data.history import SMALL, History, products
 from kernbench.replay.data.memory import TensorView
 from kernbench.replay.text import grid_text, wrapped
 from kernbench.replay.time.tiles import composite_of
@@ -26,12 +40,13 @@ from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_check import (
     OpCheck,
+    OracleRun,
     check_op,
-    debug_check,
     first_over,
     oracle,
     reference,
 )
+from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import plan_of
 from kernbench.sim_engine.verify import (
     Expectation,
@@ -44,20 +59,29 @@ from kernbench.sim_engine.verify import (
 from kernbench.sim_engine.verify import mismatches as mismatches
 from kernbench.trace import Trace
 
-_FEW = 2000  # executed ops whose accumulated error is told unasked
-_ROWS = 1 << 14  # of the comparison that are kept
-_READERS = 64  # of an output whose snapshots are looked at
+FEW_STEPS = 2000
+"""Steps up to which the accumulated error of an op is computed unasked."""
+
+_DIFFS_KEPT = 4
+_ROWS_KEPT = 1 << 14
+_MOST_READERS = 64
+"""Readers of an output whose snapshots are looked at."""
+_QUICK_ELEMENTS = 1 << 17
+"""Elements that are compared with their references within some ms."""
+_DECODING = 0.3
+"""The share of the walk beside the oracle that is decoding the records."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpDiff:
     """What op ``op`` wrote, beside what its own inputs give in float64 (local error).
 
-    ``expected``, ``actual`` and ``error`` (actual - expected) are the output, or the tile's block
-    of it from ``origin``; None, like ``row``, where there is nothing to compare, as ``note`` says.
-    ``check``, where it was asked for, tells rounding from bugs, and has the accumulated error.
-    ``simulated`` is what else is known of the output, NaN where nothing is: the bench's reference,
-    or what Phase 1 saw there, as ``source`` says.
+    ``expected``, ``actual`` and ``error`` (actual - expected) are the output, or the
+    tile's block of it from ``origin``; None, like ``row``, where there is nothing to
+    compare, as ``note`` says. ``check``, where it was asked for, parts rounding from
+    bugs, and has the accumulated error. ``simulated`` is what else is known of the
+    output, NaN where nothing is: the bench's reference, or what Phase 1 saw there, as
+    ``source`` says. Arrays are read-only.
     """
 
     op: int
@@ -75,44 +99,66 @@ class OpDiff:
     source: str = ""
     site: str = ""
 
+    def __post_init__(self) -> None:
+        """Freeze the arrays, too."""
+        read_only(self.expected, self.actual, self.error, self.simulated)
+
     @np.errstate(invalid="ignore")
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text for ``width`` columns: the verdicts, then the corner of each grid."""
         if self.op < 0:
             return wrapped(self.note, width)
-        head = f"op {self.op:,}  {self.name}" + (f": {self.note}" if self.note else "")
-        lines = wrapped(head, width, 2) + ([self.site] if self.site else [])
-        lines += [] if self.check is None else wrapped(self.check.as_text(), width, 2)
-        if (r := self.row) is None:
+        head = f"op {self.op:,}  {self.name}"
+        if self.note:
+            head += f": {self.note}"
+        lines = wrapped(head, width, 2)
+        if self.site:
+            lines.append(self.site)
+        if self.check is not None:
+            lines += wrapped(self.check.as_text(), width, 2)
+        if self.row is None:
             return lines
-        verdict = (
-            f"{'ok' if r.ok else 'DIFFERS'}: {r.mismatches:,} of {r.elements:,} beyond "
-            f"rtol {r.tolerance.rtol:g} atol {r.tolerance.atol:g}; "
-            f"{r.left_out}max abs {r.max_abs:.2e} rel {r.max_rel:.2e} ulp {r.max_ulp}"
-            + (f"; first at {list(r.first_bad)}" if r.first_bad else "")
-        )
-        lines += wrapped(verdict, width, 2)
-        shown = {name: getattr(self, name) for name in ("expected", "actual", "error")}
-        if (
-            self.simulated is not None
-            and self.actual is not None
-            and self.expected is not None
-        ):
-            wide = self.actual.astype(np.float64)
-            shown |= {f"simulated: {self.source}": self.simulated}
-            shown |= {"simulated - expected": self.simulated - self.expected}
-            shown |= {"simulated - actual": self.simulated - wide}
-        for title, values in shown.items():
-            lines += [
-                title,
-                *grid_text(values, 4, width, ~np.isnan(values) | (title == "actual")),
-            ]
+        lines += wrapped(_verdict(self.row), width, 2)
+        for title, values in self._grids().items():
+            known = ~np.isnan(values) | (title == "actual")
+            lines.append(title)
+            lines += grid_text(values, 4, width, known)
         return lines
+
+    def _grids(self) -> dict[str, Array]:
+        """What there is to show of every element, by title."""
+        if self.expected is None or self.actual is None or self.error is None:
+            return {}
+        grids = {
+            "expected": self.expected,
+            "actual": self.actual,
+            "error": self.error,
+        }
+        if self.simulated is not None:
+            wide = self.actual.astype(np.float64)
+            grids[f"simulated: {self.source}"] = self.simulated
+            grids["simulated - expected"] = self.simulated - self.expected
+            grids["simulated - actual"] = self.simulated - wide
+        return grids
+
+
+def _verdict(row: VerifyRow) -> str:
+    """The verdict on an output, in one line."""
+    verdict = "ok" if row.ok else "DIFFERS"
+    tolerance = f"rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}"
+    worst = f"max abs {row.max_abs:.2e} rel {row.max_rel:.2e} ulp {row.max_ulp}"
+    text = (
+        f"{verdict}: {row.mismatches:,} of {row.elements:,} beyond {tolerance}; "
+        f"{row.left_out}{worst}"
+    )
+    if row.first_bad:
+        text += f"; first at {list(row.first_bad)}"
+    return text
 
 
 @dataclass(frozen=True, slots=True)
 class OutputRow:
-    """One expected tensor at the cursor: ``due`` once the ops that it was stated after have run."""
+    """One expected tensor at an op: ``due`` once ops 0 to ``after`` - 1 have run."""
 
     due: bool
     after: int
@@ -137,301 +183,550 @@ class Outputs:
             return [f"nothing to compare: {self.note}"]
         report = VerifyReport(tuple(out.row for out in self.rows))
         late = [
-            f"{r.row.tensor} is due at op {r.after - 1:,}"
-            for r in self.rows
-            if not r.due
+            f"{out.row.tensor} is due at op {out.after - 1:,}"
+            for out in self.rows
+            if not out.due
         ]
         return report.as_text().splitlines() + late
 
 
+class Producer(NamedTuple):
+    """The op that wrote what an op shows (-1: it did not end), and its products."""
+
+    op: int
+    products: int
+
+
+class _Block(NamedTuple):
+    """Rows and columns of a matrix product, as the oracle takes them."""
+
+    rows: Ints
+    columns: Ints
+
+
+class _Shard(NamedTuple):
+    """An expectation and the bytes that it is about."""
+
+    expected: Expectation
+    nbytes: int
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Space, address and bytes."""
+        return self.expected.space, self.expected.addr, self.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """All expectations: by tensor and shard, where their bytes are, when they are due.
+
+    ``places`` are (addr, nbytes), in the order of ``shards``. A tensor is due after as
+    many ops as the last of its shards.
+    """
+
+    shards: dict[str, _Shard]
+    places: list[tuple[int, int]]
+    due: dict[str, int]
+
+    @classmethod
+    def of(cls, stated: Sequence[Expectation]) -> _Expected:
+        """Those that a trace holds."""
+        shards: dict[str, _Shard] = {}
+        due: dict[str, int] = {}
+        for e in stated:
+            nbytes = e.array.size * itemsize(e.dtype)
+            shards[f"{e.tensor}.{e.shard}"] = _Shard(e, nbytes)
+            due[e.tensor] = max(e.after, due.get(e.tensor, 0))
+        places = [(shard.expected.addr, shard.nbytes) for shard in shards.values()]
+        return cls(shards, places, due)
+
+
+class _ShardState(NamedTuple):
+    """A shard by name, and how many writes into it had been made."""
+
+    name: str
+    writes: int
+
+
+class _Recorded(NamedTuple):
+    """Values that were recorded of some bytes, as they were before op ``before``."""
+
+    title: str
+    space: str
+    addr: int
+    array: Array
+    before: int
+
+
 class DiffIndex:
-    """Compares on the memory of a History; keeps its last answers, as every redrawing asks."""
+    """Compares what ops wrote, and outputs, on the memory of a History.
+
+    All of it belongs to the thread of lane "memory": it executes ops. Kept are the last
+    few diffs, the rows of outputs by what their shards held, and every check of the
+    walk beside the oracle, which goes on where it was. ``quick``, ``quick_outputs`` and
+    ``producer`` change nothing and may be asked beside it.
+    """
 
     def __init__(self, trace: Trace, history: History) -> None:
-        self._trace, self._history = trace, history
-        self._kept: dict[int, OpDiff] = {}
-        self._last_outputs = -1, dict[str, VerifyRow]()
-        self._judged: dict[tuple[str, int], VerifyRow] = {}  # by name and version
+        self._trace = trace
+        self._history = history
+        self._diffs: dict[int, OpDiff] = {}
+        self._stated: _Expected | None = None
+        # the rows of all shards after so many steps (-1: of none yet), and by tensor
+        self._rows_steps = -1
+        self._rows: dict[str, VerifyRow] = {}
         self._by_tensor: dict[str, VerifyRow] = {}
+        self._judged: dict[_ShardState, VerifyRow] = {}
         self._checks: dict[int, OpCheck] = {}
+        self._walk: OracleRun | None = None
 
-    def of(self, op: int) -> OpDiff:
-        """The diff of the op at a canonical position."""
-        if op not in self._kept:
-            found = self._compute(op)
-            self._kept = dict([*self._kept.items()][-3:]) | {op: found}
-        return self._kept[op]
+    # -- one op beside its oracle --
+
+    def of(self, op: int, progress: Progress = no_progress) -> OpDiff:
+        """The diff of the op at a canonical position.
+
+        Executes the ops that lead there, and the oracle on this op's inputs. What makes
+        that impossible is the ``note`` of the answer, not an error.
+        """
+        found = self._diffs.get(op)
+        if found is None:
+            found = self._local(op, progress)
+            others = [*self._diffs.items()][1 - _DIFFS_KEPT :]
+            self._diffs = dict(others) | {op: found}
+        return found
 
     def quick(self, op: int) -> bool:
-        """Whether ``of`` takes some ms only."""
-        whole, size = self.products(op)
-        return op in self._kept or (size <= SMALL and self._history.quick(whole))
+        """Whether ``of`` takes some ms only, or is kept."""
+        if op in self._diffs:
+            return True
+        producer = self.producer(op)
+        return producer.products <= SMALL and self._history.quick(producer.op)
 
-    def products(self, op: int) -> tuple[int, int]:
-        """The op that writes what ``op`` shows, -1 if it did not end, and the products of that."""
+    def producer(self, op: int) -> Producer:
+        """Who wrote what an op shows: a tile's block is written by its composite.
+
+        The products of a tile are those of its block.
+        """
         record = self._trace.ops[op]
         if not record.op_name.startswith("TileToken/"):
-            return op, work(record)
-        if (whole := composite_of(self._trace, op)) is None:
-            return -1, 0
-        k = int(self._trace.ops[whole].params.get("k", 1))
-        return whole, prod(record.params["extent"][:2]) * k
+            return Producer(op, products(record))
+        whole = composite_of(self._trace, op)
+        if whole is None:
+            return Producer(-1, 0)
+        depth = int(self._trace.ops[whole].params.get("k", 1))
+        return Producer(whole, prod(record.params["extent"][:2]) * depth)
 
-    def quick_outputs(self, op: int) -> bool:
-        """Whether ``outputs`` takes some ms only."""
-        if not self._history.quick(op):
-            return False
-        keys = (
-            key
-            for key in self._stale(self._history.executed(op))
-            if key not in self._judged
-        )
-        return sum(self._expected[name].array.size for name, _ in keys) <= SMALL // 32
-
-    def _stale(self, executed: int) -> list[tuple[str, int]]:
-        """The names and versions of what ``_last_outputs`` may not speak of."""
-        before = self._last_outputs[0]
-        stale = self._history.changed(max(before, 0), executed, self._places) | (
-            before < 0
-        )
-        names = compress(zip(self._expected, self._places, strict=True), stale)
-        return [
-            (name, self._history.version(executed, self._expected[name].space, *place))
-            for name, place in names
-        ]
-
-    @cached_property
-    def _unchecked(self) -> Iterator[OpCheck]:
+    def _local(self, op: int, progress: Progress) -> OpDiff:
+        """Compute the diff of an op."""
+        record = self._trace.ops[op]
+        name = record.op_name
+        producer = self.producer(op)
+        if producer.op < 0:
+            note = "its composite had not ended when the recording stopped"
+            return OpDiff(op, name, note=note)
+        made_by = self._trace.ops[producer.op]
+        out = regions(made_by).write
+        if out is None:
+            note = "this op writes nothing that could be compared"
+            return OpDiff(op, name, note=note)
+        found = OpDiff(op, name, out.space, out.addr, (0,) * len(out.shape))
+        block: _Block | None = None
+        if producer.op != op:  # a tile changes no memory: its composite did, at once
+            block = _block_of(record, out)
+            found = _tile_diff(found, record, producer.op)
         try:
-            store = MemoryStore(self._history.fill)
-            for check in debug_check(DataExecutor(self._trace.executable, store)):
-                op = int(self._trace.executable_positions[check.position])
-                self._checks[op] = replace(check, position=op)
-                yield self._checks[op]
-        except KernbenchError:
-            del self._unchecked  # who asks again is told again
-            raise
-
-    def _told(self, progress: Progress) -> Iterator[OpCheck]:
-        for check in self._unchecked:
-            progress(
-                self._history.executed(check.position) / self._history.executed(1 << 62)
+            work = _work(made_by, producer)
+            memory = self._history.inputs(producer.op, work, progress)
+            expected = beside_if_many(
+                work, lambda: oracle(made_by, memory, block), progress, 0.5
             )
-            yield check
+            self._history.reach(self._history.executed(producer.op), progress)
+            written = self._history.at(producer.op)
+            actual = written.view(out.space, out.addr, out.shape, out.dtype)
+        except Cancelled:
+            raise
+        except KernbenchError as why:
+            note = f"{found.note}; {why}" if found.note else str(why)
+            return replace(found, note=note)
+        return beside_if_many(
+            expected.size,
+            lambda: _compared(found, expected, actual, block, out),
+            progress,
+            0.9,
+        )
 
-    def checked(self, op: int, whole: bool = False) -> OpDiff:
-        """``judged``; with the accumulated error if ``whole``, or few ops are before it."""
-        if whole or self._history.executed(op) <= _FEW:
-            last = self.products(op)[0]
-            for check in self._unchecked if last not in self._checks else ():
+    # -- rounding or a bug --
+
+    def checked(
+        self, op: int, within: int = FEW_STEPS, progress: Progress = no_progress
+    ) -> OpDiff:
+        """``judged``, with the accumulated error if few steps are before the op.
+
+        That is found by executing all of them beside the oracle; of an op with more
+        than ``within`` steps before it only if that has been done before.
+        """
+        if self._history.executed(op) <= within:
+            last = self.producer(op).op
+            for check in self._further(progress) if last not in self._checks else ():
                 if check.position >= last:
                     break
-        return self.judged(op)
+        return self.judged(op, progress)
 
-    def judged(self, op: int) -> OpDiff:
-        """``of`` with its errors; the accumulated one as far as it has been computed."""
-        diff, (whole, _) = self.of(op), self.products(op)
-        if diff.actual is None or op in self._checks:
-            return replace(diff, check=self._checks.get(op))
-        record, block = self._trace.ops[whole], None
-        if whole != op:
-            rows, columns = map(
-                np.arange, diff.origin, np.add(diff.origin, diff.actual.shape)
-            )
-            block = rows, columns
-        expected = reference(record, self._history.at(whole - 1), block)
-        check = check_op(op, self._trace.ops[op], diff.actual, expected)
-        first = check.first_over and tuple(map(add, check.first_over, diff.origin))
-        return replace(diff, check=replace(check, first_over=first))
+    def judged(self, op: int, progress: Progress = no_progress) -> OpDiff:
+        """``of`` with its errors; the accumulated one as far as it is known."""
+        return self.judge(self.of(op, progress), progress)
+
+    def judge(self, diff: OpDiff, progress: Progress = no_progress) -> OpDiff:
+        """A diff with what rounding explains of its local error, and the rest.
+
+        ``first_over`` of its check is an index of the whole tensor, of a tile's too.
+        """
+        actual = diff.actual
+        if actual is None or diff.op in self._checks:
+            return replace(diff, check=self._checks.get(diff.op))
+        producer = self.producer(diff.op)
+        made_by = self._trace.ops[producer.op]
+        block: _Block | None = None
+        if producer.op != diff.op:
+            row, column = diff.origin
+            rows = np.arange(row, row + actual.shape[0])
+            block = _Block(rows, np.arange(column, column + actual.shape[1]))
+        work = _work(made_by, producer)
+        memory = self._history.inputs(producer.op, work, progress)
+
+        def judged() -> OpCheck:
+            expected = reference(made_by, memory, block)
+            return check_op(diff.op, self._trace.ops[diff.op], actual, expected)
+
+        check = beside_if_many(work, judged, progress, 0.9)
+        if check.first_over is not None:
+            pairs = zip(check.first_over, diff.origin, strict=True)
+            check = replace(check, first_over=tuple(at + low for at, low in pairs))
+        return replace(diff, check=check)
 
     def first_divergence(self, progress: Progress = no_progress) -> OpDiff | None:
-        """The first op that differs from its oracle by more than rounding explains, three-way."""
-        first = first_over(chain(tuple(self._checks.values()), self._told(progress)))
-        return (
-            None if first is None else self.beside(self.checked(first.position, True))
-        )
+        """The first op that rounding does not explain, with what was recorded of it.
 
-    def beside(self, diff: OpDiff) -> OpDiff:
-        """``diff`` with what the bench expects of that output, or Phase 1 saw of it."""
-        record = self._trace.ops[diff.op]
-        if (out := regions(record).write) is None or diff.actual is None:
+        If there is none the first that overflows. Executes the whole trace beside the
+        oracle, or what of it was not yet; KernbenchError if an op cannot be executed.
+        """
+        known = tuple(self._checks.values())
+        first = first_over(chain(known, self._further(progress)))
+        if first is None:
+            return None
+        diff = self.checked(first.position, self._history.steps, progress)
+        return self.with_recorded(diff, progress)
+
+    def over(self, progress: Progress = no_progress) -> list[int]:
+        """All ops that rounding does not explain, by executing everything."""
+        known = tuple(self._checks.values())
+        checks = chain(known, self._further(progress))
+        return [check.position for check in checks if check.over]
+
+    def _further(self, progress: Progress) -> Iterator[OpCheck]:
+        """The checks of the ops that the walk has not reached, keeping each.
+
+        If an op cannot be executed the walk is given up, so that who asks again gets
+        the error again.
+        """
+        if self._walk is None:
+            self._walk = self._oracle_run(stage(progress, 0.0, _DECODING))
+        walked = stage(progress, _DECODING, 1.0)
+        while True:
+            try:
+                check = self._walk.next_check(walked)
+            except Cancelled:
+                raise
+            except KernbenchError:
+                self._walk = None
+                raise
+            if check is None:
+                return
+            op = int(self._trace.executable_positions[check.position])
+            self._checks[op] = replace(check, position=op)
+            yield self._checks[op]
+
+    def _oracle_run(self, progress: Progress) -> OracleRun:
+        """A walk beside the oracle that is about to begin; all records are decoded."""
+        executor = DataExecutor((), MemoryStore(self._history.fill))
+        executor.extend(self._trace.executable, progress)
+        return OracleRun(executor)
+
+    # -- beside what was recorded --
+
+    def with_recorded(self, diff: OpDiff, progress: Progress = no_progress) -> OpDiff:
+        """A diff with what the bench expects of that output, or Phase 1 saw of it."""
+        out = regions(self._trace.ops[diff.op]).write
+        if out is None or diff.actual is None:
             return diff
-        found, source = np.full(prod(out.shape), np.nan), ""
-        seen = [
-            (f"expected {e.tensor}", e.space, e.addr, e.array, e.after)
-            for e in self._trace.expects
-        ]
-        touched = self._history.touched
-        later = self._history.accesses.at(out.space, out.addr, out.nbytes)
-        later = later[(touched.row[later] > diff.op) & (touched.mode[later] == 0)][
-            :_READERS
-        ]
-        for op in touched.row[later].tolist():
-            reader = self._trace.ops[op]
-            seen += [
-                (f"Phase 1 at op {op:,}", r.space, addr, snapshot, op)
-                for r, addr, snapshot in plan_of(reader).turn(reader).reads()
-                if snapshot is not None
-            ]
-        for title, space, addr, array, before in seen:
-            size = itemsize(out.dtype)
-            own = np.arange(out.addr, out.addr + out.nbytes, size)
-            own = own[(own >= addr) & (own < addr + array.nbytes)]
-            if space != out.space or array.itemsize != size or not len(own):
-                continue
-            mine = [
-                at
-                for w, at in self._history.writers(space, own, before - 1)
-                if w == diff.op
-            ]
-            for at in mine:
-                found[(at - out.addr) // size] = array.reshape(-1)[(at - addr) // size]
-                source = source or title
+        found = np.full(prod(out.shape), np.nan)
+        source = ""
+        for recorded in self._recorded(diff.op, out):
+            progress(0.9)
+            if self._copy_recorded(found, recorded, diff.op, out):
+                source = source or recorded.title
         return replace(
             diff,
             simulated=found.reshape(out.shape),
             source=source or "nothing recorded",
         )
 
-    def over(self, progress: Progress = no_progress) -> list[int]:
-        """All such ops, by executing everything."""
-        return [
-            c.position
-            for c in (*self._checks.values(), *self._told(progress))
-            if c.over
+    def _recorded(self, op: int, out: Region) -> Iterator[_Recorded]:
+        """Expectations, then snapshots of the next readers of what an op writes."""
+        for e in self._trace.expects:
+            yield _Recorded(f"expected {e.tensor}", e.space, e.addr, e.array, e.after)
+        touched = self._history.touched
+        near = self._history.accesses.overlapping(out.space, out.addr, out.nbytes)
+        later = near[(touched.row[near] > op) & (touched.mode[near] == 0)]
+        for reader in touched.row[later[:_MOST_READERS]].tolist():
+            record = self._trace.ops[reader]
+            for region, addr, snapshot in plan_of(record).turn(record).reads():
+                if snapshot is not None:
+                    title = f"Phase 1 at op {reader:,}"
+                    yield _Recorded(title, region.space, addr, snapshot, reader)
+
+    def _copy_recorded(
+        self, into: Array, recorded: _Recorded, op: int, out: Region
+    ) -> bool:
+        """Copy what was recorded of elements that ``op`` wrote last; whether any was.
+
+        ``into`` has an element for each of ``out``. Others may have written some of the
+        bytes since: theirs are left out. So is what has elements of another size.
+        """
+        size = itemsize(out.dtype)
+        array = recorded.array
+        if recorded.space != out.space or array.itemsize != size:
+            return False
+        elements = np.arange(out.addr, out.addr + out.nbytes, size)
+        first = np.searchsorted(elements, recorded.addr)
+        end = np.searchsorted(elements, recorded.addr + array.nbytes)
+        own = elements[first:end]
+        if not len(own):
+            return False
+        any_copied = False
+        for last in self._history.last_writers(out.space, own, recorded.before - 1):
+            if last.op == op:
+                to = (last.addresses - out.addr) // size
+                from_ = (last.addresses - recorded.addr) // size
+                into[to] = array.reshape(-1)[from_]
+                any_copied = True
+        return any_copied
+
+    # -- outputs beside their references --
+
+    def quick_outputs(self, op: int) -> bool:
+        """Whether ``outputs`` takes some ms only."""
+        if not self._history.quick(op):
+            return False
+        expected = self._expected()
+        stale = self._stale(self._history.executed(op), expected)
+        unknown = [
+            expected.shards[state.name] for state in stale if state not in self._judged
         ]
+        elements = sum(shard.expected.array.size for shard in unknown)
+        return elements <= _QUICK_ELEMENTS
 
-    def _compute(self, op: int) -> OpDiff:
-        record = self._trace.ops[op]
-        name, tile = record.op_name, record
-        whole, _ = self.products(
-            op
-        )  # a tile changes no memory: its composite did, at once
-        if whole < 0:
-            return OpDiff(
-                op, name, note="its composite had not ended when the recording stopped"
-            )
-        record = self._trace.ops[whole]
-        out = regions(record).write
-        if out is None:
-            return OpDiff(
-                op, name, note="this op writes nothing that could be compared"
-            )
-        found = OpDiff(op, name, out.space, out.addr, (0,) * len(out.shape))
-        grid: tuple[Array, Array] | None = None
-        part: Any = ...
-        if whole != op:
-            (m0, n0, _), (m, n, _) = tile.params["origin"], tile.params["extent"]
-            where = f"rows {m0}..{m0 + m - 1}, columns {n0}..{n0 + n - 1}"
-            note = f"written by composite #{whole}; this tile covers {where}"
-            found = replace(found, origin=(m0, n0), note=note)
-            ends = np.minimum((m0 + m, n0 + n), out.shape)
-            rows, columns = map(np.arange, (m0, n0), ends)
-            grid, part = (rows, columns), np.ix_(rows, columns)
-        try:
-            expected = oracle(record, self._history.at(whole - 1), grid)
-            actual = self._history.at(whole).view(
-                out.space, out.addr, out.shape, out.dtype
-            )[part]
-        except KernbenchError as why:
-            return replace(found, note=f"{found.note}; {why}".removeprefix("; "))
-        row = compare(
-            actual, expected, dtype_row(out.dtype).tolerance, name, origin=found.origin
-        )
-        with np.errstate(invalid="ignore"):
-            error = actual.astype(np.float64) - expected
-        return replace(found, row=row, expected=expected, actual=actual, error=error)
+    def outputs(self, op: int, progress: Progress = no_progress) -> Outputs:
+        """Every expected tensor at op ``op``, its shards and copies summed up.
 
-    def outputs(self, op: int) -> Outputs:
-        """Every expected tensor against memory at op ``op``, its shards and copies summed up."""
-        executed, store = self._history.executed(op), self._history.at(op)
-        stale, rows = self._stale(executed), self._last_outputs[1]
-        for key in stale:
-            e = self._expected[key[0]]
-            if key not in self._judged:
-                self._judged = {} if len(self._judged) > _ROWS else self._judged
-                nbytes = e.array.size * itemsize(e.dtype)
-                unwritten = self._history.unwritten(executed, e.space, e.addr, nbytes)
-                note = f"{unwritten:,} of its {nbytes:,} bytes are not written yet"
-                row = missing(key[0], e, note) if unwritten else judge(key[0], e, store)
-                self._judged[key] = row
-            rows[key[0]] = self._judged[key]
-        new = {self._expected[name].tensor for name, _ in stale}
-        merged = VerifyReport(
-            tuple(r for r in rows.values() if r.tensor in new)
-        ).by_tensor()
-        self._by_tensor |= {row.tensor: row for row in merged}
-        self._last_outputs = executed, rows
-        return self._summed(op, tuple(self._by_tensor.values()))
+        Also those that are not due yet. Only shards that were written since the last
+        question are compared again, and of those only what has not been seen before.
+        """
+        expected = self._expected(progress)
+        self._history.prepare(progress)
+        steps = self._history.executed(op)
+        stale = self._stale(steps, expected, progress)
+        new = dict[str, VerifyRow]()
+        for count, state in enumerate(stale):
+            progress(count / len(stale))
+            row = self._judged.get(state)
+            if row is None:
+                shard = expected.shards[state.name]
+                row = self._judged_at(steps, state.name, shard, progress)
+                if len(self._judged) > _ROWS_KEPT:
+                    self._judged = {}
+                self._judged[state] = row
+            new[state.name] = row
+        # Only now: what was cancelled half-way must not pass for the rows of an op.
+        self._rows |= new
+        changed = {row.tensor for row in new.values()}
+        mine = tuple(row for row in self._rows.values() if row.tensor in changed)
+        for row in VerifyReport(mine).by_tensor():
+            self._by_tensor[row.tensor] = row
+        self._rows_steps = steps
+        return self._summed(op, tuple(self._by_tensor.values()), expected)
 
-    def output(self, view: TensorView) -> OpDiff:
-        """What the bench expects of a tensor, beside it; NaN on both sides where not written."""
-        mine = [e for e in self._expected.values() if e.tensor == view.name]
+    def _stale(
+        self,
+        steps: int,
+        expected: _Expected,
+        progress: Progress = no_progress,
+    ) -> list[_ShardState]:
+        """The shards whose rows in ``_rows`` are not those after so many steps.
+
+        Each as it is then.
+        """
+        before = max(self._rows_steps, 0)
+        changed = self._history.changed(before, steps, expected.places)
+        if self._rows_steps < 0:
+            changed[:] = True
+        stale = list[_ShardState]()
+        for name, shard in compress(expected.shards.items(), changed.tolist()):
+            progress(0.0)
+            writes = self._history.writes_before(steps, *shard.place)
+            stale.append(_ShardState(name, writes))
+        return stale
+
+    def _judged_at(
+        self, steps: int, name: str, shard: _Shard, progress: Progress
+    ) -> VerifyRow:
+        """The row of a shard after so many steps."""
+        unwritten = self._history.unwritten(steps, *shard.place, progress)
+        if unwritten:
+            note = f"{unwritten:,} of its {shard.nbytes:,} bytes are not written yet"
+            return missing(name, shard.expected, note)
+        return self._judge_shard(name, shard, steps, progress)
+
+    def _judge_shard(
+        self, name: str, shard: _Shard, steps: int, progress: Progress
+    ) -> VerifyRow:
+        """The row of a shard after so many steps.
+
+        Its bytes are looked up by this thread; comparing them may be another's work.
+        """
+        expected = shard.expected
+        contents = self._history.read(steps, *shard.place, progress)
+        store: MemoryStore = self._history.after(steps)
+        if contents.written.all():
+            store = MemoryStore()
+            store.patch(expected.space, expected.addr, contents.values)
+        return judge(name, expected, store, progress)
+
+    def output(self, view: TensorView, progress: Progress = no_progress) -> OpDiff:
+        """What the bench expects of a tensor, beside it as it is.
+
+        Both are NaN where nobody has written yet, which is no mismatch.
+        """
+        mine = [
+            shard.expected
+            for shard in self._expected(progress).shards.values()
+            if shard.expected.tensor == view.name
+        ]
         if not mine:
             return OpDiff(view.op, view.name, note="the bench states nothing of it")
-        wanted, values = (
-            np.full(view.values.shape, np.nan),
-            view.values.astype(np.float64),
-        )
-        for e in mine:
-            shape = zip(e.origin, e.array.shape, strict=True)
-            wanted[tuple(slice(o, o + n) for o, n in shape)] = e.array
-        stated = np.where(view.written, wanted, values)
-        row = compare(view.values, stated, mine[0].tolerance, view.name)
-        expected, actual = (np.where(view.written, x, np.nan) for x in (wanted, values))
-        with np.errstate(invalid="ignore"):
-            grids, unwritten = (
-                (expected, actual, actual - expected),
-                int((~view.written).sum()),
-            )
-        note = f"{unwritten:,} not written yet are nan here" * bool(unwritten)
-        return OpDiff(
-            view.op, view.name, view.space, 0, (0,) * values.ndim, row, *grids, note
-        )
-
-    def _summed(self, op: int, by_tensor: tuple[VerifyRow, ...]) -> Outputs:
-        last = ((self._due[row.tensor], row) for row in by_tensor)
-        rows = [OutputRow(op + 1 >= due, due, row) for due, row in last]
-        end = self._trace.end  # None where the file was cut off
-        how = (
-            "run ended"
-            if end and end.get("error")
-            else "recording stopped" * (end is None)
-        )
-        note = f"the {how} before expected outputs were stated" * bool(how)
-        note = note or "the bench states no expected outputs"
-        return Outputs(
-            op, all(out.row.ok for out in rows if out.due), tuple(rows), note
-        )
-
-    @cached_property
-    def _expected(self) -> dict[str, Expectation]:
-        if self._trace.cut:
-            self._trace.refuse()
-        return {f"{e.tensor}.{e.shard}": e for e in self._trace.expects}
-
-    @cached_property
-    def _places(self) -> list[tuple[int, int]]:
-        """(addr, nbytes) of each."""
-        return [
-            (e.addr, e.array.size * itemsize(e.dtype)) for e in self._expected.values()
-        ]
-
-    @cached_property
-    def _due(self) -> dict[str, int]:
-        """After how many ops all of a tensor was stated."""
-        after: dict[str, int] = {}
-        for e in self._expected.values():
-            after[e.tensor] = max(e.after, after.get(e.tensor, 0))
-        return after
+        size = view.values.size
+        return beside_if_many(size, partial(_output_diff, view, mine), progress, 0.5)
 
     def verify(self, progress: Progress = no_progress) -> Outputs:
-        """Every expected tensor when it was due, by executing the whole trace."""
-        steps = self._history.executed(1 << 62)
+        """Every expected tensor when it was due, by executing the whole trace.
+
+        An expectation is judged after exactly the ops that had run when it was stated.
+        """
+        expected = self._expected(progress)
+        shards = expected.shards
         rows = dict[str, VerifyRow]()
-        for name, e in sorted(self._expected.items(), key=lambda item: item[1].after):
-            self._history.reach(self._history.executed(e.after - 1), progress)
-            rows[name] = judge(name, e, self._history.at(e.after - 1))
-        self._history.reach(steps, progress)
-        report = VerifyReport(tuple(rows[name] for name in self._expected))
-        return self._summed(len(self._trace.ops) - 1, report.by_tensor())
+        for name in sorted(shards, key=lambda name: shards[name].expected.after):
+            shard = shards[name]
+            steps = self._history.executed(shard.expected.after - 1)
+            progress(steps / max(self._history.steps, 1))
+            rows[name] = self._judge_shard(name, shard, steps, progress)
+        self._history.reach(self._history.steps, progress)
+        report = VerifyReport(tuple(rows[name] for name in shards))
+        return self._summed(len(self._trace.ops) - 1, report.by_tensor(), expected)
+
+    def _summed(
+        self, op: int, by_tensor: Sequence[VerifyRow], expected: _Expected
+    ) -> Outputs:
+        """The answer of one row a tensor: which are due, and whether those are ok."""
+        rows = list[OutputRow]()
+        for row in by_tensor:
+            after = expected.due[row.tensor]
+            rows.append(OutputRow(op + 1 >= after, after, row))
+        ok = all(out.row.ok for out in rows if out.due)
+        return Outputs(op, ok, tuple(rows), self._why_none())
+
+    def _why_none(self) -> str:
+        """Why a bench would have stated no expected outputs."""
+        end = self._trace.end
+        if end is None:  # the file was cut off
+            return "the recording stopped before expected outputs were stated"
+        if end.get("error"):
+            return "the run ended before expected outputs were stated"
+        return "the bench states no expected outputs"
+
+    def _expected(self, progress: Progress = no_progress) -> _Expected:
+        """What the bench has stated; KernbenchError of a cut trace."""
+        if self._stated is None:
+            if self._trace.cut:
+                self._trace.refuse()
+            self._stated = computed_beside(
+                lambda: _Expected.of(self._trace.expects), progress, 0.0
+            )
+        return self._stated
+
+
+def _work(record: OpRecord, producer: Producer) -> int:
+    """How many products, or elements, the oracle looks at.
+
+    A reduction reads many elements for each that it writes.
+    """
+    read = sum(prod(region.shape) for region in regions(record).reads)
+    return max(producer.products, read)
+
+
+def _block_of(tile: OpRecord, out: Region) -> _Block:
+    """The rows and columns of its composite's output that a tile stands for."""
+    row, column, _ = tile.params["origin"]
+    height, width, _ = tile.params["extent"]
+    rows = np.arange(row, min(row + height, out.shape[0]))
+    return _Block(rows, np.arange(column, min(column + width, out.shape[1])))
+
+
+def _tile_diff(found: OpDiff, tile: OpRecord, composite: int) -> OpDiff:
+    """``found`` as that of a tile: where its block is, and whose it is."""
+    row, column, _ = tile.params["origin"]
+    height, width, _ = tile.params["extent"]
+    where = f"rows {row}..{row + height - 1}, columns {column}..{column + width - 1}"
+    note = f"written by composite #{composite}; this tile covers {where}"
+    return replace(found, origin=(row, column), note=note)
+
+
+def _compared(
+    found: OpDiff, expected: Array, actual: Array, block: _Block | None, out: Region
+) -> OpDiff:
+    """``found`` with the output, or the block of it, and its errors."""
+    if block is not None:
+        actual = actual[np.ix_(*block)]
+    tolerance = dtype_row(out.dtype).tolerance
+    row = compare(actual, expected, tolerance, found.name, origin=found.origin)
+    with np.errstate(invalid="ignore"):
+        error = actual.astype(np.float64) - expected
+    return replace(found, row=row, expected=expected, actual=actual, error=error)
+
+
+def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
+    """A tensor beside all that a bench has stated of it."""
+    wanted = np.full(view.values.shape, np.nan)
+    for e in stated:
+        pairs = zip(e.origin, e.array.shape, strict=True)
+        box = tuple(slice(origin, origin + extent) for origin, extent in pairs)
+        wanted[box] = e.array
+    values = view.values.astype(np.float64)
+    comparable = np.where(view.written, wanted, values)
+    row = compare(view.values, comparable, stated[0].tolerance, view.name)
+    expected = np.where(view.written, wanted, np.nan)
+    actual = np.where(view.written, values, np.nan)
+    with np.errstate(invalid="ignore"):
+        error = actual - expected
+    unwritten = int((~view.written).sum())
+    return OpDiff(
+        op=view.op,
+        name=view.name,
+        space=view.space,
+        origin=(0,) * values.ndim,
+        row=row,
+        expected=expected,
+        actual=actual,
+        error=error,
+        note=f"{unwritten:,} not written yet are nan here" if unwritten else "",
+    )

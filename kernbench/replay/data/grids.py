@@ -16,8 +16,7 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats
-from kernbench.common.progress import Cancelled, Progress
-from kernbench.errors import KernbenchError
+from kernbench.common.progress import Progress, stage
 from kernbench.replay.data.diff import DiffIndex, OpDiff, mismatches
 from kernbench.replay.data.history import History
 from kernbench.replay.data.memory import MemoryIndex, TensorView
@@ -217,9 +216,10 @@ class GridIndex:
         if found is not None:
             return found
         if output:
-            diff = self._diffs.output(self._memory.tensor(op, output, progress))
+            view = self._memory.tensor(op, output, stage(progress, 0.0, 0.5))
+            diff = self._diffs.output(view, stage(progress, 0.5, 1.0))
         else:
-            diff = self._of_op(op, progress)
+            diff = self._diffs.of(op, progress)
         grid = _grid_of(diff, progress)
         row_elements = 0
         elements = 0
@@ -229,22 +229,10 @@ class GridIndex:
         found = DiffGrid(diff, row_elements, grid)
         return self._compared.keep((op, output), found, elements)
 
-    def _of_op(self, op: int, progress: Progress) -> OpDiff:
-        """The diff of an op. Whatever prevents the ops before it from being executed is
-        said by the diff itself.
-        """
-        try:
-            self._history.reach(self._history.executed(op), progress)
-        except Cancelled:
-            raise
-        except KernbenchError:
-            pass
-        return self._diffs.of(op)
-
     def _row_elements(self, op: int, output: str, grid: Grid) -> int:
         """How many elements of the whole output make a row of it."""
         columns = int(grid.marked.shape[1])
-        writer, _ = self._diffs.products(op)
+        writer = self._diffs.producer(op).op
         if output or writer in (op, -1):
             return columns
         written = regions(self._trace.ops[writer]).write

@@ -1,18 +1,35 @@
-"""Hazards: bytes that two ops of a trace use at one time, or that nobody wrote or allocated.
+"""Hazards: bytes that two ops use at one time, or that nobody wrote or allocated.
 
-From intervals over the op log, by columns: no op is executed. What only executing can show, a
-Phase 1 snapshot that differs, is the executor's finding.
+Found from intervals over the op log, by columns: no op is executed. What only executing
+can show, a Phase 1 snapshot that differs from Phase 2, is the executor's finding.
+
+Conflicts are found without comparing every two of millions of accesses: memory is cut
+into granules as large as the larger of a pair, so that two that overlap share one, and
+in each granule accesses are sorted by when they begin, so that those which meet one in
+time follow it. What never meets ends there; the bytes of the rest are compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Floats, Ints
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.arrays import Bools, Floats, Ints, distinct
+from kernbench.common.progress import (
+    Cancelled,
+    Progress,
+    computed_beside,
+    no_progress,
+    stage,
+)
+from kernbench.errors import KernbenchError
+from kernbench.replay.answers import Touch, Touches
+from kernbench.replay.data.history import History
+from kernbench.replay.data.intervals import level_bytes, size_levels
+from kernbench.replay.data.touches import RowsOf, rows_in_parts
 from kernbench.sim_engine.accesses import AccessColumns, regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
@@ -24,192 +41,436 @@ EARLY_WRITER = "write over bytes that are being read"
 NEVER_WRITTEN = "read of bytes never written"
 OUTSIDE = "access outside its allocation"
 SNAPSHOT = "Phase 1 snapshot differs from the Phase 2 value"
-CONFLICTS = (
-    (EARLY_WRITER, EARLY_WRITER),
-    (LATE_WRITER, TWO_WRITERS),
-)  # by modes, earlier first
-_HOST = ("host_write", "host_read")
-_GOLDEN, _BITS = np.uint64(0x9E3779B97F4A7C15), 22  # Knuth's multiplicative hash
-_AT_ONCE = 1 << 21  # candidate pairs in memory at one time
-_MOST = 10_000  # hazards of a kind that are told
 
-# kind, op, other (canonical positions; -1: none), space, addr and end of the bytes
-Found: TypeAlias = tuple[str, int, int, str, int, int]
+CONFLICTS = ((EARLY_WRITER, EARLY_WRITER), (LATE_WRITER, TWO_WRITERS))
+"""The kind of a conflict by the modes (1: a write) of the earlier and the later."""
+
+_HOST_OPS = ("host_write", "host_read")
+_LEFT_OUT = 99
+"""The size level of accesses that no other can be in conflict with."""
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2 ** 64 over the golden ratio: Knuth's multiplicative hash."""
+_HASH_BITS = 22
+
+_ADDRESS_BITS = 52
+_NEVER = 1 << 62
+_PAIRS_AT_ONCE = 1 << 21
+"""Candidate pairs in memory at one time."""
+_ROWS_AT_ONCE = 1 << 12
+"""Rows that Python looks at between two calls of progress."""
+_MOST = 10_000
+"""Hazards of a kind that are reported, about."""
+
+
+class Hazard(NamedTuple):
+    """Bytes [addr, end) of a space that op ``op`` uses as it should not.
+
+    ``other`` is the op that is in its way, -1 for none. Both are canonical positions.
+    """
+
+    kind: str
+    op: int
+    other: int
+    space: str
+    addr: int
+    end: int
+
+
+class Timing(NamedTuple):
+    """When each access begins and ends, ns (it begins at inf: it is left out).
+
+    Accesses of one ``lane`` >= 0 are in order; those of lane -1 with no other.
+    """
+
+    begins: Floats
+    ends: Floats
+    lane: Ints
+
+
+class _Turns(NamedTuple):
+    """The place of each access in the order of their begins.
+
+    ``until`` is the place of the first that begins too late to meet it.
+    """
+
+    turn: Ints
+    until: Ints
+
+
+class _Granules(NamedTuple):
+    """Accesses by granule of memory and, in each, by turn; ``who`` are their numbers.
+
+    ``keys`` ascend: the granule's hash times the number of accesses + 1, plus the turn;
+    ``stops`` are those keys with ``until`` instead. ``large`` and ``writes`` say
+    whether an access is of the size of the granule, and a write.
+    """
+
+    who: Ints
+    keys: Ints
+    stops: Ints
+    large: Bools
+    writes: Bools
+
+
+class _Meeting(NamedTuple):
+    """Accesses that begin earlier, each with a run of those that it meets.
+
+    Access ``early[i]`` meets ``late[lows[i]]`` and the ``counts[i] - 1`` behind that.
+    """
+
+    early: Ints
+    late: Ints
+    lows: Ints
+    counts: Ints
+
+    def batches(self) -> list[Ints]:
+        """Numbers of ``early``, cut so that each part has few enough pairs."""
+        before = np.cumsum(self.counts) - self.counts
+        busy = np.flatnonzero(self.counts)
+        batch = before[busy] // _PAIRS_AT_ONCE
+        return np.split(busy, np.flatnonzero(np.diff(batch)) + 1)
+
+    def pairs(self, batch: Ints) -> tuple[Ints, Ints]:
+        """The numbers of the earlier and the later access of each pair of a batch.
+
+        As many pairs as the batch's ``counts`` add up to, those of one access together.
+        """
+        counts = self.counts[batch]
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        # np.repeat(batch, counts), which would keep other threads waiting
+        steps = np.zeros(int(counts.sum()), np.int64)
+        steps[starts[1:]] = 1
+        which = np.cumsum(steps)
+        offset = np.arange(len(which)) - starts[which]
+        later = self.lows[batch][which] + offset
+        return self.early[batch][which], self.late[later]
 
 
 def conflicts(
-    touched: AccessColumns,
-    begins: Floats,
-    ends: Floats,
-    lane: Ints,
-    progress: Progress = no_progress,
-) -> list[Found]:
+    touched: AccessColumns, timing: Timing, progress: Progress = no_progress
+) -> list[Hazard]:
     """Accesses that overlap in bytes and in time, one of them a write.
 
-    ``begins`` and ``ends`` are each access's, ns (inf: it is left out); those of one ``lane`` >= 0
-    are in order. Of two that begin at once the one of the lower op is the earlier.
+    Of two that begin at once the one of the lower op is the earlier.
     """
-    low, high, found = (
-        touched.addr,
-        touched.addr + touched.nbytes,
-        [np.empty((2, 0), np.int64)],
+    found = list[Ints]()
+    pairs = 0
+    for meeting in _meetings(touched, timing, progress):
+        for batch in meeting.batches():
+            find = partial(_conflicting, touched, timing, meeting, batch)
+            found.append(computed_beside(find, progress, 0.4))
+            pairs += len(found[-1])
+            if pairs > _MOST:
+                return _as_hazards(touched, found, progress)
+    return _as_hazards(touched, found, progress)
+
+
+def _conflicting(
+    touched: AccessColumns, timing: Timing, meeting: _Meeting, batch: Ints
+) -> Ints:
+    """Which pairs of a batch are conflicts, as numbers:
+
+    the later access times the number of all, plus the earlier.
+    """
+    a, b = meeting.pairs(batch)
+    starts = np.maximum(touched.addr[a], touched.addr[b])
+    ends = np.minimum(
+        touched.addr[a] + touched.nbytes[a], touched.addr[b] + touched.nbytes[b]
     )
-    for a, b in _near(touched, begins, ends):
-        real = np.maximum(low[a], low[b]) < np.minimum(high[a], high[b])
-        real &= (touched.row[a] != touched.row[b]) & (
-            (lane[a] < 0) | (lane[a] != lane[b])
-        )
-        found.append(np.stack([b[real], a[real]]))
-        progress(0.3)
-        if sum(pairs.shape[1] for pairs in found) > _MOST:
-            break
-    b, a = np.unique(np.concatenate(found, axis=1), axis=1)
-    shared = touched.space[b], np.maximum(low[a], low[b]), np.minimum(high[a], high[b])
-    columns = touched.mode[a], touched.mode[b], touched.row[b], touched.row[a], *shared
-    return [
-        (CONFLICTS[first][second], op, other, touched.spaces[space], addr, end)
-        for first, second, op, other, space, addr, end in np.stack(columns, 1).tolist()
-    ]
+    lane = timing.lane[a]
+    in_order = (lane >= 0) & (lane == timing.lane[b])
+    real = (starts < ends) & (touched.row[a] != touched.row[b]) & ~in_order
+    return np.asarray(b[real] * len(touched.row) + a[real])
 
 
-def _near(
-    touched: AccessColumns, begins: Floats, ends: Floats
-) -> Iterator[tuple[Ints, Ints]]:
-    """(earlier, later) accesses that overlap in time and share a granule of the larger's size."""
-    n, low, last = len(touched.row), touched.addr, touched.addr + touched.nbytes - 1
-    turn, by_time = np.empty(n, np.int64), np.argsort(begins, kind="stable")
-    turn[by_time] = np.arange(n)
-    until = np.searchsorted(
-        begins[by_time], ends
-    )  # the turn of the first that begins too late
-    level = -(-np.frexp(touched.nbytes - 0.5)[1] // 4)  # 16**level >= nbytes
-    level[begins == np.inf] = 99
-    for at in sorted({*np.unique(level).tolist()} - {99}):
-        small, size = np.flatnonzero(level <= at), 16**at
-        across = small[
-            last[small] // size > low[small] // size
-        ]  # at most two granules each
-        who = np.concatenate([small, across])
-        granule = (
-            np.concatenate([low[small], last[across]]) // size * len(touched.spaces)
+def _as_hazards(
+    touched: AccessColumns, found: list[Ints], progress: Progress
+) -> list[Hazard]:
+    """Conflicts by their numbers, those found twice (in two granules) once.
+
+    In the order of the later access, then of the earlier.
+    """
+    pairs = computed_beside(
+        lambda: distinct(np.concatenate([np.empty(0, np.int64), *found])), progress, 0.5
+    )
+    hazards = list[Hazard]()
+    for first in range(0, len(pairs), _ROWS_AT_ONCE):
+        progress(0.5)
+        some = pairs[first : first + _ROWS_AT_ONCE]
+        later, earlier = np.divmod(some, len(touched.row))
+        starts = np.maximum(touched.addr[earlier], touched.addr[later])
+        ends = np.minimum(
+            touched.addr[earlier] + touched.nbytes[earlier],
+            touched.addr[later] + touched.nbytes[later],
         )
-        granule += touched.space[who]
-        # a hash: granules that fall together by chance are told apart by their bytes, later
-        place = (granule.view(np.uint64) * _GOLDEN >> np.uint64(64 - _BITS)).view(
-            np.int64
-        )
-        large, writes = level[who] == at, touched.mode[who] == 1
-        has_large, has_write = np.zeros((2, 1 << _BITS), np.bool_)
-        has_large[place[large]], has_write[place[writes]] = True, True
-        kept = np.flatnonzero((has_large & has_write)[place])
-        kept = kept[np.argsort(place[kept] * (n + 1) + turn[who[kept]])]
-        who, large, writes, keys = (
-            who[kept],
-            large[kept],
-            writes[kept],
-            place[kept] * (n + 1),
-        )
-        keys, stop = keys + turn[who], keys + until[who]
-        busy = stop > np.append(
-            keys[1:], 1 << 62
-        )  # the next one here begins before it ends
-        for these, those in ((large, large | True), (~large, large)):
-            for early, late in (
-                (these & writes, those),
-                (these & ~writes, those & writes),
-            ):
-                first, later = np.flatnonzero(early & busy), np.flatnonzero(late)
-                lows = np.searchsorted(keys[later], keys[first], side="right")
-                highs = np.searchsorted(keys[later], stop[first])
-                for a, b in _expanded(lows, highs):
-                    yield who[first[a]], who[later[b]]
+        modes = (touched.mode[earlier], touched.mode[later])
+        ops = (touched.row[later], touched.row[earlier])
+        columns = (*modes, *ops, touched.space[later], starts, ends)
+        for before, after, op, other, space, low, high in np.stack(columns, 1).tolist():
+            kind = CONFLICTS[before][after]
+            hazards.append(Hazard(kind, op, other, touched.spaces[space], low, high))
+    return hazards
 
 
-def _expanded(lows: Ints, highs: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """(i, j) for every j in lows[i]..highs[i] - 1, so many at a time."""
+def _meetings(
+    touched: AccessColumns, timing: Timing, progress: Progress
+) -> Iterator[_Meeting]:
+    """Accesses that meet in time and share a granule of the larger's size.
+
+    Memory is cut into granules of each size level in turn. An access is in one or two
+    of those that are at least as large; two that overlap share one.
+    """
+    turns = computed_beside(partial(_turns, timing), progress, 0.1)
+    level = computed_beside(partial(_levels, touched, timing), progress, 0.2)
+    for at in np.flatnonzero(np.bincount(level)).tolist():
+        if at == _LEFT_OUT:
+            continue
+        make = partial(_granules, touched, turns, level, at)
+        granules = computed_beside(make, progress, 0.3)
+        anyone = np.ones(len(granules.who), np.bool_)
+        large = granules.large
+        writes = granules.writes
+        # not two small ones, which a finer level finds, and not two reads
+        for earlier, later in (
+            (large & writes, anyone),
+            (large & ~writes, writes),
+            (~large & writes, large),
+            (~large & ~writes, large & writes),
+        ):
+            yield computed_beside(
+                partial(_meeting, granules, earlier, later), progress, 0.3
+            )
+
+
+def _levels(touched: AccessColumns, timing: Timing) -> Ints:
+    """The size level of each access; ``_LEFT_OUT`` of those that begin at inf."""
+    level = size_levels(touched.nbytes)
+    level[timing.begins == np.inf] = _LEFT_OUT
+    return level
+
+
+def _turns(timing: Timing) -> _Turns:
+    """The turns of all accesses; of two that begin at once by their numbers."""
+    count = len(timing.begins)
+    by_time = np.argsort(timing.begins, kind="stable")
+    turn = np.empty(count, np.int64)
+    turn[by_time] = np.arange(count)
+    until = np.searchsorted(timing.begins[by_time], timing.ends)
+    return _Turns(turn, until)
+
+
+def _granules(touched: AccessColumns, turns: _Turns, level: Ints, at: int) -> _Granules:
+    """Accesses of up to level ``at`` by granule, as far as they may be in conflict.
+
+    In a granule where nobody writes, or nobody is of its own size, none is.
+    """
+    who, hashes = _hashed_granules(touched, level, at)
+    large = level[who] == at
+    writes = touched.mode[who] == 1
+    has_large = np.zeros(1 << _HASH_BITS, np.bool_)
+    has_large[hashes[large]] = True
+    has_write = np.zeros(1 << _HASH_BITS, np.bool_)
+    has_write[hashes[writes]] = True
+    kept = np.flatnonzero((has_large & has_write)[hashes])
+    base = hashes[kept] * (len(touched.row) + 1)
+    in_order = np.argsort(base + turns.turn[who[kept]])
+    base = base[in_order]
+    kept = kept[in_order]
+    who = who[kept]
+    return _Granules(
+        who,
+        base + turns.turn[who],
+        base + turns.until[who],
+        large[kept],
+        writes[kept],
+    )
+
+
+def _hashed_granules(touched: AccessColumns, level: Ints, at: int) -> tuple[Ints, Ints]:
+    """Every access of up to level ``at``, and a hash of its granule of that level.
+
+    Those that lie across the end of a granule are there twice: no access is in more
+    than two. Granules that share a hash by chance are told apart later, by their bytes.
+    """
+    size = level_bytes(at)
+    fitting = np.flatnonzero(level <= at)
+    first = touched.addr[fitting] // size
+    last = (touched.addr[fitting] + touched.nbytes[fitting] - 1) // size
+    across = last > first
+    who = np.concatenate([fitting, fitting[across]])
+    granule = np.concatenate([first, last[across]]) * len(touched.spaces)
+    granule += touched.space[who]
+    hashes = granule.view(np.uint64) * _GOLDEN >> np.uint64(64 - _HASH_BITS)
+    return who, hashes.view(np.int64)
+
+
+def _meeting(granules: _Granules, earlier: Bools, later: Bools) -> _Meeting:
+    """Who of ``earlier`` meets whom of ``later`` in its granule."""
+    # the next one in the granule begins before this one ends
+    following = np.append(granules.keys[1:], _NEVER)[: len(granules.keys)]
+    meets = granules.stops > following
+    early = np.flatnonzero(earlier & meets)
+    late = np.flatnonzero(later)
+    keys = granules.keys[late]
+    lows = np.searchsorted(keys, granules.keys[early], side="right")
+    highs = np.searchsorted(keys, granules.stops[early])
     counts = np.maximum(highs - lows, 0)
-    batch = (np.cumsum(counts) - counts) // _AT_ONCE
-    busy = np.flatnonzero(counts)
-    for rows in np.split(busy, np.flatnonzero(np.diff(batch[busy])) + 1):
-        mine = counts[rows]
-        firsts = np.repeat(lows[rows] - np.cumsum(mine) + mine, mine)
-        yield np.repeat(rows, mine), firsts + np.arange(mine.sum())
+    return _Meeting(granules.who[early], granules.who[late], lows, counts)
 
 
-def never_written(touched: AccessColumns) -> list[Found]:
-    """Reads of bytes that no op before has written: the first such byte to the end of its gap."""
-    base = touched.space.astype(np.int64) << 52  # addresses are of 51 bits
-    points, cells = np.unique(
-        [base + touched.addr, base + touched.addr + touched.nbytes], return_inverse=True
-    )
+class _Cells(NamedTuple):
+    """Memory cut at every address where an access begins or ends.
+
+    ``points`` are those addresses (of all spaces, one behind the other); access i has
+    cells ``low[i]`` to ``high[i] - 1``; ``base[i]`` is where its space begins.
+    """
+
+    points: Ints
+    low: Ints
+    high: Ints
+    base: Ints
+
+
+def _cells(touched: AccessColumns) -> _Cells:
+    """Cut memory: within a cell every byte has the same history."""
+    base = touched.space.astype(np.int64) << _ADDRESS_BITS
+    starts = base + touched.addr
+    points, cells = np.unique([starts, starts + touched.nbytes], return_inverse=True)
     low, high = cells.reshape(2, -1)
-    row, write, several = touched.row, touched.mode == 1, high - low > 1
-    first = np.full(len(points), 1 << 62)  # the first op that wrote a cell
-    for i in np.flatnonzero(write & several)[::-1].tolist():
-        first[low[i] : high[i]] = row[i]
-    np.minimum.at(first, low[write & ~several], row[write & ~several])
-    reads = np.flatnonzero(~write)
-    reads = reads[
-        np.argsort(low[reads])
-    ]  # reduceat takes what lies between two of them as well
-    ends = np.stack([low[reads], high[reads]], axis=1).ravel()
-    latest = np.maximum.reduceat(first, ends)[::2] if len(reads) else reads
-    found = []
-    for i in np.sort(reads[latest >= row[reads]])[:_MOST].tolist():
-        op, bad = int(row[i]), first[low[i] : high[i]] >= row[i]
-        start = int(np.argmax(bad))
-        stop = start + int(np.argmin(np.append(bad[start:], False)))
-        addr, end = (points[low[i] + [start, stop]] - base[i]).tolist()
-        found.append(
-            (NEVER_WRITTEN, op, -1, touched.spaces[touched.space[i]], addr, end)
-        )
+    return _Cells(points, low, high, base)
+
+
+def never_written(
+    touched: AccessColumns, progress: Progress = no_progress
+) -> list[Hazard]:
+    """Reads of bytes that no op before has written.
+
+    Of each read the first gap in what was written: [addr, end) of the hazard. At most
+    10,000.
+    """
+    cells = computed_beside(lambda: _cells(touched), progress, 0.0)
+    first = _first_writers(touched, cells, progress)
+    bad = computed_beside(
+        lambda: _unwritten_reads(touched, cells, first), progress, 0.8
+    )
+    found = list[Hazard]()
+    for count, i in enumerate(bad[:_MOST].tolist()):
+        if count % _ROWS_AT_ONCE == 0:
+            progress(0.9)
+        op = int(touched.row[i])
+        missing = first[cells.low[i] : cells.high[i]] >= op
+        start = int(np.argmax(missing))
+        written_again = np.append(~missing[start:], True)
+        stop = start + int(np.argmax(written_again))
+        low = int(cells.points[cells.low[i] + start] - cells.base[i])
+        end = int(cells.points[cells.low[i] + stop] - cells.base[i])
+        space = touched.spaces[touched.space[i]]
+        found.append(Hazard(NEVER_WRITTEN, op, -1, space, low, end))
     return found
 
 
-def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Found]:
-    """Accesses that no allocation (``allocs``, of the same spaces) holds whole, if there is any."""
-    starts = (allocs.space.astype(np.int64) << 52) + allocs.addr.astype(np.int64)
-    order = np.argsort(starts)
-    ends = np.maximum.accumulate((starts + allocs.nbytes.astype(np.int64))[order])
-    low = (touched.space.astype(np.int64) << 52) + touched.addr
-    reach = np.append(-1, ends)[np.searchsorted(starts[order], low, side="right")]
-    bad = (reach < low + touched.nbytes) & (len(allocs.row) > 0)
-    return [
-        (OUTSIDE, op, -1, touched.spaces[space], addr, addr + nbytes)
-        for op, _, space, addr, nbytes in np.stack(touched[:5])[:, bad][
-            :, :_MOST
-        ].T.tolist()
-    ]
+def _first_writers(touched: AccessColumns, cells: _Cells, progress: Progress) -> Ints:
+    """The first op that wrote each cell, ``_NEVER`` for none.
 
-
-def timing(trace: Trace, touched: AccessColumns) -> tuple[Floats, Floats, Ints]:
-    """When each access begins and ends (ns), and its lane, for ``conflicts``.
-
-    Host ops are ordered with all others, as the runtime drains the machine around them. What a
-    dma_write writes is in flight from the issue of its command, when it becomes visible; what it
-    reads, like any op's, from t_start; an ipcq_copy has read when anyone may write there. Of one PE
-    the DMAs of HBM bytes are in order.
+    Accesses are assigned from the last to the first, so that the first one stays.
     """
-    log, nodes, commands = trace.op_columns, trace.nodes, trace.commands
+    first = np.full(len(cells.points), _NEVER)
+    row = touched.row
+    writes = np.flatnonzero(touched.mode == 1)[::-1]
+    is_wide = (cells.high - cells.low)[writes] > 1
+    wide = writes[is_wide]
+    for begin in range(0, len(wide), _ROWS_AT_ONCE):
+        progress(0.5 + 0.3 * begin / len(wide))
+        part = wide[begin : begin + _ROWS_AT_ONCE]
+        spans = zip(cells.low[part].tolist(), cells.high[part].tolist(), strict=True)
+        for (low, high), op in zip(spans, row[part].tolist(), strict=True):
+            first[low:high] = op
+    narrow = writes[~is_wide]
+    at = cells.low[narrow]
+    first[at] = np.minimum(first[at], row[narrow])
+    return first
+
+
+def _unwritten_reads(touched: AccessColumns, cells: _Cells, first: Ints) -> Ints:
+    """The reads that have a cell which no op before wrote, ascending."""
+    reads = np.flatnonzero(touched.mode != 1)
+    if not len(reads):
+        return reads
+    reads = reads[np.argsort(cells.low[reads])]
+    # of every second interval: reduceat takes what lies between two reads as well
+    ends = np.stack([cells.low[reads], cells.high[reads]], axis=1).ravel()
+    latest = np.maximum.reduceat(first, ends)[::2]
+    return np.sort(reads[latest >= touched.row[reads]])
+
+
+def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Hazard]:
+    """Accesses that no allocation holds whole; ``allocs`` are of the same spaces.
+
+    None if there is no allocation at all: then nothing is known. An access is held if,
+    of the allocations that begin at or before it, the one that reaches furthest ends
+    behind it, so two that lie side by side do not hold one across both. At most 10,000.
+    """
+    if not len(allocs.row):
+        return []
+    starts = allocs.space.astype(np.int64) << _ADDRESS_BITS
+    starts += allocs.addr.astype(np.int64)
+    order = np.argsort(starts)
+    ends = (starts + allocs.nbytes.astype(np.int64))[order]
+    # the furthest end of those that begin by then
+    reach = np.append(-1, np.maximum.accumulate(ends))
+    low = (touched.space.astype(np.int64) << _ADDRESS_BITS) + touched.addr
+    begun = np.searchsorted(starts[order], low, side="right")
+    bad = np.flatnonzero(reach[begun] < low + touched.nbytes)[:_MOST]
+    found = list[Hazard]()
+    for i in bad.tolist():
+        addr = int(touched.addr[i])
+        end = addr + int(touched.nbytes[i])
+        space = touched.spaces[touched.space[i]]
+        found.append(Hazard(OUTSIDE, int(touched.row[i]), -1, space, addr, end))
+    return found
+
+
+def timing(trace: Trace, touched: AccessColumns) -> Timing:
+    """When each access begins and ends, and its lane, for ``conflicts``.
+
+    Host ops are left out: the runtime drains the machine around them. What a dma_write
+    writes is in flight from the issue of its command, when it becomes visible; what it
+    reads, like any op's, from its start. An ipcq_copy has read when anyone may write
+    there. The DMAs of one PE are in order as far as HBM bytes go.
+    """
+    log = trace.op_columns
     row = trace.order[touched.row]
-    used, name = np.unique(log.name[row], return_inverse=True)
-    texts = [trace.strings[i] for i in used.tolist()]
-    host, stores, dmas, copies = (
-        np.array([text in kinds for text in texts], np.bool_)[name]
-        for kinds in (_HOST, ("dma_write",), ("dma_read", "dma_write"), ("ipcq_copy",))
-    )
-    begins, early = log.t_start[row], np.flatnonzero(stores & (touched.mode == 1))
-    call = Groups(commands.cmd).first(log.cmd[row[early]])
-    early, call = early[call >= 0], call[call >= 0]
-    begins[early] = np.minimum(begins[early], commands.t_issue[call])
-    begins[host] = np.inf
-    ends = np.where(copies & (touched.mode == 0), begins, log.t_end[row])
-    in_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)[
-        touched.space
-    ]
-    sip, cube, pe = (x.astype(np.int64) + 1 for x in (nodes.sip, nodes.cube, nodes.pe))
-    lane = ((sip << 40) + (cube << 20) + pe)[log.component[row]]
-    return begins, ends, np.where(dmas & in_hbm, lane, -1)
+    is_write = touched.mode == 1
+    names, name = np.unique(log.name[row], return_inverse=True)
+    texts = [trace.strings[i] for i in names.tolist()]
+
+    def named(*wanted: str) -> Bools:
+        """Which accesses are of an op of one of these names."""
+        return np.array([text in wanted for text in texts], np.bool_)[name]
+
+    begins = log.t_start[row]
+    stores = np.flatnonzero(named("dma_write") & is_write)
+    calls = Groups(trace.commands.cmd).first(log.cmd[row[stores]])
+    stores = stores[calls >= 0]
+    issued = trace.commands.t_issue[calls[calls >= 0]]
+    begins[stores] = np.minimum(begins[stores], issued)
+    begins[named(*_HOST_OPS)] = np.inf
+    ends = np.where(named("ipcq_copy") & ~is_write, begins, log.t_end[row])
+    is_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)
+    ordered = named("dma_read", "dma_write") & is_hbm[touched.space]
+    lanes = _pe_numbers(trace)[log.component[row]]
+    return Timing(begins, ends, np.where(ordered, lanes, -1))
+
+
+def _pe_numbers(trace: Trace) -> Ints:
+    """A number for the PE of each node: of its SIP, cube and PE, 20 bits each."""
+    nodes = trace.nodes
+    sip = nodes.sip.astype(np.int64) + 1
+    cube = nodes.cube.astype(np.int64) + 1
+    pe = nodes.pe.astype(np.int64) + 1
+    return np.asarray((sip << 40) + (cube << 20) + pe)
 
 
 def find_hazards(
@@ -217,21 +478,66 @@ def find_hazards(
     touched: AccessColumns,
     allocs: AccessColumns,
     progress: Progress = no_progress,
-) -> list[Found]:
-    """All hazards of a trace; ``touched`` are its accesses by canonical position."""
-    progress(0.1)
-    found = conflicts(touched, *timing(trace, touched), progress)
-    progress(0.6)
-    found += [] if trace.cut else never_written(touched)
-    progress(0.9)
-    return found + outside(touched, allocs)
+) -> list[Hazard]:
+    """All hazards of a trace; ``touched`` are its accesses by canonical position.
+
+    What a cut reads may have been written before it, so of one that is not looked for.
+    """
+    times = computed_beside(lambda: timing(trace, touched), progress, 0.1)
+    found = conflicts(touched, times, progress)
+    if not trace.cut:
+        found += never_written(touched, progress)
+    return found + computed_beside(lambda: outside(touched, allocs), progress, 0.9)
 
 
-def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[Found]:
-    """What the executor found of ``trace.executable`` while it ran."""
-    found = []
+def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[Hazard]:
+    """What the executor found of ``trace.executable`` while it ran.
+
+    The bytes are those of the whole operand.
+    """
+    found = list[Hazard]()
     for finding in findings:
-        r = regions(trace.executable[finding.position]).reads[finding.which]
+        read = regions(trace.executable[finding.position]).reads[finding.which]
         op = int(trace.executable_positions[finding.position])
-        found.append((SNAPSHOT, op, -1, r.space, r.addr, r.addr + r.nbytes))
+        end = read.addr + read.nbytes
+        found.append(Hazard(SNAPSHOT, op, -1, read.space, read.addr, end))
+    return found
+
+
+def all_hazards(
+    trace: Trace, history: History, rows_of: RowsOf, progress: Progress = no_progress
+) -> Touches:
+    """What any op does to bytes that it should not, some 10,000 of a kind.
+
+    Executes every op, for what Phase 1 saw; ``note`` says so if that is not possible.
+    ``ok`` if there is none.
+    """
+    history.prepare(progress)
+    found = find_hazards(
+        trace, history.touched, history.allocs, stage(progress, 0.0, 0.5)
+    )
+    note = ""
+    try:
+        findings = history.findings(stage(progress, 0.5, 1.0))
+        found += snapshot_hazards(trace, findings)
+    except Cancelled:
+        raise
+    except KernbenchError as why:
+        note = f"Phase 1 was not compared with Phase 2: {why}"
+    hazards = sorted(set(found), key=lambda hazard: (hazard[1:], hazard.kind))
+    return Touches(tuple(_described(hazards, rows_of, progress)), note, ok=not hazards)
+
+
+def _described(
+    hazards: Sequence[Hazard], rows_of: RowsOf, progress: Progress
+) -> list[Touch]:
+    """Hazards with the lines of their ops."""
+    ops = {hazard.op for hazard in hazards} | {hazard.other for hazard in hazards}
+    known = sorted(ops - {-1})
+    lines = rows_in_parts(rows_of, known, progress)
+    row_of = dict(zip(known, lines, strict=True))
+    found = list[Touch]()
+    for kind, op, other, space, addr, end in hazards:
+        with_whom = row_of.get(other)
+        found.append(Touch(kind, space, addr, end - addr, row_of[op], with_whom))
     return found

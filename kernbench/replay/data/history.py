@@ -1,6 +1,9 @@
-"""Memory at any op, in both directions: what every executed op wrote is kept as a version.
+"""Memory after any number of executed ops, forwards and backwards.
 
-Beyond the budget old versions are dropped, and executed again from the checkpoint before them.
+Phase 2 is deterministic, so memory at an op is what executing the ops until there
+gives. What every one of them wrote is kept: a later question about an earlier op looks
+it up, the newest write into a byte before that op. What does not fit the budget is
+dropped, and executed again from the checkpoint before it.
 """
 
 from __future__ import annotations
@@ -9,346 +12,674 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import np_dtype
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import (
+    MANY,
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+    stage,
+)
+from kernbench.replay.data.arrays import Pace
+from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.sim_engine.accesses import AccessColumns, access_columns, regions
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
-from kernbench.sim_engine.plans import Plans, SnapshotFinding, Turn, perform_next, turns
+from kernbench.sim_engine.plans import (
+    Plans,
+    SnapshotFinding,
+    Turn,
+    perform_next,
+    plan_of,
+    turns,
+)
 from kernbench.trace import Trace
 
-SMALL = 1 << 22  # products or elements that take some ms
-_FEW, _SORTED = 256, 1 << 16  # ops; accesses
-_AT_ONCE = 64  # steps between two tells, at most: some ms
-_PLACES = 1 << 14  # whose writes are known
-_NEAR = (
-    64  # accesses in the order of their addresses of which one address is kept there
-)
+SMALL = 1 << 22
+"""Products, or elements, that take some ms to compute."""
+
+_FEW_STEPS = 256
+"""Small ops that ``quick`` lets be executed while a key waits."""
+
+_MANY_ACCESSES = 1 << 16
+"""Accesses between two ops beyond which ``changed`` no longer looks at each."""
+
+_EVERY = 64
+"""Steps, or short turns of a loop, between two calls of progress, at most."""
+
+_EXTENTS_AT_ONCE = 1 << 14
+"""Arrays of a checkpoint that are counted between two calls of progress."""
+
+_PLACES_KEPT = 1 << 14
+"""Places of which the numbers of all writes are kept."""
 
 
-def work(record: OpRecord) -> int:
-    """The products, or elements, that an op makes."""
+def products(record: OpRecord) -> int:
+    """The products that an op computes, or the elements of one that is no product.
+
+    0 of an op that writes nothing.
+    """
     out = regions(record).write
-    return 0 if out is None else prod(out.shape) * int(record.params.get("k", 1))
+    if out is None:
+        return 0
+    return prod(out.shape) * int(record.params.get("k", 1))
 
 
-class Ranges:
-    """Which accesses overlap a range, by number, in O(log n + those of like size near it).
+class Write(NamedTuple):
+    """The array that a step stored, and where it begins."""
 
-    All of about one size (within 16x) are sorted by address: a query looks at its neighbours.
+    space: str
+    addr: int
+    array: Array
+
+    def is_range(self, addr: int, nbytes: int) -> bool:
+        """Whether it covers these bytes and no other."""
+        return self.addr == addr and self.array.nbytes == nbytes
+
+    def bytes(self) -> Array:
+        """The array as bytes, not to be written into."""
+        return self.array.reshape(-1).view(np.uint8)
+
+
+class Contents(NamedTuple):
+    """The bytes of a range; ``written`` says which of them any op has written so far.
+
+    Not to be written into: they may be what an op stored.
     """
 
-    def __init__(self, columns: AccessColumns) -> None:
-        self._columns, sizes = columns, np.frexp(columns.nbytes - 0.5)[1]
-        small = np.int16 if len(columns.spaces) < 1 << 10 else np.int64
-        levels = -(-sizes // 4).astype(small)  # 16**level >= nbytes
-        kinds = columns.space.astype(small) * 16 + levels
-        order = np.lexsort((columns.addr, kinds))
-        kinds = kinds[order]
-        self._tables: dict[str, list[tuple[int, Ints, Ints]]] = {}
-        for part in (
-            np.split(order, np.flatnonzero(np.diff(kinds)) + 1) if len(order) else ()
-        ):
-            some, mine = columns.addr[part[::_NEAR]], part.astype(columns.row.dtype)
-            table = 16 ** int(levels[part[0]]), some, mine
-            self._tables.setdefault(columns.spaces[columns.space[part[0]]], []).append(
-                table
-            )
+    values: Array
+    written: Bools
 
-    def at(self, space: str, addr: int, nbytes: int) -> Ints:
-        """Those that overlap [addr, addr + nbytes), ascending."""
-        found, held = [np.empty(0, np.int64)], self._columns
-        for size, some, rows in self._tables.get(space, ()):
-            low, high = np.searchsorted(some, (addr - size + 1, addr + nbytes)).tolist()
-            near = rows[max(low - 1, 0) * _NEAR : high * _NEAR]
-            starts = held.addr[near]
-            inside = (starts < addr + nbytes) & (starts + held.nbytes[near] > addr)
-            found.append(near[inside])
-        return np.sort(np.concatenate(found))
+
+class LastWriter(NamedTuple):
+    """An op (its canonical position, -1: nobody), and the addresses it wrote last."""
+
+    op: int
+    addresses: Ints
+
+
+class _PlaceWrites(NamedTuple):
+    """The writes that overlap a place: numbers in ``touched``, and the step of each."""
+
+    rows: Ints
+    steps: Ints
 
 
 @dataclass(slots=True)
 class _Segment:
-    """Memory before step ``first``, and what the steps from there on wrote, as far as kept."""
+    """Memory before step ``first`` (a checkpoint), and what the steps from it on wrote.
+
+    ``writes`` has an entry a step, None for one that wrote nothing; ``nbytes`` are
+    those of its arrays. ``used`` grows with every question and orders the segments by
+    their last use.
+    """
 
     first: int
-    base: MemoryStore
-    writes: list[tuple[str, int, Array] | None] = field(default_factory=list)
+    checkpoint: MemoryStore
+    writes: list[Write | None] = field(default_factory=list)
     nbytes: int = 0
     used: int = 0
 
-    def store(self, steps: int) -> MemoryStore:
-        """Memory after so many steps of the log, all of them kept."""
-        store = self.base.snapshot()
-        for write in self.writes[: steps - self.first]:
+    @property
+    def end(self) -> int:
+        """The first step whose write is not kept here."""
+        return self.first + len(self.writes)
+
+    def kept(self, step: int) -> Write | None:
+        """What a step wrote; None for one before the checkpoint."""
+        if step < self.first:
+            return None
+        return self.writes[step - self.first]
+
+    def drop_writes(self) -> None:
+        """Forget what its steps wrote; the checkpoint stays."""
+        self.writes = []
+        self.nbytes = 0
+
+    def store(self, steps: int, progress: Progress = no_progress) -> MemoryStore:
+        """Memory after so many steps of the log, all of which are kept here.
+
+        A store of its own; it shares the arrays, which nobody changes.
+        """
+        store = self.checkpoint.snapshot()
+        for number in range(steps - self.first):
+            if number % _EVERY == 0:
+                progress(number / (steps - self.first))
+            write = self.writes[number]
             if write is not None:
                 store.patch(*write)
         return store
 
 
 class History:
-    """Versions of all bytes. A step is the number of an executed op, from 0; memory begins empty.
+    """Memory at every op of a trace, by executing what leads there.
 
-    Half of the ``budget`` (bytes) is for versions, half for checkpoints; memory now comes on top.
+    A *step* is the number of an executed op, from 0, in canonical order; after 0 steps
+    memory is empty. ``budget`` is in bytes: half of it is for what steps wrote, half
+    for checkpoints. Memory after the latest step that was executed comes on top.
+
+    Owned by the thread of lane "memory": ``reach`` and what calls it (``read``,
+    ``MemoryAt``, ``findings``) execute ops and change what is kept. Any other thread
+    may ask
+
+    - ``executed`` and ``quick``, which change nothing and look at a copy of the list of
+      segments;
+    - ``touched``, ``accesses``, ``allocs``, ``changed``, ``writes_before`` and
+      ``last_writers``. ``prepare`` makes the first three, about 1 s for a million ops;
+      without it the first who asks does. They are assigned once whole and never
+      changed. Of the writes of places that were asked for an ``lru_cache``, which has
+      a lock of its own, keeps the last.
     """
 
     def __init__(self, trace: Trace, budget: int = 1 << 30) -> None:
-        self._trace, self._budget = trace, budget
-        self._records, self._steps = trace.executable, trace.executable_positions
+        self._trace = trace
+        self._budget = budget
+        self._records = trace.executable
+        self._positions = trace.executable_positions
         self.fill = 0xFF if trace.header.get("warn_memory") is True else None
         self._segments = [_Segment(0, MemoryStore(self.fill))]
-        self._live = 0, MemoryStore(self.fill)
+        self._live_step = 0
+        self._live_store = MemoryStore(self.fill)
         self._clock = 0
-        self._written = lru_cache(_PLACES)(self._writes_by_step)
-        records = self._records
-        self._turn = turns(lambda step: (step, records[step]), Plans().of)
+        self._touched: AccessColumns | None = None
+        self._accesses: IntervalIndex | None = None
+        self._allocs: AccessColumns | None = None
+        self._writes_of = lru_cache(_PLACES_KEPT)(self._find_writes)
+        self._turn = turns(self._record_at, Plans().of)
 
-    @cached_property
+    def _record_at(self, step: int) -> tuple[int, OpRecord]:
+        """A step as ``turns`` asks for it: its number, and its record."""
+        return step, self._records[step]
+
+    # -- what ops touch, by columns: nothing is executed --
+
+    def prepare(self, progress: Progress = no_progress) -> None:
+        """Make ``touched``, ``accesses`` and ``allocs``, unless they are there.
+
+        TraceFormatError for params that do not say what an op touches.
+        """
+        if self._touched is None:
+            self._touched = _touched_columns(self._trace, progress)
+        if self._accesses is None:
+            self._accesses = IntervalIndex(self._touched, progress)
+        if self._allocs is None:
+            touched = self._touched
+            self._allocs = computed_beside(
+                lambda: _alloc_columns(self._trace, touched.spaces), progress, 0.9
+            )
+
+    @property
     def touched(self) -> AccessColumns:
         """Every access of the trace; ``row`` is the canonical position of its op."""
-        columns, position = access_columns(self._trace), self._trace.position
-        columns = columns._replace(row=position[columns.row])
-        order = np.argsort(columns.row, kind="stable")
-        size = np.int32 if columns.nbytes.max(initial=0) >> 31 == 0 else np.int64
-        few = np.uint8 if len(columns.spaces) >> 8 == 0 else np.int64
-        types = position.dtype, np.int8, few, np.int64, size
-        given: Any = zip(columns[:5], types, strict=True)
-        row, mode, space, addr, nbytes = (x[order].astype(t) for x, t in given)
-        return AccessColumns(row, mode, space, addr, nbytes, columns.spaces)
+        if self._touched is None:
+            self._touched = _touched_columns(self._trace, no_progress)
+        return self._touched
 
-    @cached_property
+    @property
+    def accesses(self) -> IntervalIndex:
+        """The index of all accesses, by their numbers in ``touched``."""
+        if self._accesses is None:
+            self._accesses = IntervalIndex(self.touched)
+        return self._accesses
+
+    @property
     def allocs(self) -> AccessColumns:
-        """The allocations; ``row`` is the number in ``trace.allocs``, spaces are as in touched."""
-        log: Any = self._trace.alloc_columns
-        spaces = tuple(dict.fromkeys((*self.touched.spaces, *log.spaces)))
-        space = np.array([spaces.index(s) for s in log.spaces], np.int16)[log.space]
-        row: Any = np.arange(len(space), dtype=np.int32)
-        return AccessColumns(row, row, space, log.addr, log.nbytes, spaces)
+        """The allocations; ``row`` is the number in ``trace.allocs``.
 
-    @cached_property
-    def accesses(self) -> Ranges:
-        """The index of all accesses: numbers in ``touched``."""
-        return Ranges(self.touched)
-
-    def _writes(self, space: str, addr: int, nbytes: int) -> Ints:
-        """The writes that overlap a range: numbers in ``touched``."""
-        rows = self.accesses.at(space, addr, nbytes)
-        return np.asarray(rows[self.touched.mode[rows] == 1])
-
-    def _writes_by_step(self, space: str, addr: int, nbytes: int) -> tuple[Ints, Ints]:
-        """``_writes``, and the step of each; ``_written`` keeps those asked for most lately."""
-        rows = self._writes(space, addr, nbytes)
-        return rows, np.searchsorted(self._steps, self.touched.row[rows])
-
-    def version(self, steps: int, space: str, addr: int, nbytes: int) -> int:
-        """How many writes into a range have been made after so many steps: it tells contents."""
-        return int(self._written(space, addr, nbytes)[1].searchsorted(steps))
-
-    def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Array:
-        """Which (addr, nbytes) the steps between may have written into; of too many, all."""
-        steps = self._steps
-        ops = [steps[at] if at < len(steps) else 1 << 62 for at in sorted((low, high))]
-        first, end = (bisect_left(self.touched.row, op) for op in ops)
-        if end - first > _SORTED:
-            return np.ones(len(ranges), np.bool_)
-        new = self.touched.take(
-            first + np.flatnonzero(self.touched.mode[first:end] == 1)
-        )
-        order = np.argsort(new.addr)
-        reach = np.append(-1, np.maximum.accumulate((new.addr + new.nbytes)[order]))
-        addr, size = np.array(ranges, np.int64).reshape(-1, 2).T
-        return np.asarray(reach[np.searchsorted(new.addr[order], addr + size)] > addr)
-
-    def quick(self, op: int) -> bool:
-        """Whether memory at op ``op`` is known, or will be once few small ops are executed."""
-        steps, segments = self.executed(op), [*self._segments]  # of any thread
-        segment = segments[bisect_right(segments, steps, key=lambda s: s.first) - 1]
-        todo = range(segment.first + len(segment.writes), steps)
-        return (
-            len(todo) <= _FEW
-            and sum(work(self._records[step]) for step in todo) <= SMALL
-        )
+        ``spaces`` are those of ``touched``, then those that hold allocations only.
+        """
+        if self._allocs is None:
+            self._allocs = _alloc_columns(self._trace, self.touched.spaces)
+        return self._allocs
 
     def executed(self, op: int) -> int:
-        """How many ops have changed memory at op ``op``: memory is the same where this is."""
-        return bisect_right(self._steps, op)
+        """How many steps have run at op ``op``: memory changes only where this does."""
+        return bisect_right(self._positions, op)
+
+    @property
+    def steps(self) -> int:
+        """How many ops of the trace are executed in all."""
+        return len(self._positions)
+
+    def _find_writes(self, space: str, addr: int, nbytes: int) -> _PlaceWrites:
+        """``_writes`` with their steps, as ``_writes_of`` keeps them."""
+        rows = self._writes(space, addr, nbytes)
+        return _PlaceWrites(
+            rows, np.searchsorted(self._positions, self.touched.row[rows])
+        )
+
+    def _writes(self, space: str, addr: int, nbytes: int) -> Ints:
+        """The writes that overlap a range: numbers in ``touched``, ascending."""
+        rows = self.accesses.overlapping(space, addr, nbytes)
+        return np.asarray(rows[self.touched.mode[rows] == 1])
+
+    def writes_before(self, steps: int, space: str, addr: int, nbytes: int) -> int:
+        """How many writes into a range the first ``steps`` steps have made.
+
+        Where this is the same the range holds the same bytes.
+        """
+        return int(self._writes_of(space, addr, nbytes).steps.searchsorted(steps))
+
+    def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Bools:
+        """Which (addr, nbytes) may hold other bytes after ``low`` steps than ``high``.
+
+        May: a write of the same bytes counts, and the space is not looked at. If there
+        are very many accesses between the two all of them may. The writes between are
+        sorted by address: one overlaps a range if, of those that begin before its end,
+        the one that reaches furthest ends behind its start.
+        """
+        first_step, end_step = sorted((low, high))
+        first = bisect_left(self.touched.row, self._position_of(first_step))
+        end = bisect_left(self.touched.row, self._position_of(end_step))
+        if end - first > _MANY_ACCESSES:
+            return np.ones(len(ranges), np.bool_)
+        written = first + np.flatnonzero(self.touched.mode[first:end] == 1)
+        writes = self.touched.take(written)
+        order = np.argsort(writes.addr)
+        # the furthest byte that any write which begins by then has reached
+        ends = np.maximum.accumulate((writes.addr + writes.nbytes)[order])
+        ends_so_far = np.append(-1, ends)
+        addresses, sizes = np.array(ranges, np.int64).reshape(-1, 2).T
+        begun = np.searchsorted(writes.addr[order], addresses + sizes)
+        return np.asarray(ends_so_far[begun] > addresses)
+
+    def _position_of(self, step: int) -> int:
+        """The canonical position of a step; beyond the last a number above all."""
+        if step < len(self._positions):
+            return int(self._positions[step])
+        return 1 << 62
+
+    def last_writers(
+        self, space: str, at: Ints, op: int, progress: Progress = no_progress
+    ) -> list[LastWriter]:
+        """Who last wrote each of the bytes ``at`` (ascending) by op ``op``.
+
+        The latest op first, as that is how they are found: a byte is that of the first
+        write, counted back from ``op``, which has it. Bytes that nobody wrote come
+        last, of op -1, if there are any.
+        """
+        self.prepare(progress)
+        touched = self.touched
+        rows, lows, highs = beside_if_many(
+            max(len(at), len(touched.row)),
+            lambda: self._writes_to(space, at, op),
+            progress,
+            0.0,
+        )
+        found = list[LastWriter]()
+        free = np.ones(len(at), np.bool_)
+        left = len(at)
+        pace = Pace(progress)
+        for i in np.flatnonzero(lows < highs)[::-1].tolist():
+            pace.step(int(highs[i] - lows[i]), 1 - left / len(at))
+            part = slice(lows[i], highs[i])
+            mine = free[part]
+            new = int(np.count_nonzero(mine))
+            if not new:
+                continue
+            found.append(LastWriter(int(touched.row[rows[i]]), at[part][mine]))
+            free[part] = False
+            left -= new
+            if not left:
+                return found
+        return [*found, LastWriter(-1, at[free])]
+
+    def _writes_to(self, space: str, at: Ints, op: int) -> tuple[Ints, Ints, Ints]:
+        """The writes by op ``op`` into the range of ``at``, and what of it they hit.
+
+        Write i is into ``at[lows[i] : highs[i]]``.
+        """
+        touched = self.touched
+        rows = self._writes(space, int(at[0]), int(at[-1] - at[0]) + 1)
+        before = np.searchsorted(touched.row[rows], op, side="right")
+        rows = rows[:before]
+        starts = touched.addr[rows]
+        lows = np.searchsorted(at, starts)
+        highs = np.searchsorted(at, starts + touched.nbytes[rows])
+        return rows, lows, highs
+
+    # -- memory --
+
+    def quick(self, op: int) -> bool:
+        """Whether memory at op ``op`` is known, or takes some ms to execute.
+
+        Changes nothing; any thread may ask.
+        """
+        steps = self.executed(op)
+        segments = [*self._segments]
+        segment = segments[_place_of(segments, steps)]
+        missing = range(segment.end, steps)
+        if len(missing) > _FEW_STEPS:
+            return False
+        return sum(products(self._records[step]) for step in missing) <= SMALL
 
     def at(self, op: int) -> MemoryAt:
-        """Memory when ops 0..op have run; -1 is empty. Nothing is executed before it is read."""
-        return MemoryAt(self, self.executed(op))
+        """Memory when ops 0..op have run; -1: empty.
+
+        Nothing is executed before it is first read.
+        """
+        return self.after(self.executed(op))
+
+    def after(self, steps: int) -> MemoryAt:
+        """Memory after so many steps."""
+        return MemoryAt(self, steps)
+
+    def inputs(
+        self, op: int, work: int, progress: Progress = no_progress
+    ) -> MemoryStore:
+        """Memory as it was before an op, for an oracle that has so much ``work`` to do.
+
+        If that is much it is a store of its own, which another thread may read, and
+        holds only what the op reads. Snapshots are in no memory: the op's params have
+        them. MemoryStoreError for bytes that nobody had written, now or when read.
+        """
+        steps = self.executed(op - 1)
+        memory = self.after(steps)
+        if work <= MANY or progress is no_progress:
+            self.reach(steps, progress)
+            return memory
+        store = MemoryStore(self.fill)
+        record = self._trace.ops[op]
+        plan = plan_of(record)
+        for region, addr, snapshot in plan.turn(record).reads():
+            if snapshot is not None or region is plan.write:
+                continue
+            contents = self.read(steps, region.space, addr, region.nbytes, progress)
+            if self.fill is None and not contents.written.all():
+                memory.view(region.space, addr, region.shape, region.dtype)  # raises
+            store.patch(region.space, addr, contents.values)
+        return store
 
     def read(
-        self, steps: int, space: str, addr: int, nbytes: int
-    ) -> tuple[Array, Array]:
-        """(bytes, which were ever written) of a range after so many steps, newest version first;
-        not to be written into: they may be a version.
+        self,
+        steps: int,
+        space: str,
+        addr: int,
+        nbytes: int,
+        progress: Progress = no_progress,
+    ) -> Contents:
+        """What a range holds after so many steps.
+
+        Writes are copied from the newest back until every byte has been found; those of
+        dropped steps are in the checkpoint. A range that one write covers exactly is
+        that write's own array. Executes what is missing: MemoryStoreError or
+        VerificationError, which name the op, if one cannot be.
         """
-        (rows, step), segment = self._written(space, addr, nbytes), self.reach(steps)
-        last = int(step.searchsorted(steps)) - 1
-        if last >= 0 and (number := int(step[last]) - segment.first) >= 0:
-            write = segment.writes[number]
-            if (
-                write is not None
-                and write[1:2] == (addr,)
-                and write[2].nbytes == nbytes
-            ):
-                return write[2].reshape(-1).view(np.uint8), np.ones(nbytes, np.bool_)
-        flat, held = (
-            np.full(nbytes, self.fill or 0, np.uint8),
-            np.zeros(nbytes, np.bool_),
-        )
+        self.prepare(progress)
+        segment = self._segment_of(steps, progress)
+        writes = self._writes_of(space, addr, nbytes)
+        last = int(writes.steps.searchsorted(steps)) - 1
+        if last >= 0:
+            newest = segment.kept(int(writes.steps[last]))
+            if newest is not None and newest.is_range(addr, nbytes):
+                return Contents(newest.bytes(), np.ones(nbytes, np.bool_))
+        values = np.full(nbytes, self.fill or 0, np.uint8)
+        written = np.zeros(nbytes, np.bool_)
+        if not nbytes:
+            return Contents(values, written)
+        left = nbytes
+        pace = Pace(progress)
+        pace.step(nbytes, 0.0)
         for at in range(last, -1, -1):
-            start, number = (
-                int(self.touched.addr[rows[at]]),
-                int(step[at]) - segment.first,
-            )
-            end = start + int(self.touched.nbytes[rows[at]])
-            low, high = max(addr, start), min(addr + nbytes, end)
-            missing = ~held[low - addr : high - addr]
-            if not missing.any():
+            row = writes.rows[at]
+            start = int(self.touched.addr[row])
+            end = start + int(self.touched.nbytes[row])
+            low = max(addr, start)
+            high = min(addr + nbytes, end)
+            pace.step(high - low, 1 - left / nbytes)
+            missing = ~written[low - addr : high - addr]
+            new = int(np.count_nonzero(missing))
+            if not new:
                 continue
-            write = segment.writes[number] if number >= 0 else None
-            part = (
-                segment.base.view(space, low, (high - low,), "u8")
-                if write is None
-                else write[2].reshape(-1).view(np.uint8)[low - start : high - start]
-            )
-            flat[low - addr : high - addr][missing] = part[missing]
-            held[low - addr : high - addr] = True
-            if held.all():
+            write = segment.kept(int(writes.steps[at]))
+            if write is None:
+                stored = segment.checkpoint.view(space, low, (high - low,), "u8")
+            else:
+                stored = write.bytes()[low - start : high - start]
+            np.copyto(values[low - addr : high - addr], stored, where=missing)
+            written[low - addr : high - addr] = True
+            left -= new
+            if not left:
                 break
-        return flat, held
+        return Contents(values, written)
 
-    def unwritten(self, steps: int, space: str, addr: int, nbytes: int) -> int:
-        """How many bytes of a range a read after so many steps would miss."""
-        held = self.read(steps, space, addr, nbytes)[1]
-        return int(np.count_nonzero(~held)) if self.fill is None else 0
+    def unwritten(
+        self,
+        steps: int,
+        space: str,
+        addr: int,
+        nbytes: int,
+        progress: Progress = no_progress,
+    ) -> int:
+        """How many bytes of a range a read after so many steps would miss.
 
-    def writers(self, space: str, at: Ints, op: int) -> list[tuple[int, Ints]]:
-        """Who last wrote each of the bytes ``at`` (ascending) by op ``op``, latest first; -1: none.
-
-        Of every writer its canonical position and the bytes that are its own.
+        None in a run that only warned of bytes never written: there they hold 0xFF.
         """
-        rows = self._writes(space, int(at[0]), int(at[-1] - at[0]) + 1)
-        rows = rows[: np.searchsorted(self.touched.row[rows], op, side="right")]
-        starts = self.touched.addr[rows]
-        low, high = np.searchsorted(at, (starts, starts + self.touched.nbytes[rows]))
-        found, free = list[tuple[int, Ints]](), np.ones(len(at), np.bool_)
-        for i in np.flatnonzero(low < high)[::-1].tolist():
-            part = slice(low[i], high[i])
-            if free[part].any():
-                found.append((int(self.touched.row[rows[i]]), at[part][free[part]]))
-                free[part] = False
-                if not free.any():
-                    return found
-        return [*found, (-1, at[free])]
+        contents = self.read(steps, space, addr, nbytes, progress)
+        if self.fill is not None:
+            return 0
+        return int(np.count_nonzero(~contents.written))
 
-    def held(self) -> int:
-        """Bytes of the versions and of the checkpoints."""
-        return sum(segment.nbytes for segment in self._segments) + self._checkpointed()
+    def kept_bytes(self, progress: Progress = no_progress) -> int:
+        """Bytes of what steps wrote, and of the checkpoints: at most the budget."""
+        written = sum(segment.nbytes for segment in self._segments)
+        return written + self._checkpoint_bytes(progress)
 
-    def _checkpointed(self) -> int:
-        stores = [segment.base for segment in self._segments]
-        arrays = {
-            id(a): a.nbytes for s in stores for x in s.spaces() for _, a in s.extents(x)
-        }
+    def _checkpoint_bytes(self, progress: Progress = no_progress) -> int:
+        """Bytes of the arrays of all checkpoints, of which many share most."""
+        arrays: dict[int, int] = {}
+        for segment in self._segments:
+            for space in segment.checkpoint.spaces():
+                progress(0.0)
+                extents = segment.checkpoint.extents(space)
+                for first in range(0, len(extents), _EXTENTS_AT_ONCE):
+                    progress(0.0)
+                    some = extents[first : first + _EXTENTS_AT_ONCE]
+                    arrays.update((id(array), array.nbytes) for _, array in some)
         return sum(arrays.values())
 
-    def reach(self, steps: int, progress: Progress = no_progress) -> _Segment:
-        """The segment of step ``steps``, executed that far."""
-        at = bisect_right(self._segments, steps, key=lambda s: s.first)
-        segment = self._segments[at - 1]
+    # -- execution: of the thread of lane "memory" --
+
+    def reach(self, steps: int, progress: Progress = no_progress) -> None:
+        """Execute what has to be, so that memory after so many steps is known."""
+        self._segment_of(steps, progress)
+
+    def store(self, steps: int) -> MemoryStore:
+        """Memory after so many steps as a store of its own."""
+        return self._segment_of(steps).store(steps)
+
+    def _segment_of(self, steps: int, progress: Progress = no_progress) -> _Segment:
+        """The segment of step ``steps``, executed that far.
+
+        Segments follow one another. The one that grows is executed on a live store,
+        which is made of its checkpoint and its writes if another was executed last.
+        When it holds an eighth of the budget the next one begins, with a checkpoint.
+        """
+        place = _place_of(self._segments, steps)
+        segment = self._segments[place]
         self._clock += 1
         segment.used = self._clock
-        begun = segment.first + len(segment.writes)
-        while (now := segment.first + len(segment.writes)) < steps:
+        begun = segment.end
+        while segment.end < steps:
+            now = segment.end
             progress((now - begun) / (steps - begun))
-            if self._live[0] != now:
-                self._live = now, segment.store(now)
+            if self._live_step != now:
+                self._live_store = segment.store(now, progress)
+                self._live_step = now
             if segment.nbytes >= self._budget // 8:
-                segment = _Segment(now, self._live[1].snapshot(), used=self._clock)
-                self._segments.insert(at, segment)
-                at += 1
+                checkpoint = self._live_store.snapshot()
+                segment = _Segment(now, checkpoint, used=self._clock)
+                place += 1
+                self._segments.insert(place, segment)
             if not segment.writes:
-                self._make_room(segment)
-                at = self._segments.index(segment) + 1
-            self._run(segment, now, min(steps, now + _AT_ONCE))
+                self._make_room(segment, progress)
+                place = self._segments.index(segment)
+            self._run(segment, min(steps, now + _EVERY), progress)
         return segment
 
     def findings(self, progress: Progress = no_progress) -> list[SnapshotFinding]:
-        """The Phase 1 snapshots that differ from Phase 2, by step, by executing everything."""
-        store, found, step = MemoryStore(self.fill), list[SnapshotFinding](), 0
-        while step < len(self._steps):
-            progress(step / len(self._steps))
-            step += len(self._perform(step, len(self._steps), store, found)[0])
+        """The Phase 1 snapshots that differ from Phase 2, by step.
+
+        Executes every op, on a memory of its own. Their positions are steps.
+        """
+        store = MemoryStore(self.fill)
+        found = list[SnapshotFinding]()
+        step = 0
+        while step < self.steps:
+            progress(step / self.steps)
+            stop = min(self.steps, step + _EVERY)
+            alike, _ = self._perform(step, stop, store, progress, found)
+            step += len(alike)
         return found
 
-    def _run(self, segment: _Segment, step: int, stop: int) -> None:
-        """Execute ``step``, and those before ``stop`` that share its call; keep what they wrote."""
-        store, room = self._live[1], self._budget // 8 - segment.nbytes
-        self._live = -1, store  # until it has worked
-        alike, results = self._perform(step, stop, store, None, room)
-        self._live = step + len(alike), store
+    def _run(self, segment: _Segment, stop: int, progress: Progress) -> None:
+        """Execute the next step of a segment, and those before ``stop`` alike to it.
+
+        What it writes is kept in the segment, up to an eighth of the budget in one go.
+        """
+        step = segment.end
+        store = self._live_store
+        room = self._budget // 8 - segment.nbytes
+        alike, results = self._perform(step, stop, store, progress, None, room)
+        self._live_step = step + len(alike)
         out = alike[0].plan.write
         if out is None:
             segment.writes += [None] * len(alike)
             return
         for turn, result in zip(alike, results, strict=True):
-            segment.writes.append((out.space, turn.where[-1], result))
+            segment.writes.append(Write(out.space, turn.where[-1], result))
         segment.nbytes += out.nbytes * len(alike)
 
     def _perform(
-        self, step: int, stop: int, store: MemoryStore, *more: Any
+        self,
+        step: int,
+        stop: int,
+        store: MemoryStore,
+        progress: Progress,
+        found: list[SnapshotFinding] | None,
+        room: int = 1 << 62,
     ) -> tuple[list[Turn], list[Array]]:
-        """``perform_next`` of the trace's steps."""
+        """``perform_next`` of the trace's steps: the turns that ran, their results.
+
+        If it raises, nothing has run: ``store`` is as it was.
+        """
 
         def where() -> str:
             record = self._records[step]
-            return f"op {self._steps[step]} ({record.op_name} on {record.component_id})"
+            position = self._positions[step]
+            return f"op {position} ({record.op_name} on {record.component_id})"
 
-        return perform_next(self._turn, step, stop, store, where, *more)
+        done = step / self.steps
+        return perform_next(
+            self._turn, step, stop, store, where, found, room, progress, done
+        )
 
-    def _make_room(self, current: _Segment) -> None:
-        """Drop the versions used longest ago, and if there are too many the closest checkpoints."""
-        kept = sorted(self._segments, key=lambda s: s.used)
-        while (
-            kept[0] is not current
-            and sum(s.nbytes for s in kept) > self._budget * 3 // 8
-        ):
-            kept[0].writes, kept[0].nbytes = [], 0
-            kept.pop(0)
-        while len(self._segments) > 2 and self._checkpointed() > self._budget // 2:
-            ends = [s.first for s in self._segments] + [1 << 62]
-            inner = [
-                i for i in range(1, len(ends) - 1) if self._segments[i] is not current
-            ]
-            del self._segments[min(inner, key=lambda i: ends[i + 1] - ends[i - 1])]
+    def _make_room(self, current: _Segment, progress: Progress) -> None:
+        """Keep the budget: drop the writes used longest ago, then close checkpoints.
+
+        An eighth of the budget is left for the segment that is about to grow. The first
+        checkpoint, of empty memory, stays.
+        """
+        by_use = sorted(self._segments, key=lambda segment: segment.used)
+        written = sum(segment.nbytes for segment in by_use)
+        for segment in by_use:
+            if segment is current or written <= self._budget * 3 // 8:
+                break
+            written -= segment.nbytes
+            segment.drop_writes()
+        while len(self._segments) > 2:
+            if self._checkpoint_bytes(progress) <= self._budget // 2:
+                break
+            del self._segments[self._least_apart(current)]
+
+    def _least_apart(self, current: _Segment) -> int:
+        """Which checkpoint leaves the smallest hole: not the first, nor ``current``.
+
+        A hole is the steps from the one before it to the one after.
+        """
+        firsts = [segment.first for segment in self._segments]
+        firsts.append(1 << 62)
+        holes = {
+            place: firsts[place + 1] - firsts[place - 1]
+            for place in range(1, len(self._segments))
+            if self._segments[place] is not current
+        }
+        return min(holes, key=holes.__getitem__)
 
 
 class MemoryAt(MemoryStore):
-    """Memory after some steps of a history: reads look up versions, the rest replays them."""
+    """Memory after some steps of a history, as a store that is only read.
+
+    ``view`` looks up what it is asked for; anything else makes a whole store first.
+    """
 
     def __init__(self, history: History, steps: int) -> None:
-        self._history, self._steps, self.fill = history, steps, history.fill
+        self._history = history
+        self._steps = steps
+        self.fill = history.fill
 
     @cached_property
-    def _storage(self):  # type: ignore[no-untyped-def, override]  # what a store sets at once
-        return self._history.reach(self._steps).store(self._steps)._storage
+    def _storage(self):  # type: ignore[no-untyped-def, override]
+        """All extents, as a store of its own has them."""
+        return self._history.store(self._steps)._storage
 
     def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Array:
         """As of any store; MemoryStoreError for bytes never written."""
         wanted = np_dtype(dtype)
         nbytes = prod(shape) * wanted.itemsize
-        flat, held = self._history.read(self._steps, space, addr, nbytes)
-        if self.fill is None and not held.all():
-            return super().view(
-                space, addr, shape, dtype
-            )  # raises, naming what is near
-        found = flat.view(wanted).reshape(shape)
+        contents = self._history.read(self._steps, space, addr, nbytes)
+        if self.fill is None and not contents.written.all():
+            # raises, naming what is near
+            return super().view(space, addr, shape, dtype)
+        found = contents.values.view(wanted).reshape(shape)
         found.flags.writeable = False
         return found
+
+
+def _place_of(segments: list[_Segment], steps: int) -> int:
+    """The number of the segment that step ``steps`` is in."""
+    return bisect_right(segments, steps, key=lambda segment: segment.first) - 1
+
+
+def _touched_columns(trace: Trace, progress: Progress) -> AccessColumns:
+    """``access_columns`` by canonical position, in the smallest types for them."""
+    progress(0.0)
+    columns = access_columns(trace, stage(progress, 0.0, 0.5))
+    return computed_beside(lambda: _by_position(trace, columns), progress, 0.5)
+
+
+def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
+    """Accesses in the canonical order of their ops, with positions for rows."""
+    rows = trace.position[columns.row]
+    order = np.argsort(rows, kind="stable")
+    few_spaces = len(columns.spaces) <= 1 << 8
+    small_sizes = columns.nbytes.max(initial=0) < 1 << 31
+
+    def sorted_as(column: Array, kind: Any) -> Any:
+        """A column in that order, as another type."""
+        return column[order].astype(kind)
+
+    return AccessColumns(
+        row=sorted_as(rows, trace.position.dtype),
+        mode=sorted_as(columns.mode, np.int8),
+        space=sorted_as(columns.space, np.uint8 if few_spaces else np.int64),
+        addr=sorted_as(columns.addr, np.int64),
+        nbytes=sorted_as(columns.nbytes, np.int32 if small_sizes else np.int64),
+        spaces=columns.spaces,
+    )
+
+
+def _alloc_columns(trace: Trace, touched_spaces: tuple[str, ...]) -> AccessColumns:
+    """The allocations as columns; spaces are numbered on from the touched ones."""
+    log: Any = trace.alloc_columns  # stays in the file, as it is large and asked seldom
+    spaces = tuple(dict.fromkeys((*touched_spaces, *log.spaces)))
+    numbers = np.array([spaces.index(space) for space in log.spaces], np.int16)
+    space: Any = numbers[log.space]
+    row: Any = np.arange(len(space), dtype=np.int32)
+    return AccessColumns(row, row, space, log.addr, log.nbytes, spaces)

@@ -1,24 +1,30 @@
-"""Memory at an op as a user names it: tensors by name, with their numbers."""
+"""What memory holds at an op: which allocations, and the numbers of a tensor.
+
+Owns the table of all writes by allocation, and the last few tensors that were put
+together. Where bytes lie is known to ``places``, what they hold to ``history``.
+"""
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from functools import cache, cached_property, lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.dtypes import itemsize, np_dtype
-from kernbench.common.progress import Progress, no_progress
-from kernbench.errors import UsageError
-from kernbench.replay.data.history import History, Ranges
-from kernbench.replay.expr import Mask
+from kernbench.common.progress import (
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+)
+from kernbench.replay.data.arrays import read_only
+from kernbench.replay.data.history import History
+from kernbench.replay.data.places import PlaceIndex, name_of
 from kernbench.replay.text import grid_text, number_text, table
 from kernbench.replay.time.tiles import composite_of
 from kernbench.sim_engine.accesses import Access, accesses
@@ -26,38 +32,73 @@ from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
+ENTRIES = 200
+"""Allocations that ``MemoryIndex.at`` lists unless it is asked for another number."""
+
+_BLOCK = 4096
+"""Writes whose youngest successor is known without looking at each of them."""
+
+_EVERY = 16
+"""Short turns of a loop between two calls of progress."""
+
+_TENSORS_KEPT = 4
+_FIGURES_KEPT = 1 << 14
+
+_QUICK_ELEMENTS = 1 << 20
+"""Elements that are read and summed up within some ms."""
+
+_COPIED_ELEMENTS = 1 << 22
+"""Elements of a tensor that are copied within some ms, and of one that is kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """``tensor`` is the name to ask by, ``writer`` the op that last wrote into it, or None."""
+    """One allocation: ``tensor`` is the name to ask for it by.
+
+    ``writer`` is the op that last wrote into it, None if nobody has; ``touched`` says
+    whether the op that was asked about reads or writes it.
+    """
 
     tensor: str
     shard: Shard
     writer: int | None
-    touched: bool  # by this op
+    touched: bool
+
+
+class SpaceTotal(NamedTuple):
+    """How many allocations of a space hold data, and their bytes together."""
+
+    space: str
+    allocations: int
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Allocations that hold something at op ``op``: those it touches, then the youngest first.
+    """The allocations that hold something at op ``op``.
 
-    ``spaces`` are (space, allocations, bytes) of all ``total``, ``entries`` some of them.
+    ``entries`` are as many as were asked for: those that the op touches, then those
+    written last. ``total`` and ``spaces`` count all of them.
     """
 
     op: int
     total: int
     entries: tuple[MemoryEntry, ...]
-    spaces: tuple[tuple[str, int, int], ...] = ()
+    spaces: tuple[SpaceTotal, ...] = ()
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text for ``width`` columns: a head, the spaces, a line an allocation."""
         if not self.entries:
             return ["nothing is written yet"]
-        head = f"{self.total:,} allocations hold data at op {self.op:,}; it touches those marked *"
-        marks = "".join("*" if entry.touched else " " for entry in self.entries)
-        held = ", ".join(
-            f"{n:,} in {space} ({size:,} B)" for space, n, size in self.spaces
+        head = (
+            f"{self.total:,} allocations hold data at op {self.op:,}; "
+            "it touches those marked *"
         )
+        held = ", ".join(
+            f"{count:,} in {space} ({nbytes:,} B)"
+            for space, count, nbytes in self.spaces
+        )
+        marks = "".join("*" if entry.touched else " " for entry in self.entries)
         rows = table(self.entries, "space addr dtype shape writer index tensor", marks)
         return [head, held, *rows]
 
@@ -66,7 +107,9 @@ class Memory:
 class TensorView:
     """A tensor at op ``op``, put together from the first copy of each shard.
 
-    Statistics are over finite elements of ``written``; ``changed`` are those that op ``op`` wrote.
+    The three arrays have the tensor's shape and are read-only: ``values`` in its dtype,
+    ``written`` where any op has written them, ``changed`` where op ``op`` has. The
+    statistics are over finite ``written`` elements, ``nans`` counts the NaNs of them.
     """
 
     op: int
@@ -74,17 +117,24 @@ class TensorView:
     space: str
     dtype: str
     values: Array
-    written: Mask
-    changed: Mask
+    written: Bools
+    changed: Bools
     minimum: float
     maximum: float
     mean: float
     nans: int
 
+    def __post_init__(self) -> None:
+        """Freeze the arrays, too."""
+        read_only(self.values, self.written, self.changed)
+
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        held, shape = int(self.written.sum()), list(self.values.shape)
-        low, high, mean = map(number_text, (self.minimum, self.maximum, self.mean))
+        """As text for ``width`` columns: what it is, statistics, the first 12 rows."""
+        held = int(self.written.sum())
+        shape = list(self.values.shape)
+        low = number_text(self.minimum)
+        high = number_text(self.maximum)
+        mean = number_text(self.mean)
         lines = [
             f"{self.name}  {self.dtype}{shape} in {self.space} at op {self.op:,}: "
             f"{held:,} of {self.values.size:,} written",
@@ -93,369 +143,370 @@ class TensorView:
         return lines + grid_text(self.values, 12, width, self.written, self.changed)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Bytes that a user has named; ``index`` are first and end on each axis of ``tensor``.
+class _Figures(NamedTuple):
+    """What the statistics of a shard's known elements are added up from.
 
-    ``ranges`` are contiguous (space, addr, nbytes), at most 4,096 of them.
+    Least, largest, sum and number of the finite values, and the number of NaNs;
+    infinite elements are in none of them.
     """
 
-    text: str
-    tensor: str
-    dtype: str
-    index: tuple[tuple[int, int], ...]
-    ranges: tuple[tuple[str, int, int], ...]
+    least: float
+    largest: float
+    total: float
+    finite: int
+    nans: int
 
 
-class _Last(NamedTuple):
-    """A tensor after ``at`` executed ops, and ``_sums`` of each shard."""
+_NO_FIGURES = len(_Figures._fields)
+_FigureKey: TypeAlias = tuple[str, str, int, int, int]
+"""dtype, space, address, bytes, and how many writes into them had been made."""
 
-    at: int
+
+class _KeptTensor(NamedTuple):
+    """A tensor after ``steps`` steps, from which the next is made.
+
+    ``figures`` has a row of ``_Figures`` a shard, so that only those of shards which
+    have changed since are computed again.
+    """
+
+    steps: int
     view: TensorView
-    sums: Array
+    figures: Floats
 
 
-_KEPT = 4  # tensors, at an op
-_MOST_RANGES, _BLOCK, _SMALL, _COPIED, _SUMS = 4096, 4096, 1 << 20, 1 << 22, 1 << 14
-_NAMED = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]*)\])?")
-_BYTES = re.compile(r"(\w+)\s+(0x[0-9a-f]+|\d+)(?::(\d+))?", re.ASCII | re.I)
+class _Nearest(NamedTuple):
+    """The kept tensor that is most like the wanted one, and which shards it has not."""
+
+    tensor: _KeptTensor | None
+    stale: Bools
+
+
+class _SpaceHeld(NamedTuple):
+    """How full one space is, at any op.
+
+    ``ops`` are the ops at which an allocation of the space was first written,
+    ascending; ``nbytes`` the bytes of all that were written by then.
+    """
+
+    space: str
+    ops: Ints
+    nbytes: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AllocWrites:
+    """All writes of a trace in the order of their ops, each with its allocation.
+
+    ``allocs`` are rows of ``trace.allocs`` (-1: none holds what is written), and
+    ``following`` the number of the next write into the same allocation; beyond all of
+    them for the last, -1 where there is no allocation. ``latest`` is the highest
+    ``following`` of each block of ``_BLOCK`` writes, ``by_alloc`` the writes of each
+    allocation. The allocations that hold something after the first n writes, the one
+    written last first, are those of the writes before n whose ``following`` is n or
+    more; ``latest`` says which blocks have any.
+    """
+
+    ops: Ints
+    allocs: Ints
+    following: Ints
+    latest: Ints
+    by_alloc: Groups
+    held: tuple[_SpaceHeld, ...]
+
+    def last_into(self, alloc: int, upto: int) -> int | None:
+        """The op of the last write into an allocation among the first ``upto``.
+
+        None if nobody had written into it by then.
+        """
+        mine = self.by_alloc.of(alloc)
+        count = int(np.searchsorted(mine, mine.dtype.type(upto)))
+        return int(self.ops[mine[count - 1]]) if count else None
+
+    def youngest(self, upto: int, limit: int) -> dict[int, int]:
+        """The allocations written last, with that op, by the first ``upto`` writes.
+
+        At most ``limit``; only blocks that hold one of them are looked at.
+        """
+        found: dict[int, int] = {}
+        blocks = self.latest[: -(-upto // _BLOCK)] >= upto
+        for block in np.flatnonzero(blocks)[::-1].tolist():
+            low = block * _BLOCK
+            # the last write into its allocation so far: the next one comes later
+            is_last = self.following[low : min(low + _BLOCK, upto)] >= upto
+            rows = low + np.flatnonzero(is_last)[::-1][: limit - len(found)]
+            allocs = self.allocs[rows].tolist()
+            found.update(zip(allocs, self.ops[rows].tolist(), strict=True))
+            if len(found) >= limit:
+                break
+        return found
 
 
 class MemoryIndex:
-    """Answers from a History and the allocations of a trace."""
+    """Answers what memory holds, from a History and the allocations of a trace.
 
-    def __init__(self, trace: Trace, history: History) -> None:
-        self._trace, self._history = trace, history
-        self._holders = cache(self._ever_held)
-        self._told: dict[int, Shard] = {}
-        self._views: list[_Last] = []  # the last few, of a tensor those far apart
-        self._sums: dict[
-            tuple[object, ...], tuple[float, ...]
-        ] = {}  # by place and version
-        self._firsts = lru_cache(_KEPT)(self._first_copies)
+    ``index`` makes what these answers look up. Of what the screen asks at once, on its
+    own thread, ``touches`` needs nothing, ``shown`` what ``index`` has made of places,
+    and ``at`` the table of writes that it has made; those are assigned once whole.
+    ``tensor`` reads memory, which may execute ops: its caches belong to the thread of
+    lane "memory". ``quick`` may be asked beside it, as it looks at a tuple that is
+    replaced and never changed.
+    """
 
-    @cached_property
-    def _keys(self) -> tuple[dict[str, int], Groups]:
-        """Names, numbered as they were made, and the rows of each."""
-        log, strings = self._trace.alloc_columns, self._trace.strings
-        whose = np.where(log.va > 0, 0, log.owner.astype(np.int64) + 1)
-        keys = log.tensor.astype(np.int64) << 32 | whose
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        turn, made = np.argsort(np.argsort(first))[which.reshape(-1)], np.sort(first)
-        pairs = zip(log.tensor[made].tolist(), whose[made].tolist(), strict=True)
-        names = (strings[t] + (f"@{strings[o - 1]}" if o else "") for t, o in pairs)
-        return {name: i for i, name in enumerate(names)}, Groups(turn)
-
-    @cached_property
-    def names(self) -> list[str]:
-        """What can be asked for; a scratch handle is h0.3@sip0.cube0.pe0.pe_cpu."""
-        return list(self._keys[0])
-
-    def _shards(self, rows: Sequence[int]) -> list[Shard]:
-        """Rows of ``trace.allocs``; axes that were not kept are folded into the last that was."""
-        new = [row for row in rows if row not in self._told]
-        for n, s in zip(new, self._trace.shards(new) if new else (), strict=True):
-            more = s.nbytes // max(prod(s.shape) * itemsize(s.dtype), 1)
-            origin, shape = (
-                (*x[:2], *(i * more for i in x[2:])) for x in (s.origin, s.shape)
-            )
-            self._told[n] = replace(s, origin=origin, shape=shape)
-        return [self._told[row] for row in rows]
-
-    def _first_copies(self, name: str) -> list[Shard]:
-        """The first copy of every shard of ``name``, or with @NODE of one owner's; UsageError."""
-        numbers, rows = self._keys
-        wanted, _, owner = name.partition("@")
-        if (n := numbers.get(name, numbers.get(wanted))) is not None:
-            shards = self._shards(rows.of(n).tolist())
-            if mine := [s for s in shards if name in numbers or s.owner == owner]:
-                return list({s.origin: s for s in reversed(mine)}.values())[::-1]
-        alike = [x for x in numbers if ("@" in x) == ("@" in name)] or self.names
-        near = sorted(get_close_matches(name, alike[:1000], 8, 0.0))
-        raise UsageError(
-            f"no tensor {name!r} in this trace; it has: {', '.join(near) or 'none'}"
-        )
-
-    def place(self, text: str) -> Place:
-        """``c``, ``c[3,17]``, ``c[0:2, :]`` (first copies), ``a@NODE[0]``, ``hbm 0x4000:64``.
-
-        UsageError for what is not there.
-        """
-        spaces = self._history.allocs.spaces
-        if (match := _BYTES.fullmatch(text.strip())) is not None:
-            space, nbytes = match[1], int(match[3] or 1)
-            addr = int(match[2], 16 if match[2][:2].lower() == "0x" else 10)
-            if space not in spaces or not 0 < nbytes <= 1 << 40 or addr >= 1 << 60:
-                known = ", ".join(spaces) or "none"
-                raise UsageError(
-                    f"{text!r}: give SPACE ADDR:BYTES; this trace's spaces: {known}"
-                )
-            return Place(text, "", "u8", ((0, nbytes),), ((space, addr, nbytes),))
-        if (match := _NAMED.fullmatch(text.strip())) is None:
-            raise UsageError(
-                f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64"
-            )
-        shards = self._firsts(match[1])
-        starts = np.array([s.origin for s in shards])
-        ends = starts + np.array([s.shape for s in shards])
-        index = _index(text, match[2], ends.max(axis=0).tolist())
-        low, high = np.array(index, np.int64).reshape(-1, 2).T
-        near = np.flatnonzero(((starts < high) & (low < ends)).all(axis=1)).tolist()
-        ranges = [r for i in near for r in _ranges(shards[i], index)]
-        if not 0 < len(ranges) <= _MOST_RANGES:
-            raise UsageError(
-                f"{text} lies in {len(ranges):,} pieces; ask for a part of it"
-            )
-        return Place(text, match[1], shards[0].dtype, index, tuple(ranges))
-
-    def named(self, space: str, bytes_at: Ints, op: int) -> str:
-        """Bytes at these addresses as a user names them: c[3, 0:128], or hbm 0x40:8."""
-        low, high = int(bytes_at[0]), int(bytes_at[-1]) + 1
-        if (s := self._holder(space, low, op)) is None:
-            return f"{space} {low:#x}:{high - low}"
-        held = bytes_at[: np.searchsorted(bytes_at, s.addr + s.nbytes)]
-        axes = np.unravel_index((held - s.addr) // itemsize(s.dtype), s.shape or (1,))
-        ends = [
-            (int(x.min()) + o, int(x.max()) + o)
-            for x, o in zip(axes, s.origin, strict=False)
-        ]
-        return f"{_key(s)}[{', '.join(f'{a}:{b + 1}' if b > a else f'{a}' for a, b in ends)}]"
-
-    def dtype_of(self, place: Place, op: int) -> str:
-        """What its bytes are by its tensor, or the allocation that they are whole elements of."""
-        (space, addr, nbytes), *_ = place.ranges
-        if place.tensor or (s := self._holder(space, addr, op)) is None:
-            return place.dtype
-        whole = not ((addr - s.addr) % itemsize(s.dtype) or nbytes % itemsize(s.dtype))
-        return s.dtype if whole and addr + nbytes <= s.addr + s.nbytes else place.dtype
-
-    def _holder(self, space: str, addr: int, op: int) -> Shard | None:
-        """The allocation that holds an address."""
-        row = int(self._alloc_at(space, addr, op))
-        return self._shards([row])[0] if row >= 0 else None
-
-    @cached_property
-    def _allocs(self) -> Ranges:
-        return Ranges(self._history.allocs)
-
-    def _ever_held(self, space: str, addr: int) -> tuple[Ints, Ints]:
-        """(cmd, allocation) of those that ever held an address, by cmd; -1 first, for none yet."""
-        rows, log = self._allocs.at(space, addr, 1), self._trace.alloc_columns
-        rows = rows[np.argsort(log.cmd[rows], kind="stable")]
-        return np.append(-1, log.cmd[rows].astype(np.int64)), np.append(-1, rows)
-
-    def _alloc_at(self, space: str, addr: int, op: Any) -> Ints:
-        """The youngest, by an op or each of several, of the allocations that hold an address."""
-        cmds, rows = self._holders(space, addr)
-        now = self._trace.op_columns.cmd[self._trace.order[op]]
-        return np.asarray(rows[np.searchsorted(cmds, now, side="right") - 1])
-
-    @cached_property
-    def _written_allocs(self) -> tuple[Ints, Ints, Ints, Groups]:
-        """(op, allocation, number of the next into the same) of all writes; these by allocation."""
-        writes = self._history.touched.take(np.flatnonzero(self._history.touched.mode))
-        allocs, following = np.full(
-            (2, len(writes.row)), len(writes.row), writes.row.dtype
-        )
-        order = np.lexsort((writes.addr, writes.space))
-        cuts = (
-            np.flatnonzero(np.diff(writes.space[order]) | np.diff(writes.addr[order]))
-            + 1
-        )
-        for part in np.split(order, cuts) if len(order) else ():
-            space, addr = (
-                writes.spaces[writes.space[part[0]]],
-                int(writes.addr[part[0]]),
-            )
-            allocs[part] = self._alloc_at(space, addr, writes.row[part])
-        mine = Groups(allocs)
-        same = np.flatnonzero(np.diff(allocs[mine.order]) == 0)
-        following[mine.order[same]] = mine.order[same + 1]
-        following[allocs < 0] = -1
-        return writes.row, allocs, following, mine
-
-    @cached_property
-    def _latest(self) -> Ints:
-        """The highest "next into the same" of each block of writes."""
-        following = self._written_allocs[2]
-        starts = np.arange(0, len(following), _BLOCK)
-        return np.maximum.reduceat(following, starts) if len(starts) else starts
-
-    @cached_property
-    def _held(self) -> list[tuple[str, Ints, Ints]]:
-        """Of each space the ops that first wrote an allocation, and the bytes held from then on."""
-        (ops, allocs, *_), log = self._written_allocs, self._trace.alloc_columns
-        mine, first = np.unique(allocs, return_index=True)
-        first = np.sort(first[mine >= 0])
-        mine, found = allocs[first], []
-        for i, space in enumerate(log.spaces):
-            here = log.space[mine] == i
-            found.append((space, ops[first[here]], np.cumsum(log.nbytes[mine[here]])))
-        return found
+    def __init__(self, trace: Trace, history: History, places: PlaceIndex) -> None:
+        self._trace = trace
+        self._history = history
+        self._places = places
+        self._alloc_writes: _AllocWrites | None = None
+        self._tensors: tuple[_KeptTensor, ...] = ()
+        self._figures: dict[_FigureKey, _Figures] = {}
 
     def index(self, progress: Progress = no_progress) -> bool:
-        """Make what the answers need: then those that execute nothing take some ms at most."""
-        history = self._history
-        makers: tuple[Callable[[], object], ...] = (
-            lambda: history.touched,
-            lambda: history.accesses,
-            lambda: (self._latest, self._held),
-            lambda: self._keys,
-        )
-        for i, make in enumerate(makers):
-            progress(i / len(makers))
-            make()
+        """Make what the answers look up; those that execute nothing take ms then.
+
+        Takes some 2 s for a million ops. True, as a job has to have an answer.
+        """
+        self._places.prepare(progress)
+        self._writes(progress)
         return True
 
-    def at(self, op: int, limit: int = 200) -> Memory:
-        """The allocations that hold something at op ``op``, at most ``limit`` of them."""
-        ops, allocs, following, _ = self._written_allocs
-        upto = bisect_right(ops, op)
-        near = (int(self._alloc_at(a.space, a.addr, op)) for a in self._touched(op))
-        touched = dict.fromkeys(alloc for alloc in near if alloc >= 0)
-        last = {alloc: self._writer(alloc, upto) for alloc in touched}
-        unwritten = sum(writer is None for writer in last.values())
-        blocks = self._latest[: -(-upto // _BLOCK)] >= upto
-        for low in np.flatnonzero(blocks)[::-1] * _BLOCK:
-            young = (
-                low
-                + np.flatnonzero(following[low : min(low + _BLOCK, upto)] >= upto)[::-1]
+    def _writes(self, progress: Progress = no_progress) -> _AllocWrites:
+        """The table of all writes, made by whoever asks first."""
+        if self._alloc_writes is None:
+            self._history.prepare(progress)
+            self._alloc_writes = _alloc_writes(
+                self._trace, self._history, self._places, progress
             )
-            last |= dict(zip(allocs[young].tolist(), ops[young].tolist(), strict=True))
-            if len(last) >= limit:
-                break
-        shown = [*last][:limit]
-        entries = tuple(
-            MemoryEntry(_key(shard), shard, last[alloc], alloc in touched)
-            for alloc, shard in zip(shown, self._shards(shown), strict=True)
-        )
-        held = [(space, bisect_right(at, op), n) for space, at, n in self._held]
-        spaces = tuple((space, i, int(n[i - 1])) for space, i, n in held if i)
-        return Memory(op, sum(i for _, i, _ in spaces) + unwritten, entries, spaces)
+        return self._alloc_writes
 
-    def _writer(self, alloc: int, upto: int) -> int | None:
-        """The op of the last of the first ``upto`` writes into an allocation."""
-        ops, _, _, writes = self._written_allocs
-        mine = writes.of(alloc)
-        at = int(np.searchsorted(mine, mine.dtype.type(upto)))
-        return int(ops[mine[at - 1]]) if at else None
+    # -- which allocations hold something --
+
+    def at(self, op: int, limit: int = ENTRIES) -> Memory:
+        """The allocations that hold something at op ``op``, at most ``limit`` of them.
+
+        What it costs goes with ``limit``, not with how many there are.
+        """
+        writes = self._writes()
+        upto = bisect_right(writes.ops, op)
+        writers: dict[int, int | None] = {}
+        unwritten = 0
+        for alloc in self._touched_allocs(op):
+            writers[alloc] = writes.last_into(alloc, upto)
+            unwritten += writers[alloc] is None
+        touched = len(writers)
+        for alloc, writer in writes.youngest(upto, limit).items():
+            writers.setdefault(alloc, writer)
+        allocs = list(writers)[:limit]
+        entries = list[MemoryEntry]()
+        for i, shard in enumerate(self._places.shards(allocs)):
+            last = writers[allocs[i]]
+            entries.append(MemoryEntry(name_of(shard), shard, last, i < touched))
+        spaces = list[SpaceTotal]()
+        for held in writes.held:
+            count = bisect_right(held.ops, op)
+            if count:
+                nbytes = int(held.nbytes[count - 1])
+                spaces.append(SpaceTotal(held.space, count, nbytes))
+        total = unwritten + sum(space.allocations for space in spaces)
+        return Memory(op, total, tuple(entries), tuple(spaces))
+
+    def _touched_allocs(self, op: int) -> list[int]:
+        """The allocations that an op touches, each once."""
+        found: dict[int, None] = {}
+        for access in self._touched(op):
+            alloc = self._places.alloc_at(access.space, access.addr, op)
+            if alloc >= 0:
+                found[alloc] = None
+        return list(found)
+
+    # -- the numbers of a tensor --
 
     def quick(self, op: int, name: str) -> bool:
-        """Whether ``tensor`` takes some ms only."""
-        firsts = self._firsts(name)
+        """Whether ``tensor`` takes some ms only: few ops to execute, little to read.
+
+        UsageError for a name that the trace does not have.
+        """
+        if not self._history.quick(op):
+            return False
+        firsts = self._places.first_copies(name)
         sizes = np.array([prod(shard.shape) for shard in firsts])
-        _, stale = self._closest(self._history.executed(op), name, firsts)
-        few = sizes[stale].sum() <= _SMALL and sizes.sum() <= _COPIED
-        return self._history.quick(op) and bool(few)
+        near = self._nearest(self._history.executed(op), name, firsts)
+        few_new = sizes[near.stale].sum() <= _QUICK_ELEMENTS
+        return bool(few_new and sizes.sum() <= _COPIED_ELEMENTS)
 
     def tensor(
         self, op: int, name: str, progress: Progress = no_progress
     ) -> TensorView:
-        """The numbers of a tensor at op ``op``; UsageError lists the names."""
-        firsts, executed = self._firsts(name), self._history.executed(op)
-        self._history.reach(executed, progress)
-        near, stale = self._closest(executed, name, firsts)
-        last = near
-        if last is None or stale.any():
-            last = self._gather(op, name, firsts, stale, last, progress)
-        view, changed = last.view, np.zeros(last.view.values.shape, np.bool_)
-        moved = near if 2 * np.count_nonzero(stale) <= len(stale) else None
-        others = [
-            x for x in self._views if x is not moved and x.view.values.size <= _COPIED
-        ]
-        self._views = [*others[1 - _KEPT :], last._replace(at=executed)]
-        written = [access for access in self._touched(op) if access.mode == "w"]
-        for shard in firsts if written else ():
-            for _, space, addr, nbytes in written:
-                low, high = (
-                    max(addr, shard.addr),
-                    min(addr + nbytes, shard.addr + shard.nbytes),
-                )
-                if space == shard.space and low < high:
-                    flat = np.zeros(shard.nbytes, np.bool_)
-                    flat[low - shard.addr : high - shard.addr] = True
-                    changed[_box(shard)] |= ~_whole(~flat, shard)
-        return replace(view, op=op, changed=changed)
+        """The numbers of a tensor at op ``op``; UsageError lists the names.
 
-    def _closest(
-        self, executed: int, name: str, firsts: list[Shard]
-    ) -> tuple[_Last | None, Mask]:
-        """The answer from before that knows most of the shards, and those that it does not."""
-        best: tuple[_Last | None, Mask] = None, np.ones(len(firsts), np.bool_)
-        places = [(s.addr, s.nbytes) for s in firsts]
-        for last in self._views:
-            if last.view.name == name:
-                stale = self._history.changed(last.at, executed, places)
-                if best[0] is None or np.count_nonzero(stale) <= np.count_nonzero(
-                    best[1]
-                ):
-                    best = last, stale
+        Executes the ops that lead there. Of a tensor that was asked for lately only the
+        shards are read that have been written since.
+        """
+        self._places.prepare(progress)
+        firsts = self._places.first_copies(name)
+        steps = self._history.executed(op)
+        self._history.reach(steps, progress)
+        near = self._nearest(steps, name, firsts)
+        kept = near.tensor
+        if kept is None or near.stale.any():
+            kept = self._gathered(op, name, firsts, near, progress)
+        self._keep(kept._replace(steps=steps), near)
+        changed = self._written_by(op, firsts, kept.view.values.shape, progress)
+        return replace(kept.view, op=op, changed=changed)
+
+    def _keep(self, tensor: _KeptTensor, near: _Nearest) -> None:
+        """Keep a tensor, instead of that which it was made of if most is still as was.
+
+        So those at both ends of a long jump are kept. Of large ones the last alone is.
+        """
+        stale = np.count_nonzero(near.stale)
+        mostly_as_was = 2 * stale <= len(near.stale)
+        replaced = near.tensor if mostly_as_was else None
+        others = [
+            other
+            for other in self._tensors
+            if other is not replaced and other.view.values.size <= _COPIED_ELEMENTS
+        ]
+        self._tensors = (*others[1 - _TENSORS_KEPT :], tensor)
+
+    def _nearest(self, steps: int, name: str, firsts: Sequence[Shard]) -> _Nearest:
+        """The kept tensor that has most of the shards as they are after ``steps``.
+
+        Of two that have as many the one that was kept last.
+        """
+        best = _Nearest(None, np.ones(len(firsts), np.bool_))
+        fewest = len(firsts)
+        places = [(shard.addr, shard.nbytes) for shard in firsts]
+        for kept in self._tensors:
+            if kept.view.name != name:
+                continue
+            stale = self._history.changed(kept.steps, steps, places)
+            if np.count_nonzero(stale) <= fewest:
+                best = _Nearest(kept, stale)
+                fewest = int(np.count_nonzero(stale))
         return best
 
-    def _gather(
+    def _gathered(
         self,
         op: int,
         name: str,
-        firsts: list[Shard],
-        stale: Mask,
-        last: _Last | None,
+        firsts: Sequence[Shard],
+        near: _Nearest,
         progress: Progress,
-    ) -> _Last:
-        """``tensor``; reads the stale shards, and takes the others from the last answer."""
-        executed, s = self._history.executed(op), firsts[0]
-        if last is not None:
-            values, mask = last.view.values.copy(), last.view.written.copy()
-            sums = last.sums.copy()
+    ) -> _KeptTensor:
+        """The tensor at op ``op``: stale shards are read, the others are kept ones.
+
+        Without a kept one every shard is stale, and what lies in no shard is zero and
+        not written. The ``changed`` of its view is not set yet.
+        """
+        steps = self._history.executed(op)
+        first = firsts[0]
+        if near.tensor is not None:
+            values = near.tensor.view.values.copy()
+            written = near.tensor.view.written.copy()
+            figures = near.tensor.figures.copy()
         else:
-            ends = np.max([np.add(s.origin, s.shape) for s in firsts], axis=0)
-            values = np.zeros(tuple(ends.astype(int)), np_dtype(s.dtype))
-            mask, sums = np.zeros(values.shape, np.bool_), np.zeros((len(firsts), 5))
-        for i in np.flatnonzero(stale).tolist():
+            ends = np.array([np.add(s.origin, s.shape) for s in firsts], np.int64)
+            values = np.zeros(tuple(ends.max(axis=0).tolist()), np_dtype(first.dtype))
+            written = np.zeros(values.shape, np.bool_)
+            figures = np.zeros((len(firsts), _NO_FIGURES))
+        for i in np.flatnonzero(near.stale).tolist():
             progress(i / len(firsts))
-            shard, box = firsts[i], _box(firsts[i])
-            place = shard.space, shard.addr, shard.nbytes
-            flat, held = self._history.read(executed, *place)
-            mask[box] = known = _whole(held, shard)
-            values[box] = part = flat.view(values.dtype).reshape(shard.shape)
-            key = s.dtype, *place, self._history.version(executed, *place)
-            if key not in self._sums:
-                self._sums = {} if len(self._sums) > _SUMS else self._sums
-                self._sums[key] = _sums(part[known].astype(np.float64))
-            sums[i] = self._sums[key]
-        total, count, nans = sums[:, 2:].sum(axis=0)
-        stats = sums[:, 0].min(), sums[:, 1].max(), total / max(count, 1)
-        low, high, mean = (float(x) if count else np.nan for x in stats)
-        what = (
-            op,
-            name,
-            s.space,
-            s.dtype,
-            values,
-            mask,
-            mask,
-            low,
-            high,
-            mean,
-            int(nans),
+            shard = firsts[i]
+            place = (shard.space, shard.addr, shard.nbytes)
+            contents = self._history.read(steps, *place, progress)
+            known = _whole_elements(contents.written, shard)
+            part = contents.values.view(values.dtype).reshape(shard.shape)
+            box = _box(shard)
+            written[box] = known
+            values[box] = part
+            key = (first.dtype, *place, self._history.writes_before(steps, *place))
+            figures[i, :] = self._figures_of(key, part, known, progress)
+        total, finite, nans = figures[:, 2:].sum(axis=0).tolist()
+        least = largest = mean = np.nan
+        if finite:
+            least = float(figures[:, 0].min())
+            largest = float(figures[:, 1].max())
+            mean = total / finite
+        view = TensorView(
+            op=op,
+            name=name,
+            space=first.space,
+            dtype=first.dtype,
+            values=values,
+            written=written,
+            changed=written,
+            minimum=least,
+            maximum=largest,
+            mean=mean,
+            nans=int(nans),
         )
-        return _Last(executed, TensorView(*what), sums)
+        return _KeptTensor(steps, view, figures)
+
+    def _figures_of(
+        self, key: _FigureKey, part: Array, known: Bools, progress: Progress
+    ) -> _Figures:
+        """The figures of a shard's known elements.
+
+        They are kept by where the bytes are and how often they had been written, which
+        determines what they hold.
+        """
+        found = self._figures.get(key)
+        if found is None:
+            found = beside_if_many(
+                part.size, lambda: _figures(part[known]), progress, 0.9
+            )
+            if len(self._figures) > _FIGURES_KEPT:
+                self._figures = {}
+            self._figures[key] = found
+        return found
+
+    def _written_by(
+        self,
+        op: int,
+        firsts: Sequence[Shard],
+        shape: tuple[int, ...],
+        progress: Progress,
+    ) -> Bools:
+        """Which elements of a tensor op ``op`` writes, if only some of their bytes."""
+        changed = np.zeros(shape, np.bool_)
+        writes = [access for access in self._touched(op) if access.mode == "w"]
+        if not writes:
+            return changed
+        for i, shard in enumerate(firsts):
+            if i % _EVERY == 0:
+                progress(0.95)
+            for write in writes:
+                low = max(write.addr, shard.addr)
+                high = min(write.addr + write.nbytes, shard.addr + shard.nbytes)
+                if write.space != shard.space or low >= high:
+                    continue
+                flat = np.zeros(shard.nbytes, np.bool_)
+                flat[low - shard.addr : high - shard.addr] = True
+                changed[_box(shard)] |= ~_whole_elements(~flat, shard)
+        return changed
+
+    # -- what an op is about --
 
     def shown(self, op: int) -> str | None:
-        """The tensor that the memory pane shows for an op: what it writes, else what it reads."""
+        """The tensor to show for an op: what it writes, else what it reads.
+
+        None where it touches nothing that is allocated. A tile that computes in the
+        array touches nothing itself: for it what its composite writes is shown.
+        """
         touched = self._touched(op)
         if not touched and op >= 0:  # a tile in the array: what its composite makes
             whole = composite_of(self._trace, op)
             touched = [] if whole is None else self._touched(whole)
-        ordered = sorted(touched, key=lambda a: a.mode != "w")
-        holders = (self._holder(access.space, access.addr, op) for access in ordered)
-        return next((_key(shard) for shard in holders if shard is not None), None)
+        for access in _writes_first(touched):
+            shard = self._places.holder(access.space, access.addr, op)
+            if shard is not None:
+                return name_of(shard)
+        return None
 
     def touches(self, op: int) -> str | None:
-        """The bytes that an op writes, else reads, as ``place`` takes them; None for none."""
-        for _, space, addr, nbytes in sorted(
-            self._touched(op), key=lambda a: a.mode != "w"
-        ):
-            return f"{space} {addr:#x}:{nbytes}"
+        """The bytes that an op writes, else reads, as a place; None if it has none."""
+        for access in _writes_first(self._touched(op)):
+            return f"{access.space} {access.addr:#x}:{access.nbytes}"
         return None
 
     def _touched(self, op: int) -> list[Access]:
@@ -463,81 +514,106 @@ class MemoryIndex:
         if not 0 <= op < len(self._trace.ops):
             return []
         record = self._trace.ops[op]
-        p, mode = record.params, "w" if record.op_name.endswith("DMA_WRITE") else "r"
-        if record.op_name.startswith("TileToken/") and "addrs" in p:
-            places = zip(p["spaces"], p["addrs"], p["sizes"], strict=True)
-            return [Access(mode, *place) for place in places]
+        params = record.params
+        if record.op_name.startswith("TileToken/") and "addrs" in params:
+            mode = "w" if record.op_name.endswith("DMA_WRITE") else "r"
+            columns = (params["spaces"], params["addrs"], params["sizes"])
+            return [Access(mode, *place) for place in zip(*columns, strict=True)]
         return accesses(record)
 
 
-def _key(shard: Shard) -> str:
-    return shard.tensor if shard.va else f"{shard.tensor}@{shard.owner}"
+def _writes_first(touched: Sequence[Access]) -> list[Access]:
+    """Accesses, the writes before the reads, each in the order of operands."""
+    return sorted(touched, key=lambda access: access.mode != "w")
 
 
 def _box(shard: Shard) -> tuple[slice, ...]:
-    return tuple(
-        slice(o, o + s) for o, s in zip(shard.origin, shard.shape, strict=True)
+    """Where a shard lies in its tensor."""
+    pairs = zip(shard.origin, shard.shape, strict=True)
+    return tuple(slice(origin, origin + extent) for origin, extent in pairs)
+
+
+def _figures(known: Array) -> _Figures:
+    """The figures of some elements, in f64; of none the least is inf."""
+    wide = known.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    return _Figures(
+        float(finite.min(initial=np.inf)),
+        float(finite.max(initial=-np.inf)),
+        float(finite.sum()),
+        finite.size,
+        int(np.isnan(wide).sum()),
     )
 
 
-def _sums(known: Array) -> tuple[float, ...]:
-    """Least, largest, sum and number of the finite values, number of NaNs."""
-    finite = known[np.isfinite(known)]
-    ends = finite.min(initial=np.inf), finite.max(initial=-np.inf)
-    return *ends, finite.sum(), finite.size, np.isnan(known).sum()
+def _whole_elements(flags: Bools, shard: Shard) -> Bools:
+    """Which elements of a shard have the flags of all their bytes set.
 
-
-def _whole(flat: Mask, shard: Shard) -> Mask:
-    """Which elements of a shard have all of their bytes in a mask of its bytes."""
-    size = np_dtype(shard.dtype).itemsize
-    whole = flat.view(f"u{size}") == int.from_bytes(b"\1" * size)
+    ``flags`` has a byte for each byte of the shard: read as numbers of the size of an
+    element they are compared all at once.
+    """
+    size = itemsize(shard.dtype)
+    all_set = int.from_bytes(b"\1" * size)
+    whole = flags.view(f"u{size}") == all_set
     return np.asarray(whole.reshape(shard.shape))
 
 
-def _index(
-    text: str, cells: str | None, shape: list[int]
-) -> tuple[tuple[int, int], ...]:
-    """First and end on each axis of ``shape``; UsageError for what is no index of it."""
-    words = [word.strip() for word in cells.split(",")] if cells is not None else []
-    found: list[tuple[int, int]] = []
-    if len(words) <= len(shape):
-        for word, extent in zip([*words, *":" * len(shape)], shape, strict=False):
-            match = re.fullmatch(r"(-?\d+)?(:)?(-?\d+)?", word, re.ASCII)
-            if match is None or not word or (match[3] and not match[2]):
-                break
-            low, high = int(match[1] or 0), int(match[3] or extent)
-            low += extent * (low < 0)
-            high = (high + extent * (high < 0)) if match[2] else low + 1
-            if not 0 <= low < high <= extent:
-                break
-            found.append((low, high))
-    if len(found) < len(shape):
-        raise UsageError(
-            f"{text}: no index of shape {shape}; give one number or A:B for each axis"
-        )
+def _alloc_writes(
+    trace: Trace, history: History, places: PlaceIndex, progress: Progress
+) -> _AllocWrites:
+    """The table of all writes.
+
+    Writes are taken by address, as all to one address ask the same allocations: who
+    held it when depends on the op alone, and is searched for all of them in one call.
+    """
+    touched = history.touched
+    writes = touched.take(np.flatnonzero(touched.mode))
+    count = len(writes.row)
+    allocs = np.full(count, count, writes.row.dtype)
+    order = computed_beside(
+        lambda: np.lexsort((writes.addr, writes.space)), progress, 0.5
+    )
+    spaces = writes.space[order]
+    addresses = writes.addr[order]
+    is_new = (np.diff(spaces) != 0) | (np.diff(addresses) != 0)
+    starts = [0, *(np.flatnonzero(is_new) + 1).tolist(), count]
+    for i in range(len(starts) - 1 if count else 0):
+        if i % _EVERY == 0:
+            progress(0.5 + 0.4 * i / len(starts))
+        mine = order[starts[i] : starts[i + 1]]
+        space = writes.spaces[spaces[starts[i]]]
+        addr = int(addresses[starts[i]])
+        allocs[mine] = places.allocs_at(space, addr, writes.row[mine])
+    return computed_beside(
+        lambda: _linked_writes(trace, writes.row, allocs), progress, 0.95
+    )
+
+
+def _linked_writes(trace: Trace, ops: Ints, allocs: Ints) -> _AllocWrites:
+    """Writes, each with the number of the next one into its allocation."""
+    count = len(ops)
+    by_alloc = Groups(allocs)
+    following = np.full(count, count, ops.dtype)
+    in_turn = by_alloc.order
+    has_next = np.flatnonzero(np.diff(allocs[in_turn]) == 0)
+    following[in_turn[has_next]] = in_turn[has_next + 1]
+    following[allocs < 0] = -1
+    blocks = np.arange(0, count, _BLOCK)
+    latest = np.maximum.reduceat(following, blocks) if count else blocks
+    return _AllocWrites(
+        ops, allocs, following, latest, by_alloc, _held(trace, ops, allocs)
+    )
+
+
+def _held(trace: Trace, ops: Ints, allocs: Ints) -> tuple[_SpaceHeld, ...]:
+    """Of each space when its allocations were first written, and the bytes of those."""
+    log = trace.alloc_columns
+    used, first = np.unique(allocs, return_index=True)
+    first = np.sort(first[used >= 0])
+    mine = allocs[first]
+    found = list[_SpaceHeld]()
+    for number, space in enumerate(log.spaces):
+        here = log.space[mine] == number
+        nbytes = np.cumsum(log.nbytes[mine[here]])
+        found.append(_SpaceHeld(space, ops[first[here]], nbytes))
     return tuple(found)
-
-
-def _ranges(
-    shard: Shard, index: tuple[tuple[int, int], ...]
-) -> list[tuple[str, int, int]]:
-    """The contiguous bytes of ``index`` in one shard, by address."""
-    size, boxes = (
-        itemsize(shard.dtype),
-        zip(index, shard.origin, shard.shape, strict=True),
-    )
-    box = tuple(
-        slice(max(low - o, 0), max(min(high - o, n), 0)) for (low, high), o, n in boxes
-    )
-    if any(part.start >= part.stop for part in box):
-        return []
-    flat = np.arange(shard.nbytes // size).reshape(shard.shape)[box].ravel()
-    cuts = np.append(np.flatnonzero(np.diff(flat, prepend=-2) != 1), len(flat))
-    starts, counts = (
-        flat[cuts[:-1]][: _MOST_RANGES + 1].tolist(),
-        np.diff(cuts).tolist(),
-    )
-    return [
-        (shard.space, shard.addr + start * size, count * size)
-        for start, count in zip(starts, counts, strict=False)
-    ]

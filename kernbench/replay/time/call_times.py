@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, beside_if_many, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.time.kernel_calls import pe_label, rows_by_cmd
 from kernbench.replay.time.spec_values import spec_number
-from kernbench.replay.time.steps import in_one_call, map_logs
+from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
 
 STRAGGLER = 1.2  # times the median
@@ -86,14 +86,11 @@ def call_times(trace: Trace, cmd: int, progress: Progress = no_progress) -> Call
     if not len(same):
         raise UsageError(f"call {cmd} is none of a kernel; op names the call of an op")
     call = int(same[0])
-    alike = in_one_call(partial(_calls_alike, trace, call), progress, 0.0, size)
+    alike = beside_if_many(size, partial(_calls_alike, trace, call), progress, 0.0)
     rows = _in_the_same_place(log.pe[alike], log.launch[alike], alike, call)
     cmds = log.cmd[rows]
-    ops = in_one_call(
-        lambda: rows_by_cmd(trace.op_columns.cmd, cmds),
-        progress,
-        0.5,
-        len(trace.order),
+    ops = beside_if_many(
+        len(trace.order), lambda: rows_by_cmd(trace.op_columns.cmd, cmds), progress, 0.5
     )
     which, op_rows = ops.join(cmds)
     ends = log.t_resume[rows].copy()

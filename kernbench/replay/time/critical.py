@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
-from kernbench.common.progress import Progress, computed_beside, no_progress
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.replay.text import table, time_text, wrapped
 from kernbench.replay.time.critical_edges import (
     EPS,
@@ -27,7 +27,6 @@ from kernbench.replay.time.critical_edges import (
 )
 from kernbench.replay.time.critical_graph import Graph, build_graph
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.steps import stage
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines, named

@@ -8,9 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.arrays import Array, Floats, Ints
-from kernbench.common.progress import Progress, computed_beside, no_progress
+from kernbench.common.progress import (
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+    stage,
+)
 from kernbench.replay.time.op_classes import CLASS_LETTERS, COMPOSITE, op_class
-from kernbench.replay.time.steps import in_one_call, parts, stage
+from kernbench.replay.time.steps import parts
 from kernbench.trace import Trace
 
 _BLOCK = 512  # positions that share one note of the latest end among them
@@ -176,7 +182,7 @@ def _sorted_by_component(trace: Trace, progress: Progress) -> Array:
     def by_key() -> Array:
         return np.argsort(keys, kind="stable").astype(np.uint32)
 
-    positions = in_one_call(by_key, progress, 0.5, len(keys))
+    positions = beside_if_many(len(keys), by_key, progress, 0.5)
     positions.setflags(write=False)
     return positions
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.messages import NO_CMD
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, beside_if_many, no_progress, stage
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text, wrapped
 from kernbench.replay.time.kernel_calls import (
@@ -45,7 +45,7 @@ from kernbench.replay.time.pieces import (
 )
 from kernbench.replay.time.spans import covered, window
 from kernbench.replay.time.spec_values import issue_ns, spec_number
-from kernbench.replay.time.steps import in_one_call, map_logs, stage
+from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines
@@ -346,7 +346,7 @@ class StallIndex:
             size = 4 * self._ops.count_of(self._engines(pe))
             share = 0.1 + 0.9 * number / len(pes)
             pieces = partial(self._pieces, by_cmd, pe, t0, t1)
-            yield in_one_call(pieces, progress, share, size)
+            yield beside_if_many(size, pieces, progress, share)
 
     def _pieces(self, by_cmd: _ByCmd, pe: int, t0: float, t1: float) -> Pieces:
         """The calls of a PE in [t0, t1) ns, cut where what they await changes state.
@@ -429,8 +429,8 @@ class StallIndex:
         if len(ops) <= self._sorted_up_to:
             if self._by_cmd is None:
                 self._by_cmd = _ByCmd(
-                    in_one_call(lambda: Groups(ops[:]), progress, 0.0, len(ops)),
-                    in_one_call(lambda: Groups(waits[:]), progress, 0.5, len(waits)),
+                    beside_if_many(len(ops), lambda: Groups(ops[:]), progress, 0.0),
+                    beside_if_many(len(waits), lambda: Groups(waits[:]), progress, 0.5),
                 )
             return self._by_cmd
         if self._by_cmd_of_pes is None or self._by_cmd_of_pes.pes != pes:
@@ -438,9 +438,11 @@ class StallIndex:
             calls = [np.empty(0, np.uint32), *(by_pe.of(pe) for pe in pes)]
             wanted = self._awaited(np.concatenate(calls))
             found = _ByCmd(
-                in_one_call(lambda: rows_by_cmd(ops, wanted), progress, 0.0, len(ops)),
-                in_one_call(
-                    lambda: rows_by_cmd(waits, wanted), progress, 0.5, len(waits)
+                beside_if_many(
+                    len(ops), lambda: rows_by_cmd(ops, wanted), progress, 0.0
+                ),
+                beside_if_many(
+                    len(waits), lambda: rows_by_cmd(waits, wanted), progress, 0.5
                 ),
             )
             self._by_cmd_of_pes = _ByCmdOfPes(pes, found)
@@ -450,8 +452,8 @@ class StallIndex:
         """The calls of kernels by PE."""
         if self._calls is None:
             size = len(self._trace.commands.cmd)
-            self._calls = in_one_call(
-                lambda: kernel_calls(self._trace), progress, 0.0, size
+            self._calls = beside_if_many(
+                size, lambda: kernel_calls(self._trace), progress, 0.0
             )
         return self._calls
 
@@ -459,8 +461,8 @@ class StallIndex:
         """The kernel lines that made calls."""
         if self._lines is None:
             size = len(self._trace.commands.cmd)
-            self._lines = in_one_call(
-                lambda: _Lines(*kernel_lines(self._trace)), progress, 0.0, size
+            self._lines = beside_if_many(
+                size, lambda: _Lines(*kernel_lines(self._trace)), progress, 0.0
             )
         return self._lines
 
@@ -468,8 +470,8 @@ class StallIndex:
         """When launches or calls of kernels ran, ns; of none the whole run."""
         if self._launched is None:
             size = len(self._trace.commands.cmd)
-            self._launched = in_one_call(
-                lambda: launched_between(self._trace), progress, 0.0, size
+            self._launched = beside_if_many(
+                size, lambda: launched_between(self._trace), progress, 0.0
             )
         return self._launched
 

@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, beside_if_many, no_progress, stage
 from kernbench.replay.text import time_text
 from kernbench.replay.time.op_classes import CLASS_LETTERS, COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.steps import in_one_call, stage
 from kernbench.replay.time.tracks import Ops, Tracks, tracks_of
 from kernbench.replay.time.window_summary import WindowSummary, window_summary
 from kernbench.trace import Trace
@@ -349,7 +348,7 @@ class TimelineIndex:
             return known
         progress(0.0)
         size = self._ops.count_of(row.components)
-        served = in_one_call(partial(self._served, row), progress, 0.0, size)
+        served = beside_if_many(size, partial(self._served, row), progress, 0.0)
         most = self._limits.bends if len(row.components) > 1 else None
         found = tracks_of(self._trace, served, most, stage(progress, 0.1, 1.0))
         self._tracks[row] = found

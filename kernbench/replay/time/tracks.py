@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats
-from kernbench.common.progress import Progress
-from kernbench.replay.time.steps import in_one_call
+from kernbench.common.progress import Progress, beside_if_many
 from kernbench.trace import Trace
 
 
@@ -63,8 +62,8 @@ def tracks_of(trace: Trace, ops: Ops, most: int | None, progress: Progress) -> T
         if not len(mine):
             continue
         share = done / len(ops.rows)
-        track = in_one_call(
-            partial(_track, trace, code, mine), progress, share, len(mine)
+        track = beside_if_many(
+            len(mine), partial(_track, trace, code, mine), progress, share
         )
         if most is not None and len(track.times) > most:
             kept = np.linspace(0, len(track.times) - 1, most).astype(np.int64)
@@ -82,7 +81,7 @@ def _by_class(ops: Ops, progress: Progress) -> list[Array]:
     def rows() -> list[Array]:
         return [ops.rows[ops.codes == code] for code in range(classes)]
 
-    return in_one_call(rows, progress, 0.0, len(ops.rows))
+    return beside_if_many(len(ops.rows), rows, progress, 0.0)
 
 
 def _track(trace: Trace, code: int, rows: Array) -> Track:

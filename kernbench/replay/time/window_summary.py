@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
-from kernbench.common.progress import Progress, no_progress
-from kernbench.replay.time.steps import PART, parts, stage
+from kernbench.common.progress import Progress, no_progress, stage
+from kernbench.replay.time.steps import PART, parts
 from kernbench.trace import Trace
 
 

@@ -13,7 +13,7 @@ from math import nan
 
 import numpy as np
 
-from kernbench.common.progress import Cancelled, Progress
+from kernbench.common.progress import Cancelled, Progress, stage
 from kernbench.errors import KernbenchError
 from kernbench.replay import questions
 from kernbench.replay.data.diff import OpDiff
@@ -131,17 +131,14 @@ def judgement(index: Index, at: At, args: JudgedAfter, progress: Progress) -> Ju
     The accumulated error is there as far as executing everything has found it before.
     """
     op = op_of(at)
-    _, products = index.diffs.products(op)
-    if products > _LARGE:
+    if index.diffs.producer(op).products > _LARGE:
         return Judgement(None)
-    progress(0.0)
-    diff = index.diffs.judged(op)
+    diff = index.diffs.judged(op, stage(progress, 0.0, 0.5))
     if diff.actual is None:
         return Judgement(None)
     if diff.actual.size > _SMALL:
         return Judgement(diff.check)
-    progress(0.5)
-    diff = index.diffs.beside(diff)
+    diff = index.diffs.with_recorded(diff, stage(progress, 0.5, 1.0))
     return Judgement(diff.check, diff.source, _apart(diff))
 
 

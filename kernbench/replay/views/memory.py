@@ -10,7 +10,7 @@ from math import nan
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Ints, distinct
 from kernbench.common.progress import Progress
 from kernbench.replay.answers import Touch
 from kernbench.replay.data.grids import Marks, cell_name
@@ -158,9 +158,9 @@ def tensor_cell(
     op = op_of(at)
     grid = index.grids.tensor(op, args.tensor, progress).grid
     name = args.tensor + cell_name(args.row, args.column, grid.shape)
-    place = index.memory.place(name)
+    place = index.places.place(name)
     space, addr, _ = place.ranges[0]
-    writers = index.blame.writers(place, op).rows
+    writers = index.touches.writers(place, op, progress).rows
     writer = writers[0].op.op if writers else None
     element = grid.planes[0][args.row, args.column]
     value = None
@@ -173,12 +173,12 @@ def tensor_cell(
 def accesses_to(index: Index, at: At, args: Place, progress: Progress) -> Accesses:
     """Every read and write of a place, from the first op to the last."""
     index.memory.index(progress)
-    ranges = index.memory.place(args.place).ranges
+    ranges = index.places.place(args.place).ranges
     found = []
     for i, place in enumerate(ranges):
         progress(i / len(ranges))
-        found.append(index.history.accesses.at(*place))
-    numbers = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+        found.append(index.history.accesses.overlapping(*place))
+    numbers = found[0] if len(found) == 1 else distinct(np.concatenate(found))
     ops = index.history.touched.row[numbers]
     numbers.setflags(write=False)
     ops.setflags(write=False)

@@ -1,4 +1,4 @@
-"""From an element back to what it was made of: the ops, their operands, and what is wrong there."""
+"""From an element back to what it was made of, and what is wrong there."""
 
 import random
 from dataclasses import replace
@@ -6,10 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bench_sizes import UNEVEN
+from cancelled import cancelled_at
 from replay_logs import PE0, Log, double, host_write, load, region, store
 
 from kernbench.common.messages import HostWriteCmd
 from kernbench.common.pe_commands import MathCmd
+from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.data import hazards as kinds
@@ -26,67 +28,6 @@ def names(links):
 
 # -- by changing inputs and executing again --
 
-
-def stripped(record):
-    """Without what Phase 1 saw, which would hide a change."""
-    hidden = {"snapshot", "input_snapshots"} & record.params.keys()
-    kept = record.op_name == "host_write"
-    return (
-        record
-        if kept
-        else replace(record, params=record.params | dict.fromkeys(hidden))
-    )
-
-
-def changed(record, shards, index):
-    """A host_write of one of ``shards`` with the element at ``index`` of the tensor changed."""
-    p = record.params
-    for shard in shards if record.op_name == "host_write" else ():
-        inside = [i - o for i, o in zip(index, shard.origin, strict=True)]
-        held = all(0 <= i < n for i, n in zip(inside, shard.shape, strict=True))
-        if p["dst_addr"] == shard.addr and held:
-            data = p["snapshot"].copy()
-            data[tuple(inside)] += 1
-            record = replace(record, params=p | {"snapshot": data})
-    return record
-
-
-def outputs(session, records):
-    """The bytes of each element of the expected tensor, by its index."""
-    executor, found = DataExecutor(records), {}
-    executor.run()
-    for e in (
-        e for e in session.trace.expects if e.tensor == session.trace.expects[0].tensor
-    ):
-        values = executor.store.view(e.space, e.addr, e.array.shape, e.dtype)
-        for at, value in np.ndenumerate(values):
-            found[tuple(i + o for i, o in zip(at, e.origin, strict=True))] = (
-                value.tobytes()
-            )
-    return found
-
-
-def changed_by(session, shards, index):
-    """Where the expected tensor changes when one element of all copies of an input is changed."""
-    log = [stripped(record) for record in session.trace.executable]
-    before = outputs(session, log)
-    after = outputs(session, [changed(record, shards, index) for record in log])
-    return {at for at in before if before[at] != after[at]}
-
-
-def blamed(session, output, element, tensor, index):
-    """Whether the blame of an element of the output ends at an element of an input."""
-    answer = session.blame(f"{output}{list(element)}", 100)
-    assert not answer.note
-    ends = [x.wrote.name for x in answer.links if x.op.name == "host_write"]
-    boxes = [
-        session.index.memory.place(e).index for e in ends if e.startswith(f"{tensor}[")
-    ]
-    return any(
-        all(a <= i < b for i, (a, b) in zip(index, box, strict=True)) for box in boxes
-    )
-
-
 TENSOR_PARALLEL = {
     "tokens": 4,
     "d": 8,
@@ -96,6 +37,75 @@ TENSOR_PARALLEL = {
 TWO_CUBES = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
 
 
+def stripped(record):
+    """Without what Phase 1 saw, which would hide a change."""
+    if record.op_name == "host_write":
+        return record
+    hidden = {"snapshot", "input_snapshots"} & record.params.keys()
+    return replace(record, params=record.params | dict.fromkeys(hidden))
+
+
+def changed(record, shards, index):
+    """A host_write of one of ``shards`` with the element at ``index`` changed."""
+    if record.op_name != "host_write":
+        return record
+    for shard in shards:
+        inside = [i - o for i, o in zip(index, shard.origin, strict=True)]
+        is_held = all(0 <= i < n for i, n in zip(inside, shard.shape, strict=True))
+        params = record.params
+        if params["dst_addr"] == shard.addr and is_held:
+            data = params["snapshot"].copy()
+            data[tuple(inside)] += 1
+            record = replace(record, params=params | {"snapshot": data})
+    return record
+
+
+def outputs(session, records):
+    """The bytes of each element of the expected tensor, by its index."""
+    executor = DataExecutor(records)
+    executor.run()
+    first = session.trace.expects[0].tensor
+    found = {}
+    for e in session.trace.expects:
+        if e.tensor != first:
+            continue
+        values = executor.store.view(e.space, e.addr, e.array.shape, e.dtype)
+        for at, value in np.ndenumerate(values):
+            index = tuple(i + o for i, o in zip(at, e.origin, strict=True))
+            found[index] = value.tobytes()
+    return found
+
+
+def changed_by(session, shards, index):
+    """Where the expected tensor changes with one element of all copies of an input."""
+    log = [stripped(record) for record in session.trace.executable]
+    before = outputs(session, log)
+    after = outputs(session, [changed(record, shards, index) for record in log])
+    return {at for at in before if before[at] != after[at]}
+
+
+def is_blamed(session, output, element, tensor, index):
+    """Whether the blame of an element of the output ends at an element of an input."""
+    answer = session.blame(f"{output}{list(element)}", 100)
+    assert not answer.note
+    for link in answer.links:
+        name = link.wrote.name
+        if link.op.name != "host_write" or not name.startswith(f"{tensor}["):
+            continue
+        box = session.index.places.place(name).index
+        if all(a <= i < b for i, (a, b) in zip(index, box, strict=True)):
+            return True
+    return False
+
+
+def written_tensors(session):
+    """The inputs that the host writes."""
+    records = [r for r in session.trace.executable if r.op_name == "host_write"]
+    written = {record.params["dst_addr"] for record in records}
+    tensors = {s.tensor for s in session.trace.allocs if s.addr in written}
+    return sorted(tensors - {e.tensor for e in session.trace.expects})
+
+
 @pytest.mark.parametrize(
     "name", ["matmul", "softmax", "layernorm", "flash_attention", "mlp_tp"]
 )
@@ -103,31 +113,24 @@ def test_every_output_that_an_input_changes_is_blamed_on_it(name, tmp_path):
     params = UNEVEN[name] | {"pes": 2} if name in UNEVEN else TENSOR_PARALLEL
     assert run_bench(name, params=params, spec=TWO_CUBES, trace=tmp_path / "t").ok
     session = ReplaySession(Trace.open(tmp_path / "t"))
-    draw, output = random.Random(name), session.trace.expects[0].tensor
+    draw = random.Random(name)
+    output = session.trace.expects[0].tensor
     shape = session.tensor(output, len(session) - 1).values.shape
-    written = {
-        r.params["dst_addr"]
-        for r in session.trace.executable
-        if r.op_name == "host_write"
-    }
-    tensors = {s.tensor for s in session.trace.allocs if s.addr in written}
-    for tensor in sorted(tensors - {e.tensor for e in session.trace.expects}):
+    for tensor in written_tensors(session):
         shards = [s for s in session.trace.allocs if s.tensor == tensor]
         extents = np.max([np.add(s.origin, s.shape) for s in shards], axis=0)
         for _ in range(20):  # a relu hides some
             index = tuple(draw.randrange(int(n)) for n in extents)
-            if touched := changed_by(session, shards, index):
+            touched = changed_by(session, shards, index)
+            if touched:
                 break
         assert touched
         others = {tuple(draw.randrange(n) for n in shape) for _ in range(4)} - touched
         for element in draw.sample(sorted(touched), min(3, len(touched))):
-            assert blamed(session, output, element, tensor, index)
-        if name in (
-            "matmul",
-            "softmax",
-        ):  # every element that is blamed counts, so none other is
-            for element in others:
-                assert not blamed(session, output, element, tensor, index)
+            assert is_blamed(session, output, element, tensor, index)
+        # in these every element that is blamed counts, so no other is
+        for element in others if name in ("matmul", "softmax") else ():
+            assert not is_blamed(session, output, element, tensor, index)
 
 
 # -- logs made by hand --
@@ -152,25 +155,31 @@ def chain(log):
 
 def test_a_chain_leads_through_scratch_to_the_input(chain):
     answer = chain.blame("x[65]")
+    wrote = [link.wrote for link in answer.links]
     assert names(answer.links) == ["dma_write", "add", "dma_read", "host_write"]
-    assert [link.wrote.name for link in answer.links] == [
+    assert [part.name for part in wrote] == [
         "x[65]",
         f"s@{PE0}[17]",
         f"s@{PE0}[1]",
         "x[5]",
     ]
+    assert [part.value for part in wrote] == ["10", "10", "5", "5"]
     assert [link.depth for link in answer.links] == [0, 1, 2, 3]
-    assert [link.wrote.value for link in answer.links] == ["10", "10", "5", "5"]
     assert answer.suspect is None
     assert answer.links[1].op.site == "kernel.py:3"
 
 
-def test_an_op_that_is_read_twice_is_told_once(chain):
+def test_a_blame_that_reports_its_progress_is_the_same(chain):
+    shares = []
+    reported = chain.blame("x[65]", progress=shares.append)
+    assert as_text(reported) == as_text(chain.blame("x[65]"))
+    assert len(shares) > 3
+
+
+def test_an_op_that_is_read_twice_is_in_full_once(chain):
     lines = as_text(chain.blame("x[65]")).splitlines()
-    assert sum("dma_read on" in line for line in lines) == 2
-    assert (
-        sum("dma_read on" in line and line.endswith("(above)") for line in lines) == 1
-    )
+    again = [line.endswith("(above)") for line in lines if "dma_read on" in line]
+    assert again == [False, True]
 
 
 def test_the_place_is_that_at_the_cursor(chain):
@@ -189,43 +198,16 @@ def test_an_element_of_two_writers_has_both(log):
     log.op(host_write(), 0, 10)
     log.op(load(0, 0), 20, 30)
     log.op(load(64, 8, 1), 40, 50)
-    session = log.session()
-    assert session.blame("tcm 0x4:8").part.writers == (2, 1)
-    wrote = session.who_wrote("tcm 0x0:16").rows
-    assert [(t.op.op, t.addr, t.nbytes) for t in wrote] == [(1, 0, 12), (2, 8, 4)]
-
-
-def test_a_newer_write_hides_an_older_one(log):
-    log.op(host_write(), 0, 10)
-    for t in (20, 40):
-        log.op(load(t, 0), t, t + 10)
-    assert [t.op.op for t in log.session().who_wrote("tcm 0:16").rows] == [2]
+    assert log.session().blame("tcm 0x4:8").part.writers == (2, 1)
 
 
 def test_bytes_that_nobody_wrote_are_said_to_be_so(log):
     log.op(load(16, 0), 20, 30)
-    session = log.session()
-    answer = session.who_wrote("tcm 0x8:16")
-    assert answer.note == "8 bytes from tcm 0x10 on were never written"
-    blame = session.blame("tcm 0x0:4", 9)
+    blame = log.session().blame("tcm 0x0:4", 9)
     (link,) = blame.links
     assert link.reads[0].writers == (-1,)
     assert kinds.NEVER_WRITTEN in link.notes[0]
     assert "never written" in as_text(blame)
-
-
-def test_readers_are_those_until_the_bytes_are_overwritten(log):
-    log.op(host_write(), 0, 10)
-    log.op(load(0, 0), 20, 30)
-    log.op(double(0, 64), 40, 50, engine="pe_math")
-    log.op(store(8, 256, 1), 60, 70)
-    log.op(load(16, 0, 2), 80, 90)
-    log.op(double(0, 128), 100, 110, engine="pe_math")
-    session = log.session()
-    session.goto(1)
-    readers = session.who_reads("tcm 0x0:8").rows
-    assert [t.op.op for t in readers] == [2, 2]
-    assert [t.op.op for t in session.who_reads("tcm 0x8:4").rows] == [2, 2, 3, 5, 5]
 
 
 def test_a_read_of_a_writer_in_flight_is_marked_on_its_link(log):
@@ -237,7 +219,7 @@ def test_a_read_of_a_writer_in_flight_is_marked_on_its_link(log):
     assert answer.suspect == 1
 
 
-def test_without_data_the_chain_is_told_without_values(tmp_path):
+def test_without_data_the_chain_has_no_values(tmp_path):
     run_bench(
         "softmax",
         params=UNEVEN["softmax"],
@@ -252,9 +234,10 @@ def test_without_data_the_chain_is_told_without_values(tmp_path):
     assert {link.wrote.value for link in answer.links} == {""}
 
 
-def test_too_many_bytes_are_refused(chain):
-    with pytest.raises(UsageError, match="ask for a part of it"):
-        chain.who_wrote(f"hbm 0:{1 << 30}")
+def test_a_blame_that_is_cancelled_is_no_blame_without_values(chain):
+    with pytest.raises(Cancelled):
+        chain.blame("x[65]", progress=cancelled_at(0))
+    assert chain.blame("x[65]").part.value == "10"
 
 
 def test_an_overflow_is_the_first_suspect(log):
@@ -280,22 +263,24 @@ def test_an_overflow_is_the_first_suspect(log):
 )
 def test_the_blame_of_a_faulty_output_names_the_fault(fault, params, what, tmp_path):
     run_bench(f"fault_{fault}", trace=tmp_path / "t", **params)
-    session = ReplaySession(Trace.open(tmp_path / "t"))
-    answer = session.blame("y")
+    answer = ReplaySession(Trace.open(tmp_path / "t")).blame("y")
     (suspect,) = [link for link in answer.links if link.op.op == answer.suspect]
     assert what in " ".join(suspect.notes)
     assert f"faults/{fault}.py" in suspect.op.site
 
 
-def test_raw_bytes_are_told_as_values_of_the_allocation_they_lie_in(chain):
+# -- what a part holds --
+
+
+def test_raw_bytes_have_the_values_of_the_allocation_they_lie_in(chain):
     assert chain.blame("hbm 0x104:8").part.value == "10 to 12"
 
 
-def test_bytes_that_are_no_whole_elements_are_told_as_bytes(chain):
+def test_bytes_that_are_no_whole_elements_are_shown_as_bytes(chain):
     assert chain.blame("hbm 0x106:2").part.value == "bytes 32 to 65"
 
 
-def test_bytes_beyond_the_allocation_are_told_as_bytes(log):
+def test_bytes_beyond_the_allocation_are_shown_as_bytes(log):
     log.alloc("hbm", 0, 4)
     log.op(host_write(), 0, 10)
     assert log.session().blame("hbm 0x0:8").part.value == "bytes 0 to 128"
@@ -310,11 +295,13 @@ def test_nan_is_no_value_that_is_counted(log):
     assert session.blame("hbm 0x0:12").part.value == "1 to 2, NaN in 1 of 3"
 
 
+# -- the commands --
+
+
 def test_the_commands_take_places_as_users_write_them(chain):
     assert as_text(chain.run_line("blame x[65]")) == as_text(chain.blame("x[65]"))
-    assert as_text(chain.run_line("blame hbm 0x104:4 1")) == as_text(
-        chain.blame("hbm 0x104:4", 1)
-    )
+    by_address = chain.run_line("blame hbm 0x104:4 1")
+    assert as_text(by_address) == as_text(chain.blame("hbm 0x104:4", 1))
     assert [t.op.op for t in chain.run_line("who-wrote x[64:68]").rows] == [3]
     chain.goto(0)
     assert [t.op.op for t in chain.run_line("who-reads x[5]").rows] == [1]

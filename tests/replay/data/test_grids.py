@@ -159,7 +159,7 @@ def test_nothing_of_an_answer_can_be_written_to(index: Index) -> None:
 def test_a_cell_has_its_value_its_place_and_its_writer(index: Index) -> None:
     cell = answer(index, TENSOR_CELL.ask(17, tensor="c", row=2, column=1))
     value = index.memory.tensor(17, "c").values[2, 1]
-    space, addr, _ = index.memory.place("c[2,1]").ranges[0]
+    space, addr, _ = index.places.place("c[2,1]").ranges[0]
     assert (cell.space, cell.addr, cell.writer) == (space, addr, 17)
     assert cell.value == float(value)
     assert cell.bits == f"{value.view('u2'):04x}"
@@ -239,7 +239,7 @@ def test_a_comparison_has_no_grid_where_nothing_was_written(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = OpDiff(17, "recv", note="this op writes nothing")
-    monkeypatch.setattr(index.diffs, "of", lambda op: nothing)
+    monkeypatch.setattr(index.diffs, "of", lambda op, progress: nothing)
     found = answer(index, COMPARISON.ask(17, output=""))
     assert (found.grid, found.row) == (None, None)
     assert found.note == "this op writes nothing"

@@ -1,4 +1,6 @@
-"""Hazards: every kind from a tiny log made by hand, and the search against all pairs of ops."""
+"""Hazards: every kind from a tiny log by hand, and the search against all pairs."""
+
+from typing import NamedTuple
 
 import hypothesis.strategies as st
 import numpy as np
@@ -14,6 +16,7 @@ from kernbench.replay.data.hazards import (
     OUTSIDE,
     SNAPSHOT,
     TWO_WRITERS,
+    Timing,
     conflicts,
     never_written,
     outside,
@@ -29,18 +32,20 @@ def log(tmp_path, shipped):
     return log
 
 
+def line_of(row):
+    """The kernel line of an op, its number in the log from 1; None for no op."""
+    return row and int(row.site.split(":")[1])
+
+
 def found(log):
-    """(kind, line of the op, line of the other, space, addr, nbytes); the host write is line 1."""
+    """(kind, line of the op, of the other, space, addr, nbytes) of every hazard.
+
+    The host write is line 1.
+    """
+    rows = log.session().hazards().rows
     return [
-        (
-            h.kind,
-            int(h.op.site.split(":")[1]),
-            h.other and int(h.other.site.split(":")[1]),
-            h.space,
-            h.addr,
-            h.nbytes,
-        )
-        for h in log.session().hazards().rows
+        (h.kind, line_of(h.op), line_of(h.other), h.space, h.addr, h.nbytes)
+        for h in rows
     ]
 
 
@@ -113,6 +118,16 @@ def test_an_access_past_the_end_of_its_shard(log):
     assert found(log)[1:] == [(OUTSIDE, 2, None, "hbm", 240, 32)]
 
 
+def test_two_hazards_of_the_same_bytes_are_in_the_order_of_their_kinds(log):
+    log.alloc("hbm", 0, 512)
+    log.alloc("tcm", 0, 128)
+    log.op(double(256, 64), 10, 20, engine="pe_math")
+    assert found(log) == [
+        (OUTSIDE, 2, None, "tcm", 256, 16),
+        (NEVER_WRITTEN, 2, None, "tcm", 256, 16),
+    ]
+
+
 def test_a_phase_1_snapshot_that_phase_2_does_not_confirm(tmp_path, shipped):
     log = Log(tmp_path / "t", shipped)
     log.op(host_write(), 0, 1)
@@ -139,15 +154,8 @@ def test_the_text_names_both_ops_their_lines_pes_and_times(log):
     log.op(double(0, 64), 15, 25, engine="pe_math")
     text = as_text(log.session().hazards())
     parts = [LATE_WRITER, "tcm", "0x0", "16 bytes", "kernel.py:3", "kernel.py:2"]
-    for part in [
-        *parts,
-        f"{PE0}.pe_math",
-        f"{PE0}.pe_dma",
-        "15.00",
-        "25.00",
-        "10.00",
-        "20.00",
-    ]:
+    parts += [f"{PE0}.pe_math", f"{PE0}.pe_dma", "15.00", "25.00", "10.00", "20.00"]
+    for part in parts:
         assert part in text
 
 
@@ -173,74 +181,96 @@ LOGS = st.lists(st.tuples(st.integers(0, 3), ACCESS), max_size=24)
 
 
 def columns(log):
-    """Accesses of ops in a row; some share one with the access before."""
-    ops = np.cumsum([new > 0 for new, _ in log], dtype=np.int64)
-    mode, space, addr, nbytes, begins, takes, lane = (
-        np.array([row for _, row in log], np.int64).reshape(-1, 7).T
-    )
+    """Accesses of ops in a row, of which some share one with the access before."""
+    ops = np.cumsum([is_new > 0 for is_new, _ in log], dtype=np.int64)
+    cells = np.array([access for _, access in log], np.int64).reshape(-1, 7).T
+    mode, space, addr, nbytes, begins, takes, lane = cells
     touched = AccessColumns(ops, mode, space, addr, nbytes, SPACES)
-    return touched, begins.astype(float), (begins + takes).astype(float), lane
+    ends = (begins + takes).astype(float)
+    return touched, Timing(begins.astype(float), ends, lane)
 
 
-@settings(max_examples=300)
+class Access(NamedTuple):
+    """An access of a log, beside its columns."""
+
+    op: int
+    mode: int
+    space: int
+    addr: int
+    nbytes: int
+    begins: float
+    ends: float
+    lane: int
+
+    @property
+    def end(self):
+        return self.addr + self.nbytes
+
+
+def rows(touched, timing):
+    columns = (*touched[:5], *timing)
+    return [Access(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+
+
+KINDS = {(1, 0): LATE_WRITER, (1, 1): TWO_WRITERS, (0, 1): EARLY_WRITER}
+
+
+def conflict(a, b):
+    """The conflict of ``a`` with ``b``, which begins later; None if there is none."""
+    in_turn = (a.begins, a.op) < (b.begins, b.op) and a.op != b.op
+    at_once = b.begins < a.ends
+    low = max(a.addr, b.addr)
+    high = min(a.end, b.end)
+    shares = a.space == b.space and low < high
+    is_ordered = a.lane == b.lane >= 0
+    if not (in_turn and at_once and shares) or is_ordered or not a.mode + b.mode:
+        return None
+    return KINDS[a.mode, b.mode], b.op, a.op, SPACES[a.space], low, high
+
+
+@settings(max_examples=100)
 @given(log=LOGS)
 def test_conflicts_are_those_of_all_pairs(log):
-    touched, begins, ends, lane = columns(log)
-    rows = list(
-        zip(*(c.tolist() for c in (*touched[:5], begins, ends, lane)), strict=True)
-    )
-    expected = set()
-    for op1, mode1, space1, addr1, n1, t1, end1, lane1 in rows:
-        for op2, mode2, space2, addr2, n2, t2, _, lane2 in rows:
-            later = (t1, op1) < (t2, op2) and op1 != op2 and t2 < end1
-            low, high = max(addr1, addr2), min(addr1 + n1, addr2 + n2)
-            ordered = lane1 == lane2 >= 0
-            if (
-                later
-                and space1 == space2
-                and low < high
-                and mode1 + mode2
-                and not ordered
-            ):
-                kind = {(1, 0): LATE_WRITER, (1, 1): TWO_WRITERS, (0, 1): EARLY_WRITER}
-                expected.add((kind[mode1, mode2], op2, op1, SPACES[space1], low, high))
-    assert set(conflicts(touched, begins, ends, lane)) == expected
+    touched, timing = columns(log)
+    accesses = rows(touched, timing)
+    expected = {conflict(a, b) for a in accesses for b in accesses} - {None}
+    assert set(conflicts(touched, timing)) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(log=LOGS)
 def test_reads_of_bytes_never_written_are_those_of_byte_after_byte(log):
-    touched, *_ = columns(log)
-    rows = list(zip(*(c.tolist() for c in touched[:5]), strict=True))
+    touched, timing = columns(log)
+    accesses = rows(touched, timing)
     expected = []
-    for op, mode, space, addr, nbytes in rows:
-        written = {
-            byte
-            for other, w, s, a, n in rows
-            if w and s == space and other < op
-            for byte in range(a, a + n)
-        }
-        missing = [b for b in range(addr, addr + nbytes) if b not in written]
-        if mode == 0 and missing:
-            expected.append((op, SPACES[space], missing[0]))
+    for read in accesses:
+        written = set()
+        for write in accesses:
+            if write.mode and write.space == read.space and write.op < read.op:
+                written |= {*range(write.addr, write.end)}
+        missing = sorted({*range(read.addr, read.end)} - written)
+        if read.mode == 0 and missing:
+            expected.append((read.op, SPACES[read.space], missing[0]))
     seen = never_written(touched)
-    assert [(op, space, addr) for _, op, _, space, addr, _ in seen] == expected
-    assert all(end > addr for *_, addr, end in seen)
+    assert [(hazard.op, hazard.space, hazard.addr) for hazard in seen] == expected
+    assert all(hazard.end > hazard.addr for hazard in seen)
 
 
 @given(log=LOGS, shards=LOGS)
 def test_what_is_outside_all_allocations_is_found(log, shards):
-    touched, *_ = columns(log)
-    allocs, *_ = columns(shards)
-    boxes = list(zip(*(c.tolist() for c in allocs[2:5]), strict=True))
-    expected = [
-        (op, SPACES[space], addr, addr + nbytes)
-        for op, _, space, addr, nbytes in zip(
-            *(c.tolist() for c in touched[:5]), strict=True
+    touched, timing = columns(log)
+    boxes = rows(*columns(shards))
+    expected = []
+    for access in rows(touched, timing):
+        is_inside = any(
+            box.space == access.space
+            and box.addr <= access.addr
+            and access.end <= box.end
+            for box in boxes
         )
-        if boxes  # of a trace that holds no allocation nothing is known
-        and not any(
-            s == space and b <= addr and addr + nbytes <= b + n for s, b, n in boxes
-        )
-    ]
-    assert [(op, *place) for _, op, _, *place in outside(touched, allocs)] == expected
+        if boxes and not is_inside:  # without allocations nothing is known
+            place = SPACES[access.space], access.addr, access.end
+            expected.append((access.op, *place))
+    allocs, _ = columns(shards)
+    seen = outside(touched, allocs)
+    assert [(h.op, h.space, h.addr, h.end) for h in seen] == expected

@@ -6,64 +6,34 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from kernbench.replay.job import Job
+from small_traces import contents, counting, double, executed, fill, written_trace
 
-from kernbench.common.dtypes import nbytes_of
-from kernbench.common.messages import HostWriteCmd, Region
-from kernbench.common.pe_commands import MathCmd
 from kernbench.common.progress import Cancelled
 from kernbench.errors import MemoryStoreError
-from kernbench.replay.data.history import History, Ranges
-from kernbench.sim_engine.accesses import AccessColumns
-from kernbench.sim_engine.data_executor import execute
-from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.op_log import OpLogger
+from kernbench.replay.data.history import History
 from kernbench.sim_engine.plans import perform
-from kernbench.trace import Trace, TraceWriter
+from kernbench.trace import Trace
 
 
-def contents(store):
-    return {
-        (space, addr): (array.dtype.str, array.shape, array.tobytes())
-        for space in store.spaces()
-        for addr, array in store.extents(space)
-    }
+@pytest.fixture
+def ran(monkeypatch):
+    """How many ops each call into numpy has executed."""
+    counts = []
+
+    def counted(alike, *args, **options):
+        counts.append(len(alike))
+        return perform(alike, *args, **options)
+
+    monkeypatch.setattr("kernbench.sim_engine.plans.perform", counted)
+    return counts
 
 
-def plain(trace, op, store=None):
-    store = MemoryStore() if store is None else store
-    for i in range(op + 1):
-        record = trace.ops[i]
-        if record.op_kind != "unknown":
-            execute(record, store)
-    return contents(store)
+def first_value(history, op, addr):
+    """The f32 at an address of tcm at an op."""
+    return history.at(op).view("tcm", addr, (1,), "f32")[0]
 
 
-def region(addr, n, dtype="f32"):
-    return Region("tcm", addr, (n,), dtype, nbytes_of((n,), dtype))
-
-
-def written_trace(path, messages, header=None):
-    """A trace of these commands, one a ns."""
-    writer = TraceWriter(path)
-    writer.begin(header or {}, None)
-    logger = OpLogger(sink=writer)
-    for t, msg in enumerate(messages):
-        logger.record_start(t, "pe0", msg)
-        logger.record_end(t + 0.5, "pe0", msg)
-    writer.close()
-    return Trace.open(path)
-
-
-def fill(addr, values):
-    data = np.array(values, np.float32)
-    return HostWriteCmd(dst=region(addr, len(data)), data=data)
-
-
-def double(src, dst, n):
-    return MathCmd(
-        op="add", inputs=(region(src, n), region(src, n)), out=region(dst, n)
-    )
+# -- what memory holds --
 
 
 def test_any_walk_gives_the_memory_of_a_plain_execution(recorded):
@@ -71,7 +41,59 @@ def test_any_walk_gives_the_memory_of_a_plain_execution(recorded):
     history = History(trace)
     walk = random.Random(5).sample(range(-1, len(trace.ops)), 12)
     for op in [*walk, len(trace.ops) - 1, -1]:
-        assert contents(history.at(op)) == plain(trace, op)
+        assert contents(history.at(op)) == contents(executed(trace, op))
+
+
+def test_memory_at_an_op_is_not_moved_by_later_steps(recorded):
+    trace = Trace.open(recorded.trace_path)
+    history = History(trace)
+    before = history.at(2)
+    kept = contents(before)
+    contents(history.at(len(trace.ops) - 1))
+    assert contents(before) == kept == contents(executed(trace, 2))
+
+
+def test_a_read_finds_the_newest_bytes_of_several_writes(tmp_path):
+    commands = [fill(0, [1, 1, 1, 1]), fill(4, [2, 2]), fill(8, [3]), double(0, 0, 2)]
+    history = History(written_trace(tmp_path / "t", commands))
+    seen = [history.at(op).view("tcm", 0, (4,), "f32").tolist() for op in range(4)]
+    assert seen == [[1, 1, 1, 1], [1, 2, 2, 1], [1, 2, 3, 1], [2, 4, 3, 1]]
+
+
+def test_a_read_of_bytes_never_written_names_the_nearest(tmp_path):
+    history = History(written_trace(tmp_path / "t", [fill(0, [1]), fill(64, [2])]))
+    with pytest.raises(MemoryStoreError, match="byte 0x4 was never written"):
+        history.at(1).view("tcm", 0, (4,), "f32")
+
+
+def test_a_read_says_which_bytes_were_ever_written(tmp_path):
+    history = History(written_trace(tmp_path / "t", [fill(4, [1])]))
+    assert history.read(1, "tcm", 0, 12).written.tolist() == [0] * 4 + [1] * 4 + [0] * 4
+    assert history.unwritten(1, "tcm", 0, 12) == 8
+
+
+def test_a_range_of_no_bytes_holds_nothing(tmp_path):
+    history = History(written_trace(tmp_path / "t", [fill(0, [1, 2])]))
+    assert history.read(1, "tcm", 4, 0).values.tolist() == []
+
+
+def test_bytes_never_written_are_ff_in_a_run_that_only_warned_of_them(tmp_path):
+    trace = written_trace(tmp_path / "t", [double(0, 16, 1)], {"warn_memory": True})
+    history = History(trace)
+    assert history.at(0).view("tcm", 8, (4,), "u8").tolist() == [255] * 4
+    assert np.isnan(first_value(history, 0, 16))
+    assert history.unwritten(1, "tcm", 8, 4) == 0
+
+
+def test_an_op_that_cannot_be_executed_is_named(tmp_path):
+    history = History(written_trace(tmp_path / "t", [fill(0, [1]), double(32, 64, 1)]))
+    assert first_value(history, 0, 0) == 1
+    said = r"op 1 \(add on pe0\).*0x20 was never written"
+    with pytest.raises(MemoryStoreError, match=said):
+        first_value(history, 1, 64)
+
+
+# -- accesses, writers --
 
 
 def test_accesses_are_those_of_the_executed_ops_in_order(recorded):
@@ -87,66 +109,67 @@ def test_accesses_are_those_of_the_executed_ops_in_order(recorded):
         assert history.executed(op) == history.executed(op - 1) + 1
 
 
-def test_memory_at_an_op_is_not_moved_by_later_steps(recorded):
-    trace = Trace.open(recorded.trace_path)
-    history = History(trace)
-    before = history.at(2)
-    kept = contents(before)
-    contents(history.at(len(trace.ops) - 1))
-    assert contents(before) == kept == plain(trace, 2)
+@given(
+    writes=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=20),
+    asked=st.sets(st.integers(0, 80), min_size=1),
+    op=st.integers(-1, 20),
+)
+def test_every_byte_has_its_last_writer(tmp_path_factory, writes, asked, op):
+    commands = [fill(4 * at, [0] * n) for at, n in writes] or [fill(4096, [0])]
+    trace = written_trace(tmp_path_factory.mktemp("h") / "t", commands)
+    last = {}
+    for writer, (at, n) in enumerate(writes[: op + 1]):
+        last |= dict.fromkeys(range(4 * at, 4 * (at + n)), writer)
+    expected = {byte: last.get(byte, -1) for byte in asked}
+    found = History(trace).last_writers("tcm", np.array(sorted(asked)), op)
+    assert [one.op for one in found] == sorted(set(expected.values()), reverse=True)
+    assert {b: one.op for one in found for b in one.addresses.tolist()} == expected
 
 
-def test_a_read_finds_the_newest_bytes_of_several_versions(tmp_path):
-    ops = [fill(0, [1, 1, 1, 1]), fill(4, [2, 2]), fill(8, [3]), double(0, 0, 2)]
-    history = History(written_trace(tmp_path / "t", ops))
-    seen = [history.at(op).view("tcm", 0, (4,), "f32").tolist() for op in range(4)]
-    assert seen == [[1, 1, 1, 1], [1, 2, 2, 1], [1, 2, 3, 1], [2, 4, 3, 1]]
+def test_a_range_that_is_not_written_meanwhile_is_not_said_to_have_changed(tmp_path):
+    commands = [fill(0, [1, 2]), fill(8, [3]), fill(0, [4])]
+    history = History(written_trace(tmp_path / "t", commands))
+    ranges = [(0, 4), (4, 4), (8, 4)]
+    assert history.changed(1, 3, ranges).tolist() == [True, False, True]
+    assert history.changed(3, 2, ranges).tolist() == [True, False, False]
+    assert history.changed(2, 2, ranges).tolist() == [False] * 3
 
 
-def test_a_read_of_bytes_never_written_names_the_nearest(tmp_path):
-    history = History(written_trace(tmp_path / "t", [fill(0, [1]), fill(64, [2])]))
-    with pytest.raises(MemoryStoreError, match="byte 0x4 was never written"):
-        history.at(1).view("tcm", 0, (4,), "f32")
+def test_writes_before_a_step_are_counted(tmp_path):
+    commands = [fill(0, [1, 2]), fill(8, [3]), fill(0, [4])]
+    history = History(written_trace(tmp_path / "t", commands))
+    counts = [history.writes_before(steps, "tcm", 0, 4) for steps in range(4)]
+    assert counts == [0, 1, 1, 2]
 
 
-def test_an_op_that_cannot_be_executed_is_named(tmp_path):
-    history = History(written_trace(tmp_path / "t", [fill(0, [1]), double(32, 64, 1)]))
-    assert history.at(0).view("tcm", 0, (1,), "f32").tolist() == [1]
-    with pytest.raises(
-        MemoryStoreError, match=r"op 1 \(add on pe0\).*0x20 was never written"
-    ):
-        history.at(1).view("tcm", 64, (1,), "f32")
+# -- how it is executed --
 
 
-def test_bytes_never_written_are_ff_in_a_run_that_only_warned_of_them(tmp_path):
-    trace = written_trace(tmp_path / "t", [double(0, 16, 1)], {"warn_memory": True})
-    history = History(trace)
-    assert history.at(0).view("tcm", 8, (4,), "u8").tolist() == [255] * 4
-    assert np.isnan(history.at(0).view("tcm", 16, (1,), "f32")[0])
-
-
-def counting(n, count):
-    """Version i holds i everywhere and needs the one before; they take turns at three places."""
-    ones, places = region(12 * n, n), [region(4 * n * i, n) for i in range(3)]
-    steps = [
-        MathCmd(op="add", inputs=(places[i % 3], ones), out=places[(i + 1) % 3])
-        for i in range(count)
-    ]
-    return [fill(12 * n, [1] * n), fill(0, [0] * n), *steps]
-
-
-def test_versions_of_ten_times_the_budget_are_executed_again_where_they_were_dropped(
-    tmp_path,
+@pytest.mark.parametrize("progress", [None, lambda done: None])
+def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(
+    tmp_path, ran, progress
 ):
+    adds = [double(0, 4 * i, 1) for i in range(1, 40)]
+    commands = [fill(0, [1]), *adds, double(4000, 0, 1)]
+    history = History(written_trace(tmp_path / "t", commands))
+    if progress is not None:
+        history.reach(40, progress)
+    assert history.at(39).view("tcm", 4, (39,), "f32").tolist() == [2] * 39
+    assert ran == [1, 39]
+    with pytest.raises(MemoryStoreError, match=r"op 40 \(add on pe0\)"):
+        first_value(history, 40, 0)
+
+
+def test_what_was_dropped_for_ten_times_the_budget_is_executed_again(tmp_path):
     n, count = 256, 400
     budget = 4 * n * count // 10
     trace = written_trace(tmp_path / "t", counting(n, count))
     history = History(trace, budget)
-    place = random.Random(3)
-    for i in [count, *(place.randrange(count + 1) for _ in range(60)), 0, count]:
+    draw = random.Random(3)
+    for i in [count, *(draw.randrange(count + 1) for _ in range(60)), 0, count]:
         latest = history.at(i + 1).view("tcm", 4 * n * (i % 3), (n,), "f32")
         assert set(latest.tolist()) == {i}
-        assert history.held() <= budget
+        assert history.kept_bytes() <= budget
 
 
 @settings(max_examples=30, deadline=None)
@@ -160,107 +183,65 @@ def test_versions_of_ten_times_the_budget_are_executed_again_where_they_were_dro
 def test_any_budget_gives_the_memory_of_a_plain_execution(
     tmp_path_factory, ops, budget, walk
 ):
-    messages = [fill(0, np.arange(20.0)), *(double(4 * a, 4 * b, n) for a, b, n in ops)]
-    trace = written_trace(tmp_path_factory.mktemp("h") / "t", messages)
+    adds = [double(4 * src, 4 * dst, n) for src, dst, n in ops]
+    commands = [fill(0, np.arange(20.0)), *adds]
+    trace = written_trace(tmp_path_factory.mktemp("h") / "t", commands)
     history = History(trace, budget)
-    for op in [min(op, len(messages) - 1) for op in walk]:
-        store = MemoryStore()
-        assert contents(history.at(op)) == plain(trace, op, store)
+    for op in [min(op, len(commands) - 1) for op in walk]:
+        expected = executed(trace, op)
+        assert contents(history.at(op)) == contents(expected)
         if op >= 0:
-            expected = store.view("tcm", 0, (80,), "u8")
-            assert (
-                history.at(op).view("tcm", 0, (80,), "u8").tolist() == expected.tolist()
-            )
-
-
-@given(
-    rows=st.lists(
-        st.tuples(st.integers(0, 1), st.integers(0, 300), st.integers(1, 300))
-    ),
-    asked=st.tuples(st.integers(0, 1), st.integers(0, 300), st.integers(1, 300)),
-)
-def test_the_index_finds_exactly_the_ranges_that_overlap(rows, asked):
-    space, addr, nbytes = np.array(rows, np.int64).reshape(-1, 3).T
-    count = np.arange(len(rows))
-    ranges = Ranges(AccessColumns(count, count, space, addr, nbytes, ("hbm", "tcm")))
-    s, low, n = asked
-    expected = [
-        i for i, (t, a, m) in enumerate(rows) if t == s and a < low + n and low < a + m
-    ]
-    assert ranges.at(("hbm", "tcm")[s], low, n).tolist() == expected
-
-
-@given(
-    rows=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=20),
-    asked=st.sets(st.integers(0, 80), min_size=1),
-    op=st.integers(-1, 20),
-)
-def test_every_byte_has_its_last_writer(tmp_path_factory, rows, asked, op):
-    messages = [fill(4 * a, [0] * n) for a, n in rows] or [fill(4096, [0])]
-    history = History(written_trace(tmp_path_factory.mktemp("h") / "t", messages))
-    last = {}
-    for i, (a, n) in enumerate(rows[: op + 1]):
-        last |= dict.fromkeys(range(4 * a, 4 * (a + n)), i)
-    found = history.writers("tcm", np.array(sorted(asked)), op)
-    assert [w for w, _ in found] == sorted(
-        {last.get(b, -1) for b in asked}, reverse=True
-    )
-    assert {b: w for w, at in found for b in at.tolist()} == {
-        b: last.get(b, -1) for b in asked
-    }
-
-
-def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(
-    tmp_path, monkeypatch
-):
-    calls = []
-
-    def counted(alike, *args):
-        calls.append(len(alike))
-        return perform(alike, *args)
-
-    monkeypatch.setattr("kernbench.sim_engine.plans.perform", counted)
-    adds = [double(0, 4 * i, 1) for i in range(1, 40)]
-    history = History(
-        written_trace(tmp_path / "t", [fill(0, [1]), *adds, double(4000, 0, 1)])
-    )
-    assert history.at(39).view("tcm", 4, (39,), "f32").tolist() == [2] * 39
-    assert calls == [1, 39]
-    with pytest.raises(MemoryStoreError, match=r"op 40 \(add on pe0\)"):
-        history.at(40).view("tcm", 0, (1,), "f32")
+            seen = history.at(op).view("tcm", 0, (80,), "u8")
+            assert seen.tolist() == expected.view("tcm", 0, (80,), "u8").tolist()
 
 
 def test_a_jump_within_a_small_budget_executes_from_the_checkpoint_before(
-    tmp_path, monkeypatch
+    tmp_path, ran
 ):
     n, count = 64, 2000
-    history = History(
-        written_trace(tmp_path / "t", counting(n, count)), 4 * n * count // 10
-    )
-    assert (
-        history.at(count + 1).view("tcm", 4 * n * (count % 3), (1,), "f32")[0] == count
-    )
-    executed = []
-
-    def counted(alike, *args):
-        executed.extend(alike)
-        return perform(alike, *args)
-
-    monkeypatch.setattr("kernbench.sim_engine.plans.perform", counted)
-    place = random.Random(4)
-    for i in [place.randrange(count) for _ in range(20)]:
-        assert history.at(i + 1).view("tcm", 4 * n * (i % 3), (1,), "f32")[0] == i
-    assert len(executed) <= 20 * count // 4
+    trace = written_trace(tmp_path / "t", counting(n, count))
+    history = History(trace, 4 * n * count // 10)
+    assert first_value(history, count + 1, 4 * n * (count % 3)) == count
+    ran.clear()
+    draw = random.Random(4)
+    for i in [draw.randrange(count) for _ in range(20)]:
+        assert first_value(history, i + 1, 4 * n * (i % 3)) == i
+    assert sum(ran) <= 20 * count // 4
 
 
-def test_the_share_done_is_told_and_a_question_can_be_cancelled(tmp_path):
+# -- progress --
+
+
+def test_the_share_done_is_reported_and_rises(tmp_path):
     history = History(written_trace(tmp_path / "t", counting(4, 50)))
-    told = []
-    history.reach(30, told.append)
-    assert told == sorted(told)
-    assert 0 <= told[0] < told[-1] < 1
-    job = Job("far", lambda tell: history.reach(50, tell))
-    job.cancel()
+    shares = []
+    history.reach(30, shares.append)
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] < shares[-1] < 1
+
+
+def test_a_question_can_be_cancelled_and_asked_again(tmp_path):
+    history = History(written_trace(tmp_path / "t", counting(4, 50)))
+
+    def cancel(done):
+        raise Cancelled("enough")
+
     with pytest.raises(Cancelled):
-        job.run()
-    assert history.at(51).view("tcm", 16 * (50 % 3), (1,), "f32")[0] == 50
+        history.reach(50, cancel)
+    assert first_value(history, 51, 16 * (50 % 3)) == 50
+
+
+def test_a_large_op_that_is_cancelled_leaves_no_trace_in_memory(tmp_path):
+    n = 1 << 19  # 2 MiB: such an op runs on a thread of its own
+    ops = [double(0, 0, n)] * 4
+    history = History(written_trace(tmp_path / "t", [fill(0, [1] * n), *ops]))
+
+    def cancel(done):
+        if done >= 0.5:
+            raise Cancelled("enough")
+
+    for _ in range(2):
+        with pytest.raises(Cancelled):
+            history.reach(5, cancel)
+    seen = [history.at(op).view("tcm", 0, (n,), "f32")[-1] for op in range(5)]
+    assert seen == [1, 2, 4, 8, 16]

@@ -165,7 +165,7 @@ def test_what_was_cancelled_is_prepared_by_the_next_question(session, after):
 
 
 def test_a_trace_without_ops_has_no_components(tmp_path, small):
-    index = Log(tmp_path / "trace", small).session().op_index
+    index = Log(tmp_path / "trace", small).session().index.op_index
     index.prepare()
     assert len(index.components) == 0
     assert index.in_flight(-1, 0.0) == []

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from kernbench.common.progress import Cancelled, no_progress
-from kernbench.replay.time.steps import in_one_call, map_logs, parts, stage
+from kernbench.common.progress import Cancelled, beside_if_many, no_progress, stage
+from kernbench.replay.time.steps import map_logs, parts
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 30])
@@ -40,7 +40,7 @@ def test_nobody_who_just_waits_pays_for_stages():
 @pytest.mark.parametrize(("rows", "beside"), [(10, False), (10_000_000, True)])
 def test_only_a_call_over_many_rows_gets_a_thread(rows, beside):
     here = threading.get_ident()
-    there = in_one_call(threading.get_ident, lambda done: None, 0.0, rows)
+    there = beside_if_many(rows, threading.get_ident, lambda done: None, 0.0)
     assert (there != here) == beside
 
 
@@ -49,7 +49,7 @@ def test_a_call_over_few_rows_can_be_cancelled_before_it():
         raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        in_one_call(lambda: 1 / 0, cancel, 0.0, 10)
+        beside_if_many(10, lambda: 1 / 0, cancel, 0.0)
 
 
 def test_logs_are_mapped_by_their_names(session):

@@ -8,7 +8,7 @@ from kernbench.replay.text import as_text
 from kernbench.replay.time.tiles import composite_of
 
 
-def part_of(session, low, high):
+def stage(session, low, high):
     """From so far into the launches to so far, ns."""
     t0, t1 = session.launch_window()
     return t0 + (t1 - t0) * low, t0 + (t1 - t0) * high
@@ -31,7 +31,7 @@ def tiles_in_service(session, t0, t1):
 
 
 def test_the_tiles_of_a_time_are_those_in_some_stage_then(session):
-    t0, t1 = part_of(session, 0.3, 0.4)
+    t0, t1 = stage(session, 0.3, 0.4)
     found = set()
     for tiles in session.tiles_between(t0, t1).composites:
         found.update((tiles.composite, row.index) for row in tiles.rows)
@@ -40,7 +40,7 @@ def test_the_tiles_of_a_time_are_those_in_some_stage_then(session):
 
 
 def test_the_composites_of_a_time_are_by_their_start(session):
-    t0, t1 = part_of(session, 0.3, 0.4)
+    t0, t1 = stage(session, 0.3, 0.4)
     starts = [tiles.t0 for tiles in session.tiles_between(t0, t1).composites]
     assert starts == sorted(starts)
 

@@ -1,0 +1,431 @@
+"""Bytes as a user names them: tensors with indices, or addresses; and back to names.
+
+Owns the names of a trace's allocations and which of them held an address when. A tensor
+is sharded and replicated: its name stands for the first copy of each shard, and with
+@NODE for the copies of one owner. Scratch handles are named with their owner, as every
+PE numbers its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from itertools import product
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from kernbench.common.arrays import Ints, distinct
+from kernbench.common.dtypes import itemsize
+from kernbench.common.progress import (
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+)
+from kernbench.errors import UsageError
+from kernbench.replay.data.history import History
+from kernbench.replay.data.intervals import IntervalIndex
+from kernbench.sim_engine.event_log import Shard
+from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
+
+Span: TypeAlias = tuple[int, int]
+"""The first index on an axis, and the one after the last."""
+
+Range: TypeAlias = tuple[str, int, int]
+"""Contiguous bytes: space, address, size in bytes."""
+
+MOST_ADDRESSES = 1 << 22
+"""Bytes of a place that are looked at one by one, or of a part that is read."""
+
+_MOST_RANGES = 4096
+_TENSORS_KEPT = 4
+_NAMES_COMPARED = 1000
+_MOST_BYTES = 1 << 40
+_BEYOND_ADDRESSES = 1 << 60
+_NAMED = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]*)\])?")
+_BYTES = re.compile(r"(\w+)\s+(0x[0-9a-f]+|\d+)(?::(\d+))?", re.ASCII | re.I)
+_ONE_AXIS = re.compile(r"(-?\d+)?(:)?(-?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes that a user has named.
+
+    ``index`` has a span of each axis of ``tensor`` ("" for plain addresses), ``ranges``
+    are where those elements lie, at most 4,096 pieces.
+    """
+
+    text: str
+    tensor: str
+    dtype: str
+    index: tuple[Span, ...]
+    ranges: tuple[Range, ...]
+
+
+class _Names(NamedTuple):
+    """Every name with its number, in the order in which they were first allocated.
+
+    ``allocs`` are the rows of the allocation log by that number.
+    """
+
+    numbers: dict[str, int]
+    allocs: Groups
+
+
+class _Holders(NamedTuple):
+    """The allocations that ever held an address, by the call that made them.
+
+    The first is (-1, -1): before all of them nobody held it.
+    """
+
+    cmds: Ints
+    allocs: Ints
+
+
+class PlaceIndex:
+    """The allocations of a trace by name and by address.
+
+    ``prepare`` makes the table of names and the index of addresses; ``names``,
+    ``place``, ``named`` and ``holder`` make them if it has not run. Both are assigned
+    once whole and never changed, so the screen's thread may ask beside the thread of
+    lane "memory". So it may for what is kept of single allocations: it depends on the
+    trace alone, and made twice it is the same.
+    """
+
+    def __init__(self, trace: Trace, history: History) -> None:
+        self._trace = trace
+        self._history = history
+        self._names: _Names | None = None
+        self._allocs: IntervalIndex | None = None
+        self._shards: dict[int, Shard] = {}
+        self._holders = cache(self._ever_held)
+        self._firsts = lru_cache(_TENSORS_KEPT)(self._first_copies)
+
+    def prepare(self, progress: Progress = no_progress) -> None:
+        """Make what the other questions look up; see the class."""
+        self._history.prepare(progress)
+        if self._names is None:
+            self._names = computed_beside(lambda: _names(self._trace), progress, 0.9)
+        if self._allocs is None:
+            self._allocs = IntervalIndex(self._history.allocs, progress)
+
+    def _named_allocs(self) -> _Names:
+        """The table of names, made by whoever asks first."""
+        if self._names is None:
+            self._names = _names(self._trace)
+        return self._names
+
+    def _alloc_index(self) -> IntervalIndex:
+        """The index of addresses, made by whoever asks first."""
+        if self._allocs is None:
+            self._allocs = IntervalIndex(self._history.allocs)
+        return self._allocs
+
+    # -- allocations --
+
+    @property
+    def names(self) -> list[str]:
+        """What can be asked for; a scratch handle is h0.3@sip0.cube0.pe0.pe_cpu."""
+        return list(self._named_allocs().numbers)
+
+    def shards(self, rows: Sequence[int]) -> list[Shard]:
+        """Rows of ``trace.allocs``.
+
+        A trace keeps three axes at most: the others are folded into the last of them.
+        """
+        new = [row for row in rows if row not in self._shards]
+        if new:
+            for row, shard in zip(new, self._trace.shards(new), strict=True):
+                self._shards[row] = _folded(shard)
+        return [self._shards[row] for row in rows]
+
+    def first_copies(self, name: str) -> list[Shard]:
+        """The first copy of every shard of ``name``; NAME@NODE: those of one owner.
+
+        UsageError, with names that are alike, for one that the trace does not have.
+        """
+        return self._firsts(name)
+
+    def _first_copies(self, name: str) -> list[Shard]:
+        """``first_copies``, which keeps the last few.
+
+        A name that has an owner may be that of a scratch handle, or a tensor's with the
+        owner that is wanted.
+        """
+        names = self._named_allocs()
+        wanted, _, owner = name.partition("@")
+        number = names.numbers.get(name, names.numbers.get(wanted))
+        if number is not None:
+            mine = self.shards(names.allocs.of(number).tolist())
+            if name not in names.numbers:
+                mine = [shard for shard in mine if shard.owner == owner]
+            if mine:
+                first: dict[tuple[int, ...], Shard] = {}
+                for shard in mine:
+                    first.setdefault(shard.origin, shard)
+                return list(first.values())
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> UsageError:
+        """An error that lists up to eight names like ``name``."""
+        names = self.names
+        alike = [known for known in names if ("@" in known) == ("@" in name)] or names
+        near = sorted(get_close_matches(name, alike[:_NAMES_COMPARED], 8, 0.0))
+        known = ", ".join(near) or "none"
+        return UsageError(f"no tensor {name!r} in this trace; it has: {known}")
+
+    def _ever_held(self, space: str, addr: int) -> _Holders:
+        """Look up the holders of an address."""
+        log = self._trace.alloc_columns
+        rows = self._alloc_index().overlapping(space, addr, 1)
+        rows = rows[np.argsort(log.cmd[rows], kind="stable")]
+        cmds = log.cmd[rows].astype(np.int64)
+        return _Holders(np.append(-1, cmds), np.append(-1, rows))
+
+    def allocs_at(self, space: str, addr: int, ops: Ints) -> Ints:
+        """By each of some ops the youngest allocation that holds an address.
+
+        Rows of ``trace.allocs``, -1 where none does. Scratch memory is used again and
+        again, and nothing says when a handle is released: what was allocated last by
+        the op's call is what the bytes are.
+        """
+        holders = self._holders(space, addr)
+        now = self._trace.op_columns.cmd[self._trace.order[ops]]
+        youngest = np.searchsorted(holders.cmds, now, side="right") - 1
+        return np.asarray(holders.allocs[youngest])
+
+    def alloc_at(self, space: str, addr: int, op: int) -> int:
+        """``allocs_at`` of one op."""
+        return int(self.allocs_at(space, addr, np.array([op]))[0])
+
+    def holder(self, space: str, addr: int, op: int) -> Shard | None:
+        """The youngest allocation by op ``op`` that holds an address."""
+        row = self.alloc_at(space, addr, op)
+        return self.shards([row])[0] if row >= 0 else None
+
+    # -- names to bytes --
+
+    def place(self, text: str) -> Place:
+        """The bytes that a text names.
+
+        ``c``, ``c[3,17]``, ``c[0:2, :]`` (of first copies), ``a@NODE[0]``, or
+        ``hbm 0x4000:64``. UsageError for what is not there.
+        """
+        by_address = _BYTES.fullmatch(text.strip())
+        if by_address is not None:
+            return self._place_by_address(text, by_address)
+        by_name = _NAMED.fullmatch(text.strip())
+        if by_name is None:
+            raise UsageError(
+                f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64"
+            )
+        return self._place_by_name(text, by_name[1], by_name[2])
+
+    def _place_by_address(self, text: str, match: re.Match[str]) -> Place:
+        """``hbm 0x4000:64``, or one byte, ``hbm 16384``; a space of the trace only."""
+        spaces = self._history.allocs.spaces
+        space = match[1]
+        is_hex = match[2][:2].lower() == "0x"
+        addr = int(match[2], 16 if is_hex else 10)
+        nbytes = int(match[3] or 1)
+        possible = 0 < nbytes <= _MOST_BYTES and addr < _BEYOND_ADDRESSES
+        if space not in spaces or not possible:
+            known = ", ".join(spaces) or "none"
+            raise UsageError(
+                f"{text!r}: give SPACE ADDR:BYTES; this trace's spaces: {known}"
+            )
+        return Place(text, "", "u8", ((0, nbytes),), ((space, addr, nbytes),))
+
+    def _place_by_name(self, text: str, name: str, cells: str | None) -> Place:
+        """``c[3,17]``: the pieces of all shards that the index reaches into."""
+        shards = self.first_copies(name)
+        starts = np.array([shard.origin for shard in shards])
+        ends = starts + np.array([shard.shape for shard in shards])
+        index = _index(text, cells, ends.max(axis=0).tolist())
+        low, high = np.array(index, np.int64).reshape(-1, 2).T
+        inside = ((starts < high) & (low < ends)).all(axis=1)
+        ranges = list[Range]()
+        for number in np.flatnonzero(inside).tolist():
+            ranges += _ranges(shards[number], index)
+        if not 0 < len(ranges) <= _MOST_RANGES:
+            raise UsageError(
+                f"{text} lies in {len(ranges):,} pieces; ask for a part of it"
+            )
+        return Place(text, name, shards[0].dtype, index, tuple(ranges))
+
+    # -- bytes to names --
+
+    def named(self, space: str, addresses: Ints, op: int) -> str:
+        """Bytes (ascending addresses) as a user names them at op ``op``.
+
+        ``c[3, 0:128]``, the smallest box of the tensor that has them; ``hbm 0x40:8``
+        where no allocation holds the first of them.
+        """
+        low = int(addresses[0])
+        shard = self.holder(space, low, op)
+        if shard is None:
+            return f"{space} {low:#x}:{int(addresses[-1]) + 1 - low}"
+        held = addresses[: np.searchsorted(addresses, shard.addr + shard.nbytes)]
+        elements = (held - shard.addr) // itemsize(shard.dtype)
+        axes = np.unravel_index(elements, shard.shape or (1,))
+        spans = list[str]()
+        for at, origin in zip(axes, shard.origin, strict=False):
+            first = int(at.min()) + origin
+            last = int(at.max()) + origin
+            spans.append(f"{first}:{last + 1}" if last > first else f"{first}")
+        return f"{name_of(shard)}[{', '.join(spans)}]"
+
+    def dtype_of(self, place: Place, op: int) -> str:
+        """What the bytes of a place are.
+
+        Its tensor's dtype; of plain addresses that of the allocation that they are
+        whole elements of, if they are.
+        """
+        space, addr, nbytes = place.ranges[0]
+        if place.tensor:
+            return place.dtype
+        shard = self.holder(space, addr, op)
+        if shard is None:
+            return place.dtype
+        size = itemsize(shard.dtype)
+        whole = (addr - shard.addr) % size == 0 and nbytes % size == 0
+        inside = addr + nbytes <= shard.addr + shard.nbytes
+        return shard.dtype if whole and inside else place.dtype
+
+
+def name_of(shard: Shard) -> str:
+    """The name to ask for an allocation by: a scratch handle's has its owner."""
+    return shard.tensor if shard.va else f"{shard.tensor}@{shard.owner}"
+
+
+def _folded(shard: Shard) -> Shard:
+    """A shard whose last axis has all that its bytes say is there.
+
+    Of a handle of shape (2, 3, 2, 5) a trace keeps (2, 3, 2) and 240 bytes; it becomes
+    (2, 3, 10).
+    """
+    kept = prod(shard.shape) * itemsize(shard.dtype)
+    more = shard.nbytes // max(kept, 1)
+
+    def folded(axes: tuple[int, ...]) -> tuple[int, ...]:
+        return (*axes[:2], *(extent * more for extent in axes[2:]))
+
+    return replace(shard, origin=folded(shard.origin), shape=folded(shard.shape))
+
+
+def _names(trace: Trace) -> _Names:
+    """The names of all allocations; scratch is what has no virtual address."""
+    log = trace.alloc_columns
+    is_scratch = log.va == 0
+    # A name is a string, and for scratch its owner: one number of both.
+    owners = np.where(is_scratch, log.owner.astype(np.int64) + 1, 0)
+    keys = log.tensor.astype(np.int64) << 32 | owners
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    by_first_use = np.argsort(np.argsort(first))
+    numbers: dict[str, int] = {}
+    made = np.sort(first)
+    pairs = zip(log.tensor[made].tolist(), owners[made].tolist(), strict=True)
+    for number, (tensor, owner) in enumerate(pairs):
+        name = trace.strings[tensor]
+        if owner:
+            name = f"{name}@{trace.strings[owner - 1]}"
+        numbers[name] = number
+    return _Names(numbers, Groups(by_first_use[which.reshape(-1)]))
+
+
+# -- indices --
+
+
+def _index(text: str, cells: str | None, shape: list[int]) -> tuple[Span, ...]:
+    """The span of each axis of ``shape``; UsageError for what is no index of it.
+
+    ``cells`` is the text in the brackets of ``text``; None: there are none. Axes
+    that it leaves out are taken whole.
+    """
+    if not shape:
+        return ()  # a scalar: whatever the index, it is the only element
+    words = [word.strip() for word in cells.split(",")] if cells is not None else []
+    spans = list[Span | None]()
+    for axis, extent in enumerate(shape):
+        spans.append(_span(words[axis], extent) if axis < len(words) else (0, extent))
+    found = [span for span in spans if span is not None]
+    if len(found) < len(shape) or len(words) > len(shape):
+        raise UsageError(
+            f"{text}: no index of shape {shape}; give one number or A:B for each axis"
+        )
+    return tuple(found)
+
+
+def _span(word: str, extent: int) -> Span | None:
+    """``3``, ``-1``, ``2:5``, ``:-1`` or ``:`` of an axis; None for what is none."""
+    match = _ONE_AXIS.fullmatch(word)
+    if match is None or not word:
+        return None
+    first, colon, end = match.groups()
+    if end and not colon:
+        return None
+    low = int(first or 0)
+    if low < 0:
+        low += extent
+    high = low + 1
+    if colon:
+        high = int(end or extent)
+        if high < 0:
+            high += extent
+    return (low, high) if 0 <= low < high <= extent else None
+
+
+def _ranges(shard: Shard, index: Iterable[Span]) -> list[Range]:
+    """The bytes of ``index`` that lie in one shard, contiguous pieces by address.
+
+    Elements are in row-major order: the axes at the end that are taken whole, and the
+    one before them, are one piece for each index of the axes in front of those. At most
+    one piece more than a place may have is made.
+    """
+    size = itemsize(shard.dtype)
+    box = list[Span]()
+    for (low, high), origin, extent in zip(
+        index, shard.origin, shard.shape, strict=True
+    ):
+        first = max(low - origin, 0)
+        end = min(high - origin, extent)
+        if first >= end:
+            return []
+        box.append((first, end))
+    axis = len(box)
+    run = 1
+    while axis > 0:
+        axis -= 1
+        first, end = box[axis]
+        run *= end - first
+        if end - first < shard.shape[axis]:
+            break
+    strides = [prod(shard.shape[i + 1 :]) for i in range(len(box))]
+    offset = sum(
+        first * stride for (first, _), stride in zip(box, strides, strict=True)
+    )
+    found = list[Range]()
+    for outer in product(*(range(end - first) for first, end in box[:axis])):
+        start = offset + sum(i * s for i, s in zip(outer, strides, strict=False))
+        found.append((shard.space, shard.addr + start * size, run * size))
+        if len(found) > _MOST_RANGES:
+            break
+    return found
+
+
+def addresses(place: Place, progress: Progress = no_progress) -> Ints:
+    """The addresses of all bytes of a place, ascending; UsageError if they are many."""
+    count = sum(nbytes for _, _, nbytes in place.ranges)
+    if count > MOST_ADDRESSES:
+        raise UsageError(
+            f"{place.text} is of more than {MOST_ADDRESSES:,} bytes; "
+            "ask for a part of it"
+        )
+    parts = [np.arange(addr, addr + nbytes) for _, addr, nbytes in place.ranges]
+    return beside_if_many(count, lambda: distinct(np.concatenate(parts)), progress, 0.0)

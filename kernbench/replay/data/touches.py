@@ -1,0 +1,139 @@
+"""Who reads and writes the bytes of a place: all of them, the last, the next.
+
+From the accesses of the op log alone; where those come from is said in ``accesses``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from kernbench.common.arrays import Ints, distinct
+from kernbench.common.progress import Progress, no_progress
+from kernbench.replay.answers import OpRow, Touch, Touches
+from kernbench.replay.data.history import History
+from kernbench.replay.data.places import Place, addresses
+
+RowsOf: TypeAlias = Callable[[Sequence[int] | Ints], list[OpRow]]
+"""Lines of the op log by canonical positions; many at a time cost some us each."""
+
+_MOST_READS = 1000
+_ROWS_AT_ONCE = 512
+"""Lines of the op log that are made between two calls of progress."""
+_EVERY = 64
+
+
+class TouchIndex:
+    """Answers who reads and writes bytes, from the accesses of a History.
+
+    It keeps nothing and executes nothing, so any thread may ask once the history is
+    prepared.
+    """
+
+    def __init__(self, history: History, rows_of: RowsOf) -> None:
+        self._history = history
+        self._rows_of = rows_of
+
+    def every(self, place: Place, progress: Progress = no_progress) -> Touches:
+        """Every read and write of a place, from the first op to the last.
+
+        An access is there once, however many pieces of the place it overlaps, with its
+        own address and size.
+        """
+        self._history.prepare(progress)
+        found = [self._history.accesses.overlapping(*part) for part in place.ranges]
+        numbers = distinct(np.concatenate(found))
+        touched = self._history.touched.take(numbers)
+        ops = rows_in_parts(self._rows_of, touched.row, progress)
+        space = place.ranges[0][0]
+        columns = (
+            touched.mode.tolist(),
+            touched.addr.tolist(),
+            touched.nbytes.tolist(),
+        )
+        rows = list[Touch]()
+        for mode, addr, nbytes, op in zip(*columns, ops, strict=True):
+            kind = "write" if mode else "read"
+            rows.append(Touch(kind, space, addr, nbytes, op))
+        return Touches(tuple(rows))
+
+    def writers(
+        self, place: Place, op: int, progress: Progress = no_progress
+    ) -> Touches:
+        """The last write into each byte of a place by op ``op``, the earliest first.
+
+        A row has how many of the bytes it wrote last, and the first of them. ``note``
+        says how many nobody had written. UsageError for a place of more than 4 MiB.
+        """
+        space = place.ranges[0][0]
+        self._history.prepare(progress)
+        wanted = addresses(place, progress)
+        found = self._history.last_writers(space, wanted, op, progress)
+        found.reverse()
+        note = ""
+        if found[0].op < 0:
+            nobody = found.pop(0).addresses
+            note = (
+                f"{len(nobody):,} bytes from {space} {int(nobody[0]):#x} on "
+                "were never written"
+            )
+        ops = rows_in_parts(self._rows_of, [last.op for last in found], progress)
+        rows = list[Touch]()
+        for last, row in zip(found, ops, strict=True):
+            first = int(last.addresses[0])
+            rows.append(Touch("write", space, first, len(last.addresses), row))
+        return Touches(tuple(rows), note)
+
+    def readers(
+        self, place: Place, op: int, progress: Progress = no_progress
+    ) -> Touches:
+        """The reads after op ``op`` of what a place holds then, until overwritten.
+
+        A read counts if any byte that it takes is still as it was at ``op``. At most
+        1,000. UsageError for a place of more than 4 MiB.
+        """
+        self._history.prepare(progress)
+        touched = self._history.touched
+        space = place.ranges[0][0]
+        wanted = addresses(place, progress)
+        span = int(wanted[-1] - wanted[0]) + 1
+        numbers = self._history.accesses.overlapping(space, int(wanted[0]), span)
+        later = np.searchsorted(touched.row[numbers], op, side="right")
+        near = touched.take(numbers[later:])
+        lows = np.searchsorted(wanted, near.addr)
+        highs = np.searchsorted(wanted, near.addr + near.nbytes)
+        holds = np.ones(len(wanted), np.bool_)  # what it held at op ``op``
+        reads = list[int]()
+        for count, i in enumerate(np.flatnonzero(lows < highs).tolist()):
+            if count % _EVERY == 0:
+                progress(count / len(lows))
+            part = holds[lows[i] : highs[i]]
+            if near.mode[i]:
+                part[:] = False
+            elif part.any():
+                reads.append(i)
+            if len(reads) == _MOST_READS or not holds.any():
+                break
+        ops = rows_in_parts(self._rows_of, near.row[reads], progress)
+        rows = list[Touch]()
+        for i, row in zip(reads, ops, strict=True):
+            rows.append(
+                Touch("read", space, int(near.addr[i]), int(near.nbytes[i]), row)
+            )
+        return Touches(tuple(rows))
+
+
+def rows_in_parts(
+    rows_of: RowsOf, ops: Sequence[int] | Ints, progress: Progress
+) -> list[OpRow]:
+    """Lines of the op log, made some at a time.
+
+    Every part looks up the calls, names and sites of all of its ops in one go.
+    """
+    rows = list[OpRow]()
+    for first in range(0, len(ops), _ROWS_AT_ONCE):
+        progress(first / len(ops))
+        rows += rows_of(ops[first : first + _ROWS_AT_ONCE])
+    return rows
