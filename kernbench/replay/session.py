@@ -69,7 +69,11 @@ class ReplaySession(Cursor):
         """Make what a screen asks for at once; a loader calls it before it shows any."""
         self.op_index.prepare(stage(progress, 0.0, 0.6))
         self.composites.prepare(stage(progress, 0.6, 0.8))
-        prepare_routes(self.trace, stage(progress, 0.8, 1.0))
+        prepare_routes(self.trace, stage(progress, 0.8, 0.9))
+        # What moves of the cursor and rows of the op log need.
+        computed_beside(lambda: self.starts, progress, 0.9)
+        computed_beside(lambda: self.components, progress, 0.9)
+        computed_beside(lambda: self._by_cmd, progress, 0.9)
 
     # -- stops and search --
 
