@@ -189,6 +189,7 @@ class CriticalIndex:
         The last is the end of the launch that ended last, or of the op, if there is no
         launch. A node that has no cause is the first.
         """
+        progress(0.0)
         moments = graph.moments
         ends = moments.all_launch_ends()
         if not len(ends):

@@ -105,7 +105,7 @@ class _LinkSums(NamedTuple):
 
 
 class _Loads(NamedTuple):
-    """Links in the order in which they are listed: the fields of ``Link``, by column."""
+    """Links in the order in which they are listed, a column for each field."""
 
     edge: Ints
     nbytes: Floats

@@ -345,8 +345,10 @@ class StallIndex:
             # Besides its ops these are its calls and what they waited for.
             size = 4 * self._ops.count_of(self._engines(pe))
             share = 0.1 + 0.9 * number / len(pes)
-            pieces = partial(self._pieces, by_cmd, pe, t0, t1)
-            yield beside_if_many(size, pieces, progress, share)
+            find = partial(self._pieces, by_cmd, pe, t0, t1)
+            pieces = beside_if_many(size, find, progress, share)
+            progress(share)  # what is made of them takes some ms, too
+            yield pieces
 
     def _pieces(self, by_cmd: _ByCmd, pe: int, t0: float, t1: float) -> Pieces:
         """The calls of a PE in [t0, t1) ns, cut where what they await changes state.

@@ -1,4 +1,4 @@
-"""Long computations in steps: parts of rows, stages of progress, calls that are long."""
+"""Long computations in steps: parts of rows, stages of progress, long single calls."""
 
 import threading
 
