@@ -120,9 +120,14 @@ async def test_nothing_ends_a_session(name, trace_path, settle, as_text_of) -> N
     await check_session(100, path, settle, as_text_of)
 
 
-@pytest.mark.slow
+COUNTS = [
+    pytest.param(200, marks=pytest.mark.slow),
+    pytest.param(2000, marks=pytest.mark.soak),
+]
+
+
 @pytest.mark.parametrize("path", TRACES, ids=[path.stem for path in TRACES])
-@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", COUNTS)
 async def test_nothing_ends_a_long_session(count, path, settle, as_text_of) -> None:
     await check_session(count, path, settle, as_text_of)
 
