@@ -145,6 +145,7 @@ class Terminal:
             self.read(0.05)
             pid, status = os.waitpid(self.pid, options | os.WNOHANG)
             if pid:
+                self.read(0.05)  # what it wrote last
                 return status
             assert time.monotonic() < end, f"it does not end:\n{self.text}"
 
