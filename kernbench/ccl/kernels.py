@@ -67,8 +67,7 @@ class Peers:
         """Combine what comes with ``mine``, in place."""
         if way is not None:
             with self.tl.scope():
-                came = self.tl.recv(way, mine.shape, mine.dtype)
-                self.combine(mine, came, out=mine)
+                self.combine(mine, self.tl.recv(way, mine.shape, mine.dtype), out=mine)
 
     def take(self, way: str | None, mine: Any) -> None:
         """Put what comes in the place of ``mine``."""
