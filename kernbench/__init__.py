@@ -1,4 +1,5 @@
-"""kernbench: simulate kernels on a multi-chiplet accelerator, record everything, replay it.
+"""kernbench: simulate kernels on a multi-chiplet accelerator, record everything, replay
+it.
 
 Imports nothing heavy; the rooms are ``kernbench.runtime_api``, ``kernbench.trace`` and
 ``kernbench.replay``.

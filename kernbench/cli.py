@@ -1,5 +1,5 @@
-"""The ``kernbench`` command: parsing and printing only. One clear line an error; 1 for wrong data
-or input, 2 for usage, 130 for Ctrl-C.
+"""The ``kernbench`` command: parsing and printing only. One clear line an error; 1 for
+wrong data or input, 2 for usage, 130 for Ctrl-C.
 """
 
 import json
@@ -74,7 +74,9 @@ class _Run(click.Command):
     "--traceback", is_flag=True, help="Show the Python traceback of an error."
 )
 def main(traceback: bool) -> None:
-    """Simulate kernels on a multi-chiplet accelerator, record everything, verify the data."""
+    """Simulate kernels on a multi-chiplet accelerator, record everything, verify the
+    data.
+    """
     use_one_blas_thread()
 
 
@@ -162,7 +164,9 @@ def doc(name: str | None) -> None:
 @main.command()
 @click.argument("folder", type=click.Path(file_okay=False))
 def record(folder: str) -> None:
-    """Record the traces that ship in traces/ anew into FOLDER; what a fault ends with is shown."""
+    """Record the traces that ship in traces/ anew into FOLDER; what a fault ends with
+    is shown.
+    """
     from kernbench.benches.recorded import record
 
     for path, error in record(Path(folder)):
@@ -173,7 +177,9 @@ def record(folder: str) -> None:
 @_topology
 @_json
 def probe(topology: str | None, as_json: bool) -> None:
-    """Measure every kind of path of the machine; exits 1 where formula and simulation differ."""
+    """Measure every kind of path of the machine; exits 1 where formula and simulation
+    differ.
+    """
     from kernbench.probes import probe
     from kernbench.topology import load_topology
 
@@ -189,7 +195,9 @@ def probe(topology: str | None, as_json: bool) -> None:
     help="A topology.yaml to describe; without a name print one to start from.",
 )  # fmt: skip
 def info(topology: str | None) -> None:
-    """Show versions, the machine's size and peak numbers, where files are, and the benches."""
+    """Show versions, the machine's size and peak numbers, where files are, and the
+    benches.
+    """
     from importlib.metadata import version
 
     import platformdirs
@@ -280,11 +288,12 @@ def trace(
     as_json: bool,
     width: int,
 ) -> None:
-    """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace FILE.
+    """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace
+    FILE.
 
-    ``--name VALUE`` gives the argument NAME. `ops` without COUNT and --op prints all ops as it
-    finds them, with --json an object a line. Exit code 1: a verdict is bad (verify, outputs, check,
-    compare --fail-over) or hazards were found.
+    ``--name VALUE`` gives the argument NAME. `ops` without COUNT and --op prints all
+    ops as it finds them, with --json an object a line. Exit code 1: a verdict is bad
+    (verify, outputs, check, compare --fail-over) or hazards were found.
     """
     from kernbench.replay import ReplaySession
     from kernbench.replay.commands import as_data, parse

@@ -1,7 +1,10 @@
-"""How the lines of the code read, counted: ``python tests/how_a_line_reads.py [PATH …]``.
+"""How the lines of the code read, counted.
 
-Each row of the table is defined by a function below. The numbers say where to look; they
-are no judgement of a line.
+``python tests/how_a_line_reads.py [PATH …]`` prints the table of some paths or all.
+
+
+Each row of the table is defined by a function below. The numbers say where to look;
+they are no judgement of a line.
 """
 
 from __future__ import annotations

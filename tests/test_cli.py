@@ -1,4 +1,6 @@
-"""``kernbench run`` and ``list`` as a user calls them; nothing is written where nothing ran."""
+"""``kernbench run`` and ``list`` as a user calls them; nothing is written where nothing
+ran.
+"""
 
 import io
 import json

@@ -1,4 +1,6 @@
-"""``kernbench trace`` as a user calls it: options, streams, closed pipes, exit codes, bad input."""
+"""``kernbench trace`` as a user calls it: options, streams, closed pipes, exit codes,
+bad input.
+"""
 
 import json
 import os
@@ -156,7 +158,7 @@ def test_a_reader_that_has_enough_ends_a_stream_quietly(tmp_path):
     run.stderr.close()
 
 
-# -- verdicts, and what writes files ------------------------------------------------------------
+# -- verdicts, and what writes files -----------------------------------------------
 
 
 @pytest.mark.parametrize(

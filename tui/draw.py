@@ -19,7 +19,8 @@ Run = tuple[str, str]  # text, name of a style
 Line = list[Run]
 
 INK, PAPER = "#d8dee6", "#10161d"
-# after Okabe and Ito: tell apart without red against green; all legible on PAPER, and below black
+# after Okabe and Ito: none is told from another by red against green; all are legible
+# on PAPER, and below black
 _PALETTE = "#e69f00 #f0e442 #0072b2 #56b4e9 #cc79a7 #00b894 #a0a0a0 #9a5b00 #707070"
 _CLASSES = dict(zip("GMRWFSHC?", _PALETTE.split(), strict=True))
 _BLUE, _AMBER, _BLACK = "#56b4e9", "#ffb000", "#000000"

@@ -1,4 +1,6 @@
-"""The table of keys as the documents show it: those of the actions, without a preset."""
+"""The table of keys as the documents show it: those of the actions, without a
+preset.
+"""
 
 from __future__ import annotations
 

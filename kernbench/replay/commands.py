@@ -368,7 +368,8 @@ CONTINUE = move(
 ASSERT = move(
     "assert",
     Assertion,
-    "fail unless this op fits EXPR; none, some or N ops do; a command is ok, or says TEXT",
+    "fail unless this op fits EXPR; none, some or N ops do; "
+    "a command is ok, or says TEXT",
     _check_assertion,
     needs=_asserted,
     report=_ok,

@@ -85,14 +85,18 @@ def _cut_last_column(cells: list[list[str]], width: int) -> None:
 
 
 def _cell_format(column: Sequence[str]) -> str:
-    """How a cell of a column is filled up: numbers on their left, texts on their right."""
+    """How a cell of a column is filled up: numbers on their left, texts on
+    their right.
+    """
     is_numeric = any(text[:1].isdigit() for text in column[1:])
     side = ">" if is_numeric else "<"
     return f"{{:{side}{max(map(len, column))}}}"
 
 
 def _cells(row: Any) -> dict[str, str]:
-    """The texts of a row's fields by name; a field of its own wins over an inner one."""
+    """The texts of a row's fields by name; a field of its own wins over an
+    inner one.
+    """
     own: dict[str, str] = {}
     inner: dict[str, str] = {}
     for name, value in field_values(row).items():

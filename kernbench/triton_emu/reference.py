@@ -10,7 +10,9 @@ from kernbench.triton_emu.tl_context import TLContext
 
 
 def math_calls_as_markdown() -> Iterator[str]:
-    """Each call with its arguments, its cycles for an element in a lane, its meaning."""
+    """Each call with its arguments, its cycles for an element in a lane, its
+    meaning.
+    """
     calls = {name: _call(name) for name in NUMPY_OPS if hasattr(TLContext, name)}
     columns = max(len(call) for call in calls.values())
     yield f"    {'call':<{columns}}  cycles  result"

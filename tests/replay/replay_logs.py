@@ -1,4 +1,6 @@
-"""Traces made by hand: ops at any time on any PE, each on a line of its own of a kernel."""
+"""Traces made by hand: ops at any time on any PE, each on a line of its own of a
+kernel.
+"""
 
 import numpy as np
 

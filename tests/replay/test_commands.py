@@ -1,4 +1,6 @@
-"""The commands of the user on the shipped trace, by text and by JSON, and their errors."""
+"""The commands of the user on the shipped trace, by text and by JSON, and their
+errors.
+"""
 
 import json
 from pathlib import Path
@@ -159,7 +161,8 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
         ("memroy", "unknown command 'memroy'; did you mean memory\\? help lists all"),
         (
             "ti",
-            "unknown command 'ti'; did you mean tile or tiles or timeline\\? help lists all",
+            "unknown command 'ti'; "
+            "did you mean tile or tiles or timeline\\? help lists all",
         ),
         ("watch hbm zzz", "no tensor 'hbm zzz' in this trace; it has: a, b, c"),
         ("goto", "goto: takes OP"),
@@ -236,7 +239,9 @@ def test_kernbench_trace_refuses_bad_input_in_one_line(args, message, code):
 
 @pytest.fixture
 def wrong(tmp_path, shipped):
-    """Loads 0, 1, 2, 3, doubles and stores them; 9 is expected where 4 is; a race at the end."""
+    """Loads 0, 1, 2, 3, doubles and stores them; 9 is expected where 4 is; a race at
+    the end.
+    """
     log = Log(tmp_path / "wrong", shipped)
     log.op(host_write(), 0, 1)
     log.op(load(0, 0), 10, 20)

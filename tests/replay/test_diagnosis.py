@@ -1,7 +1,9 @@
-"""Every fault bench is diagnosed by one script that is given its trace and nothing else.
+"""Every fault bench is diagnosed by one script that is given its trace and nothing
+else.
 
-``diagnose`` asks what a user at ``kernbench trace`` would ask, and decides by the answers alone.
-What it says first must name the op, the PE and the kernel line that are at fault.
+``diagnose`` asks what a user at ``kernbench trace`` would ask, and decides by the
+answers alone. What it says first must name the op, the PE and the kernel line that are
+at fault.
 """
 
 import importlib
@@ -18,7 +20,7 @@ from kernbench.errors import KernbenchError
 from kernbench.runtime_api import run_bench
 
 HOST = "host_write"
-# what is recorded of each fault; the line, of which this is a part, that is to be named; op and PE
+# what is recorded of each fault; a part of the line that is to be named; op and PE
 CAUSES = {
     "missing_wait": [({}, "# fault", "add", "sip0.cube0.pe0.")],
     "scratch_reused": [
@@ -45,7 +47,9 @@ CASES = [(fault, *case) for fault, cases in CAUSES.items() for case in cases]
 
 
 def asker(path):
-    """ask(command, …) -> the JSON of ``kernbench trace`` on a file; None where it refuses."""
+    """ask(command, …) -> the JSON of ``kernbench trace`` on a file; None where it
+    refuses.
+    """
 
     def ask(name, *args):
         done = CliRunner().invoke(main, ["trace", name, str(path), *args, "--json"])
@@ -71,9 +75,8 @@ def diagnose(ask):
         return [*found, error]  # it ended there: nothing has been compared
     first = ask("divergence")
     if first["op"] >= 0:
-        found.append(
-            f"off by more than rounding: {named(ask('op', '--op', str(first['op']))['row'])}"
-        )
+        row = ask("op", "--op", str(first["op"]))["row"]
+        found.append(f"off by more than rounding: {named(row)}")
     wrong = [out["row"] for out in ask("verify")["rows"] if not out["row"]["ok"]]
     for row in wrong:
         found.append(came_from(ask, row["tensor"], row["first_bad"]))
@@ -84,12 +87,13 @@ def diagnose(ask):
 
 
 def came_from(ask, tensor, index):
-    """The suspect behind an element, or all that it was made of; of the tensor if of nothing."""
+    """The suspect behind an element, or all that it was made of; of the tensor if of
+    nothing.
+    """
     blame = ask("blame", f"{tensor}{index}")
     if all(link["op"]["name"] == HOST for link in blame["links"]):
-        blame = ask(
-            "blame", tensor
-        )  # no kernel has written the element; who wrote the others?
+        # No kernel has written the element: who wrote the others?
+        blame = ask("blame", tensor)
     links = [link for link in blame["links"] if link["op"]["op"] == blame["suspect"]]
     parts = [
         f"{named(link['op'])}, from {', '.join(part['name'] for part in link['reads'])}"
@@ -100,7 +104,9 @@ def came_from(ask, tensor, index):
 
 @pytest.fixture
 def recorded(tmp_path):
-    """recorded(fault, options) -> asks about the trace of its run, whatever that ended with."""
+    """recorded(fault, options) -> asks about the trace of its run, whatever that ended
+    with.
+    """
 
     def recorded(fault, options):
         options = {"debug": False, "warn_memory": False} | options

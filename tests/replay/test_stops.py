@@ -1,4 +1,6 @@
-"""Stops and runs in both directions: breakpoints, watchpoints, hazards, failed checks."""
+"""Stops and runs in both directions: breakpoints, watchpoints, hazards, failed
+checks.
+"""
 
 from pathlib import Path
 
@@ -22,7 +24,9 @@ TOUCHED = [(op, a) for op, record in enumerate(TRACE.ops) for a in accesses(reco
 
 @pytest.fixture
 def log(tmp_path, shipped):
-    """Op 0 writes hbm; 1, 2, 3 load, double, store at 256; 4 overwrites what 3 reads: a hazard."""
+    """Op 0 writes hbm; 1, 2, 3 load, double, store at 256; 4 overwrites what 3 reads: a
+    hazard.
+    """
     log = Log(tmp_path / "log", shipped)
     log.alloc("hbm", 256, 16, "y")
     log.op(host_write(), 0, 1)

@@ -1,4 +1,6 @@
-"""Tables and texts read well at any width: no number looks like another kind, no line is lost."""
+"""Tables and texts read well at any width: no number looks like another kind, no line
+is lost.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Timelines, tiles, routes, memory and diffs against what is computed here from the records."""
+"""Timelines, tiles, routes, memory and diffs against what is computed here from the
+records.
+"""
 
 import math
 from dataclasses import replace
@@ -177,10 +179,8 @@ def test_an_op_without_transactions_shows_those_of_the_nearest_dma_of_its_tile(s
     )
     assert route.op == gemm
     assert route.legs == session.route(read).legs
-    assert (
-        route.note
-        == f"stays inside its component; shown is TileToken/DMA_READ #{read} of the tile"
-    )
+    shown = f"TileToken/DMA_READ #{read} of the tile"
+    assert route.note == f"stays inside its component; shown is {shown}"
     composite = session.route(positions(session, "composite_gemm")[0])
     assert composite.legs
     assert "its tiles do; shown is TileToken/DMA_READ" in composite.note

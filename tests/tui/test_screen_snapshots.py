@@ -1,4 +1,6 @@
-"""Every pane at every size as plain text, before and after a scripted session; some in colour."""
+"""Every pane at every size as plain text, before and after a scripted session; some in
+colour.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ async def test_pane(pane, keys, size, drive, settle, as_text_of, same_as_file) -
 async def test_other_views(
     pane, view, trace_path, settle, as_text_of, same_as_file
 ) -> None:
-    """At a GEMM on the critical path; what goes wrong at the last op of a run that did."""
+    """At a GEMM on the critical path; what goes wrong at the last op of a run
+    that did.
+    """
     name = VIEWS_OF[pane][view]
     trace, op = FAULTS.get(name, ("matmul", 79))
     session = open_session(trace_path.with_name(f"{trace}.msgpack"), op)

@@ -35,7 +35,7 @@ from tui.panes.base import (
     before_first_op,
 )
 
-# the words that the lines of what is recorded begin with, in the order in which they are
+# the words that the lines of what is recorded begin with, in their order
 # shown; each with its style
 _RANKS = (
     ("op ", "bold"),
