@@ -2,7 +2,7 @@
 
 Each log is a dataclass of columns, and each column is stated once, here: its type in
 memory is the field's; its type on disk, its unit and its meaning stand in the
-``Stored`` beside it. The schema of the file (``LOGS``), the reader, the writer, the
+``StoredAs`` beside it. The schema of the file (``LOGS``), the reader, the writer, the
 tables for export and the page about the format (``tables_as_markdown``) are made from
 that.
 
@@ -36,7 +36,7 @@ Unsigned: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredAs:
     """What a file holds of a column.
 
     ``disk`` is the type on disk, by kind and bytes ("u4", "f8"), or two of them as
@@ -84,16 +84,16 @@ class NodeColumns:
     without a machine has a node for every string, of which nothing else is known.
     """
 
-    type: Annotated[list[str], Stored("n/u4", "type of component", table="string")]
+    type: Annotated[list[str], StoredAs("n/u4", "type of component", table="string")]
     engine: Annotated[
-        list[str], Stored("n/u4", "name within its PE, cube or SIP", table="string")
+        list[str], StoredAs("n/u4", "name within its PE, cube or SIP", table="string")
     ]
-    sip: Annotated[Signed, Stored("i2/i4", "SIP that it belongs to; -1: none")]
-    cube: Annotated[Signed, Stored("i2/i4", "cube of that SIP; -1: none")]
-    pe: Annotated[Signed, Stored("i2/i4", "PE of that cube; -1: none")]
-    x_mm: Annotated[Floats, Stored("f8", "place on the machine, eastwards", "mm")]
-    y_mm: Annotated[Floats, Stored("f8", "place on the machine, southwards", "mm")]
-    overhead_ns: Annotated[Floats, Stored("f8", "paid by each header passing", "ns")]
+    sip: Annotated[Signed, StoredAs("i2/i4", "SIP that it belongs to; -1: none")]
+    cube: Annotated[Signed, StoredAs("i2/i4", "cube of that SIP; -1: none")]
+    pe: Annotated[Signed, StoredAs("i2/i4", "PE of that cube; -1: none")]
+    x_mm: Annotated[Floats, StoredAs("f8", "place on the machine, eastwards", "mm")]
+    y_mm: Annotated[Floats, StoredAs("f8", "place on the machine, southwards", "mm")]
+    overhead_ns: Annotated[Floats, StoredAs("f8", "paid by each header passing", "ns")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,14 @@ class EdgeColumns:
     which is by bandwidth.
     """
 
-    src: Annotated[Unsigned, Stored("n/u4", "node that it leaves", table="node")]
-    dst: Annotated[Unsigned, Stored("n/u4", "node that it enters", table="node")]
-    kind: Annotated[list[str], Stored("n/u4", "kind of link", table="string")]
-    distance_mm: Annotated[Floats, Stored("f8", "length", "mm")]
+    src: Annotated[Unsigned, StoredAs("n/u4", "node that it leaves", table="node")]
+    dst: Annotated[Unsigned, StoredAs("n/u4", "node that it enters", table="node")]
+    kind: Annotated[list[str], StoredAs("n/u4", "kind of link", table="string")]
+    distance_mm: Annotated[Floats, StoredAs("f8", "length", "mm")]
     routing_weight_mm: Annotated[
-        Floats, Stored("f8", "length that the router counts; 0: its distance", "mm")
+        Floats, StoredAs("f8", "length that the router counts; 0: its distance", "mm")
     ]
-    bandwidth_gbs: Annotated[Floats, Stored("f8", "bandwidth: bytes a ns", "GB/s")]
+    bandwidth_gbs: Annotated[Floats, StoredAs("f8", "bandwidth: bytes a ns", "GB/s")]
 
 
 # -- tables that grow by frames -----------------------------------------------------
@@ -121,12 +121,12 @@ class EdgeColumns:
 class TensorColumns:
     """Arrays, whose bytes lie in the same frame; the same content is stored once."""
 
-    dtype: Annotated[Unsigned, Stored("u1", "type of the elements", table="dtype")]
-    shape: Annotated[Unsigned, Stored("n/u8", "extents, row-major", many=True)]
+    dtype: Annotated[Unsigned, StoredAs("u1", "type of the elements", table="dtype")]
+    shape: Annotated[Unsigned, StoredAs("n/u8", "extents, row-major", many=True)]
     offset: Annotated[
-        Unsigned, Stored("u4/u8", "where its bytes begin in the body", "B")
+        Unsigned, StoredAs("u4/u8", "where its bytes begin in the body", "B")
     ]
-    sha: Annotated[Unsigned, Stored("u8", "SHA-256, as four numbers", many=True)]
+    sha: Annotated[Unsigned, StoredAs("u8", "SHA-256, as four numbers", many=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class PathColumns:
     """
 
     node: Annotated[
-        Unsigned, Stored("n/u4", "nodes from source to end", table="node", many=True)
+        Unsigned, StoredAs("n/u4", "nodes from source to end", table="node", many=True)
     ]
 
 
@@ -153,24 +153,24 @@ class AllocColumns:
     lie in one of them.
     """
 
-    tensor: Annotated[U4, Stored("u4", "name of the tensor", table="text")]
-    dtype: Annotated[U1, Stored("u1", "type of the elements", table="dtype")]
-    space: Annotated[U4, Stored("u1/u4", "kind of memory", table="space")]
-    addr: Annotated[U8, Stored("u8", "physical address of the first byte")]
-    va: Annotated[U8, Stored("u8", "virtual address; 0: none")]
-    nbytes: Annotated[U8, Stored("u8", "size", "B")]
-    owner: Annotated[U4, Stored("u4", "pe_cpu of the memory's PE", table="string")]
-    origin0: Annotated[U4, Stored("u4", "first element along axis 0 of the tensor")]
-    origin1: Annotated[U4, Stored("u4", "the same along axis 1; 0: none")]
-    origin2: Annotated[U4, Stored("u4", "the same along axis 2; 0: none")]
-    shape0: Annotated[U4, Stored("u4", "elements along axis 0")]
-    shape1: Annotated[U4, Stored("u4", "elements along axis 1; 0: none")]
-    shape2: Annotated[U4, Stored("u4", "elements along axis 2; 0: none")]
+    tensor: Annotated[U4, StoredAs("u4", "name of the tensor", table="text")]
+    dtype: Annotated[U1, StoredAs("u1", "type of the elements", table="dtype")]
+    space: Annotated[U4, StoredAs("u1/u4", "kind of memory", table="space")]
+    addr: Annotated[U8, StoredAs("u8", "physical address of the first byte")]
+    va: Annotated[U8, StoredAs("u8", "virtual address; 0: none")]
+    nbytes: Annotated[U8, StoredAs("u8", "size", "B")]
+    owner: Annotated[U4, StoredAs("u4", "pe_cpu of the memory's PE", table="string")]
+    origin0: Annotated[U4, StoredAs("u4", "first element along axis 0 of the tensor")]
+    origin1: Annotated[U4, StoredAs("u4", "the same along axis 1; 0: none")]
+    origin2: Annotated[U4, StoredAs("u4", "the same along axis 2; 0: none")]
+    shape0: Annotated[U4, StoredAs("u4", "elements along axis 0")]
+    shape1: Annotated[U4, StoredAs("u4", "elements along axis 1; 0: none")]
+    shape2: Annotated[U4, StoredAs("u4", "elements along axis 2; 0: none")]
     cmd: Annotated[
-        U4, Stored("u4", "call from which it is valid", joins="commands.cmd")
+        U4, StoredAs("u4", "call from which it is valid", joins="commands.cmd")
     ]
-    rank: Annotated[U1, Stored("u1", "number of axes", table="axes")]
-    index: Annotated[U4, Stored("n/u4", "which of the tensor's shards it is")]
+    rank: Annotated[U1, StoredAs("u1", "number of axes", table="axes")]
+    index: Annotated[U4, StoredAs("n/u4", "which of the tensor's shards it is")]
     spaces: Annotated[list[str], Derived("the table that the space column numbers")]
 
 
@@ -185,23 +185,26 @@ class CommandColumns:
     kernel does between two calls takes no simulated time.
     """
 
-    cmd: Annotated[U4, Stored("u4", "number of the call")]
+    cmd: Annotated[U4, StoredAs("u4", "number of the call")]
     pe: Annotated[
-        U4, Stored("n/u4", "pe_cpu of the kernel; of the host: pcie_ep", table="node")
+        U4, StoredAs("n/u4", "pe_cpu of the kernel; of the host: pcie_ep", table="node")
     ]
     launch: Annotated[
-        I4, Stored("i4", "launch of the kernel; -1: the host", joins="launches.launch")
+        I4,
+        StoredAs("i4", "launch of the kernel; -1: the host", joins="launches.launch"),
     ]
-    call: Annotated[U4, Stored("n/u4", "what was called", table="string")]
-    file: Annotated[U4, Stored("n/u4", "file of the calling line", table="string")]
-    line: Annotated[U4, Stored("n/u4", "number of that line")]
-    function: Annotated[U4, Stored("n/u4", "function around it", table="string")]
+    call: Annotated[U4, StoredAs("n/u4", "what was called", table="string")]
+    file: Annotated[U4, StoredAs("n/u4", "file of the calling line", table="string")]
+    line: Annotated[U4, StoredAs("n/u4", "number of that line")]
+    function: Annotated[U4, StoredAs("n/u4", "function around it", table="string")]
     awaits: Annotated[
         U4,
-        Stored("u4", "call that it waited for; 4294967295: none", joins="commands.cmd"),
+        StoredAs(
+            "u4", "call that it waited for; 4294967295: none", joins="commands.cmd"
+        ),
     ]
-    t_issue: Annotated[F8, Stored("f8", "when it was made", "ns")]
-    t_resume: Annotated[F8, Stored("f8", "when the kernel went on", "ns")]
+    t_issue: Annotated[F8, StoredAs("f8", "when it was made", "ns")]
+    t_resume: Annotated[F8, StoredAs("f8", "when the kernel went on", "ns")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,20 +215,22 @@ class OpColumns:
     schema, see ``kernbench.trace.params``.
     """
 
-    t_start: Annotated[F8, Stored("f8", "when service began", "ns")]
-    t_end: Annotated[F8, Stored("f8", "when service ended", "ns")]
-    component: Annotated[U4, Stored("u4", "component that served it", table="node")]
-    name: Annotated[U4, Stored("u2/u4", "name of the op", table="string")]
-    slot: Annotated[U4, Stored("u1/u4", "lane of the component that served it")]
-    cmd: Annotated[U4, Stored("u4", "call that caused it", joins="commands.cmd")]
-    nbytes: Annotated[U8, Stored("u8", "moved or made; 0: unknown", "B")]
+    t_start: Annotated[F8, StoredAs("f8", "when service began", "ns")]
+    t_end: Annotated[F8, StoredAs("f8", "when service ended", "ns")]
+    component: Annotated[U4, StoredAs("u4", "component that served it", table="node")]
+    name: Annotated[U4, StoredAs("u2/u4", "name of the op", table="string")]
+    slot: Annotated[U4, StoredAs("u1/u4", "lane of the component that served it")]
+    cmd: Annotated[U4, StoredAs("u4", "call that caused it", joins="commands.cmd")]
+    nbytes: Annotated[U8, StoredAs("u8", "moved or made; 0: unknown", "B")]
     schema: Annotated[
-        U4, Stored("u2/u4", "schema of its params, of those in the heads of frames")
+        U4, StoredAs("u2/u4", "schema of its params, of those in the heads of frames")
     ]
-    param: Annotated[U4, Stored("u4", "its place in that schema's block of the frame")]
+    param: Annotated[
+        U4, StoredAs("u4", "its place in that schema's block of the frame")
+    ]
     dep: Annotated[
         I8,
-        Stored(
+        StoredAs(
             "u4", "ops that it waited for; -1: one that is lost", joins="ops", many=True
         ),
     ]
@@ -243,15 +248,15 @@ class TransferColumns:
     start on the link and the constants of the path.
     """
 
-    cmd: Annotated[U4, Stored("u4", "call that caused it", joins="commands.cmd")]
-    row: Annotated[I8, Stored("u4", "op that it belongs to; -1: none", joins="ops")]
-    path: Annotated[U4, Stored("u4", "its way", table="path")]
-    t0: Annotated[F8, Stored("f8", "when it was sent", "ns")]
-    nbytes: Annotated[U8, Stored("n/u8", "size", "B")]
-    bursts: Annotated[U4, Stored("n/u4", "pieces in which it went")]
+    cmd: Annotated[U4, StoredAs("u4", "call that caused it", joins="commands.cmd")]
+    row: Annotated[I8, StoredAs("u4", "op that it belongs to; -1: none", joins="ops")]
+    path: Annotated[U4, StoredAs("u4", "its way", table="path")]
+    t0: Annotated[F8, StoredAs("f8", "when it was sent", "ns")]
+    nbytes: Annotated[U8, StoredAs("n/u8", "size", "B")]
+    bursts: Annotated[U4, StoredAs("n/u4", "pieces in which it went")]
     start: Annotated[
         F8,
-        Stored(
+        StoredAs(
             "f8",
             "when the first burst entered each link, then the last if there are more",
             "ns",
@@ -270,47 +275,49 @@ class WaitColumns:
     What an op waited for is recorded when the op has completed, so the holder is known.
     """
 
-    cmd: Annotated[U4, Stored("u4", "call that caused it", joins="commands.cmd")]
-    row: Annotated[I8, Stored("u4", "op that waited", joins="ops")]
-    node: Annotated[U4, Stored("n/u4", "where it waited", table="node")]
-    reason: Annotated[U1, Stored("u1", "what for", table="reason")]
-    t0: Annotated[F8, Stored("f8", "since when", "ns")]
-    t1: Annotated[F8, Stored("f8", "until when", "ns")]
-    holder: Annotated[I8, Stored("u4", "op whose end ended it; -1: none", joins="ops")]
+    cmd: Annotated[U4, StoredAs("u4", "call that caused it", joins="commands.cmd")]
+    row: Annotated[I8, StoredAs("u4", "op that waited", joins="ops")]
+    node: Annotated[U4, StoredAs("n/u4", "where it waited", table="node")]
+    reason: Annotated[U1, StoredAs("u1", "what for", table="reason")]
+    t0: Annotated[F8, StoredAs("f8", "since when", "ns")]
+    t1: Annotated[F8, StoredAs("f8", "until when", "ns")]
+    holder: Annotated[
+        I8, StoredAs("u4", "op whose end ended it; -1: none", joins="ops")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchColumns:
     """The launches of kernels, as they ended. ``Trace.launches`` gives their rows."""
 
-    launch: Annotated[I4, Stored("i4", "number of the launch")]
-    kernel: Annotated[U4, Stored("n/u4", "name of the kernel", table="string")]
+    launch: Annotated[I4, StoredAs("i4", "number of the launch")]
+    kernel: Annotated[U4, StoredAs("n/u4", "name of the kernel", table="string")]
     pe: Annotated[
-        U4, Stored("n/u4", "pe_cpu of each PE that ran it", table="node", many=True)
+        U4, StoredAs("n/u4", "pe_cpu of each PE that ran it", table="node", many=True)
     ]
     pe_ptr: Annotated[I8, Derived("list i of pe is pe[pe_ptr[i]:pe_ptr[i + 1]]")]
-    t_issue: Annotated[F8, Stored("f8", "when the host asked for it", "ns")]
-    t_start: Annotated[F8, Stored("f8", "when the kernels began", "ns")]
-    t_end: Annotated[F8, Stored("f8", "when the last of them ended", "ns")]
+    t_issue: Annotated[F8, StoredAs("f8", "when the host asked for it", "ns")]
+    t_start: Annotated[F8, StoredAs("f8", "when the kernels began", "ns")]
+    t_end: Annotated[F8, StoredAs("f8", "when the last of them ended", "ns")]
 
 
 @dataclass(frozen=True, slots=True)
 class TextColumns:
     """What was printed, asserted or warned of. ``Trace.texts`` gives the rows."""
 
-    t: Annotated[F8, Stored("f8", "when", "ns")]
-    cmd: Annotated[U4, Stored("u4", "call that it came from", joins="commands.cmd")]
+    t: Annotated[F8, StoredAs("f8", "when", "ns")]
+    cmd: Annotated[U4, StoredAs("u4", "call that it came from", joins="commands.cmd")]
     level: Annotated[
-        U4, Stored("n/u4", "print, assert, warning or error", table="string")
+        U4, StoredAs("n/u4", "print, assert, warning or error", table="string")
     ]
-    message: Annotated[U4, Stored("n/u4", "the text", table="text")]
+    message: Annotated[U4, StoredAs("n/u4", "the text", table="text")]
 
 
 # -- the schema --------------------------------------------------------------------
 
 
 class ColumnSpec(NamedTuple):
-    """A column of a file, as writer and reader use it; see ``Stored``.
+    """A column of a file, as writer and reader use it; see ``StoredAs``.
 
     ``narrowest`` and ``widest`` are the types on disk, "n" among the first meaning any.
     ``memory`` names the type that the dataclass of the log gives it.
@@ -342,7 +349,7 @@ COLUMN_CLASSES: dict[str, type] = {
 """The logs by the tag of their frames; nodes and edges lie in one, ``topology``."""
 
 
-def _columns(log: type) -> Iterator[tuple[str, str, Stored | Derived]]:
+def _columns(log: type) -> Iterator[tuple[str, str, StoredAs | Derived]]:
     """The name, type in memory and description of each column of a log."""
     for name, hint in get_type_hints(log, include_extras=True).items():
         in_memory, description = get_args(hint)
@@ -413,7 +420,7 @@ def _paragraph(docstring: str | None) -> str:
     return " ".join(first.split())
 
 
-def _cells(name: str, memory: str, description: Stored | Derived) -> list[str]:
+def _cells(name: str, memory: str, description: StoredAs | Derived) -> list[str]:
     if isinstance(description, Derived):
         return [f"`{name}`", "-", memory, "", "", description.meaning]
     brackets = ""
