@@ -37,9 +37,11 @@ class PageTable:
     def __init__(self) -> None:
         self._mappings: list[Mapping] = []
 
-    def add(self, mapping: Mapping) -> None:
-        """Map one more range."""
-        insort(self._mappings, mapping)
+    def add(
+        self, va: int, nbytes: int, name: str, copies: tuple[tuple[Place, int], ...]
+    ) -> None:
+        """Map one more range; see ``Mapping``."""
+        insort(self._mappings, Mapping(va, nbytes, name, copies))
 
     def find(self, va: int, past_end: bool = False) -> tuple[Mapping, int] | None:
         """The mapping that holds ``va``, and how many bytes it has from there on.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kernbench.common.dtypes import nbytes_of
 from kernbench.common.phys_addr import VA_BASE, PhysAddr
-from kernbench.components.pages import Mapping
 from kernbench.errors import UsageError
 from kernbench.runtime_api.placement import DPPolicy, Placed, place_shards
 from kernbench.sim_engine.engine import HOST, GraphEngine
@@ -84,7 +83,7 @@ class Allocator:
         for sip, cube, pe in placed.places:
             place = (first_sip + sip, cube, pe)
             copies.append((place, self._take(place, nbytes, name)))
-        self._engine.sim.pages.add(Mapping(va, nbytes, name, tuple(copies)))
+        self._engine.sim.pages.add(va, nbytes, name, tuple(copies))
         return tuple(copies)
 
     def _take(self, place: Place, nbytes: int, name: str) -> int:
