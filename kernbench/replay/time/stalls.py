@@ -2,8 +2,9 @@
 
 A PE's time is covered by the calls of its kernels. Each call is cut where what it
 awaits changes state, and each piece counts as the first of KINDS that holds: so a
-ledger sums to the time that it is about (architecture.md, Interfaces, 4). What is left
-when all calls are counted, outside of launches, is idle. All of it comes from columns.
+ledger sums to the time that it is about (docs/architecture.md, "Why something
+waited"). What is left when all calls are counted, outside of launches, is idle. All of
+it comes from columns.
 """
 
 from __future__ import annotations
