@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.commands import BY_NAME
 from kernbench.replay.query import Query, Session
 from tui.draw import Glyphs
 from tui.panes import PANES, PaneRow
@@ -42,6 +43,9 @@ Size = tuple[int, int]
 class Given:
     """The answers of a runner, asked for with one urgency; ``missed`` are those that were
     looked for and are not there.
+
+    An answer that was missed once stays so, though it comes meanwhile: a state that was
+    settled without it is not to be drawn with it.
     """
 
     runner: Runner
@@ -54,10 +58,15 @@ class Given:
         if isinstance(result, Pending):
             self.missed.add(query)
             raise Waiting(query, result.title, result.done)
+        if query in self.missed:
+            command = BY_NAME[query.command]
+            raise Waiting(query, command.title or command.name, 1.0)
         return answered(result)
 
     def known(self, query: Query) -> Any | None:
         """The answer, if it is there."""
+        if query in self.missed:
+            return None
         result = self.runner.known(query)
         if result is None:
             self.missed.add(query)
@@ -216,7 +225,8 @@ class Desk:
         """The picture of a pane as it is for another session, kept for when that comes."""
         before = self.states[row.key]
         states = dict(self.states)
-        states[row.key] = self._updated(row, states, session, Moved(), Urgency.AHEAD)
+        answers = Given(self.runner, Urgency.AHEAD)
+        states[row.key] = self._updated(row, states, session, Moved(), answers)
         drawn = self._draw([row], session, states, Urgency.AHEAD)[row.key]
         if drawn.waiting is None:
             frame = self.frame(row, session, states["timeline"].window)
@@ -229,6 +239,11 @@ class Desk:
             if query in kept.missed:
                 del self._pictures[key]
 
+    def forget(self) -> None:
+        """Draw all anew; what was cancelled, or failed, is asked for again."""
+        self.runner.forget()
+        self._pictures.clear()
+
     def _draw(
         self,
         rows: Iterable[PaneRow],
@@ -238,31 +253,33 @@ class Desk:
     ) -> dict[str, Drawn]:
         """The pictures of panes, by key; ``states`` are settled for the answers there are."""
         found: dict[str, Drawn] = {}
-        left = []
+        left: dict[str, Given] = {}
         window = states["timeline"].window
         for row in rows:
             kept = self._kept(row, states, session, window)
             if kept is None:
-                settled = self._updated(row, states, session, Settle(), urgency)
-                states[row.key] = settled
+                left[row.key] = self._settle(row, states, session, urgency)
                 kept = self._kept(row, states, session, window)
-            if kept is None:
-                left.append(row)
-            else:
+            if kept is not None:
+                left.pop(row.key, None)
                 found[row.key] = kept
         self._ask(left, session, states, urgency)
-        for row in left:
-            found[row.key] = self._drawn(row, states, session, urgency)
+        for key, answers in left.items():
+            found[key] = self._drawn(ROW_OF[key], states, session, answers)
         return found
 
     def _ask(
         self,
-        rows: list[PaneRow],
+        given: dict[str, Given],
         session: Session,
         states: dict[str, Any],
         urgency: Urgency,
     ) -> None:
-        """Ask what panes want to know, and what they want to know then."""
+        """Ask what panes want to know, and what they want to know then.
+
+        ``given`` are the answers that each of these panes was settled with last.
+        """
+        rows = [ROW_OF[key] for key in given]
         deadline = monotonic() + KEY_S
         asked: set[Query] = set()
         for _ in range(_ROUNDS):
@@ -277,7 +294,21 @@ class Desk:
                 for query in new:
                     self.runner.ask(query, urgency)
             for row in rows:
-                states[row.key] = self._updated(row, states, session, Settle(), urgency)
+                given[row.key] = self._settle(row, states, session, urgency)
+
+    def _settle(
+        self,
+        row: PaneRow,
+        states: dict[str, Any],
+        session: Session,
+        urgency: Urgency,
+    ) -> Given:
+        """Settle the state of a pane for the answers that are there, and these answers:
+        it has to be drawn with the same.
+        """
+        answers = Given(self.runner, urgency)
+        states[row.key] = self._updated(row, states, session, Settle(), answers)
+        return answers
 
     def _wanted(
         self,
@@ -300,13 +331,11 @@ class Desk:
         states: Mapping[str, Any],
         session: Session,
         event: Event,
-        urgency: Urgency,
+        answers: Given,
     ) -> Any:
         frame = self.frame(row, session, states["timeline"].window)
         state = states[row.key]
-        change = self.panes[row.key].update(
-            state, event, frame, Given(self.runner, urgency)
-        )
+        change = self.panes[row.key].update(state, event, frame, answers)
         return state if change is None else change.state
 
     def _kept(
@@ -327,11 +356,10 @@ class Desk:
         row: PaneRow,
         states: Mapping[str, Any],
         session: Session,
-        urgency: Urgency,
+        answers: Given,
     ) -> Drawn:
         frame = self.frame(row, session, states["timeline"].window)
         state = states[row.key]
-        answers = Given(self.runner, urgency)
         picture, waiting = drawn(self.panes[row.key], state, frame, answers)
         found = Drawn(picture, waiting, frozenset(answers.missed))
         if waiting is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from desks import DeskBench
 from pilots import settled
 
 from kernbench.replay import ReplaySession
@@ -77,6 +78,20 @@ def drive(session: ReplaySession) -> Driver:
 def settle() -> Callable[[Any], Awaitable[None]]:
     """``await settle(pilot)``: until no job runs and every pane shows its answer."""
     return settled
+
+
+@pytest.fixture
+def desk_bench() -> Iterator[Callable[..., DeskBench]]:
+    """``desk_bench("matmul", 16)``: a desk without an App, whose threads end with it."""
+    made: list[DeskBench] = []
+
+    def make(*args: Any, **options: Any) -> DeskBench:
+        made.append(DeskBench(*args, **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.runner.close()
 
 
 @pytest.fixture

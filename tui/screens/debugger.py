@@ -364,7 +364,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def do_redraw(self) -> None:
         """Write the whole screen again; ask again what was cancelled."""
         self.app.cells.forget()  # type: ignore[attr-defined]
-        self.runner.forget()
+        self.desk.forget()
         self.refresh(layout=True)
 
     def do_back(self) -> None:
