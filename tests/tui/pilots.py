@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
+from textual import events
 
 from tui.desk import ROW_OF
 from tui.panes import PANES
@@ -13,8 +17,27 @@ from tui.widgets.pane_view import PaneView
 KEY_OF = {row.number: row.key for row in PANES}
 
 
+def pane_of(pilot: Any, number: int) -> PaneView:
+    """The view of the pane that a number key shows."""
+    view: PaneView = pilot.app.debugger.views[KEY_OF[number]]
+    return view
+
+
+def state_of(pilot: Any, number: int) -> Any:
+    """The state of the pane that a number key shows."""
+    return pilot.app.debugger.desk.states[KEY_OF[number]]
+
+
+def active_of(pilot: Any) -> int:
+    """The number of the active pane."""
+    return ROW_OF[pilot.app.debugger.active].number
+
+
+# -- waiting ------------------------------------------------------------------------
+
+
 async def settled(pilot: Any) -> None:
-    """Until no job runs, every pane shows its answer, and none wishes for more."""
+    """Wait until no job runs, every pane shows its answer, and none wishes for more."""
     screen = pilot.app.debugger
     await still(pilot)
     quiet = 0
@@ -30,32 +53,105 @@ async def settled(pilot: Any) -> None:
     await still(pilot)
 
 
-def pane_of(pilot: Any, number: int) -> PaneView:
-    """The view of the pane that a number key shows."""
-    return pilot.app.debugger.views[KEY_OF[number]]
-
-
-def active_of(pilot: Any) -> int:
-    """The number of the active pane."""
-    return ROW_OF[pilot.app.debugger.active].number
+async def answered(pilot: Any) -> None:
+    """Wait until the screen itself waits for no answer, and has shown the last."""
+    screen = pilot.app.debugger
+    await pilot.pause()
+    await until(pilot, lambda: screen.asked is None)
+    await still(pilot)
 
 
 async def still(pilot: Any) -> None:
-    """Until what was pressed has come from the app to the screen to its widgets, and is drawn."""
+    """Wait until a key has come from app to screen to widget, and is drawn."""
     for _ in range(4):
         await pilot.pause()
 
 
+async def until(pilot: Any, holds: Callable[[], object]) -> None:
+    """Wait for what the loop brings, at most some seconds."""
+    for _ in range(1000):
+        if holds():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it never came")
+
+
+async def shows(pilot: Any, text: str, read: Callable[[Any], str]) -> str:
+    """Wait until a text is on the screen, as ``read(app)`` has it; return that."""
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if text in read(pilot.app):
+            break
+    screen = read(pilot.app)
+    assert text in screen
+    return screen
+
+
 def turns_of(app: Any) -> Callable[..., Awaitable[None]]:
-    """Instead of the pilot's waiting for an idle processor, 20 ms a key: until no message waits."""
+    """Return what waits until no message is queued.
+
+    A pilot itself waits 20 ms a key, for an idle processor.
+    """
 
     async def turns(*_: float) -> None:
         quiet = 0
         for _ in range(2000):  # a screen that has just gone takes no more messages
             await asyncio.sleep(0)
-            waiting = any(pump.message_queue_size for pump in (app, app.screen))
-            quiet = 0 if waiting else quiet + 1
+            queued = any(pump.message_queue_size for pump in (app, app.screen))
+            quiet = 0 if queued else quiet + 1
             if quiet == 10:
                 break
 
     return turns
+
+
+@contextmanager
+def fast_keys(app: Any) -> Iterator[None]:
+    """Let the pilots of an app wait for its messages only."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("app", "pilot"):
+            patch.setattr(f"textual.{module}.wait_for_idle", turns_of(app))
+        yield
+
+
+# -- doing --------------------------------------------------------------------------
+
+
+def run(pilot: Any, line: str) -> None:
+    """Carry out a command line, and draw."""
+    pilot.app.debugger.run_line(line)
+    pilot.app.debugger.show()
+
+
+async def ask(pilot: Any, *lines: str) -> None:
+    """Carry out command lines, each to its answer."""
+    for line in lines:
+        run(pilot, line)
+        await answered(pilot)
+
+
+async def turn_wheel(
+    pilot: Any,
+    kind: type[events.MouseScrollDown] | type[events.MouseScrollUp],
+    widget: Any,
+    offset: tuple[int, int],
+) -> None:
+    """Turn the mouse's wheel by one notch over a cell of a widget."""
+    x = widget.region.x + offset[0]
+    y = widget.region.y + offset[1]
+    pilot.app.post_message(
+        kind(
+            widget,
+            x=x,
+            y=y,
+            delta_x=0,
+            delta_y=0,
+            button=0,
+            shift=False,
+            meta=False,
+            ctrl=False,
+            screen_x=x,
+            screen_y=y,
+        )
+    )
+    await still(pilot)

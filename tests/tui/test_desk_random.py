@@ -123,7 +123,7 @@ class Hand:
     def lay_out(self) -> None:
         """Make the screen another size, or another pane the active one."""
         rng = self.rng
-        size = rng.choice([self.size, self.size, (60, 16), (20, 5)])
+        size = rng.choice([self.size, self.size, (60, 16), (80, 5), (20, 5)])
         active = rng.choice(KEYS)
         tab = rng.choice(KEYS[1:])
         self.bench.lay_out(size, active, tab, maximised=rng.random() < 0.3)
