@@ -32,7 +32,7 @@ from tui.runner import Pending, Runner, Urgency, answered
 _ROUNDS = 3
 """Of questions whose answers lead to further questions."""
 _KEPT = 512
-"""Pictures."""
+"""Pictures, and states that moves lead to."""
 KEY_S = 0.03
 """That a key waits for answers, in all."""
 
@@ -226,11 +226,18 @@ class Desk:
         before = self.states[row.key]
         states = dict(self.states)
         answers = Given(self.runner, Urgency.AHEAD)
+        if row.follows_window:
+            timeline = ROW_OF["timeline"]
+            states["timeline"] = self._updated(
+                timeline, states, session, Moved(), answers
+            )
         states[row.key] = self._updated(row, states, session, Moved(), answers)
         drawn = self._draw([row], session, states, Urgency.AHEAD)[row.key]
         if drawn.waiting is None:
             frame = self.frame(row, session, states["timeline"].window)
             self._led_to[row.key, before, frame] = states[row.key]
+            if len(self._led_to) > _KEPT:
+                del self._led_to[next(iter(self._led_to))]
         return drawn
 
     def answered(self, query: Query) -> None:
