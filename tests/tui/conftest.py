@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from desks import DeskBench
-from pilots import settled
+from pilots import fast_keys, settled
 
 from kernbench.replay import ReplaySession
 from tui.__main__ import open_session
@@ -66,10 +66,11 @@ def drive(session: ReplaySession) -> Driver:
     ) -> AsyncIterator[Any]:
         app = KernbenchApp(session, "matmul.msgpack", ascii_only)
         async with app.run_test(size=(width, height)) as pilot:
-            await pilot.pause()
-            await pilot.press(*keys)
-            await pilot.pause()
-            yield pilot
+            with fast_keys(app):
+                await pilot.pause()
+                await pilot.press(*keys)
+                await pilot.pause()
+                yield pilot
 
     return run
 

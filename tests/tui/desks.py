@@ -105,7 +105,7 @@ class Held:
             while not self._open.is_set():
                 assert monotonic() < end, "nobody released it"
                 progress(0.34)
-                self._open.wait(0.0005)
+                self._open.wait(0.005)
         except Cancelled:
             self.given_up.append(args)
             self.ended.set()

@@ -187,7 +187,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         note = self._plan.note
         if self.playing is not None and not note:
             note = "playing"
-        self.status.update_line(self.session, width, note, self.runner.running())
+        self.status.update_line(self.session, width, note, self.running)
         self.crumbs.update_line(self.session)
         if self._plan.tabs is not None:
             shown = self._shown_tab
@@ -369,7 +369,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     def do_back(self) -> None:
         """Let go of one thing: what is computed, what a pane keeps, the maximised pane."""
-        self.asked = None
         if self.runner.cancel():
             keys = self.keymap.shown("redraw")
             self.say(f"cancelled; {keys} computes again")

@@ -312,6 +312,15 @@ def test_pages_and_ends_stay_within_the_tensor() -> None:
     assert bench.place == "c[0,0]"
 
 
+def test_numbers_have_the_heads_of_the_rows_and_columns_in_view() -> None:
+    bench = memory(40, view="numbers")
+    for _ in range(9):
+        bench.send(Pan(1))
+    bench.send(Scroll(1, pages=True))
+    assert "  7         8         9" in bench.text
+    assert "\n    7 " in bench.text
+
+
 def test_scrolling_a_small_tensor_asks_for_no_further_numbers() -> None:
     bench = memory(view="numbers")
     before = parts_asked(bench)
