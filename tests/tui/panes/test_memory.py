@@ -130,6 +130,13 @@ def test_the_tensor_that_the_op_writes_is_below_the_list() -> None:
     assert "12,288 never written" in bench.text
 
 
+def test_values_that_are_no_numbers_are_counted() -> None:
+    bench = PaneBench(MemoryPane, "fault_overflow", 5, 100, 20)
+    nans = int(np.isnan(tensor(bench, "y").values).sum())
+    assert nans > 0
+    assert f" NaN {nans}\n" in bench.text
+
+
 def test_no_allocation_is_picked_until_the_user_picks_one() -> None:
     assert memory().place is None
 
