@@ -17,6 +17,7 @@ import click
 
 from kernbench import __version__
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.threads import use_one_blas_thread
 
 Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
@@ -74,6 +75,7 @@ class _Run(click.Command):
 )
 def main(traceback: bool) -> None:
     """Simulate kernels on a multi-chiplet accelerator, record everything, verify the data."""
+    use_one_blas_thread()
 
 
 @main.command(cls=_Run)

@@ -1,17 +1,22 @@
 """The one tree of errors; every message carries the values and says what to do.
 
-KernbenchError          itself: what a bench raised, with its line; a trace that cannot be written
-├── UsageError          an unknown bench, --set key, command or registry entry; a size out of range
+KernbenchError          itself: what a bench raised, with its line; a trace that
+│                       cannot be written
+├── UsageError          an unknown bench, --set key, command or registry entry; a
+│                       size out of range
 ├── TopologyError       a topology file: path, line and field, with the valid names
 ├── RoutingError        no such node, no path, an address that maps to no node
-├── AddressError        a field of a physical address, or a virtual address, out of range
-├── MemoryStoreError    (also ValueError) bytes never written, size mismatch, non-contiguous array
+├── AddressError        a field of a physical address, or a virtual address, out of
+│                       range
+├── MemoryStoreError    (also ValueError) bytes never written, size mismatch,
+│                       non-contiguous array
 ├── KernelError         what a kernel raised, with PE, kernel and line
 │   ├── PendingDataError    data of a compute result asked for in Phase 1
 │   └── TcmOverflowError    scratch does not fit the TCM of a PE
 ├── DeadlockError       nothing can go on: who waits on whom
 ├── TraceFormatError    a trace file: offset and frame
-└── VerificationError   data differ from their reference, or cannot be compared with it
+└── VerificationError   data differ from their reference, or cannot be compared
+                        with it
 """
 
 
@@ -20,11 +25,11 @@ class KernbenchError(Exception):
 
 
 class UsageError(KernbenchError):
-    """A name or value that the user gave is not one of the valid ones, which the message lists."""
+    """A name or value that the user gave is not valid; the message lists what is."""
 
 
 class TopologyError(KernbenchError):
-    """A topology file or spec is wrong; carries file, line and the path of the field."""
+    """A topology file or spec is wrong; names file, line and path of the field."""
 
 
 class RoutingError(KernbenchError):
@@ -36,7 +41,10 @@ class AddressError(KernbenchError):
 
 
 class MemoryStoreError(KernbenchError, ValueError):
-    """A read or write that the memory store cannot serve; a ValueError too (ADR-0052 D6.3)."""
+    """A read or write that the memory store cannot serve.
+
+    It is a ValueError too, as ADR-0052 D6.3 has it.
+    """
 
 
 class KernelError(KernbenchError):

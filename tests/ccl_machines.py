@@ -44,7 +44,7 @@ def engine_of(cache, sips, topology, mesh, algorithm="intercube_allreduce", **fi
 
 
 def all_reduce(data, dtype, *args, **options):
-    """``timed``, and Phase 2: ``.data`` is what it left, ``.findings`` what it found."""
+    """``timed``, and Phase 2: ``.data`` is what it left, ``.findings`` are its own."""
     run = timed(data, dtype, *args, **options)
     executor = DataExecutor(run.engine.op_log)
     executor.run()
@@ -57,7 +57,9 @@ def all_reduce(data, dtype, *args, **options):
 def timed(
     data, dtype, cache, algorithm, topology="ring_1d", mesh=(4, 4), op="sum", **fields
 ):
-    """One all-reduce of ``data`` (sips, cubes, n_elem): ``.ns`` from its first op to its last."""
+    """One all-reduce of ``data`` (sips, cubes, n_elem): ``.ns`` from its first op to
+    its last.
+    """
     sips, cubes, n_elem = data.shape
     engine = engine_of(cache, sips, topology, mesh, algorithm, **fields)
     module = config(algorithm, mesh).load()
@@ -70,7 +72,8 @@ def timed(
             own, n_elem, cube_w, cube_h, n_sips, sip, kind, w, h, tl=tl, op=op
         )
 
-    torch, found = Torch(engine), []
+    torch = Torch(engine)
+    found = []
 
     def bench(_):
         dp = DPPolicy("row_wise", "replicate", num_pes=1)
@@ -82,5 +85,6 @@ def timed(
 
     engine.run(bench)
     log = [r for r in engine.op_log if r.op_name not in ("host_write", "host_read")]
-    start, end = min(r.t_start for r in log), max(r.t_end for r in log)
+    start = min(r.t_start for r in log)
+    end = max(r.t_end for r in log)
     return SimpleNamespace(ns=end - start, engine=engine, shards=found[0].shards)

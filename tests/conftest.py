@@ -1,4 +1,4 @@
-"""Machines, a recorder that is a list, and a way to run a few lines of bench on them."""
+"""Machines, a recorder that is a list, and a way to run a few lines of bench."""
 
 import gc
 from dataclasses import replace
@@ -22,8 +22,8 @@ settings.load_profile("kernbench")
 def _one_heap():
     """What is imported stays out of collections of garbage, and a run forces none.
 
-    In a process of its own a run collects once. Here hundreds do, and each would look at all that
-    every test has imported and kept: two fifths of the time of the tests.
+    In a process of its own a run collects once. Here hundreds do, and each would look
+    at all that every test has imported and kept: two fifths of the time of the tests.
     """
     unforced = {"collect": lambda: 0, "freeze": lambda: None, "unfreeze": lambda: None}
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +80,7 @@ def one_cube(layout_cache):
 
 @pytest.fixture(scope="session")
 def simulate(small):
-    """simulate(bench, graph=small, recorder=None, …) -> engine, torch, events of a whole run."""
+    """simulate(bench, graph=small, recorder=None, …) -> engine, torch, events."""
 
     def simulate(bench, graph=small, recorder=None, **options):
         engine = GraphEngine(graph, recorder=recorder, **options)

@@ -52,10 +52,11 @@ def talk(
     watch=None,
     **options,
 ):
-    """Run ``program(rank, mine, out, tl)`` on ``size`` PEs; ``.out`` is what Phase 2 left there.
+    """Run ``program(rank, mine, out, tl)`` on ``size`` PEs; ``.out`` is what Phase 2
+    left there.
 
-    ``mine`` and ``out`` point at n elements of each rank; ``mine`` holds rank * 1000 + 0, 1, 2 …
-    ``watch(engine)`` is called after each event.
+    ``mine`` and ``out`` point at n elements of each rank; ``mine`` holds rank * 1000 +
+    0, 1, 2 … ``watch(engine)`` is called after each event.
     """
     engine = GraphEngine(graph, recorder=options.pop("recorder", None))
     torch = Torch(engine)
@@ -89,7 +90,9 @@ def talk(
     executor.run()
     outs = [executor.store.view("hbm", s.addr, s.shape, s.dtype)[0] for s in y.shards]
     run.out = [outs[PES.index(place)] for place in places[:size]]
-    run.log, run.findings, run.data = engine.op_log, executor.findings, data
+    run.log = engine.op_log
+    run.findings = executor.findings
+    run.data = data
     return run
 
 

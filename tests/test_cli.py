@@ -12,6 +12,7 @@ import sys
 
 import pytest
 import yaml
+from child_signals import reset_signals
 from click.testing import CliRunner
 
 from kernbench.benches import SHIPPED
@@ -275,6 +276,7 @@ def test_ctrl_c_keeps_a_readable_trace_and_says_so(tmp_path):
         [sys.executable, "-m", "kernbench.cli", *command, str(out)],
         stdout=subprocess.PIPE,
         stderr=theirs,
+        preexec_fn=reset_signals,
     )
     os.close(theirs)
     seen = _read(ours, until=b"events/s")  # a line of progress: so it simulates

@@ -1,4 +1,6 @@
-"""The whole path of ``torch.distributed.all_reduce``: ranks, group, wiring, kernel, data."""
+"""The whole path of ``torch.distributed.all_reduce``: ranks, group, wiring, kernel,
+data.
+"""
 
 import numpy as np
 import pytest
@@ -23,7 +25,9 @@ algorithms:
 
 @pytest.fixture
 def ranks(tmp_path):
-    """ranks(fn, sips=2, w=2, h=1, …) calls fn(rank, torch) in every rank; the engine's torch."""
+    """ranks(fn, sips=2, w=2, h=1, …) calls fn(rank, torch) in every rank; the engine's
+    torch.
+    """
 
     def ranks(
         fn, sips=2, w=2, h=1, topology="ring_1d", root=None, init=True, nprocs=None

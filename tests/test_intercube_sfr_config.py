@@ -1,4 +1,6 @@
-"""ADR-0032 D3: what ``configure_sfr_intercube_multisip`` wires, whatever the algorithm needs."""
+"""ADR-0032 D3: what ``configure_sfr_intercube_multisip`` wires, whatever the algorithm
+needs.
+"""
 
 from dataclasses import replace
 
@@ -10,7 +12,7 @@ from kernbench.ccl.sfr_config import configure_sfr_intercube_multisip
 from kernbench.errors import TopologyError
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologySpec, build_topology
-from kernbench.topology.spec import SipsSpec
+from kernbench.topology.spec import MemoryMapSpec, SipsSpec
 
 PLAIN = ("N", "S", "E", "W")
 
@@ -19,9 +21,14 @@ PLAIN = ("N", "S", "E", "W")
 def wired(layout_cache):
     """wired(sips, topology) -> (sip, cube) -> direction -> (sip, cube) of each pe0."""
 
-    def wired(sips, topology, pe=0, **fields):
+    def wired(sips, topology, pe=0, pes=1, **fields):
         spec = TopologySpec()
-        spec = replace(spec, system=replace(spec.system, sips=SipsSpec(sips, topology)))
+        memory = MemoryMapSpec(48, pes)
+        spec = replace(
+            spec,
+            system=replace(spec.system, sips=SipsSpec(sips, topology)),
+            cube=replace(spec.cube, pes=pes, memory_map=memory),
+        )
         graph = build_topology(spec, layout_cache)
         engine = GraphEngine(graph)
         configure_sfr_intercube_multisip(
@@ -100,7 +107,7 @@ def test_opposite_directions_come_in_pairs_at_both_levels():
 
 
 def test_other_pes_have_no_neighbours(wired):
-    assert not any(wired(2, "ring_1d", pe=1).values())
+    assert not any(wired(2, "ring_1d", pe=1, pes=2).values())
 
 
 @pytest.mark.parametrize("topology", ["torus_2d", "mesh_2d_no_wrap"])

@@ -1,4 +1,6 @@
-"""What the README shows is run here, in a shell as a user would; what it lists is complete."""
+"""What the README shows is run here, in a shell as a user would; what it lists is
+complete.
+"""
 
 import json
 import os
@@ -13,7 +15,7 @@ from click.testing import CliRunner
 
 from kernbench.benches import SHIPPED
 from kernbench.cli import main, run
-from kernbench.replay.commands import listed
+from kernbench.replay.commands import table_of_topics
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,7 +34,9 @@ def block(start):
 
 @pytest.fixture
 def shell(tmp_path):
-    """Runs a command line in an empty directory with ``kernbench`` on the path; what it prints."""
+    """Runs a command line in an empty directory with ``kernbench`` on the path; what it
+    prints.
+    """
 
     def shell(line):
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -114,38 +118,9 @@ def test_an_investigation_is_a_script(at_traces, shell):
     assert "\nsip0.cube0.pe3, 8.044us to 8.741us\n" in printed
 
 
-def test_the_questions_are_commands():
+def test_the_table_of_questions_is_that_of_the_commands():
     table = section("Without a screen").partition("| question")[2].partition("\n\n")[0]
-    asked = re.findall(r"`([a-z-]+)`", table)
-    moving = {
-        "goto",
-        "t",
-        "step",
-        "next",
-        "line",
-        "lane",
-        "stage",
-        "tile",
-        "first",
-        "last",
-        "back",
-    }
-    stops = {
-        "mark",
-        "marks",
-        "find",
-        "rfind",
-        "break",
-        "watch",
-        "catch",
-        "breaks",
-        "delete",
-    }
-    other = {"cause", "effect", "to-line", "continue", "assert", "outputs", "output", "compare",
-        "help"}  # fmt: skip
-    names = {command.name for command in listed()}
-    assert set(asked) <= names
-    assert names <= set(asked) | moving | stops | other
+    assert f"| question{table}" == table_of_topics()
 
 
 def test_the_first_kernel_runs_is_verified_and_leaves_a_trace(shell, tmp_path):
@@ -169,8 +144,8 @@ def test_a_sweep_is_a_shell_loop_of_json(shell):
     assert [line["spec"] for line in lines] == [{"clock_ghz": ghz} for ghz in (1, 2, 4)]
     ends = [line["end_ns"] for line in lines]
     assert ends == sorted(ends, reverse=True)
-    assert set(lines[0]) == set(re.findall(r'"(\w+)": ', shown)) - {"m", "pes", "clock_ghz",
-        "tensor", "mismatches"}  # fmt: skip
+    nested = {"m", "pes", "clock_ghz", "tensor", "mismatches"}
+    assert set(lines[0]) == set(re.findall(r'"(\w+)": ', shown)) - nested
     for key in ("end_ns", "ops", "tile_stages"):
         value = float(re.search(rf'"{key}": ([0-9.]+)', shown)[1])
         assert value == round(lines[0][key], 2)

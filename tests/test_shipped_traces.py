@@ -20,6 +20,17 @@ COLUMNS = {
     "transfers": ("cmd", "row", "t0", "nbytes", "bursts", "start"),
     "waits": ("cmd", "row", "node", "reason", "t0", "t1", "holder"),
 }
+OP_FIELDS = ["t_start", "t_end", "component_id", "op_kind", "op_name", "dependency_ids"]
+VERDICT_FIELDS = [
+    "name",
+    "tensor",
+    "dtype",
+    "elements",
+    "tolerance",
+    "ok",
+    "mismatches",
+]
+EXPECT_FIELDS = ["space", "addr", "dtype", "tolerance", "after", "tensor", "origin"]
 each = pytest.mark.parametrize("name", RECORDED)
 
 
@@ -47,14 +58,11 @@ def without_data(value):
 def arrays(value):
     if isinstance(value, np.ndarray):
         return [value]
-    items = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else ()
-    )
-    return [array for item in items for array in arrays(item)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return []
+    return [array for item in value for array in arrays(item)]
 
 
 def assert_near(a, b):
@@ -71,7 +79,8 @@ def test_it_is_small_whole_and_sound(name):
 
 @each
 def test_its_run_ended_as_it_had_to(name):
-    end, ends = shipped(name).end, RECORDED[name].ends
+    end = shipped(name).end
+    ends = RECORDED[name].ends
     assert (end["error"] or "").partition(":")[0] == ends
     assert end["ok"] is (ends == "")
 
@@ -88,31 +97,34 @@ def test_executing_it_gives_the_verdict_that_it_holds(name):
 
 @each
 def test_its_machine_and_its_memory_are_those_of_today(name, fresh):
-    ours, theirs = fresh(name), shipped(name)
+    ours = fresh(name)
+    theirs = shipped(name)
     for what in ("header", "end", "node_ids", "texts", "launches", "allocs", "spec"):
         assert getattr(ours, what) == getattr(theirs, what), what
 
 
 @each
 def test_its_ops_are_those_of_today(name, fresh):
-    ours, theirs = fresh(name), shipped(name)
+    ours = fresh(name)
+    theirs = shipped(name)
     assert len(ours.ops) == len(theirs.ops) > 0
     for a, b in zip(ours.ops, theirs.ops, strict=True):
-        assert (a.t_start, a.t_end, a.component_id, a.op_kind, a.op_name, a.dependency_ids) == (
-            b.t_start, b.t_end, b.component_id, b.op_kind, b.op_name, b.dependency_ids,
-        )  # fmt: skip
+        for what in OP_FIELDS:
+            assert getattr(a, what) == getattr(b, what), what
         np.testing.assert_equal(without_data(a.params), without_data(b.params))
 
 
 @each
 def test_its_waits_transfers_and_calls_are_those_of_today(name, fresh):
-    ours, theirs = fresh(name), shipped(name)
+    ours = fresh(name)
+    theirs = shipped(name)
     assert len(theirs.commands.cmd) > 0
     for log, columns in COLUMNS.items():
         for column in columns:
             a, b = (getattr(getattr(trace, log), column) for trace in (ours, theirs))
             np.testing.assert_array_equal(a, b, f"{log}.{column}")
-    paths, calls = [], []
+    paths = []
+    calls = []
     for trace in (ours, theirs):
         paths.append([trace.paths[path] for path in trace.transfers.path.tolist()])
         calls.append([trace.command(cmd) for cmd in trace.commands.cmd.tolist()])
@@ -122,7 +134,8 @@ def test_its_waits_transfers_and_calls_are_those_of_today(name, fresh):
 
 @each
 def test_its_data_are_those_of_today_but_for_rounding(name, fresh):
-    ours, theirs = fresh(name), shipped(name)
+    ours = fresh(name)
+    theirs = shipped(name)
     pairs = [
         tuple(arrays(t.ops[i].params) for t in (ours, theirs))
         for i in range(len(ours.ops))
@@ -130,9 +143,8 @@ def test_its_data_are_those_of_today_but_for_rounding(name, fresh):
     for a, b in ((a, b) for pair in pairs for a, b in zip(*pair, strict=True)):
         assert_near(a, b)
     for a, b in zip(ours.expects, theirs.expects, strict=True):
-        assert (a.space, a.addr, a.dtype, a.tolerance, a.after, a.tensor, a.origin) == (
-            b.space, b.addr, b.dtype, b.tolerance, b.after, b.tensor, b.origin,
-        )  # fmt: skip
+        for what in EXPECT_FIELDS:
+            assert getattr(a, what) == getattr(b, what), what
         assert_near(a.array, b.array)
 
 
@@ -142,15 +154,7 @@ def test_its_verdict_is_that_of_today_but_for_rounding(name, fresh):
         trace.verify_report or {"rows": []} for trace in (fresh(name), shipped(name))
     ]
     for a, b in zip(*(report["rows"] for report in reports), strict=True):
-        for what in (
-            "name",
-            "tensor",
-            "dtype",
-            "elements",
-            "tolerance",
-            "ok",
-            "mismatches",
-        ):
+        for what in VERDICT_FIELDS:
             assert a[what] == b[what], what
         assert a["max_abs"] == pytest.approx(
             b["max_abs"], rel=0.5, abs=a["tolerance"]["atol"]

@@ -1,4 +1,8 @@
-"""``kernbench-tui``: arguments to session to screen, script or plain text."""
+"""``kernbench-tui``: from arguments to a session, and on to screen, script or text.
+
+numpy, Textual and what imports them are imported within functions. The first frame
+would wait for them, and numpy must not be imported before ``main`` has begun.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,15 +19,25 @@ import click
 
 import kernbench
 from kernbench.errors import KernbenchError
-from kernbench.trace.frames import Frame, FrameFile, ignore_frame
+from kernbench.threads import use_one_blas_thread
 from tui.terminal import info_lines, is_terminal, utf8_locale
 
-if TYPE_CHECKING:  # heavy: imported when the first frame is there
+if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
+    from kernbench.trace.frames import OnFrame
+    from tui.app import KernbenchApp
 
 _DEMO = "matmul.msgpack"
-_LOOKS = 100  # at the screen's jobs, before it is printed as it is
 _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has more"
+_HINT = "hint: no terminal here; --script FILE runs commands"
+
+# The screen that is printed is looked at so often, so many seconds apart, until its
+# jobs are done.
+_MAX_LOOKS = 100
+_LOOK_S = 0.1
+
+# A comment in a script: a whole line, or behind a blank up to the end of the line.
+_COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,51 +62,67 @@ def main(
     plain: bool,
     info: bool,
 ) -> None:
-    """Replay a trace FILE: what happened, when, with which data, and why it is slow or wrong.
+    """Replay a trace FILE: what happened, when, with which data, and why it is slow
+    or wrong.
 
     Without FILE it shows the traces opened last, and those that came with kernbench.
     """
-    screen, plain = is_terminal(os.environ), plain or not utf8_locale(os.environ)
+    use_one_blas_thread()
     try:
-        path = demo_path() if demo and file is None else file and Path(file)
+        path = None
+        if file:
+            path = Path(file)
+        elif demo and file is None:
+            path = demo_path()
+        ascii_only = plain or not utf8_locale(os.environ)
         if info:
             click.echo("\n".join(info_lines(os.environ)))
-        elif screen and script is None:
-            show(path or None, op, plain)
-        elif not path:
+        elif script is None and is_terminal(os.environ):
+            show(path, op, ascii_only)
+        elif path is None:
             click.echo(_USAGE, err=True)
             sys.exit(2)
         elif script is not None:
             run_script(open_session(path, op), script)
         else:
-            print_screen(open_session(path, op), path.name, plain)
-            click.echo("hint: no terminal here; --script FILE runs commands", err=True)
+            print_screen(open_session(path, op), path.name, ascii_only)
+            click.echo(_HINT, err=True)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has enough
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # quiet the last flush
+        _discard_stdout()
     except KernbenchError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
 
 
-def show(path: Path | None, op: int | None, plain: bool) -> None:
-    """The program on a terminal; ends the process, and waits for no thread that still computes."""
+def _discard_stdout() -> None:
+    """Let the flush at exit go nowhere, so that it raises nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
+    """Run the program on the terminal, then end the process.
+
+    Without a path the user picks a trace. A bad file raises KernbenchError before the
+    screen is taken. At the end no thread that still computes is waited for.
+    """
     if path is not None:
-        FrameFile(
-            path, scan=False
-        )  # else it ends in one line, before the screen is taken
-    from tui import manners
+        from kernbench.trace.frames import FrameFile
+
+        FrameFile(path, scan=False)
+    from tui import lifecycle
     from tui.opening import OpeningApp
     from tui.state import recent
 
     paths = dict.fromkeys(recent(), "opened before")
-    paths |= dict.fromkeys(sorted(_bundled().glob("*.msgpack")), "comes with kernbench")
-    app = OpeningApp(
-        path, paths, partial(open_session, op=op), plain, stay=op is not None
-    )
-    code = manners.run(app)
+    for bundled in sorted(_bundled_folder().glob("*.msgpack")):
+        paths[bundled] = "comes with kernbench"
+
+    def read(path: Path, on_frame: OnFrame) -> ReplaySession:
+        return open_session(path, op, on_frame)
+
+    app = OpeningApp(path, paths, read, ascii_only, stay=op is not None)
+    code = lifecycle.run(app)
     if app.failure:
         click.echo(f"error: {app.failure}", err=True)
     sys.stdout.flush()
@@ -101,36 +130,48 @@ def show(path: Path | None, op: int | None, plain: bool) -> None:
     os._exit(code)
 
 
-def print_screen(session: ReplaySession, name: str, plain: bool) -> None:
-    """The trace's summary, the cursor's op, and the screen there as plain text."""
+def print_screen(session: ReplaySession, name: str, ascii_only: bool) -> None:
+    """Print the trace's summary, the cursor's op, and the screen there as text.
+
+    The screen is as large as the environment or the terminal says, else 80 x 24.
+    """
     from tui.app import KernbenchApp
 
-    app = KernbenchApp(session, name, plain)
-
-    async def drawn() -> str:
-        wide, high = shutil.get_terminal_size()
-        async with app.run_test(size=(wide, high)) as pilot:
-            await pilot.pause()
-            for _ in range(_LOOKS):
-                await pilot.pause(0.1)
-                if not app.debugger.runner.busy:
-                    break
-            strips = app.screen._compositor.render_strips()
-            return "\n".join(strip.text.rstrip() for strip in strips)
-
-    answer(session, ["info", "op"] if session.cursor >= 0 else ["info"])
-    click.echo(f"\n{asyncio.run(drawn())}")
+    commands = ["info"]
+    if session.cursor >= 0:
+        commands.append("op")
+    app = KernbenchApp(session, name, ascii_only)
+    answer(session, commands)
+    click.echo(f"\n{asyncio.run(_drawn(app))}")
 
 
-def _bundled() -> Path:
-    """The folder of the bundled traces: in the package of a wheel, or in the checkout."""
-    package = Path(kernbench.__file__).parent / "traces"
-    return package if package.is_dir() else package.parents[1] / "traces"
+async def _drawn(app: KernbenchApp) -> str:
+    """Return the first screen of an App, once its jobs are done, or after 10 s."""
+    from tui.ansi import screen_lines
+
+    async with app.run_test(size=shutil.get_terminal_size()) as pilot:
+        await pilot.pause()
+        for _ in range(_MAX_LOOKS):
+            await pilot.pause(_LOOK_S)
+            if not app.debugger.runner.busy:
+                break
+        return "\n".join(screen_lines(app.screen))
+
+
+def _bundled_folder() -> Path:
+    """Return the folder of the bundled traces.
+
+    A wheel has them in its package, a checkout beside it.
+    """
+    package = Path(kernbench.__file__).parent
+    in_package = package / "traces"
+    return in_package if in_package.is_dir() else package.parent / "traces"
 
 
 def demo_path() -> Path:
-    """The bundled trace."""
-    if not (path := _bundled() / _DEMO).is_file():
+    """Return the path of the bundled trace of a matmul; KernbenchError without one."""
+    path = _bundled_folder() / _DEMO
+    if not path.is_file():
         raise KernbenchError(
             f"no bundled {_DEMO}; record one: kernbench run matmul --trace FILE"
         )
@@ -138,52 +179,64 @@ def demo_path() -> Path:
 
 
 def open_session(
-    path: Path, op: int | None, told: Callable[[Frame], None] = ignore_frame
+    path: Path, op: int | None, on_frame: OnFrame | None = None
 ) -> ReplaySession:
-    """A session on the trace at ``path``, its cursor at ``op`` or at the first op of a launch."""
+    """Open a trace, its cursor at ``op`` or else at the first op of a launch.
+
+    ``on_frame`` is called with every frame before it is read; what it raises ends the
+    reading. KernbenchError says why there is no session.
+    """
     from kernbench.replay import ReplaySession
     from kernbench.trace import Trace
+    from kernbench.trace.frames import ignore_frame
 
     if path.is_dir():
         raise KernbenchError(f"{path}: is a directory; give a trace file")
     try:
-        session = ReplaySession(Trace.open(path, told))
+        trace = Trace.open(path, on_frame or ignore_frame)
+        session = ReplaySession(trace)
     except OSError as error:
         raise KernbenchError(f"{path}: {error.strerror or error}") from None
     if op is None:
-        launched = int(
-            session.index.ops.starts.searchsorted(session.launch_window()[0])
-        )
-        op = min(launched, len(session) - 1)
+        launch_start, _ = session.launch_window()
+        first = int(session.index.ops.starts.searchsorted(launch_start))
+        op = min(first, len(session) - 1)
     session.goto(op)
     return session
 
 
 def run_script(session: ReplaySession, script: str) -> None:
-    """Run the lines of a file ('-' is stdin) and print each answer."""
+    """Run the lines of a file ('-' is stdin) and print each answer.
+
+    KernbenchError says why the file cannot be read, or which line failed.
+    """
     try:
-        text = (
-            sys.stdin.read()
-            if script == "-"
-            else Path(script).read_text(encoding="utf-8")
-        )
+        text = _script_text(script)
     except (OSError, UnicodeDecodeError) as error:
         raise KernbenchError(f"{script}: cannot be read as a script: {error}") from None
     answer(session, text.splitlines())
 
 
-def answer(session: ReplaySession, lines: Iterable[str]) -> None:
-    """Run command lines and print what they answer.
+def _script_text(script: str) -> str:
+    """Return the text of a file, or of stdin for '-'."""
+    if script == "-":
+        return sys.stdin.read()
+    return Path(script).read_text(encoding="utf-8")
 
-    ``# `` begins a comment. An error, as of a failed ``assert``, ends with the number of its line.
+
+def answer(session: ReplaySession, lines: Iterable[str]) -> None:
+    """Run command lines and print what they answer; ``# `` begins a comment.
+
+    An error, as of a failed ``assert``, ends with the number of its line.
     """
     from kernbench.replay.text import as_text
 
     for number, line in enumerate(lines, 1):
-        command = re.sub(r"^\s*#.*|\s#\s.*|\s#$", "", line).strip().removeprefix(":")
+        command = _COMMENT.sub("", line).strip().removeprefix(":")
+        if not command:
+            continue
         try:
-            if command:
-                click.echo(as_text(session.run_line(command)))
+            click.echo(as_text(session.run_line(command)))
         except KernbenchError as error:
             raise KernbenchError(f"{error}; line {number}: {command}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
+from kernbench.replay.command import Call, Command
 from kernbench.replay.commands import (
     BACK,
     CAUSE,
@@ -18,8 +19,6 @@ from kernbench.replay.commands import (
     NEXT,
     STEP,
     WIDEN,
-    Call,
-    Command,
 )
 from kernbench.replay.parsing import NoArguments, Reader
 from tui.panes import PANES
@@ -48,7 +47,9 @@ Does: TypeAlias = Call | ToPane | Own
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that keys do. ``footer`` is the word for it, or for a pair, in the footer."""
+    """Something that keys do. ``footer`` is the word for it, or for a pair, in the
+    footer.
+    """
 
     id: str
     keys: tuple[str, ...]
@@ -223,7 +224,7 @@ BY_ID = {action.id: action for action in ACTIONS}
 DEFAULT = {action.id: action.keys for action in ACTIONS}
 
 
-# -- commands of the ``:`` line that are the screen's own ---------------------------------
+# -- commands of the ``:`` line that are the screen's own ---------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,47 +1,55 @@
-"""The Textual application: theme, first screen and palette; everything else is a screen's."""
+"""The Textual application: its theme, its first screen, the palette, and a few keys.
+
+Everything else is a screen's.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import SystemCommand
-from textual.command import CommandInput, CommandPalette
+from textual.command import CommandInput
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from tui.actions import ACTIONS
+from tui.ansi import SteadyPalette
 from tui.keymap import Keymap, load
-from tui.manners import MannerlyApp
+from tui.lifecycle import TerminalApp
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
     from tui.screens.debugger import DebuggerScreen
 
-_PAPER, _PANEL = "#10161d", "#1a222c"
 THEME = Theme(
-    "kernbench", "#56b4e9", foreground="#d8dee6", background=_PAPER, surface=_PANEL
+    "kernbench",
+    primary="#56b4e9",
+    foreground="#d8dee6",
+    background="#10161d",
+    surface="#1a222c",
 )
 
+# Textual's theme of the terminal's own colours, by its name from 8.2.5 on, and before.
+_OWN_COLOURS = "ansi-dark" if "ansi-dark" in BUILTIN_THEMES else "textual-ansi"
 
-class Palette(CommandPalette):
-    """Textual's; there a page key is a KeyError, or IndexError, before the list has been drawn."""
+
+class Palette(SteadyPalette):
+    """Textual's command palette, with a cursor that does not blink."""
 
     def on_mount(self) -> None:
-        """Nothing is written while nothing is done."""
+        """Stop the blinking: nothing is written while nothing is done."""
         self.query_one(CommandInput).cursor_blink = False
 
-    def _action_command_list(self, action: str) -> None:
-        with suppress(LookupError):
-            super()._action_command_list(action)
 
+class KernbenchApp(TerminalApp):
+    """One session on one screen; without colours where NO_COLOR is set.
 
-class KernbenchApp(MannerlyApp):
-    """One session on one screen; without colours if NO_COLOR is set."""
+    ``debugger`` is the screen of the session. There is none before a trace is read.
+    """
 
     debugger: DebuggerScreen
 
@@ -54,53 +62,70 @@ class KernbenchApp(MannerlyApp):
         ascii_only: bool = False,
         keymap: Keymap | None = None,
     ) -> None:
-        plain = "NO_COLOR" in os.environ
-        super().__init__(ansi_color=True if plain else None)
+        without_colours = "NO_COLOR" in os.environ
+        # The theme has to be chosen before App.__init__, or it is black on black.
+        super().__init__(ansi_color=True if without_colours else None)
         self.register_theme(THEME)
-        self.theme = "ansi-dark" if plain else THEME.name
+        self.theme = _OWN_COLOURS if without_colours else THEME.name
         self.animation_level = "none"
         self.keymap = keymap or load()
-        self._made = name, ascii_only
+        self.trace_name = name
+        self.ascii_only = ascii_only
         if session is not None:
             self.debugger = self.screen_of(session)
 
     def on_mount(self) -> None:
-        """Show the debugger."""
+        """Show the first screen."""
         self.show_first()
 
     def show_first(self) -> None:
-        """The first screen."""
+        """Show the debugger; an App that has to read a trace first overrides this."""
         self.push_screen(self.debugger)
 
     def screen_of(self, session: ReplaySession) -> DebuggerScreen:
-        """A debugger's screen."""
+        """Return a new screen on a session, and note the hash of its trace."""
+        # Heavy, so not imported before the first frame.
         from tui.draw import ASCII, UNICODE
-        from tui.screens.debugger import (
-            DebuggerScreen,
-        )  # heavy: not before the first frame
+        from tui.screens.debugger import DebuggerScreen
 
-        name, plain = self._made
         self.opened = session.trace.fingerprint()
-        return DebuggerScreen(session, name, ASCII if plain else UNICODE, self.keymap)
+        glyphs = ASCII if self.ascii_only else UNICODE
+        return DebuggerScreen(session, self.trace_name, glyphs, self.keymap)
 
     async def on_event(self, event: events.Event) -> None:
-        """Over the debugger, too, one key suspends, and those of back that type nothing are Esc."""
+        """Take the report of a cursor at the top for Shift+F3, which is sent alike.
+
+        xterm, tmux and screen send ``CSI 1;2R`` for the key. Nobody asks for the
+        report, so it is never one.
+        """
         if isinstance(event, events.CursorPosition) and (event.x, event.y) == (1, 0):
-            event = events.Key("f15", None)  # Shift+F3: nobody asks for that report
-        if isinstance(event, events.Key) and not (
-            event.is_forwarded or event.is_printable
-        ):
-            own = self.focused is None and self.screen is getattr(
-                self, "debugger", None
-            )
-            id = "" if own else self.keymap.action(event.key, None)
-            if id == "suspend":
-                return self.action_suspend_process()
-            event = events.Key("escape", "\x1b") if id == "back" else event
+            event = events.Key("f15", None)
         await super().on_event(event)
 
+    async def act_on_key(self, key: events.Key) -> None:
+        """Act on a key; what suspends or goes back does so whatever lies on top.
+
+        The debugger's screen looks these keys up itself. Over it, or in a line that is
+        typed, every key of "back" that types nothing is passed on as Esc.
+        """
+        if not key.is_printable and not self._debugger_takes_keys():
+            action = self.keymap.action(key.key, None)
+            if action == "suspend":
+                self.action_suspend_process()
+                return
+            if action == "back":
+                key = events.Key("escape", "\x1b")
+        await super().act_on_key(key)
+
+    def _debugger_takes_keys(self) -> bool:
+        """Whether the debugger's screen is on top and no widget of it has the focus."""
+        return self.focused is None and self.screen is getattr(self, "debugger", None)
+
     def reopen(self, session: ReplaySession) -> None:
-        """The file was read again: a new screen, standing as the old one."""
+        """Replace the screen by one on the file as it is now.
+
+        It is set as the old one was: cursor, views, window of time, filter and search.
+        """
         from tui.state import restore, state
 
         old = self.debugger
@@ -111,22 +136,23 @@ class KernbenchApp(MannerlyApp):
         new.sought = old.sought
         new.desk.states["ops"] = old.desk.states["ops"]
         self.debugger = new
-        self.switch_screen(self.debugger)
-        self.debugger.call_after_refresh(self.settle)
+        self.switch_screen(new)
+        new.call_after_refresh(self.settle)
 
     def action_command_palette(self) -> None:
         """Open the palette."""
         self.push_screen(Palette(placeholder="an action, or a word of one"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette: every action, and every command that needs no argument."""
+        """Yield the palette's rows: all actions, and commands without arguments."""
         from kernbench.replay.commands import listed
 
+        debugger = self.debugger
         for action in ACTIONS:
-            keys, act = self.debugger.keymap.shown(action.id), self.debugger.act
             name = f"{action.id.replace('_', ' ')}: {action.title}"
-            yield SystemCommand(name, f"key {keys}", partial(act, action.id))
+            keys = f"key {debugger.keymap.shown(action.id)}"
+            yield SystemCommand(name, keys, partial(debugger.act, action.id))
         for command in listed():
             if not command.usage or command.usage.startswith("["):
-                run = partial(self.debugger.run_line, command.name)
+                run = partial(debugger.run_line, command.name)
                 yield SystemCommand(f":{command.name}", command.help, run)

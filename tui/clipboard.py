@@ -1,4 +1,4 @@
-"""Copies text: OSC 52, within tmux its buffer, else a file."""
+"""Copies text to wherever the user can paste it from."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from collections.abc import Callable
 
 from platformdirs import user_state_path
 
-_MOST = 74_000  # bytes; terminals drop longer sequences
+_OSC52_BYTES = 74_000  # terminals drop longer sequences
+_TMUX_SECONDS = 2.0
 _TMUX = ("tmux", "load-buffer", "-w", "-")  # -w: on to the terminal's clipboard
+_WITHOUT_OSC52 = ("dumb", "linux")  # values of TERM
 
 
 def copy(text: str, osc52: Callable[[str], None]) -> str:
-    """Copy by the first way that is open here; in what way, in words."""
+    """Copy ``text`` by the first way that is open here; return in words which it was.
+
+    Within tmux that is its buffer, elsewhere the escape sequence OSC 52, which
+    ``osc52`` has to send. Where neither will do, it is a file in the state directory.
+    """
     data = text.encode()
     if os.environ.get("TMUX"):
-        try:
-            subprocess.run(
-                _TMUX, input=data, check=True, capture_output=True, timeout=2
-            )
+        if _copied_by_tmux(data):
             return "by tmux load-buffer -w"
-        except (OSError, subprocess.SubprocessError):
-            pass
-    elif len(data) <= _MOST and os.environ.get("TERM", "dumb") not in ("dumb", "linux"):
+    elif len(data) <= _OSC52_BYTES and _knows_osc52():
         osc52(text)
         return "by OSC 52, if the terminal allows it"
     path = user_state_path("kernbench") / "copied.txt"
@@ -33,3 +34,22 @@ def copy(text: str, osc52: Callable[[str], None]) -> str:
     except OSError as why:
         return f"nowhere: {path}: {why.strerror}"
     return f"to {path}"
+
+
+def _copied_by_tmux(data: bytes) -> bool:
+    """Load the buffer of tmux; return whether that could be done."""
+    try:
+        subprocess.run(
+            _TMUX, input=data, check=True, capture_output=True, timeout=_TMUX_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
+
+
+def _knows_osc52() -> bool:
+    """Whether the terminal may know the sequence.
+
+    No terminal says so itself; of two values of TERM it is known that they do not.
+    """
+    return os.environ.get("TERM", "dumb") not in _WITHOUT_OSC52

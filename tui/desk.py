@@ -1,14 +1,15 @@
-"""The desk: the session, the state of every pane, and the pictures that follow from these.
+"""The desk: the session, the state of every pane, and the pictures that follow from
+these.
 
-Knows no widget and no terminal. Pictures are kept by (pane, state, frame), so that what was
-drawn ahead of a key need only be shown.
+Knows no widget and no terminal. Pictures are kept by (pane, state, frame), so that what
+was drawn ahead of a key need only be shown.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -37,46 +38,62 @@ KEY_S = 0.03
 """That a key waits for answers, in all."""
 
 Size = tuple[int, int]
+_NOT_THERE = object()
+"""Marks an answer that was looked for and is not there."""
 
 
-@dataclass(slots=True)
 class Given:
-    """The answers of a runner, asked for with one urgency; ``missed`` are those that were
-    looked for and are not there.
+    """The answers of a runner at one moment, asked for with one urgency.
 
-    An answer that was missed once stays so, though it comes meanwhile: a state that was
-    settled without it is not to be drawn with it.
+    An answer that comes later is not seen through it: what settles and draws a pane by
+    the same answers fits together. ``missed`` are those that were looked for and are
+    not there.
     """
 
-    runner: Runner
-    urgency: Urgency
-    missed: set[Query] = field(default_factory=set)
+    def __init__(
+        self, runner: Runner, urgency: Urgency, seen: dict[Query, Any] | None = None
+    ) -> None:
+        self.missed: set[Query] = set()
+        self._runner = runner
+        self._urgency = urgency
+        self._seen: dict[Query, Any] = {} if seen is None else seen
+
+    def for_another(self) -> Given:
+        """The same answers, with what is missed counted by itself."""
+        return Given(self._runner, self._urgency, self._seen)
 
     def of(self, query: Query) -> Any:
         """The answer; raises Waiting, or what computing it raised."""
-        result = self.runner.ask(query, self.urgency)
+        result = self._seen.get(query)
+        if result is None or result is _NOT_THERE:
+            asked = self._runner.ask(query, self._urgency)
+            command = BY_NAME[query.command]
+            has_come = not isinstance(asked, Pending) and command.kind != "instant"
+            if result is _NOT_THERE and has_come:
+                self.missed.add(query)
+                raise Waiting(query, command.title or command.name, 1.0)
+            result = self._seen[query] = asked
         if isinstance(result, Pending):
             self.missed.add(query)
             raise Waiting(query, result.title, result.done)
-        if query in self.missed:
-            command = BY_NAME[query.command]
-            raise Waiting(query, command.title or command.name, 1.0)
         return answered(result)
 
     def known(self, query: Query) -> Any | None:
         """The answer, if it is there."""
-        if query in self.missed:
-            return None
-        result = self.runner.known(query)
+        result = self._seen.get(query)
         if result is None:
+            result = self._runner.known(query)
+            self._seen[query] = _NOT_THERE if result is None else result
+        if result is None or result is _NOT_THERE or isinstance(result, Pending):
             self.missed.add(query)
+            return None
         return None if isinstance(result, Exception) else result
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture; what it cannot do without and waits for; the answers that it looked for
-    and did not find.
+    """A picture; what it cannot do without and waits for; the answers that it looked
+    for and did not find.
     """
 
     picture: Picture
@@ -84,7 +101,7 @@ class Drawn:
     missed: frozenset[Query]
 
 
-_PictureKey = tuple[str, Any, Frame]
+PictureKey = tuple[str, Any, Frame]
 """A pane, its state, and what it is drawn for."""
 
 
@@ -104,9 +121,11 @@ class Desk:
             key: pane.start() for key, pane in self.panes.items()
         }
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
-        self._pictures: OrderedDict[_PictureKey, Drawn] = OrderedDict()
-        self._led_to: dict[_PictureKey, Any] = {}
-        """The state that a move leads to, by the pane, its state now and its frame then."""
+        self._pictures: OrderedDict[PictureKey, Drawn] = OrderedDict()
+        self._led_to: dict[PictureKey, Any] = {}
+        """The state that a move leads to, by the pane, its state now and its frame
+        then.
+        """
 
     @property
     def session(self) -> Session:
@@ -143,7 +162,9 @@ class Desk:
     # -- events -------------------------------------------------------------------
 
     def send(self, key: str, event: Event) -> tuple[Effect, ...] | None:
-        """Let a pane take an event; what it asks the screen to do, None: it has no use."""
+        """Let a pane take an event; what it asks the screen to do, None: it has
+        no use.
+        """
         row = ROW_OF[key]
         frame = self.frame(row, self.session, self.window)
         answers = Given(self.runner, Urgency.VISIBLE)
@@ -161,7 +182,9 @@ class Desk:
             self.follow()
 
     def follow(self) -> None:
-        """Let every pane follow the cursor; those that were drawn ahead for it, to there."""
+        """Let every pane follow the cursor; those that were drawn ahead for it, to
+        there.
+        """
         led_to = self._led_to
         self._led_to = {}
         for row in PANES:
@@ -199,7 +222,9 @@ class Desk:
         return f"{heading}: {pane.views[view]}" if view else heading
 
     def next_view(self, key: str) -> str:
-        """The name of the view that comes after the one that is shown; empty: one only."""
+        """The name of the view that comes after the one that is shown; empty:
+        one only.
+        """
         pane = self.panes[key]
         if len(pane.views) < 2:
             return ""
@@ -214,165 +239,144 @@ class Desk:
 
         What neither these panes nor ``keep`` ask for any more is given up.
         """
-        states = self.states
-        rows = self.in_view
-        found = self._draw(rows, self.session, states, urgency)
+        scene = Scene(self, self.session, self.states, urgency)
+        found = scene.draw(self.in_view)
         if self.runner.busy:
-            self.runner.retain([*self._wanted(rows, states), *keep])
+            self.runner.retain([*scene.wanted(self.in_view), *keep])
         return found
 
     def draw_ahead(self, session: Session, row: PaneRow) -> Drawn:
-        """The picture of a pane as it is for another session, kept for when that comes."""
+        """The picture of a pane for another session, kept for when that comes."""
+        scene = Scene(self, session, dict(self.states), Urgency.AHEAD)
         before = self.states[row.key]
-        states = dict(self.states)
-        answers = Given(self.runner, Urgency.AHEAD)
         if row.follows_window:
-            timeline = ROW_OF["timeline"]
-            states["timeline"] = self._updated(
-                timeline, states, session, Moved(), answers
-            )
-        states[row.key] = self._updated(row, states, session, Moved(), answers)
-        drawn = self._draw([row], session, states, Urgency.AHEAD)[row.key]
+            scene.update(ROW_OF["timeline"], Moved())
+        scene.update(row, Moved())
+        drawn = scene.draw([row])[row.key]
         if drawn.waiting is None:
-            frame = self.frame(row, session, states["timeline"].window)
-            self._led_to[row.key, before, frame] = states[row.key]
+            self._led_to[row.key, before, scene.frame(row)] = scene.states[row.key]
             if len(self._led_to) > _KEPT:
                 del self._led_to[next(iter(self._led_to))]
         return drawn
 
-    def answered(self, query: Query) -> None:
-        """An answer has come: pictures that were drawn without it are no good any more."""
-        for key, kept in list(self._pictures.items()):
-            if query in kept.missed:
-                del self._pictures[key]
+    def kept_picture(self, key: PictureKey) -> Drawn | None:
+        """A picture that was drawn before, and needs no answer that was not there."""
+        kept = self._pictures.get(key)
+        if kept is not None:
+            self._pictures.move_to_end(key)
+        return kept
+
+    def keep_picture(self, key: PictureKey, drawn: Drawn) -> None:
+        """Keep a picture; the one that was looked at longest ago goes for it."""
+        self._pictures[key] = drawn
+        if len(self._pictures) > _KEPT:
+            self._pictures.popitem(last=False)
 
     def forget(self) -> None:
         """Draw all anew; what was cancelled, or failed, is asked for again."""
         self.runner.forget()
         self._pictures.clear()
 
-    def _draw(
-        self,
-        rows: Iterable[PaneRow],
-        session: Session,
-        states: dict[str, Any],
-        urgency: Urgency,
-    ) -> dict[str, Drawn]:
-        """The pictures of panes, by key; ``states`` are settled for the answers there are."""
-        found: dict[str, Drawn] = {}
-        left: dict[str, Given] = {}
-        window = states["timeline"].window
+    def answered(self, query: Query) -> None:
+        """An answer has come: pictures that were drawn without it are no good
+        any more.
+        """
+        for key, kept in list(self._pictures.items()):
+            if query in kept.missed:
+                del self._pictures[key]
+
+
+class Scene:
+    """Some panes as they are for a session: their states, settled and drawn.
+
+    ``states`` are changed in place. Whoever draws for another session than the desk's
+    gives a copy.
+    """
+
+    def __init__(
+        self, desk: Desk, session: Session, states: dict[str, Any], urgency: Urgency
+    ) -> None:
+        self.states = states
+        self._desk = desk
+        self._session = session
+        self._urgency = urgency
+        self._answers = Given(desk.runner, urgency)
+
+    def frame(self, row: PaneRow) -> Frame:
+        """What a pane is drawn for."""
+        return self._desk.frame(row, self._session, self.states["timeline"].window)
+
+    def update(self, row: PaneRow, event: Event) -> None:
+        """Let a pane take an event; what it asks for beside that is left undone."""
+        pane = self._desk.panes[row.key]
+        answers = self._answers.for_another()
+        state = self.states[row.key]
+        change = pane.update(state, event, self.frame(row), answers)
+        if change is not None:
+            self.states[row.key] = change.state
+
+    def wanted(self, rows: Iterable[PaneRow]) -> list[Query]:
+        """The questions of panes, each once."""
+        wanted: dict[Query, None] = {}
         for row in rows:
-            kept = self._kept(row, states, session, window)
+            pane = self._desk.panes[row.key]
+            answers = self._answers.for_another()
+            queries = pane.queries(self.states[row.key], self.frame(row), answers)
+            wanted.update(dict.fromkeys(queries))
+        return list(wanted)
+
+    def draw(self, rows: Iterable[PaneRow]) -> dict[str, Drawn]:
+        """The pictures of panes, by key; their states are settled for the answers."""
+        found: dict[str, Drawn] = {}
+        left = []
+        for row in rows:
+            kept = self._kept(row)
             if kept is None:
-                left[row.key] = self._settle(row, states, session, urgency)
-                kept = self._kept(row, states, session, window)
-            if kept is not None:
-                left.pop(row.key, None)
+                self.update(row, Settle())
+                kept = self._kept(row)
+            if kept is None:
+                left.append(row)
+            else:
                 found[row.key] = kept
-        self._ask(left, session, states, urgency)
-        for key, answers in left.items():
-            found[key] = self._drawn(ROW_OF[key], states, session, answers)
+        self._ask_for(left)
+        for row in left:
+            found[row.key] = self._drawn(row)
         return found
 
-    def _ask(
-        self,
-        given: dict[str, Given],
-        session: Session,
-        states: dict[str, Any],
-        urgency: Urgency,
-    ) -> None:
+    def _kept(self, row: PaneRow) -> Drawn | None:
+        key = row.key, self.states[row.key], self.frame(row)
+        return self._desk.kept_picture(key)
+
+    def _ask_for(self, rows: list[PaneRow]) -> None:
         """Ask what panes want to know, and what they want to know then.
 
-        ``given`` are the answers that each of these panes was settled with last.
+        A key waits for all that together, ``KEY_S``.
         """
-        rows = [ROW_OF[key] for key in given]
+        runner = self._desk.runner
         deadline = monotonic() + KEY_S
         asked: set[Query] = set()
         for _ in range(_ROUNDS):
-            wanted = self._wanted(rows, states, session, urgency)
-            new = [query for query in wanted if query not in asked]
+            new = [query for query in self.wanted(rows) if query not in asked]
             if not new:
                 return
             asked.update(new)
-            if urgency is Urgency.KEY:
-                self.runner.gather(new, deadline - monotonic())
+            if self._urgency is Urgency.KEY:
+                runner.gather(new, deadline - monotonic())
             else:
                 for query in new:
-                    self.runner.ask(query, urgency)
+                    runner.ask(query, self._urgency)
+            self._answers = Given(runner, self._urgency)
             for row in rows:
-                given[row.key] = self._settle(row, states, session, urgency)
+                self.update(row, Settle())
 
-    def _settle(
-        self,
-        row: PaneRow,
-        states: dict[str, Any],
-        session: Session,
-        urgency: Urgency,
-    ) -> Given:
-        """Settle the state of a pane for the answers that are there, and these answers:
-        it has to be drawn with the same.
-        """
-        answers = Given(self.runner, urgency)
-        states[row.key] = self._updated(row, states, session, Settle(), answers)
-        return answers
-
-    def _wanted(
-        self,
-        rows: Iterable[PaneRow],
-        states: Mapping[str, Any],
-        session: Session | None = None,
-        urgency: Urgency = Urgency.VISIBLE,
-    ) -> dict[Query, None]:
-        answers = Given(self.runner, urgency)
-        wanted: dict[Query, None] = {}
-        for row in rows:
-            frame = self.frame(row, session or self.session, states["timeline"].window)
-            pane = self.panes[row.key]
-            wanted.update(dict.fromkeys(pane.queries(states[row.key], frame, answers)))
-        return wanted
-
-    def _updated(
-        self,
-        row: PaneRow,
-        states: Mapping[str, Any],
-        session: Session,
-        event: Event,
-        answers: Given,
-    ) -> Any:
-        frame = self.frame(row, session, states["timeline"].window)
-        state = states[row.key]
-        change = self.panes[row.key].update(state, event, frame, answers)
-        return state if change is None else change.state
-
-    def _kept(
-        self,
-        row: PaneRow,
-        states: Mapping[str, Any],
-        session: Session,
-        window: tuple[float, float],
-    ) -> Drawn | None:
-        key = row.key, states[row.key], self.frame(row, session, window)
-        kept = self._pictures.get(key)
-        if kept is not None:
-            self._pictures.move_to_end(key)
-        return kept
-
-    def _drawn(
-        self,
-        row: PaneRow,
-        states: Mapping[str, Any],
-        session: Session,
-        answers: Given,
-    ) -> Drawn:
-        frame = self.frame(row, session, states["timeline"].window)
-        state = states[row.key]
-        picture, waiting = drawn(self.panes[row.key], state, frame, answers)
+    def _drawn(self, row: PaneRow) -> Drawn:
+        frame = self.frame(row)
+        state = self.states[row.key]
+        answers = self._answers.for_another()
+        picture, waiting = drawn(self._desk.panes[row.key], state, frame, answers)
         found = Drawn(picture, waiting, frozenset(answers.missed))
         if waiting is None:
-            self._pictures[row.key, state, frame] = found
-            if len(self._pictures) > _KEPT:
-                self._pictures.popitem(last=False)
+            self._desk.keep_picture((row.key, state, frame), found)
         return found
 
 

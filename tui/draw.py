@@ -1,4 +1,6 @@
-"""Lines of text runs and how they become strips; a letter or glyph says what a colour says."""
+"""Lines of text runs and how they become strips; a letter or glyph says what a colour
+says.
+"""
 
 from __future__ import annotations
 
@@ -104,5 +106,7 @@ def rule(left: Line, right: str, width: int, glyphs: Glyphs) -> Line:
 def window(
     at: tuple[int, int], shape: tuple[int, ...], room: tuple[int, int]
 ) -> list[int]:
-    """The origin nearest to ``at`` of a window of ``room`` (rows, columns) within ``shape``."""
+    """The origin nearest to ``at`` of a window of ``room`` (rows, columns) within
+    ``shape``.
+    """
     return [max(min(x, n - r), 0) for x, n, r in zip(at, shape, room, strict=True)]

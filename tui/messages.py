@@ -16,7 +16,9 @@ class RunCommand(Message):
 
 @dataclass
 class Hint(Message):
-    """A line for the user, as candidates of a completion; empty: nothing is to be said."""
+    """A line for the user, as candidates of a completion; empty: nothing is to
+    be said.
+    """
 
     text: str
 
@@ -30,7 +32,9 @@ class Activate(Message):
 
 @dataclass
 class PaneClicked(Message):
-    """A pane was clicked: the cell from its left edge and the first line below its title."""
+    """A pane was clicked: the cell from its left edge and the first line below its
+    title.
+    """
 
     key: str
     x: int

@@ -1,11 +1,14 @@
-"""The program on a terminal: pick a trace, read it, show it as it was left, keep what is set."""
+"""The program on a terminal: pick a trace, read it, show it as it was left.
+
+What the user sets on a trace is kept when the program ends.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernbench.errors import KernbenchError
 from tui import state
@@ -14,83 +17,111 @@ from tui.screens.open_trace import GivenUp, LoadingScreen, PickerScreen
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
+    from kernbench.trace.frames import OnFrame
+
+# What is not kept after a crash: the program may fail there again.
+_OF_THE_PLACE = ("cursor", "t0", "t1", "views")
 
 
 class OpeningApp(KernbenchApp):
-    """Opens ``path`` or one of ``paths`` by ``read(path, told=...)``, or says why not: ``failure``.
+    """Opens ``path``, or one of ``paths`` that the user picks.
 
-    ``stay``: the cursor stays where ``read`` puts it.
+    ``paths`` says of each trace why it is offered. ``read(path, on_frame)`` reads one,
+    in a thread. With ``stay`` the cursor stays where ``read`` puts it. ``failure`` says
+    why the program had to end; it is empty if it did not.
     """
 
     def __init__(
         self,
         path: Path | None,
         paths: dict[Path, str],
-        read: Callable[..., ReplaySession],
+        read: Callable[[Path, OnFrame], ReplaySession],
         ascii_only: bool = False,
         stay: bool = False,
     ) -> None:
         super().__init__(None, "", ascii_only)
-        self._first, self._session_of, self._stay, self.failure = path, read, stay, ""
-        self._picker = PickerScreen(paths, self.open) if path is None else None
+        self.failure = ""
+        self._first_path = path
+        self._read = read
+        self._stay = stay
+        self._picker: PickerScreen | None = None
+        if path is None:
+            self._picker = PickerScreen(paths, self.open)
 
     def show_first(self) -> None:
-        """The picker, or the progress of reading."""
+        """Show the picker, or how far the trace is read."""
         if self._picker is not None:
             self.push_screen(self._picker)
-        elif self._first is not None:
-            self.open(self._first)
+        elif self._first_path is not None:
+            self.open(self._first_path)
 
     def open(self, path: Path) -> None:
         """Read a trace, then show it."""
         try:
-            self.push_screen(
-                LoadingScreen(path, partial(self._load, path), self._opened)
-            )
+            loading = LoadingScreen(path, partial(self._load, path), self._opened)
         except OSError as why:
             self._failed(f"{path}: {why.strerror}")
+        else:
+            self.push_screen(loading)
 
-    def _load(self, path: Path, told: Callable[[Any], None]) -> ReplaySession:
-        """In a thread: all that the first screen asks for, its modules too."""
-        session = self._session_of(path, told=told)
+    def _load(self, path: Path, on_frame: OnFrame) -> ReplaySession:
+        """Read a trace, and prepare what the first frame needs. Runs in a thread."""
+        session = self._read(path, on_frame)
         session.index.prepare()
         import tui.screens.debugger  # noqa: F401
 
         return session
 
-    def _opened(self, answer: ReplaySession | Exception) -> None:
-        if isinstance(answer, GivenUp | KernbenchError):
-            self._failed(str(answer))
-        elif isinstance(answer, Exception):
-            raise answer
+    def _opened(self, loaded: ReplaySession | Exception) -> None:
+        """Show the session that was loaded, or say why there is none."""
+        if isinstance(loaded, GivenUp | KernbenchError):
+            self._failed(str(loaded))
+        elif isinstance(loaded, Exception):
+            raise loaded
         else:
-            kept, note = state.read(f"traces/{answer.trace.fingerprint()}.json")
-            kept.pop("cursor" if self._stay else "", None)
-            self._made = answer.trace.path.name, self._made[1]
-            self.debugger = self.screen_of(answer)
-            self.debugger.notes += [note] * bool(note) + state.restore(
-                self.debugger, kept
-            )
-            state.remember(answer.trace.path)
-            self.settle()
-            self.switch_screen(self.debugger)
+            self._show(loaded)
+
+    def _show(self, session: ReplaySession) -> None:
+        """Show a session as it was left when its trace was last opened.
+
+        What does not fit is left out, and noted on the screen.
+        """
+        kept, note = state.read(_state_file(session))
+        if self._stay:
+            kept.pop("cursor", None)
+        self.trace_name = session.trace.path.name
+        self.debugger = self.screen_of(session)
+        if note:
+            self.debugger.notes.append(note)
+        self.debugger.notes += state.restore(self.debugger, kept)
+        state.remember(session.trace.path)
+        self.settle()
+        self.switch_screen(self.debugger)
 
     def _failed(self, why: str) -> None:
-        """Back to the picker; without one it ends."""
+        """Go back to the picker, which says why; without one the program ends."""
         if self._picker is None:
             self.failure = why
-            self.exit(return_code=bool(why))
+            self.exit(return_code=1 if why else 0)
         else:
             if self.screen is not self._picker:
                 self.pop_screen()
             self._picker.say(why)
 
     def keep(self) -> None:
-        """Save what is set on the trace; after a crash not where that was."""
-        if hasattr(self, "debugger"):
-            kept = state.state(self.debugger)
-            for name in ("cursor", "t0", "t1", "views") if self.crash else ():
+        """Save what is set on the trace; after a crash all but the place of it."""
+        if not hasattr(self, "debugger"):
+            return
+        kept = state.state(self.debugger)
+        if self.crash:
+            for name in _OF_THE_PLACE:
                 del kept[name]
-            state.write(
-                f"traces/{self.debugger.desk.index.trace.fingerprint()}.json", kept
-            )
+        state.write(_state_file(self.debugger.desk.replay), kept)
+
+
+def _state_file(session: ReplaySession) -> str:
+    """Return where what is set on a trace is kept, below the state directory.
+
+    The trace is known by a hash of what it holds, so it may be renamed or moved.
+    """
+    return f"traces/{session.trace.fingerprint()}.json"

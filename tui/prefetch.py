@@ -1,5 +1,5 @@
-"""What the next key is likely to show, drawn while nothing is pressed: then it need only be
-shown.
+"""What the next key is likely to show, drawn while nothing is pressed: then it need
+only be shown.
 
 Owns which moves are likely. A key that comes meanwhile waits for one pane at most.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kernbench.errors import KernbenchError
+from kernbench.replay.command import Call
 from kernbench.replay.commands import (
     CAUSE,
     EFFECT,
@@ -22,7 +23,6 @@ from kernbench.replay.commands import (
     STAGE,
     STEP,
     TILE,
-    Call,
     moved,
 )
 from kernbench.replay.query import Session
@@ -62,7 +62,9 @@ async def prefetch(
     views: Mapping[str, PaneView],
     is_quiet: Callable[[], bool],
 ) -> None:
-    """Draw what each likely move leads to, for the panes in view, while it ``is_quiet``."""
+    """Draw what each likely move leads to, for the panes in view, while it
+    ``is_quiet``.
+    """
     await asyncio.sleep(_WRITTEN_S)
     desk.runner.lower()
     while desk.runner.running():

@@ -2,14 +2,14 @@
 
 The rule by which workers and the screen's thread share the processor:
 
-1. The thread that reads the terminal clears ``quiet`` when a key has been read; the program
-   sets it when the frame that the key leads to has been handed to the terminal.
-2. A job calls progress at least every 10 ms. At most once a millisecond that raises, if the
-   job was cancelled; sleeps for 10 us, since numpy lets go of the interpreter's lock too
-   briefly for another thread to take it; and waits for ``quiet``, at most 0.1 s, unless the
-   key itself waits for this job.
-3. ``gather`` makes the questions of a key urgent, ``lower`` makes them ordinary once the key
-   is drawn.
+1. The thread that reads the terminal clears ``quiet`` when a key has been read; the
+   program sets it when the frame that the key leads to was handed to the terminal.
+2. A job calls progress at least every 10 ms. At most once a millisecond that raises, if
+   the job was cancelled; sleeps for 10 us, since numpy lets go of the interpreter's
+   lock too briefly for another thread to take it; and waits for ``quiet``, at most
+   0.1 s, unless the key itself waits for this job.
+3. ``gather`` makes the questions of a key urgent, ``lower`` makes them ordinary once
+   the key is drawn.
 4. Whatever is asked for cancels what is only computed ahead, in the same lane.
 """
 
@@ -49,7 +49,9 @@ _INSTANT_BYTES = 1 << 14
 
 
 class Urgency(IntEnum):
-    """Who waits for an answer: nobody yet, a pane in view, or the key that is acted on."""
+    """Who waits for an answer: nobody yet, a pane in view, or the key that is
+    acted on.
+    """
 
     AHEAD = 0
     VISIBLE = 1
@@ -58,8 +60,8 @@ class Urgency(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An answer that is not there yet: of what, how far it is, when it was asked for (s of
-    ``time.monotonic``).
+    """An answer that is not there yet: of what, how far it is, when it was asked for (s
+    of ``time.monotonic``).
     """
 
     query: Query
@@ -69,8 +71,8 @@ class Pending:
 
 
 class _Job:
-    """A question in its lane. ``cancelled`` is set by any thread; ``dropped``: nobody wants
-    to know that it was cancelled.
+    """A question in its lane. ``cancelled`` is set by any thread; ``dropped``: nobody
+    wants to know that it was cancelled.
     """
 
     def __init__(self, query: Query, urgency: Urgency) -> None:
@@ -137,8 +139,8 @@ class Runner:
     def ask(self, query: Query, urgency: Urgency = Urgency.VISIBLE) -> Any:
         """The answer, the KernbenchError that computing it raised, or Pending.
 
-        An instant question is answered here and now; one of another kind is begun in its
-        lane, unless it was before.
+        An instant question is answered here and now; one of another kind is begun in
+        its lane, unless it was before.
         """
         with self._lock:
             kept = self._look_up(query)
@@ -161,8 +163,8 @@ class Runner:
     def gather(self, queries: Iterable[Query], within_s: float) -> dict[Query, Any]:
         """The answers that a key needs, as ``ask`` has them.
 
-        Waits for ``within_s`` in all at most, and only for lanes that have nothing else to
-        do.
+        Waits for ``within_s`` in all at most, and only for lanes that have nothing else
+        to do.
         """
         deadline = monotonic() + within_s
         found = {query: self.ask(query, Urgency.KEY) for query in queries}
@@ -183,7 +185,9 @@ class Runner:
         return found
 
     def wait(self, query: Query, within_s: float = 60.0) -> Any:
-        """The answer; raises what computing it raised, and TimeoutError after a while."""
+        """The answer; raises what computing it raised, and TimeoutError after a
+        while.
+        """
         deadline = monotonic() + within_s
         while isinstance(result := self.ask(query), Pending):
             left = deadline - monotonic()
@@ -204,8 +208,8 @@ class Runner:
     # -- cancelling ---------------------------------------------------------------
 
     def cancel(self) -> int:
-        """Cancel all that somebody waits for; how many there were. Their answer is then a
-        Cancelled, until ``forget``.
+        """Cancel all that somebody waits for; how many there were. Their answer is then
+        a Cancelled, until ``forget``.
         """
         with self._lock:
             asked = [j for j in self._jobs.values() if j.urgency > Urgency.AHEAD]
@@ -341,8 +345,8 @@ class Runner:
             self.ended(job.query)
 
     def _computed(self, query: Query, progress: Callable[[float], None]) -> Any:
-        """The answer, or the error; of ours, or a mistake in the program, which is raised
-        where the answer is read.
+        """The answer, or the error; of ours, or a mistake in the program, which is
+        raised where the answer is read.
         """
         try:
             return answer(self._index, query, progress)

@@ -1,7 +1,8 @@
-"""What the user has set on a trace, kept by the trace's hash in the state directory; recent
-files.
+"""What the user has set on a trace, kept by the trace's hash in the state directory;
+recent files.
 
-Nothing in these files can make the program fail: what does not fit is left out, and said.
+Nothing in these files can make the program fail: what does not fit is left out, and
+said.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from platformdirs import user_state_path
 
 if TYPE_CHECKING:
-    from kernbench.replay.commands import Call
+    from kernbench.replay.command import Call
     from tui.screens.debugger import DebuggerScreen
 
 _TRACES = 200
@@ -27,12 +28,12 @@ _WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 _LEAST_WINDOW_NS = 0.1
 
 
-# -- files of the state directory ---------------------------------------------------
+# -- files of the state directory ---------------------------------------------
 
 
 def read(name: str) -> tuple[dict[str, Any], str]:
-    """The map in a file of the state directory, {} where there is none; what is wrong with
-    it.
+    """The map in a file of the state directory, {} where there is none; what is wrong
+    with it.
     """
     path = user_state_path("kernbench") / name
     try:
@@ -62,7 +63,9 @@ def recent() -> list[Path]:
 
 
 def remember(path: Path) -> None:
-    """Put a trace in front of the recent ones; drop what is kept of traces long unopened."""
+    """Put a trace in front of the recent ones; drop what is kept of traces long
+    unopened.
+    """
     files = dict.fromkeys(map(str, [path.resolve(), *recent()]))
     with suppress(OSError):
         write("recent.json", {"files": [*files][:_RECENT]})
@@ -71,7 +74,7 @@ def remember(path: Path) -> None:
             old.unlink()
 
 
-# -- what is kept of a screen --------------------------------------------------------
+# -- what is kept of a screen -------------------------------------------------
 
 
 def state(screen: DebuggerScreen) -> dict[str, Any]:
@@ -165,7 +168,9 @@ def _restore_views(screen: DebuggerScreen, kept: Any) -> None:
 
 
 def _stops(kept: Any) -> list[Call]:
-    """The calls that make the stops that were kept; those that no longer parse are gone."""
+    """The calls that make the stops that were kept; those that no longer parse are
+    gone.
+    """
     from kernbench.errors import KernbenchError
     from kernbench.replay.commands import BREAK, CATCH, WATCH, parse
 

@@ -1,4 +1,7 @@
-"""What the terminal is and can do, as far as it can be told without asking it. Knows no Textual."""
+"""What the terminal is and can do, as far as that is known without asking it.
+
+Knows no Textual.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ from platformdirs import user_config_path, user_state_path
 
 import kernbench
 
-# kitty's keys, mouse, focus, paste and resize reports off; wrap on; main screen; cursor; plain text
+# Undoes all that Textual may have set: kitty's keys; reports of the mouse, of focus, of
+# pastes and of sizes; synchronised output. Then wrap on, main screen, cursor on, plain
+# text.
 RESET = (
-    "\x1b[<u\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l\x1b[?1004l\x1b[?2004l"
-    "\x1b[?2048l\x1b[?2026l\x1b[?7h\x1b[?1049l\x1b[?25h\x1b[0m"
+    "\x1b[<u\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l\x1b[?1004l"
+    "\x1b[?2004l\x1b[?2048l\x1b[?2026l\x1b[?7h\x1b[?1049l\x1b[?25h\x1b[0m"
 )
 _LIBRARIES = ("textual", "rich", "numpy", "msgpack")
 _VARIABLES = (
@@ -29,40 +34,65 @@ _VARIABLES = (
     "TMUX",
     "SSH_TTY",
 )
-_STREAMS = ("stdin", "stdout", "stderr")
+_STREAMS = ("stdin", "stdout", "stderr")  # of file descriptors 0, 1 and 2
 
 
 def is_terminal(environ: Mapping[str, str]) -> bool:
-    """Whether a screen can be drawn and keys can be read."""
-    return environ.get("TERM", "dumb") != "dumb" and all(map(os.isatty, range(3)))
+    """Whether a screen can be drawn and keys can be read.
+
+    That takes a terminal on each of stdin, stdout and stderr, and not a dumb one.
+    """
+    if environ.get("TERM", "dumb") == "dumb":
+        return False
+    return all(os.isatty(fd) for fd in range(len(_STREAMS)))
 
 
 def utf8_locale(environ: Mapping[str, str]) -> bool:
-    """Whether the locale writes UTF-8; Python itself sets LC_CTYPE=C.UTF-8 in the C locale."""
+    """Whether the locale writes UTF-8.
+
+    Python itself sets LC_CTYPE=C.UTF-8 in the C locale (PEP 538): that says nothing of
+    the terminal.
+    """
     ctype = environ.get("LC_CTYPE", "").replace("C.UTF-8", "")
-    return "utf" in (environ.get("LC_ALL") or ctype or environ.get("LANG", "")).lower()
+    locale = environ.get("LC_ALL") or ctype or environ.get("LANG", "")
+    return "utf" in locale.lower()
 
 
 def info_lines(environ: Mapping[str, str]) -> list[str]:
-    """Versions, paths and what the terminal can do, a line each."""
-    from rich.console import Console  # 50 ms
+    """Return versions, paths and what the terminal can do, a fact a line.
 
-    size = shutil.get_terminal_size()
-    colours = Console(force_terminal=True).color_system or "none"
-    rows = {
+    ``kernbench-tui --info`` prints these, and a crash report ends with them.
+    """
+    facts: dict[str, object] = {
         "kernbench": kernbench.__version__,
-        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        **{name: version(name) for name in _LIBRARIES},
-        "program": Path(__file__).parent,
-        "settings": user_config_path("kernbench") / "config.toml",
-        "state": user_state_path("kernbench"),
-        **{name: environ.get(name, "-") for name in _VARIABLES},
-        "size": f"{size.columns}x{size.lines}",
-        **{
-            name: "terminal" if os.isatty(fd) else "none"
-            for fd, name in enumerate(_STREAMS)
-        },
-        "colours": "none, by NO_COLOR" if "NO_COLOR" in environ else colours,
-        "glyphs": "UTF-8" if utf8_locale(environ) else "ASCII",
+        "python": _python(),
     }
-    return [f"{name:<10} {text}" for name, text in rows.items()]
+    for name in _LIBRARIES:
+        facts[name] = version(name)
+    facts["program"] = Path(__file__).parent
+    facts["settings"] = user_config_path("kernbench") / "config.toml"
+    facts["state"] = user_state_path("kernbench")
+    for name in _VARIABLES:
+        facts[name] = environ.get(name, "-")
+    size = shutil.get_terminal_size()
+    facts["size"] = f"{size.columns}x{size.lines}"
+    for fd, name in enumerate(_STREAMS):
+        facts[name] = "terminal" if os.isatty(fd) else "none"
+    facts["colours"] = _colours(environ)
+    facts["glyphs"] = "UTF-8" if utf8_locale(environ) else "ASCII"
+    return [f"{name:<10} {fact}" for name, fact in facts.items()]
+
+
+def _python() -> str:
+    """Return the version of Python and where it runs."""
+    place = f"{platform.system()} {platform.machine()}"
+    return f"{platform.python_version()} on {place}"
+
+
+def _colours(environ: Mapping[str, str]) -> str:
+    """Return Rich's name for the colours of the terminal."""
+    if "NO_COLOR" in environ:
+        return "none, by NO_COLOR"
+    from rich.console import Console  # takes 50 ms
+
+    return Console(force_terminal=True).color_system or "none"

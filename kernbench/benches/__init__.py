@@ -1,16 +1,25 @@
-"""The shipped benches, one file each; importing this package registers them all."""
+"""The shipped benches, one file each; importing this package registers them all.
+
+A bench is found by its file: whatever lies in this package, or in ``faults``, is
+imported. SHIPPED and FAULTS are the names of those that are right, and of those that
+are wrong on purpose.
+"""
 
 from importlib import import_module
 from pkgutil import walk_packages
 
-from kernbench.runtime_api.registry import BENCHES, bench
+from kernbench.runtime_api.registry import BENCHES, Bench, bench
+
+__all__ = ["FAULTS", "SHIPPED", "bench"]
 
 for _module in walk_packages(__path__, f"{__name__}."):
     import_module(_module.name)
 
-FAULTS = tuple(
-    name for name in BENCHES if name.startswith("fault_")
-)  # wrong on purpose
-SHIPPED = tuple(name for name in BENCHES if name not in FAULTS)
 
-__all__ = ["FAULTS", "SHIPPED", "bench"]
+def _is_ours(entry: Bench) -> bool:
+    return entry.run.__module__.startswith(f"{__name__}.")
+
+
+_OURS = [entry for entry in BENCHES.values() if _is_ours(entry)]
+SHIPPED = tuple(entry.name for entry in _OURS if not entry.is_fault)
+FAULTS = tuple(entry.name for entry in _OURS if entry.is_fault)

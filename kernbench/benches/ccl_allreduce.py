@@ -1,15 +1,16 @@
 """All-reduce of one row a cube over the cubes of all SIPs, by ``torch.distributed``.
 
-Exercises ranks, the process group, the queues between PEs and the algorithms of ccl.yaml. In its
-trace look at how long the last PE of the chain waits for arrivals, and which links carry what: the
-five-phase algorithm sends the whole row over each, the chunked one at most twice its size in all.
+Exercises ranks, the process group, the queues between PEs and the algorithms of
+ccl.yaml. In its trace look at how long the last PE of the chain waits for arrivals, and
+which links carry what: the five-phase algorithm sends the whole row over each, the
+chunked one at most twice its size in all.
 """
 
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from kernbench.common.arrays import Ints
 from kernbench.common.dtypes import nbytes_of
 from kernbench.errors import UsageError
 from kernbench.runtime_api.placement import DPPolicy
@@ -21,10 +22,12 @@ ROW_A_CUBE = DPPolicy(cube="row_wise", pe="replicate", num_pes=1)
 
 def machine(sips: int | None, topology: str, **_: Any) -> dict[str, Any]:
     """The fields of the topology that are given."""
-    given = {"system.sips.count": sips, "system.sips.topology": topology}
-    return {
-        field: value for field, value in given.items() if value not in (None, "default")
-    }
+    fields: dict[str, Any] = {}
+    if sips is not None:
+        fields["system.sips.count"] = sips
+    if topology != "default":
+        fields["system.sips.topology"] = topology
+    return fields
 
 
 def init_group(torch: Any, algorithm: str) -> Any:
@@ -34,9 +37,7 @@ def init_group(torch: Any, algorithm: str) -> Any:
     return torch.distributed
 
 
-def worker(
-    rank: int, torch: Any, rows: npt.NDArray[np.int64], dtype: str, op: str
-) -> None:
+def worker(rank: int, torch: Any, rows: Ints, dtype: str, op: str) -> None:
     """One rank's rows, reduced with those of all others."""
     x = torch.tensor(rows[rank], dtype, dp=ROW_A_CUBE, name="x")
     torch.distributed.all_reduce(x, op)
@@ -57,22 +58,38 @@ def run(
     dtype: str = "f16",
     op: str = "sum",
 ) -> None:
-    """``n_elem`` elements a cube; 0 and "default" are what topology.yaml and ccl.yaml say."""
+    """``n_elem`` elements a cube.
+
+    0 and "default" are what topology.yaml and ccl.yaml say.
+    """
     one_of(("f16", "bf16", "f32"), dtype=dtype)
     one_of(tuple(REDUCE), op=op)
     if n_elem < 0:
         raise UsageError(
             f"n_elem={n_elem}: must be at least 1, or 0 for that of ccl.yaml"
         )
-    dist, mesh = init_group(torch, algorithm), torch.engine.graph.spec.sip.cube_mesh
+    dist = init_group(torch, algorithm)
+    mesh = torch.engine.graph.spec.sip.cube_mesh
+    sip_count = dist.get_world_size()
+    cubes = mesh.w * mesh.h
     n_elem = n_elem or dist.algorithm.n_elem
-    shape = (dist.get_world_size(), mesh.w * mesh.h, n_elem)
-    rows = torch.rng.integers(-1, 2, shape)  # their sum is exact in any order
-    torch.multiprocessing.spawn(worker, (torch, rows, dtype, op), dist.get_world_size())
+    # Their sum is exact in any order.
+    rows = torch.rng.integers(-1, 2, (sip_count, cubes, n_elem))
+    torch.multiprocessing.spawn(worker, (torch, rows, dtype, op), sip_count)
+    _note_bandwidth(torch, sip_count * cubes, nbytes_of((n_elem,), dtype))
+
+
+def _note_bandwidth(torch: Any, parties: int, nbytes: int) -> None:
+    """Note how long the all-reduce took, and the bandwidths that nccl-tests gives.
+
+    algbw is bytes / time. busbw is algbw times 2 (n - 1) / n, the bytes that each of n
+    parties has to send and receive at least.
+    """
     spans = [span for span in torch.engine.launches if span.name == "all_reduce"]
-    ns = max(span.t_end for span in spans) - min(span.t_start for span in spans)
-    parties, nbytes = shape[0] * shape[1], nbytes_of((n_elem,), dtype)
-    factor = 2 * (parties - 1) / parties  # of nccl-tests, for busbw
+    start = min(span.t_start for span in spans)
+    end = max(span.t_end for span in spans)
+    ns = end - start
+    factor = 2 * (parties - 1) / parties
     torch.notes.append(
         f"all_reduce of {nbytes:,} bytes in each of {parties} cubes: {ns:,.1f} ns, "
         f"algbw {nbytes / ns:.3f} GB/s, busbw {nbytes / ns * factor:.3f} GB/s"

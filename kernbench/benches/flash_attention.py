@@ -1,9 +1,10 @@
-"""Attention in tiles with an online softmax: a head a cube, its queries over the cube's PEs.
+"""Attention in tiles with an online softmax: a head a cube, its queries over its PEs.
 
-Exercises GEMM and MATH in turn, a transposed operand, and results that outlive their scope
-(``out=``, ``dot(acc=)``): the maximum, the sum and the output so far are corrected as each block of
-keys comes. In its trace look at how the two engines take turns, one idle while the other works:
-what a kernel that had two blocks under way could save.
+Exercises GEMM and MATH in turn, a transposed operand, and results that outlive their
+scope (``out=``, ``dot(acc=)``): the maximum, the sum and the output so far are
+corrected as each block of keys comes. In its trace look at how the two engines take
+turns, one idle while the other works: what a kernel that had two blocks under way could
+save.
 """
 
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 from kernbench.benches.grid import Grid, Pes, rounded
 from kernbench.runtime_api.registry import at_least_one, bench, one_of
 
-LOWEST = -1e30  # below every score, and finite: no inf - inf can come
+LOWEST = -1e30
+"""Below every score, and finite: no inf - inf can come."""
 
 
 def attention_kernel(
@@ -27,24 +29,24 @@ def attention_kernel(
     block: int,
     tl: Any,
 ) -> None:
-    """One PE's queries against the ``n`` keys of its head, ``block`` of them at a time."""
-    rows, dtype, row_bytes = (
-        grid.rows(grid.cubes * n, tl),
-        q_ptr.dtype,
-        d * q_ptr.itemsize,
-    )
+    """One PE's queries against the ``n`` keys of its head, ``block`` at a time."""
+    dtype = q_ptr.dtype
+    row_bytes = d * q_ptr.itemsize
+    rows = grid.rows(grid.cubes * n, tl)
     q = tl.load(q_ptr + rows.start * row_bytes, (len(rows), d), dtype)
     top = tl.full((len(rows), 1), LOWEST, "f32")
     total = tl.zeros((len(rows), 1), "f32")
     out = tl.zeros((len(rows), d), "f32")
     for low in range(0, n, block):
-        at, shape = (grid.cube(tl) * n + low) * row_bytes, (min(block, n - low), d)
+        at = (grid.cube(tl) * n + low) * row_bytes
+        shape = (min(block, n - low), d)
         with tl.scope():
             k = tl.load(k_ptr + at, shape, dtype)
             v = tl.cast(tl.load(v_ptr + at, shape, dtype), "f32")
             score = tl.dot(q, tl.transpose(k), out_dtype="f32") * d**-0.5
             higher = tl.maximum(top, tl.max(score, axis=1, keepdims=True))
-            weight, fade = tl.exp(score - higher), tl.exp(top - higher)
+            weight = tl.exp(score - higher)
+            fade = tl.exp(top - higher)
             tl.fma(total, fade, tl.sum(weight, axis=1, keepdims=True), out=total)
             tl.mul(out, fade, out=out)
             tl.dot(weight, v, acc=out)
@@ -61,20 +63,20 @@ def run(
     block: int = 32,
     pes: Pes = None,
 ) -> None:
-    """``seq`` queries and keys of ``d`` elements a head; as many heads as cubes take part."""
+    """``seq`` queries and keys of ``d`` elements a head; a head a cube."""
     at_least_one(seq=seq, d=d, block=block)
     one_of(("f16", "bf16", "f32"), dtype=dtype)
     grid = Grid.of(torch, pes)
     shape = (grid.cubes * seq, d)
     data = [torch.rng.standard_normal(shape) for _ in range(3)]
-    q = torch.tensor(data[0], dtype, grid.dp(), name="q")
     shared = grid.dp(pe="replicate")
-    k, v = (
-        torch.tensor(data[1], dtype, shared, "k"),
-        torch.tensor(data[2], dtype, shared, "v"),
-    )
+    q = torch.tensor(data[0], dtype, grid.dp(), name="q")
+    k = torch.tensor(data[1], dtype, shared, "k")
+    v = torch.tensor(data[2], dtype, shared, "v")
     o = torch.empty(shape, dtype, grid.dp(), name="o")
     torch.launch("flash_attention", attention_kernel, q, k, v, o, seq, d, grid, block)
     heads = [rounded(x, dtype).reshape(grid.cubes, seq, d) for x in data]
-    e = np.exp(heads[0] @ heads[1].transpose(0, 2, 1) / np.sqrt(d))
-    torch.expect(o, (e / e.sum(axis=2, keepdims=True) @ heads[2]).reshape(shape))
+    scores = heads[0] @ heads[1].transpose(0, 2, 1) / np.sqrt(d)
+    e = np.exp(scores)
+    attention = e / e.sum(axis=2, keepdims=True) @ heads[2]
+    torch.expect(o, attention.reshape(shape))

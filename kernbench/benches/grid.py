@@ -1,4 +1,4 @@
-"""How the shipped benches share out their work: the PEs that take part, and the rows of each."""
+"""How the shipped benches share out their work: the PEs that take part, their rows."""
 
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
@@ -6,18 +6,21 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.common.arrays import Floats
 from kernbench.common.dtypes import np_dtype
 from kernbench.errors import UsageError
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.registry import at_least_one
 
-Pes: TypeAlias = (
-    int | None
-)  # PEs that take part: some of one cube, or whole cubes; None: all
+Pes: TypeAlias = int | None
+"""How many PEs take part: some of one cube, or whole cubes; None is all."""
 
 
 def share(total: int, parts: int, index: int) -> range:
-    """Part ``index`` of ``total`` rows split by ceiling, as a DPPolicy does; it may be empty."""
+    """Part ``index`` of ``total`` rows split by ceiling, as a DPPolicy does.
+
+    It may be empty.
+    """
     step = -(-total // parts)
     return range(total)[index * step : (index + 1) * step]
 
@@ -31,19 +34,22 @@ class Grid:
 
     @classmethod
     def of(cls, torch: Any, pes: Pes) -> Self:
-        """``pes`` PEs of the machine, None: all; UsageError where they fill no whole cubes."""
+        """``pes`` PEs of the machine, None: all.
+
+        UsageError where they fill no whole cubes.
+        """
         spec = torch.engine.graph.spec
         width = spec.cube.pes
-        total = (
-            spec.system.sips.count * spec.sip.cube_mesh.w * spec.sip.cube_mesh.h * width
-        )
+        mesh = spec.sip.cube_mesh
+        total = spec.system.sips.count * mesh.w * mesh.h * width
         at_least_one(pes=pes)
         count = total if pes is None else pes
         if count <= width:
             return cls(1, count)
         if count % width or count > total:
             raise UsageError(
-                f"pes={pes}: valid are 1 to {width}, or a multiple of {width} up to {total}"
+                f"pes={pes}: valid are 1 to {width}, "
+                f"or a multiple of {width} up to {total}"
             )
         return cls(count // width, width)
 
@@ -57,12 +63,15 @@ class Grid:
         return int(tl.program_id(2) * tl.num_programs(1) + tl.program_id(1))
 
     def rows(self, total: int, tl: Any) -> range:
-        """In a kernel: this PE's rows of a tensor that is split row_wise over cubes, then PEs."""
+        """In a kernel: this PE's rows of a tensor of ``total``.
+
+        The tensor is split row_wise over cubes, then over PEs.
+        """
         of_cube = share(total, self.cubes, self.cube(tl))
         own = share(len(of_cube), self.pes, tl.program_id(0))
         return of_cube[own.start : own.stop]
 
 
-def rounded(data: npt.ArrayLike, dtype: str) -> npt.NDArray[np.float64]:
+def rounded(data: npt.ArrayLike, dtype: str) -> Floats:
     """What ``dtype`` keeps of ``data``, in f64 for a reference."""
     return np.asarray(data).astype(np_dtype(dtype)).astype(np.float64)

@@ -1,8 +1,9 @@
-"""Layer normalisation of every row, with a scale and a shift: rows over all PEs, in f32.
+"""Layer normalisation of every row, with a scale and a shift, in f32.
 
-Exercises two reductions that depend on each other, rsqrt, and operands that every PE has a copy of
-(gamma and beta). In its trace look at what a PE with few rows does: on all 256 PEs half of the
-launch goes into short DMAs, with ``pes=8`` MATH works for four fifths of it.
+Rows lie over all PEs. Exercises two reductions that depend on each other, rsqrt, and
+operands that every PE has a copy of (gamma and beta). In its trace look at what a PE
+with few rows does: on all 256 PEs half of the launch goes into short DMAs, with
+``pes=8`` MATH works for four fifths of it.
 """
 
 from typing import Any
@@ -27,7 +28,8 @@ def layernorm_kernel(
     tl: Any,
 ) -> None:
     """One PE's rows, ``block`` of them at a time."""
-    gamma, beta = (tl.cast(tl.load(p, (1, n), p.dtype), "f32") for p in (g_ptr, b_ptr))
+    gamma = tl.cast(tl.load(g_ptr, (1, n), g_ptr.dtype), "f32")
+    beta = tl.cast(tl.load(b_ptr, (1, n), b_ptr.dtype), "f32")
     rows = grid.rows(m, tl)
     for low in range(0, len(rows), block):
         part = rows[low : low + block]
@@ -56,15 +58,18 @@ def run(
     at_least_one(m=m, n=n, block=block)
     one_of(("f16", "bf16", "f32"), dtype=dtype)
     grid = Grid.of(torch, pes)
-    data = [torch.rng.standard_normal(shape) for shape in ((m, n), (1, n), (1, n))]
     copies = grid.dp("replicate", "replicate")
-    policies = (("x", grid.dp()), ("gamma", copies), ("beta", copies))
-    tensors = [
-        torch.tensor(d, dtype, dp, n) for d, (n, dp) in zip(data, policies, strict=True)
-    ]
+    x_data = torch.rng.standard_normal((m, n))
+    gamma_data = torch.rng.standard_normal((1, n))
+    beta_data = torch.rng.standard_normal((1, n))
+    x = torch.tensor(x_data, dtype, grid.dp(), "x")
+    gamma = torch.tensor(gamma_data, dtype, copies, "gamma")
+    beta = torch.tensor(beta_data, dtype, copies, "beta")
     y = torch.empty((m, n), dtype, grid.dp(), name="y")
-    torch.launch("layernorm", layernorm_kernel, *tensors, y, m, n, grid, block)
-    x, gamma, beta = (rounded(d, dtype) for d in data)
-    apart = x - x.mean(axis=1, keepdims=True)
+    args = (x, gamma, beta, y, m, n, grid, block)
+    torch.launch("layernorm", layernorm_kernel, *args)
+    rows = rounded(x_data, dtype)
+    apart = rows - rows.mean(axis=1, keepdims=True)
     scale = np.sqrt((apart**2).mean(axis=1, keepdims=True) + EPSILON)
-    torch.expect(y, apart / scale * gamma + beta)
+    normal = apart / scale
+    torch.expect(y, normal * rounded(gamma_data, dtype) + rounded(beta_data, dtype))

@@ -1,11 +1,12 @@
-"""C = A @ B, sharded: A by cube rows, B by PE columns, C by both; one composite GEMM a PE.
+"""C = A @ B, sharded: A by cube rows, B by PE columns, C by both.
 
-Exercises the tiled pipeline (DMA_READ, FETCH, GEMM, STORE, DMA_WRITE), sharding and replication.
-In its trace look at how long the tiles' DMA_READs wait beside how long the array works.
+Each PE makes its block by one composite GEMM. Exercises the tiled pipeline (DMA_READ,
+FETCH, GEMM, STORE, DMA_WRITE), sharding and replication. In its trace look at how long
+the tiles' DMA_READs wait beside how long the array works.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,28 +16,19 @@ from kernbench.errors import UsageError
 from kernbench.runtime_api.registry import at_least_one, bench
 
 
-def blocks(
-    a_ptr: Any, b_ptr: Any, c_ptr: Any, m: int, k: int, n: int, grid: Grid, tl: Any
-) -> tuple[Any, Any, int]:
-    """One PE's (address, shape, dtype) of A and of B, and the address of its block of C."""
-    rows = share(m, grid.cubes, grid.cube(tl))
-    cols = share(n, grid.pes, tl.program_id(0))
-    a = a_ptr + rows.start * k * a_ptr.itemsize, (len(rows), k), a_ptr.dtype
-    b = b_ptr + cols.start * k * b_ptr.itemsize, (k, len(cols)), b_ptr.dtype
-    return a, b, c_ptr + (rows.start * n + cols.start * len(rows)) * c_ptr.itemsize
+class Operand(NamedTuple):
+    """One PE's part of an operand, as ``tl.ref`` and ``tl.load`` take it."""
+
+    ptr: Any
+    shape: tuple[int, int]
+    dtype: str
 
 
 def matmul_kernel(
-    a_ptr: Any,
-    b_ptr: Any,
-    c_ptr: Any,
-    m: int,
-    k: int,
-    n: int,
-    grid: Grid,
-    tile: int,
-    tl: Any,
-) -> None:
+    a_ptr: Any, b_ptr: Any, c_ptr: Any,
+    m: int, k: int, n: int,
+    grid: Grid, tile: int, tl: Any,
+) -> None:  # fmt: skip
     """One PE's block of C: its cube's rows of A times its own columns of B."""
     a, b, c = blocks(a_ptr, b_ptr, c_ptr, m, k, n, grid, tl)
     size = (tile, tile, tile)
@@ -52,21 +44,51 @@ def multiply(
     pes: Pes,
     *options: Any,
 ) -> None:
-    """Launch ``kernel(a, b, c, m, k, n, grid, *options)`` on random data and expect A @ B."""
+    """Launch ``kernel(a, b, c, m, k, n, grid, *options)``, and expect A @ B of C."""
     m, k, n = shape
     at_least_one(m=m, k=k, n=n)
-    if not is_float(dtype):
-        raise UsageError(
-            f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64"
-        )
+    _check_is_float(dtype)
     grid = Grid.of(torch, pes)
     a = torch.rng.standard_normal((m, k))
-    b = torch.rng.standard_normal((k, n)) / np.sqrt(k)  # so that outputs are about 1
+    # So that outputs are about 1.
+    b = torch.rng.standard_normal((k, n)) / np.sqrt(k)
     ta = torch.tensor(a, dtype, grid.dp("row_wise", "replicate"), name="a")
     tb = torch.tensor(b, dtype, grid.dp("replicate", "column_wise"), name="b")
     tc = torch.empty((m, n), dtype, grid.dp("row_wise", "column_wise"), name="c")
     torch.launch("matmul", kernel, ta, tb, tc, m, k, n, grid, *options)
     torch.expect(tc, rounded(a, dtype) @ rounded(b, dtype), name="c")
+
+
+def _check_is_float(dtype: str) -> None:
+    """UsageError for a dtype that is no float."""
+    if not is_float(dtype):
+        raise UsageError(
+            f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64"
+        )
+
+
+class Blocks(NamedTuple):
+    """One PE's parts of A and of B, and the address of its block of C."""
+
+    a: Operand
+    b: Operand
+    c_ptr: Any
+
+
+def blocks(
+    a_ptr: Any, b_ptr: Any, c_ptr: Any, m: int, k: int, n: int, grid: Grid, tl: Any
+) -> Blocks:
+    """In a kernel: what this PE multiplies, and where the result goes."""
+    rows = share(m, grid.cubes, grid.cube(tl))
+    cols = share(n, grid.pes, tl.program_id(0))
+    a_at = a_ptr + rows.start * k * a_ptr.itemsize
+    b_at = b_ptr + cols.start * k * b_ptr.itemsize
+    before = rows.start * n + cols.start * len(rows)
+    return Blocks(
+        Operand(a_at, (len(rows), k), a_ptr.dtype),
+        Operand(b_at, (k, len(cols)), b_ptr.dtype),
+        c_ptr + before * c_ptr.itemsize,
+    )
 
 
 @bench(

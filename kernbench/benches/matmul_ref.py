@@ -1,9 +1,10 @@
 """C = A @ B with its operands taken in three ways: ``variant`` is ref, load or dot.
 
-Exercises what a kernel may do with an operand. "ref": a composite streams it from HBM, tile by
-tile. "load": one DMA brings the whole into the TCM, and the tiles find it there. "dot": that DMA,
-then one GEMM without tiles, and a store by the kernel. In its trace look at when the array starts:
-with "ref" after the first tile's DMA_READ, with the others after the whole load.
+Exercises what a kernel may do with an operand. "ref": a composite streams it from HBM,
+tile by tile. "load": one DMA brings the whole into the TCM, and the tiles find it
+there. "dot": that DMA, then one GEMM without tiles, and a store by the kernel. In its
+trace look at when the array starts: with "ref" after the first tile's DMA_READ, with
+the others after the whole load.
 """
 
 from typing import Any

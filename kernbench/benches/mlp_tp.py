@@ -1,30 +1,38 @@
-"""relu(X @ A) @ B, tensor-parallel: A by columns and B by rows over the cubes of all SIPs.
+"""relu(X @ A) @ B, tensor-parallel: A by columns and B by rows over all cubes.
 
-Exercises ranks with shards of their own, composites that feed each other, and an all-reduce of the
-partial products, in f32. In its trace look at how much longer the all-reduce takes than the gemms
-whose results it joins, and at who waits for whom in it.
+Exercises ranks with shards of their own, composites that feed each other, and an
+all-reduce of the partial products, in f32. In its trace look at how much longer the
+all-reduce takes than the gemms whose results it joins, and at who waits for whom in it.
 """
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kernbench.benches.ccl_allreduce import ROW_A_CUBE, init_group
 from kernbench.benches.grid import rounded, share
+from kernbench.common.arrays import Floats
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.registry import at_least_one, bench, one_of
 
-Array: TypeAlias = npt.NDArray[np.float64]
-
 
 def mlp_kernel(
-    x_ptr: Any, a_ptr: Any, b_ptr: Any, h_ptr: Any, y_ptr: Any,
-    m: int, d: int, hidden: int, cubes: int, tl: Any,
-) -> None:  # fmt: skip
-    """One cube's partial Y, from its columns of the rank's A and the same rows of its B."""
-    cube, dtype, size = tl.program_id(1), x_ptr.dtype, x_ptr.itemsize
+    x_ptr: Any,
+    a_ptr: Any,
+    b_ptr: Any,
+    h_ptr: Any,
+    y_ptr: Any,
+    m: int,
+    d: int,
+    hidden: int,
+    cubes: int,
+    tl: Any,
+) -> None:
+    """One cube's partial Y, from its columns of the rank's A and the same rows of B."""
+    cube = tl.program_id(1)
+    dtype = x_ptr.dtype
+    size = x_ptr.itemsize
     own = share(hidden, cubes, cube)
     x = tl.ref(x_ptr, (m, d), dtype)
     a = tl.ref(a_ptr + own.start * d * size, (d, len(own)), dtype)
@@ -36,14 +44,16 @@ def mlp_kernel(
 
 
 def worker(
-    rank: int, torch: Any, x: Array, a: Array, b: Array, y: Array, dtype: str
+    rank: int, torch: Any, x: Floats, a: Floats, b: Floats, y: Floats, dtype: str
 ) -> None:
-    """One rank: its share of the hidden columns, and all of Y in each of its cubes."""
-    (m, d), mesh = x.shape, torch.engine.graph.spec.sip.cube_mesh
-    cubes, own = (
-        mesh.w * mesh.h,
-        share(a.shape[1], torch.distributed.get_world_size(), rank),
-    )
+    """One rank: its share of the hidden columns, and all of Y in each of its cubes.
+
+    X is (m, d), A (d, hidden), B (hidden, d) and Y (m, d).
+    """
+    m, d = x.shape
+    mesh = torch.engine.graph.spec.sip.cube_mesh
+    cubes = mesh.w * mesh.h
+    own = share(a.shape[1], torch.distributed.get_world_size(), rank)
     partial = torch.zeros((cubes * m, d), "f32", ROW_A_CUBE, name="y")
     if own:
         columns = DPPolicy(cube="column_wise", num_pes=1)
@@ -78,5 +88,6 @@ def run(
     a = torch.rng.standard_normal((d, hidden)) / np.sqrt(d)
     b = torch.rng.standard_normal((hidden, d)) / np.sqrt(hidden)
     h = rounded(np.maximum(rounded(x, dtype) @ rounded(a, dtype), 0), dtype)
+    y = h @ rounded(b, dtype)
     init_group(torch, algorithm)
-    torch.multiprocessing.spawn(worker, (torch, x, a, b, h @ rounded(b, dtype), dtype))
+    torch.multiprocessing.spawn(worker, (torch, x, a, b, y, dtype))

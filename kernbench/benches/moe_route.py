@@ -1,9 +1,10 @@
 """A mixture of experts: each token goes to the ``top`` experts whose gates are not 0.
 
-Exercises control flow on loaded data: a PE looks at the gates of its tokens, loads the weights of
-the experts that they name, wherever those lie, and multiplies each with its tokens only. In
-its trace look at the loads of those weights, which wait for the links to the few cubes that hold
-them (the second SIP's all cross one PCIe link), and at how far apart the PEs end.
+Exercises control flow on loaded data: a PE looks at the gates of its tokens, loads the
+weights of the experts that they name, wherever those lie, and multiplies each with its
+tokens only. In its trace look at the loads of those weights, which wait for the links
+to the few cubes that hold them (the second SIP's all cross one PCIe link), and at how
+far apart the PEs end.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.benches.grid import Grid, Pes, rounded
+from kernbench.common.arrays import Floats
 from kernbench.errors import UsageError
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.registry import at_least_one, bench, one_of
@@ -27,11 +29,15 @@ def moe_kernel(
     grid: Grid,
     tl: Any,
 ) -> None:
-    """One PE's share of ``m`` tokens, expert by expert; ``w_ptr`` is memory of other PEs."""
-    rows, dtype, row_bytes = grid.rows(m, tl), x_ptr.dtype, d * x_ptr.itemsize
-    gates = tl.load(
-        g_ptr + rows.start * e * g_ptr.itemsize, (len(rows), e), g_ptr.dtype
-    ).data
+    """One PE's share of ``m`` tokens, expert by expert.
+
+    ``w_ptr`` is memory of other PEs.
+    """
+    dtype = x_ptr.dtype
+    row_bytes = d * x_ptr.itemsize
+    rows = grid.rows(m, tl)
+    gates_at = g_ptr + rows.start * e * g_ptr.itemsize
+    gates = tl.load(gates_at, (len(rows), e), g_ptr.dtype).data
     sums = [tl.zeros((1, d), "f32") for _ in rows]
     for expert in np.flatnonzero(gates.any(axis=0)).tolist():
         with tl.scope():
@@ -57,7 +63,7 @@ def run(
     dtype: str = "f16",
     pes: Pes = None,
 ) -> None:
-    """The weights lie in the first PE of as many cubes as there are experts, or of all."""
+    """The weights lie in the first PE of a cube for each expert, or of all cubes."""
     at_least_one(tokens=tokens, d=d, experts=experts, top=top)
     one_of(("f16", "bf16", "f32"), dtype=dtype)
     if top > experts:
@@ -65,11 +71,7 @@ def run(
     grid = Grid.of(torch, pes)
     data = torch.rng.standard_normal((tokens, d))
     weights = torch.rng.standard_normal((experts * d, d)) / np.sqrt(d)
-    logits = (
-        torch.rng.standard_normal((tokens, experts)) - np.arange(experts) / 4
-    )  # 0 is popular
-    odds = np.exp(logits) * (logits >= np.sort(logits, axis=1)[:, -top, None])
-    gates = odds / odds.sum(axis=1, keepdims=True)
+    gates = _gates(torch, tokens, experts, top)
     x = torch.tensor(data, dtype, grid.dp(), name="x")
     g = torch.tensor(gates, "f32", grid.dp(), name="gates")
     homes = DPPolicy("row_wise", num_cubes=min(grid.cubes, experts), num_pes=1)
@@ -78,3 +80,15 @@ def run(
     torch.launch("moe_route", moe_kernel, x, g, y, w.ptr, tokens, d, experts, grid)
     each = rounded(data, dtype) @ rounded(weights, dtype).reshape(experts, d, d)
     torch.expect(y, np.einsum("te,etd->td", rounded(gates, "f32"), each))
+
+
+def _gates(torch: Any, tokens: int, experts: int, top: int) -> Floats:
+    """Random gates (tokens, experts): a softmax over the ``top`` of each token, else 0.
+
+    Expert 0 is popular.
+    """
+    logits = torch.rng.standard_normal((tokens, experts)) - np.arange(experts) / 4
+    lowest_taken = np.sort(logits, axis=1)[:, -top, None]
+    odds = np.exp(logits) * (logits >= lowest_taken)
+    gates: Floats = odds / odds.sum(axis=1, keepdims=True)
+    return gates

@@ -1,9 +1,10 @@
-"""Dependent loads: each PE follows a chain through one table that lies over all of them.
+"""Dependent loads: each PE follows a chain through one table.
 
-Exercises latency: the address of a load is the value of the one before, so nothing overlaps. In its
-trace every load starts when the last has landed; its time is the distance to the slice that holds
-the entry, since hardly any load waits for another. With ``pes=1`` the chain never leaves the PE's
-own slice: that is the shortest load there is.
+The table lies over all of them. Exercises latency: the address of a load is the value
+of the one before, so nothing overlaps. In its trace every load starts when the last has
+landed; its time is the distance to the slice that holds the entry, since hardly any
+load waits for another. With ``pes=1`` the chain never leaves the PE's own slice: that
+is the shortest load there is.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ from kernbench.runtime_api.registry import at_least_one, bench
 def chase_kernel(
     out_ptr: Any, table_ptr: Any, entries: int, hops: int, grid: Grid, tl: Any
 ) -> None:
-    """``hops`` loads from the entry that bears this PE's number; the last value is stored."""
+    """``hops`` loads from the entry with this PE's number; the last value is stored."""
     number = grid.cube(tl) * grid.pes + tl.program_id(0)
     at = number % entries
     for _ in range(hops):
@@ -31,7 +32,7 @@ def chase_kernel(
     description="dependent loads through a table that lies over all PEs",
 )
 def run(torch: Any, entries: int = 4096, hops: int = 16, pes: Pes = None) -> None:
-    """``entries`` of 8 bytes form one random cycle, of which each PE follows ``hops`` links."""
+    """``entries`` of 8 bytes form one random cycle; each PE follows ``hops`` links."""
     at_least_one(entries=entries, hops=hops)
     grid = Grid.of(torch, pes)
     order = torch.rng.permutation(entries)

@@ -9,17 +9,15 @@ from kernbench.runtime_api import run_bench
 
 
 class Recorded(NamedTuple):
-    """A bench and its parameters; ``ends``: the error that ends it, "" for none."""
+    """A bench and its parameters; ``ends`` is the error that ends it, "" for none."""
 
     bench: str
     params: dict[str, Any]
     ends: str = ""
 
 
-_ATTENTION, _MLP = (
-    {"seq": 64, "d": 32, "pes": 8},
-    {"tokens": 16, "d": 32, "hidden": 128},
-)
+_ATTENTION = {"seq": 64, "d": 32, "pes": 8}
+_MLP = {"tokens": 16, "d": 32, "hidden": 128}
 RECORDED = {
     "matmul": Recorded("matmul", {"m": 128, "k": 128, "n": 128, "pes": 8}),
     "flash_attention": Recorded("flash_attention", _ATTENTION),
@@ -33,21 +31,27 @@ RECORDED = {
 
 
 def record(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Record all into ``folder``: each file, and the error that its run ended with or "".
+    """Record all into ``folder``: each file, and the error that its run ended with.
 
-    VerificationError where that is another than it has to be.
+    The error is "" for none. VerificationError where it is another than it has to be.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (bench, params, ends) in RECORDED.items():
+    for name, row in RECORDED.items():
         path = folder / f"{name}.msgpack"
-        try:
-            result = run_bench(bench, params=params, trace=path)
-            error = result.trace_error or result.error or ""
-        except KernbenchError as why:
-            error = f"{type(why).__name__}: {why}"
-        if error.partition(":")[0] != ends:
+        error = _record(row, path)
+        kind, _, _ = error.partition(":")
+        if kind != row.ends:
             raise VerificationError(
-                f"{path}: {bench} ended with {error or 'no error'}, not with "
-                f"{ends or 'none'}; look at the trace, or correct RECORDED"
+                f"{path}: {row.bench} ended with {error or 'no error'}, not with "
+                f"{row.ends or 'none'}; look at the trace, or correct RECORDED"
             )
         yield path, error
+
+
+def _record(row: Recorded, path: Path) -> str:
+    """Record one run; what it ends with."""
+    try:
+        result = run_bench(row.bench, params=row.params, trace=path)
+    except KernbenchError as why:
+        return f"{type(why).__name__}: {why}"
+    return result.trace_error or result.error or ""

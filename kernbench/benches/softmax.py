@@ -1,8 +1,8 @@
 """Softmax of every row: rows over all PEs, a few at a time through the TCM, in f32.
 
-Exercises the MATH engine (exp, reductions with keepdims, broadcasting, casts) and ``tl.scope``. In
-its trace look at how DMA and MATH take turns, one idle while the other works, and at what
-``fused=true`` (one tl.softmax for five calls) saves.
+Exercises the MATH engine (exp, reductions with keepdims, broadcasting, casts) and
+``tl.scope``. In its trace look at how DMA and MATH take turns, one idle while the other
+works, and at what ``fused=true`` (one tl.softmax for five calls) saves.
 """
 
 from typing import Any

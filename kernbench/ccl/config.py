@@ -1,4 +1,4 @@
-"""``ccl.yaml``: the queues between PEs and the algorithms that use them (ADR-0032 D6)."""
+"""``ccl.yaml`` (ADR-0032 D6): queues between PEs, and algorithms that use them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,23 +7,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
+from kernbench.ccl.contract import SYMBOLS
 from kernbench.common.phys_addr import MAX_CUBES
 from kernbench.errors import TopologyError
-from kernbench.topology.spec import Count, Range, Section, SpecFile, wrong_fields
+from kernbench.topology.section import Count, Range, Section, SpecFile, wrong_fields
 
 SHIPPED = Path(__file__).parents[1] / "configs" / "ccl.yaml"
-NO_ROOT = -1  # of an algorithm without a root cube
-SYMBOLS = (  # of the module of an algorithm
-    *("kernel", "kernel_args", "TOPO_NAME_TO_KIND"),
-    *("SIP_TOPO_RING", "SIP_TOPO_TORUS", "SIP_TOPO_MESH"),
-)
+NO_ROOT = -1
+"""The ``root_cube`` of an algorithm that has none."""
 
 
 class QueueSpec(Section):
     """The receive rings, one a direction, and what an algorithm needs beside them.
 
-    ``n_elem`` elements a cube are what a bench takes by default; the topology of the SIPs is that
-    of topology.yaml.
+    ``n_elem`` elements a cube are what a bench takes by default. The topology of the
+    SIPs is not said here: it is that of topology.yaml.
     """
 
     topology: Annotated[str, ("none",)] = "none"
@@ -35,13 +33,16 @@ class QueueSpec(Section):
 
 
 class DefaultsSpec(QueueSpec):
-    """What holds for every algorithm that does not say otherwise; which one is taken."""
+    """What holds for every algorithm that does not say otherwise.
+
+    ``algorithm`` is the one that is taken where none is named.
+    """
 
     algorithm: str = "intercube_allreduce"
 
 
 class EntrySpec(QueueSpec):
-    """One algorithm as the file has it."""
+    """One algorithm as the file has it: its module, and the cube that it reduces to."""
 
     module: str = field(kw_only=True)
     root_cube: Annotated[int, Range(NO_ROOT, MAX_CUBES - 1)] = NO_ROOT
@@ -53,7 +54,7 @@ class AlgorithmSpec(EntrySpec):
     name: str = ""
 
     def load(self) -> ModuleType:
-        """The module; TopologyError if there is none, or it lacks a symbol of ADR-0032 D7."""
+        """The module; TopologyError if there is none, or it lacks a symbol of D7."""
         where = f"ccl: algorithms.{self.name}.module: {self.module}"
         try:
             module = import_module(self.module)
@@ -80,14 +81,15 @@ class CclFile(Section):
 
 @dataclass(frozen=True, slots=True)
 class CclSpec:
-    """All algorithms by name, and the one that ``dist.all_reduce`` takes."""
+    """All algorithms by name; ``dist.all_reduce`` takes the ``default``."""
 
     default: str
     algorithms: Mapping[str, AlgorithmSpec]
 
     def of(self, name: str | None = None) -> AlgorithmSpec:
-        """An algorithm, None: the default one; TopologyError lists the valid names."""
-        name = name or self.default
+        """An algorithm, None: the default; TopologyError lists the valid names."""
+        if not name:
+            name = self.default
         if name not in self.algorithms:
             valid = ", ".join(self.algorithms)
             raise TopologyError(f"ccl: unknown algorithm {name!r}; valid: {valid}")
@@ -95,26 +97,38 @@ class CclSpec:
 
 
 def load_ccl(path: str | Path | None = None) -> CclSpec:
-    """The spec in a YAML file, None: the shipped one; TopologyError with file, line and field."""
+    """The spec in a YAML file; None is the shipped one.
+
+    TopologyError names the file, line and field of what is wrong.
+    """
     file = SpecFile(Path(path or SHIPPED), CclFile)
-    given: dict[str, dict[str, Any]] = {}
-    for place, value in file.read().items():
-        section, _, name = place.rpartition(".")
-        given.setdefault(section, {})[name] = value
-    defaults = DefaultsSpec(**given.pop("defaults", {}))
+    sections = _by_section(file.read())
+    defaults = DefaultsSpec(**sections.pop("defaults", {}))
+    _check(file, "defaults", defaults)
     shared = asdict(defaults)
     chosen = shared.pop("algorithm")
-    found = {section.removeprefix("algorithms."): own for section, own in given.items()}
-    specs = {
-        name: AlgorithmSpec(**shared | own, name=name) for name, own in found.items()
-    }
-    sections = {"defaults": defaults} | {
-        f"algorithms.{name}": specs[name] for name in specs
-    }
-    for section, spec in sections.items():
-        for field_of, problem in wrong_fields(spec, f"{section}."):
-            raise TopologyError(f"{file.where(field_of)}: {problem}")
+    specs: dict[str, AlgorithmSpec] = {}
+    for section, own in sections.items():
+        name = section.removeprefix("algorithms.")
+        spec = AlgorithmSpec(**shared | own, name=name)
+        _check(file, section, spec)
+        specs[name] = spec
     if chosen not in specs:
         wrong = f"must be one of {', '.join(specs)}, not {chosen!r}"
         raise TopologyError(f"{file.where('defaults.algorithm')}: {wrong}")
     return CclSpec(chosen, specs)
+
+
+def _by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The fields of each section of the file, for fields by dotted path."""
+    sections: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        section, _, name = path.rpartition(".")
+        sections.setdefault(section, {})[name] = value
+    return sections
+
+
+def _check(file: SpecFile, path: str, section: Section) -> None:
+    """TopologyError for the first field of a section that is wrong."""
+    for field_path, problem in wrong_fields(section, f"{path}."):
+        raise TopologyError(f"{file.where(field_path)}: {problem}")

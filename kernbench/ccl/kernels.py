@@ -1,4 +1,7 @@
-"""What the all-reduce kernels share: arguments (ADR-0032 D7), lanes, and what peers exchange."""
+"""What the all-reduce kernels share: arguments, lanes, and what peers exchange.
+
+Arguments are those of ADR-0032 D7.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from typing import Any, NamedTuple
 from kernbench.ccl.topologies import SIP_TOPO_MESH, TOPO_NAME_TO_KIND
 from kernbench.errors import KernelError
 
-OPS = {
-    "sum": "add",
-    "max": "maximum",
-    "min": "minimum",
-}  # operator -> the tl call that applies it
+OPS = {"sum": "add", "max": "maximum", "min": "minimum"}
+"""The operators, each with the ``tl`` call that applies it."""
 
 
 class Lane(NamedTuple):
-    """A place of ``size`` on a line or ring; the ways to its neighbours, None past an end."""
+    """A place on a line or ring of ``size`` places.
+
+    ``ahead`` and ``back`` are the directions of its neighbours, None past an end.
+    """
 
     size: int
     place: int
@@ -29,9 +32,16 @@ class Lane(NamedTuple):
     def of(
         cls, size: int, place: int, ahead: str, back: str, ring: bool = False
     ) -> Lane:
-        """A lane, its ways cut where a line ends."""
-        on, behind = ring or place < size - 1, ring or place > 0
-        return cls(size, place, ahead if on else None, back if behind else None, ring)
+        """A lane whose ways are cut where a line ends."""
+        has_next = ring or place < size - 1
+        has_previous = ring or place > 0
+        return cls(
+            size,
+            place,
+            ahead if has_next else None,
+            back if has_previous else None,
+            ring,
+        )
 
 
 class Lanes(NamedTuple):
@@ -45,7 +55,10 @@ class Lanes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Exchange with the neighbours; a way of None does nothing."""
+    """Exchange with the neighbours; where a way is None nothing is done.
+
+    ``combine`` is the ``tl`` call of the operator.
+    """
 
     tl: Any
     combine: Callable[..., Any]
@@ -54,7 +67,8 @@ class Peers:
         """Combine what comes with ``mine``, in place."""
         if way is not None:
             with self.tl.scope():
-                self.combine(mine, self.tl.recv(way, mine.shape, mine.dtype), out=mine)
+                came = self.tl.recv(way, mine.shape, mine.dtype)
+                self.combine(mine, came, out=mine)
 
     def take(self, way: str | None, mine: Any) -> None:
         """Put what comes in the place of ``mine``."""
@@ -62,7 +76,7 @@ class Peers:
             self.tl.recv(way, mine.shape, mine.dtype, out=mine)
 
     def give(self, way: str | None, mine: Any) -> None:
-        """Queue ``mine`` and go on; what would overwrite it is held until it has been read."""
+        """Queue ``mine`` and go on; what would overwrite it waits until it is read."""
         if way is not None:
             self.tl.send(way, mine, wait=False)
 
@@ -77,7 +91,11 @@ def kernel_args(
 def all_reduce_kernel(
     exchange: Callable[[Peers, Any, int, Lanes], None],
 ) -> Callable[..., None]:
-    """A kernel of D7's signature: load a cube's row, ``exchange`` it in place, store it."""
+    """A kernel of D7's signature: load a cube's row, ``exchange`` it, store it.
+
+    ``exchange`` works in place; it is given the peers, the row, the kind of SIP
+    topology and the lanes.
+    """
 
     def kernel(
         t_ptr: Any,
@@ -93,31 +111,36 @@ def all_reduce_kernel(
         *,
         op: str = "sum",
     ) -> None:
-        """Reduce every cube's row of a SIP's (cubes, n_elem) tensor with all others, in place."""
+        """Reduce every cube's row of a SIP's (cubes, n_elem) tensor with all others.
+
+        Each row holds the result afterwards. KernelError for an unknown ``op``, and for
+        a topology that does not fit the number of SIPs.
+        """
         if op not in OPS:
             raise KernelError(f"all-reduce: unknown op {op!r}; valid: {', '.join(OPS)}")
-        kinds = TOPO_NAME_TO_KIND.values()
-        if sip_topo_kind not in kinds or sip_topo_w * sip_topo_h != n_sips:
+        known = sip_topo_kind in TOPO_NAME_TO_KIND.values()
+        if not known or sip_topo_w * sip_topo_h != n_sips:
             raise KernelError(
-                f"all-reduce: topology {sip_topo_kind} of {sip_topo_w} x {sip_topo_h} = {n_sips} "
-                f"SIPs does not exist; valid: {TOPO_NAME_TO_KIND}, and a product that holds"
+                f"all-reduce: topology {sip_topo_kind} of {sip_topo_w} x {sip_topo_h} "
+                f"= {n_sips} SIPs does not exist; valid: {TOPO_NAME_TO_KIND}, "
+                "and a product that holds"
             )
         if tl.program_id(0) != 0:
             return
-        cube, ring = tl.program_id(1), sip_topo_kind != SIP_TOPO_MESH
-        (row, col), (sip_row, sip_col) = (
-            divmod(cube, cube_w),
-            divmod(sip_rank, sip_topo_w),
-        )
+        cube = tl.program_id(1)
+        row, col = divmod(cube, cube_w)
+        sip_row, sip_col = divmod(sip_rank, sip_topo_w)
+        ring = sip_topo_kind != SIP_TOPO_MESH
         lanes = Lanes(
-            Lane.of(cube_w, col, "E", "W"),
-            Lane.of(cube_h, row, "S", "N"),
-            Lane.of(sip_topo_w, sip_col, "global_E", "global_W", ring),
-            Lane.of(sip_topo_h, sip_row, "global_S", "global_N", ring),
+            row=Lane.of(cube_w, col, "E", "W"),
+            col=Lane.of(cube_h, row, "S", "N"),
+            sip_row=Lane.of(sip_topo_w, sip_col, "global_E", "global_W", ring),
+            sip_col=Lane.of(sip_topo_h, sip_row, "global_S", "global_N", ring),
         )
+        peers = Peers(tl, getattr(tl, OPS[op]))
         shard = t_ptr + cube * n_elem * t_ptr.itemsize
         acc = tl.load(shard, (n_elem,), t_ptr.dtype)
-        exchange(Peers(tl, getattr(tl, OPS[op])), acc, sip_topo_kind, lanes)
+        exchange(peers, acc, sip_topo_kind, lanes)
         tl.store(shard, acc)
 
     return kernel

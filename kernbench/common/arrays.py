@@ -1,4 +1,7 @@
-"""Names for the numpy arrays that cross rooms: the dtype; docstrings give the shape."""
+"""Names for the numpy arrays that cross rooms: each is a dtype, any number of axes.
+
+What shape an array has is said where it is used.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Element types: one table of name, numpy type and verification tolerance.
 
-Owns every dtype name that a kernel, a record or a trace may hold. Knows no memory and no machine.
+Owns every dtype name that a kernel, a record or a trace may hold. Knows no memory and
+no machine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from kernbench.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a value may be from its reference: |a - r| <= atol + rtol * |r|; 0, 0 is exact."""
+    """How far a value may be from its reference: |a - r| <= atol + rtol * |r|.
+
+    The default, 0 and 0, means that the two must be equal.
+    """
 
     rtol: float = 0.0
     atol: float = 0.0
@@ -26,7 +30,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One row; tolerances of ADR-0020 D11, and of simulator.md section 11 for f64, fp8 and bool."""
+    """One element type: our name, numpy's type, and the tolerance of a verification.
+
+    Tolerances are those of ADR-0020 D11; for f64, fp8 and bool, which it leaves out,
+    those of simulator.md section 11.
+    """
 
     name: str
     numpy: np.dtype[np.generic]
@@ -38,22 +46,27 @@ class DType:
         return self.numpy.itemsize
 
 
-_BOUNDS: tuple[tuple[str, Any, float], ...] = (
+# name, numpy type, and the bound that serves as both rtol and atol
+_ROWS: tuple[tuple[str, Any, float], ...] = (
     ("f16", np.float16, 1e-3),
     ("bf16", ml_dtypes.bfloat16, 1e-2),
     ("f32", np.float32, 1e-5),
     ("f64", np.float64, 1e-12),
     ("fp8_e4m3", ml_dtypes.float8_e4m3fn, 0.125),
     ("fp8_e5m2", ml_dtypes.float8_e5m2, 0.25),
-    *(
-        (f"{sign}{bits}", f"{sign}{bits // 8}", 0.0)
-        for sign in "iu"
-        for bits in (8, 16, 32, 64)
-    ),
+    ("i8", np.int8, 0.0),
+    ("i16", np.int16, 0.0),
+    ("i32", np.int32, 0.0),
+    ("i64", np.int64, 0.0),
+    ("u8", np.uint8, 0.0),
+    ("u16", np.uint16, 0.0),
+    ("u32", np.uint32, 0.0),
+    ("u64", np.uint64, 0.0),
     ("bool", np.bool_, 0.0),
 )
 DTYPES = {
-    n: DType(n, np.dtype(kind), Tolerance(bound, bound)) for n, kind, bound in _BOUNDS
+    name: DType(name, np.dtype(numpy_type), Tolerance(bound, bound))
+    for name, numpy_type, bound in _ROWS
 }
 
 _NAMES = ", ".join(DTYPES)
@@ -70,18 +83,19 @@ def dtype(name: str) -> DType:
 
 @cache
 def np_dtype(name: str) -> np.dtype[np.generic]:
-    """The numpy dtype of our ``name``."""
+    """The numpy dtype of our ``name``; UsageError lists the valid names."""
     return dtype(name).numpy
 
 
 def itemsize(name: str) -> int:
-    """Bytes an element of our ``name``."""
+    """Bytes an element of our ``name``; UsageError lists the valid names."""
     return dtype(name).itemsize
 
 
 def name_of(numpy_type: object) -> str:
     """Our name of a numpy dtype; UsageError if we have none."""
-    if (found := _BY_NUMPY.get(np.dtype(numpy_type))) is None:  # type: ignore[call-overload]
+    found = _BY_NUMPY.get(np.dtype(numpy_type))  # type: ignore[call-overload]
+    if found is None:
         raise UsageError(
             f"numpy dtype {numpy_type!r} has no counterpart; valid: {_NAMES}"
         )
@@ -89,7 +103,7 @@ def name_of(numpy_type: object) -> str:
 
 
 def is_float(name: str) -> bool:
-    """True for the floating-point types (bf16 and fp8 included)."""
+    """Whether ``name`` is a floating-point type (bf16 and fp8 included)."""
     return name.startswith(("f", "bf"))
 
 

@@ -1,7 +1,8 @@
-"""What components hand each other: messages, transfers of bytes, launches, host copies, tiles.
+"""What components hand each other: messages, transfers, launches, host copies, tiles.
 
-A message whose ``data_op`` is true is one op of the op log (ADR-0020 D4), recorded by the component
-that serves it. What merely crosses the network is a ``Transaction``, never an op.
+A message whose ``data_op`` is true is one op of the op log (ADR-0020 D4), recorded by
+the component that serves it. What merely crosses the network is a ``Transaction``,
+never an op. What a kernel can issue is in ``pe_commands``.
 """
 
 from __future__ import annotations
@@ -12,33 +13,59 @@ from enum import Enum
 from math import inf
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-NO_CMD = 0xFFFFFFFF  # belongs to no call
-NO_ROW = -1  # has no record (yet)
+NO_CMD = 0xFFFFFFFF
+"""The number of a call, where something belongs to none."""
+
+NO_ROW = -1
+"""The row of a record, where there is none (yet)."""
 
 WAIT_REASONS = (
-    *("operand", "engine", "window", "dma_slot", "link"),
-    *("hbm_channel", "credit", "arrival", "launch", "barrier"),
+    "operand",
+    "engine",
+    "window",
+    "dma_slot",
+    "link",
+    "hbm_channel",
+    "credit",
+    "arrival",
+    "launch",
+    "barrier",
 )
+"""Why something waited; a trace stores the index into this tuple."""
 
-# (path of node ids, t0, nbytes, bursts, start at each hop of the first burst and, if several, of
-# the last)
 Transfer: TypeAlias = tuple[tuple[str, ...], float, int, int, list[float]]
-# (node, reason, t0, t1, row of the op whose end ended it or -1), t1 > t0
+"""One transaction as recorded: path of node ids, t0 in ns, bytes, number of bursts, and
+the start in ns at each hop of the first burst and, if there are several, of the last
+one."""
+
 Wait: TypeAlias = tuple[str, str, float, float, int]
-# the same while the run goes on: the holder is a message that may not have a row yet
+"""One wait as recorded: node id, reason, t0 and t1 in ns (t1 > t0), and the row of the
+op whose end ended it or ``NO_ROW``."""
+
 OpenWait: TypeAlias = "tuple[str, str, float, float, MsgBase | None]"
+"""A ``Wait`` while the run goes on: the op that ended it may not have a row yet, so the
+message stands for it."""
+
+COMMANDS: dict[str, str] = {}
+"""The names of the messages that a kernel can issue, each with the engine of a PE that
+serves it; a class that sets ``served_by`` adds itself."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MsgBase:
-    """One message; ``cmd`` is the number of the call that caused it, ``row`` that of its record.
+    """One message on its way through the machine.
 
-    ``waits`` and ``transfers`` gather until the record ends. ``resumed_by`` is the op that last
-    let the kernel which issued this one go on. ``t_start`` is when its (present) service started,
-    -1 before; ``started`` is a SimPy event, where somebody listens for that.
+    ``cmd`` is the number of the call that caused it, ``slot`` the slot of its server,
+    and ``row`` that of its record, once there is one. ``waits`` and ``transfers``
+    gather until the record ends. ``resumed_by`` is the op that last let the kernel
+    which issued this message go on. ``t_start`` is when its present service started in
+    ns, -1 before; ``started`` is a SimPy event for whoever listens for that.
     """
 
     data_op: ClassVar[bool] = False
+    served_by: ClassVar[str] = ""
+    """The engine of the issuing PE that serves it; "" for what no kernel issues."""
+
     cmd: int = NO_CMD
     slot: int = 0
     row: int = NO_ROW
@@ -48,23 +75,34 @@ class MsgBase:
     t_start: float = -1.0
     started: Any = None
 
+    def __init_subclass__(cls) -> None:
+        if cls.served_by:
+            COMMANDS[cls.__name__] = cls.served_by
+
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
-        """(read, written): the memory that serving this message touches."""
+        """The memory that serving this message reads, and the memory that it writes."""
         return (), ()
 
     def wait(
         self, node: str, reason: str, t0: float, t1: float, holder: MsgBase | None
     ) -> None:
-        """Note that this message waited at ``node`` from t0 to t1; nothing if it did not."""
+        """Note that this message waited at ``node`` from t0 to t1, in ns.
+
+        ``holder`` is the message whose end ended the wait. Nothing is noted where
+        nothing was waited for.
+        """
         if t1 > t0:
-            self.waits.append(
-                (node, reason, t0, t1, None if holder is self else holder)
-            )
+            other = None if holder is self else holder
+            self.waits.append((node, reason, t0, t1, other))
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A contiguous row-major tensor in one memory: physical ``addr``, our dtype name."""
+    """A contiguous row-major tensor in one memory.
+
+    ``space`` is "hbm", "tcm" or "sram", ``addr`` a physical address, ``dtype`` one of
+    our names.
+    """
 
     space: str
     addr: int
@@ -75,10 +113,11 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """``nbytes`` carried along ``path`` in bursts of ``burst_bytes`` (0: one piece) for ``owner``.
+    """``nbytes`` carried along ``path`` (node ids) on behalf of ``owner``.
 
-    ``src_addr`` is set when path[0] is a memory to be read first, ``dst_addr`` when path[-1] is one
-    to be written. ``rate_gbs`` bounds the rate where something beyond the path does.
+    They go in bursts of ``burst_bytes`` each; 0 is one piece. ``src_addr`` is set where
+    path[0] is a memory to be read first, ``dst_addr`` where path[-1] is one to be
+    written. ``rate_gbs`` bounds the rate where something beyond the path does.
     """
 
     path: tuple[str, ...]
@@ -91,8 +130,11 @@ class Transaction:
 
 
 class Waiter(NamedTuple):
-    """A call that has not come back: what and where, since when (ns); its node, and the one that it
-    waits for, where that is known. ``record`` records it, as far as it has come.
+    """A call that has not come back, as a ``DeadlockError`` lists it.
+
+    ``what`` says what and where it is, ``since`` is in ns. ``node`` is where it waits
+    and ``peer`` the node that it waits for, where that is known. ``record`` records the
+    call as far as it has come.
     """
 
     what: str
@@ -104,11 +146,12 @@ class Waiter(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LaunchMsg(MsgBase):
-    """One launch on its way from the host to PE_CPUs, all of which start at ``target_start_ns``.
+    """One launch on its way from the host to PE_CPUs.
 
-    ``pes`` are (sip, cube, pe), ``programs`` how many of each axis (PE, cube, SIP) take part.
-    ``remaining`` counts those that have not ended; ``done`` is a SimPy event. ``waiting`` holds the
-    calls that have not come back, of all launches, by number.
+    All of them start at ``target_start_ns``. ``pes`` are (sip, cube, pe); ``programs``
+    says how many of each axis (PE, cube, SIP) take part. ``remaining`` counts the PEs
+    that have not ended, and ``done`` is the SimPy event that all have. ``waiting``
+    holds the calls that have not come back, of all launches, by number.
     """
 
     launch: int = 0
@@ -129,7 +172,7 @@ class LaunchMsg(MsgBase):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HostWriteCmd(MsgBase):
-    """Host memory to one shard; served by pcie_ep."""
+    """Host memory to one shard; served by a pcie_ep."""
 
     data_op: ClassVar[bool] = True
     dst: Region
@@ -138,7 +181,7 @@ class HostWriteCmd(MsgBase):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HostReadCmd(MsgBase):
-    """One shard to host memory; served by pcie_ep."""
+    """One shard to host memory; served by a pcie_ep."""
 
     data_op: ClassVar[bool] = True
     src: Region
@@ -155,6 +198,17 @@ class StageType(Enum):
     DMA_WRITE = "DMA_WRITE"
 
 
+STAGE_ENGINES = {
+    StageType.DMA_READ: "pe_dma",
+    StageType.FETCH: "pe_fetch_store",
+    StageType.GEMM: "pe_gemm",
+    StageType.MATH: "pe_math",
+    StageType.STORE: "pe_fetch_store",
+    StageType.DMA_WRITE: "pe_dma",
+}
+"""The engine of a PE that serves each stage."""
+
+
 class Stage(NamedTuple):
     """One step of a tile's plan: the node that serves it and what it does there."""
 
@@ -165,7 +219,11 @@ class Stage(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TileToken(MsgBase):
-    """One (m, n, k) tile of a composite that carries its plan through the PE's engines."""
+    """One (m, n, k) tile of a composite that carries its plan through a PE's engines.
+
+    ``index`` counts tiles along m, n and k; ``stage_idx`` is the stage of ``stages``
+    that this token is in.
+    """
 
     data_op: ClassVar[bool] = True
     composite: MsgBase

@@ -1,6 +1,9 @@
-"""The data commands that PE_CPU issues (ADR-0020 D4, D5): one served command is one op record.
+"""The data commands that PE_CPU issues (ADR-0020 D4, D5).
 
-Addresses are physical: pe_mmu has translated before a command is made.
+One served command is one op record.
+
+Addresses are physical: pe_mmu has translated before a command is made. A command names
+the engine of its PE that serves it (``served_by``), and PE_SCHEDULER hands it over.
 """
 
 from collections.abc import Callable
@@ -15,6 +18,7 @@ class DmaReadCmd(MsgBase):
     """HBM (or another PE's memory) into this PE's TCM scratch."""
 
     data_op: ClassVar[bool] = True
+    served_by: ClassVar[str] = "pe_dma"
     src: Region
     dst: Region
     handle_id: str
@@ -26,9 +30,10 @@ class DmaReadCmd(MsgBase):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DmaWriteCmd(MsgBase):
-    """``src`` to HBM at ``dst_addr``; dst has the shape and dtype of src."""
+    """``src`` to HBM at ``dst_addr``."""
 
     data_op: ClassVar[bool] = True
+    served_by: ClassVar[str] = "pe_dma"
     src: Region
     dst_addr: int
     handle_id: str
@@ -44,58 +49,11 @@ class DmaWriteCmd(MsgBase):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class SendCmd(MsgBase):
-    """``src`` to the peer in ``direction``; it counts as started when all of it has been read."""
-
-    direction: str
-    src: Region
-
-    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
-        """Reads src."""
-        return (self.src,), ()
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class RecvCmd(MsgBase):
-    """The next payload from the peer in ``direction`` into ``dst``; it has started with its last
-    slot. ``land`` is told each piece of dst and its data, or why they are pending; ``call`` is
-    what and where it is.
-    """
-
-    direction: str
-    dst: Region
-    call: str
-    land: Callable[[Region, Any], None]
-
-    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
-        """Writes dst."""
-        return (), (self.dst,)
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class SlotCopy(MsgBase):
-    """A slot's worth of a payload into the slot, or out of it; ``data`` may be why they pend."""
-
-    data_op: ClassVar[bool] = True
-    src: Region
-    dst: Region
-    data: Any = None
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class PushCmd(MsgBase):
-    """``copy`` to another PE; ``read`` is the event that its source has been read."""
-
-    copy: SlotCopy
-    read: Any
-    on_landed: Callable[[], None]
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
 class ProductCmd(MsgBase):
     """out[m, n] = a[m, k] @ b[k, n], accumulated in ``dtype_acc`` and rounded once.
 
-    Shapes of ``a`` and ``b`` are as stored: (k, m) and (n, k) where the transpose flag is set.
+    Shapes of ``a`` and ``b`` are as stored: (k, m) and (n, k) where the transpose flag
+    is set.
     """
 
     data_op: ClassVar[bool] = True
@@ -112,20 +70,29 @@ class ProductCmd(MsgBase):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class GemmCmd(ProductCmd):
-    """A product of tensors in TCM or HBM, added to ``acc``."""
+    """A product of tensors in TCM or HBM, added to ``acc`` where there is one."""
 
+    served_by: ClassVar[str] = "pe_gemm"
     acc: Region | None = None
 
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
         """Reads a, b and acc, writes out."""
-        return (self.a, self.b) + ((self.acc,) if self.acc else ()), (self.out,)
+        if self.acc is None:
+            return (self.a, self.b), (self.out,)
+        return (self.a, self.b, self.acc), (self.out,)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MathCmd(MsgBase):
-    """out = op(inputs, scalars) with numpy broadcasting; scalars stand at ``scalar_positions``."""
+    """out = op(inputs, scalars), with numpy broadcasting.
+
+    Arguments of the op are the inputs in order, with the ``scalars`` put in between:
+    each stands at its index of ``scalar_positions``. ``axis`` and ``keepdims`` are
+    those of a reduction.
+    """
 
     data_op: ClassVar[bool] = True
+    served_by: ClassVar[str] = "pe_math"
     op: str
     inputs: tuple[Region, ...]
     out: Region
@@ -139,12 +106,74 @@ class MathCmd(MsgBase):
         return self.inputs, (self.out,)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class SendCmd(MsgBase):
+    """``src`` to the peer in ``direction``.
+
+    It counts as started when all of its source has been read.
+    """
+
+    served_by: ClassVar[str] = "pe_ipcq"
+    direction: str
+    src: Region
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Reads src."""
+        return (self.src,), ()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RecvCmd(MsgBase):
+    """The next payload from the peer in ``direction`` into ``dst``.
+
+    It counts as started with its last slot. ``land`` is called with each piece of dst
+    and its data, or the reason that they are pending; ``call`` says what and where this
+    call is.
+    """
+
+    served_by: ClassVar[str] = "pe_ipcq"
+    direction: str
+    dst: Region
+    call: str
+    land: Callable[[Region, Any], None]
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Writes dst."""
+        return (), (self.dst,)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SlotCopy(MsgBase):
+    """A slot's worth of a payload on its way into a slot of a ring, or out of it.
+
+    ``data`` is an array, or the reason that the bytes are pending.
+    """
+
+    data_op: ClassVar[bool] = True
+    src: Region
+    dst: Region
+    data: Any = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PushCmd(MsgBase):
+    """``copy`` to another PE, on the virtual channel that a PE_IPCQ has in its PE_DMA.
+
+    ``read`` is the SimPy event that its source has been read; ``on_landed`` is called
+    when all of it is in the slot.
+    """
+
+    copy: SlotCopy
+    read: Any
+    on_landed: Callable[[], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Epilogue:
     """One step on the output of a composite gemm: ``op(acc, operand | scalar)``.
 
-    ``scope`` is "output_tile" (once, on the finished sum) or "k_tile" (on every partial product
-    before it is added). ``operand`` broadcasts against the whole (m, n) output.
+    ``scope`` is "output_tile" (once, on the finished sum) or "k_tile" (on every partial
+    product before it is added). ``operand`` broadcasts against the whole (m, n) output.
     """
 
     op: str
@@ -155,8 +184,12 @@ class Epilogue:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CompositeCmd(ProductCmd):
-    """Tiles of (m, n, k) ``tile`` over whole operands; ``out`` in HBM. "gemm": epilogue(a @ b)."""
+    """epilogue(a @ b) in tiles of (m, n, k) ``tile`` over whole operands.
 
+    ``out`` lies in HBM; ``op`` is "gemm".
+    """
+
+    served_by: ClassVar[str] = "pe_scheduler"
     op: str
     tile: tuple[int, int, int]
     epilogue: tuple[Epilogue, ...] = ()

@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 
 class Peaks(NamedTuple):
-    """Of one PE and a ns: FLOPs of the array, elements of MATH, bytes of its HBM slice and TCM."""
+    """The most that one PE can do in a nanosecond.
+
+    ``gemm`` is in floating-point operations of the MAC array (a multiply-add counts
+    two), ``math`` in elements of the vector unit. ``hbm``, ``tcm_read`` and
+    ``tcm_write`` are in bytes: of the PE's own HBM slice, and of its TCM.
+    """
 
     gemm: float
     math: float
@@ -17,15 +22,18 @@ class Peaks(NamedTuple):
 
 
 def peaks(number: Callable[[str], float]) -> Peaks:
-    """``number`` gives a field of the spec by its dotted path."""
-    clock, channels = number("pe.clock_ghz"), number("cube.hbm.channels")
+    """The peaks of a machine; ``number`` gives a field of its spec by dotted path.
+
+    So the machine may be a spec as well as what a trace has kept of one. An HBM slice
+    is as fast as its channels together, or as its link to the router if that is slower.
+    """
+    clock_ghz = number("pe.clock_ghz")
+    macs = number("pe.gemm.rows") * number("pe.gemm.cols")
+    channels_gbs = number("cube.hbm.channels") * number("cube.hbm.channel_bw_gbs")
     return Peaks(
-        2 * number("pe.gemm.rows") * number("pe.gemm.cols") * clock,
-        number("pe.math.lanes") * clock,
-        min(
-            channels * number("cube.hbm.channel_bw_gbs"),
-            number("cube.hbm.to_router_bw_gbs"),
-        ),
-        number("pe.tcm.read_bw_gbs"),
-        number("pe.tcm.write_bw_gbs"),
+        gemm=2 * macs * clock_ghz,
+        math=number("pe.math.lanes") * clock_ghz,
+        hbm=min(channels_gbs, number("cube.hbm.to_router_bw_gbs")),
+        tcm_read=number("pe.tcm.read_bw_gbs"),
+        tcm_write=number("pe.tcm.write_bw_gbs"),
     )

@@ -1,43 +1,53 @@
-"""What every component is: a node, slots of service, the hooks that record it (ADR-0020 D2).
+"""What every component is: a node, slots of service, and hooks that record it.
 
-A model overrides ``run`` only; logging is in the hooks around it. Knows no trace, no screen.
+A model of an engine that takes 5 ns for anything is this class, a row of COMPONENTS or
+its own ``package.module:Class``, and ``impl:`` in topology.yaml:
+
+    class QuickGemm(PeGemm):
+        def run(self, env, msg):
+            yield env.timeout(5.0)
+
+The hooks are those of ADR-0020 D2. A model overrides ``run`` only; logging is in the
+hooks around it. Knows no trace and no screen.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import simpy
 
+from kernbench.common.arrays import Array
 from kernbench.common.messages import MsgBase, Region, Transaction
-from kernbench.errors import KernbenchError
+from kernbench.components.network import Memory, Network
+from kernbench.components.pages import PageTable
+from kernbench.components.timing import Process as Process
+from kernbench.components.timing import Service as Service
+from kernbench.errors import KernbenchError, RoutingError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
+from kernbench.sim_engine.event_log import Recorder
+from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.op_log import OpLogger
+from kernbench.sim_engine.pending import PendingRanges
 from kernbench.topology.graph import Node, TopologyGraph
-
-if TYPE_CHECKING:
-    from kernbench.common.arrays import Array
-    from kernbench.components.builtin.pe_mmu import PageTable
-    from kernbench.components.network import Network
-    from kernbench.sim_engine.event_log import Recorder
-    from kernbench.sim_engine.memory_store import MemoryStore
-    from kernbench.sim_engine.op_log import OpLogger
-    from kernbench.sim_engine.pending import PendingRanges
-    from kernbench.triton_emu.sites import CallSites
+from kernbench.triton_emu.sites import CallSites
 
 Part = TypeVar("Part", bound="ComponentBase")
-Process: TypeAlias = Generator[Any, Any, None]
-Service: TypeAlias = tuple[
-    float, float, float
-]  # of a burst: start, access latency, service time
 
 
 @dataclass(frozen=True)
 class Sim:
-    """All that a component gets to know of the world."""
+    """All that a component gets to know of the world.
+
+    ``op_logger`` and ``events`` are None where nothing is recorded. ``commands`` gives
+    the numbers of calls, and ``warnings`` holds what an engine that only warns of
+    memory errors let pass. ``reserved`` counts the bytes that are taken from the end of
+    a memory: by space, sip, cube and pe (-1: of the whole cube).
+    """
 
     env: simpy.Environment
     graph: TopologyGraph
@@ -52,8 +62,7 @@ class Sim:
     network: Network
     sites: CallSites
     commands: Iterator[int]
-    warnings: list[str]  # what GraphEngine(warn_memory=True) let pass
-    # bytes taken from the end of a memory: space, sip, cube, pe (-1: of the whole cube)
+    warnings: list[str]
     reserved: Counter[tuple[str, int, int, int]] = field(default_factory=Counter)
 
     def component(self, node_id: str) -> ComponentBase:
@@ -61,14 +70,14 @@ class Sim:
         return self.components[node_id]
 
     def peek(self, region: Region) -> Array | str:
-        """The bytes there, or why they are pending."""
+        """The bytes of a region, in its shape, or the reason that they are pending."""
         why = self.pending.find(region.space, region.addr, region.nbytes)
         if why is not None:
             return str(why)
         return self.store.view(region.space, region.addr, region.shape, region.dtype)
 
     def put(self, region: Region, data: Array | str) -> None:
-        """These bytes are there now, or pending for that reason."""
+        """Let these bytes be in a region now; a text is why they are pending there."""
         if isinstance(data, str):
             self.pending.mark(region.space, region.addr, region.nbytes, data)
         else:
@@ -76,11 +85,11 @@ class Sim:
             self.pending.clear(region.space, region.addr, region.nbytes)
 
     def transfer(self, txn: Transaction) -> Process:
-        """Carry a transaction along its path, hop by hop; ends when its last byte has landed."""
+        """Carry a transaction along its path; ends when its last byte has landed."""
         return self.network.transfer(txn)
 
     def read(self, request: Transaction, data: Transaction) -> simpy.Event:
-        """Carry a request, then the data that answer it; the event is that they have landed."""
+        """Carry a request, then the data that answer it; the event is their landing."""
         return self.network.read(request, data)
 
     def deliver(self, msg: MsgBase, src: str, dst: str, nbytes: int) -> Process:
@@ -92,18 +101,19 @@ class Sim:
 
 @dataclass(slots=True)
 class _Slots:
-    """The free service slots of one channel, and who queues for one, first come first served."""
+    """The free service slots of one channel, and the queue of who waits for one."""
 
     free: list[int]
     queue: deque[simpy.Event] = field(default_factory=deque)
 
 
 class ComponentBase:
-    """One component: serves up to ``slots`` messages a channel at once; more queue FIFO.
+    """One component: serves up to ``slots`` messages a channel at once.
 
-    ``channels`` are independent pools of slots (a read and a write channel); ``overhead_ns`` is
-    what a passing header pays here; ``queue_reason`` is the wait reason of a message that queues.
-    ``serves`` are the types of message that ``run`` takes; others are refused.
+    More queue, first come first served. ``channels`` are independent pools of slots (a
+    read and a write channel). ``overhead_ns`` is what a passing header pays here, and
+    ``queue_reason`` the wait reason of a message that queues. ``serves`` are the types
+    of message that ``run`` takes; others are refused.
     """
 
     serves: ClassVar[tuple[type[MsgBase], ...]] = (MsgBase,)
@@ -128,14 +138,38 @@ class ComponentBase:
         raise self._refusal(msg)
         yield
 
+    def as_memory(self) -> Memory:
+        """The component as a memory that a path can begin or end at.
+
+        RoutingError if it is none.
+        """
+        raise RoutingError(f"{self.node.id} ({self.node.type}) is no memory")
+
+    def free_slots(self) -> list[int]:
+        """How many slots of each channel are free."""
+        return [len(pool.free) for pool in self._made_pools()]
+
+    def queued(self) -> int:
+        """How many messages wait for a slot."""
+        return sum(len(pool.queue) for pool in self._made_pools())
+
+    def _made_pools(self) -> list[_Slots]:
+        """The slots of each channel, made when they are first needed.
+
+        A model may set ``slots`` in its constructor, after that of this class.
+        """
+        if not self._pools:
+            for channel in range(self.channels):
+                first = channel * self.slots
+                self._pools.append(_Slots([*range(first, first + self.slots)]))
+        return self._pools
+
     def _forward_txn(self, env: simpy.Environment, msg: MsgBase) -> Process:
         """Queue for a slot, serve, record; never overridden."""
         if not isinstance(msg, self.serves):
             raise self._refusal(msg)
-        if not self._pools:
-            first = range(0, self.channels * self.slots, self.slots)  # of each channel
-            self._pools = [_Slots([*range(slot, slot + self.slots)]) for slot in first]
-        pool = self._pools[self.channel(msg)]
+        pools = self._pools or self._made_pools()
+        pool = pools[self.channel(msg)]
         if pool.free:
             slot = heapq.heappop(pool.free)
         else:
@@ -155,6 +189,10 @@ class ComponentBase:
             heapq.heappush(pool.free, slot)
 
     def _on_process_start(self, env: simpy.Environment, msg: MsgBase) -> None:
+        """Tell who listens that service has started, and open its record.
+
+        Called just before ``run`` (ADR-0020 D2).
+        """
         if msg.started is not None:
             msg.started.succeed()
             msg.started = None
@@ -162,23 +200,30 @@ class ComponentBase:
             self._op_logger.record_start(msg.t_start, self.node.id, msg)
 
     def _on_process_end(self, env: simpy.Environment, msg: MsgBase) -> None:
+        """Close the record of a service; called just after ``run`` (ADR-0020 D2).
+
+        KernbenchError for a data op that took no time: in a tie Phase 2 would put a
+        store before the gemm that feeds it.
+        """
         if not msg.data_op:
             return
         now = env.now
         if now <= msg.t_start:
             raise KernbenchError(
-                f"{self.node.id}: service of {type(msg).__name__} took no time at t={now} ns; "
-                "a data op must take more than 0 ns, or Phase 2 could replay it out of order"
+                f"{self.node.id}: service of {type(msg).__name__} took no time "
+                f"at t={now} ns; a data op must take more than 0 ns, "
+                "or Phase 2 could replay it out of order"
             )
         if self._op_logger is not None:
             self._op_logger.record_end(now, self.node.id, msg)
 
     def _refusal(self, msg: MsgBase) -> KernbenchError:
-        valid = (
-            ", ".join(t.__name__ for t in self.serves if t is not MsgBase) or "nothing"
-        )
+        """The error for a message that this component does not serve."""
+        names = [kind.__name__ for kind in self.serves if kind is not MsgBase]
+        valid = ", ".join(names) or "nothing"
         return KernbenchError(
-            f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}; it serves {valid}"
+            f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}; "
+            f"it serves {valid}"
         )
 
     def sibling(self, engine: str, kind: type[Part]) -> Part:
@@ -197,14 +242,20 @@ class ComponentBase:
 class MemoryEndpoint(ComponentBase):
     """A component whose bytes a transaction can end at or start from.
 
-    ``parallel_bytes`` is how many bytes in a row it takes to keep all of its channels at work.
+    ``parallel_bytes`` is how many bytes in a row it takes to keep all of its channels
+    at work.
     """
 
     parallel_bytes: int = 1
 
-    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
-        """Reserve the memory for one burst: from start for the service time, all in ns.
+    def as_memory(self) -> Memory:
+        """The memory is this component itself."""
+        return self
 
-        Its data are there after the access latency.
+    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
+        """Reserve the memory for one burst; times are in ns.
+
+        It is taken from its start for its service time, and its data are there after
+        the access latency.
         """
         raise KernbenchError(f"{self.node.id} ({self.node.type}) models no bursts")

@@ -1,6 +1,10 @@
-"""``impl:`` to class: ``COMPONENTS`` holds ours, ``package.module:Class`` names a user's."""
+"""``impl:`` to class: COMPONENTS holds ours, ``package.module:Class`` names a user's.
+
+A row is a model that a kind of node (``topology/kinds.py``) can have.
+"""
 
 import importlib
+from typing import Any
 
 from kernbench.components.base import ComponentBase
 from kernbench.components.builtin.hbm_ctrl import HbmCtrl
@@ -40,20 +44,30 @@ COMPONENTS: dict[str, type[ComponentBase]] = {
 
 
 def component_class(impl: str) -> type[ComponentBase]:
-    """The class of an ``impl:``; UsageError lists the valid names, or what was not imported."""
-    if ":" not in impl:
-        if impl not in COMPONENTS:
-            known = ", ".join(COMPONENTS)
-            raise UsageError(
-                f"unknown impl {impl!r}; valid: {known}, or package.module:Class"
-            )
-        return COMPONENTS[impl]
+    """The class of an ``impl:``.
+
+    UsageError lists the valid names, or says why a user's class cannot be taken.
+    """
+    if ":" in impl:
+        return _users_class(impl)
+    if impl not in COMPONENTS:
+        known = ", ".join(COMPONENTS)
+        raise UsageError(
+            f"unknown impl {impl!r}; valid: {known}, or package.module:Class"
+        )
+    return COMPONENTS[impl]
+
+
+def _users_class(impl: str) -> type[ComponentBase]:
+    """The class at ``package.module:Class``."""
     module, _, name = impl.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found: Any = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a user's module raises
         why = f"{type(error).__name__}: {error}"
         raise UsageError(f"impl {impl!r} cannot be imported: {why}") from error
-    if not (isinstance(found, type) and issubclass(found, ComponentBase)):
+    is_component = isinstance(found, type) and issubclass(found, ComponentBase)
+    if not is_component:
         raise UsageError(f"impl {impl!r} is no subclass of ComponentBase")
-    return found
+    model: type[ComponentBase] = found
+    return model

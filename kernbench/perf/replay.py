@@ -1,8 +1,9 @@
-"""What the debugger's answers cost on traces of three sizes, against the goals set for them.
+"""What the debugger's answers cost on traces of three sizes, against their goals.
 
-What is asked again and again (moves, runs, timelines, blame) is asked once before it is timed, so
-that its indexes stand, then of random places, for the median; the rest once. All is CPU time. None
-may grow faster than n log n, within NOISE. The largest trace is a file of some 2 GB.
+What is asked again and again (moves, runs, timelines, blame) is asked once before it is
+timed, so that its indexes stand, then of random places, for the median; the rest once.
+All is CPU time. None may grow faster than n log n, within NOISE. The largest trace is a
+file of some 2 GB.
 """
 
 import tempfile
@@ -13,7 +14,7 @@ from itertools import pairwise
 from math import log
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,47 +26,79 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
 SIZES = (100_000, 1_000_000, 10_000_000)
-LONG_ANSWERS = 1_000_000  # ops up to which those that read everything are timed
-NOISE = 2.0  # columns that fit in the caches at one size do not at the next
-PLACES, COLUMNS = 200, 200
-GOALS = {  # goal, unit, how many of it are a second
-    "goto": (50.0, "us", 1e6),
-    "step": (50.0, "us", 1e6),
-    "step_component": (50.0, "us", 1e6),
-    "run to no stop": (0.5, "s", 1.0),
-    "timeline of 40 rows": (5.0, "ms", 1e3),
-    "timeline of 100 rows": (20.0, "ms", 1e3),
-    "critical_path": (10.0, "s", 1.0),
+"""Ops of the traces."""
+
+LONG_ANSWERS = 1_000_000
+"""Ops up to which those answers that read everything are timed."""
+
+NOISE = 2.0
+"""Columns that fit in the caches at one size do not at the next."""
+
+PLACES = 200
+"""Random places that an answer is asked for."""
+
+COLUMNS = 200
+"""Columns of a timeline."""
+
+
+class Goal(NamedTuple):
+    """The most that an answer may take, in ``unit``: ``a_second`` are a second."""
+
+    limit: float
+    unit: str
+    a_second: float
+
+
+GOALS = {
+    "goto": Goal(50.0, "us", 1e6),
+    "step": Goal(50.0, "us", 1e6),
+    "step_component": Goal(50.0, "us", 1e6),
+    "run to no stop": Goal(0.5, "s", 1.0),
+    "timeline of 40 rows": Goal(5.0, "ms", 1e3),
+    "timeline of 100 rows": Goal(20.0, "ms", 1e3),
+    "critical_path": Goal(10.0, "s", 1.0),
 }
 
 
 def measure(sizes: Sequence[int] = SIZES, **matmul: Any) -> list[PerfRow]:
-    """Measure everything, on ``sizes`` in ops, rising, and a ``matmul``: of all PEs by default."""
-    taken, rows = defaultdict[str, list[float]](list), list[PerfRow]()
+    """Measure everything, on traces of ``sizes`` in ops, rising, and a ``matmul``.
+
+    The matmul is by default one of all PEs.
+    """
+    taken: defaultdict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "replay.msgpack"
         for ops in sizes:
-            make_trace(path := Path(folder) / "replay.msgpack", ops)
+            make_trace(path, ops)
             for name, figure in figures(Trace.open(path), ops <= LONG_ANSWERS):
                 taken[name].append(figure)
         blame = blame_seconds(Path(folder) / "matmul.msgpack", matmul)
+    rows: list[PerfRow] = []
     for name, found in taken.items():
-        timed = list(zip(sizes, found, strict=False))
-        if name in GOALS:
-            goal, unit, scale = GOALS[name]
-            rows.append(
-                PerfRow(f"{name}, {timed[-1][0]:,} ops", found[-1] * scale, goal, unit)
-            )
-        for (few, before), (many, after) in pairwise(timed):
-            bound = round(NOISE * many * log(many) / (few * log(few)), 1)
-            rows.append(
-                PerfRow(f"{name}, {many:,} / {few:,}", after / before, bound, "ratio")
-            )
-    return [*rows, PerfRow("blame of an element of a matmul", blame * 1e3, 50.0, "ms")]
+        rows += _rows(name, list(zip(sizes, found, strict=False)))
+    rows.append(PerfRow("blame of an element of a matmul", blame * 1e3, 50.0, "ms"))
+    return rows
+
+
+def _rows(name: str, timed: Sequence[tuple[int, float]]) -> Iterator[PerfRow]:
+    """What an answer takes on the largest trace, and how it grows with the ops.
+
+    ``timed`` are numbers of ops, each with seconds.
+    """
+    if name in GOALS:
+        goal = GOALS[name]
+        ops, spent = timed[-1]
+        measured = spent * goal.a_second
+        yield PerfRow(f"{name}, {ops:,} ops", measured, goal.limit, goal.unit)
+    for (few, before), (many, after) in pairwise(timed):
+        bound = round(NOISE * many * log(many) / (few * log(few)), 1)
+        yield PerfRow(f"{name}, {many:,} / {few:,}", after / before, bound, "ratio")
 
 
 def figures(trace: Trace, long_answers: bool = True) -> Iterator[tuple[str, float]]:
-    """(name, seconds) of all that is measured on one trace."""
-    session, rng = ReplaySession(trace), np.random.default_rng(0)
+    """All that is measured on one trace: names, each with seconds."""
+    session = ReplaySession(trace)
+    rng = np.random.default_rng(0)
     ops = rng.integers(len(session), size=PLACES).tolist()
     low, high = session.launch_window()
     spans = np.sort(rng.uniform(low, high, (PLACES // 10, 2))).tolist()
@@ -78,14 +111,13 @@ def figures(trace: Trace, long_answers: bool = True) -> Iterator[tuple[str, floa
     yield "goto", _median(session.goto, ops)
     for move in (session.step, session.step_component):
         yield move.__name__, _median(lambda _, move=move: move(), ops, session.goto)
-    endless = [f'comp ~ "*.pe_*" and dur > {limit}s' for limit in range(10, 15)]
-    yield "run to no stop", _median(run, endless)
+    never = [f'comp ~ "*.pe_*" and dur > {limit}s' for limit in range(10, 15)]
+    yield "run to no stop", _median(run, never)
     for rows in (40, 100):
-        draw = partial(session.timeline, session.index.timelines.components[:rows].tolist())
-        yield (
-            f"timeline of {rows} rows",
-            _median(lambda span, d=draw: d(*span, COLUMNS), spans),
-        )
+        components = session.index.timelines.components[:rows].tolist()
+        draw = partial(session.timeline, components)
+        drawn = _median(lambda span, draw=draw: draw(*span, COLUMNS), spans)
+        yield f"timeline of {rows} rows", drawn
     if long_answers:
         for name in ("stalls", "lines", "link_load", "critical_path"):
             yield name, seconds(getattr(ReplaySession(trace), name))
@@ -96,20 +128,22 @@ def blame_seconds(path: Path, params: dict[str, Any]) -> float:
     """Seconds to blame an element of a matmul's C, once its history is built."""
     run_bench("matmul", params=params, trace=path)
     session = ReplaySession(Trace.open(path))
-    ends = [np.add(c.origin, c.array.shape) for c in session.trace.expects]
-    places = np.random.default_rng(0).integers(
-        np.max(ends, axis=0), size=(PLACES // 10, 2)
-    )
+    ends = [np.add(shard.origin, shard.array.shape) for shard in session.trace.expects]
+    shape = np.max(ends, axis=0)
+    places = np.random.default_rng(0).integers(shape, size=(PLACES // 10, 2))
     session.to_end()
-    return _median(
-        session.blame, [f"c[{row},{column}]" for row, column in places.tolist()]
-    )
+    elements = [f"c[{row},{column}]" for row, column in places.tolist()]
+    return _median(session.blame, elements)
+
+
+def _nothing(given: Any) -> None:
+    """What is done before a call, where nothing is."""
 
 
 def _median(
     call: Callable[..., object],
     given: Iterable[Any],
-    before: Callable[..., object] = id,
+    before: Callable[..., object] = _nothing,
 ) -> float:
     """Seconds of a call, of one each of ``given`` after ``before`` but the first."""
     taken = []

@@ -1,9 +1,10 @@
 """What the simulator costs, against the goals set for it; all ratios come from one run.
 
-A tile is two DMA reads, FETCH and GEMM of a matmul on all PEs; what its launch costs beside (the
-launch itself, the write-back of C) is counted as part of its tiles, host copies are not. Its unit
-is the bare SimPy timeout, measured around the runs. All that is seconds of CPU time, so that
-neighbours count less; only the large run is timed by the clock.
+A tile is two DMA reads, FETCH and GEMM of a matmul on all PEs; what its launch costs
+beside (the launch itself, the write-back of C) is counted as part of its tiles, host
+copies are not. Its unit is the bare SimPy timeout, measured around the runs. All that
+is seconds of CPU time, so that neighbours count less; only the large run is timed by
+the clock.
 """
 
 import json
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -27,7 +29,11 @@ from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.trace.writer import TraceWriter
 
-PROCESSES, TIMEOUTS = 1_000, 200  # of the bare SimPy loop, and each of them
+PROCESSES = 1_000
+"""Processes of the bare SimPy loop."""
+
+TIMEOUTS = 200
+"""Timeouts of each of them."""
 
 
 class PerfRow(NamedTuple):
@@ -44,13 +50,28 @@ class PerfRow(NamedTuple):
         return self.measured <= self.goal
 
 
+@dataclass(frozen=True, slots=True)
+class LargeRun:
+    """A verified matmul in a process of its own."""
+
+    seconds: float
+    """How long it took by the clock."""
+
+    peak_mib: float
+    """The most memory that it had at once."""
+
+    verified: bool
+    """Whether its data were compared with their reference."""
+
+
 def as_text(rows: list[PerfRow]) -> str:
     """A table, one row a goal."""
     lines = [f"{'what':<44}{'measured':>10}{'goal':>8}  unit"]
     for row in rows:
         verdict = "met" if row.met else "NOT MET"
         lines.append(
-            f"{row.name:<44}{row.measured:>10.2f}{row.goal:>8g}  {row.unit:<14} {verdict}"
+            f"{row.name:<44}{row.measured:>10.2f}{row.goal:>8g}  "
+            f"{row.unit:<14} {verdict}"
         )
     return "\n".join(lines)
 
@@ -61,33 +82,36 @@ def as_json(rows: list[PerfRow]) -> str:
 
 
 def measure(size: int = 1024, large: int = 2048, rounds: int = 5) -> list[PerfRow]:
-    """Measure everything, on matmuls of m = k = n; about two minutes at the default sizes."""
-    big = _large_run(large)  # first: a child's peak begins at its parent's
+    """Measure everything, on matmuls of m = k = n; two minutes at the default sizes."""
+    big = large_run(large)  # first: a child's peak begins at its parent's
     load = median(
         seconds(lambda: GraphEngine(load_topology(None))) for _ in range(rounds)
     )
     graph = load_topology(None)
     events, tiles = count_events(graph, size)
-    units, ratios = [], []
+    tile_timeouts = []
+    recording = []
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "perf.msgpack"
         for _ in range(rounds):
-            timeout = bare_timeout()
-            on = _simulate(graph, size, Path(folder) / "perf.msgpack")
-            off = _simulate(graph, size, None)
-            units.append(on / tiles / ((timeout + bare_timeout()) / 2))
-            ratios.append(on / off)
+            before = bare_timeout()
+            on = simulate(graph, size, path)
+            off = simulate(graph, size, None)
+            timeout = (before + bare_timeout()) / 2
+            tile_timeouts.append(on / tiles / timeout)
+            recording.append(on / off)
     return [
-        PerfRow("a tile, recording on", median(units), 150.0, "bare timeouts"),
+        PerfRow("a tile, recording on", median(tile_timeouts), 150.0, "bare timeouts"),
         PerfRow("SimPy events a tile", events / tiles, 30.0, "events"),
-        PerfRow("recording on / off", median(ratios), 1.5, "ratio"),
+        PerfRow("recording on / off", median(recording), 1.5, "ratio"),
         PerfRow("load_topology and engine ready", load, 1.0, "s"),
-        PerfRow(f"matmul {large}^3, verified", big["seconds"], 60.0, "s"),
-        PerfRow(f"matmul {large}^3, peak memory", big["peak_mib"], 2048.0, "MiB"),
+        PerfRow(f"matmul {large}^3, verified", big.seconds, 60.0, "s"),
+        PerfRow(f"matmul {large}^3, peak memory", big.peak_mib, 2048.0, "MiB"),
     ]
 
 
 def bare_timeout() -> float:
-    """Seconds of one timeout of 1,000 SimPy processes that do nothing else."""
+    """Seconds of one timeout of SimPy processes that do nothing else."""
     env = simpy.Environment()
 
     def process() -> simpy.events.ProcessGenerator:
@@ -105,11 +129,13 @@ class _Measured(GraphEngine):
     Neither the bench's own numpy nor its host writes are part of that.
     """
 
-    seconds, first_event = 0.0, 0
+    seconds = 0.0
+    first_event = 0
 
     def launch(self, *args: Any) -> None:
         self.drain()
-        self.seconds, self.first_event = 0.0, next(self.env._eid) + 1
+        self.seconds = 0.0
+        self.first_event = next(self.env._eid) + 1
         super().launch(*args)
 
     def drain(self) -> None:
@@ -120,14 +146,14 @@ class _Measured(GraphEngine):
 
 
 def count_events(graph: TopologyGraph, size: int) -> tuple[int, int]:
-    """(SimPy events, tiles) of a matmul."""
+    """How many SimPy events a matmul takes, and how many tiles it has."""
     engine = _Measured(graph)
     engine.run_matmul(size)
     tiles = sum(record.op_name == "TileToken/GEMM" for record in engine.op_log)
     return next(engine.env._eid) - engine.first_event, tiles
 
 
-def _simulate(graph: TopologyGraph, size: int, path: Path | None) -> float:
+def simulate(graph: TopologyGraph, size: int, path: Path | None) -> float:
     """Seconds to simulate a matmul, and to record it to ``path`` if one is given."""
     if path is None:
         engine = _Measured(graph, op_logger=None)
@@ -140,8 +166,8 @@ def _simulate(graph: TopologyGraph, size: int, path: Path | None) -> float:
     return engine.seconds + seconds(lambda: writer.end(engine.env.now))
 
 
-def _large_run(size: int) -> dict[str, float]:
-    """Seconds and peak MiB of a verified matmul in a process of its own."""
+def large_run(size: int) -> LargeRun:
+    """Run a matmul in a process of its own; KernbenchError if it fails."""
     command = [sys.executable, "-m", "kernbench.cli", "run", "matmul", "--json"]
     command += [f"--set={name}={size}" for name in "mkn"]
     start = perf_counter()
@@ -150,13 +176,9 @@ def _large_run(size: int) -> dict[str, float]:
     if done.returncode:
         why = done.stderr[-500:] or "wrong results; see `kernbench run matmul`"
         raise KernbenchError(f"matmul {size}^3 ended with {done.returncode}: {why}")
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit
-    return {
-        "seconds": spent,
-        "peak_mib": peak,
-        "verified": json.loads(done.stdout)["verified"],
-    }
+    per_mib = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / per_mib
+    return LargeRun(spent, peak, json.loads(done.stdout)["verified"])
 
 
 def seconds(

@@ -1,8 +1,9 @@
-"""What the debugger's screen costs, as a program in a pseudo-terminal, against the goals for it.
+"""What the debugger's screen costs, as a program in a pseudo-terminal; its goals.
 
-Beside it stands a Textual screen of the same size that only counts keys: what a key or a first
-frame costs there is Textual's own. A key's time goes up to the last byte before a pause of GAP_S.
-It imports nothing of the screen; bytes and memory are those of the largest trace, a file of 2 GB.
+Beside it stands a Textual screen of the same size that only counts keys: what a key or
+a first frame costs there is Textual's own. A key's time goes up to the last byte before
+a pause of GAP_S. It imports nothing of the screen; bytes and memory are those of the
+largest trace, a file of 2 GB.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import sys
 import tempfile
 import termios
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
@@ -31,22 +33,49 @@ from kernbench.errors import KernbenchError
 from kernbench.perf.make_trace import make_trace
 from kernbench.perf.sim import PerfRow
 
-Screen: TypeAlias = tuple[int, int]  # columns, lines
-SIZES = (100_000, 1_000_000, 10_000_000)  # ops
+Screen: TypeAlias = tuple[int, int]
+"""Columns and lines of a terminal."""
+
+SIZES = (100_000, 1_000_000, 10_000_000)
+"""Ops of the traces."""
+
 SCREENS = ((120, 40), (200, 50))
 STEPS = 200
-MIX = "sn2jk.3s1+lh-05st]N6,S[7s8Szz4s"  # keys
-GAP_S, WAIT_S, IDLE_S, LOAD_S = (
-    0.05,
-    0.4,
-    2.0,
-    300.0,
-)  # LOAD_S at most, and WAIT_S for a first byte
-SETTLE_S = 5.0  # without a byte: no job runs any more, which is measured by itself
-GOALS = {50: 10.0, 99: 35.0}  # ms beyond the do-nothing screen, by percentile
+"""How often a key is pressed."""
+
+MIX = "sn2jk.3s1+lh-05st]N6,S[7s8Szz4s"
+"""The mixed keys, pressed again and again."""
+
+GAP_S = 0.05
+"""A pause that ends what a key makes."""
+
+WAIT_S = 0.4
+"""How long a first byte is waited for."""
+
+IDLE_S = 2.0
+"""A time in which nothing is pressed."""
+
+LOAD_S = 300.0
+"""How long a trace may take to open."""
+
+SETTLE_S = 5.0
+"""Without a byte: no job runs any more, which is measured by itself."""
+
+GOALS = {50: 10.0, 99: 35.0}
+"""ms beyond the do-nothing screen, by percentile."""
+
 STEP_BYTES = {(120, 40): 2048, (200, 50): 6144}
-REDRAW, BATCH, COMPUTING = "\x0c", 8, re.compile(rb"critical \d+%")
-FLAT = 1.5  # median of a step on the largest trace / on the smallest
+"""The most bytes that a step writes, by screen."""
+
+REDRAW = "\x0c"
+"""The key that draws the whole screen anew."""
+
+BATCH = 8
+"""Steps between two looks at the status line, while a job runs."""
+
+COMPUTING = re.compile(rb"critical \d+%")
+FLAT = 1.5
+"""The most that a step's median may grow from the smallest trace to the largest."""
 
 NOTHING = """
 from rich.segment import Segment
@@ -72,27 +101,26 @@ Nothing().run()
 
 
 class Terminal(subprocess.Popen[bytes]):
-    """A program in a pseudo-terminal of ``screen`` (columns, lines), its settings in ``home``."""
+    """A program in a pseudo-terminal of ``screen`` (columns, lines).
+
+    Its settings are in folder ``home``. ``data`` is what it has written since it was
+    last cleared, ``started`` the time at which it was started.
+    """
 
     def __init__(self, command: list[str], screen: Screen, home: str) -> None:
+        columns, lines = screen
         self._fd, tty = pty.openpty()
-        fcntl.ioctl(tty, termios.TIOCSWINSZ, struct.pack("4H", *screen[::-1], 0, 0))
-        environ = {
-            name: x for name, x in os.environ.items() if name in ("PATH", "PYTHONPATH")
-        }
-        environ |= {
-            "TERM": "xterm-256color",
-            "COLORTERM": "truecolor",
-            "LC_ALL": "C.UTF-8",
-        }
-        environ |= {f"XDG_{part}_HOME": home for part in ("CONFIG", "STATE", "CACHE")}
-        self.data, self.started, python = (
-            b"",
-            perf_counter(),
-            [sys.executable, *command],
-        )
+        fcntl.ioctl(tty, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
+        self.data = b""
+        self.started = perf_counter()
         super().__init__(
-            python, 0, None, tty, tty, tty, env=environ, start_new_session=True
+            [sys.executable, *command],
+            bufsize=0,
+            stdin=tty,
+            stdout=tty,
+            stderr=tty,
+            env=_environ(home),
+            start_new_session=True,
         )
         os.close(tty)
 
@@ -102,9 +130,10 @@ class Terminal(subprocess.Popen[bytes]):
         os.close(self._fd)
 
     def read(self, first_s: float, gap_s: float, until: bytes = b"") -> float:
-        """Append to ``data`` what it writes until it pauses; when the last byte came.
+        """Append to ``data`` what it writes until it pauses for ``gap_s``.
 
-        Raises KernbenchError if it ends, or if ``until`` is not in ``data`` after ``first_s``.
+        Returns when the last byte came. Raises KernbenchError if the program ends, or
+        if ``until`` is not in ``data`` after ``first_s``.
         """
         last = perf_counter()
         end = last + first_s
@@ -124,11 +153,50 @@ class Terminal(subprocess.Popen[bytes]):
         )
 
     def press(self, keys: str) -> float:
-        """Milliseconds from keys to the last byte that they make; ``data`` has these."""
+        """Milliseconds from keys to the last byte that they make; 0 if they make none.
+
+        ``data`` has these bytes.
+        """
         self.data = b""
         start = perf_counter()
         os.write(self._fd, keys.encode())
-        return (self.read(WAIT_S, GAP_S) - start) * 1e3 * bool(self.data)
+        last = self.read(WAIT_S, GAP_S)
+        if not self.data:
+            return 0.0
+        return (last - start) * 1e3
+
+    def wait_quietly(self, seconds: float) -> None:
+        """Read until nothing has been written for so long."""
+        self.read(seconds, seconds)
+
+
+def _environ(home: str) -> dict[str, str]:
+    """The environment of a program: a terminal with all colours, its settings."""
+    environ = {
+        "TERM": "xterm-256color",
+        "COLORTERM": "truecolor",
+        "LC_ALL": "C.UTF-8",
+    }
+    for name in ("PATH", "PYTHONPATH"):
+        if name in os.environ:
+            environ[name] = os.environ[name]
+    for part in ("CONFIG", "STATE", "CACHE"):
+        environ[f"XDG_{part}_HOME"] = home
+    return environ
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured of one program."""
+
+    first_s: float
+    """Seconds to the first frame."""
+
+    taken_ms: dict[str, list[float]]
+    """Milliseconds of each key, by what was pressed."""
+
+    step_bytes: list[int]
+    """Bytes that each step wrote."""
 
 
 def measure(
@@ -136,8 +204,9 @@ def measure(
     screens: Iterable[Screen] = SCREENS,
     steps: int = STEPS,
 ) -> list[PerfRow]:
-    """Measure everything, on traces of ``sizes`` in ops, rising; some 20 minutes by default."""
-    rows, medians = list[PerfRow](), defaultdict[str, list[float]](list)
+    """Measure everything, on traces of ``sizes`` in ops, rising; some 20 minutes."""
+    rows: list[PerfRow] = []
+    medians: defaultdict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "perf-tui.msgpack"
         for ops in sizes:
@@ -145,59 +214,73 @@ def measure(
             for screen in screens:
                 size = f"{screen[0]}x{screen[1]}"
                 at = f"{ops:,} ops at {size}"
-                with Terminal(["-c", NOTHING], screen, folder) as nothing:
-                    least, own, _ = figures(nothing, b"nothing", b"nothing", steps)
+                own = nothing_figures(screen, folder, steps)
+                own_ms = dict(own.taken_ms)
                 with Terminal(["-m", "tui", str(path)], screen, folder) as terminal:
                     ready = f"/{ops - 1:,}".encode()  # in the status line
-                    first, taken, nbytes = figures(
-                        terminal, path.name.encode(), ready, steps
-                    )
-                    medians[size].append(median(taken["step"]))
+                    found = figures(terminal, path.name.encode(), ready, steps)
+                    taken_ms = dict(found.taken_ms)
+                    medians[size].append(median(taken_ms["step"]))
                     if ops == sizes[-1]:
-                        rows += budgets(terminal, screen, at, nbytes)
-                        taken["step as a job runs"] = while_computing(terminal, steps)
-                        own["step as a job runs"] = own["step"]
-                rows.append(PerfRow(f"first frame, {at}", first / least, 3.0, "ratio"))
-                rows += beyond(taken, own, at)
-    flat = f"step, {sizes[-1]:,} / {sizes[0]:,} ops at"
-    return rows + [
-        PerfRow(f"{flat} {x}", m[-1] / m[0], FLAT, "ratio") for x, m in medians.items()
-    ]
+                        rows += budgets(terminal, screen, at, found.step_bytes)
+                        busy = "step as a job runs"
+                        taken_ms[busy] = while_computing(terminal, steps)
+                        own_ms[busy] = own_ms["step"]
+                ratio = found.first_s / own.first_s
+                rows.append(PerfRow(f"first frame, {at}", ratio, 3.0, "ratio"))
+                rows += beyond(taken_ms, own_ms, at)
+    for size, of_step in medians.items():
+        name = f"step, {sizes[-1]:,} / {sizes[0]:,} ops at {size}"
+        rows.append(PerfRow(name, of_step[-1] / of_step[0], FLAT, "ratio"))
+    return rows
 
 
-def figures(
-    terminal: Terminal, first: bytes, ready: bytes, steps: int
-) -> tuple[float, dict[str, list[float]], list[int]]:
-    """Seconds to the frame that has ``first`` in it, milliseconds of keys, bytes of the steps."""
+def nothing_figures(screen: Screen, home: str, steps: int) -> Figures:
+    """The figures of the screen that only counts keys."""
+    with Terminal(["-c", NOTHING], screen, home) as nothing:
+        return figures(nothing, b"nothing", b"nothing", steps)
+
+
+def figures(terminal: Terminal, first: bytes, ready: bytes, steps: int) -> Figures:
+    """Measure a program: its first frame has ``first`` in it, then ``ready``."""
     first_s = terminal.read(LOAD_S, 0.0, first) - terminal.started
     terminal.read(LOAD_S, 1.0, ready)
     terminal.press("s")
-    terminal.read(SETTLE_S, SETTLE_S)  # what is computed but once, is now
-    stepped = [(terminal.press("s"), len(terminal.data)) for _ in range(steps)]
+    terminal.wait_quietly(SETTLE_S)  # what is computed but once, is now
+    step_ms = []
+    step_bytes = []
+    for _ in range(steps):
+        step_ms.append(terminal.press("s"))
+        step_bytes.append(len(terminal.data))
     for key in MIX:
         terminal.press(key)
-    terminal.read(SETTLE_S, SETTLE_S)
-    mixed = [terminal.press(key) for key in islice(cycle(MIX), steps)]
-    taken = {"step": [ms for ms, _ in stepped], "mixed keys": mixed}
-    return first_s, taken, [nbytes for _, nbytes in stepped]
+    terminal.wait_quietly(SETTLE_S)
+    mixed_ms = [terminal.press(key) for key in islice(cycle(MIX), steps)]
+    return Figures(first_s, {"step": step_ms, "mixed keys": mixed_ms}, step_bytes)
 
 
 def beyond(
-    taken: dict[str, list[float]], own: dict[str, list[float]], at: str
+    taken: Mapping[str, Sequence[float]], own: Mapping[str, Sequence[float]], at: str
 ) -> Iterator[PerfRow]:
-    """Percentiles of milliseconds less the do-nothing screen's; a key that writes none has none."""
+    """Percentiles of milliseconds less those of the do-nothing screen.
+
+    A key that writes nothing has none.
+    """
     for name, all_ms in taken.items():
-        ms = [x for x in all_ms if x]
-        for share, goal in GOALS.items() if ms else ():
+        ms = [one for one in all_ms if one]
+        if not ms:
+            continue
+        for share, goal in GOALS.items():
             more = float(np.percentile(ms, share) - np.percentile(own[name], share))
             yield PerfRow(f"{name} p{share}, {at}", more, goal, "ms")
 
 
 def while_computing(terminal: Terminal, steps: int) -> list[float]:
-    """Milliseconds of steps until the critical path is computed; none if that takes no time."""
+    """Milliseconds of steps until the critical path is computed; none if at once."""
     terminal.press(":critical\r")
     terminal.read(WAIT_S, WAIT_S)  # until it is late enough to be spoken of
-    taken, batch = list[float](), list[float]()
+    taken: list[float] = []
+    batch: list[float] = []
     while len(taken) < steps:
         terminal.press(REDRAW)
         if COMPUTING.search(terminal.data) is None:
@@ -209,27 +292,34 @@ def while_computing(terminal: Terminal, steps: int) -> list[float]:
 
 
 def budgets(
-    terminal: Terminal, screen: Screen, at: str, nbytes: list[int]
+    terminal: Terminal, screen: Screen, at: str, step_bytes: Sequence[int]
 ) -> list[PerfRow]:
-    """Private memory, and bytes that are written, ``nbytes`` of steps."""
+    """Private memory, and the bytes that are written, of which steps are given."""
     terminal.press(REDRAW)
     redraw = len(terminal.data)
-    terminal.read(IDLE_S, IDLE_S)  # until no job of the last keys runs
+    terminal.wait_quietly(IDLE_S)  # until no job of the last keys runs
     terminal.data = b""
-    terminal.read(IDLE_S, IDLE_S)
-    idle, (columns, lines) = len(terminal.data), screen
-    terminal.press(
-        "".join(f"\x1b[<35;{x};{x % lines + 1}M" for x in range(1, columns, 7))
-    )
-    memory = Path(f"/proc/{terminal.pid}/smaps_rollup").read_text(encoding="ascii")
-    # clean pages are the mapped file's: the system may drop them at any time
-    private = sum(
-        map(int, re.findall(r"^Private_Dirty: +(\d+) kB", memory, re.MULTILINE))
-    )
+    terminal.wait_quietly(IDLE_S)
+    unasked = len(terminal.data)
+    columns, lines = screen
+    moves = [f"\x1b[<35;{x};{x % lines + 1}M" for x in range(1, columns, 7)]
+    terminal.press("".join(moves))
+    hover = len(terminal.data)
+    limit = STEP_BYTES[screen]
     return [
-        PerfRow(f"bytes of a step, {at}", median(nbytes), STEP_BYTES[screen], "bytes"),
+        PerfRow(f"bytes of a step, {at}", median(step_bytes), limit, "bytes"),
         PerfRow(f"bytes of a redraw, {at}", redraw, 61_440, "bytes"),
-        PerfRow(f"bytes when idle, {at}", idle, 0, "bytes"),
-        PerfRow(f"bytes of a hover, {at}", len(terminal.data), 0, "bytes"),
-        PerfRow(f"private memory, {at}", private / 1024, 1228.8, "MiB"),
+        PerfRow(f"bytes when idle, {at}", unasked, 0, "bytes"),
+        PerfRow(f"bytes of a hover, {at}", hover, 0, "bytes"),
+        PerfRow(f"private memory, {at}", _private_mib(terminal.pid), 1228.8, "MiB"),
     ]
+
+
+def _private_mib(pid: int) -> float:
+    """The memory of a process that is its own and written.
+
+    Clean pages are the mapped file's: the system may drop them at any time.
+    """
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    kib = re.findall(r"^Private_Dirty: +(\d+) kB", rollup, re.MULTILINE)
+    return sum(map(int, kib)) / 1024

@@ -1,22 +1,22 @@
-"""Latency and bandwidth of every kind of path on the empty machine, by formula and simulated.
+"""Latency and bandwidth of every kind of path on the empty machine.
 
-The formula is that of simulator.md section 5, made from graph and spec alone: set-up + overheads
-and wires + access + bytes / bottleneck. The simulated number is a command that the machine's own
-components serve.
+Each is computed by formula and simulated. The formula is that of simulator.md section
+5, made from graph and spec alone: set-up + overheads and wires + access + bytes /
+bottleneck. The simulated number is a command that the machine's own components serve.
 """
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf
 from operator import attrgetter
-from typing import Any
 
 from kernbench.common.messages import (
     HostReadCmd,
     HostWriteCmd,
     LaunchMsg,
+    MsgBase,
     Region,
     Transaction,
 )
@@ -33,17 +33,30 @@ from kernbench.topology.graph import Edge, Place, TopologyGraph
 from kernbench.topology.spec import HbmSpec
 
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
-TOLERANCE = 1e-6  # of the latency
-_TITLES = "path          op        bytes   formula ns  simulated ns    GB/s   util  bottleneck"
-_HOME: Place = (0, 0, 0)  # the PE that all PE families start from
+"""The bytes of the transfers that are measured."""
+
+TOLERANCE = 1e-6
+"""How far formula and simulation may be apart, as a share of the latency."""
+
+_HOME: Place = (0, 0, 0)
+"""The PE that the paths of PEs start from."""
+
+_TITLES = (
+    "path          op        bytes   formula ns  simulated ns"
+    "    GB/s   util  bottleneck"
+)
+
+Link = tuple[str, str]
+"""The nodes at the two ends of a link."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRow:
-    """One transfer; ``bottleneck`` is its slowest link ("src -> dst (kind)") or "hbm channels".
+    """One transfer.
 
-    ``bandwidth_gbs`` is bytes / simulated time, ``utilisation`` that over the bottleneck's.
-    ``path`` is the way of the data (of the message, for a launch).
+    ``bottleneck`` is its slowest link ("src -> dst (kind)") or "hbm channels".
+    ``bandwidth_gbs`` is bytes / simulated time, ``utilisation`` that over the
+    bottleneck's. ``path`` is the way of the data (of the message, for a launch).
     """
 
     family: str
@@ -61,6 +74,15 @@ class ProbeRow:
         """Whether formula and simulation agree to TOLERANCE of the latency."""
         return abs(self.simulated_ns - self.formula_ns) <= TOLERANCE * self.formula_ns
 
+    def as_text(self) -> str:
+        """A line of the table; one that differs ends with "DIFFERS"."""
+        verdict = "" if self.ok else "  DIFFERS"
+        return (
+            f"{self.family:<14}{self.op:<7}{self.nbytes:>8}{self.formula_ns:>13,.3f}"
+            f"{self.simulated_ns:>14,.3f}{self.bandwidth_gbs:>8.2f}"
+            f"{self.utilisation:>7.1%}  {self.bottleneck}{verdict}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
@@ -75,19 +97,15 @@ class ProbeReport:
         return all(row.ok for row in self.rows)
 
     def as_text(self) -> str:
-        """A table; rows that differ end with "DIFFERS", and the last line names them."""
+        """A table, whose last line names the rows that differ."""
         lines = [_TITLES]
-        for row in self.rows:
-            lines.append(
-                f"{row.family:<14}{row.op:<7}{row.nbytes:>8}{row.formula_ns:>13,.3f}"
-                f"{row.simulated_ns:>14,.3f}{row.bandwidth_gbs:>8.2f}{row.utilisation:>7.1%}"
-                f"  {row.bottleneck}{'' if row.ok else '  DIFFERS'}"
-            )
+        lines += [row.as_text() for row in self.rows]
         lines += [f"left out: {text}" for text in self.omitted]
-        wrong = [
-            f"{row.family} {row.op} of {row.nbytes}" for row in self.rows if not row.ok
-        ]
-        verdict = "differ in " + ", ".join(wrong) if wrong else "agree"
+        wrong = [row for row in self.rows if not row.ok]
+        verdict = "agree"
+        if wrong:
+            names = [f"{row.family} {row.op} of {row.nbytes}" for row in wrong]
+            verdict = f"differ in {', '.join(names)}"
         lines.append(
             f"formula and simulation {verdict} (tolerance {TOLERANCE:g} of the latency)"
         )
@@ -96,29 +114,77 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One family and operation; ``fixed_ns`` is all of the formula but bytes / bottleneck."""
+    """One family and operation.
+
+    ``fixed_ns`` is all of the formula but bytes / bottleneck. ``addr`` is that of the
+    memory at the end of the path; bursts of 0 bytes are one piece. ``beyond`` are links
+    that the data pay for and the path leaves out. ``command`` makes the message that
+    the component at the near end serves, for a number of bytes; None where there is no
+    component for it yet.
+    """
 
     family: str
     op: str
     path: tuple[str, ...]
     fixed_ns: float
-    addr: int = 0  # of the memory at the end of the path
-    burst_bytes: int = 0  # 0: one piece
-    beyond: tuple[
-        tuple[str, str], ...
-    ] = ()  # links that the data pay for and the path leaves out
+    addr: int = 0
+    burst_bytes: int = 0
+    beyond: tuple[Link, ...] = ()
+    command: Callable[[int], MsgBase] | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the data come to the one who asks."""
+        return self.op == "read"
+
+    @property
+    def near_end(self) -> str:
+        """The node that serves the command."""
+        return self.path[-1] if self.is_read else self.path[0]
+
+    @property
+    def links(self) -> list[Link]:
+        """All links that the data pay for."""
+        return [*self.beyond, *pairwise(self.path)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """How the slice of a PE family is chosen: the nearest or farthest of some.
+
+    Without candidates the family is left out, and ``lacking`` says why.
+    """
+
+    family: str
+    candidates: list[Place]
+    pick: Callable[..., Place] = min
+    lacking: str = ""
 
 
 def probe(graph: TopologyGraph) -> ProbeReport:
-    """Every path family of ``graph`` at every size of SIZES, one at a time on a quiet machine."""
+    """Every path family of ``graph`` at every size of SIZES.
+
+    They are measured one at a time on a quiet machine.
+    """
     prober = _Prober(graph)
-    targets, omitted = prober.targets()
-    rows = [
-        prober.row(case, nbytes)
-        for case in prober.memory_cases(targets)
-        for nbytes in SIZES
+    choices = prober.choices()
+    targets = {
+        choice.family: choice.pick(choice.candidates, key=prober.distance)
+        for choice in choices
+        if choice.candidates
+    }
+    cases = [
+        *prober.host_cases(),
+        *prober.pe_cases(targets),
+        prober.m_cpu_case(),
     ]
+    rows = [prober.row(case, nbytes) for case in cases for nbytes in SIZES]
     rows.append(prober.row(prober.launch_case(), LAUNCH_BYTES))
+    omitted = [
+        f"{choice.family} ({choice.lacking})"
+        for choice in choices
+        if not choice.candidates
+    ]
     return ProbeReport(tuple(rows), tuple(omitted))
 
 
@@ -126,171 +192,275 @@ class _Prober:
     """A machine under probe: what is measured on it, and how."""
 
     def __init__(self, graph: TopologyGraph) -> None:
-        self.graph, self.spec = graph, graph.spec
+        self.graph = graph
+        self.spec = graph.spec
         self.sim = GraphEngine(graph, op_logger=None).sim
-        self.resolver, self.router = self.sim.resolver, self.sim.router
+        self.resolver = self.sim.resolver
+        self.router = self.sim.router
 
-    def slice_of(self, place: Place) -> tuple[int, str]:
-        """Address and node of the HBM slice of a PE."""
-        addr = PhysAddr.pe_hbm_addr(*place, 0, self.spec.cube.memory_map.slice_bytes)
-        return addr.encode(), self.resolver.resolve(addr)
+    def slice_addr(self, place: Place) -> int:
+        """The address of the HBM slice of a PE."""
+        slice_bytes = self.spec.cube.memory_map.slice_bytes
+        return PhysAddr.pe_hbm_addr(*place, 0, slice_bytes).encode()
+
+    def slice_node(self, place: Place) -> str:
+        """The node of the HBM slice of a PE."""
+        return self.resolver.resolve(PhysAddr.decode(self.slice_addr(place)))
 
     def distance(self, place: Place) -> tuple[float, Place]:
-        """How far the HBM slice of a PE is, and the PE."""
-        way = self.router.find_path_with_distance(
-            pe_prefix(*_HOME), self.slice_of(place)[1]
-        )
-        return way[1], place
+        """How far the HBM slice of a PE is in mm, and the PE."""
+        target = self.slice_node(place)
+        _, mm = self.router.find_path_with_distance(pe_prefix(*_HOME), target)
+        return mm, place
 
-    def targets(self) -> tuple[dict[str, Place], list[str]]:
-        """The slice that each PE family uses, the nearest of its kind; and what lacks."""
-        nodes, (sip, cube, _) = self.graph.nodes, _HOME
-        middle = nodes[self.resolver.find_m_cpu(sip, cube)].y_mm
-        north = {
-            n.place: n.y_mm < middle for n in nodes.values() if n.type == "hbm_ctrl"
-        }
-        near = [p for p in north if p[:2] == _HOME[:2] and p != _HOME]
-        same, cross = (
-            [p for p in near if (north[p] == north[_HOME]) == half] for half in (1, 0)
-        )
-        others = [p for p in north if p[0] == sip and p[1] != cube]
-        far = others if len({p[1] for p in others}) > 1 else []
-        choices: tuple[tuple[str, list[Place], Callable[..., Place], str], ...] = (
-            ("own slice", [_HOME], min, ""),
-            ("same half", same, min, "one PE in its half"),
-            ("cross half", cross, min, "all PEs in one half"),
-            ("nearest cube", others, min, "one cube a SIP"),
-            ("farthest cube", far, max, "fewer than three cubes a SIP"),
-            ("other SIP", [p for p in north if p[0] != sip], min, "one SIP"),
-        )
-        found = {
-            family: pick(all_, key=self.distance)
-            for family, all_, pick, _ in choices
-            if all_
-        }
-        return found, [
-            f"{family} ({why})" for family, all_, _, why in choices if not all_
+    def choices(self) -> list[_Choice]:
+        """The families of paths from a PE, each with the slices that it may end at."""
+        places = self._places()
+        sip, cube, _ = _HOME
+        beside = [p for p in places if p[:2] == _HOME[:2] and p != _HOME]
+        in_sip = [p for p in places if p[0] == sip and p[1] != cube]
+        has_far_cubes = len({p[1] for p in in_sip}) > 1
+        at_home = self._is_north(_HOME)
+        return [
+            _Choice("own slice", [_HOME]),
+            _Choice(
+                "same half",
+                [p for p in beside if self._is_north(p) == at_home],
+                lacking="one PE in its half",
+            ),
+            _Choice(
+                "cross half",
+                [p for p in beside if self._is_north(p) != at_home],
+                lacking="all PEs in one half",
+            ),
+            _Choice("nearest cube", in_sip, lacking="one cube a SIP"),
+            _Choice(
+                "farthest cube",
+                in_sip if has_far_cubes else [],
+                pick=max,
+                lacking="fewer than three cubes a SIP",
+            ),
+            _Choice("other SIP", [p for p in places if p[0] != sip], lacking="one SIP"),
         ]
 
-    def memory_cases(self, targets: dict[str, Place]) -> Iterator[_Case]:
-        """What the host, a PE and an M_CPU write and read: the last has no component for it yet."""
-        router, dma, home = self.router, self.spec.pe.dma, self.slice_of(_HOME)[1]
+    def _places(self) -> list[Place]:
+        """All PEs."""
+        grid = self.spec.sip.cube_mesh
+        sips = range(self.spec.system.sips.count)
+        return list(product(sips, range(grid.w * grid.h), range(self.spec.cube.pes)))
+
+    def _is_north(self, place: Place) -> bool:
+        """Whether the slice of a PE of the home cube lies in its northern half.
+
+        The M_CPU lies in the middle.
+        """
+        middle = self.graph.nodes[self.resolver.find_m_cpu(*_HOME[:2])]
+        return self.graph.nodes[self.slice_node(place)].y_mm < middle.y_mm
+
+    def host_cases(self) -> Iterator[_Case]:
+        """What the host writes and reads; its data pay for the PCIe link too."""
         end_point = self.resolver.find_pcie_ep(_HOME[0])
-        host_path, pcie = (
-            router.find_memory_path(end_point, home),
-            ((end_point, switch_node(0)),),
+        path = self.router.find_memory_path(end_point, self.slice_node(_HOME))
+        setup_ns = self.graph.nodes[end_point].overhead_ns
+        addr = self.slice_addr(_HOME)
+        pcie = ((end_point, switch_node(0)),)
+
+        def write(nbytes: int) -> MsgBase:
+            return HostWriteCmd(dst=_hbm(addr, nbytes), data=None)
+
+        def read(nbytes: int) -> MsgBase:
+            return HostReadCmd(src=_hbm(addr, nbytes))
+
+        yield _Case(
+            family="host to HBM",
+            op="write",
+            path=tuple(path),
+            fixed_ns=setup_ns + self.memory_ns(path),
+            addr=addr,
+            beyond=pcie,
+            command=write,
         )
-        host = (_HOME, host_path, self.graph.nodes[end_point].overhead_ns, 0, pcie)
-        ways: list[Any] = [
-            ("host to HBM", "write", host),
-            ("HBM to host", "read", host),
-        ]
+        back = path[::-1]
+        yield _Case(
+            family="HBM to host",
+            op="read",
+            path=tuple(back),
+            fixed_ns=setup_ns + self.request_ns(path) + self.memory_ns(back),
+            addr=addr,
+            beyond=pcie,
+            command=read,
+        )
+
+    def pe_cases(self, targets: dict[str, Place]) -> Iterator[_Case]:
+        """What a PE reads and writes, for the slice of each family."""
         for family, place in targets.items():
-            path = router.find_path(pe_prefix(*_HOME), self.slice_of(place)[1])
-            pe = (place, path, dma.setup_ns, dma.burst_bytes, ())
-            ways += ((family, "read", pe), (family, "write", pe))
-        path = router.find_mcpu_dma_path(self.resolver.find_m_cpu(*_HOME[:2]), home)
-        ways.append(("m_cpu to HBM", "write", (_HOME, path, 0.0, dma.burst_bytes, ())))
-        for family, op, (place, there, setup_ns, *rest) in ways:
-            path = there[::-1] if op == "read" else there
-            request_ns = self.message_ns(there, REQUEST_BYTES) if op == "read" else 0.0
-            fixed_ns = (
-                setup_ns
-                + request_ns
-                + self.spec.cube.hbm.access_ns
-                + self.header_ns(path)
+            yield from self._dma_cases(family, place)
+
+    def _dma_cases(self, family: str, place: Place) -> Iterator[_Case]:
+        """The read and the write of one slice."""
+        dma = self.spec.pe.dma
+        addr = self.slice_addr(place)
+        path = self.router.find_path(pe_prefix(*_HOME), self.slice_node(place))
+        back = path[::-1]
+
+        def read(nbytes: int) -> MsgBase:
+            return DmaReadCmd(
+                src=_hbm(addr, nbytes), dst=_tcm(nbytes), handle_id="probe"
             )
-            yield _Case(
-                family, op, tuple(path), fixed_ns, self.slice_of(place)[0], *rest
-            )
+
+        def write(nbytes: int) -> MsgBase:
+            return DmaWriteCmd(src=_tcm(nbytes), dst_addr=addr, handle_id="probe")
+
+        yield _Case(
+            family=family,
+            op="read",
+            path=tuple(back),
+            fixed_ns=dma.setup_ns + self.request_ns(path) + self.memory_ns(back),
+            addr=addr,
+            burst_bytes=dma.burst_bytes,
+            command=read,
+        )
+        yield _Case(
+            family=family,
+            op="write",
+            path=tuple(path),
+            fixed_ns=dma.setup_ns + self.memory_ns(path),
+            addr=addr,
+            burst_bytes=dma.burst_bytes,
+            command=write,
+        )
+
+    def m_cpu_case(self) -> _Case:
+        """What an M_CPU writes."""
+        m_cpu = self.resolver.find_m_cpu(*_HOME[:2])
+        path = self.router.find_mcpu_dma_path(m_cpu, self.slice_node(_HOME))
+        return _Case(
+            family="m_cpu to HBM",
+            op="write",
+            path=tuple(path),
+            fixed_ns=self.memory_ns(path),
+            addr=self.slice_addr(_HOME),
+            burst_bytes=self.spec.pe.dma.burst_bytes,
+        )
 
     def launch_case(self) -> _Case:
         """The host's doorbell to a PE_CPU, by way of io_cpu and m_cpu."""
         sip, cube, _ = _HOME
-        start, io_cpu = self.resolver.find_pcie_ep(sip), self.resolver.find_io_cpu(sip)
-        m_cpu, pe_cpu = (
+        start = self.resolver.find_pcie_ep(sip)
+        stops = (
+            start,
+            self.resolver.find_io_cpu(sip),
             self.resolver.find_m_cpu(sip, cube),
             self.graph.at(*_HOME, "pe_cpu"),
         )
-        legs = [
-            self.router.find_node_path(*leg)
-            for leg in pairwise((start, io_cpu, m_cpu, pe_cpu))
-        ]
-        on_the_way = sum(self.message_ns(leg, LAUNCH_BYTES) for leg in legs)
-        path = (start, *(node for leg in legs for node in leg[1:]))
+        legs = [self.router.find_node_path(*leg) for leg in pairwise(stops)]
+        on_the_way_ns = sum(self.message_ns(leg, LAUNCH_BYTES) for leg in legs)
+        path = [start]
+        for leg in legs:
+            path += leg[1:]
+
+        def launch(nbytes: int) -> MsgBase:
+            # Its start time is 0: the PE starts when the message arrives.
+            done = self.sim.env.event()
+            return LaunchMsg(name="", kernel=_no_kernel, pes=(_HOME,), done=done)
+
         return _Case(
-            "launch", "launch", path, self.graph.nodes[start].overhead_ns + on_the_way
+            family="launch",
+            op="launch",
+            path=tuple(path),
+            fixed_ns=self.graph.nodes[start].overhead_ns + on_the_way_ns,
+            command=launch,
         )
 
     def serve(self, case: _Case, nbytes: int) -> Process:
         """Have the component at the near end serve it."""
-        sim, node = (
-            self.sim,
-            self.graph.nodes[case.path[-1 if case.op == "read" else 0]],
-        )
-        hbm, tcm = (
-            Region(*at, (nbytes,), "u8", nbytes)
-            for at in (("hbm", case.addr), ("tcm", 0))
-        )
-        write, done = HostWriteCmd(dst=hbm, data=None), sim.env.event()
-        launch = LaunchMsg(name="", kernel=lambda tl: None, pes=(_HOME,), done=done)
-        if node.type == "m_cpu":
-            burst = case.burst_bytes
-            yield from sim.transfer(
-                Transaction(case.path, nbytes, write, burst, None, case.addr)
+        sim = self.sim
+        if case.command is None:
+            data = Transaction(
+                case.path,
+                nbytes,
+                MsgBase(),
+                burst_bytes=case.burst_bytes,
+                dst_addr=case.addr,
             )
+            yield from sim.transfer(data)
             return
-        message = {
-            ("pcie_ep", "write"): write,
-            ("pcie_ep", "read"): HostReadCmd(src=hbm),
-            ("pcie_ep", "launch"): launch,
-            ("pe_dma", "write"): DmaWriteCmd(
-                src=tcm, dst_addr=case.addr, handle_id="probe"
-            ),
-            ("pe_dma", "read"): DmaReadCmd(src=hbm, dst=tcm, handle_id="probe"),
-        }[node.type, case.op]
-        yield from sim.component(node.id)._forward_txn(sim.env, message)
-        if case.op == "launch":  # its target is t=0: the PE starts when it arrives
-            yield done
+        message = case.command(nbytes)
+        yield from sim.component(case.near_end)._forward_txn(sim.env, message)
+        if isinstance(message, LaunchMsg):
+            yield message.done
 
     def row(self, case: _Case, nbytes: int) -> ProbeRow:
         """Simulate one transfer, and compare."""
-        env, hbm, t0 = self.sim.env, self.spec.cube.hbm, self.sim.env.now
+        env = self.sim.env
+        t0 = env.now
         env.run(until=env.process(self.serve(case, nbytes)))
-        took = env.now - t0
+        simulated_ns = env.now - t0
         env.run()
-        edge, formula = (
-            self.slowest((*case.beyond, *pairwise(case.path))),
-            case.fixed_ns,
-        )
-        where, gbs = f"{edge.src} -> {edge.dst} ({edge.kind})", edge.bandwidth_gbs
+        slowest = self.slowest(case.links)
+        bottleneck = f"{slowest.src} -> {slowest.dst} ({slowest.kind})"
+        limit_gbs = slowest.bandwidth_gbs
+        formula_ns = case.fixed_ns
         if case.op != "launch":
-            first_gbs = self.slowest([(case.path[0], case.path[1])]).bandwidth_gbs
-            formula += _data_ns(hbm, case, nbytes, first_gbs, gbs)
+            hbm = self.spec.cube.hbm
+            first_gbs = self.slowest([case.path[:2]]).bandwidth_gbs
+            formula_ns += _data_ns(hbm, case, nbytes, first_gbs, limit_gbs)
             channels_gbs = nbytes / _data_ns(hbm, case, nbytes, inf, inf)
-            if channels_gbs < gbs * (1 - TOLERANCE):
-                where, gbs = "hbm channels", channels_gbs
-        rate, what = nbytes / took, (case.family, case.op, nbytes)
-        return ProbeRow(*what, formula, took, rate, where, rate / gbs, case.path)
+            if channels_gbs < limit_gbs * (1 - TOLERANCE):
+                bottleneck = "hbm channels"
+                limit_gbs = channels_gbs
+        bandwidth_gbs = nbytes / simulated_ns
+        return ProbeRow(
+            family=case.family,
+            op=case.op,
+            nbytes=nbytes,
+            formula_ns=formula_ns,
+            simulated_ns=simulated_ns,
+            bandwidth_gbs=bandwidth_gbs,
+            bottleneck=bottleneck,
+            utilisation=bandwidth_gbs / limit_gbs,
+            path=case.path,
+        )
 
     def header_ns(self, path: Sequence[str]) -> float:
-        """ns until a header that left the first node is at the last: overheads and wires."""
-        edges = [self.graph.edge_by_ends[ends] for ends in pairwise(path)]
-        wires = sum(edge.distance_mm for edge in edges) * self.spec.system.ns_per_mm
-        return wires + sum(self.graph.nodes[edge.dst].overhead_ns for edge in edges)
+        """ns until a header that left the first node is at the last.
 
-    def slowest(self, links: Iterable[tuple[str, str]]) -> Edge:
-        """The first of the slowest links."""
-        return min(
-            (self.graph.edge_by_ends[ends] for ends in links),
-            key=lambda e: e.bandwidth_gbs,
-        )
+        That is overheads and wires.
+        """
+        edges = [self.graph.edge_by_ends[ends] for ends in pairwise(path)]
+        wires_mm = sum(edge.distance_mm for edge in edges)
+        overheads_ns = sum(self.graph.nodes[edge.dst].overhead_ns for edge in edges)
+        return wires_mm * self.spec.system.ns_per_mm + overheads_ns
+
+    def memory_ns(self, path: Sequence[str]) -> float:
+        """ns of a header along a path of data, and of the access to the HBM."""
+        return self.spec.cube.hbm.access_ns + self.header_ns(path)
+
+    def request_ns(self, path: Sequence[str]) -> float:
+        """ns that it takes to ask for data at the end of a path."""
+        return self.message_ns(path, REQUEST_BYTES)
 
     def message_ns(self, path: Sequence[str], nbytes: int) -> float:
-        """A message that ends at no memory."""
-        return (
-            self.header_ns(path) + nbytes / self.slowest(pairwise(path)).bandwidth_gbs
-        )
+        """ns of a message that ends at no memory."""
+        slowest = self.slowest(pairwise(path))
+        return self.header_ns(path) + nbytes / slowest.bandwidth_gbs
+
+    def slowest(self, links: Iterable[tuple[str, ...]]) -> Edge:
+        """The first of the slowest links."""
+        edges = [self.graph.edge_by_ends[src, dst] for src, dst in links]
+        return min(edges, key=lambda edge: edge.bandwidth_gbs)
+
+
+def _hbm(addr: int, nbytes: int) -> Region:
+    return Region("hbm", addr, (nbytes,), "u8", nbytes)
+
+
+def _tcm(nbytes: int) -> Region:
+    return Region("tcm", 0, (nbytes,), "u8", nbytes)
+
+
+def _no_kernel(tl: object) -> None:
+    """A kernel that ends at once."""
 
 
 def _data_ns(
@@ -298,51 +468,63 @@ def _data_ns(
 ) -> float:
     """Bytes / bottleneck, of the link and the channels that the bytes lie on.
 
-    Where all bursts cover all channels evenly, as by default, that is nbytes / min(link, channels).
-    Else it is the longest chain of bursts: each has its channels when they are free, and is whole
-    when they and the link are done. A memory reads as fast as the first link takes it, no more
-    bursts at once than cover all channels, and sends them in order.
+    Where all bursts cover all channels evenly, as by default, that is nbytes /
+    min(link, channels). Else it is the longest chain of bursts: each has its channels
+    when they are free, and is whole when they and the link are done. A memory reads as
+    fast as the first link takes it (``first_gbs``), no more bursts at once than cover
+    all channels, and sends them in order.
     """
-    burst, read, free = (
-        case.burst_bytes or nbytes,
-        case.op == "read",
-        [0.0] * hbm.channels,
-    )
-    on_link = asked = done = sent = 0.0
-    step, period = hbm.interleave_bytes, hbm.interleave_bytes * hbm.channels
-    reading: deque[float] = deque(maxlen=-(-period // burst))
-    for at in range(0, nbytes, burst):
-        size, first_byte = min(burst, nbytes - at), (case.addr + at) % period
-        begin = end = there = asked if read else on_link
-        for channel, share in channel_shares(first_byte, size, step, hbm.channels):
-            begin = max(begin, free[channel])
-            free[channel] = max(there, free[channel]) + share / hbm.channel_bw_gbs
-            end = max(end, free[channel])
-        sent = max(sent, begin)
-        start = max(sent, on_link) if read else begin
-        on_link = (start if read else on_link) + size / link_gbs
-        done = max(done, start + max(end - begin, size / link_gbs))
-        reading.append(end)
-        asked += size / first_gbs
+    burst_bytes = case.burst_bytes or nbytes
+    period = hbm.interleave_bytes * hbm.channels
+    channel_free_ns = [0.0] * hbm.channels
+    link_free_ns = 0.0
+    asked_ns = 0.0  # when the next burst is asked for
+    sent_ns = 0.0  # when the last burst left the memory
+    done_ns = 0.0
+    reading: deque[float] = deque(maxlen=-(-period // burst_bytes))
+    for at in range(0, nbytes, burst_bytes):
+        size = min(burst_bytes, nbytes - at)
+        first_byte = (case.addr + at) % period
+        there_ns = asked_ns if case.is_read else link_free_ns
+        begin_ns = there_ns
+        end_ns = there_ns
+        shares = channel_shares(first_byte, size, hbm.interleave_bytes, hbm.channels)
+        for channel, share in shares:
+            begin_ns = max(begin_ns, channel_free_ns[channel])
+            start_ns = max(there_ns, channel_free_ns[channel])
+            channel_free_ns[channel] = start_ns + share / hbm.channel_bw_gbs
+            end_ns = max(end_ns, channel_free_ns[channel])
+        sent_ns = max(sent_ns, begin_ns)
+        if case.is_read:
+            start_ns = max(sent_ns, link_free_ns)
+            link_free_ns = start_ns
+        else:
+            start_ns = begin_ns
+        link_free_ns += size / link_gbs
+        done_ns = max(done_ns, start_ns + max(end_ns - begin_ns, size / link_gbs))
+        reading.append(end_ns)
+        asked_ns += size / first_gbs
         if len(reading) == reading.maxlen:
-            asked = max(asked, reading[0])
-    return done
+            asked_ns = max(asked_ns, reading[0])
+    return done_ns
 
 
 def describe(graph: TopologyGraph) -> dict[str, str]:
     """What ``kernbench info`` says of a machine: counts and peak numbers, by title."""
     spec = graph.spec
-    sips, cubes = spec.system.sips.count, spec.sip.cube_mesh.w * spec.sip.cube_mesh.h
-    pes, best = sips * cubes * spec.cube.pes, peaks(lambda path: attrgetter(path)(spec))
-    flops, slice_gbs = best.gemm * 1e9, best.hbm
+    sips = spec.system.sips.count
+    cubes = spec.sip.cube_mesh.w * spec.sip.cube_mesh.h
+    pes = sips * cubes * spec.cube.pes
+    best = peaks(lambda path: attrgetter(path)(spec))
+    flops = best.gemm * 1e9
+    hbm_gib = sips * cubes * spec.cube.memory_map.hbm_total_gb
     kinds = Counter(edge.kind for edge in graph.edges)
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     return {
         "machine": f"{sips} SIPs x {cubes} cubes x {spec.cube.pes} PEs = {pes} PEs",
         "nodes": f"{len(graph.nodes):,}",
-        "edges": f"{len(graph.edges):,}: "
-        + ", ".join(f"{n} {k}" for k, n in kinds.most_common()),
+        "edges": f"{len(graph.edges):,}: {by_kind}",
         "GEMM": f"{pes * flops / 1e12:,.1f} TFLOP/s ({flops / 1e12:g} a PE)",
-        "HBM": f"{pes * slice_gbs:,.0f} GB/s ({slice_gbs:g} a PE), "
-        f"{sips * cubes * spec.cube.memory_map.hbm_total_gb:,} GiB",
+        "HBM": f"{pes * best.hbm:,.0f} GB/s ({best.hbm:g} a PE), {hbm_gib:,} GiB",
         "PCIe": f"{spec.system.pcie_bw_gbs:g} GB/s a SIP",
     }

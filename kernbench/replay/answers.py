@@ -1,4 +1,6 @@
-"""What ``ReplaySession`` answers about ops and files: frozen data that knows its own text."""
+"""What ``ReplaySession`` answers about ops and files: frozen data that knows its own
+text.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,26 @@ from kernbench.replay.text import (
     wrapped,
 )
 
+_VERIFIED = {None: "not executed", True: "yes", False: "no"}
 _NAME_COLUMNS = 26
+_AROUND = 5
+"""Lines of the source that are shown before and after one."""
 _OPS = "op t_start t_end nbytes name component"
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Some things and what is to be said of each; ``none`` is said where there are none."""
+    """Some things and what is to be said of each; ``none`` is said where there are
+    none.
+    """
 
     rows: tuple[tuple[str, str], ...]
     none: str = ""
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns: names in a column of their own, as far as they fit."""
+        """As text for ``width`` columns: names in a column of their own, as far as they
+        fit.
+        """
         longest = max((len(name) for name, _ in self.rows), default=0)
         pad = min(longest, _NAME_COLUMNS)
         lines: list[str] = []
@@ -40,7 +49,9 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """One line of the op log; ``site`` is the kernel line, ``letter`` the class, times in ns."""
+    """One line of the op log; ``site`` is the kernel line, ``letter`` the class, times
+    in ns.
+    """
 
     op: int
     t_issue: float
@@ -56,7 +67,9 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True)
 class OpList:
-    """Lines of an op log of ``total``, of which ``note`` says more; the cursor is at ``op``."""
+    """Lines of an op log of ``total``, of which ``note`` says more; the cursor is at
+    ``op``.
+    """
 
     op: int
     total: int
@@ -65,12 +78,16 @@ class OpList:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        marks = "".join(">" if row.op == self.op else " " for row in self.rows)
         if not self.rows and self.note:
             return [f"{self.note}, of {self.total:,} ops"]
-        place = f"op {self.op:,} of" if self.op >= 0 else "before the first of"
-        head = f"{place} {self.total:,}" + (f"; {self.note}" if self.note else "")
-        return [head, *(table(self.rows, _OPS, marks) if self.rows else [])]
+        place = "before the first of" if self.op < 0 else f"op {self.op:,} of"
+        head = f"{place} {self.total:,}"
+        if self.note:
+            head += f"; {self.note}"
+        if not self.rows:
+            return [head]
+        marks = "".join(">" if row.op == self.op else " " for row in self.rows)
+        return [head, *table(self.rows, _OPS, marks)]
 
 
 class Moved(OpList):
@@ -87,15 +104,15 @@ class Stopped(Moved):
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        return [
-            *Moved.lines(self, width),
-            *(self.stops or ["no further stop that way"]),
-        ]
+        lines = Moved.lines(self, width)
+        return [*lines, *(self.stops or ["no further stop that way"])]
 
 
 @dataclass(frozen=True, slots=True)
 class OpDetails:
-    """All that was recorded of an op; ``waits``: (node, reason, t0, t1, op that ended it or -1)."""
+    """All that was recorded of an op; ``waits``: (node, reason, t0, t1, op that ended
+    it or -1).
+    """
 
     row: OpRow
     cmd: int
@@ -108,17 +125,17 @@ class OpDetails:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        r = self.row
-        kind = f" ({r.kind})" * (r.kind != "unknown")
+        row = self.row
+        kind = "" if row.kind == "unknown" else f" ({row.kind})"
+        took = f"{row.t_end - row.t_start:.3f} ns"
+        call = f"tl.{self.call}" if self.launch >= 0 else self.call
         lines = [
-            f"op {r.op:,}  {r.name}{kind} on {r.component}, lane {self.slot}",
-            f"time    {r.t_start:.3f} to {r.t_end:.3f} ns = {r.t_end - r.t_start:.3f} ns",
-            f"call    #{self.cmd} {'tl.' * (self.launch >= 0)}{self.call} at {r.site}",
-            *(
-                f"  {key:<20} {param_text(value, key)}"
-                for key, value in self.params.items()
-            ),
+            f"op {row.op:,}  {row.name}{kind} on {row.component}, lane {self.slot}",
+            f"time    {row.t_start:.3f} to {row.t_end:.3f} ns = {took}",
+            f"call    #{self.cmd} {call} at {row.site}",
         ]
+        for key, value in self.params.items():
+            lines.append(f"  {key:<20} {param_text(value, key)}")
         if self.dependencies:
             lines.append(f"after   op {', '.join(f'{d:,}' for d in self.dependencies)}")
         for node, reason, t0, t1, holder in self.waits:
@@ -129,7 +146,9 @@ class OpDetails:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The kernel line that caused an op, counted from 1 (0: unknown), and its whole file."""
+    """The kernel line that caused an op, counted from 1 (0: unknown), and its whole
+    file.
+    """
 
     op: int
     file: str
@@ -139,18 +158,20 @@ class Source:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        lines, first = (
-            [f"{self.file}:{self.line} in {self.function}"],
-            max(self.line - 5, 1),
-        )
-        for n, text in enumerate(self.text[first - 1 : max(self.line + 5, 0)], first):
-            lines.append(f"{'>' if n == self.line else ' '}{n:>5}  {text}")
+        lines = [f"{self.file}:{self.line} in {self.function}"]
+        first = max(self.line - _AROUND, 1)
+        last = max(self.line + _AROUND, 0)
+        for n, text in enumerate(self.text[first - 1 : last], first):
+            mark = ">" if n == self.line else " "
+            lines.append(f"{mark}{n:>5}  {text}")
         return lines
 
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """``op`` reads or writes bytes, or what is wrong with that; ``other`` is then in their way."""
+    """``op`` reads or writes bytes, or what is wrong with that; ``other`` is then in
+    their way.
+    """
 
     kind: str
     space: str
@@ -162,7 +183,9 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """In canonical order; ``note`` says what could not be looked at, ``ok`` the verdict."""
+    """In canonical order; ``note`` says what could not be looked at, ``ok`` the
+    verdict.
+    """
 
     rows: tuple[Touch, ...]
     note: str = ""
@@ -171,15 +194,24 @@ class Touches:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         lines = wrapped(self.note, width) if self.note else []
-        for t in self.rows:
-            lines.append(f"{t.kind}: {t.nbytes:,} bytes of {t.space} at {t.addr:#x}")
-            for r in (t.op, t.other) if t.other is not None else (t.op,):
-                issued = f", issued {r.t_issue:.2f}" if r.t_issue < r.t_start else ""
-                lines.append(f"  op {r.op:,} {r.name} on {r.component}")
-                lines.append(
-                    f"    {r.site}, {r.t_start:.2f} to {r.t_end:.2f} ns{issued}"
-                )
+        for touch in self.rows:
+            where = f"{touch.nbytes:,} bytes of {touch.space} at {touch.addr:#x}"
+            lines.append(f"{touch.kind}: {where}")
+            lines += _touching_op(touch.op)
+            if touch.other is not None:
+                lines += _touching_op(touch.other)
         return lines or ["none found"]
+
+
+def _touching_op(row: OpRow) -> list[str]:
+    """An op that touches bytes: what it is, its line and its times."""
+    times = f"{row.t_start:.2f} to {row.t_end:.2f} ns"
+    if row.t_issue < row.t_start:
+        times += f", issued {row.t_issue:.2f}"
+    return [
+        f"  op {row.op:,} {row.name} on {row.component}",
+        f"    {row.site}, {times}",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +233,16 @@ class Info:
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        facts = field_values(self) | {
-            "end_ns": time_text(self.end_ns),
-            "error": self.error or "no",
-        }
+        facts = field_values(self)
+        by_name = facts.pop("by_name")
+        facts["end_ns"] = time_text(self.end_ns)
+        facts["error"] = self.error or "no"
         facts["complete"] = "yes" if self.complete else "no, the recording was cut off"
-        facts["verified"] = {None: "not executed", True: "yes", False: "no"}[
-            self.verified
-        ]
-        by_name, lines = sorted(facts.pop("by_name").items()), list[str]()
+        facts["verified"] = _VERIFIED[self.verified]
+        lines: list[str] = []
         for name, value in facts.items():
-            lines += wrapped(
-                f"{name.removesuffix('_ns'):<10} {cell_text(value)}", width, 11
-            )
-        return lines + [f"  {count:>9,}  {name}" for name, count in by_name]
+            title = name.removesuffix("_ns")
+            lines += wrapped(f"{title:<10} {cell_text(value)}", width, 11)
+        for name, count in sorted(by_name.items()):
+            lines.append(f"  {count:>9,}  {name}")
+        return lines

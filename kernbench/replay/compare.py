@@ -138,7 +138,7 @@ def compare(
     return Comparison(not wrong, verdict, totals, *shown, counts, tuple(changes))
 
 
-# -- which op is which, and what differs ----------------------------------------------
+# -- which op is which, and what differs --------------------------------------
 
 
 def _matched(
@@ -246,7 +246,7 @@ def _digest(array: Array) -> bytes:
     return blake2b(array.tobytes()).digest()
 
 
-# -- what is reported -----------------------------------------------------------------
+# -- what is reported ---------------------------------------------------------
 
 
 def _beside(what: str, a: float, b: float) -> Beside:

@@ -1,4 +1,6 @@
-"""What may follow in a command line, from what its command takes and what the trace holds."""
+"""What may follow in a command line, from what its command takes and what the trace
+holds.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from glob import escape, glob
 
 from kernbench.errors import UsageError
-from kernbench.replay.commands import COMMANDS, Command, listed, named
+from kernbench.replay.command import Command
+from kernbench.replay.commands import COMMANDS, listed, named
 from kernbench.replay.expr import FIELDS
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import Argument, Reader, arguments_of
@@ -60,7 +63,9 @@ def candidates(
     word: str,
     table: Sequence[Command] = COMMANDS,
 ) -> list[str]:
-    """What begins with ``word`` and may stand after ``head`` in a command line, sorted."""
+    """What begins with ``word`` and may stand after ``head`` in a command line,
+    sorted.
+    """
     name, _, rest = head.lstrip().partition(" ")
     if not name:
         known = {command.name for command in table if command.listed}
@@ -94,7 +99,9 @@ def _words_of(reader: Reader, index: Index, session: Session, word: str) -> set[
 
 
 def _expected(arguments: Sequence[Argument], words: Sequence[str]) -> list[Reader]:
-    """The readers of what may come after some words: up to the first that must be there."""
+    """The readers of what may come after some words: up to the first that must be
+    there.
+    """
     options = {a.reader.option: a.reader for a in arguments if a.reader.option}
     if words and words[-1].removeprefix("--") in options:
         return [options[words[-1].removeprefix("--")]]

@@ -1,4 +1,6 @@
-"""``Index``: what is expensive to find in a trace, found once and kept for all questions."""
+"""``Index``: what is expensive to find in a trace, found once and kept for all
+questions.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,13 @@ class Index:
     """A trace and the caches of its answers. It knows no cursor.
 
     Each part is written by one lane of questions alone, and a lane is one thread:
-    ``timelines`` by "timeline", ``tiles`` by "tiles", ``history``, ``memory``, ``diffs``,
-    ``grids``, ``blame`` and ``fitting`` by "memory", the others by "columns". ``maps`` may
-    be filled by any. What instant questions and moves read of them is made by ``prepare``,
-    before the first is asked.
+    ``timelines`` by "timeline", ``tiles`` by "tiles", ``history``, ``memory``,
+    ``diffs``, ``grids``, ``blame`` and ``fitting`` by "memory", the others by
+    "columns". ``maps`` may be filled by any. What instant questions and moves read of
+    them is made by ``prepare``, before the first is asked.
 
-    ``marked_ops`` are the ops that a view of the timeline marks, by the view's name: rows
-    of the log, by their start. Each is written by the lane that looks for it.
+    ``marked_ops`` are the ops that a view of the timeline marks, by the view's name:
+    rows of the log, by their start. Each is written by the lane that looks for it.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -61,13 +63,17 @@ class Index:
         self._fitting: OrderedDict[str, Ints] = OrderedDict()
 
     def prepare(self) -> None:
-        """Make what instant questions and moves need, so that none keeps a key waiting."""
+        """Make what instant questions and moves need, so that none keeps a key
+        waiting.
+        """
         self.ops.prepare()
         if len(self.ops):
             self.timelines.ops_of(int(self.ops.components[0]))
 
     def fitting(self, expr: str) -> Ints:
-        """The ops that fit an expression, ascending; UsageError points at its column."""
+        """The ops that fit an expression, ascending; UsageError points at its
+        column.
+        """
         found = self._fitting.get(expr)
         if found is None:
             found = np.flatnonzero(compile(expr).mask(self.trace, self.history))
@@ -92,6 +98,7 @@ class Index:
 
     @cached_property
     def launch_window(self) -> tuple[float, float]:
-        """From the first launch's start to the last one's end, ns; of no launch the whole
-        run."""
+        """From the first launch's start to the last one's end, ns; of no launch the
+        whole run.
+        """
         return self.ops.launch_window()

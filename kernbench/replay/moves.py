@@ -1,8 +1,9 @@
 """Every way to move a session: ``(index, session, args, known) -> Session``.
 
-A move runs on the thread that asks and changes nothing: it makes another session. What has
-nowhere to go returns the session as it is. A move that has to know something first names its
-question in ``questions_of_moves``'s rows (``commands.py``); ``known`` is then the answer.
+A move runs on the thread that asks and changes nothing: it makes another session. What
+has nowhere to go returns the session as it is. A move that has to know something first
+names its question in ``questions_of_moves``'s rows (``commands.py``); ``known`` is then
+the answer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _JUMPS = 1000
 """That ``back`` can undo."""
 
 
-# -- arguments ----------------------------------------------------------------------
+# -- arguments ----------------------------------------------------------------
 
 
 def _number(what: str, text: str) -> int:
@@ -119,7 +120,7 @@ class Direction:
     back: Annotated[str, Reader("back", one_of("back"))] = ""
 
 
-# -- jumps: ``back`` undoes them -------------------------------------------------------
+# -- jumps: ``back`` undoes them ----------------------------------------------
 
 
 def _jump(index: Index, session: Session, op: int) -> Session:
@@ -179,7 +180,9 @@ def back(index: Index, session: Session, args: Steps, known: None) -> Session:
 
 
 def to_cause(index: Index, session: Session, args: NoArguments, known: None) -> Session:
-    """To the op which this one waited for last, if only the stage before it in its tile."""
+    """To the op which this one waited for last, if only the stage before it in its
+    tile.
+    """
     op = index.ops.checked(session.cursor)
     trace = index.trace
     holders = trace.position[trace.deps(index.ops.row_of(op))]
@@ -194,7 +197,9 @@ def to_cause(index: Index, session: Session, args: NoArguments, known: None) -> 
 def to_effect(
     index: Index, session: Session, args: NoArguments, known: None
 ) -> Session:
-    """To the first op that waited for this one; at one time the next stage of its tile."""
+    """To the first op that waited for this one; at one time the next stage of
+    its tile.
+    """
     op = index.ops.checked(session.cursor)
     trace = index.trace
     waiting = np.array([*trace.effects(index.ops.row_of(op))], np.int64)
@@ -213,7 +218,9 @@ def to_first(index: Index, session: Session, args: NoArguments, known: None) -> 
 
 
 def to_last(index: Index, session: Session, args: NoArguments, known: None) -> Session:
-    """To the last stage of this tile; else to what its component started last by its end."""
+    """To the last stage of this tile; else to what its component started last by its
+    end.
+    """
     stages = _stages_of_tile(index, session.cursor)
     if len(stages) > 1:
         return _jump(index, session, int(stages[-1]))
@@ -224,7 +231,9 @@ def to_last(index: Index, session: Session, args: NoArguments, known: None) -> S
 
 
 def to_line(index: Index, session: Session, args: LineNumber, known: None) -> Session:
-    """To the next op of a line of this op's kernel on this PE, else to the first of it."""
+    """To the next op of a line of this op's kernel on this PE, else to the
+    first of it.
+    """
     op = index.ops.checked(session.cursor)
     file = int(index.ops.sites(np.array([op]))[0]) >> 32
     mine = index.ops.group(op, _PE)
@@ -259,7 +268,7 @@ def _found(
     return _jump(index, session, int(known[at]))
 
 
-# -- steps ------------------------------------------------------------------------------
+# -- steps --------------------------------------------------------------------
 
 
 def step(index: Index, session: Session, args: Steps, known: None) -> Session:
@@ -335,7 +344,9 @@ def _stages_of_tile(index: Index, op: int) -> Ints:
 
 
 def _stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:
-    """The stage of an op's tile before it, and the one after; each an array of at most one."""
+    """The stage of an op's tile before it, and the one after; each an array of at most
+    one.
+    """
     stages = _stages_of_tile(index, op)
     starts = index.ops.starts
     ends = index.ops.ends(stages)
@@ -344,7 +355,7 @@ def _stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:
     return before[-1:], after[:1]
 
 
-# -- the focus ----------------------------------------------------------------------------
+# -- the focus ----------------------------------------------------------------
 
 
 def widen(index: Index, session: Session, args: Steps, known: None) -> Session:
@@ -352,7 +363,7 @@ def widen(index: Index, session: Session, args: Steps, known: None) -> Session:
     return replace(session, level=min(max(session.level + args.n, 0), _MACHINE))
 
 
-# -- stops --------------------------------------------------------------------------------
+# -- stops --------------------------------------------------------------------
 
 
 def _armed(session: Session, kind: str, what: str, ops: Ints) -> Session:
@@ -387,7 +398,9 @@ def delete(index: Index, session: Session, args: StopNumber, known: None) -> Ses
 
 
 def continue_(index: Index, session: Session, args: Direction, known: None) -> Session:
-    """To the next stop, or back to the previous; if there is none, to that end of the log."""
+    """To the next stop, or back to the previous; if there is none, to that end of the
+    log.
+    """
     op = session.next_stop(forward=not args.back)
     if op is None:
         op = -1 if args.back else len(index.ops) - 1

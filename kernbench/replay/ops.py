@@ -1,4 +1,5 @@
-"""The op log by position: what is known of single ops and of the groups that they are in.
+"""The op log by position: what is known of single ops and of the groups that they are
+in.
 
 A position counts ops in canonical order, the executor's own; -1 is before the first.
 """
@@ -29,8 +30,8 @@ _NO_SITE = -1
 class OpIndex:
     """Answers at once, from mapped columns, on the thread that asks.
 
-    ``prepare`` makes what is needed for that. What is kept later is the last group of each
-    level of focus, which moves ask for, so only the thread that moves.
+    ``prepare`` makes what is needed for that. What is kept later is the last group of
+    each level of focus, which moves ask for, so only the thread that moves.
     """
 
     def __init__(self, trace: Trace, timelines: Timelines) -> None:
@@ -93,8 +94,9 @@ class OpIndex:
         return tuple(self._timelines.in_flight(self.at_time(time), time))
 
     def launch_window(self) -> tuple[float, float]:
-        """From the first launch's start to the last one's end, ns; of no launch the whole
-        run."""
+        """From the first launch's start to the last one's end, ns; of no launch the
+        whole run.
+        """
         launches = self._trace.launches
         if not launches:
             return 0.0, max(self._trace.end_ns, 1.0)
@@ -152,7 +154,9 @@ class OpIndex:
         return ".".join(part for part in parts if part)
 
     def group(self, op: int, level: int) -> Array:
-        """The positions of the ops that a level of focus around an op holds, ascending."""
+        """The positions of the ops that a level of focus around an op holds,
+        ascending.
+        """
         node = int(self.components[self.checked(op)])
         if level in self._groups and self._groups[level][0][node]:
             return self._groups[level][1]
@@ -177,11 +181,15 @@ class OpIndex:
         return Groups(self._trace.commands.cmd)
 
     def calls(self, ops: Ints) -> Ints:
-        """The row of ``trace.commands`` that caused each op; -1 where it was not recorded."""
+        """The row of ``trace.commands`` that caused each op; -1 where it was not
+        recorded.
+        """
         return self._by_cmd.first(self._trace.op_columns.cmd[self._trace.order[ops]])
 
     def sites(self, ops: Ints) -> Ints:
-        """The kernel line of each op: its file's string << 32 | line; -1 where unknown."""
+        """The kernel line of each op: its file's string << 32 | line; -1 where
+        unknown.
+        """
         calls = self.calls(ops)
         known = calls >= 0
         sites = np.full(len(calls), _NO_SITE, np.int64)
@@ -206,7 +214,9 @@ class OpIndex:
         return self.rows_of([op])[0]
 
     def rows(self, first: int, count: int) -> list[OpRow]:
-        """Lines ``first`` to ``first + count`` of the op log, as far as there are any."""
+        """Lines ``first`` to ``first + count`` of the op log, as far as there
+        are any.
+        """
         return self.rows_of(range(max(first, 0), min(first + count, len(self))))
 
     def rows_of(self, positions: Sequence[int] | Ints) -> list[OpRow]:
@@ -238,7 +248,9 @@ class OpIndex:
         )
 
     def _site_texts(self, sites: Ints) -> list[str]:
-        """Kernel lines as ``file:line``, or the file alone where the line is unknown."""
+        """Kernel lines as ``file:line``, or the file alone where the line is
+        unknown.
+        """
         texts = {_NO_SITE: "?"}
         for site in set(sites.tolist()) - {_NO_SITE}:
             file = self._trace.strings[site >> 32]
@@ -300,7 +312,9 @@ class OpIndex:
 
     @property
     def error(self) -> str:
-        """What the run ended with; empty where it ended well, or its end is not there."""
+        """What the run ended with; empty where it ended well, or its end is not
+        there.
+        """
         return str((self._trace.end or {}).get("error") or "")
 
     # -- searching ----------------------------------------------------------------
@@ -313,8 +327,8 @@ class OpIndex:
     def seek(
         self, mine: Array, op: int, n: int, fits: Callable[[int, Array], Array]
     ) -> int:
-        """``n`` times to the next of ascending positions that ``fits`` one, as far as there
-        is one; negative: backwards. ``fits(op, positions)`` is a mask.
+        """``n`` times to the next of ascending positions that ``fits`` one, as far as
+        there is one; negative: backwards. ``fits(op, positions)`` is a mask.
         """
         at = int(np.searchsorted(mine, mine.dtype.type(op)))
         if n < 0:
@@ -332,7 +346,9 @@ class OpIndex:
 def _first_fitting(
     mine: Array, start: int, op: int, fits: Callable[[int, Array], Array]
 ) -> int | None:
-    """The first place from ``start`` on that fits ``op``; looked for in growing blocks."""
+    """The first place from ``start`` on that fits ``op``; looked for in growing
+    blocks.
+    """
     size = 64
     while start < len(mine):
         found = np.flatnonzero(fits(op, mine[start : start + size]))

@@ -1,14 +1,15 @@
-"""One typed parser: what is typed on a line, or given as words by a shell, as the frozen
-arguments of a command.
+"""One typed parser: what is typed on a line, or given as words by a shell, as the
+frozen arguments of a command.
 
-A command's arguments are a frozen dataclass whose fields are annotated with a ``Reader``:
+A command's arguments are a frozen dataclass whose fields are annotated with a
+``Reader``:
 
     @dataclass(frozen=True, slots=True)
     class Steps:
         n: Annotated[int, Reader("N", parse_count)] = 1
 
-A field without a default must be given. Usage texts and completion are made from the same
-readers, so that they cannot differ from what is parsed.
+A field without a default must be given. Usage texts and completion are made from the
+same readers, so that they cannot differ from what is parsed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import Any, Literal, Protocol, get_type_hints
 from kernbench.errors import UsageError
 
 Extent = Literal["word", "place", "expression", "line"]
-"""How much of a line one value takes: a word; c[3, 17] or hbm 0x40:8; all up to the next
-option; all that is left."""
+"""How much of a line one value takes: a word; c[3, 17] or hbm 0x40:8; all up to the
+next option; all that is left.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,11 @@ class Reader:
     """How one argument is written, and how its text becomes a value.
 
     ``usage`` is its name in capitals, with literal alternatives in small letters, as in
-    ``PE|all``. ``parse`` makes the value and raises UsageError for what is none. An argument
-    with an ``option`` follows that word, with or without ``--`` in front; one without is
-    known by its place. A ``flag`` is its option alone, and a ``repeated`` option collects its
-    values in a tuple. ``nested`` only says how the usage puts brackets: an argument that
-    makes no sense without the one before it.
+    ``PE|all``. ``parse`` makes the value and raises UsageError for what is none. An
+    argument with an ``option`` follows that word, with or without ``--`` in front; one
+    without is known by its place. A ``flag`` is its option alone, and a ``repeated``
+    option collects its values in a tuple. ``nested`` only says how the usage puts
+    brackets: an argument that makes no sense without the one before it.
     """
 
     usage: str
@@ -48,13 +50,17 @@ class Reader:
 
     @property
     def alternatives(self) -> list[str]:
-        """The parts of ``usage``: names in capitals, words that stand for themselves."""
+        """The parts of ``usage``: names in capitals, words that stand for
+        themselves.
+        """
         return [part.strip() for part in self.usage.split("|")]
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A field of an arguments' dataclass with its reader; ``required``: it has no default."""
+    """A field of an arguments' dataclass with its reader; ``required``: it has no
+    default.
+    """
 
     name: str
     reader: Reader
@@ -149,7 +155,9 @@ class TypedLine:
         self.rest = self.rest[len(self.head) :].lstrip()
 
     def take(self, extent: Extent, stops: Collection[str]) -> str:
-        """The next value, without its quotes. Raises UsageError for a quote left open."""
+        """The next value, without its quotes. Raises UsageError for a quote
+        left open.
+        """
         if extent == "expression":
             end = self._end_of_expression(stops)
         elif extent == "place":
@@ -166,7 +174,9 @@ class TypedLine:
         return text
 
     def _end_of_expression(self, stops: Collection[str]) -> int:
-        """Where the expression at the front ends: before an option, or with the line."""
+        """Where the expression at the front ends: before an option, or with the
+        line.
+        """
         end = 0
         for word in _RAW_WORD.finditer(self.rest):
             is_last = word.end() == len(self.rest)
@@ -187,7 +197,9 @@ class TypedLine:
 
 
 def _is_option(word: str, is_last: bool, stops: Collection[str]) -> bool:
-    """Whether a word ends an expression: an option that its value follows, or with --."""
+    """Whether a word ends an expression: an option that its value follows, or
+    with --.
+    """
     return word.startswith("--") or (word in stops and not is_last)
 
 

@@ -1,4 +1,6 @@
-"""What a screen needs of ``kernbench.common.progress``: it imports ``kernbench.replay`` only."""
+"""What a screen needs of ``kernbench.common.progress``: it imports ``kernbench.replay``
+only.
+"""
 
 from kernbench.common.progress import Cancelled, Progress, no_progress
 

@@ -1,7 +1,8 @@
-"""What is asked, and where somebody stands: frozen values that nothing later can change.
+"""What is asked, and where somebody stands: frozen values that nothing later can
+change.
 
-A ``Query`` is made when a user asks, on the thread that asks. Its answer depends on it and on
-the trace alone, so it may be computed later, elsewhere, and be kept.
+A ``Query`` is made when a user asks, on the thread that asks. Its answer depends on it
+and on the trace alone, so it may be computed later, elsewhere, and be kept.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ FOCUS_LEVELS = ("component", "pe", "cube", "sip", "machine")
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where ``continue`` halts: a ``break`` on an expression, a ``watch`` of bytes, or a
-    ``catch`` of findings.
+    """Where ``continue`` halts: a ``break`` on an expression, a ``watch`` of bytes, or
+    a ``catch`` of findings.
 
     ``ops`` is at how many ops, ``at`` the positions of these, ascending and read-only.
     """
@@ -37,7 +38,9 @@ class Stop:
         return [f"stop {self.number}: {self.kind} {self.what}, at {self.ops:,} {noun}"]
 
     def next(self, op: int, forward: bool) -> int | None:
-        """The nearest op after (or before) ``op`` at which this stop halts; None: none."""
+        """The nearest op after (or before) ``op`` at which this stop halts;
+        None: none.
+        """
         if forward:
             i = int(np.searchsorted(self.at, op, "right"))
         else:
@@ -49,10 +52,11 @@ class Stop:
 class Session:
     """Where a user stands in a trace. A move makes another one of it.
 
-    ``cursor`` is a position of the op log, -1 before the first; "at op i" means that ops 0 to
-    i have run. ``level`` is an index of FOCUS_LEVELS. ``marks`` are (name, op) in the order in
-    which they were set. ``left`` are the ops that jumps left from, ``returned`` those that
-    ``back`` came from; ``made`` counts the stops ever made, so that a number stays one stop's.
+    ``cursor`` is a position of the op log, -1 before the first; "at op i" means that
+    ops 0 to i have run. ``level`` is an index of FOCUS_LEVELS. ``marks`` are (name, op)
+    in the order in which they were set. ``left`` are the ops that jumps left from,
+    ``returned`` those that ``back`` came from; ``made`` counts the stops ever made, so
+    that a number stays one stop's.
     """
 
     cursor: int = -1
@@ -78,8 +82,8 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The moment that a question is about: those parts of a session that its answer depends
-    on. None: it does not depend on that part.
+    """The moment that a question is about: those parts of a session that its answer
+    depends on. None: it does not depend on that part.
     """
 
     op: int | None = None
@@ -89,7 +93,9 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question: a command by its name, that command's own frozen arguments, the moment."""
+    """A question: a command by its name, that command's own frozen arguments, the
+    moment.
+    """
 
     command: str
     args: Any

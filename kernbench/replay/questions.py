@@ -1,7 +1,8 @@
 """What can be asked: ``(index, at, args, progress) -> answer``, a function each.
 
-An answer depends on the trace and on these values only; none reads a cursor. Where a function
-is a command of its own name it is called as that is, with dashes as underscores.
+An answer depends on the trace and on these values only; none reads a cursor. Where a
+function is a command of its own name it is called as that is, with dashes as
+underscores.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _BUSIEST = 10
 _TIMELINE_CELLS = 60
 
 
-# -- arguments ----------------------------------------------------------------------
+# -- arguments ----------------------------------------------------------------
 
 
 def count(text: str) -> int:
@@ -228,7 +229,7 @@ def _op_or_last(index: Index, at: At) -> int:
     return op if op >= 0 else len(index.ops) - 1
 
 
-# -- what happened ------------------------------------------------------------------
+# -- what happened ------------------------------------------------------------
 
 
 def info(index: Index, at: At, args: NoArguments, progress: Progress) -> Info:
@@ -289,7 +290,7 @@ def breaks(index: Index, at: At, args: NoArguments, progress: Progress) -> Listi
     return Listing(tuple(rows), "no stop is set")
 
 
-# -- which ops: what moves and stops have to know ------------------------------------
+# -- which ops: what moves and stops have to know -----------------------------
 
 
 def fitting(index: Index, at: At, args: Fitting, progress: Progress) -> Ints:
@@ -310,8 +311,8 @@ def touching(index: Index, at: At, args: Touching, progress: Progress) -> Ints:
 
 
 def findings(index: Index, at: At, args: Findings, progress: Progress) -> Ints:
-    """The ops with hazards; or, of checks, those that rounding does not explain and where
-    an output is due and wrong. Executes everything.
+    """The ops with hazards; or, of checks, those that rounding does not explain and
+    where an output is due and wrong. Executes everything.
     """
     if args.what == "hazards":
         touches = hazards(index, at, NoArguments(), progress)
@@ -323,7 +324,7 @@ def findings(index: Index, at: At, args: Findings, progress: Progress) -> Ints:
     return np.unique(np.array(ops, np.int64))
 
 
-# -- with which data, and who made it -------------------------------------------------
+# -- with which data, and who made it -----------------------------------------
 
 
 def memory(
@@ -374,18 +375,20 @@ def who_reads(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     return index.blame.readers(index.memory.place(args.place), op_of(at))
 
 
-# -- is it right ------------------------------------------------------------------------
+# -- is it right --------------------------------------------------------------
 
 
 def diff(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDiff:
-    """What an op wrote beside its float64 oracle, with its errors; the accumulated one too
-    where that is quick.
+    """What an op wrote beside its float64 oracle, with its errors; the accumulated one
+    too where that is quick.
     """
     return index.diffs.checked(index.ops.checked(op_of(at)))
 
 
 def divergence(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDiff:
-    """The first op that rounding does not explain, three-way, by executing everything."""
+    """The first op that rounding does not explain, three-way, by executing
+    everything.
+    """
     found = index.diffs.first_divergence(progress)
     if found is not None:
         return replace(found, site=index.ops.row(found.op).site)
@@ -427,7 +430,7 @@ def hazards(index: Index, at: At, args: NoArguments, progress: Progress) -> Touc
     return Touches(tuple(rows), note, not rows)
 
 
-# -- why is it slow ---------------------------------------------------------------------
+# -- why is it slow -----------------------------------------------------------
 
 
 def route(index: Index, at: At, args: NoArguments, progress: Progress) -> Route:
@@ -476,8 +479,8 @@ def timeline_of(
     columns: int,
     lanes: bool = False,
 ) -> Timeline:
-    """Busy cells of ``components`` (node indices), or of each lane of them, over [t0, t1)
-    ns; the cell of the time of ``op`` is marked.
+    """Busy cells of ``components`` (node indices), or of each lane of them, over [t0,
+    t1) ns; the cell of the time of ``op`` is marked.
     """
     rows: list[Row] = []
     for node in components:
@@ -541,7 +544,7 @@ def bound(index: Index, at: At, args: NoArguments, progress: Progress) -> Bound:
     return Bound(row, row.t_end - row.t_start, ideal, slack)
 
 
-# -- other traces and files --------------------------------------------------------------
+# -- other traces and files ---------------------------------------------------
 
 
 def compare(index: Index, at: At, args: OtherTrace, progress: Progress) -> Comparison:

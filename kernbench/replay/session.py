@@ -1,6 +1,7 @@
 """``ReplaySession``: the debugger as an object, for Python programs and tests.
 
-It keeps an ``Index`` and a ``Session``, and asks and moves by the commands that users have.
+It keeps an ``Index`` and a ``Session``, and asks and moves by the commands that users
+have.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kernbench.replay.answers import (
     Stopped,
     Touches,
 )
-from kernbench.replay.commands import Call, Command
+from kernbench.replay.command import Call, Command
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff, Outputs
 from kernbench.replay.data.memory import Memory, TensorView
@@ -42,8 +43,8 @@ __all__ = ["FOCUS_LEVELS", "ReplaySession"]
 class ReplaySession:
     """A trace, and where one stands in it.
 
-    Moves return the position that they lead to; what has nowhere to go stays. Questions are
-    answered at once, about the cursor's op or the one that is given as ``op``.
+    Moves return the position that they lead to; what has nowhere to go stays. Questions
+    are answered at once, about the cursor's op or the one that is given as ``op``.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -86,7 +87,9 @@ class ReplaySession:
     # -- commands -----------------------------------------------------------------
 
     def run_line(self, line: str, progress: Progress = no_progress) -> Any:
-        """Run one command line; its answer. UsageError says what is wrong with the line."""
+        """Run one command line; its answer. UsageError says what is wrong with the
+        line.
+        """
         return self.call(commands.parse(line), progress)
 
     def call(self, call: Call, progress: Progress = no_progress) -> Any:
@@ -158,7 +161,9 @@ class ReplaySession:
         return self._move(commands.LINE, n=n)
 
     def step_to_line(self, line: int) -> int:
-        """To the next op of a line of this op's kernel on this PE, else to the first."""
+        """To the next op of a line of this op's kernel on this PE, else to the
+        first.
+        """
         return self._move(commands.TO_LINE, n=line)
 
     def step_stage(self, n: int = 1) -> int:
@@ -174,8 +179,8 @@ class ReplaySession:
         return self._move(commands.FIRST)
 
     def to_last(self) -> int:
-        """To the last stage of this tile; else to what its component started last by its
-        end.
+        """To the last stage of this tile; else to what its component started last by
+        its end.
         """
         return self._move(commands.LAST)
 
@@ -195,7 +200,9 @@ class ReplaySession:
     # -- search and stops ---------------------------------------------------------
 
     def matching(self, expr: str) -> Ints:
-        """The ops that fit an expression, ascending; UsageError points at its column."""
+        """The ops that fit an expression, ascending; UsageError points at its
+        column.
+        """
         return self.index.fitting(expr)
 
     def find(self, expr: str, back: bool = False) -> int:
@@ -250,7 +257,9 @@ class ReplaySession:
         return self.index.ops.row(op)
 
     def rows(self, first: int, count: int) -> list[OpRow]:
-        """Lines ``first`` to ``first + count`` of the op log, as far as there are any."""
+        """Lines ``first`` to ``first + count`` of the op log, as far as there
+        are any.
+        """
         return self.index.ops.rows(first, count)
 
     def in_flight(self) -> list[int]:
@@ -322,7 +331,9 @@ class ReplaySession:
     def blame(
         self, place: str, depth: int = 32, progress: Progress = no_progress
     ) -> Blame:
-        """The ops behind a place as it is at the cursor, or at the end before the first."""
+        """The ops behind a place as it is at the cursor, or at the end before the
+        first.
+        """
         found = self._ask(commands.BLAME, None, progress, place=place, depth=depth)
         assert isinstance(found, Blame)
         return found
@@ -379,7 +390,9 @@ class ReplaySession:
         )
 
     def launch_window(self) -> tuple[float, float]:
-        """From the first launch's start to the last one's end, ns; else the whole run."""
+        """From the first launch's start to the last one's end, ns; else the
+        whole run.
+        """
         return self.index.launch_window
 
     def stalls(
@@ -407,7 +420,9 @@ class ReplaySession:
     def critical_path(
         self, count: int = 20, progress: Progress = no_progress
     ) -> CriticalPath:
-        """The chain that sets the end of the launches, with its ``count`` longest steps."""
+        """The chain that sets the end of the launches, with its ``count`` longest
+        steps.
+        """
         return self.index.critical(progress).path(count)
 
     def slack(self, op: int | None = None, progress: Progress = no_progress) -> float:

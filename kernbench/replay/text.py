@@ -1,8 +1,10 @@
-"""Answers as plain text: what scripts, pipes and ``kernbench trace`` print. Knows no answer."""
+"""Answers as plain text: what scripts, pipes and ``kernbench trace`` print. Knows no
+answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from textwrap import wrap
 from typing import Any
@@ -28,63 +30,82 @@ def time_text(ns: float) -> str:
 def number_text(value: Any) -> str:
     """A number in at most eight characters."""
     number = float(value)
+    size = abs(number)
     if number.is_integer():
-        return f"{int(number)}" if abs(number) < 1e7 else f"{number:.1e}"
-    return f"{number:.4g}" if 1e-3 <= abs(number) < 1e5 else f"{number:.2e}"
+        return f"{int(number)}" if size < 1e7 else f"{number:.1e}"
+    return f"{number:.4g}" if 1e-3 <= size < 1e5 else f"{number:.2e}"
 
 
 def count_text(n: int, what: str) -> str:
     """``1 call``, ``2 calls``."""
-    return f"{n:,} {what}{'s' * (n != 1)}"
+    plural = "" if n == 1 else "s"
+    return f"{n:,} {what}{plural}"
 
 
 def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     """A text in lines of ``width`` columns, all but the first behind so many blanks."""
-    return wrap(text, max(width, indent + 20), subsequent_indent=" " * indent) or [""]
+    room = max(width, indent + 20)
+    return wrap(text, room, subsequent_indent=" " * indent) or [""]
 
 
 def table(
     rows: Iterable[Any], names: str, marks: str = "", width: int = 0
 ) -> list[str]:
-    """A line a row behind its mark, a column a name: a field of it, or of a dataclass in it.
+    """A table of dataclasses: a heading, then a line a row.
 
-    Where that is wider than ``width`` (0: any) the last column keeps the ends of its cells.
+    ``names`` are the columns: fields of a row, or of a dataclass in it. With ``marks``,
+    one a row, a line begins with its mark. Where the table is wider than ``width`` (0:
+    as wide as it likes) the cells of the last column are cut on their left.
     """
     columns = names.split()
-    cells = [
-        columns,
-        *([found[name] for name in columns] for found in map(_cells, rows)),
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    room = width - sum(widths[:-1]) - len(columns) + (not marks)
-    if width and room > 2:
-        widths[-1] = min(widths[-1], room)
-        for line in cells:
-            line[-1] = ".." + line[-1][2 - room :] if len(line[-1]) > room else line[-1]
-    sides = [
-        "<>"[any(x[:1].isdigit() for x in column[1:])]
-        for column in zip(*cells, strict=True)
-    ]
-    pattern = " ".join(
-        f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True)
-    )
+    cells = [columns]
+    for row in rows:
+        texts = _cells(row)
+        cells.append([texts[name] for name in columns])
     heads = f" {marks}" if marks else [""] * len(cells)
+    if width:
+        _cut_last_column(cells, width - (1 if marks else 0))
+    pattern = " ".join(_cell_format(column) for column in zip(*cells, strict=True))
     return [
         head + pattern.format(*line) for head, line in zip(heads, cells, strict=True)
     ]
 
 
+def _cut_last_column(cells: list[list[str]], width: int) -> None:
+    """Shorten the cells of the last column until a line has ``width`` columns."""
+    taken = sum(
+        max(map(len, column)) + 1 for column in list(zip(*cells, strict=True))[:-1]
+    )
+    room = width - taken
+    if room <= 2:
+        return
+    for line in cells:
+        if len(line[-1]) > room:
+            line[-1] = ".." + line[-1][2 - room :]
+
+
+def _cell_format(column: Sequence[str]) -> str:
+    """How a cell of a column is filled up: numbers on their left, texts on their right."""
+    is_numeric = any(text[:1].isdigit() for text in column[1:])
+    side = ">" if is_numeric else "<"
+    return f"{{:{side}{max(map(len, column))}}}"
+
+
 def _cells(row: Any) -> dict[str, str]:
-    found = dict[str, str]()
+    """The texts of a row's fields by name; a field of its own wins over an inner one."""
+    own: dict[str, str] = {}
+    inner: dict[str, str] = {}
     for name, value in field_values(row).items():
-        more = _cells(value) if is_dataclass(value) else {name: cell_text(value, name)}
-        found = more | found if is_dataclass(value) else found | more
-    return found
+        if is_dataclass(value):
+            inner = _cells(value) | inner
+        else:
+            own[name] = cell_text(value, name)
+    return inner | own
 
 
 def field_values(row: Any) -> dict[str, Any]:
     """The fields of a dataclass by name."""
-    return {f.name: getattr(row, f.name) for f in fields(row)}
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def cell_text(value: Any, name: str = "") -> str:
@@ -97,7 +118,9 @@ def cell_text(value: Any, name: str = "") -> str:
         return ""
     if isinstance(value, dict):
         return " ".join(f"{key}={item}" for key, item in value.items())
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return " ".join(str(item) for item in value)
+    return str(value)
 
 
 def param_text(value: Any, name: str) -> str:
@@ -106,7 +129,14 @@ def param_text(value: Any, name: str) -> str:
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, list):
         return "[" + ", ".join(param_text(item, name) for item in value) + "]"
-    return f"{value:#x}" if isinstance(value, int) and "addr" in name else str(value)
+    if isinstance(value, int) and "addr" in name:
+        return f"{value:#x}"
+    return str(value)
+
+
+_LABEL = 6
+_CELL = 10
+"""Columns of a row's number, and of each of its cells."""
 
 
 def grid_text(
@@ -116,22 +146,32 @@ def grid_text(
     mask: Array | bool = True,
     mark: Array | bool = False,
 ) -> list[str]:
-    """The first corner of a tensor (its last two axes): '-' where not ``mask``, '*' at ``mark``."""
+    """The first ``rows`` rows of a tensor (its last two axes), in ``width`` columns.
+
+    Elements where ``mask`` does not hold are '-'; where ``mark`` does, a '*' follows.
+    """
     shape = (-1, values.shape[-1]) if values.ndim else (1, 1)
-    flat, known, marked = (
-        np.broadcast_to(x, values.shape).reshape(shape) for x in (values, mask, mark)
-    )
-    rows, columns = (
-        min(rows, flat.shape[0]),
-        min(max((width - 6) // 10, 1), flat.shape[1]),
-    )
-    lines = ["      " + "".join(f"{c:>10}" for c in range(columns))]
+    flat = values.reshape(shape)
+    known = np.broadcast_to(mask, values.shape).reshape(shape)
+    marked = np.broadcast_to(mark, values.shape).reshape(shape)
+    rows = min(rows, flat.shape[0])
+    columns = min(max((width - _LABEL) // _CELL, 1), flat.shape[1])
+    blank = " " * _LABEL
+    lines = [blank + "".join(f"{c:>{_CELL}}" for c in range(columns))]
     for r in range(rows):
-        cells = [
-            f"{number_text(flat[r, c]) if known[r, c] else '-':>9}{'*' if marked[r, c] else ' '}"
-            for c in range(columns)
-        ]
-        lines.append(f"{r:>5} " + "".join(cells))
-    hidden = ((flat.shape[0] - rows, "rows"), (flat.shape[1] - columns, "columns"))
-    more = [f"{n} more {what}" for n, what in hidden if n]
-    return [*lines, f"      ({', '.join(more)})"] if more else lines
+        cells = []
+        for c in range(columns):
+            text = number_text(flat[r, c]) if known[r, c] else "-"
+            star = "*" if marked[r, c] else " "
+            cells.append(f"{text:>{_CELL - 1}}{star}")
+        lines.append(f"{r:>{_LABEL - 1}} " + "".join(cells))
+    more = []
+    for hidden, what in (
+        (flat.shape[0] - rows, "rows"),
+        (flat.shape[1] - columns, "columns"),
+    ):
+        if hidden:
+            more.append(f"{hidden} more {what}")
+    if more:
+        lines.append(f"{blank}({', '.join(more)})")
+    return lines

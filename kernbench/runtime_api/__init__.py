@@ -1,4 +1,4 @@
-"""The host's side: benches, tensors, launches."""
+"""The host's side: benches, tensors, launches, and a run as a whole."""
 
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.run import RunResult, run_bench

@@ -1,99 +1,130 @@
-"""``torch.distributed``: the process group of the ranks, and its collectives (ADR-0032 D5)."""
+"""``torch.distributed``: the group of the ranks, and its collectives (ADR-0032 D5)."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias
 
 from kernbench.ccl.config import AlgorithmSpec, CclSpec, load_ccl
+from kernbench.ccl.contract import Algorithm
 from kernbench.ccl.kernels import OPS
 from kernbench.ccl.sfr_config import configure_sfr_intercube_multisip
 from kernbench.ccl.topologies import sip_shape
 from kernbench.errors import UsageError
+from kernbench.runtime_api.multiprocessing import Multiprocessing
 from kernbench.runtime_api.registry import one_of
-from kernbench.sim_engine.engine import HOST
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.engine import HOST, GraphEngine
+from kernbench.topology.graph import Place
 
-if TYPE_CHECKING:
-    from kernbench.runtime_api.torch import Tensor, Torch
+Launch: TypeAlias = Callable[..., None]
+"""``torch.launch``: takes a name, a kernel and its arguments."""
 
 
 class AhbmCCLBackend:
-    """The communicator: an algorithm of ccl.yaml on the SIP topology, its queues wired once."""
+    """The communicator: an algorithm of ccl.yaml on the SIP topology.
+
+    Making one wires the queues of the engine, which is done once. TopologyError if the
+    algorithm does not fit the machine.
+    """
 
     name = "ahbm"
 
-    def __init__(self, torch: Torch, ccl: CclSpec, algorithm: str | None) -> None:
-        self._torch = torch
-        spec = torch.engine.graph.spec
+    def __init__(
+        self,
+        engine: GraphEngine,
+        launch: Launch,
+        ccl: CclSpec,
+        algorithm: str | None,
+    ) -> None:
+        self._engine = engine
+        self._launch = launch
+        spec = engine.graph.spec
+        sips = spec.system.sips
         self.cfg = ccl.of(algorithm)
-        self._module = self.cfg.load()
-        sips, self._mesh = spec.system.sips, spec.sip.cube_mesh
+        self._algorithm = Algorithm(self.cfg.name, self.cfg.load())
+        self._mesh = spec.sip.cube_mesh
         self.world_size = sips.count
-        kind = self._module.TOPO_NAME_TO_KIND[sips.topology]
+        kind = self._algorithm.kind(sips.topology)
         self._sip_topo = (kind, *sip_shape(sips.topology, sips.count))
-        configure_sfr_intercube_multisip(torch.engine, spec, self.cfg)
+        configure_sfr_intercube_multisip(engine, spec, self.cfg)
 
     def all_reduce(self, tensor: Tensor, op: str, rank: int) -> None:
         """Launch the kernel; the scheduler drains it once all ranks have parked."""
         mesh = self._mesh
-        n_elem = self._elements(
-            tensor, [(rank, cube, 0) for cube in range(mesh.w * mesh.h)]
-        )
-        sizes = self._module.kernel_args(self.world_size, n_elem, mesh.w, mesh.h)
-        kernel = partial(self._module.kernel, op=op)
-        self._torch.launch("all_reduce", kernel, tensor, *sizes, rank, *self._sip_topo)
+        places = [(rank, cube, 0) for cube in range(mesh.w * mesh.h)]
+        n_elem = self._elements_a_cube(tensor, places)
+        sizes = self._algorithm.sizes(self.world_size, n_elem, mesh.w, mesh.h)
+        kernel = self._algorithm.kernel(op)
+        self._launch("all_reduce", kernel, tensor, *sizes, rank, *self._sip_topo)
 
-    def _elements(self, tensor: Tensor, places: list[tuple[int, int, int]]) -> int:
-        """How many a cube holds; UsageError if they are not laid out as ADR-0032 D2 has it."""
+    def _elements_a_cube(self, tensor: Tensor, places: list[Place]) -> int:
+        """How many elements each of ``places`` holds.
+
+        UsageError if the tensor is not laid out as ADR-0032 D2 has it.
+        """
+        held = [self._engine.place_of(shard.addr) for shard in tensor.shards]
         sizes = {shard.nbytes for shard in tensor.shards}
-        held = [self._torch.engine.place_of(shard.addr) for shard in tensor.shards]
         if held != places or len(sizes) != 1:
             raise UsageError(
-                f"all_reduce of {tensor!r}: the first PE of each of the {len(places)} cubes of the "
-                f"rank's SIP must hold equally many elements: shape ({len(places)}, n) with "
-                "DPPolicy(cube='row_wise', num_pes=1)"
+                f"all_reduce of {tensor!r}: the first PE of each of the {len(places)} "
+                "cubes of the rank's SIP must hold equally many elements: "
+                f"shape ({len(places)}, n) with DPPolicy(cube='row_wise', num_pes=1)"
             )
         return sizes.pop() // tensor.ptr.itemsize
 
 
 class Distributed:
-    """The process group; ``init_process_group`` in the bench is for all ranks, in a rank its own.
+    """The process group of the ranks.
 
-    Whatever else is called before it raises RuntimeError, as does a rank's call outside of a rank.
+    ``init_process_group`` in the bench is for all ranks, in a rank for its own. What
+    else is called before it raises RuntimeError, as does a rank's call outside of a
+    rank.
     """
 
-    def __init__(self, torch: Torch, ccl: CclSpec | None = None) -> None:
-        self._torch = torch
+    def __init__(
+        self,
+        engine: GraphEngine,
+        processes: Multiprocessing,
+        launch: Launch,
+        ccl: CclSpec | None = None,
+    ) -> None:
+        self._engine = engine
+        self._processes = processes
+        self._launch = launch
         self._ccl = ccl
         self._backend: AhbmCCLBackend | None = None
 
     def init_process_group(
         self, backend: str = "ahbm", *, algorithm: str | None = None
     ) -> None:
-        """Join the group, which the first to join wires; ``algorithm`` is one of ccl.yaml.
+        """Join the group, which the first to join wires.
 
-        ValueError for another backend, RuntimeError if called twice.
+        ``algorithm`` is one of ccl.yaml; None is its default. ValueError for another
+        backend, RuntimeError if called twice, or for another algorithm than the group
+        has already.
         """
         if backend != "ahbm":
             raise ValueError(
                 f"init_process_group: unknown backend {backend!r}; valid: 'ahbm'"
             )
-        processes, stream = self._torch.multiprocessing, self._torch.engine.stream
-        if processes.joined & {stream, HOST}:
+        stream = self._engine.stream
+        if self._has_joined(stream):
             raise RuntimeError(
                 "init_process_group: called twice; a process joins its group once"
             )
         if stream != HOST:
             self._rank("init_process_group")
         if self._backend is None:
-            self._backend = AhbmCCLBackend(
-                self._torch, self._ccl or load_ccl(), algorithm
-            )
-        elif algorithm not in (None, wired := self._backend.cfg.name):
+            ccl = self._ccl or load_ccl()
+            self._backend = AhbmCCLBackend(self._engine, self._launch, ccl, algorithm)
+        wired = self._backend.cfg.name
+        if algorithm not in (None, wired):
             raise RuntimeError(
-                f"init_process_group: algorithm={algorithm!r}, but the group is wired for {wired!r}"
+                f"init_process_group: algorithm={algorithm!r}, "
+                f"but the group is wired for {wired!r}"
             )
-        processes.joined.add(stream)
+        self._processes.joined.add(stream)
 
     @property
     def algorithm(self) -> AlgorithmSpec:
@@ -114,36 +145,42 @@ class Distributed:
         return self._group("get_backend").name
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> None:
-        """Reduce, in place, the rows of all cubes of all ranks, one a cube; each gets the result.
+        """Reduce, in place, the rows of all cubes of all ranks, of which each has one.
 
-        ``op`` is "sum", "max" or "min". Returns at once, as a launch does.
+        Each gets the result. ``op`` is "sum", "max" or "min". Returns at once, as a
+        launch does. UsageError for another ``op``, and for a tensor that is not laid
+        out as ADR-0032 D2 has it.
         """
         one_of(tuple(OPS), op=op)
-        self._group("all_reduce").all_reduce(tensor, op, self._rank("all_reduce"))
+        group = self._group("all_reduce")
+        group.all_reduce(tensor, op, self._rank("all_reduce"))
 
     def barrier(self) -> None:
         """Wait until all that every rank has asked for before its barrier is done."""
-        group, engine = self._group("barrier"), self._torch.engine
+        group = self._group("barrier")
         self._rank("barrier")
-        engine.barrier(group.world_size, engine.sim.sites.here())
-        self._torch.multiprocessing.drain()
+        self._engine.barrier(group.world_size, self._engine.sim.sites.here())
+        self._processes.drain()
+
+    def _has_joined(self, stream: int) -> bool:
+        """Whether a process has joined, or the bench has for all of them."""
+        return bool(self._processes.joined & {stream, HOST})
 
     def _group(self, call: str) -> AhbmCCLBackend:
-        joined = self._torch.multiprocessing.joined & {self._torch.engine.stream, HOST}
-        if self._backend is None or not joined:
+        """The group of the caller; RuntimeError if it is in none."""
+        if self._backend is None or not self._has_joined(self._engine.stream):
             raise RuntimeError(
                 f"{call}: call torch.distributed.init_process_group first"
             )
         return self._backend
 
     def _rank(self, call: str) -> int:
-        ranks, sips = (
-            self._torch.multiprocessing.nprocs,
-            self._torch.engine.graph.spec.system.sips,
-        )
-        if ranks != sips.count:
+        """The rank of the caller; RuntimeError if the ranks are not one a SIP."""
+        ranks = self._processes.nprocs
+        sips = self._engine.graph.spec.system.sips.count
+        if ranks != sips:
             raise RuntimeError(
-                f"{call}: the group has a rank a SIP; call it in torch.multiprocessing.spawn with "
-                f"nprocs={sips.count} (now {ranks})"
+                f"{call}: the group has a rank a SIP; call it in "
+                f"torch.multiprocessing.spawn with nprocs={sips} (now {ranks})"
             )
-        return self._torch.engine.stream
+        return self._engine.stream

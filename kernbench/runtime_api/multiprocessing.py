@@ -1,8 +1,9 @@
-"""``torch.multiprocessing``: a rank is a SIP, and a greenlet; only the scheduler here simulates.
+"""``torch.multiprocessing``: a rank is a SIP, and a greenlet.
 
-A rank runs until it parks: to read memory, to state what it expects, at a barrier. When every rank
-has parked or ended, the machine is simulated until nothing more can happen; those whose own host
-stream is empty then go on. So a rank may wait for what another has yet to launch.
+Only the scheduler here simulates. A rank runs until it parks: to read memory, to state
+what it expects, at a barrier. When every rank has parked or ended, the machine is
+simulated until nothing more can happen; those whose own host stream is empty then go
+on. So a rank may wait for what another has yet to launch.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +18,10 @@ from kernbench.sim_engine.engine import HOST, GraphEngine
 
 
 class Multiprocessing:
-    """Ranks of one engine; ``nprocs`` is how many there are now, 0 outside of ``spawn``.
+    """The ranks of one engine.
 
-    ``joined`` are the streams that have called ``init_process_group``; a rank leaves when it ends.
+    ``nprocs`` is how many there are now, 0 outside of ``spawn``. ``joined`` are the
+    streams that have called ``init_process_group``; a rank leaves when it ends.
     """
 
     def __init__(self, engine: GraphEngine) -> None:
@@ -33,13 +35,15 @@ class Multiprocessing:
         args: Sequence[Any] = (),
         nprocs: int | None = None,
     ) -> None:
-        """Call ``fn(rank, *args)`` in every rank; simulate until all that they ask for is done.
+        """Call ``fn(rank, *args)`` in every rank, and simulate all that they ask for.
 
-        ``nprocs`` defaults to the number of SIPs. The first rank that raises stops the others, and
-        is named; a DeadlockError lists what can never end.
+        ``nprocs`` defaults to the number of SIPs; UsageError if there are fewer, or in
+        a rank. The first rank that raises stops the others, and is named. DeadlockError
+        lists what can never end.
         """
         sips = self._engine.graph.spec.system.sips.count
-        nprocs = sips if nprocs is None else nprocs
+        if nprocs is None:
+            nprocs = sips
         if self.nprocs:
             raise UsageError(
                 "spawn: called in a rank; spawn once, from the bench itself"
@@ -49,36 +53,39 @@ class Multiprocessing:
                 f"spawn: nprocs={nprocs}; a rank is a SIP, so 1 to {sips} are valid"
             )
         ranks = [greenlet.greenlet(partial(fn, rank, *args)) for rank in range(nprocs)]
-        ready = list(range(nprocs))
         self.nprocs = nprocs
         try:
-            while ready:
-                for rank in ready:
-                    self._resume(rank, ranks[rank])
-                self._engine.simulate()
-                live = (rank for rank in range(nprocs) if not ranks[rank].dead)
-                ready = [rank for rank in live if not self._engine.is_busy(rank)]
+            self._schedule(ranks)
             self._engine.drain()
         finally:
-            for rank in range(nprocs):
-                if not ranks[rank].dead:
-                    with suppress(
-                        Exception
-                    ):  # what it does when stopped hides no error
-                        self._engine.stream = rank
-                        ranks[rank].throw()
-            self._engine.stream = HOST
+            self._stop(ranks)
             self.nprocs = 0
             self.joined &= {HOST}
 
     def drain(self) -> None:
-        """Simulate until the host stream of the caller is empty; in a rank: park until then."""
+        """Simulate until the host stream of the caller is empty.
+
+        A rank parks until then.
+        """
         if self._engine.stream == HOST:
             self._engine.drain()
         else:
             scheduler = greenlet.getcurrent().parent
             assert scheduler is not None
             scheduler.switch()
+
+    def _schedule(self, ranks: Sequence[greenlet.greenlet]) -> None:
+        """Resume ranks and simulate in turn, until none can go on."""
+        ready = list(range(len(ranks)))
+        while ready:
+            for rank in ready:
+                self._resume(rank, ranks[rank])
+            self._engine.simulate()
+            ready = [
+                rank
+                for rank, process in enumerate(ranks)
+                if not process.dead and not self._engine.is_busy(rank)
+            ]
 
     def _resume(self, rank: int, process: greenlet.greenlet) -> None:
         """Let a rank go on until it parks; what it raises names it."""
@@ -93,3 +100,12 @@ class Multiprocessing:
             raise KernbenchError(f"{where}: {type(error).__name__}: {error}") from error
         finally:
             self._engine.stream = HOST
+
+    def _stop(self, ranks: Sequence[greenlet.greenlet]) -> None:
+        """Stop the ranks that have not ended; what they do then hides no error."""
+        for rank, process in enumerate(ranks):
+            if not process.dead:
+                with suppress(Exception):
+                    self._engine.stream = rank
+                    process.throw()
+        self._engine.stream = HOST

@@ -1,7 +1,14 @@
 """The table of benches, and how a name or a file path becomes one.
 
-A bench is a function ``run(torch, **params)``; its keyword parameters with their defaults are the
-keys of ``--set``.
+A bench is a function ``run(torch, **params)``; its keyword parameters with their
+defaults are the keys of ``--set``. It registers itself (``@bench``) when its file is
+imported: those that ship are found by their files, and so is a user's.
+
+    @bench(name="twice", description="y = 2 x")
+    def run(torch, n=64):
+        x = torch.tensor(torch.rng.standard_normal(n), "f32")
+        y = torch.empty((n,), "f32")
+        torch.launch("twice", twice_kernel, x, y, n)
 """
 
 import inspect
@@ -14,35 +21,59 @@ from typing import Any
 
 from kernbench.errors import UsageError
 
+_SHIPPED = "kernbench.benches"
+"""The package whose import registers the benches that ship.
+
+It imports this room, so it is known by its name only, and imported when a bench is
+looked up.
+"""
+
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _as_it_is(**params: Any) -> dict[str, Any]:
+    """No field of the topology is asked for."""
+    return {}
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One registered bench; ``params`` are its keyword parameters and their defaults, ``machine``
-    gives the fields of the topology that their values ask for.
+    """One registered bench.
+
+    ``params`` are its keyword parameters and their defaults. ``machine`` gives the
+    fields of the topology, by dotted path, that values of the parameters ask for.
     """
 
     name: str
     description: str
     run: Callable[..., None]
     params: Mapping[str, Any]
-    machine: Callable[..., dict[str, Any]] = lambda **_: {}
+    machine: Callable[..., dict[str, Any]] = _as_it_is
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it is wrong on purpose, as its name says."""
+        return self.name.startswith("fault_")
 
 
 BENCHES: dict[str, Bench] = {}
-_BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def bench(
     *,
     name: str,
     description: str,
-    machine: Callable[..., dict[str, Any]] = lambda **_: {},
+    machine: Callable[..., dict[str, Any]] = _as_it_is,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register ``run(torch, **params)`` under ``name``; a default of None takes an int."""
+    """Register ``run(torch, **params)`` under ``name``; a default of None takes an int.
+
+    UsageError for a parameter after ``torch`` that has no default.
+    """
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
+        """Put the function into the table, as it is."""
         _, *params = inspect.signature(run).parameters.values()
-        defaults = {p.name: p.default for p in params}
+        defaults = {param.name: param.default for param in params}
         if inspect.Parameter.empty in defaults.values():
             raise UsageError(
                 f"bench {name!r}: every parameter after torch needs a default"
@@ -54,38 +85,57 @@ def bench(
 
 
 def find_bench(name_or_path: str) -> Bench:
-    """A shipped bench by name, or the one that a ``.py`` file registers; UsageError where there is
-    none.
+    """A registered bench by name, or the one that a ``.py`` file registers.
+
+    UsageError where there is none, or a file that registers not just one.
     """
-    shipped = import_module("kernbench.benches")
-    valid = (*shipped.SHIPPED, *shipped.FAULTS)
-    if name_or_path in valid:
+    import_module(_SHIPPED)
+    if name_or_path in BENCHES:
         return BENCHES[name_or_path]
-    what, path = f"bench file {name_or_path!r}", Path(name_or_path)
+    path = Path(name_or_path)
     if path.suffix != ".py":
-        names = ", ".join(valid)
         raise UsageError(
-            f"unknown bench {name_or_path!r}; valid: {names}, or the path of a .py file"
+            f"unknown bench {name_or_path!r}; valid: {', '.join(_listed())}, "
+            "or the path of a .py file"
         )
+    what = f"bench file {name_or_path!r}"
     if not path.is_file():
         raise UsageError(f"{what} is not a file")
-    before = dict(BENCHES)
-    try:
-        run_path(str(path.absolute()), run_name=f"kernbench_bench_{path.stem}")
-        added = [b for key, b in BENCHES.items() if before.get(key) is not b]
-    except Exception as error:
-        raise UsageError(f"{what}: {type(error).__name__}: {error}") from error
-    finally:  # its bench must not shadow a shipped one of the same name in a later run
-        BENCHES.clear()
-        BENCHES.update(before)
+    added = _registered_by(path, what)
     if len(added) != 1:
-        names = ", ".join(b.name for b in added) or "none"
+        names = ", ".join(found.name for found in added) or "none"
         raise UsageError(f"{what} must register one @bench, but registers: {names}")
     return added[0]
 
 
+def _listed() -> list[str]:
+    """The names of all benches, those that are wrong on purpose last."""
+    entries = sorted(BENCHES.values(), key=lambda entry: entry.is_fault)
+    return [entry.name for entry in entries]
+
+
+def _registered_by(path: Path, what: str) -> list[Bench]:
+    """The benches that running a file registers; the table is left as it was.
+
+    A bench of a file must not shadow a shipped one of the same name in a later run.
+    """
+    before = dict(BENCHES)
+    try:
+        run_path(str(path.absolute()), run_name=f"kernbench_bench_{path.stem}")
+        return [entry for key, entry in BENCHES.items() if before.get(key) is not entry]
+    except Exception as error:
+        raise UsageError(f"{what}: {type(error).__name__}: {error}") from error
+    finally:
+        BENCHES.clear()
+        BENCHES.update(before)
+
+
 def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults overridden by ``given``; text is parsed to the type of the default."""
+    """The defaults of a bench, overridden by ``given``.
+
+    Text is parsed to the type of the default. UsageError for a parameter that the bench
+    does not have, and for a value of another type.
+    """
     params = dict(entry.params)
     for key, value in given.items():
         if key not in params:
@@ -93,15 +143,22 @@ def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(
                 f"bench {entry.name!r} has no parameter {key!r}; valid: {valid}"
             )
-        kind = int if params[key] is None else type(params[key])
-        params[key] = _parsed(key, value, kind) if isinstance(value, str) else value
-        fits = (int, float) if kind is float else (kind, type(entry.params[key]))
-        if not isinstance(params[key], fits):
-            raise UsageError(f"{key}={value!r}: must be {kind.__name__}")
+        params[key] = _bound(key, value, entry.params[key])
     return params
 
 
+def _bound(key: str, value: Any, default: Any) -> Any:
+    """The value of a parameter with that default."""
+    kind = int if default is None else type(default)
+    bound = _parsed(key, value, kind) if isinstance(value, str) else value
+    fits = (int, float) if kind is float else (kind, type(default))
+    if not isinstance(bound, fits):
+        raise UsageError(f"{key}={value!r}: must be {kind.__name__}")
+    return bound
+
+
 def _parsed(key: str, text: str, kind: type) -> Any:
+    """The value that a text gives of that type."""
     try:
         return _BOOLS[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):

@@ -18,37 +18,64 @@ from kernbench.sim_engine.verify import VerifyReport
 from kernbench.topology import load_topology
 from kernbench.trace.writer import TraceWriter
 
-PHASE2_OPS, DEBUG_OPS = 10_000, 500  # between two calls of progress
-Progress: TypeAlias = Callable[[str, int, str], object]
+PHASE2_OPS = 10_000
+"""Ops between two calls of progress while Phase 2 runs."""
+
+DEBUG_OPS = 500
+"""Checks between two calls of progress while ops are checked."""
+
+RunProgress: TypeAlias = Callable[[str, int, str], object]
+"""Called with what was reached, in words, a count of what was done, and its unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run left: simulated end in ns, the op log by t_start, memory, and the verdict.
+    """What a run left: how long it took, what it did, its memory, and the verdict."""
 
-    Of a recorded run the op log is read back from the trace, each time that it is asked for.
-    ``store`` is Phase 2's memory at the end if it ran (``report`` is then its verdict), else Phase
-    1's. ``findings`` are Phase 1 snapshots that differ from Phase 2's own bytes, ``warnings`` what
-    ``warn_memory`` let pass. With ``debug``, ``checked`` ops were compared with the float64 oracle,
-    of which ``first_over`` is the first to be off. ``notes`` is what the bench itself measured,
-    ``trace_error`` why not all of the run is in its trace (None: it is).
-    """
+    params: dict[str, Any]
+    """The bench's parameters, with their defaults filled in."""
+
+    timing: TimingResult
+    """What Phase 1 measured."""
 
     end_ns: float
+    """The simulated time at the end."""
+
     ops: int
+    """How many ops the log has."""
+
     tile_stages: int
+    """How many of these are stages of tiles, which Phase 2 leaves out."""
+
     read_log: Callable[[], Sequence[OpRecord]]
+    """Gives the op log; that of a recorded run is read back from its trace."""
+
     store: MemoryStore
+    """Memory at the end: that of Phase 2 if it ran, else that of Phase 1."""
+
     report: VerifyReport | None
+    """The verdict on what the bench expects; None if nothing was verified."""
+
     findings: tuple[SnapshotFinding, ...]
-    trace_path: Path | None
-    timing: TimingResult
-    params: dict[str, Any]
-    warnings: tuple[str, ...] | None
+    """Snapshots of Phase 1 that differ from Phase 2's own bytes."""
+
     checked: int | None
+    """How many ops were compared with the float64 oracle; None without ``debug``."""
+
     first_over: op_check.OpCheck | None
+    """The first of these ops that is off by more than rounding; None if none is."""
+
+    warnings: tuple[str, ...] | None
+    """The memory errors that were let pass; None if they end a run."""
+
     notes: tuple[str, ...]
+    """What the bench itself measured, a line each."""
+
+    trace_path: Path | None
+    """The trace that was recorded; None if none was."""
+
     trace_error: str | None = None
+    """Why not all of the run is in its trace; None if it is."""
 
     @property
     def ok(self) -> bool:
@@ -58,22 +85,24 @@ class RunResult:
     @property
     def error(self) -> str | None:
         """What is wrong with the data, as the end of the trace has it."""
-        wrong = (
-            [row.tensor for row in self.report.by_tensor() if not row.ok]
-            if self.report
-            else []
-        )
-        found = [f"{', '.join(wrong)} differ from their references"] if wrong else []
-        found += [self.first_over.as_text()] if self.first_over else []
+        wrong = []
+        if self.report is not None:
+            wrong = [row.tensor for row in self.report.by_tensor() if not row.ok]
+        found = []
+        if wrong:
+            found.append(f"{', '.join(wrong)} differ from their references")
+        if self.first_over is not None:
+            found.append(self.first_over.as_text())
         return f"VerificationError: {'; '.join(found)}" if found else None
 
     @property
     def op_log(self) -> Sequence[OpRecord]:
-        """All ops; ``ops`` is their number, ``tile_stages`` that of those Phase 2 leaves out."""
+        """All ops, by t_start."""
         return self.read_log()
 
     def summary(self) -> dict[str, Any]:
         """What a sweep needs, by stable names."""
+        warnings = self.warnings or ()
         return {
             "end_ns": self.end_ns,
             "ops": self.ops,
@@ -84,30 +113,25 @@ class RunResult:
             "findings": self.findings,
             "checked": self.checked,
             "first_over": self.first_over,
-            "warnings": len(self.warnings or ()),
-            "first_warning": next(iter(self.warnings or ()), None),
+            "warnings": len(warnings),
+            "first_warning": next(iter(warnings), None),
             "notes": self.notes,
             "ok": self.ok,
             "trace": str(self.trace_path) if self.trace_path else None,
         }
 
     def as_text(self) -> str:
-        """Time and ops, the verdict, findings, the command that opens the trace, and warnings."""
-        kinds = self.timing.ops_by_kind | {"tile stages": self.tile_stages}
-        kinds["unknown"] = kinds.get("unknown", 0) - self.tile_stages
-        counts = ", ".join(
-            f"{count:,} {kind}" for kind, count in kinds.items() if count
-        )
-        lines = [f"{self.end_ns:,.3f} ns simulated, {self.ops:,} ops ({counts})"]
+        """Time and ops, the verdict, findings, how to open the trace, and warnings."""
+        lines = [self._counts()]
         lines += self.notes
         if self.report is not None:
             nothing = "nothing to verify: the bench expects nothing"
             lines.append(self.report.as_text() if self.report.rows else nothing)
-        lines += [
-            f"finding: operand {found.which} of op {found.position} differs between Phase 1 and "
-            f"Phase 2 by up to {found.max_error:g}"
-            for found in self.findings
-        ]
+        for found in self.findings:
+            lines.append(
+                f"finding: operand {found.which} of op {found.position} differs "
+                f"between Phase 1 and Phase 2 by up to {found.max_error:g}"
+            )
         if self.first_over is not None:
             lines.append(f"debug: {self.first_over.as_text()}")
         elif self.checked is not None:
@@ -120,6 +144,40 @@ class RunResult:
             count = f"warnings: {len(self.warnings):,}"
             lines.append(", the first: ".join([count, *self.warnings[:1]]))
         return "\n".join(lines)
+
+    def _counts(self) -> str:
+        """The simulated time, and how many ops of each kind there were."""
+        kinds = self.timing.ops_by_kind | {"tile stages": self.tile_stages}
+        kinds["unknown"] = kinds.get("unknown", 0) - self.tile_stages
+        counts = [f"{count:,} {kind}" for kind, count in kinds.items() if count]
+        return (
+            f"{self.end_ns:,.3f} ns simulated, {self.ops:,} ops ({', '.join(counts)})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase2:
+    """What executing the op log gave; without a verification it was not executed."""
+
+    store: MemoryStore
+    """Memory at the end; without an execution that of Phase 1."""
+
+    report: VerifyReport | None = None
+    """The verdict on what the bench expects."""
+
+    findings: tuple[SnapshotFinding, ...] = ()
+    """Snapshots of Phase 1 that differ from Phase 2's own bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DebugChecks:
+    """What the float64 oracle says of the ops; without ``debug`` it was not asked."""
+
+    checked: int | None = None
+    """How many ops were compared."""
+
+    first_over: op_check.OpCheck | None = None
+    """The first of them that is off by more than rounding."""
 
 
 def run_bench(
@@ -135,14 +193,17 @@ def run_bench(
     seed: int = 0,
     data: bool = True,
     warn_memory: bool = False,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
 ) -> RunResult:
-    """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2 and compare.
+    """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2, compare.
 
-    ``debug`` checks every op beside the float64 oracle, ``spec`` overrides fields of the topology,
-    ``data=False`` leaves data out of the trace, ``warn_memory`` makes memory errors warnings,
-    ``progress`` is told (what was reached, a count, its unit). Raises what the topology, bench or
-    kernel raises; a note of it names the trace, complete up to there, unless nothing had run yet.
+    ``topology`` and ``ccl`` are files, by default the shipped ones; ``spec`` overrides
+    fields of the topology. ``debug`` checks every op beside the float64 oracle.
+    ``data=False`` leaves data out of the trace. ``warn_memory`` makes memory errors
+    warnings.
+
+    Raises what the topology, the bench or a kernel raises. A note of it names the
+    trace, complete up to there, unless nothing had run yet.
     """
     if verify and not data:
         raise UsageError(
@@ -155,45 +216,60 @@ def run_bench(
     engine = GraphEngine(
         graph, recorder=writer, warn_memory=warn_memory, keep=writer is None
     )
-    torch, tell = Torch(engine, seed, load_ccl(ccl)), progress or (lambda *_: None)
-    said = "{:,.0f} ns simulated, {:,} ops"
-    engine.progress = lambda ns, ops, events: tell(
-        said.format(ns, ops), events, "events"
-    )
-    head = {"bench": entry.name, "arguments": bound, "seed": seed}
+    torch = Torch(engine, seed, load_ccl(ccl))
+    notify = progress or _no_run_progress
+    engine.progress = _simulation_progress(notify)
+    header = {
+        "bench": entry.name,
+        "arguments": bound,
+        "seed": seed,
+        "data": data,
+        "warn_memory": warn_memory,
+    }
     try:
         if writer is not None:
-            writer.begin(head | {"data": data, "warn_memory": warn_memory}, graph)
+            writer.begin(header, graph)
         engine.run(lambda _: _call(entry, torch, bound))
-        store, report, findings = (
-            _phase2(torch, tell) if verify else (engine.store, None, ())
-        )
-        checked, first_over = _debug(torch, tell) if debug else (None, None)
+        phase2 = _run_phase2(torch, notify) if verify else _Phase2(engine.store)
+        checks = _check_ops(torch, notify) if debug else _DebugChecks()
     except BaseException as error:
         engine.give_up()
         _keep_what_there_is(writer, engine.env.now, error)
         raise
-    path, timing = writer.path if writer else None, engine.get_timing_result()
-    past = tuple(engine.sim.warnings) if warn_memory else None
-    more = (
-        findings,
-        path,
-        timing,
-        bound,
-        past,
-        checked,
-        first_over,
-        tuple(torch.notes),
-    )
     logger = engine.op_logger
     assert logger is not None
-    ops, stages = logger.rows, logger.tile_stages
     result = RunResult(
-        engine.env.now, ops, stages, lambda: engine.op_log, store, report, *more
+        params=bound,
+        timing=engine.get_timing_result(),
+        end_ns=engine.env.now,
+        ops=logger.rows,
+        tile_stages=logger.tile_stages,
+        read_log=lambda: engine.op_log,
+        store=phase2.store,
+        report=phase2.report,
+        findings=phase2.findings,
+        checked=checks.checked,
+        first_over=checks.first_over,
+        warnings=tuple(engine.sim.warnings) if warn_memory else None,
+        notes=tuple(torch.notes),
+        trace_path=writer.path if writer is not None else None,
     )
     if writer is not None:
         result = replace(result, trace_error=_end(writer, result))
     return result
+
+
+def _no_run_progress(text: str, count: int, unit: str) -> None:
+    """A ``RunProgress`` for callers who just wait."""
+
+
+def _simulation_progress(notify: RunProgress) -> Callable[[float, int, int], object]:
+    """What an engine is to call while it simulates."""
+
+    def simulated(now_ns: float, ops: int, events: int) -> None:
+        notify(f"{now_ns:,.0f} ns simulated, {ops:,} ops", events, "events")
+
+    return simulated
 
 
 def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
@@ -213,49 +289,50 @@ def _end(writer: TraceWriter, result: RunResult) -> str | None:
     if result.report is not None:
         writer.verify(result.report)
     writer.end(result.end_ns, error=result.error)
-    return (
-        f"the run has ended, but its trace is cut: {writer.error}"
-        if writer.error
-        else None
-    )
+    if writer.error is None:
+        return None
+    return f"the run has ended, but its trace is cut: {writer.error}"
 
 
 def _keep_what_there_is(
     writer: TraceWriter | None, now: float, error: BaseException
 ) -> None:
-    """End the trace of a run that ``error`` ended, and say where it is; no file if none began."""
-    if writer is not None and now == 0:
+    """End the trace of a run that ``error`` ended, and say where it is.
+
+    No file is left if nothing had run.
+    """
+    if writer is None:
+        return
+    if now == 0:
         writer.abandon()
-    elif writer is not None:
-        writer.end(now, error=f"{type(error).__name__}: {error}".removesuffix(": "))
-        error.add_note(
-            writer.error or f"trace up to {now:,.0f} ns: kernbench-tui {writer.path}"
-        )
+        return
+    why = f"{type(error).__name__}: {error}".removesuffix(": ")
+    writer.end(now, error=why)
+    whole = f"trace up to {now:,.0f} ns: kernbench-tui {writer.path}"
+    error.add_note(writer.error or whole)
 
 
-def _phase2(
-    torch: Torch, tell: Progress
-) -> tuple[MemoryStore, VerifyReport, tuple[SnapshotFinding, ...]]:
-    """Execute the whole op log: memory at the end, the verdict, and what was found on the way."""
-    log, expected = list(torch.engine.op_log), torch.expectations
-    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops)
-    judged = min((e.after for e in expected.values()), default=len(log))
-    for position in range(0, judged, PHASE2_OPS):
-        executor.run_until(position)
-        tell(f"Phase 2: {position:,} of {len(log):,} ops", position, "ops")
-    report = executor.verify(expected)
-    executor.run()
-    return executor.store, report, tuple(executor.findings)
-
-
-def _debug(torch: Torch, tell: Progress) -> tuple[int, op_check.OpCheck | None]:
-    """Check every op beside the float64 oracle: how many there were, and the first that is off."""
-    checks: list[op_check.OpCheck] = []
+def _run_phase2(torch: Torch, notify: RunProgress) -> _Phase2:
+    """Execute the whole op log, and judge what the bench expects on the way."""
     log = list(torch.engine.op_log)
-    for check in op_check.debug_check(
-        DataExecutor(log, torch.blank.snapshot(), torch.ops)
-    ):
+    expected = torch.expectations
+    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops)
+    first_judged = min((e.after for e in expected.values()), default=len(log))
+    for position in range(0, first_judged, PHASE2_OPS):
+        executor.run_until(position)
+        notify(f"Phase 2: {position:,} of {len(log):,} ops", position, "ops")
+    verdict = executor.verify(expected)
+    executor.run()
+    return _Phase2(executor.store, verdict, tuple(executor.findings))
+
+
+def _check_ops(torch: Torch, notify: RunProgress) -> _DebugChecks:
+    """Check every op beside the float64 oracle."""
+    log = list(torch.engine.op_log)
+    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops)
+    checks: list[op_check.OpCheck] = []
+    for check in op_check.debug_check(executor):
         checks.append(check)
         if len(checks) % DEBUG_OPS == 0:
-            tell(f"debug: {len(checks):,} ops checked", len(checks), "checks")
-    return len(checks), op_check.first_over(checks)
+            notify(f"debug: {len(checks):,} ops checked", len(checks), "checks")
+    return _DebugChecks(len(checks), op_check.first_over(checks))

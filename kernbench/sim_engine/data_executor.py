@@ -1,27 +1,34 @@
 """Phase 2: executes an op log on a memory store (ADR-0020 D6, D10, D11).
 
-Owns the order (canonical, held back by dependency_ids) and what has run. There is no pool of
-threads: two ran f16 gemms of 32^3 to 512^3 at 0.77 to 0.84 times the speed of one, as BLAS uses
-both cores by itself.
+Owns the order (canonical, held back by dependency_ids) and what has run. There is no
+pool of threads: two ran f16 gemms of 32^3 to 512^3 at 0.77 to 0.84 times the speed of
+one, as BLAS uses both cores by itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
+from itertools import islice
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.common.arrays import Floats
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError, VerificationError
 from kernbench.sim_engine import verify
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
-from kernbench.sim_engine.op_log import OpRecord, canonical_rows
+from kernbench.sim_engine.op_kinds import Ops
+from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.plans import (
     EXECUTED,
-    Ops,
     Plans,
     SnapshotFinding,
     perform,
@@ -32,23 +39,37 @@ from kernbench.sim_engine.plans import (
 
 __all__ = ["DataExecutor", "SnapshotFinding", "execute"]
 
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_TAKEN = 128
+"""Records taken from a log between two calls of progress: decoding one takes 30 us."""
+
+_LOOKED_AT = 4096
+"""Records looked at between two calls of progress, once they are there."""
+
 
 def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
-    """Patch what ``record``, if it writes, makes of its snapshots and ``store`` into ``store``."""
+    """Write into ``store`` what ``record`` makes of its snapshots and of ``store``."""
     perform([plan_of(record, ops).turn(record)], store)
 
 
 class DataExecutor:
     """Executes ``op_log``, which its dependency_ids index, on ``initial_store`` itself.
 
-    ``position`` counts the records that have run, skipped ones too; ``skipped`` counts records of
-    unknown kind by name, TileToken stages aside. An op that failed has not run: the next step tries
-    it again. VerificationError for a log whose dependency_ids lead nowhere or in a circle.
+    ``position`` counts the records that have run, skipped ones too, of ``total``.
+    ``skipped`` counts records of unknown kind by name, TileToken stages aside.
+    ``findings`` are the snapshots that differ from what Phase 2 has. An op that failed
+    has not run: the next step tries it again.
 
-    Consecutive small gemms and elementwise ops that are alike in all but addresses, none of which
-    reads what an earlier one of them writes, run in one numpy call, with the same bits. All are
-    read before any is written, in order, so other overlaps need no care. ``batch=False``: one by
-    one.
+    Consecutive small gemms and elementwise ops that are alike in all but addresses,
+    none of which reads what an earlier one of them writes, run in one numpy call, with
+    the same bits. All are read before any is written, and written in order, so other
+    overlaps need no care. ``batch=False`` runs them one by one.
+
+    What takes long calls ``progress`` with the share done, at least every 10 ms. It may
+    raise ``Cancelled``: then the op that was to run has not run, and one can go on
+    later. Raises VerificationError for a log whose dependency_ids lead nowhere or in a
+    circle.
     """
 
     def __init__(
@@ -57,95 +78,135 @@ class DataExecutor:
         initial_store: MemoryStore | None = None,
         ops: Ops = NUMPY_OPS,
         batch: bool = True,
+        progress: Progress = no_progress,
     ) -> None:
         self.store = MemoryStore() if initial_store is None else initial_store
         self.position = 0
         self.skipped: Counter[str] = Counter()
         self.findings: list[SnapshotFinding] = []
-        self._initial, self._ops, self._batch = self.store.snapshot(), ops, batch
-        self._records: list[
-            OpRecord
-        ] = []  # in canonical order; a rank is an index of it
-        self._order: list[int] = []  # ranks as they are executed
-        records, order = self._records, self._order
+        self._initial = self.store.snapshot()
+        self._ops = ops
+        self._batch = batch
+        # in canonical order; a rank is an index of it
+        self._records: list[OpRecord] = []
+        # the ranks in the order in which they are executed
+        self._order: list[int] = []
+        records = self._records
+        order = self._order
         plan = Plans(ops).of if batch else partial(plan_of, ops=ops)
         self._turn = turns(lambda at: (order[at], records[order[at]]), plan)
-        self.extend(op_log)
+        self.extend(op_log, progress)
 
-    def extend(self, records: Sequence[OpRecord]) -> None:
+    def extend(
+        self, records: Sequence[OpRecord], progress: Progress = no_progress
+    ) -> None:
         """Append ``records``, none of which starts before one that is already here.
 
-        Their dependency_ids index all records so far, these included.
+        Their dependency_ids index all records so far, these included. Raises
+        VerificationError, and then none of them has been appended.
         """
-        base, total = len(self._records), len(self._records) + len(records)
+        base = len(self._records)
         latest = self._records[-1].t_start if base else -math.inf
-        for record in records:
-            if record.t_start < latest or any(
-                not 0 <= d < total for d in record.dependency_ids
-            ):
-                raise VerificationError(
-                    f"{record.op_name} at {record.t_start} ns with dependencies "
-                    f"{record.dependency_ids} does not fit a log of {total} records, of which the "
-                    f"earlier {base} start by {latest} ns; give the whole log, in order"
-                )
-        rows = canonical_rows(records)
-        ranks = {base + row: rank for rank, row in enumerate(rows, base)}
-        self._order += _execution_order(
-            {
-                rank: {ranks[d] for d in records[row].dependency_ids if d >= base}
-                for rank, row in enumerate(rows, base)
-            }
+        added = _taken(records, progress)
+        t_start, kind_rank = _checked_columns(added, base, latest, progress)
+        rows: list[int] = computed_beside(
+            lambda: canonical_order(t_start, kind_rank).tolist(), progress, 1.0
         )
-        self._records += [records[row] for row in rows]
+        order = _execution_order(added, rows, base, progress)
+        self._records += [added[row] for row in rows]
+        self._order += order
 
-    def upcoming(self) -> Iterator[tuple[int, OpRecord]]:
-        """(canonical position, record) of all that has not run, in the order in which it will."""
-        return ((rank, self._records[rank]) for rank in self._order[self.position :])
+    @property
+    def upcoming(self) -> tuple[int, OpRecord] | None:
+        """The canonical position and the record that runs next; None at the end."""
+        if self.position == len(self._order):
+            return None
+        rank = self._order[self.position]
+        return rank, self._records[rank]
 
-    def step(self) -> OpRecord | None:
+    @property
+    def total(self) -> int:
+        """How many records there are, those that have run and those that have not."""
+        return len(self._records)
+
+    def step(self, progress: Progress = no_progress) -> OpRecord | None:
         """Execute the next op, passing over skipped ones; None when all have run."""
         while self.position < len(self._order):
-            record = self._run()
+            done = self.position / len(self._order)
+            progress(done)
+            record = self.run_one(progress, done)
             if record.op_kind in EXECUTED:
                 return record
         return None
 
-    def run(self) -> None:
+    def run_one(self, progress: Progress = no_progress, done: float = 0.0) -> OpRecord:
+        """Execute the next record alone, or skip it; there must be one.
+
+        While it computes, ``progress(done)`` is called if that takes long.
+        """
+        return self._run(0, progress, done)
+
+    def run(self, progress: Progress = no_progress) -> None:
         """Execute all that has not run."""
-        self.run_until(len(self._records))
+        self.run_until(len(self._records), progress)
 
-    def run_until(self, position: int) -> None:
-        """Execute until ``position`` records have run; UsageError if that is behind or beyond."""
-        if not self.position <= position <= len(self._records):
+    def run_until(self, position: int, progress: Progress = no_progress) -> None:
+        """Execute until ``position`` records have run.
+
+        Raises UsageError if that is behind or beyond.
+        """
+        total = len(self._records)
+        if not self.position <= position <= total:
             raise UsageError(
-                f"position {position} is not within {self.position} (now) and "
-                f"{len(self._records)} (all records); to go back make a new executor"
+                f"position {position} is not within {self.position} (now) and {total} "
+                "(all records); to go back make a new executor"
             )
+        limit = position if self._batch else 0
+        begun = self.position
         while self.position < position:
-            self._run(position if self._batch else 0)
+            done = (self.position - begun) / (position - begun)
+            progress(done)
+            self._run(limit, progress, done)
 
-    def _run(self, limit: int = 0) -> OpRecord:
-        """Run the next op, and those before ``limit`` that can go into one numpy call with it."""
-        rank, count = self._order[self.position], 1
+    def _run(self, limit: int, progress: Progress, done: float) -> OpRecord:
+        """Run the next op, and those before ``limit`` that can share its call."""
+        rank = self._order[self.position]
         record = self._records[rank]
+        count = 1
         if record.op_kind in EXECUTED:
             where = partial(
                 "op {} ({} on {})".format, rank, record.op_name, record.component_id
             )
-            step = self._turn, self.position, limit, self.store, where, self.findings
-            count = len(perform_next(*step)[0])
+            ran, _ = perform_next(
+                self._turn,
+                self.position,
+                limit,
+                self.store,
+                where,
+                self.findings,
+                progress=progress,
+                done=done,
+            )
+            count = len(ran)
         elif not record.op_name.startswith("TileToken"):
             self.skipped[record.op_name] += 1
         self.position += count
         return record
 
-    def verify(self, expected: Mapping[str, verify.Expectation]) -> verify.VerifyReport:
-        """Judge each expectation when its ``after`` ops have run; this executor goes on until then.
+    def verify(
+        self,
+        expected: Mapping[str, verify.Expectation],
+        progress: Progress = no_progress,
+    ) -> verify.VerifyReport:
+        """Judge each expectation when its ``after`` ops have run.
 
-        If it is already past one, a fresh executor replays the log on the initial store instead.
+        This executor goes on until then. If it is already past one, a fresh executor
+        replays the log on the initial store instead. ``progress`` begins again at 0 for
+        each expectation.
         """
         ordered = sorted(expected.items(), key=lambda item: item[1].after)
-        executor, total = self, len(self._records)
+        total = len(self._records)
+        executor = self
         if ordered and ordered[0][1].after < self.position:
             executor = DataExecutor(
                 (), self._initial.snapshot(), self._ops, self._batch
@@ -153,21 +214,92 @@ class DataExecutor:
             executor._records += self._records
             executor._order += self._order
         rows: dict[str, verify.VerifyRow] = {}
-        for name, e in ordered:
-            if 0 <= e.after <= total:
-                executor.run_until(e.after)
-                rows[name] = verify.judge(name, e, executor.store)
+        for name, expectation in ordered:
+            after = expectation.after
+            if 0 <= after <= total:
+                executor.run_until(after, progress)
+                store = executor.store
+                rows[name] = verify.judge(name, expectation, store, progress)
             else:
-                note = f"to be judged after {e.after} ops of a log of {total}"
-                rows[name] = verify.missing(name, e, note)
+                note = f"to be judged after {after} ops of a log of {total}"
+                rows[name] = verify.missing(name, expectation, note)
         return verify.VerifyReport(tuple(rows[name] for name in expected))
 
 
-def _execution_order(dependencies: Mapping[int, set[int]]) -> Iterable[int]:
-    """The ranks, in turn the lowest of those whose dependencies have run."""
-    if all(d < rank for rank, held in dependencies.items() for d in held):
-        return dependencies
-    sorter, ready, order = TopologicalSorter(dependencies), list[int](), list[int]()
+def _taken(records: Sequence[OpRecord], progress: Progress) -> list[OpRecord]:
+    """All of ``records``, each asked for once: a trace decodes what it is asked for."""
+    taken: list[OpRecord] = []
+    total = len(records)
+    rest = iter(records)
+    for first in range(0, total, _TAKEN):
+        progress(first / total)
+        taken += islice(rest, _TAKEN)
+    return taken
+
+
+def _checked_columns(
+    added: Sequence[OpRecord], base: int, latest: float, progress: Progress
+) -> tuple[Floats, Bytes]:
+    """The start (ns) and the rank of the kind of each record.
+
+    ``base`` records are before them, the last of which starts at ``latest`` ns. Raises
+    VerificationError for a record that does not fit such a log.
+    """
+    total = base + len(added)
+    t_start = np.empty(len(added), np.float64)
+    kind_rank = np.empty(len(added), np.uint8)
+    unknown = KIND_RANK["unknown"]
+    for row, record in enumerate(added):
+        if row % _LOOKED_AT == 0:
+            progress(1.0)
+        too_early = record.t_start < latest
+        if too_early or any(not 0 <= d < total for d in record.dependency_ids):
+            raise VerificationError(
+                f"{record.op_name} at {record.t_start} ns with dependencies "
+                f"{record.dependency_ids} does not fit a log of {total} records, of "
+                f"which the earlier {base} start by {latest} ns; give the whole log, "
+                "in order"
+            )
+        t_start[row] = record.t_start
+        kind_rank[row] = KIND_RANK.get(record.op_kind, unknown)
+    return t_start, kind_rank
+
+
+def _execution_order(
+    added: Sequence[OpRecord], rows: Sequence[int], base: int, progress: Progress
+) -> list[int]:
+    """The ranks of ``added`` in the order in which they are to be executed.
+
+    ``rows`` is the canonical order; a rank is ``base`` plus the place of a row in it.
+    """
+    ranks = [0] * len(rows)
+    for rank, row in enumerate(rows, base):
+        ranks[row] = rank
+    in_order = True
+    for row, record in enumerate(added):
+        if row % _LOOKED_AT == 0:
+            progress(1.0)
+        rank = ranks[row]
+        for d in record.dependency_ids:
+            if d >= base and ranks[d - base] >= rank:
+                in_order = False
+    if in_order:
+        return list(range(base, base + len(rows)))
+    dependencies: dict[int, set[int]] = {}
+    for rank, row in enumerate(rows, base):
+        held = added[row].dependency_ids
+        dependencies[rank] = {ranks[d - base] for d in held if d >= base}
+    return computed_beside(lambda: _lowest_first(dependencies), progress, 1.0)
+
+
+def _lowest_first(dependencies: Mapping[int, set[int]]) -> list[int]:
+    """The ranks, in turn the lowest of those whose dependencies have run.
+
+    Raises VerificationError if there is a circle.
+    """
+    sorter = TopologicalSorter(dependencies)
+    ready: list[int] = []
+    order: list[int] = []
     try:
         sorter.prepare()
     except CycleError as error:

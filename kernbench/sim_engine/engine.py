@@ -1,8 +1,8 @@
-"""Phase 1: makes components as they are used, owns the SimPy environment, runs what the host asks.
+"""Phase 1: owns the SimPy environment and the components, and runs what the host asks.
 
-Host actions (writes, launches, reads) of one stream start in order, each when the one before has
-ended; every rank has a stream, and the bench itself one that all the others come after. Knows no
-torch: ``run`` takes a callable that is given the engine.
+Host actions (writes, launches, reads) of one stream start in order, each when the one
+before has ended. Every rank has a stream, and the bench itself has one that all the
+others come after. Knows no torch: ``run`` takes a callable that is given the engine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import simpy
 
@@ -27,8 +27,8 @@ from kernbench.common.messages import (
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
-from kernbench.components.builtin.pe_mmu import PageTable
 from kernbench.components.network import Network
+from kernbench.components.pages import PageTable
 from kernbench.components.registry import component_class
 from kernbench.errors import DeadlockError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
@@ -40,13 +40,23 @@ from kernbench.topology.graph import TopologyGraph
 from kernbench.triton_emu.sites import CallSites
 
 _DEFAULT = object()
-PROGRESS_EVENTS = 20_000  # between two calls of GraphEngine.progress
-# A launch's start lies 1 ps after the farthest PE has the message: sums of floats in another order
-# differ by less, so that no PE is late by rounding.
+
+PROGRESS_EVENTS = 20_000
+"""Events between two calls of ``GraphEngine.progress``."""
+
 _LAUNCH_SLACK_NS = 1e-3
-_LISTED = 32  # waiters that a DeadlockError names
-HOST = -1  # the stream of the bench itself; a rank's has its number
-Place = tuple[int, int, int]
+"""A launch starts 1 ps after the farthest PE has the message.
+
+Sums of floats in another order differ by less, so that no PE is late by rounding.
+"""
+
+_LISTED = 32
+"""Waiters that a DeadlockError names."""
+
+HOST = -1
+"""The stream of the bench itself; a rank's has its number."""
+
+Place: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,10 @@ class TimingResult:
 
 
 class LaunchSpan(NamedTuple):
-    """A launch that has ended: ns from the start of its first PE to the end of its last."""
+    """A launch that has ended.
+
+    It lasted from the start of its first PE to the end of its last, in ns.
+    """
 
     name: str
     t_start: float
@@ -83,21 +96,22 @@ class _Components(dict[str, ComponentBase]):
     def __init__(self, graph: TopologyGraph) -> None:
         super().__init__()
         self._nodes = graph.nodes
-        self._classes = {
-            i: component_class(i) for i in {n.impl for n in graph.nodes.values()}
-        }
+        impls = {node.impl for node in graph.nodes.values()}
+        self._classes = {impl: component_class(impl) for impl in impls}
 
     def __missing__(self, node_id: str) -> ComponentBase:
         node = self._nodes[node_id]
-        self[node_id] = made = self._classes[node.impl](node, self.sim)
+        made = self._classes[node.impl](node, self.sim)
+        self[node_id] = made
         return made
 
 
 class GraphEngine:
-    """The simulator of one machine; ``op_logger=None`` turns the op log off.
+    """The simulator of one machine.
 
-    ``recorder`` is told all; unless ``keep``, it alone has the op log. With ``warn_memory``, bytes
-    never written read as 0xFF. While it simulates, ``progress`` is told (simulated ns, ops, events)
+    ``op_logger=None`` turns the op log off. Everything is reported to ``recorder``;
+    unless ``keep``, it alone has the op log. With ``warn_memory``, bytes never written
+    read as 0xFF. While it simulates, ``progress(simulated ns, ops, events)`` is called
     every PROGRESS_EVENTS events.
     """
 
@@ -113,22 +127,19 @@ class GraphEngine:
         keep: bool = True,
     ) -> None:
         self.graph = graph
-        self.env = env = simpy.Environment()
+        self.env = simpy.Environment()
         self.store = MemoryStore(fill=0xFF if warn_memory else None)
         self.pending = PendingRanges()
         self.recorder = recorder
         if op_logger is _DEFAULT:
-            find = self.pending.find
-            op_logger = OpLogger(
-                self.store, recorder, keep, lambda *at: find(*at) is not None
-            )
+            op_logger = OpLogger(self.store, recorder, keep, self._is_pending)
         self.op_logger: OpLogger | None = op_logger
         self._keep = keep
         self._numbers = _Numbers()
         components = _Components(graph)
-        self.network = Network(env, graph, components, recorder)
-        self.sim = components.sim = Sim(
-            env=env,
+        self.network = Network(self.env, graph, components, recorder)
+        self.sim = Sim(
+            env=self.env,
             graph=graph,
             router=PathRouter(graph),
             resolver=AddressResolver(graph),
@@ -143,12 +154,21 @@ class GraphEngine:
             commands=self._numbers,
             warnings=[],
         )
+        components.sim = self.sim
         self.launches: list[LaunchSpan] = []
-        self._events = self._launches = 0
         self.stream = HOST  # of the host actions that come now
+        self._events = 0
+        self._launches = 0
+        # the last host action of each stream
         self._tails: dict[int, simpy.Process] = {}
+        # who has come to the barrier that is open
         self._arrived: list[simpy.Event] = []
+        # the calls that have not come back, by number
         self._waiting: dict[int, Waiter] = {}
+
+    def _is_pending(self, space: str, addr: int, nbytes: int) -> bool:
+        """Whether some of these bytes are still to be computed."""
+        return self.pending.find(space, addr, nbytes) is not None
 
     @property
     def op_log(self) -> Sequence[OpRecord]:
@@ -158,7 +178,7 @@ class GraphEngine:
         """
         if self.recorder is not None and not self._keep:
             return self.recorder.op_log()
-        return self.op_logger.records if self.op_logger is not None else []
+        return [] if self.op_logger is None else self.op_logger.records
 
     @property
     def next_cmd(self) -> int:
@@ -166,10 +186,14 @@ class GraphEngine:
         return self._numbers.upcoming
 
     def run(self, benchmark: Callable[[GraphEngine], object]) -> None:
-        """Call ``benchmark`` with this engine, then simulate until nothing is left to do."""
+        """Call ``benchmark`` with this engine, then simulate until nothing is left.
+
+        The cyclic garbage collector is off meanwhile: a record that is kept costs 3.3
+        us with it, 0.8 without.
+        """
         gc.collect()
         gc.freeze()
-        gc.disable()  # a retained record costs 3.3 us with the cyclic collector on, 0.8 without
+        gc.disable()
         try:
             benchmark(self)
             self.drain()
@@ -182,33 +206,39 @@ class GraphEngine:
         while self._dispatch(PROGRESS_EVENTS):
             self._events += PROGRESS_EVENTS
             if self.progress is not None:
-                rows = self.op_logger.rows if self.op_logger is not None else 0
+                rows = 0 if self.op_logger is None else self.op_logger.rows
                 self.progress(self.env.now, rows, self._events)
 
     def drain(self) -> None:
-        """Simulate until all streams are empty; DeadlockError if something can never end."""
+        """Simulate until all streams are empty.
+
+        Raises DeadlockError if something can never end.
+        """
         self.simulate()
-        if self._waiting:
+        if not self._waiting:
+            return
+        if self.recorder is not None:
             for cmd, waiter in self._waiting.items():
-                if self.recorder is not None:
-                    self.recorder.text(
-                        self.env.now, cmd, "error", f"never ended: {waiter.what}"
-                    )
-            raise DeadlockError(_deadlock(self.env.now, self._waiting.values()))
+                message = f"never ended: {waiter.what}"
+                self.recorder.text(self.env.now, cmd, "error", message)
+        raise DeadlockError(_deadlock(self.env.now, self._waiting.values()))
 
     def give_up(self) -> None:
         """Record the calls that have not come back, as they will not any more."""
-        for waiter in [*self._waiting.values()]:
+        # recording one takes it out of those that wait
+        for waiter in list(self._waiting.values()):
             waiter.record()
 
     def _dispatch(self, events: int) -> bool:
-        """``Environment.step`` so many times, in one loop; whether there were so many."""
-        env, queue = self.env, self.env._queue
+        """``Environment.step`` in one loop; whether there were so many events."""
+        env = self.env
+        queue = env._queue
         for _ in range(events):
             if not queue:
                 return False
             env._now, _, _, event = heappop(queue)
-            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+            callbacks = event.callbacks
+            event.callbacks = None  # type: ignore[assignment]
             for callback in callbacks:
                 callback(event)
             if not event._ok and not hasattr(event, "_defused"):
@@ -218,7 +248,10 @@ class GraphEngine:
     def host_write(
         self, writes: Sequence[tuple[Place, HostWriteCmd]], site: Site
     ) -> None:
-        """Write shards from host memory, all at once; visible when the action starts."""
+        """Write shards from host memory, all at once.
+
+        They are visible when the action starts.
+        """
 
         def action(cmd: int) -> Process:
             for _, msg in writes:
@@ -226,20 +259,24 @@ class GraphEngine:
                 self.pending.clear(msg.dst.space, msg.dst.addr, msg.dst.nbytes)
             yield from self._serve_host(cmd, writes)
 
-        self._submit("host_write", site, action, (place for place, _ in writes))
+        places = (place for place, _ in writes)
+        self._submit("host_write", site, action, places)
 
     def host_read(self, reads: Sequence[tuple[Place, HostReadCmd]], site: Site) -> None:
         """Read shards to host memory: time only; the data are in the store."""
+
+        def action(cmd: int) -> Process:
+            return self._serve_host(cmd, reads)
+
         places = (place for place, _ in reads)
-        self._submit(
-            "host_read", site, lambda cmd: self._serve_host(cmd, reads), places
-        )
+        self._submit("host_read", site, action, places)
 
     def barrier(self, streams: int, site: Site) -> None:
-        """Have the stream wait until so many streams, this one too, have come to a barrier."""
+        """Have the stream wait until so many streams, this one too, have come here."""
 
         def action(_: int) -> Process:
-            self._arrived.append(passed := self.env.event())
+            passed = self.env.event()
+            self._arrived.append(passed)
             if len(self._arrived) == streams:
                 for event in self._arrived:
                     event.succeed()
@@ -250,8 +287,8 @@ class GraphEngine:
 
     def is_busy(self, *streams: int) -> bool:
         """Whether a host action of these streams, or of any, has not ended."""
-        tails = [self._tails[s] for s in streams or self._tails if s in self._tails]
-        return any(tail.is_alive for tail in tails)
+        asked = streams or tuple(self._tails)
+        return any(self._tails[s].is_alive for s in asked if s in self._tails)
 
     def launch(
         self,
@@ -261,9 +298,15 @@ class GraphEngine:
         pes: Sequence[Place],
         site: Site,
     ) -> None:
-        """Run ``kernel`` on ``pes``; all start when the message has reached the farthest."""
-        launch, self._launches = self._launches, self._launches + 1
+        """Run ``kernel`` on ``pes``.
+
+        All start when the message has reached the farthest.
+        """
+        launch = self._launches
+        self._launches += 1
+        # of each SIP that takes part, how many of its cubes do
         cubes = Counter(sip for sip, _ in {place[:2] for place in pes})
+        programs = (len({pe for *_, pe in pes}), max(cubes.values()), len(cubes))
 
         def action(cmd: int) -> Process:
             t_issue = self.env.now
@@ -275,7 +318,7 @@ class GraphEngine:
                 kernel=kernel,
                 args=args,
                 pes=tuple(pes),
-                programs=(len({pe for *_, pe in pes}), max(cubes.values()), len(cubes)),
+                programs=programs,
                 done=self.env.event(),
                 waiting=self._waiting,
                 target_start_ns=t_issue + latency + _LAUNCH_SLACK_NS,
@@ -294,8 +337,8 @@ class GraphEngine:
 
     def get_timing_result(self) -> TimingResult:
         """Simulated end time, ops by kind; no ops without a logger."""
-        kinds = self.op_logger.kinds if self.op_logger is not None else {}
-        return TimingResult(self.env.now, dict(kinds))
+        kinds = {} if self.op_logger is None else dict(self.op_logger.kinds)
+        return TimingResult(self.env.now, kinds)
 
     def place_of(self, addr: int) -> Place:
         """Where an HBM address lies: (sip, cube, pe)."""
@@ -310,12 +353,14 @@ class GraphEngine:
         places: Iterable[Place],
     ) -> None:
         """Have a host action begin when those before it in its stream have ended."""
-        cmd, waiting = next(self._numbers), self._waiting
+        cmd = next(self._numbers)
+        waiting = self._waiting
         end_point = self.sim.resolver.find_pcie_ep(min(places)[0])
         before = [self._tails[s] for s in (HOST, self.stream) if s in self._tails]
 
         def chained() -> Generator[Any, Any, None]:
-            for earlier in before:  # noqa: UP028 (SimPy sends values; a list takes none)
+            # SimPy sends values into this generator, and a list takes none
+            for earlier in before:  # noqa: UP028
                 yield earlier
             t_issue = self.env.now
             yield from action(cmd)
@@ -325,14 +370,14 @@ class GraphEngine:
                     cmd, end_point, -1, call, site, NO_CMD, t_issue, self.env.now
                 )
 
-        waiting[cmd] = Waiter(
-            f"{call} at {site.file}:{site.line}", self.env.now, end_point
-        )
+        what = f"{call} at {site.file}:{site.line}"
+        waiting[cmd] = Waiter(what, self.env.now, end_point)
         self._tails[self.stream] = self.env.process(chained())
 
     def _serve_host(
         self, cmd: int, messages: Sequence[tuple[Place, HostWriteCmd | HostReadCmd]]
     ) -> Process:
+        """Have all messages of a host action served, and wait for them."""
         for _, msg in messages:
             msg.cmd = cmd
         yield self.env.all_of([self._serve(place[0], msg) for place, msg in messages])
@@ -345,34 +390,48 @@ class GraphEngine:
         return self.env.process(end_point._forward_txn(self.env, msg))
 
     def _launch_latency(self, place: Place) -> float:
-        """Zero-load ns from the host's doorbell to a PE_CPU: end point, io_cpu, m_cpu."""
+        """Zero-load ns from the host's doorbell to a PE_CPU.
+
+        The message goes by the end point, the io_cpu and the m_cpu.
+        """
         sip, cube, _ = place
-        resolver, router = self.sim.resolver, self.sim.router
-        end_point, pe_cpu = resolver.find_pcie_ep(sip), self.graph.at(*place, "pe_cpu")
+        resolver = self.sim.resolver
+        end_point = resolver.find_pcie_ep(sip)
         stops = (
             end_point,
             resolver.find_io_cpu(sip),
             resolver.find_m_cpu(sip, cube),
-            pe_cpu,
+            self.graph.at(*place, "pe_cpu"),
         )
-        legs = (router.route("node", *leg) for leg in pairwise(stops))
-        latency = sum(self.network.route(leg).zero_load(LAUNCH_BYTES) for leg in legs)
+        latency = 0.0
+        for src, dst in pairwise(stops):
+            path = self.sim.router.route("node", src, dst)
+            latency += self.network.route(path).zero_load(LAUNCH_BYTES)
         return self.sim.component(end_point).overhead_ns + latency
 
 
 def _deadlock(now: float, waiters: Iterable[Waiter]) -> str:
-    """Who waits, since when, and for whom: the cycle among them, or who has ended meanwhile."""
+    """Who waits, since when, and for whom.
+
+    It names the cycle among them, or who has ended meanwhile.
+    """
     waiters = sorted(waiters, key=lambda w: (w.since, w.node))
-    listed = [f"{w.what} since {w.since:g} ns" for w in waiters]
-    rest = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
-    text = f"nothing can go on at t={now:g} ns; still waiting: {'; '.join(listed[:_LISTED] + rest)}"
+    listed = [f"{w.what} since {w.since:g} ns" for w in waiters[:_LISTED]]
+    if len(waiters) > _LISTED:
+        listed.append(f"and {len(waiters) - _LISTED} more")
+    text = f"nothing can go on at t={now:g} ns; still waiting: {'; '.join(listed)}"
     peers = {w.node: w.peer for w in waiters if w.peer}
     ends: list[str] = []
     for node in peers:
         chain = [node]
-        while (peer := peers.get(chain[-1])) is not None and peer not in chain:
+        peer: str | None = peers[node]
+        while peer is not None and peer not in chain:
             chain.append(peer)
+            peer = peers.get(peer)
         if peer is not None:
-            return f"{text}; cycle: {' -> '.join([*chain[chain.index(peer) :], peer])}"
+            cycle = [*chain[chain.index(peer) :], peer]
+            return f"{text}; cycle: {' -> '.join(cycle)}"
         ends.append(f"{chain[-2]} waits for {chain[-1]}, which waits for none")
-    return "; ".join([text, *ends[:1]])
+    if ends:
+        return f"{text}; {ends[0]}"
+    return text

@@ -1,24 +1,22 @@
-"""What the simulator tells whoever records it: the ``Recorder`` (architecture.md, Interfaces 3).
+"""What the simulator reports to whoever records a run: the ``Recorder``.
 
-Paths come from transactions, never from the router, so this module asks no helper of ADR-0051.
+It is architecture.md, Interfaces 3. Paths come from transactions, never from the
+router, so this module needs none of the helpers of ADR-0051.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
 from kernbench.common.dtypes import Tolerance
-from kernbench.common.messages import Transfer, Wait
+from kernbench.common.messages import Transfer
+from kernbench.sim_engine.op_log import OpRecord, OpSink, Transfers, Waits
 
-if TYPE_CHECKING:
-    from kernbench.sim_engine.op_log import OpRecord
-
-Waits: TypeAlias = list[Wait]
-Transfers: TypeAlias = list[Transfer]
+__all__ = ["Recorder", "Shard", "Site", "Transfers", "Waits"]
 
 
 class Site(NamedTuple):
@@ -31,11 +29,12 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One row of the ``alloc`` frame: a shard, a replica or a scratch handle (Interfaces 6).
+    """One row of the ``alloc`` frame: a shard, a replica or a scratch handle.
 
-    ``origin`` and ``shape`` are in elements of the whole tensor; at most 3 axes are kept.
-    ``owner`` is the node id of the memory's PE (its pe_cpu), ``va`` 0 where it has none, ``cmd``
-    the call from which it is valid.
+    It is architecture.md, Interfaces 6. ``addr`` is physical, ``va`` virtual and 0
+    where there is none. ``origin`` and ``shape`` are in elements of the whole tensor;
+    at most 3 axes are kept. ``owner`` is the node id of the PE whose memory it is (its
+    pe_cpu), ``cmd`` the call from which on it is valid.
     """
 
     tensor: str
@@ -51,8 +50,12 @@ class Shard:
     index: int = 0
 
 
-class Recorder(Protocol):
-    """A sink of everything that a run does; all times in ns. Node arguments are node ids."""
+class Recorder(OpSink, Protocol):
+    """A sink of everything that a run does.
+
+    All times are in ns, all nodes are node ids. ``op``, one finished op, is
+    ``OpSink``'s.
+    """
 
     def command(
         self,
@@ -66,29 +69,18 @@ class Recorder(Protocol):
         t_resume: float,
         /,
     ) -> None:
-        """One tl call of the kernel on ``pe`` (a pe_cpu; a pcie_ep and launch -1 for host calls).
+        """Take one tl call of the kernel on ``pe``, when the kernel goes on.
 
-        Made when the kernel goes on; a PE's commands of one launch cover its life without gaps.
-        ``awaits`` is the cmd it waited for (its own for a blocking call) or NO_CMD.
+        ``pe`` is a pe_cpu; of a call of the host it is a pcie_ep, and ``launch`` is -1.
+        The calls of one launch on one PE cover its life without gaps. ``awaits`` is the
+        number of the call that was waited for (its own if it blocks), or NO_CMD.
         """
 
-    def op(
-        self,
-        row: int,
-        record: OpRecord,
-        cmd: int,
-        slot: int,
-        waits: Waits,
-        transfers: Transfers,
-        /,
-    ) -> None:
-        """One finished op; ``row`` counts from 0 as ops end, ``dependency_ids`` are rows."""
-
     def op_log(self) -> Sequence[OpRecord]:
-        """All ops so far by t_start: asked of a sink that alone has them."""
+        """All ops so far by t_start; asked of a sink that alone has them."""
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
-        """A transaction that belongs to no op: launch, credit."""
+        """Take a transaction that belongs to no op: that of a launch, or a credit."""
 
     def launch(
         self,
@@ -100,10 +92,10 @@ class Recorder(Protocol):
         t_end: float,
         /,
     ) -> None:
-        """A launch that has ended on all its ``pes`` (pe_cpu ids)."""
+        """Take a launch that has ended on all its ``pes`` (pe_cpu ids)."""
 
     def alloc(self, shard: Shard) -> None:
-        """Memory that an access may lie in from now on."""
+        """Take memory that an access may lie in from now on."""
 
     def expect(
         self,
@@ -113,10 +105,19 @@ class Recorder(Protocol):
         tolerance: Tolerance,
         after: int,
     ) -> None:
-        """The reference of one shard, to be judged when the first ``after`` ops have run."""
+        """Take the reference of one shard.
+
+        It is to be compared when the first ``after`` ops have run.
+        """
 
     def text(self, t: float, cmd: int, level: str, message: str, /) -> None:
-        """device_print, late launch, memory warning…; level: print, assert, warning, error."""
+        """Take a line of text: of device_print, a late launch, a memory warning …
+
+        ``level`` is one of print, assert, warning, error.
+        """
 
     def source(self, file: str, kernel: str, text: str) -> None:
-        """The text of a file that sites refer to, once, before the first command that does."""
+        """Take the text of a file that sites refer to.
+
+        It comes once, before the first command of that file.
+        """

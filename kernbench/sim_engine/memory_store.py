@@ -1,7 +1,7 @@
 """Bytes by (space, address), held as numpy arrays (ADR-0052 D6, ADR-0020 D7).
 
-Owns the extents of every space and how they are cut. An array is stored by reference and never
-mutated, so snapshots and undo share arrays instead of copying them.
+Owns the extents of every space and how they are cut. An array is stored by reference
+and never mutated, so snapshots and undo share arrays instead of copying them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from kernbench.errors import MemoryStoreError
 
 
 class _Extents(dict[int, Array]):
-    """Address -> array of one space; ``starts`` are its keys, sorted. Extents never overlap."""
+    """Address -> array of one space. Extents never overlap.
+
+    ``starts`` are its keys, sorted.
+    """
 
     __slots__ = ("starts",)
 
@@ -28,14 +31,22 @@ class _Extents(dict[int, Array]):
         self.starts: list[int] = [] if other is None else other.starts.copy()
 
     def overlapping(self, low: int, high: int) -> slice:
-        """The slice of ``starts`` whose extents have a byte in [low, high), a range not empty."""
+        """The slice of ``starts`` whose extents have a byte in [low, high).
+
+        The range must not be empty.
+        """
         first = bisect_right(self.starts, low)
-        if first and self.starts[first - 1] + self[self.starts[first - 1]].nbytes > low:
-            first -= 1
+        if first:
+            before = self.starts[first - 1]
+            if before + self[before].nbytes > low:
+                first -= 1
         return slice(first, bisect_left(self.starts, high, lo=first))
 
     def carve(self, low: int, high: int) -> None:
-        """Drop the bytes of [low, high); what is left of an extent becomes views beside them."""
+        """Drop the bytes of [low, high).
+
+        What is left of an extent becomes views before and after them.
+        """
         kept: dict[int, Array] = {}
         within = self.overlapping(low, high)
         for start in self.starts[within]:
@@ -49,25 +60,35 @@ class _Extents(dict[int, Array]):
 
 
 def reinterpret(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Contiguous ``array`` as another shape and dtype of as many bytes; a copy if misaligned."""
-    if array.nbytes != (wanted := prod(shape) * dtype.itemsize):
+    """Contiguous ``array`` as another shape and dtype; a copy only if misaligned.
+
+    Raises MemoryStoreError unless both have as many bytes.
+    """
+    wanted = prod(shape) * dtype.itemsize
+    if array.nbytes != wanted:
         raise MemoryStoreError(
-            f"{array.nbytes} bytes of {array.dtype}{array.shape} asked for as {dtype}{shape}, "
-            f"which is {wanted} bytes; ask for as many as there are"
+            f"{array.nbytes} bytes of {array.dtype}{array.shape} asked for as "
+            f"{dtype}{shape}, which is {wanted} bytes; ask for as many as there are"
         )
     if array.shape == shape and array.dtype == dtype:
         return array
     if not array.nbytes:
         return np.empty(shape, dtype)
     flat = array.reshape(-1).view(dtype)
-    return (flat if flat.flags.aligned else flat.copy()).reshape(shape)
+    if not flat.flags.aligned:
+        flat = flat.copy()
+    return flat.reshape(shape)
 
 
 def _cut(array: Array, low: int, high: int) -> Array:
-    """Bytes [low, high) of ``array`` as a view, in its own dtype where no element is split."""
+    """Bytes [low, high) of ``array`` as a view.
+
+    It keeps the array's dtype where no element is split, and is bytes else.
+    """
     if low == 0 and high == array.nbytes:
         return array
-    flat, size = array.reshape(-1), array.dtype.itemsize
+    flat = array.reshape(-1)
+    size = array.dtype.itemsize
     if low % size or high % size:
         return flat.view(np.uint8)[low:high]
     return flat[low // size : high // size]
@@ -77,9 +98,12 @@ _NOTHING = _Extents()  # a space that was never written
 
 
 class MemoryStore:
-    """``write``, ``read``, ``has`` and ``snapshot`` are ADR-0052 D6 and speak of exact keys;
-    ``view``, ``patch`` and ``drop`` of byte ranges. An array of no bytes is not stored and can be
-    viewed anywhere. With ``fill``, bytes never written can be viewed too, and hold that value.
+    """Bytes by space and address.
+
+    ``write``, ``read``, ``has`` and ``snapshot`` are ADR-0052 D6 and speak of exact
+    keys; ``view``, ``patch`` and ``drop`` speak of byte ranges. An array of no bytes is
+    not stored and can be viewed anywhere. With ``fill``, bytes never written can be
+    viewed too, and hold that value.
     """
 
     fill: int | None = None
@@ -90,20 +114,24 @@ class MemoryStore:
             self.fill = fill
 
     def write(self, space: str, addr: int, data: Array) -> None:
-        """Store the reference to ``data`` at its key; older extents lose the bytes that it covers.
+        """Store the reference to ``data`` at its key.
 
-        MemoryStoreError for an array that is not C-contiguous or not of plain bytes.
+        Older extents lose the bytes that it covers. Raises MemoryStoreError for an
+        array that is not C-contiguous or not of plain bytes.
         """
         if not data.flags.c_contiguous or data.dtype.hasobject:
             raise MemoryStoreError(
-                f"{space} {addr:#x}: array {data.dtype}{data.shape} with strides {data.strides} is "
-                "not C-contiguous plain data; copy it first (np.ascontiguousarray)"
+                f"{space} {addr:#x}: array {data.dtype}{data.shape} with strides "
+                f"{data.strides} is not C-contiguous plain data; copy it first "
+                "(np.ascontiguousarray)"
             )
         if not data.nbytes:
             return
-        if (extents := self._storage.get(space)) is None:
+        extents = self._storage.get(space)
+        if extents is None:
             extents = self._storage[space] = _Extents()
-        if (old := extents.get(addr)) is None or old.nbytes != data.nbytes:
+        old = extents.get(addr)
+        if old is None or old.nbytes != data.nbytes:
             extents.carve(addr, addr + data.nbytes)
             extents.starts.insert(bisect_left(extents.starts, addr), addr)
         extents[addr] = data
@@ -117,9 +145,11 @@ class MemoryStore:
         shape: tuple[int, ...] | None = None,
         dtype: str | None = None,
     ) -> Array:
-        """The array stored at exactly ``addr``, itself or reinterpreted (D6.3: no copy).
+        """The array stored at exactly ``addr``, itself or reinterpreted.
 
-        MemoryStoreError (a ValueError) if no array begins there or the byte counts differ.
+        It is no copy (D6.3). Without a ``shape``, another dtype changes the last axis,
+        as in numpy. Raises MemoryStoreError (a ValueError) if no array begins there or
+        the byte counts differ.
         """
         array = self._storage.get(space, _NOTHING).get(addr)
         if array is None:
@@ -127,8 +157,9 @@ class MemoryStore:
         wanted = array.dtype if dtype is None else np_dtype(dtype)
         if shape is None:
             shape = array.shape
-            if wanted.itemsize != array.itemsize:  # the last axis changes, as in numpy
-                outer, row = shape[:-1], shape[-1] if shape else 1
+            if wanted.itemsize != array.itemsize:
+                outer = shape[:-1]
+                row = shape[-1] if shape else 1
                 shape = (*outer, row * array.itemsize // wanted.itemsize)
         return reinterpret(array, tuple(shape), wanted)
 
@@ -139,17 +170,18 @@ class MemoryStore:
     def snapshot(self) -> MemoryStore:
         """A store of its own that shares the arrays (D6.5)."""
         other = MemoryStore(self.fill)
-        other._storage = {
-            space: _Extents(extents) for space, extents in self._storage.items()
-        }
+        for space, extents in self._storage.items():
+            other._storage[space] = _Extents(extents)
         return other
 
     def view(self, space: str, addr: int, shape: tuple[int, ...], dtype: str) -> Array:
-        """The bytes from ``addr`` on, read-only: a view of one extent, a copy across several.
+        """The bytes from ``addr`` on, read-only: a view, or a copy across extents.
 
-        MemoryStoreError, naming what is near, for a byte never written if there is no ``fill``.
+        Raises MemoryStoreError, which names what is near, for a byte never written if
+        there is no ``fill``.
         """
-        wanted, shape = np_dtype(dtype), tuple(shape)
+        shape = tuple(shape)
+        wanted = np_dtype(dtype)
         array = self._storage.get(space, _NOTHING).get(addr)
         if array is None or array.shape != shape or array.dtype != wanted:
             array = self._bytes(space, addr, prod(shape) * wanted.itemsize)
@@ -167,23 +199,28 @@ class MemoryStore:
         return sorted(space for space, extents in self._storage.items() if extents)
 
     def extents(self, space: str) -> list[tuple[int, Array]]:
-        """(addr, array) of one space in address order; empty if nothing was ever written there."""
+        """(addr, array) of one space in address order, perhaps none."""
         extents = self._storage.get(space, _NOTHING)
         return [(start, extents[start]) for start in extents.starts]
 
     def gap(self, space: str, addr: int, nbytes: int) -> int | None:
-        """The first byte of [addr, addr + nbytes) that was never written; None if there is none."""
-        parts = self._parts(space, addr, addr + nbytes)
-        return next((low for low, _, part in parts if part is None), None)
+        """The first byte of [addr, addr + nbytes) that was never written, or None."""
+        for low, _, part in self._parts(space, addr, addr + nbytes):
+            if part is None:
+                return low
+        return None
 
     def _parts(
         self, space: str, low: int, high: int
     ) -> Iterator[tuple[int, int, Array | None]]:
-        """The parts of [low, high) in order, each with its bytes, None where never written."""
+        """The parts of [low, high) in order: from, to, and the bytes.
+
+        Of a part that was never written the bytes are None.
+        """
+        if low >= high:
+            return
         extents = self._storage.get(space, _NOTHING)
-        for start in (
-            extents.starts[extents.overlapping(low, high)] if low < high else ()
-        ):
+        for start in extents.starts[extents.overlapping(low, high)]:
             if start > low:
                 yield low, start, None
                 low = start
@@ -195,6 +232,7 @@ class MemoryStore:
             yield low, high, None
 
     def _bytes(self, space: str, addr: int, nbytes: int) -> Array:
+        """The bytes of a range: in the dtype of their extent, as u8 if several."""
         found: list[Array] = []
         for low, high, part in self._parts(space, addr, addr + nbytes):
             if part is None:
@@ -204,20 +242,28 @@ class MemoryStore:
             found.append(part)
         if len(found) == 1:
             return found[0]
-        return np.concatenate(
-            [np.empty(0, np.uint8), *(p.reshape(-1).view("u1") for p in found)]
-        )
+        pieces = [np.empty(0, np.uint8)]
+        pieces += [part.reshape(-1).view(np.uint8) for part in found]
+        return np.concatenate(pieces)
 
     def _missing(
         self, space: str, addr: int, nbytes: int, gap: int
     ) -> MemoryStoreError:
+        """The error of a read: what was asked for, and the extents next to ``gap``.
+
+        ``nbytes`` is 0 where an array at exactly ``addr`` was asked for.
+        """
         extents = self.extents(space)
         at = bisect_right([start for start, _ in extents], gap)
-        near = [
-            f"[{s:#x}, {s + a.nbytes:#x})" for s, a in extents[max(at - 1, 0) : at + 1]
-        ]
-        what = f"byte {gap:#x} was never written" if nbytes else "no array begins there"
+        near = []
+        for start, array in extents[max(at - 1, 0) : at + 1]:
+            near.append(f"[{start:#x}, {start + array.nbytes:#x})")
+        asked = "an array of bytes"
+        why = "no array begins there"
+        if nbytes:
+            asked = f"{nbytes} bytes"
+            why = f"byte {gap:#x} was never written"
         return MemoryStoreError(
-            f"{space}: {nbytes or 'an array of'} bytes at {addr:#x} asked for, but {what}; nearest "
-            f"extents: {', '.join(near) or 'none'}; write it first, or view() inside an extent"
+            f"{space}: {asked} at {addr:#x} asked for, but {why}; nearest extents: "
+            f"{', '.join(near) or 'none'}; write it first, or view() inside an extent"
         )

@@ -1,40 +1,53 @@
-"""Debug mode of Phase 2 (ADR-0020 D11): every op beside a float64 oracle that uses our own table.
+"""Debug mode of Phase 2 (ADR-0020 D11): every op beside a float64 oracle.
 
-On its own inputs an op shows its local error; on the oracle's, which are never rounded, what has
-accumulated. The local error is judged. Rounding explains ``u_out |r| + n u_acc sum(|a| |b|)`` of a
-sum of n products (u: half an ulp, relative), of other ops the ulps of ``NumpyOp``, nothing of a
-copy.
+The oracle uses our own table of ops. On its own inputs an op shows its local error; on
+the oracle's inputs, which are never rounded, it shows what has accumulated. The local
+error is judged. Rounding explains ``u_out |r| + n u_acc sum(|a| |b|)`` of a sum of n
+products (u is half an ulp, relative), of other ops the ulps of their ``OpSpec``, and
+nothing of a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Array
+from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import Region
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, MemoryStoreError, UsageError
+from kernbench.sim_engine.arithmetic import rounded
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.numpy_ops import accumulator, numpy_op, rounded
+from kernbench.sim_engine.op_kinds import KINDS
 from kernbench.sim_engine.op_log import OpRecord
-from kernbench.sim_engine.plans import Turn, operands_of, plan_of
+from kernbench.sim_engine.plans import (
+    Turn,
+    computed_in_time,
+    operands_of,
+    plan_of,
+)
 from kernbench.sim_engine.verify import first_index
 
-_UNDERFLOW = 2.0**-126  # the smallest normal f32: what is below may be lost on the way
+Grid: TypeAlias = tuple[Ints, Ints]
+"""Some rows and some columns of a matrix product."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpCheck:
     """The op at canonical ``position`` beside the oracle.
 
-    ``over`` elements, the first at ``first_over``, differ by more than rounding explains; ``local``
-    is the |difference| there, else the largest (inf where one side is not finite), ``bound`` what
-    rounding explains of it. ``accumulated`` is the largest, None where it is not known.
+    ``over`` elements, the first of them at ``first_over``, differ by more than rounding
+    explains. ``local`` is the |difference| there, else the largest one (inf where one
+    side is not finite), and ``bound`` what rounding explains of it. ``accumulated`` is
+    the largest difference from the oracle of all ops before too, None where it is not
+    known.
     """
 
     position: int
@@ -56,15 +69,13 @@ class OpCheck:
         verdict = "overflow" if self.overflows else "ok"
         if self.over:
             verdict = f"{self.over} elements over, first {self.first_over}"
+        accumulated = ""
+        if self.accumulated is not None:
+            accumulated = f", accumulated {self.accumulated:.1e}"
         return (
-            f"op {self.position} {self.op_name} on {self.component_id}: local error "
-            f"{self.local:.1e}, rounding explains {self.bound:.1e}"
-            + (
-                ""
-                if self.accumulated is None
-                else f", accumulated {self.accumulated:.1e}"
-            )
-            + f": {verdict}"
+            f"op {self.position} {self.op_name} on {self.component_id}: "
+            f"local error {self.local:.1e}, rounding explains {self.bound:.1e}"
+            f"{accumulated}: {verdict}"
         )
 
 
@@ -76,121 +87,104 @@ class Reference:
     """
 
     value: Array
-    low: Array
-    high: Array
+    low: Floats
+    high: Floats
 
     @property
     @np.errstate(all="ignore")
-    def bound(self) -> Array:
+    def bound(self) -> Floats:
         """The largest |error| of each element that rounding explains."""
         value = self.value.astype(np.float64)
         return np.maximum(value - self.low, self.high - value)
 
-    def over(self, actual: Array) -> Array:
+    def over(self, actual: Array) -> Bools:
         """True where rounding does not explain ``actual``."""
-        a, nan = actual.astype(np.float64), np.isnan(actual)
-        nan_is_right = np.isnan(self.low) | np.isnan(
-            self.high
-        )  # too large for fp8_e4m3 is NaN
-        outside = (a < self.low) | (a > self.high)
-        return np.asarray(
-            np.where(nan | np.isnan(self.value), nan != nan_is_right, outside)
-        )
+        wide = actual.astype(np.float64)
+        is_nan = np.isnan(actual)
+        # what is too large for fp8_e4m3 is NaN
+        nan_is_right = np.isnan(self.low) | np.isnan(self.high)
+        outside = (wide < self.low) | (wide > self.high)
+        either_is_nan = is_nan | np.isnan(self.value)
+        return np.asarray(np.where(either_is_nan, is_nan != nan_is_right, outside))
 
 
 def reference(
-    record: OpRecord, store: MemoryStore, grid: tuple[Array, Array] | None = None
+    record: OpRecord, store: MemoryStore, grid: Grid | None = None
 ) -> Reference:
-    """The oracle of ``record`` on its own inputs: its snapshots and ``store`` as it was before.
+    """The oracle of ``record`` on its own inputs.
 
-    ``grid``: of these rows and columns of a matrix product alone. UsageError for an op that writes
-    nothing.
+    Those are its snapshots, and ``store`` as it was before the op. With a ``grid`` it
+    is made of these rows and columns of a matrix product alone. Raises UsageError for
+    an op that writes nothing.
     """
-    return _reference(*_inputs(record, store, grid))
+    return _reference(_inputs(record, store, grid))
 
 
-def oracle(
-    record: OpRecord, store: MemoryStore, grid: tuple[Array, Array] | None = None
-) -> Array:
+def oracle(record: OpRecord, store: MemoryStore, grid: Grid | None = None) -> Floats:
     """``reference(...).value`` in f64, at a third of the cost."""
-    turn, out, operands = _inputs(record, store, grid)
+    inputs = _inputs(record, store, grid)
     with np.errstate(all="ignore"):
-        return turn.plan.compute(operands, out.shape).astype(np.float64, copy=False)
+        value = inputs.turn.plan.compute(inputs.operands, inputs.out.shape)
+        return value.astype(np.float64, copy=False)
 
 
-def _inputs(
-    record: OpRecord, store: MemoryStore, grid: tuple[Array, Array] | None
-) -> tuple[Turn, Region, list[Array]]:
+class _Inputs(NamedTuple):
+    """An op for the oracle: its turn, with a plan in f64, and its operands.
+
+    ``out`` is what it writes, or as much of that as is asked for.
+    """
+
+    turn: Turn
+    out: Region
+    operands: Sequence[Array]
+
+
+def _inputs(record: OpRecord, store: MemoryStore, grid: Grid | None) -> _Inputs:
+    """What the oracle of ``record`` is made of; see ``reference``."""
     turn = plan_of(record, wide=True).turn(record)
-    if (out := turn.plan.write) is None:
+    out = turn.plan.write
+    if out is None:
         raise UsageError(f"{record.op_name} has no output; ask for an op that writes")
     operands = operands_of(turn, store)
-    if grid is not None:
-        (rows, columns), (a, b, *rest), p = grid, operands, record.params
-        own = a[:, rows] if p.get("transpose_a") else a[rows]
-        others = b[columns] if p.get("transpose_b") else b[:, columns]
-        spread = (np.broadcast_to(x, out.shape)[np.ix_(rows, columns)] for x in rest)
-        operands, out = (
-            [own, others, *spread],
-            replace(out, shape=(len(rows), len(columns))),
-        )
-    return turn, out, operands
+    if grid is None:
+        return _Inputs(turn, out, operands)
+    rows, columns = grid
+    a, b, *others = operands
+    own = a[:, rows] if record.params.get("transpose_a") else a[rows]
+    other = b[columns] if record.params.get("transpose_b") else b[:, columns]
+    part = [own, other]
+    for x in others:
+        part.append(np.broadcast_to(x, out.shape)[np.ix_(rows, columns)])
+    return _Inputs(turn, replace(out, shape=(len(rows), len(columns))), part)
 
 
 @np.errstate(all="ignore")
-def _reference(turn: Turn, out: Region, operands: Sequence[Array]) -> Reference:
-    value = turn.plan.compute(operands, out.shape)
-    size = np.abs(value.astype(np.float64))
-    spread = np.where(np.isfinite(size), _spread(turn, operands, size), 0.0)
-    ends = (value - spread, value + spread) if spread.any() else (value, value)
-    return Reference(value, *(rounded(x, out.dtype).astype(np.float64) for x in ends))
+def _reference(inputs: _Inputs) -> Reference:
+    """The oracle of an op, and how far rounding may move it."""
+    turn, out, operands = inputs
+    plan = turn.plan
+    value = plan.compute(operands, out.shape)
+    record = plan.record
+    spread = KINDS[record.op_kind].spread(record.params, plan.reads, operands, value)
+    low = value
+    high = value
+    if np.any(spread):
+        low = value - spread
+        high = value + spread
+    return Reference(value, _as_written(low, out.dtype), _as_written(high, out.dtype))
 
 
-def _spread(turn: Turn, operands: Sequence[Array], size: Array) -> Array | float:
-    """By how much an op in its own precision may be off before its result is rounded.
-
-    ``size`` is that of the result. A gemm is off by as much as it moves when its sum is moved by n
-    roundings of the terms' magnitudes.
-    """
-    record, p, dtypes = (
-        turn.plan.record,
-        turn.plan.record.params,
-        [x.dtype for x in operands],
-    )
-    if record.op_kind == "gemm":
-        steps = 2 * len(p.get("epilogue", ()))
-        work = accumulator(dtypes[0], dtypes[1], p.get("dtype_acc", "f32"))
-        if work.kind == "i" and not steps:
-            return 0.0
-        u = float(np.finfo(work if work.kind == "f" else np.float32).eps) / 2
-        slack = u * (steps + 1 + (p["k"] if work.kind == "f" else 0))
-        up, value, down = (
-            turn.plan.compute(operands, size.shape, s) for s in (slack, 0.0, -slack)
-        )
-        moved = np.maximum(np.abs(up - value), np.abs(down - value))
-        return np.asarray(moved + steps * u * size + _UNDERFLOW)
-    op = numpy_op(p["op"]) if record.op_kind == "math" else None
-    if op is None or not op.ulps or all(d.kind in "iub" for d in dtypes):
-        return 0.0
-    u = (
-        float(
-            np.finfo(np.float64 if np.dtype(np.float64) in dtypes else np.float32).eps
-        )
-        / 2
-    )
-    added = operands[0].size // max(size.size, 1) if op.kind == "reduction" else 0
-    if op.sums:
-        positive = replace(
-            record, params=p | {"scalars": [abs(x) for x in p.get("scalars", ())]}
-        )
-        magnitudes = [np.abs(x.astype(np.float64)) for x in operands]
-        size = plan_of(positive, wide=True).compute(magnitudes, size.shape)
-    return np.asarray((2 * op.ulps + added) * u * size + _UNDERFLOW)
+def _as_written(value: Array, dtype: str) -> Floats:
+    """``value`` rounded to the output's dtype, in f64 again."""
+    return rounded(value, dtype).astype(np.float64)
 
 
-class _Wide:
-    """The oracle's own memory: floats as f64, 8 bytes an element, in a space for each dtype and
-    alignment. What else is read (integers, bytes as another dtype) goes on from real bytes.
+class _OracleMemory:
+    """What the oracle has written, which is never rounded.
+
+    Floats are held as f64, so an element takes 8 bytes whatever its dtype; each dtype
+    and alignment has a space of its own, which we call a lane. What else is read
+    (integers, bytes as another dtype) is not here, and goes on from the real bytes.
     """
 
     def __init__(self) -> None:
@@ -198,53 +192,128 @@ class _Wide:
         self._lanes: set[tuple[str, int]] = set()
 
     def write(self, r: Region, value: Array) -> None:
+        """Hold the ``value`` of ``r``, and forget its bytes in other lanes."""
         for dtype, phase in self._lanes:
-            low, high = r.addr - phase, r.addr - phase + r.nbytes
-            low, high = low // itemsize(dtype), -(-high // itemsize(dtype))
-            self._store.drop(f"{r.space} {dtype} {phase}", 8 * low, 8 * (high - low))
+            size = itemsize(dtype)
+            start = r.addr - phase
+            first = start // size
+            end = -(-(start + r.nbytes) // size)
+            space = _lane(r.space, dtype, phase)
+            self._store.drop(space, 8 * first, 8 * (end - first))
         if is_float(r.dtype):
             self._lanes.add((r.dtype, r.addr % itemsize(r.dtype)))
-            self._store.patch(*self._place(r), np.ascontiguousarray(value, np.float64))
+            space, addr = _place(r)
+            self._store.patch(space, addr, np.ascontiguousarray(value, np.float64))
 
     def read(self, r: Region, real: Array) -> Array:
         """What the oracle has of ``r``, else the ``real`` bytes."""
+        space, addr = _place(r)
         try:
-            return self._store.view(*self._place(r), r.shape, "f64")
+            return self._store.view(space, addr, r.shape, "f64")
         except MemoryStoreError:
             return real
 
-    def _place(self, r: Region) -> tuple[str, int]:
-        index, phase = divmod(r.addr, itemsize(r.dtype))
-        return f"{r.space} {r.dtype} {phase}", 8 * index
+
+def _lane(space: str, dtype: str, phase: int) -> str:
+    """The space that holds elements of ``dtype`` at addresses of that remainder."""
+    return f"{space} {dtype} {phase}"
 
 
-def debug_check(executor: DataExecutor) -> Iterator[OpCheck]:
-    """Run ``executor``, a fresh one, to its end, op by op: a check of each op that writes.
+def _place(r: Region) -> tuple[str, int]:
+    """Where the oracle's memory holds the elements of ``r``: space and address."""
+    index, phase = divmod(r.addr, itemsize(r.dtype))
+    return _lane(r.space, r.dtype, phase), 8 * index
 
-    Snapshots are ready data: the oracle goes on from them.
+
+class _Ran(NamedTuple):
+    """An op that has run; ``compare()`` makes its check, which takes ``work``."""
+
+    compare: Callable[[], OpCheck]
+    work: int
+
+
+class OracleRun:
+    """An executor that runs op by op beside the oracle. Owns the oracle's memory.
+
+    The executor is a fresh one that nobody else runs. Snapshots are ready data: the
+    oracle goes on from them.
     """
-    memory = _Wide()
-    for position, record in executor.upcoming():
-        turn = plan_of(record, wide=True).turn(record)
-        if (out := turn.plan.write) is None:
-            executor.run_until(executor.position + 1)
-            continue
+
+    def __init__(self, executor: DataExecutor) -> None:
+        self._executor = executor
+        self._memory = _OracleMemory()
+        # the op that has run and has no check yet: one was cancelled there
+        self._ran: _Ran | None = None
+
+    def next_check(self, progress: Progress = no_progress) -> OpCheck | None:
+        """Run on to the next op that writes, and check it; None when all have run.
+
+        ``progress`` is called with the share of the records that have run. If it
+        raises, no check is lost: the next call goes on from there. Raises what the
+        executor raises.
+        """
+        executor = self._executor
+        while self._ran is None:
+            upcoming = executor.upcoming
+            if upcoming is None:
+                return None
+            progress(executor.position / executor.total)
+            position, record = upcoming
+            plan = plan_of(record, wide=True)
+            if plan.write is None:
+                executor.run_one()
+            else:
+                self._run_op(position, plan.turn(record), plan.write, progress)
+        done = executor.position / executor.total
+        check = computed_in_time(self._ran.compare, self._ran.work, progress, done)
+        self._ran = None
+        return check
+
+    def _run_op(
+        self, position: int, turn: Turn, out: Region, progress: Progress
+    ) -> None:
+        """Run one op in the executor and in the oracle; comparing is left to do."""
+        executor = self._executor
+        record = turn.plan.record
+        done = executor.position / executor.total
         try:
             own = operands_of(turn, executor.store)
         except KernbenchError:
-            executor.run_until(executor.position + 1)  # raises it too, and names the op
+            # the executor raises it too, and names the op
+            executor.run_one()
             raise
-        expected = _reference(turn, out, own)
-        executor.run_until(executor.position + 1)
+        unrounded = []
+        for real, (r, _, snapshot) in zip(own, turn.reads(), strict=True):
+            known = real if snapshot is not None else self._memory.read(r, real)
+            unrounded.append(known)
+
+        def compute() -> tuple[Reference, Array]:
+            expected = _reference(_Inputs(turn, out, own))
+            with np.errstate(all="ignore"):
+                return expected, turn.plan.compute(unrounded, out.shape)
+
+        work = turn.plan.work
+        expected, wide = computed_in_time(compute, work, progress, done)
+        executor.run_one(progress, done)
         actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)
-        inputs = [
-            x if snapshot is not None else memory.read(r, x)
-            for x, (r, _, snapshot) in zip(own, turn.reads(), strict=True)
-        ]
-        with np.errstate(all="ignore"):
-            wide = turn.plan.compute(inputs, out.shape)
-        memory.write(out, wide)
-        yield check_op(position, record, actual, expected, wide)
+        self._memory.write(out, wide)
+        compare = partial(check_op, position, record, actual, expected, wide)
+        self._ran = _Ran(compare, work)
+
+
+def debug_check(
+    executor: DataExecutor, progress: Progress = no_progress
+) -> Iterator[OpCheck]:
+    """Run ``executor``, a fresh one, op by op to its end.
+
+    Yields a check of each op that writes.
+    """
+    run = OracleRun(executor)
+    while True:
+        check = run.next_check(progress)
+        if check is None:
+            return
+        yield check
 
 
 def check_op(
@@ -254,34 +323,58 @@ def check_op(
     expected: Reference,
     wide: Array | None = None,
 ) -> OpCheck:
-    """What an op wrote beside its oracle, and beside ``wide``, the oracle of all before too."""
-    local, over = _apart(actual, expected.value), expected.over(actual)
-    shown = first_index(over) or first_index(local == np.max(local, initial=0.0))
+    """What an op wrote beside its oracle.
+
+    ``wide`` is the oracle of the op and of all before it.
+    """
+    local = _apart(actual, expected.value)
+    over = expected.over(actual)
+    first = first_index(over)
+    shown = first
+    if shown is None:
+        shown = first_index(local == np.max(local, initial=0.0))
+    error = 0.0
+    bound = 0.0
+    if shown is not None:
+        error = float(local[shown])
+        bound = float(expected.bound[shown])
+    accumulated = None
+    if wide is not None:
+        accumulated = float(np.max(_apart(actual, wide), initial=0.0))
     return OpCheck(
-        position,
-        record.op_name,
-        record.component_id,
-        0.0 if shown is None else float(local[shown]),
-        0.0 if shown is None else float(expected.bound[shown]),
-        None if wide is None else float(np.max(_apart(actual, wide), initial=0.0)),
-        int(np.count_nonzero(over)),
-        first_index(over),
+        position=position,
+        op_name=record.op_name,
+        component_id=record.component_id,
+        local=error,
+        bound=bound,
+        accumulated=accumulated,
+        over=int(np.count_nonzero(over)),
+        first_over=first,
     )
 
 
-def _apart(actual: Array, expected: Array) -> Array:
-    """|difference| in f64; 0 for the same infinity or two NaN, inf where one alone is finite."""
-    a, r = actual.astype(np.float64), expected.astype(np.float64)
+def _apart(actual: Array, expected: Array) -> Floats:
+    """|difference| in f64.
+
+    It is 0 for the same infinity or two NaN, and inf where one alone is finite.
+    """
+    a = actual.astype(np.float64)
+    r = expected.astype(np.float64)
+    same = (a == r) | (np.isnan(a) & np.isnan(r))
     with np.errstate(all="ignore"):
         apart = np.nan_to_num(np.abs(a - r), nan=inf, posinf=inf)
-    return np.asarray(np.where((a == r) | (np.isnan(a) & np.isnan(r)), 0.0, apart))
+    return np.asarray(np.where(same, 0.0, apart))
 
 
 def first_over(checks: Iterable[OpCheck]) -> OpCheck | None:
-    """The first op that differs by more than rounding explains; else the first that overflows."""
+    """The first op that differs by more than rounding explains.
+
+    If there is none, the first that overflows.
+    """
     overflow = None
     for check in checks:
         if check.over:
             return check
-        overflow = overflow or (check if check.overflows else None)
+        if overflow is None and check.overflows:
+            overflow = check
     return overflow

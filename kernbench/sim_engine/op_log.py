@@ -1,7 +1,7 @@
 """The op log (ADR-0052): ``OpRecord``, ``OpLogger`` and the one canonical order.
 
-Owns what a record holds and when it is made. Knows commands by their type; knows no component and
-no clock: times come with the calls.
+Owns what a record holds and when it is made. It tells commands apart by their type; it
+knows no component, and no clock: the times come with the calls.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from kernbench.common.messages import (
     MsgBase,
     Region,
     TileToken,
+    Transfer,
     Wait,
 )
 from kernbench.common.pe_commands import (
@@ -33,21 +34,28 @@ from kernbench.common.pe_commands import (
     MathCmd,
 )
 from kernbench.errors import KernbenchError
-from kernbench.sim_engine.event_log import Recorder
 from kernbench.sim_engine.memory_store import MemoryStore
 
 Params: TypeAlias = dict[str, Any]
 OpInfo: TypeAlias = tuple[str, str, Params]
+Names: TypeAlias = tuple[str, ...]
+Waits: TypeAlias = list[Wait]
+Transfers: TypeAlias = list[Transfer]
 
 KIND_RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
-_BLOCK = 1 << 16  # ops looked at together, in the cache
+"""The kinds of op in the order in which they run when they start at the same time."""
+
+_BLOCK = 1 << 16
+"""Ops that ``canonical_order`` looks at together, so that they stay in the cache."""
 
 
 @dataclass(slots=True)
 class OpRecord:
-    """One op (ADR-0052 D1): times in ns, the node that served it, its kind, name and parameters.
+    """One op (ADR-0052 D1).
 
-    ``dependency_ids`` count positions in the sequence that holds the record.
+    Times are in ns. ``component_id`` is the node that served the op, ``params`` depend
+    on its kind (D3). ``dependency_ids`` are positions in the sequence that holds the
+    record.
     """
 
     t_start: float
@@ -59,25 +67,50 @@ class OpRecord:
     dependency_ids: list[int] = field(default_factory=list)
 
 
+class OpSink(Protocol):
+    """Whoever is given each record as it ends; a ``Recorder`` is one."""
+
+    def op(
+        self,
+        row: int,
+        record: OpRecord,
+        cmd: int,
+        slot: int,
+        waits: Waits,
+        transfers: Transfers,
+        /,
+    ) -> None:
+        """Take one finished op.
+
+        ``row`` counts from 0 in the order in which ops end, and the record's
+        ``dependency_ids`` are rows. ``cmd`` is the number of the tl call that caused
+        it, ``slot`` the slot of the component that served it.
+        """
+
+
 def canonical_order(
     t_start: npt.NDArray[np.float64], kind_rank: npt.NDArray[np.integer[Any]]
 ) -> npt.NDArray[np.intp]:
-    """Row numbers in the one order of executor, reader, cursor and panes.
+    """Return row numbers in the one order of executor, reader, cursor and panes.
 
-    Stable by t_start, then memory < gemm < math < unknown (ADR-0052 A4), then row (completion
-    order). As that is nearly the order of t_start, few instants are left whose ops must be moved.
+    Stable by t_start, then memory < gemm < math < unknown (ADR-0052 A4), then row,
+    which is the order of completion. Sorting by t_start alone nearly gives that order,
+    so it is done first; then only the ops of those instants are sorted again whose
+    kinds are out of order.
     """
-    order, wrong = np.argsort(t_start, kind="stable"), [t_start[:0]]
+    order = np.argsort(t_start, kind="stable")
+    instants = [t_start[:0]]
     for first in range(0, len(order), _BLOCK):
         rows = order[first : first + _BLOCK + 1]
-        times, ranks = t_start[rows], kind_rank[rows]
-        wrong.append(times[1:][(ranks[1:] < ranks[:-1]) & (times[1:] == times[:-1])])
-    if sum(map(len, wrong)) > len(order) // 1000:
+        times = t_start[rows]
+        ranks = kind_rank[rows]
+        misplaced = (ranks[1:] < ranks[:-1]) & (times[1:] == times[:-1])
+        instants.append(times[1:][misplaced])
+    if sum(map(len, instants)) > len(order) // 1000:
         return np.lexsort((kind_rank, t_start))
-    for instant in np.unique(np.concatenate(wrong)):
-        low, high = (
-            np.searchsorted(t_start, instant, side, order) for side in ("left", "right")
-        )
+    for instant in np.unique(np.concatenate(instants)):
+        low = np.searchsorted(t_start, instant, "left", order)
+        high = np.searchsorted(t_start, instant, "right", order)
         rows = order[low:high]
         order[low:high] = rows[np.argsort(kind_rank[rows], kind="stable")]
     return order
@@ -85,41 +118,48 @@ def canonical_order(
 
 def canonical_rows(records: Sequence[OpRecord]) -> list[int]:
     """``canonical_order`` of records given in completion or t_start order."""
-    rows: list[int] = canonical_order(
-        np.array([r.t_start for r in records], np.float64),
-        np.array([KIND_RANK.get(r.op_kind, 3) for r in records], np.uint8),
-    ).tolist()
+    t_start = np.array([r.t_start for r in records], np.float64)
+    unknown = KIND_RANK["unknown"]
+    ranks = [KIND_RANK.get(r.op_kind, unknown) for r in records]
+    rows: list[int] = canonical_order(t_start, np.array(ranks, np.uint8)).tolist()
     return rows
 
 
 class OpLogger:
-    """Makes a record of every data op from the hooks of the component base (ADR-0052 D2-D5).
+    """Makes a record of every data op from the hooks of the component base (D2 to D5).
 
-    ``sink`` is told each record as it ends; with ``keep=False`` it is the only one who is.
-    ``kinds`` counts the records of each kind, ``tile_stages`` those of tiles.
-    ``is_pending`` says whether bytes of the store are still to come (simulator.md section 7):
-    those give no snapshot.
+    Records are kept here and given to ``sink``; with ``keep=False`` only the sink has
+    them. ``rows`` counts the records, ``kinds`` those of each kind, ``tile_stages``
+    those of tiles. ``is_pending(space, addr, nbytes)`` says whether bytes of the store
+    are still to be computed (simulator.md section 7); no snapshot is taken of such
+    bytes.
     """
 
     def __init__(
         self,
         memory_store: MemoryStore | None = None,
-        sink: Recorder | None = None,
+        sink: OpSink | None = None,
         keep: bool = True,
         is_pending: Callable[[str, int, int], bool] | None = None,
     ) -> None:
         self._records: list[OpRecord] = []
         self._pending: dict[int, dict[str, Any]] = {}
-        self._memory_store, self._is_pending = memory_store, is_pending
-        self._sink, self._keep = sink, keep
-        self._position: list[int] = []  # of each row, in _records
-        self._sorted = 0
-        self.rows = self.tile_stages = 0
+        self._memory_store = memory_store
+        self._is_pending = is_pending
+        self._sink = sink
+        self._keep = keep
+        self._position: list[int] = []  # where the record of each row is in _records
+        self._sorted = 0  # how many of _records are in order
+        self.rows = 0
+        self.tile_stages = 0
         self.kinds: Counter[str] = Counter()
 
     @property
     def records(self) -> list[OpRecord]:
-        """All records so far, stable by t_start (D2); their dependency_ids index this very list."""
+        """All records so far, stable by t_start (D2).
+
+        Their dependency_ids are positions in this very list.
+        """
         count = len(self._records)
         if self._sorted < count:
             self._sorted = count
@@ -132,48 +172,52 @@ class OpLogger:
         return self._records
 
     def record_start(self, t: float, component_id: str, msg: MsgBase) -> None:
-        """Service of ``msg`` starts; a tile's stage is read now, before it moves on (D5)."""
+        """Note that the service of ``msg`` starts at ``t`` ns.
+
+        A tile's stage is read now, since the tile may have moved on at the end (D5).
+        The source of a store from HBM is looked at now and again at the end: only bytes
+        that were the same all the while are a snapshot of what was stored.
+        """
         pending: dict[str, Any] = {"t_start": t}
         if isinstance(msg, TileToken):
             stage = msg.stage
             pending["snap"] = {
-                "stage_type": stage.stage_type._name_,  # plain; ``name`` costs a Python call
+                # plain attribute; the property ``name`` costs a Python call
+                "stage_type": stage.stage_type._name_,
                 "stage_params": dict(stage.params),
             }
         elif isinstance(msg, DmaWriteCmd) and msg.src.space == "hbm":
-            pending["source"] = self._is_ready(msg.src), self._view(msg.src)
+            pending["source"] = (self._is_ready(msg.src), self._view(msg.src))
         self._pending[id(msg)] = pending
 
     def record_end(self, t: float, component_id: str, msg: MsgBase) -> None:
-        """Service of ``msg`` has ended; KernbenchError if it never started.
+        """Make the record of ``msg``, whose service ends at ``t`` ns.
 
-        Snapshots (D4) are of math inputs and of the HBM source of a dma_write; of a TCM source
-        deliberately not.
+        Snapshots (D4) are taken of the inputs of a math op and of the HBM source of a
+        dma_write, but never of a TCM source: Phase 2 computes what is there. Raises
+        KernbenchError if the service never started.
         """
         pending = self._pending.pop(id(msg), None)
         if pending is None:
             raise KernbenchError(
                 f"{component_id}: record_end of {msg!r} without a record_start"
             )
-        if snap := pending.get("snap"):
+        snap = pending.get("snap")
+        if snap:
             assert isinstance(msg, TileToken)
-            own = {"tile_index": msg.index, "stage_type": snap["stage_type"]}
-            params = {**own, **snap["stage_params"], **own}  # keys that exist are kept
-            kind, name = "unknown", f"TileToken/{snap['stage_type']}"
+            stage_type = snap["stage_type"]
+            own = {"tile_index": msg.index, "stage_type": stage_type}
+            # the first ``own`` says which keys come first, the second which values win
+            params = {**own, **snap["stage_params"], **own}
+            kind = "unknown"
+            name = f"TileToken/{stage_type}"
             self.tile_stages += 1
         else:
             kind, name, params = _extract_op_info(msg)
         if isinstance(msg, MathCmd):
-            params["input_snapshots"] = [
-                self._snapshot(region) for region in msg.inputs
-            ]
+            params["input_snapshots"] = [self._snapshot(r) for r in msg.inputs]
         elif isinstance(msg, DmaWriteCmd) and "source" in pending:
-            # what was pending or other bytes at the start is by now a later store's
-            (ready, before), now = pending["source"], self._snapshot(msg.src)
-            same = before is None or (
-                now is not None and before.tobytes() == now.tobytes()
-            )
-            params["snapshot"] = now if ready and same else None
+            params["snapshot"] = self._stored(msg.src, *pending["source"])
         self._append(msg, pending["t_start"], t, component_id, kind, name, params)
 
     def record_copy(
@@ -193,28 +237,28 @@ class OpLogger:
         msg: MsgBase | None = None,
         op_name: str = "ipcq_copy",
     ) -> None:
-        """A copy that no component serves (D3.6); without ``snapshot`` a fresh read is tried.
+        """Record a copy that no component serves (D3.6).
 
-        A str says why there is none.
+        Without a ``snapshot`` the store is read now. A str says why there is none, and
+        then the record has none.
         """
         if snapshot is None:
             snapshot = self._snapshot(Region(src_space, src_addr, shape, dtype, nbytes))
         elif isinstance(snapshot, str):
             snapshot = None
-        copied = (
-            src_space,
-            src_addr,
-            dst_space,
-            dst_addr,
-            shape,
-            dtype,
-            nbytes,
-            snapshot,
-        )
-        params = dict(zip(_COPIED, copied, strict=True))
-        self._append(
-            msg or MsgBase(), t_start, t_end, component_id, "memory", op_name, params
-        )
+        params: Params = {
+            "src_space": src_space,
+            "src_addr": src_addr,
+            "dst_space": dst_space,
+            "dst_addr": dst_addr,
+            "shape": shape,
+            "dtype": dtype,
+            "nbytes": nbytes,
+            "snapshot": snapshot,
+        }
+        if msg is None:
+            msg = MsgBase()
+        self._append(msg, t_start, t_end, component_id, "memory", op_name, params)
 
     def _append(
         self,
@@ -224,33 +268,54 @@ class OpLogger:
         node: str,
         kind: str,
         name: str,
-        p: Params,
+        params: Params,
     ) -> None:
+        """Give the record its row, its waits and its dependencies, and pass it on."""
         msg.row = self.rows
         self.rows += 1
         self.kinds[kind] += 1
-        waits: list[Wait] = []
+        waits: Waits = []
         holders: set[int] = set()
-        for at, why, t0, t1, holder in msg.waits:
-            waits.append((at, why, t0, t1, -1 if holder is None else holder.row))
-            # one that started later only shared a wire or channel with it: that orders no data
-            if holder is not None and holder.t_start <= t_start:
+        for at, reason, t0, t1, holder in msg.waits:
+            if holder is None:
+                waits.append((at, reason, t0, t1, -1))
+                continue
+            waits.append((at, reason, t0, t1, holder.row))
+            # one that started later only shared a wire or channel: that orders no data
+            if holder.t_start <= t_start:
                 holders.add(holder.row)
         if msg.resumed_by is not None:
             holders.add(msg.resumed_by.row)
         holders.discard(-1)
-        record = OpRecord(t_start, t_end, node, kind, name, p, sorted(holders))
+        record = OpRecord(t_start, t_end, node, kind, name, params, sorted(holders))
         if self._sink is not None:
             self._sink.op(msg.row, record, msg.cmd, msg.slot, waits, msg.transfers)
-        msg.waits, msg.transfers = [], []
+        msg.waits = []
+        msg.transfers = []
         if self._keep:
             record.dependency_ids = [self._position[d] for d in record.dependency_ids]
             self._position.append(msg.row)
             self._records.append(record)
 
+    def _stored(
+        self, src: Region, was_ready: bool, before: Array | None
+    ) -> Array | None:
+        """The snapshot of the source of a store that saw ``before`` when it started.
+
+        Bytes that were pending then, or were others, are by now a later store's.
+        """
+        now = self._snapshot(src)
+        if not was_ready or now is None:
+            return None
+        if before is not None and before.tobytes() != now.tobytes():
+            return None
+        return now
+
     def _is_ready(self, region: Region) -> bool:
-        place = (region.space, region.addr, region.nbytes)
-        return self._is_pending is None or not self._is_pending(*place)
+        """Whether no byte of ``region`` is still to be computed."""
+        if self._is_pending is None:
+            return True
+        return not self._is_pending(region.space, region.addr, region.nbytes)
 
     def _view(self, region: Region) -> Array | None:
         """The bytes there, ready or not; None where some were never written."""
@@ -264,14 +329,16 @@ class OpLogger:
             return None
 
     def _snapshot(self, region: Region) -> Array | None:
-        """A copy of the bytes there if they are ready."""
-        seen = self._view(region) if self._is_ready(region) else None
+        """A copy of the bytes there, if they are ready."""
+        if not self._is_ready(region):
+            return None
+        seen = self._view(region)
         return None if seen is None else seen.copy()
 
 
-# Where the params of a kind hold each region of its commands; "out" and "dst" are written. What
-# regions share is that of the first which a command has.
-PLACES: dict[str, dict[str, tuple[str, ...]]] = {
+# -- what the record of a command holds (ADR-0052 D3) ----------------------------------
+
+PLACES: dict[str, dict[str, Names]] = {
     "memory": {
         "src": ("src_space", "src_addr", "shape", "dtype", "nbytes"),
         "dst": ("dst_space", "dst_addr", "shape", "dtype", "nbytes"),
@@ -284,62 +351,89 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "math": {"out": ("dst_space", "dst_addr", "shape_out", "dtype")},
 }
-_COPIED = (*PLACES["memory"]["src"][:2], *PLACES["memory"]["dst"], "snapshot")
-_COPIES: dict[type, tuple[str, str]] = {
+"""By kind of op and region of its commands: the params that describe the region.
+
+They are its space, addr, shape, dtype and, of a copy, nbytes. "out" and "dst" are
+written. A param that two regions share is that of the first which a command has.
+"""
+
+_MEMORY_PARAMS: dict[type[MsgBase], tuple[str, Names]] = {
     DmaReadCmd: (
         "dma_read",
-        "src_addr nbytes handle_id src_space dst_space dst_addr shape dtype",
+        (
+            *("src_addr", "nbytes", "handle_id"),
+            *("src_space", "dst_space", "dst_addr", "shape", "dtype"),
+        ),
     ),
     DmaWriteCmd: (
         "dma_write",
-        "src_space src_addr shape dtype dst_space dst_addr nbytes handle_id",
+        (
+            *("src_space", "src_addr", "shape", "dtype"),
+            *("dst_space", "dst_addr", "nbytes", "handle_id"),
+        ),
     ),
-    HostWriteCmd: ("host_write", "dst_space dst_addr shape dtype nbytes"),
-    HostReadCmd: ("host_read", "src_space src_addr shape dtype nbytes"),
+    HostWriteCmd: (
+        "host_write",
+        ("dst_space", "dst_addr", "shape", "dtype", "nbytes"),
+    ),
+    HostReadCmd: (
+        "host_read",
+        ("src_space", "src_addr", "shape", "dtype", "nbytes"),
+    ),
 }
-_GEMM = (
-    "src_a_addr src_b_addr dst_addr shape_a shape_b shape_out dtype_in dtype_out m k n src_a_space "
-    "src_b_space dst_space dtype_acc transpose_a transpose_b"
+_GEMM_PARAMS: Names = (
+    *("src_a_addr", "src_b_addr", "dst_addr", "shape_a", "shape_b", "shape_out"),
+    *("dtype_in", "dtype_out", "m", "k", "n"),
+    *("src_a_space", "src_b_space", "dst_space"),
+    *("dtype_acc", "transpose_a", "transpose_b"),
 )
 _LAYOUTS = dict.fromkeys(("layout_a", "layout_b", "layout_out"), "row_major")
+_ACC_PARAMS: Names = ("src_acc_addr", "src_acc_space")
+_MATH_PARAMS: Names = (
+    *("dst_addr", "dst_space", "shape_out", "dtype"),
+    *("axis", "keepdims"),
+)
 
 
-def _params(kind: str, msg: MsgBase, names: str) -> Params:
-    """The named params of a command: fields of its regions, as PLACES has them, or its own."""
+def _params(kind: str, msg: MsgBase, names: Names) -> Params:
+    """The named params of a command.
+
+    Each is a field of one of its regions, as PLACES says, or an attribute of its own.
+    """
     found: Params = {}
     for attribute, keys in PLACES[kind].items():
-        if (region := getattr(msg, attribute, None)) is not None:
-            fields = (
-                region.space,
-                region.addr,
-                region.shape,
-                region.dtype,
-                region.nbytes,
-            )
+        r = getattr(msg, attribute, None)
+        if r is not None:
+            fields = (r.space, r.addr, r.shape, r.dtype, r.nbytes)
             found = dict(zip(keys, fields, strict=False)) | found
-    return {
-        name: found[name] if name in found else getattr(msg, name)
-        for name in names.split()
-    }
+    for name in names:
+        if name not in found:
+            found[name] = getattr(msg, name)
+    return {name: found[name] for name in names}
 
 
-def _lists(prefix: str, regions: Iterable[Region], fields: str) -> Params:
-    """One list of each field of several regions: "addr" as <prefix>_addrs."""
-    return {
-        f"{prefix}_{name}s": [getattr(r, name) for r in regions]
-        for name in fields.split()
-    }
+def _lists(prefix: str, regions: Iterable[Region], fields: Names) -> Params:
+    """One list for each field of several regions: "addr" as <prefix>_addrs."""
+    held = tuple(regions)
+    return {f"{prefix}_{name}s": [getattr(r, name) for r in held] for name in fields}
 
 
 @singledispatch
 def _extract_op_info(msg: MsgBase) -> OpInfo:
-    """(op_kind, op_name, params) of a message (ADR-0052 D3); kind "unknown" for any other type."""
+    """Return (op_kind, op_name, params) of a message (ADR-0052 D3).
+
+    A type that is registered nowhere is of kind "unknown" and has no params (D3.7).
+    """
     return "unknown", type(msg).__name__, {}
 
 
 @_extract_op_info.register
-def _copy(msg: DmaReadCmd | DmaWriteCmd | HostWriteCmd | HostReadCmd) -> OpInfo:
-    name, names = next(_COPIES[kind] for kind in type(msg).__mro__ if kind in _COPIES)
+def _memory_info(
+    msg: DmaReadCmd | DmaWriteCmd | HostWriteCmd | HostReadCmd,
+) -> OpInfo:
+    """A copy (D3.1, D3.2); a subclass of a command is recorded as that command."""
+    recorded_as = next(cls for cls in type(msg).__mro__ if cls in _MEMORY_PARAMS)
+    name, names = _MEMORY_PARAMS[recorded_as]
     params = _params("memory", msg, names)
     if isinstance(msg, HostWriteCmd):
         params["snapshot"] = msg.data
@@ -347,37 +441,49 @@ def _copy(msg: DmaReadCmd | DmaWriteCmd | HostWriteCmd | HostReadCmd) -> OpInfo:
 
 
 @_extract_op_info.register
-def _gemm(msg: GemmCmd) -> OpInfo:
-    params = _params("gemm", msg, _GEMM) | _LAYOUTS
+def _gemm_info(msg: GemmCmd) -> OpInfo:
+    """A dot (D3.3); the accumulator's place is there only if it has one."""
+    params = _params("gemm", msg, _GEMM_PARAMS) | _LAYOUTS
     if msg.acc is not None:
-        params |= _params("gemm", msg, "src_acc_addr src_acc_space")
+        params |= _params("gemm", msg, _ACC_PARAMS)
     return "gemm", f"gemm_{msg.a.dtype}", params
 
 
 @_extract_op_info.register
-def _math(msg: MathCmd) -> OpInfo:
+def _math_info(msg: MathCmd) -> OpInfo:
+    """An op of MATH (D3.4), named by its row in ``NUMPY_OPS``."""
     params: Params = {"op": msg.op}
-    params |= _lists("input", msg.inputs, "addr shape space dtype")
-    params |= _params("math", msg, "dst_addr dst_space shape_out dtype axis keepdims")
-    params |= {
-        "scalars": list(msg.scalars),
-        "scalar_positions": list(msg.scalar_positions),
-    }
+    params |= _lists("input", msg.inputs, ("addr", "shape", "space", "dtype"))
+    params |= _params("math", msg, _MATH_PARAMS)
+    params["scalars"] = list(msg.scalars)
+    params["scalar_positions"] = list(msg.scalar_positions)
     return "math", msg.op, params
 
 
 @_extract_op_info.register
-def _composite(msg: CompositeCmd) -> OpInfo:
-    steps = msg.epilogue
-    params = {"op": msg.op, "out_addr": msg.out.addr, "out_nbytes": msg.out.nbytes}
-    params |= _params("gemm", msg, _GEMM) | _LAYOUTS
-    params |= {
-        "tile": msg.tile,
-        "epilogue": [s.op for s in steps],
-        "epilogue_scopes": [s.scope for s in steps],
-        "epilogue_scalars": [math.nan if s.scalar is None else s.scalar for s in steps],
-        "epilogue_has_operand": [s.operand is not None for s in steps],
+def _composite_info(msg: CompositeCmd) -> OpInfo:
+    """A composite (D3.5): the params of a gemm, its tiling and its epilogue.
+
+    An epilogue step without a scalar has NaN in its place, so that the list is one of
+    numbers.
+    """
+    params: Params = {
+        "op": msg.op,
+        "out_addr": msg.out.addr,
+        "out_nbytes": msg.out.nbytes,
     }
-    operands = [s.operand for s in steps if s.operand is not None]
-    params |= _lists("epilogue", operands, "addr space shape dtype")
-    return "gemm" if msg.op == "gemm" else "math", f"composite_{msg.op}", params
+    params |= _params("gemm", msg, _GEMM_PARAMS) | _LAYOUTS
+    scalars = []
+    operands = []
+    for step in msg.epilogue:
+        scalars.append(math.nan if step.scalar is None else step.scalar)
+        if step.operand is not None:
+            operands.append(step.operand)
+    params["tile"] = msg.tile
+    params["epilogue"] = [step.op for step in msg.epilogue]
+    params["epilogue_scopes"] = [step.scope for step in msg.epilogue]
+    params["epilogue_scalars"] = scalars
+    params["epilogue_has_operand"] = [s.operand is not None for s in msg.epilogue]
+    params |= _lists("epilogue", operands, ("addr", "space", "shape", "dtype"))
+    kind = "gemm" if msg.op == "gemm" else "math"
+    return kind, f"composite_{msg.op}", params

@@ -1,4 +1,4 @@
-"""Pending bytes: ranges whose latest writer is a compute result that Phase 2 has yet to make.
+"""Pending bytes: ranges that a result will fill which Phase 2 has yet to compute.
 
 Owns the interval map of simulator.md section 7. Knows no store and no command.
 """
@@ -6,20 +6,30 @@ Owns the interval map of simulator.md section 7. Knows no store and no command.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TypeAlias
+from typing import NamedTuple
 
-Range: TypeAlias = tuple[int, int, object]  # start, end, op
+
+class _Range(NamedTuple):
+    """Bytes [start, end) that ``op`` will write."""
+
+    start: int
+    end: int
+    op: object
 
 
 class PendingRanges:
-    """Disjoint ranges in each space; ``op`` is whatever describes the writer to a user."""
+    """Disjoint ranges in each space.
+
+    ``op`` is whatever describes the writer to a user.
+    """
 
     def __init__(self) -> None:
-        self._ranges: dict[str, list[Range]] = {}  # sorted
+        # by address
+        self._ranges: dict[str, list[_Range]] = {}
 
     def mark(self, space: str, addr: int, nbytes: int, op: object) -> None:
-        """``op``, not None, will write these bytes; what was pending there gives way."""
-        self._replace(space, addr, nbytes, [(addr, addr + nbytes, op)])
+        """``op``, not None, will write these bytes, instead of any other."""
+        self._replace(space, addr, nbytes, [_Range(addr, addr + nbytes, op)])
 
     def clear(self, space: str, addr: int, nbytes: int) -> None:
         """These bytes are ready."""
@@ -27,34 +37,45 @@ class PendingRanges:
 
     def find(self, space: str, addr: int, nbytes: int) -> object | None:
         """The op of the lowest pending byte in the range; None if all are ready."""
-        return self._lowest(space, addr, nbytes)[2]
+        lowest = self._lowest(space, addr, nbytes)
+        return None if lowest is None else lowest.op
 
     def end_of(self, space: str, addr: int) -> int | None:
-        """Where the pending range that holds ``addr`` ends; None if that byte is ready."""
-        return self._lowest(space, addr, 1)[1]
+        """Where the range that holds ``addr`` ends; None if that byte is ready."""
+        lowest = self._lowest(space, addr, 1)
+        return None if lowest is None else lowest.end
 
-    def _lowest(
-        self, space: str, addr: int, nbytes: int
-    ) -> Range | tuple[None, None, None]:
+    def _lowest(self, space: str, addr: int, nbytes: int) -> _Range | None:
+        """The lowest range that has a byte in [addr, addr + nbytes)."""
+        if nbytes <= 0:
+            return None
         ranges = self._ranges.get(space, [])
-        at = bisect_right(ranges, addr, key=lambda r: r[1])
-        found = nbytes > 0 and at < len(ranges) and ranges[at][0] < addr + nbytes
-        return ranges[at] if found else (None, None, None)
+        at = bisect_right(ranges, addr, key=lambda r: r.end)
+        if at == len(ranges) or ranges[at].start >= addr + nbytes:
+            return None
+        return ranges[at]
 
     def ranges(self) -> list[tuple[str, int, int]]:
         """All pending (space, addr, nbytes), by space and address."""
-        return [
-            (space, start, end - start)
-            for space in sorted(self._ranges)
-            for start, end, _ in self._ranges[space]
-        ]
+        found = []
+        for space in sorted(self._ranges):
+            for start, end, _ in self._ranges[space]:
+                found.append((space, start, end - start))
+        return found
 
-    def _replace(self, space: str, low: int, nbytes: int, new: list[Range]) -> None:
+    def _replace(self, space: str, low: int, nbytes: int, new: list[_Range]) -> None:
+        """Put ``new`` in the place of what is pending in [low, low + nbytes)."""
         if nbytes <= 0:
             return
-        ranges, high = self._ranges.setdefault(space, []), low + nbytes
-        first = bisect_right(ranges, low, key=lambda r: r[1])
-        last = bisect_left(ranges, high, key=lambda r: r[0])
-        before = [(s, low, op) for s, _, op in ranges[first:last] if s < low]
-        after = [(high, e, op) for _, e, op in ranges[first:last] if e > high]
+        high = low + nbytes
+        ranges = self._ranges.setdefault(space, [])
+        first = bisect_right(ranges, low, key=lambda r: r.end)
+        last = bisect_left(ranges, high, key=lambda r: r.start)
+        before = []
+        after = []
+        for start, end, op in ranges[first:last]:
+            if start < low:
+                before.append(_Range(start, low, op))
+            if end > high:
+                after.append(_Range(high, end, op))
         ranges[first:last] = before + new + after

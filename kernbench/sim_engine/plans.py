@@ -1,7 +1,8 @@
 """What alike ops share, and how several of them run in one numpy call.
 
-Owns plans (regions and function of ops that differ in addresses only), turns (one op with its plan)
-and the choice of operands: a Phase 1 snapshot where there is one. Knows no log and no order.
+Owns plans (regions and function of ops that differ in addresses only), turns (one op
+with its plan) and the choice of operands: a Phase 1 snapshot where there is one. Knows
+no log and no order.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import marshal
 import math
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,73 +23,82 @@ from kernbench.common.arrays import Array
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import np_dtype
 from kernbench.common.messages import Region
+from kernbench.common.progress import (
+    Cancelled,
+    Progress,
+    computed_beside,
+    no_progress,
+)
 from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine import verify
-from kernbench.sim_engine.accesses import places_of, regions
+from kernbench.sim_engine.accesses import Place, places_of, regions
+from kernbench.sim_engine.arithmetic import rounded
 from kernbench.sim_engine.memory_store import MemoryStore, reinterpret
-from kernbench.sim_engine.numpy_ops import (
-    NUMPY_OPS,
-    NumpyOp,
-    Step,
-    bind,
-    gemm,
-    numpy_op,
-    rounded,
-)
-from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
+from kernbench.sim_engine.op_kinds import KINDS, Compute, Ops, work_of
+from kernbench.sim_engine.op_log import OpRecord
 
-Ops: TypeAlias = Mapping[str, NumpyOp]
-Compute: TypeAlias = Callable[
-    ..., Array
-]  # (operands, shape of the output), not yet rounded
-EXECUTED = frozenset(KIND_RANK) - {"unknown"}
+T = TypeVar("T")
 
-# Params in which alike ops may differ
+EXECUTED = frozenset(KINDS)
+"""The kinds of op that are executed."""
+
 _OWN = {
-    "src_addr",
-    "src_a_addr",
-    "src_b_addr",
-    "src_acc_addr",
-    "input_addrs",
-    "epilogue_addrs",
+    *("src_addr", "src_a_addr", "src_b_addr", "src_acc_addr"),
+    *("input_addrs", "epilogue_addrs", "dst_addr", "out_addr"),
+    *("handle_id", "snapshot", "input_snapshots"),
 }
-_OWN |= {"dst_addr", "out_addr", "handle_id", "snapshot", "input_snapshots"}
-_PLANS = 4096  # kept at a time
-_BATCH = 256  # ops in a call at most: a piece of its result keeps all of it alive
-_SMALL = (
-    4096  # elements that an op of several may touch; gemms of 64^3, adds of 2,048 lose
-)
+"""Params in which alike ops may differ."""
+
+_PLANS = 4096
+"""Plans that are kept at a time."""
+
+_BATCH = 256
+"""Ops in a call at most: a piece of its result keeps all of it alive."""
+
+_SMALL = 4096
+"""Elements that an op of several may touch; gemms of 64^3 and adds of 2,048 lose."""
+
+_LONG_WORK = 1 << 18
+"""Elements from which on an op may take some ms, with its oracle and all."""
 
 
 class Plan(NamedTuple):
-    """What alike ops share: regions (at the addresses of ``record``, one of them) and the function.
+    """What alike ops share.
 
-    ``places`` are the params that hold the addresses of the reads and of the write, ``guarded``
-    (which, bytes) of the reads in the space of the write. ``axes`` are those of the widest operand
-    of an op that may share its call, else 0.
+    ``reads`` and ``write`` are regions at the addresses of ``record``, which is one of
+    the ops, and ``compute`` is their function. ``addresses`` are the params that hold
+    the addresses of the reads and, last, of the write. ``guarded`` are (which, bytes)
+    of the reads in the space of the write. ``axes`` are those of the widest operand of
+    an op that may share its call, else 0. ``work`` is ``work_of`` each of the ops.
     """
 
     record: OpRecord
     reads: tuple[Region, ...]
     write: Region | None
-    places: list[tuple[str, int | None]]
+    addresses: list[tuple[str, int | None]]
     guarded: list[tuple[int, int]]
     compute: Compute
     axes: int
+    work: int
 
     def turn(self, record: OpRecord, position: int = 0) -> Turn:
         """The turn of an op that has this plan."""
-        p = record.params
-        where = [p[key] if at is None else p[key][at] for key, at in self.places]
-        return Turn(
-            self, where, p.get("input_snapshots") or [p.get("snapshot")], position
-        )
+        params = record.params
+        where = []
+        for key, at in self.addresses:
+            held = params[key]
+            where.append(held if at is None else held[at])
+        snapshots = params.get("input_snapshots") or [params.get("snapshot")]
+        return Turn(self, where, snapshots, position)
 
 
 class Turn(NamedTuple):
-    """One op to be executed: where it reads and, last, writes, and its position in its log.
+    """One op to be executed.
 
-    ``snapshots`` are the Phase 1 values of its first operands, None where there is none.
+    ``where`` are the addresses that it reads and, last, the one that it writes;
+    ``position`` is its place in its log. ``snapshots`` are the Phase 1 values of its
+    first operands, None where there is none.
     """
 
     plan: Plan
@@ -97,90 +107,62 @@ class Turn(NamedTuple):
     position: int
 
     def reads(self) -> Iterable[tuple[Region, int, Array | None]]:
-        """Each operand: its region (at another op's address), its address, its snapshot."""
-        return zip(
-            self.plan.reads,
-            self.where,
-            chain(self.snapshots, repeat(None)),
-            strict=False,
-        )
+        """Each operand: its region, its address, its snapshot.
+
+        The region is at the address of another op of the plan.
+        """
+        snapshots = chain(self.snapshots, repeat(None))
+        return zip(self.plan.reads, self.where, snapshots, strict=False)
 
 
 def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
     """The plan of one op; ``wide``: in f64, as the oracle computes."""
-    p, kind = record.params, record.op_kind
+    params = record.params
     reads, write = regions(record)
-    sources, target = places_of(record)
-    held = [(x.keys[1], x.at) for x in (*sources, target) if x is not None]
-    if not reads and kind == "memory" and write is not None:
-        reads, held = (write,), held * 2  # host_write: its snapshot
-    batched = False
-    compute: Compute = _first
-    if kind == "gemm":
-        batched, compute = True, _gemm(p, ops, wide)
-    elif kind == "math":
-        op = numpy_op(p["op"], ops)
-        slots: list[Any] = [np_dtype(r.dtype) for r in reads]
-        scalars = zip(p.get("scalar_positions", ()), p.get("scalars", ()), strict=True)
-        for position, scalar in sorted(scalars):
-            slots.insert(position, scalar)
-        compute = bind(op, slots, p.get("axis"), p.get("keepdims", False), wide)
-        batched = op.kind == "elementwise"
-    shapes = [r.shape for r in (*reads, write) if r is not None]
-    batched &= bool(reads) and all(shapes) and sum(map(math.prod, shapes)) <= _SMALL
-    axes = max(len(r.shape) for r in reads) if batched else 0
-    guarded = [
-        (i, r.nbytes) for i, r in enumerate(reads) if write and r.space == write.space
-    ]
-    return Plan(record, reads, write, held, guarded, compute, axes)
+    places = places_of(record)
+    held = [_address(place) for place in places.reads]
+    if places.write is not None:
+        held.append(_address(places.write))
+    if not reads and record.op_kind == "memory" and write is not None:
+        # a host_write reads its snapshot, which is to be of the shape that it writes
+        reads = (write,)
+        held = held * 2
+    kind = KINDS.get(record.op_kind, KINDS["memory"])
+    compute = kind.compute(params, reads, ops, wide)
+    axes = 0
+    if kind.stacks(params, ops) and _is_small(reads, write):
+        axes = max(len(r.shape) for r in reads)
+    guarded = []
+    if write is not None:
+        for i, r in enumerate(reads):
+            if r.space == write.space:
+                guarded.append((i, r.nbytes))
+    work = work_of(reads, write, params)
+    return Plan(record, reads, write, held, guarded, compute, axes, work)
 
 
-def _first(operands: Sequence[Array], shape: tuple[int, ...]) -> Array:
-    return operands[0].reshape(shape)
+def _address(place: Place) -> tuple[str, int | None]:
+    """The param that holds the address of a region, and where in it if it is a list."""
+    return place.addr, place.at
 
 
-def _gemm(p: Params, ops: Ops, wide: bool) -> Compute:
-    columns = (
-        "epilogue",
-        "epilogue_scopes",
-        "epilogue_scalars",
-        "epilogue_has_operand",
-    )
-    steps = [
-        (
-            Step(numpy_op(name, ops), scope, None if math.isnan(scalar) else scalar),
-            has_operand,
-        )
-        for name, scope, scalar, has_operand in zip(
-            *(p.get(c, ()) for c in columns), strict=True
-        )
-    ]
-    turned = [bool(p.get(f"transpose_{x}")) for x in "ab"]
-    has_acc, tile_k = "src_acc_addr" in p, p["tile"][2] if "tile" in p else 0
+def _is_small(reads: Sequence[Region], write: Region | None) -> bool:
+    """Whether an op of these regions gains by sharing a call.
 
-    def compute(
-        operands: Sequence[Array], shape: tuple[int, ...], slack: float = 0.0
-    ) -> Array:
-        a, b = (
-            np.swapaxes(x, -1, -2) if t else x
-            for x, t in zip(operands, turned, strict=False)
-        )
-        rest = iter(operands[2:])
-        acc = next(rest) if has_acc else None
-        own = [
-            step._replace(operand=next(rest)) if has else step for step, has in steps
-        ]
-        dtype_acc = p.get("dtype_acc", "f32")
-        return gemm(a, b, acc, dtype_acc, own, tile_k, wide, slack).reshape(shape)
-
-    return compute
+    Regions without an axis cannot be stacked.
+    """
+    shapes = [r.shape for r in reads]
+    if write is not None:
+        shapes.append(write.shape)
+    return bool(reads) and all(shapes) and sum(map(math.prod, shapes)) <= _SMALL
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFinding:
-    """Operand ``which`` of the op at canonical ``position`` differs between Phase 1 and Phase 2.
+    """An operand that Phase 2 has other bytes of than Phase 1 had.
 
-    ``max_error`` is the largest |difference|, inf if only non-finite elements differ.
+    It is operand ``which`` of the op at canonical ``position``. ``max_error`` is the
+    largest |difference|, inf if only elements differ that are not finite.
     """
 
     position: int
@@ -191,20 +173,24 @@ class SnapshotFinding:
 def operands_of(
     turn: Turn, store: MemoryStore, found: list[SnapshotFinding] | None = None
 ) -> list[Array]:
-    """What an op takes: Phase 1's snapshot where there is one, else the bytes in ``store``.
+    """What an op takes: Phase 1's snapshot where there is one, else ``store``'s bytes.
 
-    ``found`` gets the snapshots that differ from ``store`` by more than D11 allows; those of bytes
-    that are not in it never do.
+    ``found`` gets the snapshots that differ from ``store`` by more than D11 allows;
+    those of bytes that are not in it never do. VerificationError for a host_write
+    without data.
     """
-    operands, write = list[Array](), turn.plan.write
+    operands: list[Array] = []
+    write = turn.plan.write
     for r, addr, snapshot in turn.reads():
         if snapshot is not None:
             data = np.ascontiguousarray(snapshot)
-            operands.append(reinterpret(data, r.shape, np_dtype(r.dtype)))
-            if found is None or r is write:
-                continue
-            if apart := _difference(operands[-1], store, addr, r):
-                found.append(SnapshotFinding(turn.position, len(operands) - 1, apart))
+            operand = reinterpret(data, r.shape, np_dtype(r.dtype))
+            operands.append(operand)
+            if found is not None and r is not write:
+                apart = _difference(operand, store, addr, r)
+                if apart:
+                    which = len(operands) - 1
+                    found.append(SnapshotFinding(turn.position, which, apart))
         elif r is write:
             raise VerificationError(
                 "the op holds no data; record the run again with data"
@@ -215,7 +201,10 @@ def operands_of(
 
 
 def _difference(snapshot: Array, store: MemoryStore, addr: int, r: Region) -> float:
-    """By how much a snapshot is wrong; inf where only non-finite elements are, 0 if it is right."""
+    """By how much a snapshot is wrong; 0 if it is right.
+
+    It is inf where only elements differ that are not finite.
+    """
     try:
         own = store.view(r.space, addr, r.shape, r.dtype)
     except KernbenchError:
@@ -223,28 +212,37 @@ def _difference(snapshot: Array, store: MemoryStore, addr: int, r: Region) -> fl
     if own.tobytes() == snapshot.tobytes():
         return 0.0
     row = verify.compare(snapshot, own, dtype_row(r.dtype).tolerance)
-    return 0.0 if row.ok else row.max_abs or math.inf
+    if row.ok:
+        return 0.0
+    return row.max_abs or math.inf
 
 
 class Plans:
-    """The plans of ops by all that they share, as many as are in use."""
+    """The plans of ops by all that they share, as many as are in use.
+
+    One thread at a time asks it; a ``DataExecutor`` and a ``History`` have one of their
+    own.
+    """
 
     def __init__(self, ops: Ops = NUMPY_OPS) -> None:
         self._ops = ops
+        # by kind and names of the params: what picks the shared ones, and plans by them
         self._known: dict[
             tuple[str, ...], tuple[itemgetter[Any], dict[bytes, Plan]]
         ] = {}
 
     def of(self, record: OpRecord) -> Plan:
-        """The plan of all ops that differ from ``record`` in the params of _OWN only."""
+        """The plan of all ops that differ from ``record`` in params of _OWN only."""
         names = (record.op_kind, *record.params)
-        if (known := self._known.get(names)) is None:
+        known = self._known.get(names)
+        if known is None:
             shared = itemgetter(*(name for name in names[1:] if name not in _OWN))
-            known = self._known[names] = shared, {}
+            known = self._known[names] = (shared, {})
         shared, plans = known
         # marshal is quick and exact: it tells 0.0 from -0.0 and 1 from 1.0
         key = marshal.dumps(shared(record.params), 2)
-        if (plan := plans.get(key)) is None:
+        plan = plans.get(key)
+        if plan is None:
             if len(plans) == _PLANS:
                 plans.clear()
             plan = plans[key] = plan_of(record, self._ops)
@@ -252,10 +250,16 @@ class Plans:
 
 
 def gather(turn_of: Callable[[int], Turn], low: int, high: int) -> list[Turn]:
-    """Turn ``low``, and those up to ``high`` that can run in one call with it."""
+    """Turn ``low``, and those up to ``high`` that can run in one call with it.
+
+    They have its plan, follow it without a gap, and none reads what one before it
+    writes.
+    """
     first = turn_of(low)
-    plan, alike = first.plan, [first]
-    if (out := plan.write) is None or not plan.axes:
+    plan = first.plan
+    alike = [first]
+    out = plan.write
+    if out is None or not plan.axes:
         return alike
     written = [first.where[-1]]  # sorted
     for position in range(low + 1, min(high, low + _BATCH)):
@@ -275,30 +279,63 @@ def gather(turn_of: Callable[[int], Turn], low: int, high: int) -> list[Turn]:
     return alike
 
 
-@np.errstate(all="ignore")
 def perform(
     alike: Sequence[Turn],
     store: MemoryStore,
     found: list[SnapshotFinding] | None = None,
+    progress: Progress = no_progress,
+    done: float = 0.0,
 ) -> list[Array]:
-    """Execute ops that share a plan in one call on ``store``; what each has written."""
-    plan, count = alike[0].plan, len(alike)
-    if (out := plan.write) is None:
+    """Execute ops that share a plan in one call; return what each has written.
+
+    All are read before any is written. While an op computes that takes long,
+    ``progress(done)`` is called; if it raises, nothing has been written.
+    """
+    plan = alike[0].plan
+    out = plan.write
+    if out is None:
         return []
-    taken = [operands_of(turn, store, found) for turn in alike]
-    if count == 1:
-        results = [rounded(plan.compute(taken[0], out.shape), out.dtype)]
-    else:
-        stacked = [
-            np.concatenate(arrays).reshape(
-                count, *(1,) * (plan.axes - len(r.shape)), *r.shape
-            )
-            for r, arrays in zip(plan.reads, zip(*taken, strict=True), strict=True)
-        ]
-        results = list(rounded(plan.compute(stacked, (count, *out.shape)), out.dtype))
+    results = computed_in_time(
+        lambda: _computed(alike, out, store, found), plan.work, progress, done
+    )
     for turn, result in zip(alike, results, strict=True):
         store.patch(out.space, turn.where[-1], result)
     return results
+
+
+def computed_in_time(
+    compute: Callable[[], T], work: int, progress: Progress, done: float
+) -> T:
+    """The result of ``compute()``, beside which progress is called if it takes long.
+
+    ``work`` is ``work_of`` the op that is computed.
+    """
+    if work < _LONG_WORK:
+        return compute()
+    return computed_beside(compute, progress, done)
+
+
+@np.errstate(all="ignore")
+def _computed(
+    alike: Sequence[Turn],
+    out: Region,
+    store: MemoryStore,
+    found: list[SnapshotFinding] | None,
+) -> list[Array]:
+    """The rounded results of ops that share a plan; ``store`` is only read."""
+    plan = alike[0].plan
+    taken = [operands_of(turn, store, found) for turn in alike]
+    count = len(alike)
+    if count == 1:
+        return [rounded(plan.compute(taken[0], out.shape), out.dtype)]
+    stacked = []
+    for r, arrays in zip(plan.reads, zip(*taken, strict=True), strict=True):
+        # an operand of fewer axes broadcasts within its own op
+        missing = (1,) * (plan.axes - len(r.shape))
+        shape = (count, *missing, *r.shape)
+        stacked.append(np.concatenate(arrays).reshape(shape))
+    result = plan.compute(stacked, (count, *out.shape))
+    return list(rounded(result, out.dtype))
 
 
 def perform_next(
@@ -309,24 +346,35 @@ def perform_next(
     where: Callable[[], str],
     found: list[SnapshotFinding] | None = None,
     room: int = 1 << 62,
+    progress: Progress = no_progress,
+    done: float = 0.0,
 ) -> tuple[list[Turn], list[Array]]:
-    """Execute turn ``step``, and those before ``stop`` that can run in one call with it.
+    """Execute turn ``step``, and those before ``stop`` that can share its call.
 
-    Of all that ran its turn and what it has written, of more than one at most ``room`` bytes.
-    KernbenchError of ``where()``.
+    Return the turn of each that ran and what it has written, of more than one at most
+    ``room`` bytes. ``progress(done)`` is called as by ``perform``. Raises a
+    KernbenchError that begins with ``where()``, and what ``progress`` raises; then
+    nothing has run.
     """
+    mine: list[SnapshotFinding] | None = None if found is None else []
     try:
-        alike, mine = gather(turn_of, step, stop), list[SnapshotFinding]()
-        if len(alike) > 1 and (out := alike[0].plan.write) is not None:
+        alike = gather(turn_of, step, stop)
+        out = alike[0].plan.write
+        if len(alike) > 1 and out is not None:
             alike = alike[: 1 + max(room, 0) // max(out.nbytes, 1)]
-        results = perform(alike, store, None if found is None else mine)
+        results = perform(alike, store, mine, progress, done)
+    except Cancelled:
+        raise
     except Exception as why:
-        if stop > step + 1:  # one of several may be wrong; one by one, to name it
-            return perform_next(turn_of, step, step + 1, store, where, found, room)
+        if stop > step + 1:
+            # one of several may be wrong; run one by one, so that it can be named
+            return perform_next(
+                turn_of, step, step + 1, store, where, found, room, progress, done
+            )
         if isinstance(why, KernbenchError):
             raise type(why)(f"{where()}: {why}") from why
         raise VerificationError(f"{where()} cannot be executed: {why!r}") from why
-    if found is not None:
+    if found is not None and mine is not None:
         found += mine
     return alike, results
 
@@ -334,7 +382,11 @@ def perform_next(
 def turns(
     record_of: Callable[[int], tuple[int, OpRecord]], plan: Callable[[OpRecord], Plan]
 ) -> Callable[[int], Turn]:
-    """The turn of each step, whose op and its position ``record_of`` tells; the last are kept."""
+    """Return the function that gives the turn of each step.
+
+    ``record_of(step)`` gives the op's position and record. The last turns are kept,
+    since a step is looked at when it is gathered and again when it runs.
+    """
 
     @lru_cache(maxsize=2 * _BATCH)
     def turn_of(step: int) -> Turn:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, fields, replace
-from itertools import repeat
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
-from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
-from kernbench.common.arrays import Array
+from kernbench.common.arrays import Array, Bools, Floats
 from kernbench.common.dtypes import Tolerance, is_float, name_of
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import MemoryStoreError, VerificationError
 from kernbench.sim_engine.memory_store import MemoryStore
 
 _WIDTH = 100
+"""Columns of a report at most."""
+
+_LONG = 1 << 16
+"""Elements from which on comparing may take some ms."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expectation:
-    """What ``dtype`` bytes at (space, addr) must hold once the first ``after`` ops have run.
+    """What ``dtype`` bytes at (space, addr) must hold once ``after`` ops have run.
 
-    ``array`` has the shard's shape; ``origin`` is where that lies in the whole ``tensor``.
+    ``array`` has the shard's shape; ``origin`` is where that lies in the whole
+    ``tensor``.
     """
 
     space: str
@@ -41,8 +45,10 @@ class Expectation:
 class VerifyRow:
     """One comparison; ``note`` says why there was nothing to compare.
 
-    The maxima are over elements finite on both sides; ``max_rel`` over references other than 0,
-    ``max_ulp`` in steps of the actual's float dtype. ``nans``, ``infs``: of (actual, expected).
+    The maxima are over elements that are finite on both sides: ``max_rel`` over those
+    whose reference is not 0, ``max_ulp`` in steps of the actual's float dtype. ``nans``
+    and ``infs`` are counts (of the actual, of the expected). ``first_bad`` is an index
+    in the whole tensor.
     """
 
     name: str
@@ -62,54 +68,67 @@ class VerifyRow:
 
     @property
     def worst(self) -> tuple[float, float, float]:
-        """The maxima; inf where a side holds a NaN or infinity that the other does not."""
-        same = len({*self.nans}) == len({*self.infs}) == 1
-        return (self.max_abs, self.max_rel, self.max_ulp) if same else (inf, inf, inf)
+        """The maxima; inf if one side has a NaN or infinity that the other lacks."""
+        same_nans = self.nans[0] == self.nans[1]
+        same_infs = self.infs[0] == self.infs[1]
+        if same_nans and same_infs:
+            return (self.max_abs, self.max_rel, self.max_ulp)
+        return (inf, inf, inf)
 
     @property
     def left_out(self) -> str:
-        """What is to be said before the maxima: how many elements they leave out, if any."""
-        odd = max(map(sum, zip(self.nans, self.infs, strict=True)))
-        return f"{odd:,} not finite, else " * bool(odd)
+        """What to say before the maxima: how many elements they leave out, if any."""
+        odd = max(self.nans[0] + self.infs[0], self.nans[1] + self.infs[1])
+        if not odd:
+            return ""
+        return f"{odd:,} not finite, else "
 
 
 def ulp_distance(a: Array, b: Array) -> Array:
     """How many values of their float dtype two arrays are apart; +0 and -0 are one."""
     bits = np.dtype(f"u{a.dtype.itemsize}")
     sign = bits.type(1 << (8 * bits.itemsize - 1))
-    ua, ub = a.view(bits), b.view(bits)
-    ma, mb = (ua & ~sign).astype(np.uint64), (ub & ~sign).astype(np.uint64)
-    return np.asarray(
-        np.where((ua ^ ub) & sign, ma + mb, np.maximum(ma, mb) - np.minimum(ma, mb))
-    )
+    bits_a = a.view(bits)
+    bits_b = b.view(bits)
+    size_a = (bits_a & ~sign).astype(np.uint64)
+    size_b = (bits_b & ~sign).astype(np.uint64)
+    apart = np.maximum(size_a, size_b) - np.minimum(size_a, size_b)
+    other_sign = (bits_a ^ bits_b) & sign
+    return np.asarray(np.where(other_sign, size_a + size_b, apart))
 
 
-def _distance(actual: Array, expected: Array) -> Array:
-    """|actual - expected| in f64; of integers of one dtype taken exactly first."""
+def _distance(actual: Array, expected: Array) -> Floats:
+    """|actual - expected| in f64; of integers of one dtype it is exact."""
     if actual.dtype == expected.dtype and actual.dtype.kind in "iu":
-        high, low = np.maximum(actual, expected), np.minimum(actual, expected)
-        return (high.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64)
+        high = np.maximum(actual, expected).astype(np.uint64)
+        low = np.minimum(actual, expected).astype(np.uint64)
+        return (high - low).astype(np.float64)
     return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
 
 
 @np.errstate(all="ignore")
-def mismatches(actual: Array, expected: Array, tolerance: Tolerance) -> Array:
+def mismatches(actual: Array, expected: Array, tolerance: Tolerance) -> Bools:
     """Which elements are bad, as ``compare`` says."""
-    a, r = actual.astype(np.float64), expected.astype(np.float64)
+    a = actual.astype(np.float64)
+    r = expected.astype(np.float64)
     near = _distance(actual, expected) <= tolerance.atol + tolerance.rtol * np.abs(r)
     same = (a == r) | (np.isnan(a) & np.isnan(r))
-    return np.asarray(~np.where(np.isfinite(a) & np.isfinite(r), near, same))
+    both_finite = np.isfinite(a) & np.isfinite(r)
+    return np.asarray(~np.where(both_finite, near, same))
 
 
-def first_index(bad: Array, origin: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+def first_index(bad: Bools, origin: tuple[int, ...] = ()) -> tuple[int, ...] | None:
     """The index of the first bad element in the whole tensor; None if there is none."""
     if not bad.any():
         return None
     index = np.unravel_index(int(np.argmax(bad)), bad.shape)
-    offsets = origin if len(origin) == len(index) else repeat(0)
-    return tuple(int(i) + o for i, o in zip(index, offsets, strict=False))
+    offsets = origin
+    if len(origin) != len(index):
+        offsets = (0,) * len(index)
+    return tuple(int(i) + o for i, o in zip(index, offsets, strict=True))
 
 
+@np.errstate(all="ignore")
 def compare(
     actual: Array,
     expected: Array,
@@ -118,54 +137,55 @@ def compare(
     tensor: str = "",
     origin: tuple[int, ...] = (),
 ) -> VerifyRow:
-    """How ``actual`` differs from ``expected``: same shape, any dtypes; compared by value in f64.
+    """How ``actual`` differs from ``expected``, by value in f64.
 
-    An element is good if |a - r| <= atol + rtol * |r|, or if both are NaN or the same infinity.
-    ``first_bad`` is relative to ``origin``. VerificationError if the shapes differ.
+    Both have the same shape, and any dtypes. An element is good if |a - r| <= atol +
+    rtol * |r|, or if both are NaN or the same infinity. ``first_bad`` is relative to
+    ``origin``. Raises VerificationError if the shapes differ.
     """
     if actual.shape != expected.shape:
         raise VerificationError(
-            f"{name or 'actual'}: shape {actual.shape} cannot be compared with a reference of "
-            f"shape {expected.shape}; give a reference of the tensor's own shape"
+            f"{name or 'actual'}: shape {actual.shape} cannot be compared with a "
+            f"reference of shape {expected.shape}; give a reference of the tensor's "
+            "own shape"
         )
-    dtype, shape = name_of(actual.dtype), actual.shape
-    actual, expected = actual.reshape(-1), expected.reshape(-1)
-    with np.errstate(all="ignore"):
-        a, r = actual.astype(np.float64), expected.astype(np.float64)
-        if np.array_equal(
-            *((actual, expected) if actual.dtype == expected.dtype else (a, r))
-        ):
-            infs = (
-                int(np.isinf(a).sum()),
-            ) * 2  # as of copies; no NaN is equal to itself
-            return VerifyRow(
-                name, tensor or name, dtype, actual.size, tolerance, ok=True, infs=infs
-            )
-        apart, finite = _distance(actual, expected), np.isfinite(a) & np.isfinite(r)
-        bad = mismatches(actual, expected, tolerance)
-        relative = (apart / np.abs(r))[finite & (r != 0)]
-        steps = np.zeros(1, np.uint64)
-        if is_float(dtype):
-            nearest = expected.astype(actual.dtype)
-            steps = ulp_distance(actual, nearest)[finite & np.isfinite(nearest)]
-    first, wrong = first_index(bad.reshape(shape), origin), int(np.count_nonzero(bad))
-    max_abs, max_rel = (
-        float(np.max(x, initial=0.0)) for x in (apart[finite], relative)
+    dtype = name_of(actual.dtype)
+    shape = actual.shape
+    row = VerifyRow(name, tensor or name, dtype, actual.size, tolerance)
+    actual = actual.reshape(-1)
+    expected = expected.reshape(-1)
+    a = actual.astype(np.float64)
+    r = expected.astype(np.float64)
+    if _are_equal(actual, expected, a, r):
+        infs = int(np.isinf(a).sum())  # there is no NaN, which is equal to nothing
+        return replace(row, ok=True, infs=(infs, infs))
+    apart = _distance(actual, expected)
+    finite = np.isfinite(a) & np.isfinite(r)
+    bad = mismatches(actual, expected, tolerance)
+    relative = (apart / np.abs(r))[finite & (r != 0)]
+    ulps = np.zeros(1, np.uint64)
+    if is_float(dtype):
+        nearest = expected.astype(actual.dtype)
+        ulps = ulp_distance(actual, nearest)[finite & np.isfinite(nearest)]
+    first = first_index(bad.reshape(shape), origin)
+    return replace(
+        row,
+        ok=first is None,
+        mismatches=int(np.count_nonzero(bad)),
+        max_abs=float(np.max(apart[finite], initial=0.0)),
+        max_rel=float(np.max(relative, initial=0.0)),
+        max_ulp=int(np.max(ulps, initial=0)),
+        nans=(int(np.isnan(a).sum()), int(np.isnan(r).sum())),
+        infs=(int(np.isinf(a).sum()), int(np.isinf(r).sum())),
+        first_bad=first,
     )
-    nans, infs = (
-        (int(is_so(a).sum()), int(is_so(r).sum())) for is_so in (np.isnan, np.isinf)
-    )
-    found = (
-        first is None,
-        wrong,
-        max_abs,
-        max_rel,
-        int(np.max(steps, initial=0)),
-        nans,
-        infs,
-        first,
-    )
-    return VerifyRow(name, tensor or name, dtype, actual.size, tolerance, *found)
+
+
+def _are_equal(actual: Array, expected: Array, a: Floats, r: Floats) -> bool:
+    """Whether all values are the same; ``a`` and ``r`` are the two sides in f64."""
+    if actual.dtype == expected.dtype:
+        return np.array_equal(actual, expected)
+    return np.array_equal(a, r)
 
 
 def missing(name: str, e: Expectation, note: str) -> VerifyRow:
@@ -175,36 +195,49 @@ def missing(name: str, e: Expectation, note: str) -> VerifyRow:
     )
 
 
-def judge(name: str, e: Expectation, store: MemoryStore) -> VerifyRow:
-    """The row of one expectation against ``store``; bytes never written make it not ok."""
-    try:
-        actual = store.view(e.space, e.addr, e.array.shape, e.dtype)
-    except MemoryStoreError as error:
-        return missing(name, e, str(error))
-    return compare(actual, e.array, e.tolerance, name, e.tensor, e.origin)
+def judge(
+    name: str, e: Expectation, store: MemoryStore, progress: Progress = no_progress
+) -> VerifyRow:
+    """The row of one expectation against ``store``.
+
+    Bytes never written make it not ok. ``progress(1.0)`` is called while it takes long.
+    """
+
+    def judged() -> VerifyRow:
+        try:
+            actual = store.view(e.space, e.addr, e.array.shape, e.dtype)
+        except MemoryStoreError as error:
+            return missing(name, e, str(error))
+        return compare(actual, e.array, e.tolerance, name, e.tensor, e.origin)
+
+    if e.array.size < _LONG:
+        return judged()
+    return computed_beside(judged, progress, 1.0)
 
 
-def _merged(tensor: str, rows: list[VerifyRow]) -> VerifyRow:
-    names = [f.name for f in fields(VerifyRow)]
-    columns = dict(
-        zip(names, zip(*map(attrgetter(*names), rows), strict=True), strict=True)
+def _merged(tensor: str, rows: Sequence[VerifyRow]) -> VerifyRow:
+    """One row for all shards and copies of a tensor."""
+    bad = [row.first_bad for row in rows if row.first_bad is not None]
+    notes = [f"{row.name}: {row.note}" for row in rows if row.note]
+    return replace(
+        rows[0],
+        name=tensor,
+        elements=sum(row.elements for row in rows),
+        ok=all(row.ok for row in rows),
+        mismatches=sum(row.mismatches for row in rows),
+        max_abs=max(row.max_abs for row in rows),
+        max_rel=max(row.max_rel for row in rows),
+        max_ulp=max(row.max_ulp for row in rows),
+        nans=_sums([row.nans for row in rows]),
+        infs=_sums([row.infs for row in rows]),
+        first_bad=min(bad, default=None),
+        note=next(iter(notes), ""),
     )
-    merged: dict[str, Any] = {
-        name: sum(columns[name]) for name in ("elements", "mismatches")
-    }
-    merged |= {name: max(columns[name]) for name in ("max_abs", "max_rel", "max_ulp")}
-    merged |= {
-        name: tuple(map(sum, zip(*columns[name], strict=True)))
-        for name in ("nans", "infs")
-    }
-    bad = [index for index in columns["first_bad"] if index is not None]
-    note = next((f"{row.name}: {row.note}" for row in rows if row.note), "")
-    merged |= {
-        "first_bad": min(bad, default=None),
-        "note": note,
-        "ok": all(columns["ok"]),
-    }
-    return replace(rows[0], name=tensor, **merged)
+
+
+def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The sums of (actual, expected) counts."""
+    return sum(actual for actual, _ in counts), sum(expected for _, expected in counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +252,11 @@ class VerifyReport:
         return all(row.ok for row in self.rows)
 
     def by_tensor(self) -> tuple[VerifyRow, ...]:
-        """One row a tensor: sums and maxima over its shards and copies, the lowest bad index."""
+        """One row a tensor.
+
+        It has sums and maxima over the tensor's shards and copies, and the lowest bad
+        index.
+        """
         groups: dict[str, list[VerifyRow]] = {}
         for row in self.rows:
             groups.setdefault(row.tensor, []).append(row)
@@ -230,36 +267,34 @@ class VerifyReport:
         rows = self.by_tensor()
         table = [_HEADER, *map(_cells, rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        widths[0] = max(min(widths[0], _WIDTH - sum(widths[1:]) - len(widths) + 1), 8)
+        separators = len(widths) - 1
+        room = _WIDTH - sum(widths[1:]) - separators
+        widths[0] = max(min(widths[0], room), 8)
         lines = []
-        for name, *rest in table:
-            clipped = name if len(name) <= widths[0] else name[: widths[0] - 1] + "…"
-            sides = zip((clipped, *rest), "<<" + ">" * 9, widths, strict=True)
-            lines.append(
-                " ".join(f"{c:{side}{w}}" for c, side, w in sides)[:_WIDTH].rstrip()
-            )
+        for cells in table:
+            lines.append(_table_line(cells, widths)[:_WIDTH].rstrip())
         for row in rows:
             lines += textwrap.wrap(row.note, _WIDTH, subsequent_indent="  ")
         return "\n".join(lines)
 
 
 _HEADER = (
-    "tensor",
-    "dtype",
-    "elements",
-    "ok?",
-    "bad",
-    "abs",
-    "rel",
-    "ulp",
-    "nan",
-    "inf",
-    "first",
+    *("tensor", "dtype", "elements", "ok?", "bad"),
+    *("abs", "rel", "ulp", "nan", "inf", "first"),
 )
+_LEFT = 2
+"""How many columns of the table are aligned to the left; the others hold numbers."""
 
 
 def _cells(row: VerifyRow) -> tuple[str, ...]:
-    apart, relative, steps = row.worst
+    """The cells of one row of the table."""
+    apart, relative, ulps = row.worst
+    steps = f"{ulps:.0e}"
+    if ulps < 10**6:
+        steps = str(ulps)
+    first = ""
+    if row.first_bad is not None:
+        first = ",".join(map(str, row.first_bad))
     return (
         row.tensor,
         row.dtype,
@@ -268,7 +303,22 @@ def _cells(row: VerifyRow) -> tuple[str, ...]:
         str(row.mismatches),
         f"{apart:.1e}",
         f"{relative:.1e}",
-        str(steps) if steps < 10**6 else f"{steps:.0e}",
-        *(f"{actual}/{reference}" for actual, reference in (row.nans, row.infs)),
-        "" if row.first_bad is None else ",".join(map(str, row.first_bad)),
+        steps,
+        f"{row.nans[0]}/{row.nans[1]}",
+        f"{row.infs[0]}/{row.infs[1]}",
+        first,
     )
+
+
+def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Cells side by side, the first cut off to its width."""
+    name = cells[0]
+    if len(name) > widths[0]:
+        name = name[: widths[0] - 1] + "…"
+    padded = []
+    for i, (cell, width) in enumerate(zip((name, *cells[1:]), widths, strict=True)):
+        if i < _LEFT:
+            padded.append(cell.ljust(width))
+        else:
+            padded.append(cell.rjust(width))
+    return " ".join(padded)

@@ -1,12 +1,14 @@
 """From a spec to the graph, in six stages, each a function of what it is given.
 
-1 ``load_spec``  2 ``cube_mesh``  3 ``cubes``  4 ``chiplet_links``  5 ``system``  6 ``freeze``.
-Owns places on the machine, link kinds and routing weights; the names are ``router.py``'s.
+1 ``load_spec``  2 ``cube_mesh``  3 ``cubes``  4 ``chiplet_links``  5 ``system``  6
+``freeze``. Owns the geometry of the machine, link kinds and routing weights. What units
+there are is in ``kinds.py``; the names are ``router.py``'s.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -14,26 +16,23 @@ from typing import Any
 
 from kernbench.errors import TopologyError
 from kernbench.policy.routing import router as name
-from kernbench.topology.cube_mesh import SIDES, CubeMesh, Place, cube_mesh, on_border
-from kernbench.topology.graph import NOWHERE, Edge, Node, TopologyGraph
+from kernbench.topology.cube_mesh import SIDES, CubeMesh, cube_mesh, on_border
+from kernbench.topology.cube_mesh import Place as CubePlace
+from kernbench.topology.graph import NOWHERE, Edge, Node, Place, TopologyGraph
+from kernbench.topology.kinds import NODE_KINDS, cube_units, io_units, pe_engines
 from kernbench.topology.spec import TopologySpec, check_spec, load_spec
 
-PE_ENGINES = (  # three a row, as they lie in their PE
-    *("pe_cpu", "pe_scheduler", "pe_mmu"),
-    *("pe_dma", "pe_tcm", "pe_ipcq"),
-    *("pe_fetch_store", "pe_gemm", "pe_math"),
-)
-_PE_LINKS = {  # in both directions
-    "pe_scheduler": ("pe_dma", "pe_fetch_store", "pe_gemm", "pe_math", "pe_ipcq"),
-    "pe_mmu": ("pe_dma",),
-    "pe_tcm": ("pe_dma", "pe_fetch_store"),
-    "pe_fetch_store": ("pe_gemm", "pe_math"),
-    "pe_ipcq": ("pe_dma",),
-}
 _PE_LINK_MM = 0.1
-_IO_DEPTH_MM = 4.0  # of the IO chiplet, north of the cubes
+"""Length of a link within a PE, and the pitch of the grid that its engines lie on."""
+
+_IO_DEPTH_MM = 4.0
+"""Depth of the IO chiplet, which lies north of the cubes."""
+
 _SIP_GAP_MM = 20.0
-_BUS_MM = 0.001  # routing weight inside a UCIe port and an IO chiplet's fan-out
+"""Between the last column of cubes of a SIP and the first of the next."""
+
+_BUS_MM = 0.001
+"""Routing weight inside a UCIe port and an IO chiplet's fan-out."""
 
 
 def load_topology(
@@ -41,12 +40,20 @@ def load_topology(
     overrides: Mapping[str, Any] | None = None,
     cache_dir: Path | None = None,
 ) -> TopologyGraph:
-    """The machine of a YAML file, None: the shipped one; overrides, errors as of ``load_spec``."""
-    return build_topology(load_spec(Path(path) if path else None, overrides), cache_dir)
+    """The machine of a YAML file; None is the shipped one.
+
+    ``overrides`` and errors are those of ``load_spec``, ``cache_dir`` that of
+    ``build_topology``.
+    """
+    file = Path(path) if path else None
+    return build_topology(load_spec(file, overrides), cache_dir)
 
 
 def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> TopologyGraph:
-    """The machine of ``spec``; ``cache_dir`` holds the cube layout (None: the user's cache)."""
+    """The machine of ``spec``; TopologyError if the spec is not sound.
+
+    ``cache_dir`` holds the layout of a cube; None is the user's cache directory.
+    """
     check_spec(spec)
     tiles = cubes(spec, cube_mesh(spec.cube, cache_dir))
     links = chiplet_links(tiles)
@@ -54,28 +61,20 @@ def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> Topolog
 
 
 def cubes(spec: TopologySpec, mesh: CubeMesh) -> TopologyGraph:
-    """Stage 3: all cubes of all SIPs, each with its PEs, not yet joined to each other."""
-    make, grid = _Maker(spec), spec.sip.cube_mesh
+    """Stage 3: all cubes of all SIPs, each with its PEs, not joined to each other."""
+    make = _Maker(spec)
+    grid = spec.sip.cube_mesh
     for sip, cube in product(range(spec.system.sips.count), range(grid.w * grid.h)):
-        _cube(make, mesh, sip, cube)
+        _Cube(make, mesh, sip, cube).build()
     return make.part()
 
 
 def chiplet_links(tiles: TopologyGraph) -> TopologyGraph:
-    """Stage 4: IO chiplets, their links to the top row of cubes, and UCIe between cubes."""
-    make, spec = _Maker(tiles.spec), tiles.spec
-    grid, ucie = spec.sip.cube_mesh, spec.cube.ucie
-    bandwidth, cubes_ = ucie.bw_gbs * ucie.connections_per_side, grid.w * grid.h
+    """Stage 4: IO chiplets, their links to the cubes, and UCIe between cubes."""
+    spec = tiles.spec
+    make = _Maker(spec)
     for sip in range(spec.system.sips.count):
-        for cube in range(cubes_):
-            for near, far, other, there in (
-                ("E", "W", cube + 1, (cube + 1) % grid.w > 0),
-                ("S", "N", cube + grid.w, cube + grid.w < cubes_),
-            ):
-                if there:
-                    a = tiles.nodes[name.ucie_node(sip, cube, near)]
-                    b = tiles.nodes[name.ucie_node(sip, other, far)]
-                    make.link(a, b, "ucie_mesh", bandwidth, make.port)
+        _ucie_mesh(make, tiles, sip)
         for io in range(spec.sip.io.count):
             _io_chiplet(make, tiles, sip, io)
     return make.part()
@@ -84,9 +83,10 @@ def chiplet_links(tiles: TopologyGraph) -> TopologyGraph:
 def system(links: TopologyGraph) -> TopologyGraph:
     """Stage 5: the switch, and PCIe from it to every end point."""
     make = _Maker(links.spec)
-    ends = [node for node in links.nodes.values() if node.type == "pcie_ep"]
-    x, nowhere = fmean(end.x_mm for end in ends), (NOWHERE, NOWHERE, NOWHERE)
-    switch = make.node(name.switch_node(0), "switch", nowhere, x, -_IO_DEPTH_MM)
+    ends = _end_points(links.nodes)
+    middle_mm = fmean(end.x_mm for end in ends)
+    nowhere = (NOWHERE, NOWHERE, NOWHERE)
+    switch = make.node(name.switch_node(0), "switch", nowhere, middle_mm, -_IO_DEPTH_MM)
     for end in ends:
         make.link(end, switch, "pcie", links.spec.system.pcie_bw_gbs)
     return make.part()
@@ -100,7 +100,8 @@ def freeze(parts: Sequence[TopologyGraph]) -> TopologyGraph:
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
     for part in parts:
-        if twice := nodes.keys() & part.nodes.keys():
+        twice = nodes.keys() & part.nodes.keys()
+        if twice:
             raise TopologyError(
                 f"two nodes have the name {min(twice)}; names must be unique"
             )
@@ -110,211 +111,341 @@ def freeze(parts: Sequence[TopologyGraph]) -> TopologyGraph:
         if edge.bandwidth_gbs <= 0:
             link = f"link {edge.src} -> {edge.dst} has {edge.bandwidth_gbs} GB/s"
             raise TopologyError(f"{link}; it must be above 0")
-    ends = sorted(node.id for node in nodes.values() if node.type == "pcie_ep")
-    # All nodes from the first end point, and it from all others: then all from every one.
-    if lost := nodes.keys() - _reachable(ends[0], ((e.src, e.dst) for e in edges)):
-        raise TopologyError(
-            f"no path leads from {ends[0]} to {min(lost)} ({len(lost)} such nodes)"
-        )
-    if cut_off := set(ends) - _reachable(ends[0], ((e.dst, e.src) for e in edges)):
-        raise TopologyError(f"no path leads from {min(cut_off)} to {ends[0]}")
+    _check_reach(nodes, edges)
     return TopologyGraph(MappingProxyType(nodes), tuple(edges), parts[0].spec)
 
 
+def _check_reach(nodes: Mapping[str, Node], edges: Sequence[Edge]) -> None:
+    """TopologyError if a node cannot be reached from every PCIe end point.
+
+    All nodes from the first end point, and it from all others: then all from every one.
+    """
+    ends = sorted(node.id for node in _end_points(nodes))
+    first = ends[0]
+    lost = nodes.keys() - _reachable(first, ((edge.src, edge.dst) for edge in edges))
+    if lost:
+        raise TopologyError(
+            f"no path leads from {first} to {min(lost)} ({len(lost)} such nodes)"
+        )
+    back = _reachable(first, ((edge.dst, edge.src) for edge in edges))
+    cut_off = set(ends) - back
+    if cut_off:
+        raise TopologyError(f"no path leads from {min(cut_off)} to {first}")
+
+
+def _end_points(nodes: Mapping[str, Node]) -> list[Node]:
+    """The PCIe end points, in build order."""
+    return [node for node in nodes.values() if node.type == "pcie_ep"]
+
+
 def _reachable(start: str, pairs: Iterable[tuple[str, str]]) -> set[str]:
+    """All that can be reached from ``start`` over (src, dst) pairs, itself included."""
     following: defaultdict[str, list[str]] = defaultdict(list)
     for src, dst in pairs:
         following[src].append(dst)
-    found = frontier = {start}
+    found = {start}
+    frontier = {start}
     while frontier:
-        frontier = {dst for src in frontier for dst in following[src]} - found
-        found = found | frontier
+        beyond = {dst for src in frontier for dst in following[src]}
+        frontier = beyond - found
+        found |= frontier
     return found
 
 
 class _Maker:
-    """Gathers the nodes and edges of one stage; owns the weights that links are routed by.
+    """Gathers the nodes and edges of one stage; owns the weights of its links.
 
-    All in mm, for links that must not look short. ``span`` bounds every way through a cube's mesh:
-    Manhattan, a detour round the HBM, the ends. A UCIe port is a bus of almost no length; at
-    ``port`` each for getting on and off, it costs more than any way through the mesh, so data use
-    it only to change cubes. ``io`` keeps data between cubes out of the IO chiplet. A command edge
-    of a pe_cpu costs ``span``, all edges of an io_cpu ``reach``, more than any data path in a SIP:
-    no data are drawn through a CPU.
+    Weights are in mm, for links that must not look short to who routes. ``span_mm``
+    bounds every way through a cube's mesh: Manhattan, a detour round the HBM, the ends.
+    A UCIe port is a bus of almost no length; at ``port_mm`` each for getting on and
+    off, it costs more than any way through the mesh, so data use it only to change
+    cubes. ``io_mm`` keeps data between cubes out of the IO chiplet. A command edge of a
+    PE costs ``span_mm``, all edges of an IO chiplet's CPU ``reach_mm``, more than any
+    data path in a SIP: no data are routed through a CPU.
     """
 
     def __init__(self, spec: TopologySpec) -> None:
-        self.spec, io, cube, grid = spec, spec.sip.io, spec.cube, spec.sip.cube_mesh
-        hops = (
-            cube.mesh.rows
-            + cube.mesh.cols
-            + 2 * max(cube.hbm_zone.rows, cube.hbm_zone.cols)
-        )
-        self.span = hops * max(
-            cube.size_mm.w / cube.mesh.cols, cube.size_mm.h / cube.mesh.rows
-        )
-        self.port = self.span / 2
-        crossing = (
-            3 * self.span
-        )  # of a cube: three edges of ``port``, the mesh, some to spare
-        self.io, self.reach = grid.w * crossing, (grid.w + grid.h + 2) * crossing
+        self.spec = spec
+        cube = spec.cube
+        grid = spec.sip.cube_mesh
+        detour = 2 * max(cube.hbm_zone.rows, cube.hbm_zone.cols)
+        hops = cube.mesh.rows + cube.mesh.cols + detour
+        hop_mm = max(cube.size_mm.w / cube.mesh.cols, cube.size_mm.h / cube.mesh.rows)
+        self.span_mm = hops * hop_mm
+        self.port_mm = self.span_mm / 2
+        # To cross a cube takes three edges of port_mm and the mesh; some to spare.
+        crossing_mm = 3 * self.span_mm
+        self.io_mm = grid.w * crossing_mm
+        self.reach_mm = (grid.w + grid.h + 2) * crossing_mm
         self._overheads = {
-            "router": cube.router.overhead_ns,
-            "ucie": cube.ucie.overhead_ns,
-            "m_cpu": cube.m_cpu.overhead_ns,
-            "io_noc": io.noc_overhead_ns,
-            "io_cpu": io.cpu_overhead_ns,
-            "pcie_ep": io.pcie_ep_overhead_ns,
-            "switch": spec.system.switch_overhead_ns,
+            kind.name: self.number(kind.overhead) if kind.overhead else 0.0
+            for kind in NODE_KINDS.values()
         }
+        self.engines = pe_engines()
+        self.engine_links = self._engine_links()
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
 
+    def _engine_links(self) -> list[tuple[str, str, float, float]]:
+        """The links within a PE: source, destination, GB/s, and routing weight in mm.
+
+        They come diagonal by diagonal of the grid. Traces hold edges in the order in
+        which they were made, so it is to stay as it is.
+        """
+        kinds = sorted(self.engines, key=lambda kind: sum(kind.cell))
+        outward_gbs = self.spec.pe.tcm.read_bw_gbs
+        links = []
+        for kind in kinds:
+            inward_gbs = self.number(kind.inward)
+            for other in kind.links:
+                links.append((kind.name, other, outward_gbs, 0.0))
+                links.append((other, kind.name, inward_gbs, 0.0))
+        for kind in kinds:
+            for other in kind.feeds:
+                # As heavy as a command edge, or what a PE answers to the CPU of its
+                # cube would go by its DMA.
+                links.append((kind.name, other, outward_gbs, self.span_mm))
+        return links
+
+    def number(self, field: str) -> float:
+        """The field of the spec at a dotted path."""
+        value: float = attrgetter(field)(self.spec)
+        return value
+
     def part(self) -> TopologyGraph:
+        """What was made so far."""
         return TopologyGraph(self.nodes, tuple(self.edges), self.spec)
 
     def node(
-        self, id_: str, type_: str, place: tuple[int, int, int], x: float, y: float
+        self, node_id: str, kind: str, place: Place, x_mm: float, y_mm: float
     ) -> Node:
-        """Add a node at ``place`` (sip, cube, pe); one of a PE is told by its type there."""
+        """Add a node of a kind; in a PE the kind is its name as well."""
         _, cube, pe = place
-        engine = type_ if pe != NOWHERE else name.local_name(id_, cube != NOWHERE)
-        overhead = self._overheads.get(type_, 0.0)
-        impl: str = getattr(self.spec.components, type_).impl
-        node = Node(
-            id_, type_, *place, engine, round(x, 6), round(y, 6), overhead, impl
+        engine = kind
+        if pe == NOWHERE:
+            engine = name.local_name(node_id, in_cube=cube != NOWHERE)
+        impl: str = getattr(self.spec.components, kind).impl
+        made = Node(
+            node_id,
+            kind,
+            *place,
+            engine,
+            round(x_mm, 6),
+            round(y_mm, 6),
+            self._overheads[kind],
+            impl,
         )
-        self.nodes[id_] = node
-        return node
+        self.nodes[node_id] = made
+        return made
 
     def edge(
-        self, src: Node, dst: Node, kind: str, mm: float, bw: float, weight: float
+        self, src: Node, dst: Node, kind: str, mm: float, gbs: float, weight_mm: float
     ) -> None:
-        """Add one edge; a weight of 0 means the distance."""
-        self.edges.append(Edge(src.id, dst.id, kind, mm, weight, bw))
+        """Add one edge; a weight of 0 means its length."""
+        self.edges.append(Edge(src.id, dst.id, kind, mm, weight_mm, gbs))
 
     def link(
         self,
         a: Node,
         b: Node,
         kind: str,
-        bw: float,
-        weight: float = 0.0,
+        gbs: float,
+        weight_mm: float = 0.0,
         back: str = "",
     ) -> None:
-        """Add a -> b and b -> a (of kind ``back`` if given), as long as they are apart."""
-        distance = round(abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm), 6)
-        self.edge(a, b, kind, distance, bw, weight)
-        self.edge(b, a, back or kind, distance, bw, weight)
+        """Add a -> b, and b -> a (of kind ``back`` if given).
+
+        Both are as long as the nodes are apart, by Manhattan distance.
+        """
+        distance_mm = round(abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm), 6)
+        self.edge(a, b, kind, distance_mm, gbs, weight_mm)
+        self.edge(b, a, back or kind, distance_mm, gbs, weight_mm)
 
 
-def _cube(make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
-    """Routers, UCIe ports, memories, M_CPU and PEs of one cube."""
-    spec, columns, gap = (
-        make.spec.cube,
-        make.spec.sip.cube_mesh.w,
-        make.spec.cube.ucie.link_mm,
-    )
-    (row, col), across = divmod(cube, columns), spec.size_mm.w + gap
-    x0 = sip * (columns * across - gap + _SIP_GAP_MM) + col * across
-    y0 = _IO_DEPTH_MM + gap + row * (spec.size_mm.h + gap)
+class _Cube:
+    """One cube while it is built: routers, units, PEs with their HBM, UCIe ports.
 
-    def add(id_: str, type_: str, at: Place, pe: int = NOWHERE) -> Node:
-        return make.node(id_, type_, (sip, cube, pe), x0 + at.x_mm, y0 + at.y_mm)
+    Its north-west corner is at ``x_mm`` and ``y_mm`` of the machine: SIPs lie from west
+    to east, each with its IO chiplets in the north.
+    """
 
-    routers = {
-        (at.row, at.col): add(name.router_node(sip, cube, at.row, at.col), "router", at)
-        for at in mesh.routers
-    }
-    for (row, col), router in routers.items():
-        for beside in ((row, col + 1), (row + 1, col)):
-            if beside in routers:
-                make.link(
-                    router, routers[beside], "router_mesh", spec.router.link_bw_gbs
-                )
+    def __init__(self, make: _Maker, mesh: CubeMesh, sip: int, cube: int) -> None:
+        self.make = make
+        self.mesh = mesh
+        self.sip = sip
+        self.cube = cube
+        spec = make.spec.cube
+        columns = make.spec.sip.cube_mesh.w
+        gap_mm = spec.ucie.link_mm
+        row, col = divmod(cube, columns)
+        across_mm = spec.size_mm.w + gap_mm
+        sip_mm = columns * across_mm - gap_mm + _SIP_GAP_MM
+        self.x_mm = sip * sip_mm + col * across_mm
+        self.y_mm = _IO_DEPTH_MM + gap_mm + row * (spec.size_mm.h + gap_mm)
+        self.routers: dict[tuple[int, int], Node] = {}
+        self.units: dict[str, Node] = {}
 
-    def attach(
-        node: Node, at: Place, short: str, bandwidth: float, weight: float = 0.0
+    def build(self) -> None:
+        """Add all its nodes and links."""
+        self._add_routers()
+        self._add_units()
+        homes = zip(self.mesh.pes, self.mesh.hbm, strict=True)
+        for pe, (home, slice_at) in enumerate(homes):
+            self._add_hbm_slice(pe, slice_at)
+            self._add_pe(pe, home)
+        for side, places in zip(SIDES, self.mesh.connections, strict=True):
+            self._add_ucie_port(side, places)
+
+    def _node(self, node_id: str, kind: str, at: CubePlace, pe: int = NOWHERE) -> Node:
+        """Add a node at a place of this cube; ``pe`` is the PE that it belongs to."""
+        place = (self.sip, self.cube, pe)
+        x_mm = self.x_mm + at.x_mm
+        y_mm = self.y_mm + at.y_mm
+        return self.make.node(node_id, kind, place, x_mm, y_mm)
+
+    def _attach(
+        self, node: Node, at: CubePlace, edge: str, gbs: float, weight_mm: float = 0.0
     ) -> None:
-        router = routers[at.row, at.col]
-        make.link(
-            node, router, f"{short}_to_router", bandwidth, weight, f"router_to_{short}"
-        )
+        """Link a node to its router: ``{edge}_to_router``, and ``router_to_{edge}``."""
+        router = self.routers[at.row, at.col]
+        there = f"{edge}_to_router"
+        back = f"router_to_{edge}"
+        self.make.link(node, router, there, gbs, weight_mm, back)
 
-    m_cpu = add(name.cube_node(sip, cube, "m_cpu"), "m_cpu", mesh.m_cpu)
-    attach(m_cpu, mesh.m_cpu, "mcpu", spec.m_cpu.to_router_bw_gbs)
-    sram = add(name.cube_node(sip, cube, "sram"), "sram", mesh.sram)
-    attach(sram, mesh.sram, "sram", spec.sram.to_router_bw_gbs)
-    for pe, (home, slice_at) in enumerate(zip(mesh.pes, mesh.hbm, strict=True)):
-        hbm = add(name.hbm_node(sip, cube, pe), "hbm_ctrl", slice_at, pe)
-        attach(hbm, slice_at, "hbm", spec.hbm.to_router_bw_gbs)
-        engines = _pe(make, (sip, cube, pe), x0 + home.x_mm, y0 + home.y_mm)
-        attach(engines["pe_dma"], home, "pe", make.spec.pe.dma.to_router_bw_gbs)
-        make.link(
-            m_cpu, engines["pe_cpu"], "command", spec.m_cpu.to_router_bw_gbs, make.span
-        )
-    for side, places in zip(SIDES, mesh.connections, strict=True):
-        middle = Place(*on_border(spec, side, 0.5), NOWHERE, NOWHERE)
-        port = add(name.ucie_node(sip, cube, side), "ucie", middle)
+    def _add_routers(self) -> None:
+        """The routers, each linked to its neighbours in the east and the south."""
+        for at in self.mesh.routers:
+            node_id = name.router_node(self.sip, self.cube, at.row, at.col)
+            self.routers[at.row, at.col] = self._node(node_id, "router", at)
+        gbs = self.make.spec.cube.router.link_bw_gbs
+        for (row, col), router in self.routers.items():
+            for beside in ((row, col + 1), (row + 1, col)):
+                if beside in self.routers:
+                    self.make.link(router, self.routers[beside], "router_mesh", gbs)
+
+    def _add_units(self) -> None:
+        """What a cube has one of, each attached to its router."""
+        for kind in cube_units():
+            node_id = name.cube_node(self.sip, self.cube, kind.name)
+            at = self.mesh.units[kind.name]
+            unit = self._node(node_id, kind.name, at)
+            self.units[kind.name] = unit
+            self._attach(unit, at, kind.edge, self.make.number(kind.to_router))
+
+    def _add_hbm_slice(self, pe: int, at: CubePlace) -> None:
+        """The controller of a PE's HBM slice, attached to the router of the PE."""
+        node_id = name.hbm_node(self.sip, self.cube, pe)
+        controller = self._node(node_id, "hbm_ctrl", at, pe)
+        self._attach(controller, at, "hbm", self.make.spec.cube.hbm.to_router_bw_gbs)
+
+    def _add_pe(self, pe: int, home: CubePlace) -> None:
+        """The engines of one PE on a grid around its place, and their links."""
+        make = self.make
+        place = (self.sip, self.cube, pe)
+        engines: dict[str, Node] = {}
+        for kind in make.engines:
+            row, col = kind.cell
+            x_mm = self.x_mm + home.x_mm + (col - 1) * _PE_LINK_MM
+            y_mm = self.y_mm + home.y_mm + (row - 1) * _PE_LINK_MM
+            node_id = name.pe_node(*place, kind.name)
+            engines[kind.name] = make.node(node_id, kind.name, place, x_mm, y_mm)
+        for src, dst, gbs, weight_mm in make.engine_links:
+            ends = (engines[src], engines[dst])
+            make.edge(*ends, "pe_internal", _PE_LINK_MM, gbs, weight_mm)
+        for kind in make.engines:
+            if kind.to_router:
+                gbs = make.number(kind.to_router)
+                self._attach(engines[kind.name], home, "pe", gbs)
+        for kind in make.engines:
+            if kind.command is not None:
+                cpu = self.units[kind.command.by]
+                gbs = make.number(kind.command.bandwidth)
+                make.link(cpu, engines[kind.name], "command", gbs, make.span_mm)
+
+    def _add_ucie_port(self, side: str, places: Sequence[CubePlace]) -> None:
+        """The UCIe port of a side, in its middle, and its connections."""
+        make = self.make
+        gbs = make.spec.cube.ucie.bw_gbs
+        middle = CubePlace(*on_border(make.spec.cube, side, 0.5), NOWHERE, NOWHERE)
+        port = self._node(name.ucie_node(self.sip, self.cube, side), "ucie", middle)
         for k, at in enumerate(places):
-            conn = add(name.ucie_conn_node(sip, cube, side, k), "ucie_conn", at)
-            attach(conn, at, "ucie_conn", spec.ucie.bw_gbs, make.port)
-            make.link(conn, port, "ucie_internal", spec.ucie.bw_gbs, _BUS_MM)
+            node_id = name.ucie_conn_node(self.sip, self.cube, side, k)
+            connection = self._node(node_id, "ucie_conn", at)
+            self._attach(connection, at, "ucie_conn", gbs, make.port_mm)
+            make.link(connection, port, "ucie_internal", gbs, _BUS_MM)
 
 
-def _pe(
-    make: _Maker, place: tuple[int, int, int], x: float, y: float
-) -> dict[str, Node]:
-    """The engines of one PE, by name, on a grid around its place, and their links."""
-    tcm, kind, mm = make.spec.pe.tcm, "pe_internal", _PE_LINK_MM
-    engines = {}
-    for i, engine in enumerate(PE_ENGINES):
-        at_x, at_y = x + (i % 3 - 1) * mm, y + (i // 3 - 1) * mm
-        engines[engine] = make.node(
-            name.pe_node(*place, engine), engine, place, at_x, at_y
-        )
-    for a, others in _PE_LINKS.items():
-        into = tcm.write_bw_gbs if a == "pe_tcm" else tcm.read_bw_gbs
-        for b in others:
-            make.edge(engines[a], engines[b], kind, mm, tcm.read_bw_gbs, 0.0)
-            make.edge(engines[b], engines[a], kind, mm, into, 0.0)
-    # As heavy as pe_cpu's command edge, or what it answers to m_cpu would go by pe_dma.
-    make.edge(
-        engines["pe_cpu"], engines["pe_scheduler"], kind, mm, tcm.read_bw_gbs, make.span
-    )
-    return engines
+def _ucie_mesh(make: _Maker, tiles: TopologyGraph, sip: int) -> None:
+    """UCIe from every cube of a SIP to its neighbours in the east and the south."""
+    grid = make.spec.sip.cube_mesh
+    ucie = make.spec.cube.ucie
+    gbs = ucie.bw_gbs * ucie.connections_per_side
+    cube_count = grid.w * grid.h
+
+    def join(cube: int, side: str, other: int, other_side: str) -> None:
+        """A UCIe link from a side of one cube to a side of another."""
+        near = tiles.nodes[name.ucie_node(sip, cube, side)]
+        far = tiles.nodes[name.ucie_node(sip, other, other_side)]
+        make.link(near, far, "ucie_mesh", gbs, make.port_mm)
+
+    for cube in range(cube_count):
+        east = cube + 1
+        south = cube + grid.w
+        if east % grid.w > 0:
+            join(cube, "E", east, "W")
+        if south < cube_count:
+            join(cube, "S", south, "N")
 
 
 def _io_chiplet(make: _Maker, tiles: TopologyGraph, sip: int, io: int) -> None:
     """One IO chiplet north of its share of the top row of cubes."""
-    spec, io_id, grid = make.spec, f"io{io}", make.spec.sip.cube_mesh
+    spec = make.spec
+    grid = spec.sip.cube_mesh
+    io_id = f"io{io}"
     ports = {
         column: tiles.nodes[name.ucie_node(sip, column, "N")]
         for column in range(grid.w)
         if column * spec.sip.io.count // grid.w == io
     }
-    x, half = fmean(port.x_mm for port in ports.values()), _IO_DEPTH_MM / 2
+    middle_mm = fmean(port.x_mm for port in ports.values())
     place = (sip, NOWHERE, NOWHERE)
-    noc, end, cpu = (
-        make.node(name.io_node(sip, io_id, type_), type_, place, x + dx, y)
-        for type_, dx, y in (
-            ("io_noc", 0, half),
-            ("pcie_ep", 0, 0.5),
-            ("io_cpu", 2, half),
-        )
-    )
-    for a, b, weight in (
-        (end, noc, 0.0),
-        (end, cpu, make.reach),
-        (cpu, noc, make.reach),
-    ):
-        make.link(a, b, "io_internal", spec.sip.io.noc_bw_gbs, weight)
-    for cube in range(grid.w * grid.h):
-        m_cpu = tiles.nodes[name.cube_node(sip, cube, "m_cpu")]
-        make.link(cpu, m_cpu, "command", spec.cube.m_cpu.to_router_bw_gbs, make.reach)
+    units: dict[str, Node] = {}
+    for kind in io_units():
+        east_mm, south_mm = kind.at_mm
+        node_id = name.io_node(sip, io_id, kind.name)
+        x_mm = middle_mm + east_mm
+        units[kind.name] = make.node(node_id, kind.name, place, x_mm, south_mm)
+    _link_io_units(make, units)
+    _command_cubes(make, tiles, sip, units)
     gbs = spec.cube.ucie.bw_gbs
+    noc = units["io_noc"]
     for column, port in ports.items():
-        id_ = name.io_conn_node(sip, io_id, column)
-        conn = make.node(id_, "ucie_conn", place, port.x_mm, _IO_DEPTH_MM)
-        make.link(noc, conn, "noc_to_ucie_conn", gbs, _BUS_MM, "ucie_conn_to_noc")
-        make.link(conn, port, "io_to_cube", gbs, make.io, "cube_to_io")
+        node_id = name.io_conn_node(sip, io_id, column)
+        connection = make.node(node_id, "ucie_conn", place, port.x_mm, _IO_DEPTH_MM)
+        make.link(noc, connection, "noc_to_ucie_conn", gbs, _BUS_MM, "ucie_conn_to_noc")
+        make.link(connection, port, "io_to_cube", gbs, make.io_mm, "cube_to_io")
+
+
+def _link_io_units(make: _Maker, units: Mapping[str, Node]) -> None:
+    """The links within an IO chiplet."""
+    kinds = io_units()
+    cpus = {kind.name for kind in kinds if kind.is_cpu}
+    gbs = make.spec.sip.io.noc_bw_gbs
+    for kind in kinds:
+        for other in kind.links:
+            to_cpu = kind.name in cpus or other in cpus
+            weight_mm = make.reach_mm if to_cpu else 0.0
+            make.link(units[kind.name], units[other], "io_internal", gbs, weight_mm)
+
+
+def _command_cubes(
+    make: _Maker, tiles: TopologyGraph, sip: int, units: Mapping[str, Node]
+) -> None:
+    """Command edges from an IO chiplet's CPU to the CPU of every cube of its SIP."""
+    grid = make.spec.sip.cube_mesh
+    for cube, kind in product(range(grid.w * grid.h), cube_units()):
+        if kind.command is not None:
+            unit = tiles.nodes[name.cube_node(sip, cube, kind.name)]
+            gbs = make.number(kind.command.bandwidth)
+            cpu = units[kind.command.by]
+            make.link(cpu, unit, "command", gbs, make.reach_mm)

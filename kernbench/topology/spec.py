@@ -1,72 +1,56 @@
-"""The machine as fields: frozen, with a default each, checked before anything is built from them.
+"""The machine as fields: frozen, with a default each, checked before it is built.
 
 Owns what ``topology.yaml`` may say. The defaults equal the shipped
-``configs/topology.yaml``, whose comments give units and sources. A unit in a name holds: ns, mm,
-ghz, gbs (10^9 bytes a second), bytes, kib, mib, gb (2^30 bytes).
+``configs/topology.yaml``, whose comments give units and sources. A unit in a name
+holds: ns, mm, ghz, gbs (10^9 bytes a second), bytes, kib, mib, gb (2^30 bytes).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import field
 from difflib import get_close_matches
+from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, dataclass_transform, get_args
-
-import yaml
+from typing import Annotated, Any
 
 from kernbench.common.phys_addr import MAX_CUBES, MAX_DIES, MAX_PES, MAX_SIPS
 from kernbench.errors import TopologyError
+from kernbench.topology.kinds import NODE_KINDS
+from kernbench.topology.section import (
+    Count,
+    NonNegative,
+    Positive,
+    Range,
+    Section,
+    SpecFile,
+    Whole,
+    converted,
+    leaf_types,
+    with_value,
+    wrong_fields,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Valid numbers: ``low`` (not itself if ``above``) to ``high``; never NaN or infinity."""
-
-    low: float
-    high: float = 1e15
-    above: bool = False
-    note: str = ""
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high and not (self.above and value == self.low)
-
-    def __str__(self) -> str:
-        return f"{self.note}{'above' if self.above else 'from'} {self.low:g} to {self.high:g}"
-
-
-Positive = Annotated[float, Range(0, above=True)]
-NonNegative = Annotated[float, Range(0)]
-Count = Annotated[int, Range(1, 2**31)]
-Whole = Annotated[int, Range(0, 2**31)]
 _FITS = "that fits PhysAddr, "
 GridSize = Annotated[int, Range(1, 32)]
 CubeCount = Annotated[int, Range(1, MAX_CUBES, note=_FITS)]
 PeCount = Annotated[int, Range(1, MAX_PES, note=_FITS)]
 
 
-@dataclass_transform(frozen_default=True)
-class Section:
-    """A part of the file with fields of its own; every subclass is a frozen dataclass.
-
-    With an ``entry`` a field may have any other name too, and is such a part.
-    """
-
-    entry: ClassVar["type[Section] | None"] = None
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
-
-
 class SipsSpec(Section):
-    """How many SIPs there are, and the topology that collectives between them assume."""
+    """The SIPs of the machine.
+
+    ``topology`` is what collectives between them assume; it changes no link.
+    """
 
     count: Annotated[int, Range(1, MAX_SIPS, note=_FITS)] = 2
     topology: Annotated[str, ("ring_1d", "torus_2d", "mesh_2d_no_wrap")] = "ring_1d"
 
 
 class SystemSpec(Section):
-    """What joins the SIPs."""
+    """What joins the SIPs: a switch, and PCIe from it to every IO chiplet.
+
+    ``ns_per_mm`` is the delay of a wire, on the whole machine.
+    """
 
     sips: SipsSpec = SipsSpec()
     ns_per_mm: NonNegative = 0.01
@@ -82,7 +66,11 @@ class CubeMeshSpec(Section):
 
 
 class IoSpec(Section):
-    """IO chiplets of a SIP; several share the top row of cubes."""
+    """The IO chiplets of a SIP; several share the top row of cubes.
+
+    Overheads are what a passing header pays at each unit; ``noc_bw_gbs`` is the
+    bandwidth of the links between them.
+    """
 
     count: Annotated[int, Range(1, MAX_DIES - MAX_CUBES)] = 1
     noc_bw_gbs: Positive = 256.0
@@ -113,7 +101,10 @@ class MeshSpec(Section):
 
 
 class HbmZoneSpec(Section):
-    """The rectangle of the router grid that the HBM stack takes; 0 rows or columns: none."""
+    """The part of the router grid that the HBM stack takes.
+
+    ``row`` and ``col`` are its north-west corner; with 0 rows or columns there is none.
+    """
 
     row: Whole = 2
     col: Whole = 2
@@ -129,7 +120,11 @@ class RouterSpec(Section):
 
 
 class UcieSpec(Section):
-    """UCIe ports of a cube: bandwidth a connection, overhead a port."""
+    """UCIe ports of a cube, one a side.
+
+    Bandwidth is that of a connection, overhead that of a port, and ``link_mm`` the gap
+    between two cubes.
+    """
 
     connections_per_side: Annotated[int, Range(1, 32)] = 4
     bw_gbs: Positive = 128.0
@@ -138,19 +133,26 @@ class UcieSpec(Section):
 
 
 class MemoryMapSpec(Section):
-    """HBM of a cube, in one slice a PE; at most the HBM half of a cube's address window."""
+    """HBM of a cube, in one slice a PE.
+
+    All of it fits the HBM half of a cube's address window.
+    """
 
     hbm_total_gb: Annotated[int, Range(1, 2048)] = 48
     slices_per_cube: PeCount = 8
 
     @property
     def slice_bytes(self) -> int:
-        """Of the HBM of one PE."""
+        """Bytes of the HBM slice of one PE."""
         return self.hbm_total_gb * (1 << 30) // self.slices_per_cube
 
 
 class HbmSpec(Section):
-    """The controller of one HBM slice."""
+    """The controller of one HBM slice.
+
+    ``interleave_bytes`` in a row lie on one pseudo-channel; ``access_ns`` is the time
+    from a request to its first byte.
+    """
 
     channels: Annotated[int, Range(1, 4096)] = 8
     channel_bw_gbs: Positive = 32.0
@@ -191,27 +193,30 @@ class CubeSpec(Section):
 
 
 class PeCpuSpec(Section):
-    """PE_CPU: cycles to issue a command."""
+    """PE_CPU: the cycles that it takes to issue a command."""
 
     issue_cycles: Whole = 1
 
 
 class GemmSpec(Section):
-    """Weight-stationary MAC array."""
+    """The weight-stationary MAC array, in multiply-add units."""
 
     rows: Count = 64
     cols: Count = 64
 
 
 class MathSpec(Section):
-    """Vector unit."""
+    """The vector unit: elements a cycle, and the depth of its pipeline."""
 
     lanes: Count = 64
     latency_cycles: Whole = 4
 
 
 class TcmSpec(Section):
-    """Tightly coupled memory of a PE; its size fits the 34 offset bits of an address."""
+    """Tightly coupled memory of a PE, with a read and a write channel.
+
+    Its size fits the 34 offset bits of an address.
+    """
 
     size_kib: Annotated[int, Range(1, 2**24)] = 2048
     read_bw_gbs: Positive = 512.0
@@ -219,7 +224,10 @@ class TcmSpec(Section):
 
 
 class DmaSpec(Section):
-    """PE_DMA: commands in flight a channel, set-up and bursts."""
+    """PE_DMA: ``outstanding`` commands in flight a channel.
+
+    Each is set up in ``setup_ns``. A command moves its bytes in bursts.
+    """
 
     outstanding: Count = 8
     setup_ns: NonNegative = 20.0
@@ -228,7 +236,7 @@ class DmaSpec(Section):
 
 
 class TileSpec(Section):
-    """Default tile of a composite, and how many may be in flight."""
+    """The default tile of a composite in elements, and how many may be in flight."""
 
     m: Count = 64
     k: Count = 64
@@ -249,33 +257,44 @@ class PeSpec(Section):
 
 
 class ComponentSpec(Section):
-    """Which class models a node type: a registry name, or ``package.module:Class``."""
+    """Which class models a node type.
+
+    ``impl`` is a name of ``COMPONENTS``, or ``package.module:Class``.
+    """
 
     impl: str
 
 
-class ComponentsSpec(Section):
-    """The component of every node type."""
+def components_section() -> type[Section]:
+    """The section of the components: a field for every row of NODE_KINDS.
 
-    pe_cpu: ComponentSpec = ComponentSpec("pe_cpu")
-    pe_scheduler: ComponentSpec = ComponentSpec("pe_scheduler")
-    pe_dma: ComponentSpec = ComponentSpec("pe_dma")
-    pe_fetch_store: ComponentSpec = ComponentSpec("pe_fetch_store")
-    pe_gemm: ComponentSpec = ComponentSpec("pe_gemm")
-    pe_math: ComponentSpec = ComponentSpec("pe_math")
-    pe_mmu: ComponentSpec = ComponentSpec("pe_mmu")
-    pe_tcm: ComponentSpec = ComponentSpec("pe_tcm")
-    pe_ipcq: ComponentSpec = ComponentSpec("pe_ipcq")
-    hbm_ctrl: ComponentSpec = ComponentSpec("hbm_ctrl")
-    sram: ComponentSpec = ComponentSpec("sram")
-    m_cpu: ComponentSpec = ComponentSpec("m_cpu")
-    io_cpu: ComponentSpec = ComponentSpec("io_cpu")
-    pcie_ep: ComponentSpec = ComponentSpec("pcie_ep")
-    router: ComponentSpec = ComponentSpec("transit")
-    ucie: ComponentSpec = ComponentSpec("transit")
-    ucie_conn: ComponentSpec = ComponentSpec("transit")
-    io_noc: ComponentSpec = ComponentSpec("transit")
-    switch: ComponentSpec = ComponentSpec("transit")
+    Its name is ComponentsSpec; equal rows give the same class. It is made from the
+    table as it is now, so that a kind which a program adds has its field too.
+    """
+    return _components_section(
+        tuple((kind.name, kind.impl) for kind in NODE_KINDS.values())
+    )
+
+
+@cache
+def _components_section(rows: tuple[tuple[str, str], ...]) -> type[Section]:
+    """The section for rows of kind and default impl."""
+    body: dict[str, Any] = {
+        "__doc__": "The component of every node type.",
+        "__module__": __name__,
+        "__annotations__": {name: ComponentSpec for name, _ in rows},
+    }
+    for name, impl in rows:
+        body[name] = ComponentSpec(impl)
+    return type("ComponentsSpec", (Section,), body)
+
+
+ComponentsSpec = components_section()
+"""The section of the components as the kinds that ship have it."""
+
+
+def _default_components() -> Section:
+    return components_section()()
 
 
 class TopologySpec(Section):
@@ -285,246 +304,129 @@ class TopologySpec(Section):
     sip: SipSpec = SipSpec()
     cube: CubeSpec = CubeSpec()
     pe: PeSpec = PeSpec()
-    components: ComponentsSpec = ComponentsSpec()
+    components: Section = field(default_factory=_default_components)
+
+    @classmethod
+    def field_types(cls) -> dict[str, Any]:
+        """The type of each field, of the components as NODE_KINDS has them now."""
+        return super().field_types() | {"components": components_section()}
 
 
 def check_spec(spec: TopologySpec, where: Callable[[str], str] = str) -> None:
-    """TopologyError for the first field that is of a wrong type, out of range or does not fit.
+    """TopologyError for the first field that is wrong.
 
-    ``where`` turns the path of a field into what the message starts with (file and line).
+    That is one of a wrong type, out of range, or that does not fit others. ``where``
+    turns the path of a field into what the message starts with: its file and line,
+    where it has one.
     """
-    for path, problem in chain(wrong_fields(spec, ""), _geometry(spec)):
+    for path, problem in chain(wrong_fields(spec, ""), _misfits(spec)):
         raise TopologyError(f"{where(path)}: {problem}")
 
 
-def wrong_fields(spec: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of every field whose value its type or rule does not allow."""
-    for name, hint in _hints(spec.__class__).items():
-        value, path = getattr(spec, name), f"{prefix}{name}"
-        base, rule = get_args(hint) or (hint, ())
-        if is_dataclass(base):
-            if isinstance(value, base):  # type: ignore[arg-type]
-                yield from wrong_fields(value, f"{path}.")
-                continue
-            right, wanted = False, f"have the fields {_names(base)}"
-        elif base is str:
-            right = (
-                value in rule
-                if rule
-                else isinstance(value, str) and bool(value.strip())
-            )
-            wanted = f"be one of {', '.join(rule)}" if rule else "be a name"
-        else:
-            types = int | float if base is float else int
-            right = (
-                isinstance(value, types)
-                and not isinstance(value, bool)
-                and value in rule
-            )
-            wanted = f"be a {'number' if base is float else 'whole number'} {rule}"
-        if not right:
-            yield path, f"must {wanted}, not {value!r}"
+def _misfits(spec: TopologySpec) -> Iterator[tuple[str, str]]:
+    """The path and the problem of every field that does not fit the others."""
+    yield from _cube_misfits(spec)
+    yield from _zone_misfits(spec.cube)
+    yield from _pe_misfits(spec.cube)
 
 
-def _geometry(spec: TopologySpec) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of every field that does not fit the others."""
-    cubes, cube, ios = spec.sip.cube_mesh, spec.cube, spec.sip.io.count
-    mesh, zone, slices = cube.mesh, cube.hbm_zone, cube.memory_map.slices_per_cube
-    if cubes.w * cubes.h > MAX_CUBES:
+def _cube_misfits(spec: TopologySpec) -> Iterator[tuple[str, str]]:
+    """Where a SIP has more cubes than addresses, or more IO chiplets than columns."""
+    grid = spec.sip.cube_mesh
+    io_count = spec.sip.io.count
+    if grid.w * grid.h > MAX_CUBES:
         most = f"a SIP has at most {MAX_CUBES} (PhysAddr)"
-        yield "sip.cube_mesh", f"{cubes.w} x {cubes.h} cubes; {most}"
-    if ios > cubes.w:
-        yield (
-            "sip.io.count",
-            f"{ios} IO chiplets need a column each; sip.cube_mesh.w is {cubes.w}",
-        )
-    bottom, right = zone.row + zone.rows, zone.col + zone.cols
+        yield "sip.cube_mesh", f"{grid.w} x {grid.h} cubes; {most}"
+    if io_count > grid.w:
+        width = f"sip.cube_mesh.w is {grid.w}"
+        yield "sip.io.count", f"{io_count} IO chiplets need a column each; {width}"
+
+
+def _zone_misfits(cube: CubeSpec) -> Iterator[tuple[str, str]]:
+    """Where the HBM zone leaves the router mesh, or cuts it in two."""
+    mesh = cube.mesh
+    zone = cube.hbm_zone
+    bottom = zone.row + zone.rows
+    right = zone.col + zone.cols
     if bottom > mesh.rows or right > mesh.cols:
-        place = f"rows {zone.row} to {bottom - 1} and columns {zone.col} to {right - 1}"
+        rows = f"rows {zone.row} to {bottom - 1}"
+        cols = f"columns {zone.col} to {right - 1}"
+        size = f"{mesh.rows} x {mesh.cols}"
         yield (
             "cube.hbm_zone",
-            f"{place} are not all inside the mesh of {mesh.rows} x {mesh.cols}",
+            f"{rows} and {cols} are not all inside the mesh of {size}",
         )
-    across = (
-        zone.rows > 0 and zone.cols == mesh.cols and zone.row > 0 and bottom < mesh.rows
-    )
-    down = (
-        zone.cols > 0 and zone.rows == mesh.rows and zone.col > 0 and right < mesh.cols
-    )
-    if across or down:
+    full_width = zone.rows > 0 and zone.cols == mesh.cols
+    full_height = zone.cols > 0 and zone.rows == mesh.rows
+    cuts_across = full_width and zone.row > 0 and bottom < mesh.rows
+    cuts_down = full_height and zone.col > 0 and right < mesh.cols
+    if cuts_across or cuts_down:
         yield "cube.hbm_zone", "cuts the router mesh in two; make it smaller"
-    routers = mesh.rows * mesh.cols - zone.rows * zone.cols
+
+
+def _pe_misfits(cube: CubeSpec) -> Iterator[tuple[str, str]]:
+    """Where PEs have no router each, or no HBM slice each."""
+    slices = cube.memory_map.slices_per_cube
+    in_zone = cube.hbm_zone.rows * cube.hbm_zone.cols
+    routers = cube.mesh.rows * cube.mesh.cols - in_zone
     if cube.pes > routers:
-        yield (
-            "cube.pes",
-            f"{cube.pes} PEs need a router each; the mesh around HBM has {routers}",
-        )
+        has = f"the mesh around HBM has {routers}"
+        yield "cube.pes", f"{cube.pes} PEs need a router each; {has}"
     if slices != cube.pes:
-        wrong = f"{slices} HBM slices for {cube.pes} PEs (cube.pes); there is one slice a PE"
-        yield "cube.memory_map.slices_per_cube", wrong
+        yield (
+            "cube.memory_map.slices_per_cube",
+            f"{slices} HBM slices for {cube.pes} PEs (cube.pes); "
+            "there is one slice a PE",
+        )
 
 
 def load_spec(
     path: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> TopologySpec:
-    """The spec in a YAML file, defaults for what it lacks; TopologyError with file and line.
+    """The spec in a YAML file, defaults for what it lacks; None: the shipped one.
 
-    ``overrides`` are values of fields by dotted path, or by any end of one that is unique.
+    ``overrides`` are values of fields by dotted path, or by any end of one that only
+    one field has. TopologyError names the file and line of a wrong field, or the
+    override as it was given.
     """
-    file = SpecFile(path) if path else None
-    values, given = file.read() if file else {}, {}
+    file = None
+    values: dict[str, Any] = {}
+    if path is not None:
+        file = SpecFile(path, TopologySpec)
+        values = file.read()
+    given: dict[str, str] = {}
     for name, value in (overrides or {}).items():
-        field, hint = _field(name)
-        values[field], given[field] = _converted(value, hint), f"--spec {name}"
+        full_path, hint = _field_named(name)
+        values[full_path] = converted(value, hint)
+        given[full_path] = f"--spec {name}"
     spec = TopologySpec()
-    for field, value in values.items():
-        spec = _replaced(spec, field, value)
+    for full_path, value in values.items():
+        spec = with_value(spec, full_path, value)
 
-    def where(field: str) -> str:
-        of_file = file.where(field) if file else field
-        return given.get(field) or ", ".join([*given.values(), of_file])
+    def where(full_path: str) -> str:
+        """What a message about a field starts with."""
+        if full_path in given:
+            return given[full_path]
+        in_file = full_path if file is None else file.where(full_path)
+        return ", ".join([*given.values(), in_file])
 
     check_spec(spec, where)
     return spec
 
 
-def _field(name: str) -> tuple[str, Any]:
+def _field_named(name: str) -> tuple[str, Any]:
     """Dotted path and type of the one field that ``name`` is, or is the end of."""
-    hints = dict(_leaves(TopologySpec, ""))
-    found = (
-        [name]
-        if name in hints
-        else [path for path in hints if path.endswith(f".{name}")]
-    )
+    types = dict(leaf_types(TopologySpec))
+    if name in types:
+        return name, types[name]
+    found = [path for path in types if path.endswith(f".{name}")]
     if not found:
-        near = ", ".join(get_close_matches(name, hints, 9, 0.4) or hints)
-        raise TopologyError(f"--spec {name}: unknown field; valid are: {near}")
+        near = get_close_matches(name, types, 9, 0.4) or types
+        raise TopologyError(
+            f"--spec {name}: unknown field; valid are: {', '.join(near)}"
+        )
     if len(found) > 1:
         raise TopologyError(
             f"--spec {name}: could be any of {', '.join(found)}; give more of it"
         )
-    return found[0], hints[found[0]]
-
-
-def _leaves(cls: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, hint in _hints(cls).items():
-        path = f"{prefix}{name}"
-        yield from _leaves(hint, f"{path}.") if is_dataclass(hint) else [(path, hint)]
-
-
-def _replaced(section: Any, path: str, value: Any) -> Any:
-    """A section with another value of one field."""
-    name, _, below = path.partition(".")
-    new = _replaced(getattr(section, name), below, value) if below else value
-    return replace(section, **{name: new})
-
-
-class SpecFile:
-    """A YAML file of ``root``'s fields while it is read."""
-
-    def __init__(self, path: Path, root: Any = TopologySpec) -> None:
-        self.path = path
-        self.root = root
-        self.lines = {"": 1}  # of each field
-
-    def where(self, field: str) -> str:
-        """File, line and name of a field; what the file leaves out has its parent's line."""
-        parent = field
-        while parent not in self.lines:
-            parent = parent.rpartition(".")[0]
-        return f"{self.path}:{self.lines[parent]}: {field}"
-
-    def read(self) -> dict[str, Any]:
-        """The values in it by path, not yet checked."""
-        path = self.path
-        try:
-            root = yaml.compose(
-                path.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader
-            )
-        except OSError as error:
-            raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            raise TopologyError(
-                f"{path}: not a UTF-8 text file: {error.reason}"
-            ) from None
-        except RecursionError:
-            raise TopologyError(
-                f"{path}: nested too deeply; a topology has 4 levels"
-            ) from None
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            line = mark.line + 1 if mark else 1
-            why = getattr(error, "problem", None) or getattr(
-                error, "reason", "cannot be parsed"
-            )
-            raise TopologyError(f"{path}:{line}: not valid YAML: {why}") from None
-        if root is None:
-            raise TopologyError(
-                f"{path}:1: the file is empty; fields: {_names(self.root)}"
-            )
-        return dict(self._section(self.root, root, ""))
-
-    def _section(
-        self, cls: Any, node: yaml.Node, path: str
-    ) -> Iterator[tuple[str, Any]]:
-        names = _names(cls)
-        if not isinstance(node, yaml.MappingNode):
-            where = self.where(path or "the file")
-            raise TopologyError(f"{where}: must be a mapping with fields of: {names}")
-        for key, value in node.value:
-            name = (
-                str(key.value)
-                if isinstance(key, yaml.ScalarNode)
-                else "a list or mapping"
-            )
-            hint, below = _hints(cls).get(name, cls.entry), f"{path}.{name}".lstrip(".")
-            first, self.lines[below] = self.lines.get(below), key.start_mark.line + 1
-            if hint is None:
-                raise TopologyError(
-                    f"{self.where(below)}: unknown field; valid: {names}"
-                )
-            if first:
-                raise TopologyError(
-                    f"{self.where(below)}: given twice; first on line {first}"
-                )
-            if is_dataclass(hint):
-                yield from self._section(hint, value, below)
-            elif isinstance(value, yaml.ScalarNode):
-                yield below, _scalar(value, hint)
-            else:
-                what = "must be one value, not a list or mapping"
-                raise TopologyError(f"{self.where(below)}: {what}")
-        for field in fields(cls):
-            if (
-                field.default is MISSING
-                and f"{path}.{field.name}".lstrip(".") not in self.lines
-            ):
-                raise TopologyError(
-                    f"{self.where(path)}: the field {field.name} is missing"
-                )
-
-
-def _scalar(node: yaml.ScalarNode, hint: Any) -> Any:
-    """The value of a node for a field of type ``hint``."""
-    try:
-        value = yaml.SafeLoader("").construct_object(node)
-    except (ValueError, IndexError, OverflowError, yaml.YAMLError):
-        return node.value  # not what it claims to be: check_spec says what it should be
-    quoted = isinstance(value, str) and node.style is not None
-    return value if quoted else _converted(value, hint)
-
-
-def _converted(value: Any, hint: Any) -> Any:
-    """A value for a field of type ``hint``, as YAML 1.2 has it: 1e3 is a number."""
-    if get_args(hint)[:1] == (float,) and type(value) in (int, str):
-        with suppress(ValueError, OverflowError):
-            return float(value)
-    return value
-
-
-def _hints(cls: Any) -> dict[str, Any]:
-    return {field.name: field.type for field in fields(cls)}
-
-
-def _names(cls: Any) -> str:
-    return ", ".join(_hints(cls))
+    return found[0], types[found[0]]

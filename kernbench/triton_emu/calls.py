@@ -1,4 +1,6 @@
-"""What passes between a kernel and its runner: what a PE_CPU lends, and one tl call on its way."""
+"""What passes between a kernel and its runner: what a PE_CPU lends, and one tl call."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +16,10 @@ from kernbench.triton_emu.sites import CallSites
 
 
 class Piece(NamedTuple):
-    """One physical piece of a virtual range: where it starts in the range, where it lies."""
+    """One physical piece of a virtual range.
+
+    It starts ``offset`` bytes into the range and lies at the physical ``addr``.
+    """
 
     offset: int
     nbytes: int
@@ -23,8 +28,12 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class KernelContext:
-    """What a PE_CPU lends to a kernel: ``translate(va, nbytes, past_end)`` gives the pieces of a
-    range, ``describe(addr)`` the nearest allocation; ``peek`` and ``put`` are those of ``Sim``.
+    """What a PE_CPU lends to a kernel.
+
+    ``translate(va, nbytes, past_end)`` gives the physical pieces of a virtual range,
+    ``describe(addr)`` the nearest allocation in words; ``peek`` and ``put`` are those
+    of ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, ``commands``
+    the numbers of calls, ``scratch_bytes`` the size of the scratch in the PE's TCM.
     """
 
     env: Any
@@ -47,24 +56,31 @@ class KernelContext:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One tl call: its commands, what to do as each is issued and lands, whom it waits for."""
+    """One tl call on its way.
+
+    ``messages`` are its commands; ``on_issue`` and ``on_done`` are called with each as
+    it is issued and as it has landed, ``processes`` serve them, and ``last`` is the one
+    that landed last. The kernel goes on when ``waits_for`` has ended (by default the
+    call itself, if it is ``blocking``). ``link`` is the direction, and the pe_cpu of
+    the neighbour, of a send or recv. ``error`` is raised in the kernel when it goes on.
+    """
 
     name: str
     cmd: int
     site: Site
     messages: list[MsgBase] = field(default_factory=list)
     blocking: bool = True
-    waits_for: "Call | None" = None
+    waits_for: Call | None = None
     on_issue: Callable[[Any], None] = lambda _: None
     on_done: Callable[[Any], None] = lambda _: None
     processes: list[Any] = field(default_factory=list)
-    link: tuple[str, str] | None = None  # direction, and the pe_cpu of the neighbour
+    link: tuple[str, str] | None = None
     last: MsgBase | None = None
     error: Exception | None = None
 
 
 def overlap(a: Region, b: Region) -> bool:
     """Whether two regions share a byte."""
-    return (
-        a.space == b.space and a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes
-    )
+    if a.space != b.space:
+        return False
+    return a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes

@@ -1,50 +1,54 @@
-"""What tl calls give back: handles on tensors in scratch or HBM, ready or pending (ADR-0020 D3)."""
+"""What tl calls give back: handles on tensors in scratch or HBM (ADR-0020 D3).
+
+Their data are ready or pending. Knows of ``tl`` only what ``DataOwner`` says, and the
+ops of ``NUMPY_OPS`` that Python has operators for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.common.arrays import Array
 from kernbench.common.messages import Region
 from kernbench.errors import KernbenchError, PendingDataError
 from kernbench.sim_engine.event_log import Site
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
+from kernbench.sim_engine.op_dtypes import SCALARS, TRUTH, Scalar
+from kernbench.triton_emu.calls import Call
 
-if TYPE_CHECKING:
-    from kernbench.triton_emu.calls import Call
-    from kernbench.triton_emu.issuer import Issuer
-
-Scalar: TypeAlias = "int | float | np.number[Any] | np.bool_"
-SCALARS = (int, float, np.number, np.bool_)
 Operand: TypeAlias = "TensorHandle | Scalar"
 Out: TypeAlias = "TensorHandle | None"
 Shape: TypeAlias = Sequence[int]
-_ARITHMETIC = ("add", "sub", "mul", "div")
 
 
-def _operator(op: str, swapped: bool = False) -> Callable[..., TensorHandle]:
-    """The operator that makes the tl call ``op``; ``swapped``: the handle is its right side."""
+class DataOwner(Protocol):
+    """The ``tl`` that made a handle, as the handle knows it.
 
-    def call(self: TensorHandle, *other: Any) -> Any:
-        if not all(isinstance(x, (TensorHandle, *SCALARS)) for x in other):
-            return NotImplemented
-        return getattr(self.tl, op)(*((*other, self) if swapped else (self, *other)))
+    The Python operators of a handle are calls of it too, by their names.
+    """
 
-    return call
+    def bytes_of(self, handle: TensorHandle) -> Array | str:
+        """The bytes of ``handle`` as they are stored, or why they are pending.
+
+        Raises KernelError if the handle was released.
+        """
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class TensorHandle:
-    """A tensor of known place, shape and dtype. Its data are the bytes there, ready or pending.
+    """A tensor of known place, shape and dtype. Its data are the bytes there.
 
-    Row-major in ``region``, or the transpose of that. ``call`` is the latest to fill it, ``scope``
-    that of its scratch; a view leaves both to its ``base``.
+    It is row-major in ``region``, or the transpose of that. ``call`` is the latest to
+    fill it, ``scope`` that of its scratch; a view leaves both to its ``base``.
+    ``awaited`` says that what fills it has been waited for.
     """
 
-    tl: Issuer
+    tl: DataOwner
     id: str
     region: Region
     site: Site
@@ -64,7 +68,9 @@ class TensorHandle:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the tensor."""
-        return self.region.shape[::-1] if self.transposed else self.region.shape
+        if self.transposed:
+            return self.region.shape[::-1]
+        return self.region.shape
 
     @property
     def dtype(self) -> str:
@@ -86,18 +92,22 @@ class TensorHandle:
 
     @property
     def data(self) -> npt.NDArray[Any]:
-        """The data, read-only; PendingDataError says what they wait for and what to do."""
+        """The data, read-only.
+
+        Raises PendingDataError, which says what they wait for and what to do.
+        """
         made = f"{self.id} (made at {self.site.file}:{self.site.line})"
         if not self.root.awaited:
             raise PendingDataError(
-                f"{made} was loaded with wait=False and is not awaited yet; call tl.wait(handle) "
-                "before looking at its data"
+                f"{made} was loaded with wait=False and is not awaited yet; call "
+                "tl.wait(handle) before looking at its data"
             )
-        data = self.tl._ctx.peek(self.tl._live(self, "data").region)
+        data = self.tl.bytes_of(self)
         if isinstance(data, str):
             raise PendingDataError(
-                f"the data of {made} are pending: {data}; Phase 1 has no values of compute "
-                "results. Use it as an operand, or read it with tensor.numpy() between launches"
+                f"the data of {made} are pending: {data}; Phase 1 has no values of "
+                "compute results. Use it as an operand, or read it with tensor.numpy() "
+                "between launches"
             )
         return data.T if self.transposed else data
 
@@ -121,24 +131,63 @@ class TensorHandle:
     def __int__(self) -> int:
         return int(self.data.item())
 
-    __neg__, __abs__ = _operator("neg"), _operator("abs")
-    __add__, __sub__, __mul__, __truediv__ = map(_operator, _ARITHMETIC)
-    __radd__, __rsub__, __rmul__, __rtruediv__ = (
-        _operator(op, True) for op in _ARITHMETIC
-    )
-    __matmul__ = _operator("dot")
-    __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
-    __eq__, __ne__ = _operator("eq"), _operator("ne")  # type: ignore[assignment]
-    __hash__ = (
-        object.__hash__
-    )  # == makes a tensor; identity stays the key of sets and dicts
+    def __matmul__(self, other: Any) -> Any:
+        if not isinstance(other, (TensorHandle, *SCALARS)):
+            return NotImplemented
+        return _tl_call(self, "dot")(self, other)
+
+    # == makes a tensor; identity stays the key of sets and dicts
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "pending"
-        return f"<{self.id} {self.dtype}{list(self.shape)} in {self.region.space}, {state}>"
+        place = self.region.space
+        return f"<{self.id} {self.dtype}{list(self.shape)} in {place}, {state}>"
 
 
 class CompletionHandle(TensorHandle):
-    """A composite under way, and a reference to its result in HBM, which is always pending."""
+    """A composite under way, and a reference to its result in HBM, which is pending."""
 
     __slots__ = ()
+
+
+def _tl_call(handle: TensorHandle, name: str) -> Callable[..., Any]:
+    """The call ``tl.<name>`` of the kernel that the handle belongs to."""
+    call: Callable[..., Any] = getattr(handle.tl, name)
+    return call
+
+
+def _operator(op: str) -> Callable[..., Any]:
+    """The Python operator that is the tl call ``op`` of a handle, and of another."""
+
+    def operator(self: TensorHandle, *other: Any) -> Any:
+        if not all(isinstance(x, (TensorHandle, *SCALARS)) for x in other):
+            return NotImplemented
+        return _tl_call(self, op)(self, *other)
+
+    return operator
+
+
+def _reflected_operator(op: str) -> Callable[..., Any]:
+    """The same with the handle on the right side, as in ``2 - handle``."""
+
+    def operator(self: TensorHandle, other: Any) -> Any:
+        if not isinstance(other, (TensorHandle, *SCALARS)):
+            return NotImplemented
+        return _tl_call(self, op)(other, self)
+
+    return operator
+
+
+def _add_operators() -> None:
+    """Give handles the Python operators that rows of ``NUMPY_OPS`` name."""
+    for spec in NUMPY_OPS.values():
+        if not spec.operator:
+            continue
+        setattr(TensorHandle, f"__{spec.operator}__", _operator(spec.name))
+        if spec.arity == 2 and spec.dtype is not TRUTH:  # Python mirrors a < b itself
+            mirrored = f"__r{spec.operator}__"
+            setattr(TensorHandle, mirrored, _reflected_operator(spec.name))
+
+
+_add_operators()

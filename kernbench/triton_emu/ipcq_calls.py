@@ -1,5 +1,7 @@
 """The calls of ``tl`` that PEs talk to each other with."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from kernbench.common.arrays import Array
@@ -17,8 +19,9 @@ class IpcqCalls(MathCalls):
     def send(self, dir: str, handle: TensorHandle, wait: bool = True) -> None:
         """Send a tensor to the neighbour in ``dir``, slot by slot as it takes them.
 
-        ``wait=True`` until all of it has been read, so it may be overwritten. Ranks that all send
-        before they recv need ``wait=False`` for a payload larger than the ring.
+        ``wait=True`` waits until all of it has been read, so that it may be
+        overwritten. Ranks that all send before they recv need ``wait=False`` for a
+        payload larger than the ring.
         """
         whole = self._row_major(handle, "send").region
         call = self._link_call("send", dir, wait)
@@ -33,9 +36,10 @@ class IpcqCalls(MathCalls):
         dtype: str = "f16",
         out: TensorHandle | None = None,
     ) -> TensorHandle:
-        """The next payload from the neighbour in ``dir``, in scratch; ready if it was when sent.
+        """The next payload from the neighbour in ``dir``, in scratch.
 
-        It is written to ``out``, else to fresh scratch.
+        It is ready if it was when it was sent. It is written to ``out``, else to fresh
+        scratch.
         """
         return self._receive(dir, shape, dtype, True, out)
 
@@ -53,32 +57,30 @@ class IpcqCalls(MathCalls):
         wait: bool,
         out: TensorHandle | None = None,
     ) -> TensorHandle:
+        """Issue a recv; its bytes are pending until each piece of it lands."""
         call = self._link_call("recv", dir, wait)
         handle = self._output(call, tuple(shape), dtype, out, exact=True)
         handle.awaited = wait
         under_way = f"the recv of {handle.id} from {dir}, still under way"
 
         def land(piece: Region, data: Array | str) -> None:
-            if (
-                self._ctx.peek(piece) is under_way
-            ):  # else it was released, and is another's now
+            # else it was released, and is another's now
+            if self._ctx.peek(piece) is under_way:
                 self._ctx.put(piece, data)
 
         what = f"recv at {call.site.file}:{call.site.line}"
-        call.messages.append(
-            RecvCmd(direction=dir, dst=handle.region, call=what, land=land)
-        )
+        message = RecvCmd(direction=dir, dst=handle.region, call=what, land=land)
+        call.messages.append(message)
         call.on_issue = lambda msg: self._ctx.put(msg.dst, under_way)
         self._switch(call)
         return handle
 
     def _link_call(self, name: str, dir: str, wait: bool) -> Call:
+        """A new call over the link in ``dir``; KernelError if the PE has none there."""
         peers = self._ctx.peers
         if dir not in peers:
-            wired = (
-                ", ".join(peers)
-                or "none; init_process_group or install_ipcq wires them"
-            )
+            nothing = "none; init_process_group or install_ipcq wires them"
+            wired = ", ".join(peers) or nothing
             raise KernelError(
                 f"{name}: direction {dir!r} is not wired at this PE; wired: {wired}"
             )

@@ -1,7 +1,10 @@
-"""How tl calls are made: numbers and sites, scratch, physical addresses, pending bytes, faults.
+"""How tl calls are made: numbers and sites, scratch, addresses, pending bytes, faults.
 
-A call that takes time switches to the runner's greenlet; the kernel stays a plain function.
+A call that takes time switches to the runner's greenlet; the kernel stays a plain
+function.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,14 +30,20 @@ from kernbench.triton_emu.calls import Call, KernelContext, Piece, overlap
 from kernbench.triton_emu.handles import Out, Shape, TensorHandle
 
 _ALIGN = 64
+"""Bytes to which each allocation of scratch is rounded up."""
+
 H = TypeVar("H", bound=TensorHandle)
 
 
 class Issuer:
-    """What every tl call of one kernel on one PE needs; scratch is a bump allocator in its TCM."""
+    """What every tl call of one kernel on one PE needs.
+
+    Owns the PE's scratch, which is a bump allocator in its TCM, and its open scopes.
+    """
 
     def __init__(self, ctx: KernelContext, store: MemoryStore) -> None:
-        self._ctx, self._store = ctx, store
+        self._ctx = ctx
+        self._store = store
         self._scratch = PhysAddr.pe_tcm_addr(*ctx.node.place, 0).encode()
         self._scratch_end = self._scratch + ctx.scratch_bytes
         self._handles = 0
@@ -42,7 +51,7 @@ class Issuer:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Scratch that is allocated inside is released at its end, which waits for nobody."""
+        """Release at its end what scratch is allocated inside; it waits for nobody."""
         start = self._scratch
         self._scopes.append(object())
         try:
@@ -51,12 +60,20 @@ class Issuer:
             self._scopes.pop()
             self._scratch = start
 
+    def bytes_of(self, handle: TensorHandle) -> Array | str:
+        """The bytes of ``handle`` as they are stored, or why they are pending.
+
+        Raises KernelError if it was released.
+        """
+        return self._ctx.peek(self._live(handle, "data").region)
+
     def _new_call(self, name: str, blocking: bool = True) -> Call:
-        return Call(
-            name, next(self._ctx.commands), self._ctx.sites.here(), blocking=blocking
-        )
+        """A call with a number of its own, and the kernel line that makes it."""
+        number = next(self._ctx.commands)
+        return Call(name, number, self._ctx.sites.here(), blocking=blocking)
 
     def _switch(self, call: Call) -> None:
+        """Hand ``call`` to the runner; it comes back when the kernel may go on."""
         runner = greenlet.getcurrent().parent
         assert runner is not None
         runner.switch(call)
@@ -66,7 +83,8 @@ class Issuer:
         why = f"{call.name} at {call.site.file}:{call.site.line} computes it in Phase 2"
 
         def issue(_: MsgBase) -> None:
-            for region in message.regions()[0]:
+            reads, _written = message.regions()
+            for region in reads:
                 self._check_written(call, region)
             self._ctx.put(out.region, why)
 
@@ -77,7 +95,10 @@ class Issuer:
         return out
 
     def _fault(self, call: Call, error: KernbenchError) -> None:
-        """Raise what is wrong with memory; where that is to be a warning, record it and go on."""
+        """Raise what is wrong with memory.
+
+        Where that is to be a warning, record it and go on.
+        """
         if self._store.fill is None:
             raise error
         text = f"{self._ctx.node.id}: {call.site.file}:{call.site.line}: {error}"
@@ -85,33 +106,44 @@ class Issuer:
         self._text(call, "warning", text)
 
     def _text(self, call: Call, level: str, message: str) -> None:
+        """Record a line of text of ``call``."""
         if self._ctx.events is not None:
             self._ctx.events.text(self._ctx.env.now, call.cmd, level, message)
 
     def _handle(self, kind: type[H], region: Region, call: Call) -> H:
+        """A new handle on ``region``, named by its launch and its number."""
         self._handles += 1
         name = f"h{self._ctx.msg.launch}.{self._handles}"
         return kind(self, name, region, call.site, call)
 
     def _allocate(self, call: Call, shape: Shape, dtype: str) -> TensorHandle:
+        """Fresh scratch; TcmOverflowError if there is not enough left."""
         r = _checked(call, "tcm", self._scratch, shape, dtype)
-        left, size = self._scratch_end - self._scratch, self._ctx.scratch_bytes
+        left = self._scratch_end - self._scratch
         if r.nbytes > left:
             raise TcmOverflowError(
-                f"{call.name} needs {r.nbytes} bytes of scratch for {dtype}{list(r.shape)}, but "
-                f"{left} of {size} are left: use smaller tiles, out= or tl.scope()"
+                f"{call.name} needs {r.nbytes} bytes of scratch for "
+                f"{dtype}{list(r.shape)}, but {left} of {self._ctx.scratch_bytes} are "
+                "left: use smaller tiles, out= or tl.scope()"
             )
-        self._scratch += -(-r.nbytes // _ALIGN) * _ALIGN
+        blocks = -(-r.nbytes // _ALIGN)
+        self._scratch += blocks * _ALIGN
         handle = self._handle(TensorHandle, r, call)
         handle.scope = self._scopes[-1]
         if self._ctx.events is not None:
-            place, origin = (
-                ("tcm", r.addr, 0, r.nbytes, self._ctx.node.id),
-                (0,) * len(r.shape),
+            shard = Shard(
+                tensor=handle.id,
+                dtype=dtype,
+                space="tcm",
+                addr=r.addr,
+                va=0,
+                nbytes=r.nbytes,
+                owner=self._ctx.node.id,
+                origin=(0,) * len(r.shape),
+                shape=r.shape,
+                cmd=call.cmd,
             )
-            self._ctx.events.alloc(
-                Shard(handle.id, dtype, *place, origin, r.shape, call.cmd)
-            )
+            self._ctx.events.alloc(shard)
         return handle
 
     def _output(
@@ -122,48 +154,60 @@ class Issuer:
         out: Out,
         exact: bool = False,
     ) -> TensorHandle:
-        """Fresh scratch for a result, or ``out`` if it can take it; ``exact``: as this dtype."""
+        """Fresh scratch for a result, or ``out`` if it can take it.
+
+        ``exact``: only if it has this dtype. Raises KernelError if it cannot.
+        """
         if out is None:
             return self._allocate(call, shape, dtype)
-        seen = (
-            self._live(out, call.name).region.space,
-            out.shape,
-            out.dtype,
-            out.transposed,
-        )
-        if seen != ("tcm", shape, dtype if exact else out.dtype, False):
+        live = self._live(out, call.name)
+        in_scratch = live.region.space == "tcm" and not out.transposed
+        wrong_dtype = exact and out.dtype != dtype
+        if not in_scratch or out.shape != shape or wrong_dtype:
+            needed = f"have out_dtype={dtype} " if exact else ""
             raise KernelError(
-                f"{call.name}: {out!r} cannot take the result: it must lie in scratch with shape "
-                f"{shape}, {f'have out_dtype={dtype} ' if exact else ''}and be no transpose"
+                f"{call.name}: {out!r} cannot take the result: it must lie in scratch "
+                f"with shape {shape}, {needed}and be no transpose"
             )
         return out
 
     def _refuse_overlap(
         self, call: Call, out: TensorHandle | Region, operands: Sequence[Region]
     ) -> None:
-        """No op may write what it still reads, which the replay of a whole op would hide."""
+        """Fault an output that overlaps an operand.
+
+        No op may write what it still reads: the replay of a whole op would hide it.
+        """
         region = out if isinstance(out, Region) else out.region
-        for operand in (r for r in operands if overlap(r, region)):
+        for operand in operands:
+            if not overlap(operand, region):
+                continue
             where = self._ctx.describe(region.addr)
             if isinstance(out, TensorHandle):
                 whole = out.root.region
-                where = f"in {out.id} [{whole.addr:#x}, {whole.addr + whole.nbytes:#x})"
-            what = f"{call.name}: the output at {region.addr:#x} overlaps an operand"
-            why = "what is still to be read would be overwritten; use another tensor for the output"
-            self._fault(
-                call, KernelError(f"{what} at {operand.addr:#x} ({where}): {why}")
+                end = whole.addr + whole.nbytes
+                where = f"in {out.id} [{whole.addr:#x}, {end:#x})"
+            error = KernelError(
+                f"{call.name}: the output at {region.addr:#x} overlaps an operand at "
+                f"{operand.addr:#x} ({where}): what is still to be read would be "
+                "overwritten; use another tensor for the output"
             )
+            self._fault(call, error)
 
     def _live(self, handle: Any, what: str, in_scratch: str = "") -> TensorHandle:
-        """``handle``, if it is one that was not released; ``in_scratch`` names one to lie there."""
+        """``handle``, if it is one that was not released; else a KernelError.
+
+        ``in_scratch`` names an operand that has to lie there.
+        """
         if not isinstance(handle, TensorHandle):
             raise KernelError(
                 f"{what}: {handle!r} is no handle; tl.load or compute one"
             )
         if handle.root.scope not in self._scopes:
             raise KernelError(
-                f"{what}: {handle.id} (made at {handle.site.file}:{handle.site.line}) was released "
-                "at the end of its tl.scope(); make it before the scope and write it with out="
+                f"{what}: {handle.id} (made at {handle.site.file}:{handle.site.line}) "
+                "was released at the end of its tl.scope(); make it before the scope "
+                "and write it with out="
             )
         if in_scratch and handle.region.space != "tcm":
             problem = f"{in_scratch} {handle!r} is not in scratch; tl.load it first"
@@ -176,24 +220,32 @@ class Issuer:
         return self._ctx.peek(region)
 
     def _check_written(self, call: Call, region: Region) -> None:
-        """Fault bytes of HBM that were never written and that no compute result will fill."""
-        at, end = region.addr, region.addr + region.nbytes
+        """Fault bytes of HBM that were never written and that are not pending."""
         if region.space != "hbm":
             return
-        while (gap := self._store.gap("hbm", at, end - at)) is not None:
+        at = region.addr
+        end = region.addr + region.nbytes
+        while True:
+            gap = self._store.gap("hbm", at, end - at)
+            if gap is None:
+                return
             pending_to = self._ctx.pending.end_of("hbm", gap)
             if pending_to is None:
                 error = MemoryStoreError(
-                    f"{call.name} reads {region.dtype}{list(region.shape)} at {region.addr:#x}, "
-                    f"but byte {gap:#x} was never written ({self._ctx.describe(gap)}); write it "
-                    "first, with torch.tensor, torch.zeros or tl.store"
+                    f"{call.name} reads {region.dtype}{list(region.shape)} at "
+                    f"{region.addr:#x}, but byte {gap:#x} was never written "
+                    f"({self._ctx.describe(gap)}); write it first, with torch.tensor, "
+                    "torch.zeros or tl.store"
                 )
                 self._fault(call, error)
                 return
             at = pending_to
 
     def _pieces(self, call: Call, ptr: int, whole: Region) -> Sequence[Piece]:
-        """Where a tensor at virtual ``ptr`` lies; faults what is unmapped or splits elements."""
+        """Where a tensor at virtual ``ptr`` lies.
+
+        Faults what is unmapped, and pieces that cut elements.
+        """
 
         def fault(problem: object) -> None:
             tensor = f"{call.name} of {whole.dtype}{list(whole.shape)} at {ptr:#x}"
@@ -207,25 +259,29 @@ class Issuer:
         size = itemsize(whole.dtype)
         for _, nbytes, addr in pieces:
             if nbytes % size or addr % size:
-                piece = f"its piece of {nbytes} bytes at {addr:#x} ({self._ctx.describe(addr)})"
+                place = f"at {addr:#x} ({self._ctx.describe(addr)})"
                 fault(
-                    f"{piece} is not aligned to its {size}-byte elements; address whole elements"
+                    f"its piece of {nbytes} bytes {place} is not aligned to its "
+                    f"{size}-byte elements; address whole elements"
                 )
         return pieces
 
     def _one_piece(self, call: Call, ptr: int, shape: Shape, dtype: str) -> Region:
+        """The region at virtual ``ptr``; AddressError if it lies in several pieces."""
         region = _checked(call, "hbm", 0, shape, dtype)
         pieces = self._pieces(call, ptr, region)
         if len(pieces) != 1:
             spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p in pieces)
             raise AddressError(
-                f"{call.name} of {dtype}{list(region.shape)} at {ptr:#x} covers {len(pieces)} "
-                f"shards ({spans}); it must lie in one: use the shard's own size, or tl.load"
+                f"{call.name} of {dtype}{list(region.shape)} at {ptr:#x} covers "
+                f"{len(pieces)} shards ({spans}); it must lie in one: use the shard's "
+                "own size, or tl.load"
             )
         return replace(region, addr=pieces[0].addr)
 
 
 def _checked(call: Call, space: str, addr: int, shape: Shape, dtype: str) -> Region:
+    """A region of that shape; KernelError for an extent below 1."""
     extents = tuple(int(extent) for extent in shape)
     if min(extents, default=1) < 1:
         raise KernelError(f"{call.name}: shape {extents} has an extent below 1")
@@ -233,7 +289,10 @@ def _checked(call: Call, space: str, addr: int, shape: Shape, dtype: str) -> Reg
 
 
 def part(whole: Region, space: str, addr: int, nbytes: int) -> Region:
-    """A piece of a tensor: the whole keeps its shape, less is flat, bytes where it must be."""
+    """A piece of a tensor: the whole keeps its shape, less is flat.
+
+    It is bytes where elements would be cut.
+    """
     if nbytes == whole.nbytes:
         return replace(whole, space=space, addr=addr)
     dtype = "u8" if nbytes % itemsize(whole.dtype) else whole.dtype

@@ -1,11 +1,14 @@
-"""Joins kernel greenlets to SimPy (ADR-0020 D3): a tl call switches here, time passes, on it goes.
+"""Joins kernel greenlets to SimPy (ADR-0020 D3).
 
-Makes no log record: the hooks of the components do.
+A tl call switches here, time passes, and the kernel goes on. Makes no log record: the
+hooks of the components do.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import greenlet
 
@@ -16,9 +19,14 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.triton_emu.calls import Call, KernelContext, overlap
 from kernbench.triton_emu.tl_context import TLContext
 
+Process: TypeAlias = Generator[Any, Any, None]
+
 
 class KernelRunner:
-    """Runs one kernel on one PE."""
+    """Runs one kernel on one PE.
+
+    Owns the calls whose commands are under way, and the commands that have not started.
+    """
 
     def __init__(self, ctx: KernelContext) -> None:
         self.ctx = ctx
@@ -32,8 +40,11 @@ class KernelRunner:
         kernel_fn: Callable[..., None],
         args: tuple[Any, ...],
         store: MemoryStore,
-    ) -> Generator[Any, Any, None]:
-        """Run the kernel and all that it issued to the end; KernelError wraps what it raises."""
+    ) -> Process:
+        """Run the kernel and all that it issued to the end.
+
+        Raises KernelError for what the kernel raises, with its PE and line.
+        """
         tl = TLContext(self.ctx, store)
         issue_ns = self.ctx.spec.cpu.issue_cycles / self.ctx.spec.clock_ghz
         child = greenlet.greenlet(lambda: kernel_fn(*args, tl=tl))
@@ -45,38 +56,50 @@ class KernelRunner:
             yield from self._serve(env, call)
             self._record(call, t_issue)
             call = self._resume(child, call.error)
-        end, t_end = (
-            Call("exit", next(self.ctx.commands), self.ctx.sites.end_of(kernel_fn)),
-            env.now,
-        )
+        yield from self._exit(env, kernel_fn)
+
+    def _exit(self, env: Any, kernel_fn: Callable[..., None]) -> Process:
+        """Wait for all that the kernel has issued; it is recorded as a call "exit".
+
+        That call awaits the one that ended last.
+        """
+        t_end = env.now
+        end = Call("exit", next(self.ctx.commands), self.ctx.sites.end_of(kernel_fn))
         self._note_waiting(end, t_end)
         for call in self._calls:
-            t0, before, end.waits_for = env.now, end.waits_for, call
+            t0 = env.now
+            before = end.waits_for
+            end.waits_for = call
             self._note_waiting(end, t_end)
             yield from self._await(call)
-            if before is not None and env.now == t0:  # the last one that held it up
-                end.waits_for = before
+            if before is not None and env.now == t0:
+                end.waits_for = before  # the last one that held it up
         self._record(end, t_end)
 
     def _resume(self, child: greenlet.greenlet, error: Exception | None) -> Any:
-        """The next call of the kernel, into which ``error`` is raised; None at its end."""
+        """The next call of the kernel, None at its end.
+
+        ``error`` is raised in the kernel. What the kernel raises is wrapped.
+        """
         try:
             return child.switch() if error is None else child.throw(error)
         except Exception as raised:
-            site, kind = self.ctx.sites.of(raised.__traceback__), type(raised)
-            where = f"{self.ctx.node.id}: kernel {self.ctx.msg.name} at {site.file}:{site.line}"
+            site = self.ctx.sites.of(raised.__traceback__)
+            kernel = self.ctx.msg.name
+            where = f"{self.ctx.node.id}: kernel {kernel} at {site.file}:{site.line}"
+            kind = type(raised)
             if issubclass(kind, KernelError):
                 raise kind(f"{where}: {raised}") from raised
             raise KernelError(f"{where}: {kind.__name__}: {raised}") from raised
 
-    def _serve(self, env: Any, call: Call) -> Generator[Any, Any, None]:
+    def _serve(self, env: Any, call: Call) -> Process:
+        """Issue the commands of ``call`` in program order, and wait if it waits."""
         if call.messages:
-            self._calls = [
-                c for c in self._calls if not all(p.processed for p in c.processes)
-            ]
+            self._calls = [c for c in self._calls if _is_under_way(c)]
             self._calls.append(call)
         for msg in call.messages:
-            msg.cmd, msg.resumed_by = call.cmd, self._resumed_by
+            msg.cmd = call.cmd
+            msg.resumed_by = self._resumed_by
             yield from self._in_program_order(env, msg)
             try:
                 call.on_issue(msg)
@@ -87,76 +110,105 @@ class KernelRunner:
             process = self.ctx.dispatch(msg)
             process.callbacks.append(lambda _, msg=msg: self._done(call, msg))
             call.processes.append(process)
-        awaited = call.waits_for or (call if call.blocking else None)
+        awaited = call.waits_for
+        if awaited is None and call.blocking:
+            awaited = call
         if awaited is not None:
             yield from self._await(awaited)
             call.error = awaited.error
 
-    def _await(self, call: Call) -> Generator[Any, Any, None]:
-        for process in call.processes:  # noqa: UP028 (SimPy sends values; a list takes none)
+    def _await(self, call: Call) -> Process:
+        """Wait until all commands of ``call`` have landed."""
+        # SimPy sends values into this generator, and a list takes none
+        for process in call.processes:  # noqa: UP028
             yield process
         if call.last is not None:
             self._resumed_by = call.last
 
     def _done(self, call: Call, msg: MsgBase) -> None:
+        """Do what ``call`` does as ``msg`` has landed."""
         call.last = msg
-        msg.resumed_by = (
-            None  # recorded by now; a chain of them would keep every message alive
-        )
+        # recorded by now; a chain of them would keep every message alive
+        msg.resumed_by = None
         try:
             call.on_done(msg)
         except Exception as error:
             call.error = call.error or error
 
-    def _in_program_order(self, env: Any, msg: MsgBase) -> Generator[Any, Any, None]:
-        """Hold ``msg`` until a cycle after every earlier op whose bytes conflict has started.
+    def _in_program_order(self, env: Any, msg: MsgBase) -> Process:
+        """Hold ``msg`` until a cycle after every earlier op that conflicts has started.
 
-        So Phase 2, which replays by t_start, sees program order (simulator.md section 5).
+        So Phase 2, which replays by t_start, sees program order (simulator.md section
+        5).
         """
-        cycle, before = 1 / self.ctx.spec.clock_ghz, self._unstarted
-        self._unstarted = [
-            m for m in before if m.t_start < 0 or m.t_start + cycle > env.now
-        ]
+        cycle = 1 / self.ctx.spec.clock_ghz
+        unstarted = []
         for earlier in self._unstarted:
-            if _conflict(earlier, msg):
-                t0 = env.now
-                if isinstance(earlier, SendCmd | RecvCmd):
-                    waiting, peer = (
-                        self.ctx.msg.waiting,
-                        self.ctx.peers[earlier.direction],
-                    )
-                    waiting[msg.cmd] = waiting[msg.cmd]._replace(peer=peer)
-                while earlier.t_start < 0:
-                    earlier.started = earlier.started or env.event()
-                    yield earlier.started
-                if earlier.t_start + cycle > env.now:
-                    yield env.timeout(earlier.t_start + cycle - env.now)
-                msg.wait(self.ctx.node.id, "operand", t0, env.now, earlier)
+            if earlier.t_start < 0 or earlier.t_start + cycle > env.now:
+                unstarted.append(earlier)
+        self._unstarted = unstarted
+        for earlier in unstarted:
+            if not _conflict(earlier, msg):
+                continue
+            t0 = env.now
+            if isinstance(earlier, SendCmd | RecvCmd):
+                waiting = self.ctx.msg.waiting
+                peer = self.ctx.peers[earlier.direction]
+                waiting[msg.cmd] = waiting[msg.cmd]._replace(peer=peer)
+            while earlier.t_start < 0:
+                if earlier.started is None:
+                    earlier.started = env.event()
+                yield earlier.started
+            if earlier.t_start + cycle > env.now:
+                yield env.timeout(earlier.t_start + cycle - env.now)
+            msg.wait(self.ctx.node.id, "operand", t0, env.now, earlier)
 
     def _note_waiting(self, call: Call, t_issue: float) -> None:
-        node, site = self.ctx.node.id, call.site
-        direction, peer = (call.waits_for or call).link or ("", "")
-        what = (
-            f"{node}: {call.name} {direction}".rstrip() + f" at {site.file}:{site.line}"
-        )
-        record = partial(self._record, call, t_issue)
+        """Say who waits from now on, for a DeadlockError."""
+        node = self.ctx.node.id
+        site = call.site
+        awaited = call.waits_for or call
+        direction, peer = awaited.link or ("", "")
+        what = f"{node}: {call.name} {direction}".rstrip()
         self.ctx.msg.waiting[call.cmd] = Waiter(
-            what, self.ctx.env.now, node, peer, record
+            what=f"{what} at {site.file}:{site.line}",
+            since=self.ctx.env.now,
+            node=node,
+            peer=peer,
+            record=partial(self._record, call, t_issue),
         )
 
     def _record(self, call: Call, t_issue: float) -> None:
+        """Record ``call``, with which the kernel goes on now."""
         ctx = self.ctx
         del ctx.msg.waiting[call.cmd]
-        awaited = call.waits_for or (call if call.blocking and call.messages else None)
-        if ctx.events is not None:
-            what, times = (ctx.msg.launch, call.name, call.site), (t_issue, ctx.env.now)
-            awaits = awaited.cmd if awaited else NO_CMD
-            ctx.events.command(call.cmd, ctx.node.id, *what, awaits, *times)
+        if ctx.events is None:
+            return
+        awaited = call.waits_for
+        if awaited is None and call.blocking and call.messages:
+            awaited = call
+        ctx.events.command(
+            call.cmd,
+            ctx.node.id,
+            ctx.msg.launch,
+            call.name,
+            call.site,
+            awaited.cmd if awaited is not None else NO_CMD,
+            t_issue,
+            ctx.env.now,
+        )
+
+
+def _is_under_way(call: Call) -> bool:
+    """Whether a command of ``call`` has not landed."""
+    return not all(process.processed for process in call.processes)
 
 
 def _conflict(earlier: MsgBase, later: MsgBase) -> bool:
     """Whether one of the two writes bytes that the other touches."""
     reads, writes = later.regions()
     before_reads, before_writes = earlier.regions()
-    touched = any(overlap(w, r) for w in before_writes for r in (*reads, *writes))
-    return touched or any(overlap(w, r) for w in writes for r in before_reads)
+    for write in before_writes:
+        if any(overlap(write, region) for region in (*reads, *writes)):
+            return True
+    return any(overlap(w, r) for w in writes for r in before_reads)

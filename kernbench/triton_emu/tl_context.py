@@ -1,9 +1,12 @@
-"""``tl``: what a kernel calls. Memory, products and messages; the math is in math_calls.py.
+"""``tl``: what a kernel calls. Memory, products and messages; math is in math_calls.py.
 
 Axis 0 is the PE in its cube, 1 the cube in its SIP, 2 the SIP.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import is_float, itemsize
-from kernbench.common.messages import NO_CMD
+from kernbench.common.messages import NO_CMD, Region
 from kernbench.common.pe_commands import (
     CompositeCmd,
     DmaReadCmd,
@@ -20,12 +23,14 @@ from kernbench.common.pe_commands import (
     GemmCmd,
 )
 from kernbench.errors import KernelError
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.triton_emu.calls import Call
 from kernbench.triton_emu.handles import CompletionHandle, Out, Shape, TensorHandle
 from kernbench.triton_emu.ipcq_calls import IpcqCalls
 from kernbench.triton_emu.issuer import part
 
-EPILOGUES = ("bias", "relu", "scale", "dequant")
+_SCOPES = ("output_tile", "k_tile")
+"""When an epilogue step runs: on the finished sum, or on each partial product."""
 
 
 class TLContext(IpcqCalls):
@@ -37,7 +42,7 @@ class TLContext(IpcqCalls):
         return _along((node.pe, node.cube, node.sip), axis)
 
     def num_programs(self, axis: int) -> int:
-        """How many PEs a cube (axis 0), cubes a SIP (1), SIPs (2) the launch runs on."""
+        """How many PEs a cube (axis 0), cubes a SIP (1) or SIPs (2) take part."""
         return _along(self._ctx.msg.programs, axis)
 
     @staticmethod
@@ -48,9 +53,10 @@ class TLContext(IpcqCalls):
     def load(
         self, ptr: int, shape: Shape, dtype: str = "f16", wait: bool = True
     ) -> TensorHandle:
-        """DMA from virtual ``ptr`` to scratch; pending where its bytes are, ready once awaited.
+        """DMA from virtual ``ptr`` to scratch; pending where its bytes are.
 
-        ``wait=True`` reads the memory when the DMA has ended, ``wait=False`` when it is issued.
+        ``wait=True`` reads the memory when the DMA has ended, ``wait=False`` when it is
+        issued; then the handle is ready once it is awaited.
         """
         call = self._new_call("load", blocking=wait)
         handle = self._allocate(call, shape, dtype)
@@ -70,24 +76,29 @@ class TLContext(IpcqCalls):
 
         def land(msg: DmaReadCmd) -> None:
             data = self._read(call, msg.src) if wait else early.pop(id(msg))
-            if (
-                self._ctx.peek(msg.dst) is under_way
-            ):  # else it was released, and is another's now
+            # else it was released, and is another's now
+            if self._ctx.peek(msg.dst) is under_way:
                 self._ctx.put(msg.dst, data)
 
-        call.on_issue, call.on_done = issue, land
+        call.on_issue = issue
+        call.on_done = land
         self._switch(call)
         return handle
 
     def ref(self, ptr: int, shape: Shape, dtype: str = "f16") -> TensorHandle:
-        """An operand in HBM at virtual ``ptr``, without a DMA of its own; must lie in one shard."""
+        """An operand in HBM at virtual ``ptr``, without a DMA of its own.
+
+        Raises AddressError if it does not lie in one shard.
+        """
         call = Call("ref", NO_CMD, self._ctx.sites.here())
-        return self._handle(
-            TensorHandle, self._one_piece(call, ptr, shape, dtype), call
-        )
+        region = self._one_piece(call, ptr, shape, dtype)
+        return self._handle(TensorHandle, region, call)
 
     def store(self, ptr: int, handle: TensorHandle, wait: bool = True) -> None:
-        """DMA of a handle to virtual ``ptr``; visible at issue, a pending one in Phase 2."""
+        """DMA of a handle to virtual ``ptr``.
+
+        It is visible at issue, the data of a pending handle in Phase 2.
+        """
         whole = self._row_major(handle, "store").region
         call = self._new_call("store", blocking=wait)
         for piece in self._pieces(call, ptr, whole):
@@ -99,8 +110,9 @@ class TLContext(IpcqCalls):
 
         def issue(msg: DmaWriteCmd) -> None:
             data = self._read(call, msg.src)
-            why = f"the store of {handle.id} ({data})" if isinstance(data, str) else ""
-            self._ctx.put(msg.dst, why or data)
+            if isinstance(data, str):
+                data = f"the store of {handle.id} ({data})"
+            self._ctx.put(msg.dst, data)
 
         call.on_issue = issue
         self._switch(call)
@@ -113,29 +125,28 @@ class TLContext(IpcqCalls):
         out_dtype: str | None = None,
         out: Out = None,
     ) -> TensorHandle:
-        """a[m, k] @ b[k, n] (+ acc) of operands in scratch, accumulated in f32; pending.
+        """a[m, k] @ b[k, n] (+ acc) of operands in scratch, accumulated in f32.
 
-        The result is written to ``out``, else to ``acc``, else to fresh scratch.
+        The result is pending. It is written to ``out``, else to ``acc``, else to fresh
+        scratch.
         """
-        product = _product(
-            self._live(a, "dot", "operand a"), self._live(b, "dot", "operand b")
-        )
-        shape = (product["m"], product["n"])
-        dtype = out_dtype or next(
-            (h.dtype for h in (acc, out) if h is not None), a.dtype
-        )
+        live_a = self._live(a, "dot", "operand a")
+        live_b = self._live(b, "dot", "operand b")
+        product = _Product.of(live_a, live_b)
+        shape = (product.m, product.n)
+        dtype = out_dtype or _dot_dtype(a, acc, out)
         call = self._new_call("dot")
-        target = self._output(
-            call, shape, dtype, acc if out is None else out, exact=True
-        )
-        operands, added = [a.region, b.region], None
+        written = acc if out is None else out
+        target = self._output(call, shape, dtype, written, exact=True)
+        operands = [a.region, b.region]
+        added = None
         if acc is not None:
             added = self._output(call, shape, dtype, acc, exact=True).region
-            operands += [added] if added != target.region else []
+            if added != target.region:
+                operands.append(added)
         self._refuse_overlap(call, target, operands)
-        return self._compute(
-            call, target, GemmCmd(out=target.region, acc=added, **product)
-        )
+        message = GemmCmd(out=target.region, acc=added, **product.fields())
+        return self._compute(call, target, message)
 
     def composite(
         self,
@@ -149,10 +160,11 @@ class TLContext(IpcqCalls):
         out_dtype: str | None = None,
         tile: tuple[int, int, int] | None = None,
     ) -> CompletionHandle:
-        """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``; ``tile`` is (m, n, k).
+        """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``.
 
-        ``epilogue`` holds steps "relu", ("scale", number), ("dequant", number), ("bias", handle),
-        each with an optional last item "output_tile" or "k_tile". No number may be NaN.
+        ``tile`` is (m, n, k). ``epilogue`` holds steps "relu", ("scale", number),
+        ("dequant", number) and ("bias", handle), each with an optional last item
+        "output_tile" or "k_tile". No number may be NaN.
         """
         if op != "gemm":
             raise KernelError(f"composite: unknown op {op!r}; valid: 'gemm'")
@@ -160,10 +172,13 @@ class TLContext(IpcqCalls):
             raise KernelError(
                 "composite: operands a and b are needed: tl.ref(…) or tl.load(…)"
             )
-        product = _product(self._live(a, "composite"), self._live(b, "composite"))
-        shape = (product["m"], product["n"])
-        default = self._ctx.spec.tile
-        tile = tile or (default.m, default.n, default.k)
+        live_a = self._live(a, "composite")
+        live_b = self._live(b, "composite")
+        product = _Product.of(live_a, live_b)
+        shape = (product.m, product.n)
+        if not tile:
+            default = self._ctx.spec.tile
+            tile = (default.m, default.n, default.k)
         if min(tile) < 1:
             raise KernelError(
                 f"composite: tile {tile} must be (m, n, k), each at least 1"
@@ -171,12 +186,18 @@ class TLContext(IpcqCalls):
         steps = tuple(self._epilogue(step, shape) for step in epilogue)
         call = self._new_call("composite", blocking=wait)
         out = self._one_piece(call, out_ptr, shape, out_dtype or a.dtype)
-        message = CompositeCmd(op=op, out=out, tile=tile, epilogue=steps, **product)
-        self._refuse_overlap(call, out, message.regions()[0])
-        return self._compute(call, self._handle(CompletionHandle, out, call), message)
+        fields = product.fields()
+        message = CompositeCmd(op=op, out=out, tile=tile, epilogue=steps, **fields)
+        reads, _written = message.regions()
+        self._refuse_overlap(call, out, reads)
+        handle = self._handle(CompletionHandle, out, call)
+        return self._compute(call, handle, message)
 
     def wait(self, handle: TensorHandle) -> None:
-        """Wait until what fills ``handle`` has ended; makes a load ready, no compute result."""
+        """Wait until what fills ``handle`` has ended.
+
+        It makes a load ready, but no compute result.
+        """
         root = self._live(handle, "wait").root
         call = self._new_call("wait")
         call.waits_for = root.call
@@ -184,14 +205,17 @@ class TLContext(IpcqCalls):
         root.awaited = True
 
     def device_print(self, *args: Any) -> None:
-        """Record a line of text with this PE, time and line; ready handles show their data."""
+        """Record a line of text with this PE, time and line.
+
+        Of a ready handle it shows the data.
+        """
         call = self._new_call("device_print")
-        shown = [a.data if isinstance(a, TensorHandle) and a.ready else a for a in args]
-        self._text(call, "print", " ".join(str(a) for a in shown))
+        shown = [str(_printed(x)) for x in args]
+        self._text(call, "print", " ".join(shown))
         self._switch(call)
 
     def device_assert(self, cond: Any, message: str = "") -> None:
-        """Record and raise (KernelError) that ``cond``, or an element of it, does not hold."""
+        """Record and raise (KernelError) that not all of ``cond`` is true."""
         call = self._new_call("device_assert")
         holds = bool(np.all(np.asarray(cond)))
         if not holds:
@@ -201,23 +225,19 @@ class TLContext(IpcqCalls):
             raise KernelError(f"device_assert failed: {message or repr(cond)}")
 
     def _epilogue(self, step: Any, shape: tuple[int, int]) -> Epilogue:
+        """A step as a kernel writes it; KernelError if it is none."""
         name, *rest = (step,) if isinstance(step, str) else tuple(step)
-        scope = rest.pop() if rest and isinstance(rest[-1], str) else "output_tile"
-        known = name in EPILOGUES and scope in ("output_tile", "k_tile")
-        if not known or len(rest) != (name != "relu"):
-            valid = f"{EPILOGUES} with a scope; relu takes no argument, every other step one"
-            raise KernelError(f"epilogue step {step!r}: valid are {valid}")
+        scope = "output_tile"
+        if rest and isinstance(rest[-1], str):
+            scope = rest.pop()
+        takes = _step_arguments(name)
+        if takes is None or len(rest) != takes or scope not in _SCOPES:
+            raise KernelError(f"epilogue step {step!r}: valid are {_valid_steps()}")
         if not rest:
             return Epilogue(name, scope)
         (argument,) = rest
         if isinstance(argument, TensorHandle):
-            # each axis is the output's, or 1 and broadcast
-            rows, cols = (1, 1, *argument.shape)[-2:]
-            if (
-                len(argument.shape) > 2
-                or rows not in (1, shape[0])
-                or cols not in (1, shape[1])
-            ):
+            if not _broadcasts(argument.shape, shape):
                 raise KernelError(
                     f"epilogue {name}: {argument!r} does not broadcast to {shape}"
                 )
@@ -227,28 +247,101 @@ class TLContext(IpcqCalls):
         return Epilogue(name, scope, scalar=float(argument))
 
 
+def _step_arguments(name: Any) -> int | None:
+    """How many arguments the epilogue step ``name`` takes; None if there is none."""
+    op = NUMPY_OPS.get(name) if isinstance(name, str) else None
+    if op is None or not op.epilogue:
+        return None
+    return op.arity - 1
+
+
+def _valid_steps() -> str:
+    """What an epilogue step may be, in words."""
+    steps = [op for op in NUMPY_OPS.values() if op.epilogue]
+    names = tuple(op.name for op in steps)
+    alone = [op.name for op in steps if op.arity == 1]
+    verb = "takes" if len(alone) == 1 else "take"
+    without = f"{', '.join(alone)} {verb} no argument"
+    return f"{names} with a scope; {without}, every other step one"
+
+
+def _broadcasts(shape: tuple[int, ...], product: tuple[int, int]) -> bool:
+    """Whether each axis of ``shape`` is the product's, or 1."""
+    if len(shape) > 2:
+        return False
+    rows, cols = (1, 1, *shape)[-2:]
+    return rows in (1, product[0]) and cols in (1, product[1])
+
+
 def _along(values: tuple[int, int, int], axis: int) -> int:
+    """The value for an axis; KernelError for an axis that there is not."""
     if axis not in (0, 1, 2):
         raise KernelError(f"axis {axis!r}: valid are 0 (PE), 1 (cube), 2 (SIP)")
     return values[axis]
 
 
-def _product(a: TensorHandle, b: TensorHandle) -> dict[str, Any]:
-    """What dot and composite say of their operands: the fields of a ProductCmd but ``out``."""
-    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
-        raise KernelError(f"gemm of {a.shape} and {b.shape}: needs (m, k) and (k, n)")
-    if a.dtype != b.dtype:
-        raise KernelError(
-            f"gemm of {a.dtype} and {b.dtype}: both operands need the same dtype"
+def _printed(x: Any) -> Any:
+    """What device_print shows of ``x``."""
+    if isinstance(x, TensorHandle) and x.ready:
+        return x.data
+    return x
+
+
+def _dot_dtype(a: TensorHandle, acc: Out, out: Out) -> str:
+    """The dtype of a dot's result: that of what it is written to, else of ``a``."""
+    if acc is not None:
+        return acc.dtype
+    if out is not None:
+        return out.dtype
+    return a.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """What dot and composite have in common: the fields of a ProductCmd but ``out``."""
+
+    a: Region
+    b: Region
+    m: int
+    k: int
+    n: int
+    dtype_acc: str
+    transpose_a: bool
+    transpose_b: bool
+
+    @classmethod
+    def of(cls, a: TensorHandle, b: TensorHandle) -> _Product:
+        """The product of two handles; KernelError if they do not fit."""
+        if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
+            raise KernelError(
+                f"gemm of {a.shape} and {b.shape}: needs (m, k) and (k, n)"
+            )
+        if a.dtype != b.dtype:
+            raise KernelError(
+                f"gemm of {a.dtype} and {b.dtype}: both operands need the same dtype"
+            )
+        m, k = a.shape
+        n = b.shape[1]
+        return cls(
+            a=a.region,
+            b=b.region,
+            m=m,
+            k=k,
+            n=n,
+            dtype_acc=_accumulator(a.dtype),
+            transpose_a=a.transposed,
+            transpose_b=b.transposed,
         )
-    (m, k), n = a.shape, b.shape[1]
-    wide = (
-        a.dtype == "u32" or itemsize(a.dtype) == 8
-    )  # floats accumulate in f32, integers in i32
-    dtype_acc = f"{'f' if is_float(a.dtype) else 'i'}{64 if wide else 32}"
-    how = {
-        "dtype_acc": dtype_acc,
-        "transpose_a": a.transposed,
-        "transpose_b": b.transposed,
-    }
-    return {"a": a.region, "b": b.region, "m": m, "k": k, "n": n, **how}
+
+    def fields(self) -> dict[str, Any]:
+        """As keywords of a command."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def _accumulator(dtype: str) -> str:
+    """In which dtype products of ``dtype`` are summed: f32 of floats, i32 of integers.
+
+    u32 and dtypes of 8 bytes have 64 bits.
+    """
+    bits = 64 if dtype == "u32" or itemsize(dtype) == 8 else 32
+    return f"f{bits}" if is_float(dtype) else f"i{bits}"

@@ -19,7 +19,8 @@ SMALL = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
 CHUNKED = {
     "algorithm": "ring_chunked_allreduce"
 }  # its root may be anywhere: fits any mesh
-TO, FROM = "sip0.cube1.pe0.", "sip0.cube0.pe0."
+TO = "sip0.cube1.pe0."
+FROM = "sip0.cube0.pe0."
 
 
 def line(fault, marker):
@@ -78,8 +79,9 @@ def test_bandwidth_is_that_of_nccl_tests():
 
 
 def test_all_reduce_from_the_command_line():
-    line = "run ccl_allreduce --set sips=1 n_elem=5 algorithm=ring_chunked_allreduce --spec"
-    done = CliRunner().invoke(main, [*line.split(), "cube_mesh.w=1", "cube_mesh.h=2"])
+    line = "run ccl_allreduce --set sips=1 n_elem=5 algorithm=ring_chunked_allreduce"
+    mesh = ["--spec", "cube_mesh.w=1", "cube_mesh.h=2"]
+    done = CliRunner().invoke(main, [*line.split(), *mesh])
     assert done.exit_code == 0, done.output
     assert "all_reduce of 10 bytes in each of 2 cubes" in done.output
 
@@ -190,7 +192,8 @@ def test_the_same_kernel_is_right_where_credits_come_in_time(record, slots):
 def test_a_ring_of_two_that_is_joined_by_name_is_a_deadlock_of_both_ranks(tmp_path):
     with pytest.raises(DeadlockError) as caught:
         run_bench("fault_ring_by_name", trace=tmp_path / "trace")
-    text, site = str(caught.value), re.escape(line("ring_by_name", "waits"))
+    text = str(caught.value)
+    site = re.escape(line("ring_by_name", "waits"))
     for pe in (FROM, TO):
         assert re.search(
             rf"{re.escape(pe)}pe_cpu: recv W at {site} since [\d.]+ ns", text

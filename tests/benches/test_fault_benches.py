@@ -1,5 +1,5 @@
-"""Every fault is found by what its ops do: which finding, ops, PE, kernel lines and bytes. In the
-right benches, and in right kernels that look alike, nothing is found.
+"""Every fault is found by what its ops do: which finding, ops, PE, kernel lines and
+bytes. In the right benches, and in right kernels that look alike, nothing is found.
 """
 
 import importlib
@@ -45,7 +45,9 @@ def record(tmp_path):
 
 
 def line(fault, marker):
-    """The site of the line of a fault's file that ends in a comment which begins with ``marker``"""
+    """The site of the line of a fault's file that ends in a comment which begins with
+    ``marker``
+    """
     source = inspect.getsource(
         importlib.import_module(f"kernbench.benches.faults.{fault}")
     )
@@ -241,7 +243,8 @@ TILE = 64 * 64 * 4  # bytes of a tile of f32
 
 def loads_ahead(x, y, tl):
     """The next tile comes while this one is added, into scratch of its own."""
-    total, coming = tl.zeros((64, 64), "f32"), tl.load(x, (64, 64), "f32", wait=False)
+    total = tl.zeros((64, 64), "f32")
+    coming = tl.load(x, (64, 64), "f32", wait=False)
     for i in range(4):
         tile = coming
         if i < 3:
@@ -253,7 +256,9 @@ def loads_ahead(x, y, tl):
 
 
 def stores_over_what_a_load_ahead_reads(x, y, tl):
-    """The DMAs of one PE start in program order, though they share the memory's channels."""
+    """The DMAs of one PE start in program order, though they share the memory's
+    channels.
+    """
     for i in range(4):
         tile = tl.load(x + i * TILE, (64, 64), "f32")
         ahead = tl.load(y + i * TILE, (64, 64), "f32", wait=False)
@@ -313,7 +318,8 @@ def test_nothing_is_found_in_a_right_kernel(
             "replicate", "replicate", 1, 2 if "two_pes" in kernel.__name__ else 1
         )
         pes = torch.empty((1,), "f32", dp)
-        x, y = torch.tensor(data, name="x"), torch.tensor(data - 1, name="y")
+        x = torch.tensor(data, name="x")
+        y = torch.tensor(data - 1, name="y")
         torch.launch("k", lambda _, x, y, tl: kernel(x, y, tl), pes, x.ptr, y.ptr)
         for tensor, expected in zip((x, y), meaning(data), strict=True):
             torch.expect(tensor, expected)

@@ -1,4 +1,6 @@
-"""The matmul bench: right for odd sizes, dtypes and numbers of PEs, and what its ops are."""
+"""The matmul bench: right for odd sizes, dtypes and numbers of PEs, and what its ops
+are.
+"""
 
 import numpy as np
 import pytest

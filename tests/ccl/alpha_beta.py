@@ -1,9 +1,10 @@
-"""What the all-reduces should cost: alpha-beta-gamma formulas over messages measured alone.
+"""What the all-reduces should cost: alpha-beta-gamma formulas over messages measured
+alone.
 
-A hop of n bytes takes alpha + n beta while it fits the receiver's ring, and for each ring more what
-a credit's round trip takes; these three come from messages of one pair of PEs on the idle machine.
-Reducing n bytes takes gamma(n), from the spec of the MATH unit. T0 is what the load and the store
-of a row take.
+A hop of n bytes takes alpha + n beta while it fits the receiver's ring, and for each
+ring more what a credit's round trip takes; these three come from messages of one pair
+of PEs on the idle machine. Reducing n bytes takes gamma(n), from the spec of the MATH
+unit. T0 is what the load and the store of a row take.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,10 @@ from kernbench.common.dtypes import itemsize
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.torch import Torch
 
-SLOT, RING, PCIE_GBS, LANES = 4096, 16384, 63, 64
+SLOT = 4096
+RING = 16384
+PCIE_GBS = 63
+LANES = 64
 PIECE = 4096  # of the chunks of ring_chunked_allreduce
 
 
@@ -48,10 +52,13 @@ class Model:
     """The hops of one machine, and from them the time of each algorithm."""
 
     def __init__(self, cache, mesh, dtype="f16"):
-        self.cache, self.mesh, self.dtype = cache, mesh, dtype
+        self.cache = cache
+        self.mesh = mesh
+        self.dtype = dtype
         x, y = mesh
         self.inside = Hop.measured(lambda n: message_ns(cache, 1, mesh, 0, "E", "W", n))
-        root, across = x * y - 1, ("global_E", "global_W")
+        root = x * y - 1
+        across = ("global_E", "global_W")
         self.across = Hop.measured(
             lambda n: message_ns(cache, 2, mesh, root, *across, n)
         )
@@ -64,12 +71,11 @@ class Model:
 
     def intercube_allreduce(self, topology, shape, n_elem):
         """2 (X + Y - 2) hops of the whole tensor, and those between the root cubes."""
-        nbytes, steps = n_elem * itemsize(self.dtype), sum(self.mesh) - 2
-        h, g, across = (
-            self.inside(nbytes),
-            gamma(nbytes, self.dtype),
-            self.across(nbytes),
-        )
+        nbytes = n_elem * itemsize(self.dtype)
+        steps = sum(self.mesh) - 2
+        h = self.inside(nbytes)
+        g = gamma(nbytes, self.dtype)
+        across = self.across(nbytes)
         between = sum(shape) - 2
         moves = (
             2 if topology == "mesh_2d_no_wrap" else 1
@@ -78,10 +84,13 @@ class Model:
 
     def ring_chunked_allreduce(self, topology, shape, n_elem):
         """2 (N - 1) hops of 1/N; between SIPs N owners share a PCIe link."""
-        nbytes, cubes = n_elem * itemsize(self.dtype), self.mesh[0] * self.mesh[1]
+        nbytes = n_elem * itemsize(self.dtype)
+        cubes = self.mesh[0] * self.mesh[1]
         chunk = nbytes / cubes
         piece = min(chunk, PIECE)
-        more, h, g = chunk / piece - 1, self.inside(piece), gamma(piece, self.dtype)
+        more = chunk / piece - 1
+        h = self.inside(piece)
+        g = gamma(piece, self.dtype)
         scatter = h + g + more * max(piece * self.inside.beta, g)
         gather = h + more * piece * self.inside.beta
         total = self.t0(n_elem) + (cubes - 1) * (scatter + gather)
@@ -103,10 +112,8 @@ def message_ns(cache, sips, mesh, cube, way, back, nbytes):
         elif place == receiver:
             tl.recv(back, (nbytes,), "u8")
 
-    graph, ipcq = (
-        engine.graph,
-        engine.sim.component(engine.graph.at(0, cube, 0, "pe_ipcq")),
-    )
+    graph = engine.graph
+    ipcq = engine.sim.component(engine.graph.at(0, cube, 0, "pe_ipcq"))
     peer = graph.nodes[ipcq.peers[way]]
     receiver = (peer.sip, peer.cube)
     torch = Torch(engine)

@@ -1,4 +1,6 @@
-"""Both algorithms on queues and numpy: the right data on every topology, mesh, dtype and size."""
+"""Both algorithms on queues and numpy: the right data on every topology, mesh, dtype
+and size.
+"""
 
 import numpy as np
 import pytest

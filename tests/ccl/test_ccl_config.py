@@ -46,7 +46,10 @@ def test_every_shipped_module_keeps_the_contract(name):
     assert kinds == (0, 1, 2) == tuple(module.TOPO_NAME_TO_KIND.values())
     assert list(module.TOPO_NAME_TO_KIND) == ["ring_1d", "torus_2d", "mesh_2d_no_wrap"]
     assert module.kernel_args(2, 8) == (8, 4, 4, 2)
-    positional = "t_ptr n_elem cube_w cube_h n_sips sip_rank sip_topo_kind sip_topo_w sip_topo_h tl"
+    positional = (
+        "t_ptr n_elem cube_w cube_h n_sips sip_rank "
+        "sip_topo_kind sip_topo_w sip_topo_h tl"
+    )
     assert list(signature(module.kernel).parameters) == [*positional.split(), "op"]
 
 

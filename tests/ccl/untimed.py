@@ -1,4 +1,6 @@
-"""The kernels of ccl without a machine: greenlets, queues and numpy arrays, and no time."""
+"""The kernels of ccl without a machine: greenlets, queues and numpy arrays, and no
+time.
+"""
 
 from collections import Counter, defaultdict, deque
 from contextlib import nullcontext
@@ -20,20 +22,21 @@ class Handle:
     """A tensor in scratch, or a view of one."""
 
     def __init__(self, data, dtype):
-        self.data, self.dtype, self.shape = data, dtype, data.shape
+        self.data = data
+        self.dtype = dtype
+        self.shape = data.shape
 
 
 class Tl:
     """``tl`` of one PE; ``memory`` holds the rows of its SIP's tensor."""
 
     def __init__(self, sip, cube, ways, queues, memory):
-        self.place, self.ways, self.queues, self.memory = (
-            (0, cube, sip),
-            ways,
-            queues,
-            memory,
-        )
-        self.sent, self.received = Counter(), 0
+        self.place = (0, cube, sip)
+        self.ways = ways
+        self.queues = queues
+        self.memory = memory
+        self.sent = Counter()
+        self.received = 0
 
     def program_id(self, axis):
         return self.place[axis]
@@ -77,11 +80,16 @@ class Tl:
 
 
 def run(algorithm, data, dtype, topology, mesh, op="sum"):
-    """Run ``algorithm`` on ``data`` (sips, cubes, n_elem) in rounds; ``.data`` is what it left."""
+    """Run ``algorithm`` on ``data`` (sips, cubes, n_elem) in rounds; ``.data`` is what
+    it left.
+    """
     sips, cubes, n_elem = data.shape
-    memory, queues = data.astype(np_dtype(dtype)), defaultdict(deque)
-    shape, kind = sip_shape(topology, sips), TOPO_NAME_TO_KIND[topology]
-    tls, running = [], []
+    memory = data.astype(np_dtype(dtype))
+    queues = defaultdict(deque)
+    shape = sip_shape(topology, sips)
+    kind = TOPO_NAME_TO_KIND[topology]
+    tls = []
+    running = []
     for sip in range(sips):
         across = sip_neighbors(topology, sip, sips)
         for cube in range(cubes):

@@ -1,4 +1,4 @@
-"""Progress: a computation that cannot report is watched from beside, and can be left."""
+"""Progress: a computation that cannot report is watched from beside, and left."""
 
 from threading import Event
 

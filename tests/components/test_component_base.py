@@ -15,7 +15,8 @@ class Job(MsgBase):
 
     def __init__(self, name="job", work=10.0):
         super().__init__()
-        self.name, self.work = name, work
+        self.name = name
+        self.work = work
 
 
 class Message(Job):
@@ -67,7 +68,8 @@ def test_waiting_for_a_slot_is_a_wait_behind_its_holder(serve, events):
 
 
 def test_service_starts_after_the_wait_and_the_record_says_so(serve):
-    first, second = Job(), Job()
+    first = Job()
+    second = Job()
     serve(Worker, first, second)
     assert (first.t_start, second.t_start) == (0, 10)
 

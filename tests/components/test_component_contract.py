@@ -1,4 +1,6 @@
-"""What holds for every entry of COMPONENTS, and how ``impl:`` puts another in its place."""
+"""What holds for every entry of COMPONENTS, and how ``impl:`` puts another in its
+place.
+"""
 
 import ast
 from dataclasses import replace
@@ -8,26 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from message_examples import data_ops
 
 import kernbench
 from kernbench.benches.matmul import run as matmul
-from kernbench.common.messages import (
-    HostReadCmd,
-    HostWriteCmd,
-    MsgBase,
-    Region,
-    Stage,
-    StageType,
-    TileToken,
-)
-from kernbench.common.pe_commands import (
-    CompositeCmd,
-    DmaReadCmd,
-    DmaWriteCmd,
-    GemmCmd,
-    MathCmd,
-)
-from kernbench.common.phys_addr import PhysAddr
+from kernbench.common.messages import MsgBase
 from kernbench.components.base import ComponentBase
 from kernbench.components.builtin.pe_gemm import PeGemm
 from kernbench.components.registry import COMPONENTS, component_class
@@ -104,71 +91,17 @@ def test_pays_the_overhead_of_its_node(component):
     assert component.overhead_ns == component.node.overhead_ns
 
 
-HBM = PhysAddr.pe_hbm_addr(0, 0, 0, 0, 6 << 30).encode()
-OPERAND = Region("tcm", 0, (64, 64), "f16", 8192)
-PIECE = Region("hbm", HBM, (64, 64), "f16", 8192)
-
-
-def tile(stage_type):
-    def make():
-        stage = Stage(
-            stage_type, "", {"extent": (64, 64, 64), "nbytes": 8192, "ops": ["relu"]}
-        )
-        stage.params.update(addrs=[HBM], sizes=[8192], spaces=["hbm"])
-        return TileToken(composite=MsgBase(), index=(0, 0, 0), stages=(stage,))
-
-    return make
-
-
-def gemm():
-    return GemmCmd(
-        a=OPERAND, b=OPERAND, out=replace(OPERAND, addr=8192), m=64, k=64, n=64
-    )
-
-
-def composite():
-    c = CompositeCmd(
-        op="gemm", a=PIECE, b=PIECE, out=PIECE, m=64, k=64, n=64, tile=(64, 64, 64)
-    )
-    c.out = replace(PIECE, addr=HBM + 8192)
-    return c
-
-
-# every data op of every registry entry: (impl, channel) -> how to make its messages
-DATA_OPS = {
-    ("pcie_ep", 0): [
-        lambda: HostReadCmd(src=PIECE),
-        lambda: HostWriteCmd(dst=PIECE, data=np.zeros((64, 64), np.float16)),
-    ],
-    ("pe_dma", 0): [
-        lambda: DmaReadCmd(src=PIECE, dst=OPERAND, handle_id="h"),
-        tile(StageType.DMA_READ),
-    ],
-    ("pe_dma", 1): [
-        lambda: DmaWriteCmd(src=OPERAND, dst_addr=HBM, handle_id="h"),
-        tile(StageType.DMA_WRITE),
-    ],
-    ("pe_fetch_store", 0): [tile(StageType.FETCH)],
-    ("pe_fetch_store", 1): [tile(StageType.STORE)],
-    ("pe_gemm", 0): [gemm, tile(StageType.GEMM)],
-    ("pe_math", 0): [
-        lambda: MathCmd(op="exp", inputs=(OPERAND,), out=OPERAND),
-        tile(StageType.MATH),
-    ],
-    ("pe_scheduler", 0): [composite],
-}
+DATA_OPS = [
+    pytest.param((name, make), id=f"{name}-{what}")
+    for name, kind in COMPONENTS.items()
+    for what, make in data_ops(name, kind).items()
+]
 
 
 def test_every_data_op_that_an_entry_serves_is_under_contract():
-    for impl, kind in COMPONENTS.items():
-        known = [
-            make
-            for (name, _), makes in DATA_OPS.items()
-            if name == impl
-            for make in makes
-        ]
-        served = {type_ for type_ in kind.serves if type_.data_op}
-        assert served == {type(make()) for make in known}, impl
+    for name, kind in COMPONENTS.items():
+        made = {type(make()) for make in data_ops(name, kind).values()}
+        assert made == {type_ for type_ in kind.serves if type_.data_op}, name
 
 
 def test_starts_idle_and_wakes_nobody(impl_node, small):
@@ -183,24 +116,17 @@ def impl_node(request, small):
     return next(n.id for n in small.nodes.values() if n.impl == request.param)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param((impl, channel, k), id=f"{impl}-{channel}-{k}")
-        for (impl, channel), makes in DATA_OPS.items()
-        for k in range(len(makes))
-    ]
-)
+@pytest.fixture(params=DATA_OPS)
 def crowd(request, small):
-    """crowd(**options): three messages more than a channel has slots, given to it at once."""
-    impl, channel, k = request.param
-    make = DATA_OPS[impl, channel][k]
+    """crowd(**options): three messages more than a channel has slots, all at once."""
+    impl, make = request.param
     node = next(n.id for n in small.nodes.values() if n.impl == impl)
 
     def crowd(**options):
         engine = GraphEngine(small, **options)
         component = engine.sim.component(node)
         messages = [make() for _ in range(component.slots + 3)]
-        assert {component.channel(msg) for msg in messages} == {channel}
+        assert len({component.channel(msg) for msg in messages}) == 1
         for msg in messages:
             engine.env.process(component._forward_txn(engine.env, msg))
         engine.env.run()
@@ -242,10 +168,8 @@ def test_a_full_component_makes_others_wait_first_come_first_served(crowd, event
 def test_quiesces_with_every_slot_free(crowd):
     run = crowd()
     assert run.engine.env.peek() == float("inf")
-    assert [len(pool.free) for pool in run.served._pools] == [run.served.slots] * (
-        run.served.channels
-    )
-    assert not any(pool.queue for pool in run.served._pools)
+    assert run.served.free_slots() == [run.served.slots] * run.served.channels
+    assert run.served.queued() == 0
 
 
 def test_makes_no_record_without_a_logger_and_takes_as_long(crowd):
@@ -308,7 +232,8 @@ def test_another_timing_leaves_the_data_of_phase_2_as_they_are(layout_cache, sim
         ]
         return run.engine.env.now, data
 
-    (ours, data), (slow, same) = results(), results(pe_gemm=f"{__name__}:SlowGemm")
+    ours, data = results()
+    slow, same = results(pe_gemm=f"{__name__}:SlowGemm")
     assert slow > ours + 1000
     assert same == data
 

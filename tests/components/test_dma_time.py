@@ -1,4 +1,5 @@
-"""Zero-load time of a transfer: set-up + overheads and wires + bytes / bottleneck + access.
+"""Zero-load time of a transfer: set-up + overheads and wires + bytes / bottleneck +
+access.
 
 The sums are made here from the shipped numbers; only the path comes from the router.
 """
@@ -15,15 +16,13 @@ from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.engine import GraphEngine
 
 OVERHEAD = {"router": 2, "ucie": 8, "io_noc": 2, "pcie_ep": 150, "switch": 100}
-SETUP, ACCESS, CHANNELS, CHANNEL_BW, INTERLEAVE, BURST, NS_PER_MM = (
-    20,
-    30,
-    8,
-    32,
-    256,
-    4096,
-    0.01,
-)
+SETUP = 20
+ACCESS = 30
+CHANNELS = 8
+CHANNEL_BW = 32
+INTERLEAVE = 256
+BURST = 4096
+NS_PER_MM = 0.01
 PCIE = 63
 SLICE = 48 * 2**30 // 8
 PLACES = {
@@ -62,7 +61,9 @@ def bottleneck(graph, path):
 
 
 def channel_ns(nbytes):
-    """ns that the busiest channel works on a burst that begins at an interleave boundary."""
+    """ns that the busiest channel works on a burst that begins at an interleave
+    boundary.
+    """
     shares = [0] * CHANNELS
     for byte in range(0, nbytes, INTERLEAVE):
         shares[byte // INTERLEAVE % CHANNELS] += min(INTERLEAVE, nbytes - byte)
@@ -70,7 +71,8 @@ def channel_ns(nbytes):
 
 
 def data_ns(graph, path, nbytes):
-    """Serialisation: the links' bottleneck, or the memory channels where they take longer.
+    """Serialisation: the links' bottleneck, or the memory channels where they take
+    longer.
 
     The last burst is timed on its own: a short one may leave channels unused.
     """
@@ -127,7 +129,8 @@ def test_a_lone_write_is_counted_to_its_landing(small, where, nbytes):
 
 @pytest.mark.parametrize("nbytes", [2, 4096, 100_000, 1 << 20])
 def test_a_host_write_is_one_piece_from_the_end_point(small, nbytes):
-    engine, addr = GraphEngine(small), hbm((0, 1, 2))
+    engine = GraphEngine(small)
+    addr = hbm((0, 1, 2))
     end_point = AddressResolver(small).find_pcie_ep(0)
     target = AddressResolver(small).resolve(PhysAddr.decode(addr))
     path = PathRouter(small).route("memory", end_point, target)
@@ -145,7 +148,9 @@ def test_a_host_write_is_one_piece_from_the_end_point(small, nbytes):
 
 
 def test_a_host_read_asks_and_is_answered(small):
-    engine, addr, nbytes = GraphEngine(small), hbm((0, 1, 2)), 10_000
+    engine = GraphEngine(small)
+    addr = hbm((0, 1, 2))
+    nbytes = 10_000
     end_point = AddressResolver(small).find_pcie_ep(0)
     target = AddressResolver(small).resolve(PhysAddr.decode(addr))
     there = PathRouter(small).route("memory", end_point, target)
@@ -166,11 +171,9 @@ def test_a_host_read_asks_and_is_answered(small):
 def test_a_path_slower_than_pcie_sets_the_pace_of_the_host(small):
     system = replace(small.spec.system, pcie_bw_gbs=1000.0)
     engine = GraphEngine(replace(small, spec=replace(small.spec, system=system)))
-    addr, nbytes, end_point = (
-        hbm((0, 1, 2)),
-        1 << 20,
-        AddressResolver(small).find_pcie_ep(0),
-    )
+    addr = hbm((0, 1, 2))
+    nbytes = 1 << 20
+    end_point = AddressResolver(small).find_pcie_ep(0)
     path = PathRouter(small).route("memory", end_point, "sip0.cube1.hbm_ctrl.pe2")
     command = HostWriteCmd(dst=region("hbm", addr, nbytes), data=None)
     engine.env.process(
@@ -207,9 +210,11 @@ def test_a_stream_of_bursts_that_cover_few_channels_keeps_all_at_work(
 
 
 def test_a_short_read_behind_a_long_one_waits_for_what_all_channels_are_at_only(small):
-    graph, start = interleaved(small, 2048), 1000.0
+    graph = interleaved(small, 2048)
+    start = 1000.0
     engine = GraphEngine(graph)
-    long, short = read(hbm((0, 0, 0)), 1 << 20), read(hbm((0, 0, 0), 1 << 21), 64)
+    long = read(hbm((0, 0, 0)), 1 << 20)
+    short = read(hbm((0, 0, 0), 1 << 21), 64)
 
     def late(dma):
         yield engine.env.timeout(start)
@@ -245,7 +250,9 @@ def test_bursts_of_a_read_leave_the_memory_in_order(small, events):
 
 
 def test_a_store_from_hbm_reads_and_then_writes(small):
-    src, dst, nbytes = hbm((0, 0, 0)), hbm((0, 0, 5)), 4096
+    src = hbm((0, 0, 0))
+    dst = hbm((0, 0, 5))
+    nbytes = 4096
     copy = DmaWriteCmd(src=region("hbm", src, nbytes), dst_addr=dst, handle_id="h")
     (record,) = serve(small, ((0, 0, 0), copy))
     (first,) = serve(small, ((0, 0, 0), read(src, nbytes)))
@@ -263,7 +270,8 @@ def test_reads_on_disjoint_paths_do_not_disturb_each_other(small):
 
 
 def test_readers_of_one_slice_share_it_fairly_and_lose_no_bandwidth(small):
-    nbytes, readers = 16 * BURST, [(0, 0, pe) for pe in range(4)]
+    nbytes = 16 * BURST
+    readers = [(0, 0, pe) for pe in range(4)]
     slice_addr = hbm((0, 0, 0))
     log = serve(
         small,

@@ -5,11 +5,16 @@ import pytest
 from kernbench.common.messages import MsgBase, Stage, StageType, TileToken
 from kernbench.sim_engine.engine import GraphEngine
 
-PE, READ_BW, WRITE_BW, NBYTES = (0, 0, 0), 512, 512, 8192
+PE = (0, 0, 0)
+READ_BW = 512
+WRITE_BW = 512
+NBYTES = 8192
 
 
 def serve(graph, events, *stages):
-    """(record, waits) of tiles that reach FETCH or STORE at once, in order of completion."""
+    """(record, waits) of tiles that reach FETCH or STORE at once, in order of
+    completion.
+    """
     engine = GraphEngine(graph, recorder=events)
     node = graph.at(*PE, "pe_fetch_store")
     for stage_type in stages:

@@ -1,4 +1,6 @@
-"""Cycles of the GEMM array (simulator.md section 5), on the default 64 x 64 array at 1 GHz."""
+"""Cycles of the GEMM array (simulator.md section 5), on the default 64 x 64 array at 1
+GHz.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -35,7 +37,9 @@ def gemm_cmd(m, k, n):
 
 
 def serve(graph, *messages, gap=0.0):
-    """Records of ``messages`` on one array, each given to it ``gap`` ns after the one before."""
+    """Records of ``messages`` on one array, each given to it ``gap`` ns after the one
+    before.
+    """
     engine = GraphEngine(graph)
     array = engine.sim.component(engine.graph.at(*PE, "pe_gemm"))
 
@@ -83,18 +87,21 @@ def composite_tiles(simulate, m, k, n, **options):
     """GEMM records of one composite over operands in scratch, in time order."""
 
     def kernel(a_ptr, b_ptr, c_ptr, tl):
-        a, b = tl.load(a_ptr, (m, k)), tl.load(b_ptr, (k, n))
+        a = tl.load(a_ptr, (m, k))
+        b = tl.load(b_ptr, (k, n))
         tl.wait(tl.composite(a=a, b=b, out_ptr=c_ptr, **options))
 
     def bench(torch):
-        a, b = torch.zeros((m, k)), torch.zeros((k, n))
+        a = torch.zeros((m, k))
+        b = torch.zeros((k, n))
         torch.launch("k", kernel, a, b, torch.empty((m, n)))
 
     return [r for r in simulate(bench).log if r.op_name == "TileToken/GEMM"]
 
 
 def test_only_the_first_of_tiles_in_a_row_is_cold(simulate):
-    # A fetch of 16 KiB at 512 GB/s takes 32 ns, a streaming tile 64: the array never starves.
+    # A fetch of 16 KiB at 512 GB/s takes 32 ns, a streaming tile 64: the array never
+    # starves.
     tiles = composite_tiles(simulate, 128, 192, 64)
     times = [r.t_end - r.t_start for r in tiles]
     assert times == pytest.approx([cold(64, 64, 64)] + 5 * [streaming(64, 64, 64)])
@@ -109,13 +116,16 @@ def test_partial_tiles_pay_their_own_extent(simulate):
 
 
 def test_a_tile_behind_a_gap_is_cold(simulate, layout_cache):
-    # Operands in HBM, a window of one tile: each tile's reads come only after the tile before.
+    # Operands in HBM, a window of one tile: each tile's reads come only after the tile
+    # before.
     def kernel(a_ptr, b_ptr, c_ptr, tl):
-        a, b = tl.ref(a_ptr, (128, 64)), tl.ref(b_ptr, (64, 64))
+        a = tl.ref(a_ptr, (128, 64))
+        b = tl.ref(b_ptr, (64, 64))
         tl.wait(tl.composite(a=a, b=b, out_ptr=c_ptr))
 
     def bench(torch):
-        a, b = torch.zeros((128, 64)), torch.zeros((64, 64))
+        a = torch.zeros((128, 64))
+        b = torch.zeros((64, 64))
         torch.launch("k", kernel, a, b, torch.empty((128, 64)))
 
     spec = TopologySpec()

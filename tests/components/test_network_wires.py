@@ -29,9 +29,12 @@ class Owner(MsgBase):
 
 
 def carry(graph, *streams):
-    """When each transaction (path, nbytes, burst) has landed, if all begin at 0; and waits."""
+    """When each transaction (path, nbytes, burst) has landed, if all begin at 0; and
+    waits.
+    """
     engine = GraphEngine(graph)
-    ends, owners = [0.0] * len(streams), [Owner() for _ in streams]
+    ends = [0.0] * len(streams)
+    owners = [Owner() for _ in streams]
 
     def go(i, path, nbytes, burst):
         txn = Transaction(path=path, nbytes=nbytes, owner=owners[i], burst_bytes=burst)
@@ -58,7 +61,8 @@ def test_serialisation_is_paid_once_however_many_hops(small):
 
 
 def test_bursts_of_two_streams_on_one_link_take_turns(small):
-    bursts, each = 5, 1024 / 256
+    bursts = 5
+    each = 1024 / 256
     run = carry(small, (ROUTERS, bursts * 1024, 1024), (ROUTERS, bursts * 1024, 1024))
     whole = hops(small, ROUTERS) + 2 * bursts * each
     assert run.ends == [pytest.approx(whole - each), pytest.approx(whole)]
@@ -66,7 +70,8 @@ def test_bursts_of_two_streams_on_one_link_take_turns(small):
 
 def test_who_waits_for_a_link_names_it_and_its_holder(small):
     engine = GraphEngine(small)
-    first, second = Owner(), Owner()
+    first = Owner()
+    second = Owner()
     for owner in (first, second):
         txn = Transaction(path=ROUTERS[:2], nbytes=512, owner=owner)
         engine.env.process(engine.sim.transfer(txn))
@@ -81,7 +86,8 @@ def test_opposite_directions_of_a_link_are_two_links(small):
 
 
 def test_streams_that_merge_on_a_later_link_share_that_one(small):
-    long, short = ROUTERS, ROUTERS[2:]
+    long = ROUTERS
+    short = ROUTERS[2:]
     run = carry(small, (long, 8192, 1024), (short, 8192, 1024))
     # the shared link is never idle from the start of the short stream on
     assert max(run.ends) == pytest.approx(2 * 8192 / 256 + hops(small, short))
@@ -121,7 +127,8 @@ def test_a_burst_is_done_when_its_last_channel_is(hbm):
 
 
 def test_who_waits_for_a_channel_names_its_holder(hbm):
-    first, second = Owner(), Owner()
+    first = Owner()
+    second = Owner()
     for owner in (first, second):
         hbm.burst(0.0, 0, 256, owner)
     assert second.waits == [("sip0.cube0.hbm_ctrl.pe0", "hbm_channel", 0, 8, first)]
@@ -132,9 +139,9 @@ def test_a_burst_takes_every_channel_that_its_bytes_lie_on(small_hbm, addr, nbyt
     shares = [0] * 8
     for byte in range(addr, addr + nbytes):
         shares[byte // 256 % 8] += 1
-    small_hbm._avail = [0.0] * 8
+    small_hbm.avail = [0.0] * 8
     start, _, service = small_hbm.burst(0.0, addr, nbytes, Owner())
-    assert small_hbm._avail == [share / 32 for share in shares]
+    assert small_hbm.avail == [share / 32 for share in shares]
     assert (start, service) == (0, max(shares) / 32)
     assert service >= ceil(nbytes / 8) / 32
 
@@ -151,8 +158,9 @@ def test_a_burst_takes_every_channel_that_its_bytes_lie_on(small_hbm, addr, nbyt
 def test_bursts_that_cover_all_channels_alike_take_what_each_channel_takes(
     small_hbm, bursts
 ):
-    avail, now = [0.0] * 8, 0.0
-    small_hbm._avail = [0.0] * 8
+    avail = [0.0] * 8
+    now = 0.0
+    small_hbm.avail = [0.0] * 8
     for wait, addr, nbytes in bursts:
         now += wait
         shares = [0] * 8
@@ -167,7 +175,7 @@ def test_bursts_that_cover_all_channels_alike_take_what_each_channel_takes(
         assert [(w[2], w[3]) for w in owner.waits] == (
             [(now, start)] if start > now else []
         )
-        assert small_hbm._avail == avail
+        assert small_hbm.avail == avail
 
 
 @pytest.fixture(scope="module")

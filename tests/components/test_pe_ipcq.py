@@ -1,4 +1,6 @@
-"""The queues between PEs: rings, credits over the real path, back-pressure, cost of each memory."""
+"""The queues between PEs: rings, credits over the real path, back-pressure, cost of
+each memory.
+"""
 
 from itertools import pairwise
 
@@ -78,7 +80,8 @@ def test_a_copy_is_recorded_at_the_receiver_from_the_read_of_its_source_to_its_a
     graph,
 ):
     run = talk(graph, one_way(8), 8)
-    (copy,), (load,) = named(run, "ipcq_copy"), named(run, "dma_read")
+    (copy,) = named(run, "ipcq_copy")
+    (load,) = named(run, "dma_read")
     assert copy.component_id == "sip0.cube1.pe0.pe_dma"
     assert copy.params["src_addr"] == load.params["dst_addr"]
     assert (copy.params["src_space"], copy.params["dst_space"]) == ("tcm", "tcm")
@@ -110,9 +113,11 @@ def test_a_credit_of_16_bytes_goes_back_over_the_real_path_when_its_slot_was_cop
 ):
     run = talk(graph, one_way(2048), 2048, recorder=events, slots=1)
     credits = [row for _, row in events.of("transfer") if row[2] == 16]
-    taken, copies = named(run, "ipcq_recv"), named(run, "ipcq_copy")
+    taken = named(run, "ipcq_recv")
+    copies = named(run, "ipcq_copy")
     assert len(credits) == len(taken) == 2
-    there, here = graph.at(0, 1, 0, "pe_ipcq"), graph.at(0, 0, 0, "pe_ipcq")
+    there = graph.at(0, 1, 0, "pe_ipcq")
+    here = graph.at(0, 0, 0, "pe_ipcq")
     for (path, t0, _, bursts, _), slot in zip(credits, taken, strict=True):
         assert (path[0], path[-1], t0, bursts) == (there, here, slot.t_end, 1)
         assert any(".ucie_" in node for node in path)
@@ -167,9 +172,11 @@ def test_a_ring_with_room_makes_nobody_wait_for_a_credit(graph, events):
 def test_a_slot_costs_what_its_memory_does(graph, kind):
     n = 1024
     run = talk(graph, one_way(n), n, places=CROSS_SIP, buffer_kind=kind)
-    (copy,), (taken,) = named(run, "ipcq_copy"), named(run, "ipcq_recv")
+    (copy,) = named(run, "ipcq_copy")
+    (taken,) = named(run, "ipcq_recv")
     assert copy.params["dst_space"] == taken.params["src_space"] == kind
-    sim, spec = run.engine.sim, graph.spec
+    sim = run.engine.sim
+    spec = graph.spec
     memory = sim.resolver.resolve(PhysAddr.decode(copy.params["dst_addr"]))
     assert memory.startswith("sip1.cube0.")
     access = {
@@ -184,7 +191,8 @@ def test_a_slot_costs_what_its_memory_does(graph, kind):
         back = SLOT / spec.pe.tcm.read_bw_gbs
     else:
         path = sim.router.route("pe", graph.at(1, 0, 0, "pe_dma"), memory)
-        ask, data = sim.network.route(path), sim.network.route(path[::-1])
+        ask = sim.network.route(path)
+        data = sim.network.route(path[::-1])
         back = ask.zero_load(32) + access + data.zero_load(SLOT)
     assert taken.t_end - taken.t_start == pytest.approx(back)
 
@@ -238,7 +246,8 @@ def test_what_would_overwrite_the_source_is_held_until_all_of_it_was_read(graph)
             tl.store(out, tl.recv("W", (n,), "f32"))
 
     run = talk(graph, overwrite, n, slots=2)
-    (math,), copies = named(run, "mul"), named(run, "ipcq_copy")
+    (math,) = named(run, "mul")
+    copies = named(run, "ipcq_copy")
     assert math.t_start > max(r.t_start for r in copies)
     np.testing.assert_array_equal(run.out[1], run.data[0])
 
@@ -258,7 +267,8 @@ def test_what_would_overwrite_the_source_of_a_send_that_queues_is_held_as_long(g
             tl.store(out, tl.recv("W", (n,), "f32"))
 
     run = talk(graph, overwrite, n, slots=1)
-    (math,), copies = named(run, "mul"), named(run, "ipcq_copy")
+    (math,) = named(run, "mul")
+    copies = named(run, "ipcq_copy")
     assert math.t_start > max(r.t_start for r in copies)
     np.testing.assert_array_equal(run.out[1], run.data[0] + 1)
 

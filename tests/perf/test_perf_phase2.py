@@ -27,7 +27,7 @@ def test_the_gemms_share_nothing():
 
 
 def test_the_recorded_adds_have_no_hazard_and_can_be_executed(tmp_path):
-    trace = phase2._trace(tmp_path / "adds.msgpack", 20)
+    trace = phase2.add_trace(tmp_path / "adds.msgpack", 20)
     history = History(trace)
     assert find_hazards(trace, history.touched, history.allocs) == []
     assert history.at(20).view("tcm", 512, (64,), "f32").tolist() == [2] * 64

@@ -1,4 +1,6 @@
-"""What `kernbench perf replay` measures, on small traces; the seconds are its own affair."""
+"""What `kernbench perf replay` measures, on small traces; the seconds are its own
+affair.
+"""
 
 import math
 

@@ -46,18 +46,18 @@ def test_json_holds_every_row_and_its_verdict():
 
 def test_recording_is_timed_apart_from_the_run_without(one_cube, tmp_path):
     path = tmp_path / "perf.msgpack"
-    assert sim._simulate(one_cube, 64, path) > 0
+    assert sim.simulate(one_cube, 64, path) > 0
     assert path.stat().st_size > 0
-    assert sim._simulate(one_cube, 64, None) > 0
+    assert sim.simulate(one_cube, 64, None) > 0
 
 
 def test_a_large_run_that_fails_is_an_error_that_says_why():
     with pytest.raises(KernbenchError, match="m=0"):
-        sim._large_run(0)
+        sim.large_run(0)
 
 
 def test_a_large_run_reports_its_time_and_its_peak():
-    found = sim._large_run(64)
-    assert found["verified"]
-    assert found["seconds"] > 0
-    assert 20 < found["peak_mib"] < 2048
+    found = sim.large_run(64)
+    assert found.verified
+    assert found.seconds > 0
+    assert 20 < found.peak_mib < 2048

@@ -1,4 +1,6 @@
-"""Synthetic traces, and what `kernbench perf trace` measures; the seconds are its own affair."""
+"""Synthetic traces, and what `kernbench perf trace` measures; the seconds are its own
+affair.
+"""
 
 import math
 from itertools import pairwise
@@ -58,8 +60,10 @@ def test_every_op_of_it_has_its_command_and_a_kernel_line(path):
 
 def test_its_ops_wait_for_ops_of_their_own_launch(path):
     trace = Trace.open(path)
-    c, n = trace.op_columns, len(trace.ops)
-    dep, owner = c.dep, [row for row in range(n) for _ in trace.deps(row)]
+    c = trace.op_columns
+    n = len(trace.ops)
+    dep = c.dep
+    owner = [row for row in range(n) for _ in trace.deps(row)]
     held = trace.waits.holder >= 0
     assert (c.t_start[dep] <= c.t_end[owner]).all()
     gap = trace.waits.t1[held] - c.t_end[trace.waits.holder[held]]
@@ -89,6 +93,7 @@ def test_make_trace_says_what_it_needs(tmp_path):
     assert len(Trace.open(out).ops) == 100
 
 
+@pytest.mark.slow
 def test_every_row_of_the_table_is_measured():
     rows = perf.measure(ops=2000, large=4000, peaks=(100, 200), size=32, rounds=1)
     assert all(0 < row.measured < math.inf for row in rows)
@@ -112,9 +117,10 @@ def test_every_row_of_the_table_is_measured():
 
 
 def test_the_peers_are_sized_with_all_of_their_fields(path):
-    row = dict(zip(perf._NAMES, next(iter(perf._rows(Trace.open(path)))), strict=True))
+    first = next(iter(perf.op_rows(Trace.open(path))))
+    row = dict(zip(perf.FIELDS, first, strict=True))
     assert row["name"] == "host_write"
     assert row["component"].endswith("pcie_ep")
-    assert perf._event(**row)["args"] == {
+    assert perf.chrome_event(**row)["args"] == {
         name: row[name] for name in ("slot", "cmd", "nbytes", "deps")
     }

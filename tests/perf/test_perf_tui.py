@@ -1,4 +1,6 @@
-"""What `kernbench perf tui` measures, on a small trace; the milliseconds are its own affair."""
+"""What `kernbench perf tui` measures, on a small trace; the milliseconds are its own
+affair.
+"""
 
 import math
 
@@ -23,6 +25,7 @@ def test_the_sizes_are_those_of_the_goals():
     assert len(set(tui.MIX)) > 20
 
 
+@pytest.mark.slow
 def test_every_goal_has_a_figure(monkeypatch):
     monkeypatch.setattr(tui, "MIX", "s2")
     for name in ("IDLE_S", "SETTLE_S"):
@@ -93,10 +96,14 @@ def test_what_is_compared_is_what_goes_beyond_the_do_nothing_screen():
 
 
 class Computing:
-    """A terminal whose job is on the status line of its first ``redraws`` whole screens."""
+    """A terminal whose job is on the status line of its first ``redraws`` whole
+    screens.
+    """
 
     def __init__(self, redraws):
-        self.redraws, self.data, self.keys = redraws, b"", []
+        self.redraws = redraws
+        self.data = b""
+        self.keys = []
 
     def press(self, keys):
         self.keys.append(keys)

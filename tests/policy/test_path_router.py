@@ -177,7 +177,9 @@ def test_cube_1_and_cube_10_are_different_cubes():
 
 @pytest.mark.parametrize("other", ["sip0.cube0", "sip0.cube1"])
 def test_mcpu_dma_never_takes_the_short_way_through_a_pe(other):
-    start, pe, far = "sip0.cube0.m_cpu", "sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c0"
+    start = "sip0.cube0.m_cpu"
+    pe = "sip0.cube0.pe0.pe_dma"
+    far = "sip0.cube0.r0c0"
     end = f"{other}.hbm_ctrl.pe0"
     router = path_router(
         edge(start, pe, "router_to_pe"),
@@ -190,7 +192,8 @@ def test_mcpu_dma_never_takes_the_short_way_through_a_pe(other):
 
 
 def test_command_edges_serve_node_paths_and_no_data():
-    a, b = "sip0.io0.io_cpu", "sip0.cube0.m_cpu"
+    a = "sip0.io0.io_cpu"
+    b = "sip0.cube0.m_cpu"
     router = path_router(edge(a, b, "command"))
     assert router.find_node_path(a, b) == [a, b]
     with pytest.raises(RoutingError, match="no path"):

@@ -1,4 +1,6 @@
-"""What routes on real machines must be like: the shipped one throughout, odd ones within a cube."""
+"""What routes on real machines must be like: the shipped one throughout, odd ones
+within a cube.
+"""
 
 import random
 from dataclasses import replace
@@ -151,7 +153,8 @@ def test_mcpu_dma_crosses_no_pe_and_no_other_cpu(graph, router):
 def test_command_paths_are_the_command_edges(graph, router):
     resolver = AddressResolver(graph)
     for sip, cube in product(range(2), range(16)):
-        io_cpu, m_cpu = resolver.find_io_cpu(sip), resolver.find_m_cpu(sip, cube)
+        io_cpu = resolver.find_io_cpu(sip)
+        m_cpu = resolver.find_m_cpu(sip, cube)
         assert router.find_node_path(io_cpu, m_cpu) == [io_cpu, m_cpu]
         assert router.find_node_path(m_cpu, io_cpu) == [m_cpu, io_cpu]
         for pe_cpu in (pe_node(sip, cube, pe, "pe_cpu") for pe in range(8)):
@@ -238,7 +241,8 @@ def test_lengths_on_the_shipped_graph_are_those_of_networkx(graph, router, polic
 def test_a_hundred_shuffled_builds_give_the_same_routes(tmp_path):
     sip = SipSpec(CubeMeshSpec(2, 2))
     graph = build_topology(replace(TopologySpec(), sip=sip), tmp_path)
-    rng, ids = random.Random(3), sorted(graph.nodes)
+    rng = random.Random(3)
+    ids = sorted(graph.nodes)
     asked = [
         ("pe", pe_node(0, 0, 0, "pe_dma"), hbm_node(1, 3, 7)),
         ("memory", "sip0.io0.pcie_ep", hbm_node(1, 2, 3)),
@@ -259,11 +263,13 @@ def test_a_hundred_shuffled_builds_give_the_same_routes(tmp_path):
 
 def test_shuffled_edges_give_the_same_routes_on_the_shipped_graph(graph, router):
     class Shuffled:
-        nodes, spec = graph.nodes, graph.spec
+        nodes = graph.nodes
+        spec = graph.spec
         edges = random.Random(1).sample(graph.edges, len(graph.edges))
 
     other = PathRouter(Shuffled)
-    rng, ids = random.Random(2), sorted(graph.nodes)
+    rng = random.Random(2)
+    ids = sorted(graph.nodes)
     for _ in range(25):
         src, dst = rng.sample(ids, 2)
         assert other.route("node", src, dst) == router.route("node", src, dst)

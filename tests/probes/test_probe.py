@@ -1,5 +1,5 @@
-"""``kernbench probe`` and ``info``: formula and simulation agree on every machine, or say where
-not.
+"""``kernbench probe`` and ``info``: formula and simulation agree on every machine, or
+say where not.
 """
 
 import json
@@ -46,7 +46,9 @@ def kernbench(*args):
 
 
 def small_spec(cube=None, pe=None, sips=1, cubes=(1, 1)):
-    """The shipped machine with fewer SIPs and cubes, and some fields of cube and PE replaced."""
+    """The shipped machine with fewer SIPs and cubes, and some fields of cube and PE
+    replaced.
+    """
     spec = TopologySpec()
     return replace(
         spec,

@@ -10,9 +10,10 @@ import pytest
 from kernbench.common.progress import Cancelled, Progress
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import (
+from kernbench.replay.commands import COMMANDS, answer
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     ACCESSES_TO,
-    COMMANDS,
     COMPARISON,
     CRITICAL_STEPS,
     DIVERGENCE_TEXT,
@@ -21,9 +22,7 @@ from kernbench.replay.commands import (
     HELD_ALLOCATIONS,
     JUDGEMENT,
     TOUCH_ROWS,
-    answer,
 )
-from kernbench.replay.index import Index
 from kernbench.trace import Trace
 
 TRACES = Path(__file__).parents[2] / "traces"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernbench.replay.commands import LINKS, MACHINE_MAP, MAP_LOAD, answer
+from kernbench.replay.commands import LINKS, answer
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import MACHINE_MAP, MAP_LOAD
 from kernbench.replay.time import machine_map
 from kernbench.replay.time.machine_map import direction, sides_of
 from kernbench.replay.time.projections import projection

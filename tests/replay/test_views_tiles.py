@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernbench.replay.commands import (
-    RUNNING_COMPOSITES,
-    TILE_LINES,
-    TILE_OUTLINE,
-    answer,
-)
+from kernbench.replay.commands import answer
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import RUNNING_COMPOSITES, TILE_LINES, TILE_OUTLINE
 from kernbench.trace import Trace, TraceWriter
 
 TRACES = Path(__file__).parents[2] / "traces"

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 
 from kernbench.common.progress import Cancelled, no_progress
-from kernbench.replay.commands import (
+from kernbench.replay.commands import answer
+from kernbench.replay.inner_commands import (
     CELLS,
     CRITICAL_CELLS,
     HAZARD_CELLS,
     INDEXED_ROWS,
     LANES,
     SUMMARY,
-    answer,
 )
-from kernbench.replay.views_timeline import cells_hit
+from kernbench.replay.views.timeline import cells_hit
 
 COLUMNS = 40
 

@@ -1,8 +1,13 @@
 """Benches by name and by path, and the parameters of ``--set``."""
 
+from pathlib import Path
+
 import pytest
 
+import kernbench.benches
+from kernbench.benches import FAULTS, SHIPPED
 from kernbench.errors import UsageError
+from kernbench.runtime_api import run_bench
 from kernbench.runtime_api.registry import (
     BENCHES,
     Bench,
@@ -13,6 +18,7 @@ from kernbench.runtime_api.registry import (
     one_of,
 )
 
+BENCH_FILES = Path(kernbench.benches.__file__).parent
 ENTRY = Bench(
     "b", "", print, {"m": 4, "f": 0.5, "flag": False, "dtype": "f16", "pes": None}
 )
@@ -38,6 +44,37 @@ def file(tmp_path):
 
 def test_a_shipped_bench_by_name():
     assert find_bench("matmul").params["m"] == 256
+
+
+def test_a_bench_that_a_program_registers_is_found_by_its_name_and_runs():
+    find_bench("matmul")  # those that ship are registered now
+    before = dict(BENCHES)
+
+    def copy(x_ptr, y_ptr, tl):
+        tl.store(y_ptr, tl.load(x_ptr, (4,), "f32"))
+
+    @bench(name="ours", description="a copy")
+    def run(torch, value=3.0):
+        x = torch.full((4,), value, "f32", name="x")
+        y = torch.empty((4,), "f32", name="y")
+        torch.launch("copy", copy, x, y)
+        torch.expect(y, [value] * 4)
+
+    try:
+        result = run_bench("ours", params={"value": 5.0})
+    finally:
+        BENCHES.clear()
+        BENCHES.update(before)
+    assert result.ok
+    assert [row.tensor for row in result.report.by_tensor()] == ["y"]
+
+
+def test_the_benches_that_ship_are_those_of_the_files():
+    files = [*BENCH_FILES.glob("*.py"), *BENCH_FILES.glob("faults/*.py")]
+    texts = [path.read_text() for path in files]
+    registered = sum(text.count("\n@bench(") for text in texts)
+    assert len(SHIPPED) + len(FAULTS) == registered
+    assert all(name.startswith("fault_") for name in FAULTS)
 
 
 def test_an_unknown_name_lists_the_shipped_ones():

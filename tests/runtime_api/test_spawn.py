@@ -24,7 +24,9 @@ def slow(x_ptr, y_ptr, loads, tl):
 
 @pytest.fixture
 def spawn(simulate):
-    """spawn(fn, nprocs=2) calls fn(rank, torch) in each rank of the small machine; the run."""
+    """spawn(fn, nprocs=2) calls fn(rank, torch) in each rank of the small machine; the
+    run.
+    """
 
     def spawn(fn, nprocs=2, **options):
         return simulate(
@@ -71,7 +73,8 @@ def test_a_policy_of_a_rank_counts_the_cubes_of_its_own_sip(spawn):
 
 def test_ranks_may_give_tensors_and_expectations_the_same_names(spawn, phase2):
     def fn(rank, torch):
-        x, y = torch.tensor(X + rank, name="x"), torch.empty((8,), "f32", name="y")
+        x = torch.tensor(X + rank, name="x")
+        y = torch.empty((8,), "f32", name="y")
         torch.launch("k", doubled, x, y)
         torch.expect(y, 2 * (X + rank))
         torch.expect(x, X + rank, name="again")
@@ -97,7 +100,8 @@ def test_a_rank_reads_what_it_has_computed(spawn):
 
 def test_the_launches_of_a_rank_are_in_order_and_those_of_ranks_side_by_side(spawn):
     def fn(rank, torch):
-        x, y = torch.tensor(X), torch.empty((8,), "f32")
+        x = torch.tensor(X)
+        y = torch.empty((8,), "f32")
         torch.launch(f"first {rank}", slow, x, y, 4)
         torch.launch(f"second {rank}", slow, x, y, 4)
 
@@ -121,7 +125,8 @@ def test_ranks_come_after_what_the_bench_asked_for_and_before_what_it_asks_next(
                 rank + 1,
             )
 
-        x, y = torch.tensor(X), torch.empty((8,), "f32")
+        x = torch.tensor(X)
+        y = torch.empty((8,), "f32")
         torch.launch("before", slow, x, y, 4)
         torch.multiprocessing.spawn(fn, (torch,))
         torch.launch("after", slow, x, y, 1)
@@ -148,7 +153,8 @@ def test_a_rank_that_reads_parks_until_the_others_have_parked_or_ended(spawn):
 
 def test_a_barrier_ends_when_the_slowest_rank_has_come_to_it(spawn):
     def fn(rank, torch):
-        x, y = torch.tensor(X), torch.empty((8,), "f32")
+        x = torch.tensor(X)
+        y = torch.empty((8,), "f32")
         torch.launch(f"before {rank}", slow, x, y, 1 + 9 * rank)
         barrier(torch)
         torch.launch(f"after {rank}", slow, x, y, 1)
@@ -220,8 +226,8 @@ def test_a_rank_that_raises_is_named_with_its_line_and_stops_the_others(spawn, p
         finally:
             log.append("stopped")
 
-    where = rf"^rank {1 - parked} at tests/runtime_api/test_spawn\.py:\d+: ValueError: seven$"
-    with pytest.raises(KernbenchError, match=where):
+    where = rf"^rank {1 - parked} at tests/runtime_api/test_spawn\.py:\d+: "
+    with pytest.raises(KernbenchError, match=f"{where}ValueError: seven$"):
         spawn(fn)
     assert log == ["stopped"]
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from kernbench.common.messages import HostWriteCmd, Region
 from kernbench.common.phys_addr import VA_BASE
 from kernbench.errors import MemoryStoreError, UsageError, VerificationError
 from kernbench.runtime_api import DPPolicy
@@ -24,8 +25,16 @@ def doubled(x_ptr, y_ptr, tl):
     tl.store(y_ptr, tl.load(x_ptr, (8, 8), "f32") * 2)
 
 
-@pytest.mark.parametrize("dp", [None, DPPolicy(), ROWS, DPPolicy(cube="row_wise"),
-                                DPPolicy(cube="column_wise", pe="row_wise")])  # fmt: skip
+@pytest.mark.parametrize(
+    "dp",
+    [
+        None,
+        DPPolicy(),
+        ROWS,
+        DPPolicy(cube="row_wise"),
+        DPPolicy(cube="column_wise", pe="row_wise"),
+    ],
+)
 def test_what_was_written_is_read_back_whatever_the_policy(torch, dp):
     assert np.array_equal(torch.tensor(X, dp=dp).numpy(), X)
 
@@ -139,7 +148,8 @@ def test_a_launch_needs_a_tensor_and_a_common_pe(torch):
         "k", lambda *args, tl: None, far, near
     )  # both have a shard on the first PE
     other = Torch(GraphEngine(torch.engine.graph))
-    a, b = other.zeros((1,), name="a"), other.zeros((1,), name="b")
+    a = other.zeros((1,), name="a")
+    b = other.zeros((1,), name="b")
     a.shards[:] = other.zeros((8,), dp=ROWS).shards[1:]
     with pytest.raises(UsageError, match="no PE holds a shard of each of a, b; align"):
         other.launch("k", doubled, a, b)
@@ -147,11 +157,9 @@ def test_a_launch_needs_a_tensor_and_a_common_pe(torch):
 
 def test_numpy_is_a_barrier_in_the_middle_of_a_run(simulate, phase2):
     def bench(torch):
-        x, y, z = (
-            torch.tensor(X),
-            torch.empty((8, 8), "f32"),
-            torch.empty((8, 8), "f32"),
-        )
+        x = torch.tensor(X)
+        y = torch.empty((8, 8), "f32")
+        z = torch.empty((8, 8), "f32")
         torch.launch("k", doubled, x, y)
         assert np.array_equal(y.numpy(), 2 * X)
         torch.launch("k", doubled, y, z)
@@ -196,7 +204,8 @@ def test_expect_judges_every_copy_of_a_replica(simulate, phase2):
 
 def test_expect_is_judged_at_its_call_so_a_tensor_may_be_reused(simulate, phase2):
     def bench(torch):
-        x, y = torch.tensor(X), torch.empty((8, 8), "f32")
+        x = torch.tensor(X)
+        y = torch.empty((8, 8), "f32")
         torch.launch("k", doubled, x, y)
         torch.expect(y, 2 * X, name="once")
         torch.launch("k", doubled, y, y)
@@ -248,10 +257,15 @@ def test_a_host_write_over_a_pending_result_makes_it_ready(simulate):
         seen.append(tl.load(y_ptr, (8, 8), "f32").ready)
 
     def bench(torch):
-        x, y = torch.tensor(X), torch.empty((8, 8), "f32")
+        x = torch.tensor(X)
+        y = torch.empty((8, 8), "f32")
         torch.launch("k", doubled, x, y)
         torch.launch("k", kernel, x, y)
-        torch._write(y, X)
+        (shard,) = y.shards
+        region = Region(shard.space, shard.addr, shard.shape, shard.dtype, shard.nbytes)
+        write = HostWriteCmd(dst=region, data=X)
+        place = torch.engine.place_of(shard.addr)
+        torch.engine.host_write([(place, write)], torch.engine.sim.sites.here())
         torch.launch("k", kernel, x, y)
 
     simulate(bench)

@@ -1,4 +1,4 @@
-"""Records of Phase 2 tests: ops on regions at given addresses, as the op logger makes them."""
+"""Records of Phase 2 tests: ops at given addresses, as the op logger makes them."""
 
 import numpy as np
 

@@ -32,8 +32,10 @@ def region(space, addr, shape, dtype="f16"):
     return Region(space, addr, shape, dtype, nbytes_of(shape, dtype))
 
 
-A, B = region("tcm", 0, (2, 4)), region("hbm", 64, (4, 3))
-OUT, BIAS = region("hbm", 128, (2, 3), "f32"), region("hbm", 256, (3,), "bf16")
+A = region("tcm", 0, (2, 4))
+B = region("hbm", 64, (4, 3))
+OUT = region("hbm", 128, (2, 3), "f32")
+BIAS = region("hbm", 256, (3,), "bf16")
 
 
 class Strange(MsgBase):
@@ -208,7 +210,7 @@ def rows(columns):
     ]
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(messages=st.lists(MESSAGES, max_size=12))
 def test_the_columns_of_a_trace_are_the_accesses_of_its_ops(messages, tmp_path_factory):
     records = [recorded(msg) for msg in messages]

@@ -9,7 +9,7 @@ from kernbench.common.pe_commands import CompositeCmd, DmaWriteCmd, Epilogue, Ge
 from kernbench.errors import MemoryStoreError, VerificationError
 from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding, execute
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.numpy_ops import NUMPY_OPS, NumpyOp
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_check import reference
 from kernbench.sim_engine.op_log import OpLogger
 
@@ -82,7 +82,8 @@ def test_a_dot_with_an_accumulator():
 
 
 def test_transposed_operands_are_read_as_they_are_stored():
-    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    a = np.arange(6.0).reshape(2, 3)
+    b = np.arange(12.0).reshape(3, 4)
     store = MemoryStore()
     store.write("tcm", 0, np.ascontiguousarray(a.T))
     store.write("tcm", 256, np.ascontiguousarray(b.T))
@@ -157,7 +158,8 @@ def test_a_composite_runs_whole_with_its_epilogue():
 def test_scalars_stand_at_their_positions():
     store = MemoryStore()
     store.write("tcm", 0, np.array([1, 2, 3, 4], np.float32))
-    place, out = region("tcm", 0, (4,)), region("tcm", 64, (4,))
+    place = region("tcm", 0, (4,))
+    out = region("tcm", 64, (4,))
     execute(math_op("sub", [place], out, scalars=(10.0,), scalar_positions=(0,)), store)
     assert values(store, 64) == [9, 8, 7, 6]
     clamp = math_op("clamp", [place], out, scalars=(2.0, 3.0), scalar_positions=(1, 2))
@@ -192,7 +194,7 @@ def test_comparisons_give_bool():
 
 
 def test_another_table_of_ops_is_used_where_it_is_given():
-    ops = NUMPY_OPS | {"add": NumpyOp(np.subtract, 2)}
+    ops = NUMPY_OPS | {"add": NUMPY_OPS["sub"]}
     record = add(0, 0, 64)
     store = MemoryStore()
     store.write("tcm", 0, np.ones(4, np.float32))
@@ -208,10 +210,9 @@ def test_another_table_of_ops_is_used_where_it_is_given():
 
 
 def test_snapshots_are_the_operands_and_their_difference_is_a_finding():
-    executor = DataExecutor(
-        [host_write(0, [1] * 4), load(0, 0, t=1), add(0, 0, 64, t=2)]
-    )
-    executor._records[2].params["input_snapshots"] = [np.full(4, 5, np.float32), None]
+    added = add(0, 0, 64, t=2)
+    added.params["input_snapshots"] = [np.full(4, 5, np.float32), None]
+    executor = DataExecutor([host_write(0, [1] * 4), load(0, 0, t=1), added])
     executor.run()
     assert values(executor.store, 64) == [6, 6, 6, 6]
     assert executor.findings == [SnapshotFinding(position=2, which=0, max_error=4.0)]

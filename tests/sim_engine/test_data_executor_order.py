@@ -73,7 +73,8 @@ def test_in_a_tie_memory_runs_before_gemm_before_math():
 
 
 def test_an_op_waits_for_its_dependencies_whatever_their_start():
-    early, late = host_write(0, [1], t=0), host_write(0, [2], t=5)
+    early = host_write(0, [1], t=0)
+    late = host_write(0, [2], t=5)
     early.dependency_ids = [1]
     executor = DataExecutor([early, late])
     assert executor.step() is late
@@ -82,8 +83,10 @@ def test_an_op_waits_for_its_dependencies_whatever_their_start():
 
 
 def test_dependencies_in_a_circle_are_an_error():
-    a, b = host_write(0, [1]), host_write(8, [1])
-    a.dependency_ids, b.dependency_ids = [1], [0]
+    a = host_write(0, [1])
+    b = host_write(8, [1])
+    a.dependency_ids = [1]
+    b.dependency_ids = [0]
     with pytest.raises(VerificationError, match=r"\[0, 1\].*cycle"):
         DataExecutor([a, b]).run()
 
@@ -217,7 +220,7 @@ OP = st.tuples(
 
 
 def make(number, kind, t, a, b, out):
-    """A record of one-element slots 4 bytes wide, and the same as a function of a dict."""
+    """A record of slots of one f32, and the same as a function of a dict."""
     if kind == "unknown":
         return unknown("X", t), lambda m: None
     if kind == "host":

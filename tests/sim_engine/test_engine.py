@@ -1,4 +1,4 @@
-"""What the engine tells its recorder, how launches follow each other, and that runs repeat."""
+"""What the engine reports to its recorder, and how launches follow each other."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -38,10 +38,8 @@ def kernel(x_ptr, y_ptr, out_ptr, tl):
 
 def mixed_bench(torch):
     everywhere = DPPolicy()
-    x, y = (
-        torch.tensor(X, dp=everywhere, name="x"),
-        torch.zeros((8, 8), "f32", everywhere, "y"),
-    )
+    x = torch.tensor(X, dp=everywhere, name="x")
+    y = torch.zeros((8, 8), "f32", everywhere, "y")
     out = torch.empty((8, 8), "f32", everywhere, "out")
     torch.launch("first", kernel, x, y, out)
     torch.launch("second", kernel, x, y, out)
@@ -176,7 +174,7 @@ def test_every_launch_reaches_its_pes_over_the_command_network(run):
 
 
 def landing(graph, transfer):
-    """When the last byte of a transfer of one burst that reads and writes no memory landed."""
+    """When the last byte of a transfer of one burst between no memories landed."""
     path, _, nbytes, bursts, starts = transfer
     assert bursts == 1
     slowest = min(graph.edge_by_ends[ends].bandwidth_gbs for ends in pairwise(path))
@@ -190,7 +188,7 @@ def landing(graph, transfer):
 
 
 def test_how_long_each_pe_waited_for_its_launch_can_be_read(run):
-    """The wait `launch` of a PE: from its message's landing to its first command's t_issue."""
+    """The wait `launch` of a PE: from its message's landing to its first t_issue."""
     host = {row[0]: row[3] for row in run.events.of("command") if row[2] == -1}
     arrivals = defaultdict(list)
     for cmd, row in run.events.of("transfer"):
@@ -204,7 +202,7 @@ def test_how_long_each_pe_waited_for_its_launch_can_be_read(run):
 
 
 def test_how_long_a_kernel_waited_for_what_it_had_issued_can_be_read(run):
-    """The wait `barrier` of a PE: its command exit, which awaits the call that ended last."""
+    """The wait `barrier` of a PE: its exit, which awaits the call that ended last."""
     ends = defaultdict(float)
     for _, record, cmd, *_ in run.events.of("op"):
         ends[cmd] = max(ends[cmd], record.t_end)
@@ -271,17 +269,18 @@ def test_every_call_has_a_number_of_its_own(run):
     assert awaited <= set(numbers)
 
 
-def test_two_runs_tell_the_same(simulate, events):
-    def told(recorder):
+def test_two_runs_record_the_same(simulate, events):
+    def recorded(recorder):
         simulate(mixed_bench, recorder=recorder)
         return [(kind, repr(args)) for kind, args in recorder]
 
-    assert told(type(events)()) == told(type(events)())
+    assert recorded(type(events)()) == recorded(type(events)())
 
 
 def test_no_recorder_and_no_logger_take_the_same_time(simulate, events):
     def bench(torch):
-        x, out = torch.tensor(X), torch.empty((8, 8), "f32")
+        x = torch.tensor(X)
+        out = torch.empty((8, 8), "f32")
         torch.launch("k", kernel, x, torch.tensor(X), out)
 
     ends = [
@@ -412,19 +411,19 @@ def test_the_place_of_an_address(small):
     assert engine.place_of(addr) == (1, 0, 5)
 
 
-def test_progress_is_told_time_ops_and_events_and_changes_nothing(
+def test_progress_has_time_ops_and_events_and_changes_nothing(
     simulate, small, monkeypatch
 ):
     monkeypatch.setattr(engine_module, "PROGRESS_EVENTS", 100)
-    told = []
+    calls = []
     engine = GraphEngine(small)
-    engine.progress = lambda *what: told.append(what)
+    engine.progress = lambda *what: calls.append(what)
     engine.run(lambda _: matmul_bench(Torch(engine)))
-    assert [events for _, _, events in told] == [
-        100 * (i + 1) for i in range(len(told))
-    ]
-    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(told))
-    assert 0 < told[-1][1] <= len(engine.op_log)
+    times, ops, events = zip(*calls, strict=True)
+    assert events == tuple(100 * (i + 1) for i in range(len(calls)))
+    assert list(times) == sorted(times)
+    assert list(ops) == sorted(ops)
+    assert 0 < ops[-1] <= len(engine.op_log)
     assert engine.env.now == simulate(matmul_bench).engine.env.now
 
 

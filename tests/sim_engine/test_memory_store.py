@@ -18,21 +18,24 @@ def test_a_new_store_has_one_empty_field():
 
 
 def test_write_keeps_the_reference_under_space_and_address():
-    store, data = MemoryStore(), counting(4, "f32")
+    store = MemoryStore()
+    data = counting(4, "f32")
     store.write("hbm", 64, data)
     assert store._storage["hbm"][64] is data
     assert store.read("hbm", 64) is data
 
 
 def test_a_caller_who_mutates_its_array_changes_what_is_stored():
-    store, data = MemoryStore(), counting(4)
+    store = MemoryStore()
+    data = counting(4)
     store.write("hbm", 0, data)
     data[2] = 99
     assert store.read("hbm", 0)[2] == 99
 
 
 def test_read_reinterprets_dtype_and_shape_without_a_copy():
-    store, data = MemoryStore(), counting(6, "f32")
+    store = MemoryStore()
+    data = counting(6, "f32")
     store.write("reg", 0, data)
     as_bytes = store.read("reg", 0, (4, 6), "u8")
     assert as_bytes.shape == (4, 6)
@@ -65,7 +68,8 @@ def test_has_knows_exact_keys_only():
 
 
 def test_a_snapshot_shares_arrays_and_nothing_else():
-    store, data = MemoryStore(), counting(8)
+    store = MemoryStore()
+    data = counting(8)
     store.write("hbm", 0, data)
     fork = store.snapshot()
     assert fork.read("hbm", 0) is data
@@ -77,7 +81,8 @@ def test_a_snapshot_shares_arrays_and_nothing_else():
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_dtype_comes_back_from_bytes(name):
-    store, data = MemoryStore(), np.array([0, 1, 1], np_dtype(name))
+    store = MemoryStore()
+    data = np.array([0, 1, 1], np_dtype(name))
     store.write("hbm", 32, data.view(np.uint8))
     found = store.view("hbm", 32, (3,), name)
     assert found.dtype == data.dtype
@@ -112,7 +117,9 @@ def test_what_is_not_contiguous_plain_data_is_refused(bad):
 
 
 def test_a_patch_inside_an_extent_copies_nothing():
-    store, old, new = MemoryStore(), counting(64, "f32"), counting(4, "f32")
+    store = MemoryStore()
+    old = counting(64, "f32")
+    new = counting(4, "f32")
     store.write("hbm", 0, old)
     store.patch("hbm", 32, new)
     pieces = dict(store.extents("hbm"))
@@ -124,7 +131,8 @@ def test_a_patch_inside_an_extent_copies_nothing():
 
 
 def test_a_view_of_one_extent_copies_nothing_and_is_read_only():
-    store, data = MemoryStore(), counting(64, "f32")
+    store = MemoryStore()
+    data = counting(64, "f32")
     store.write("hbm", 0, data)
     for addr in (0, 16):
         found = store.view("hbm", addr, (2, 4), "f32")
@@ -218,7 +226,10 @@ def check(store, model):
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_a_store_behaves_as_a_dict_of_bytes(steps):
-    store, model, forks, written = MemoryStore(), {}, [], []
+    store = MemoryStore()
+    model = {}
+    forks = []
+    written = []
     for number, (what, addr, count, dtype) in enumerate(steps):
         nbytes = count * np_dtype(dtype).itemsize
         span = range(addr, addr + nbytes)

@@ -50,7 +50,8 @@ def math_cmd(*inputs):
 
 
 def composite(**more):
-    a, b = region(addr=0, shape=(2, 4)), region(addr=32, shape=(4, 3))
+    a = region(addr=0, shape=(2, 4))
+    b = region(addr=32, shape=(4, 3))
     out = region(addr=128, shape=(2, 3))
     return CompositeCmd(
         op="gemm", a=a, b=b, out=out, m=2, k=4, n=3, tile=(64, 64, 64), **more
@@ -70,8 +71,9 @@ def record(t, kind="memory", name="x"):
 def test_d1_a_record_has_seven_fields_and_no_dependencies_by_default():
     names = [f.name for f in dataclasses.fields(OpRecord)]
     assert names == [
-        "t_start", "t_end", "component_id", "op_kind", "op_name", "params", "dependency_ids",
-    ]  # fmt: skip
+        *("t_start", "t_end", "component_id", "op_kind", "op_name"),
+        *("params", "dependency_ids"),
+    ]
     assert record(0).dependency_ids == []
 
 
@@ -90,7 +92,8 @@ def test_d1_a_record_holds_service_times_and_node():
 
 
 def test_a_partial_record_is_no_record_yet():
-    logger, msg = OpLogger(), load()
+    logger = OpLogger()
+    msg = load()
     logger.record_start(0, "n", msg)
     assert logger.records == []
     assert list(logger._pending) == [id(msg)]
@@ -104,7 +107,9 @@ def test_an_end_without_a_start_is_an_error():
 
 
 def test_d2_records_are_sorted_by_start_although_they_end_out_of_order():
-    logger, long, short = OpLogger(), load(1), load(2)
+    logger = OpLogger()
+    long = load(1)
+    short = load(2)
     logger.record_start(0, "n", long)
     logger.record_start(5, "n", short)
     logger.record_end(6, "n", short)
@@ -113,7 +118,9 @@ def test_d2_records_are_sorted_by_start_although_they_end_out_of_order():
 
 
 def test_d2_equal_starts_keep_insertion_order():
-    logger, first, second = OpLogger(), load(1), load(2)
+    logger = OpLogger()
+    first = load(1)
+    second = load(2)
     logger.record_start(0, "n", first)
     logger.record_start(0, "n", second)
     logger.record_end(4, "n", second)
@@ -155,7 +162,8 @@ def test_d3_2_dma_write():
 
 
 def gemm_cmd(acc=None):
-    a, b = region("tcm", 0, (2, 4)), region("hbm", 64, (4, 3))
+    a = region("tcm", 0, (2, 4))
+    b = region("hbm", 64, (4, 3))
     return GemmCmd(a=a, b=b, out=region("tcm", 128, (2, 3)), m=2, k=4, n=3, acc=acc)
 
 
@@ -246,7 +254,8 @@ COPY = ("tcm", 0, "sram", 64, (4,), "f32", 16)
 
 
 def test_d3_6_a_copy_takes_the_snapshot_that_it_is_given():
-    logger, flying = OpLogger(MemoryStore()), np.ones(4, np.float32)
+    logger = OpLogger(MemoryStore())
+    flying = np.ones(4, np.float32)
     logger.record_copy(2.0, 5.0, "n", *COPY, flying)
     made = logger.records[0]
     assert (made.t_start, made.t_end, made.op_kind, made.op_name) == (
@@ -350,11 +359,14 @@ class Sink:
         )
 
 
-def test_a_sink_is_told_rows_waits_and_dependencies_in_completion_order():
+def test_a_sink_is_given_rows_waits_and_dependencies_in_completion_order():
     sink = Sink()
     logger = OpLogger(sink=sink, keep=False)
-    first, second = load(), load()
-    second.cmd, second.slot, second.resumed_by = 7, 1, first
+    first = load()
+    second = load()
+    second.cmd = 7
+    second.slot = 1
+    second.resumed_by = first
     second.wait("dma", "engine", 1.0, 3.0, first)
     second.wait("dma", "link", 3.0, 4.0, None)
     second.wait("dma", "engine", 4.0, 4.0, first)
@@ -373,7 +385,8 @@ def test_a_sink_is_told_rows_waits_and_dependencies_in_completion_order():
     )
 )
 def test_dependencies_follow_their_records_through_every_sort(ops):
-    logger, done = OpLogger(), []
+    logger = OpLogger()
+    done = []
     for number, (start, holder, look) in enumerate(ops):
         msg = load(number)
         if done:
@@ -413,8 +426,9 @@ def test_canonical_order_of_a_long_run_is_the_same_however_few_kinds_stand_wrong
 
 
 def stored_while_written(before, after):
-    """The snapshot of an HBM source that held ``before`` at the start and ``after`` at the end."""
-    store, pending = MemoryStore(), set()
+    """The snapshot of an HBM source that held ``before``, and ``after`` at the end."""
+    store = MemoryStore()
+    pending = set()
     logger = OpLogger(store, is_pending=lambda space, addr, nbytes: addr in pending)
     src = Region("hbm", 0, (2,), "f32", 8)
     msg = DmaWriteCmd(src=src, dst_addr=64, handle_id="h1")

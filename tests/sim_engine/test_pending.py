@@ -44,7 +44,8 @@ RANGE = st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 12))
 
 @given(st.lists(RANGE, max_size=25), st.integers(0, 50), st.integers(0, 20))
 def test_ranges_behave_as_a_dict_of_bytes(steps, addr, nbytes):
-    pending, model = PendingRanges(), {}
+    pending = PendingRanges()
+    model = {}
     for number, (mark, low, count) in enumerate(steps):
         for i in range(low, low + count):
             model.pop(i, None)

@@ -1,9 +1,10 @@
-"""Which elements an element is made of: exactly those that change it when they are changed."""
+"""Which elements an element is made of: exactly those whose change changes it."""
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from op_cases import OP_CASES
 from phase2_logs import load, math_op, recorded, region
 
 from kernbench.common.pe_commands import CompositeCmd, Epilogue, GemmCmd
@@ -11,10 +12,14 @@ from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
+from kernbench.sim_engine.op_forms import ELEMENTWISE, REDUCTION
 
-SELECTS = {"max", "min", "maximum", "minimum", "where", "clamp", "relu", "cast"}
-SELECTS |= {"eq", "ne", "lt", "le", "gt", "ge"}
-ARITHMETIC = sorted(n for n, op in NUMPY_OPS.items() if op.arity and n not in SELECTS)
+SELECTS = sorted(name for name, case in OP_CASES.items() if case.selects)
+ARITHMETIC = sorted(
+    name
+    for name, op in NUMPY_OPS.items()
+    if op.form == ELEMENTWISE and not OP_CASES[name].selects
+)
 
 
 def outcome(record, operands):
@@ -27,14 +32,16 @@ def outcome(record, operands):
 
 
 def influence(record, seed=0):
-    """For each operand a mask (element, element of the output): which changes change what."""
+    """For each operand a mask (element, element of the output): what changes what."""
     rng = np.random.default_rng(seed)
     operands = [rng.uniform(1, 2, r.shape) for r in regions(record).reads]
-    before, masks = outcome(record, operands), []
+    before = outcome(record, operands)
+    masks = []
     for x in operands:
         rows = []
         for i in range(x.size):
-            kept, x.flat[i] = x.flat[i], x.flat[i] + 0.5
+            kept = x.flat[i]
+            x.flat[i] = x.flat[i] + 0.5
             rows.append(outcome(record, operands) != before)
             x.flat[i] = kept
         masks.append(np.array(rows))
@@ -82,10 +89,8 @@ def broadcasts(draw, count):
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), name=st.sampled_from([n for n in ARITHMETIC if n != "copy"]))
+@given(data=st.data(), name=st.sampled_from(ARITHMETIC))
 def test_an_elementwise_element_is_made_of_those_that_broadcast_to_it(data, name):
-    if NUMPY_OPS[name].kind != "elementwise":
-        name = "add"
     shapes, whole = data.draw(broadcasts(NUMPY_OPS[name].arity))
     *inputs, out = places([*shapes, whole])
     assert_exact(math_op(name, inputs, out))
@@ -112,11 +117,12 @@ def test_a_reduced_element_is_made_of_its_line(shape, name, axis, keepdims):
 
 
 @settings(max_examples=40, deadline=None)
-@given(data=st.data(), name=st.sampled_from(sorted(SELECTS)))
+@given(data=st.data(), name=st.sampled_from(SELECTS))
 def test_what_an_op_selects_from_is_named_whole(data, name):
     op = NUMPY_OPS[name]
-    if op.kind == "reduction":
-        shapes, whole = [(2, 3)], (2,)
+    if op.form == REDUCTION:
+        shapes = [(2, 3)]
+        whole = (2,)
         more = {"axis": 1}
     else:
         shapes, whole = data.draw(broadcasts(op.arity))
@@ -147,15 +153,23 @@ def test_an_element_of_a_product_is_made_of_a_row_and_a_column(
         ]
     )
     cmd = GemmCmd(
-        a=a, b=b, out=out, m=m, k=k, n=n, transpose_a=turned[0], transpose_b=turned[1],
+        a=a,
+        b=b,
+        out=out,
+        m=m,
+        k=k,
+        n=n,
+        transpose_a=turned[0],
+        transpose_b=turned[1],
         acc=region("hbm", 0, out.shape, "f64") if acc else None,
-    )  # fmt: skip
+    )
     assert_exact(recorded(cmd))
 
 
 def test_an_epilogue_spreads_its_operands_over_the_product():
     a, b, out = places([(3, 4), (4, 2), (3, 2)])
-    row, column = region("hbm", 0, (2,), "f64"), region("hbm", 512, (3, 1), "f64")
+    row = region("hbm", 0, (2,), "f64")
+    column = region("hbm", 512, (3, 1), "f64")
     steps = (
         Epilogue("scale", "k_tile", operand=column),
         Epilogue("bias", operand=row),

@@ -35,7 +35,8 @@ def test_equal_data_are_ok(name):
 
 
 def test_the_tolerance_is_absolute_plus_relative_to_the_reference():
-    reference, tolerance = of([0.0, 100.0], "f64"), Tolerance(rtol=0.01, atol=0.5)
+    reference = of([0.0, 100.0], "f64")
+    tolerance = Tolerance(rtol=0.01, atol=0.5)
     assert compare(of([0.5, 101.5], "f64"), reference, tolerance).ok
     row = compare(of([0.51, 101.6], "f64"), reference, tolerance)
     assert row.mismatches == 2
@@ -51,7 +52,8 @@ def test_errors_are_measured_and_the_first_bad_element_located():
 
 
 def test_nan_and_infinity_are_equal_to_themselves_only():
-    nan, inf = math.nan, math.inf
+    nan = math.nan
+    inf = math.inf
     expected = of([nan, inf, -inf, 1, nan, inf, 2])
     actual = of([nan, inf, -inf, 1, 0, -inf, nan])
     row = compare(actual, expected, Tolerance(1.0, 1e9))
@@ -98,7 +100,8 @@ def test_a_scalar_has_an_empty_index():
 def test_neighbours_are_one_ulp_apart_and_zeros_none(name):
     numpy_type = np_dtype(name)
     info = ml_dtypes.finfo(numpy_type)
-    one, zero = of([1.0], name), of([0.0], name)
+    one = of([1.0], name)
+    zero = of([0.0], name)
     assert ulp_distance(one, one + info.eps).tolist() == [1]
     assert ulp_distance(zero, -zero).tolist() == [0]
     smallest = np.array([info.smallest_subnormal], numpy_type)

@@ -39,7 +39,7 @@ def test_the_hbm_slice_of_a_pe_is_at_its_router():
 
 def test_memories_and_m_cpu_are_at_the_nearest_router():
     mesh = lay_out(CUBE)
-    for unit in (mesh.m_cpu, mesh.sram):
+    for unit in mesh.units.values():
         lengths = {
             (r.row, r.col): abs(r.x_mm - unit.x_mm) + abs(r.y_mm - unit.y_mm)
             for r in mesh.routers
@@ -67,8 +67,7 @@ def test_units_find_a_router_where_the_zone_reaches_the_border():
     mesh = lay_out(replace(CUBE, hbm_zone=HbmZoneSpec(0, 1, 5, 5)))
     units = [
         *mesh.pes,
-        mesh.m_cpu,
-        mesh.sram,
+        *mesh.units.values(),
         *(p for side in mesh.connections for p in side),
     ]
     assert set(where(units)) <= set(where(mesh.routers))
@@ -76,7 +75,8 @@ def test_units_find_a_router_where_the_zone_reaches_the_border():
 
 def leaves(spec, prefix=""):
     for field in fields(spec):
-        value, path = getattr(spec, field.name), f"{prefix}{field.name}"
+        value = getattr(spec, field.name)
+        path = f"{prefix}{field.name}"
         yield from leaves(value, f"{path}.") if is_dataclass(value) else [path]
 
 
@@ -138,9 +138,11 @@ def test_the_cache_holds_what_was_laid_out(tmp_path):
 
 def test_a_matching_cache_is_read_and_not_written(tmp_path, monkeypatch):
     cube_mesh(CUBE, tmp_path)
+    before = (tmp_path / "cube_mesh.yaml").stat()
     monkeypatch.setattr("kernbench.topology.cube_mesh.lay_out", None)
-    monkeypatch.setattr("kernbench.topology.cube_mesh._write", None)
-    assert cube_mesh(CUBE, tmp_path).m_cpu.col == 1
+    assert cube_mesh(CUBE, tmp_path).units["m_cpu"].col == 1
+    after = (tmp_path / "cube_mesh.yaml").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_the_cache_of_another_cube_is_replaced(tmp_path):
@@ -168,7 +170,7 @@ def edited(text, change):
         lambda text: "just text",
         lambda text: edited(text, lambda held: held.pop("layout")),
         lambda text: edited(text, lambda held: held.update(layout=3)),
-        lambda text: edited(text, lambda held: held["layout"][1][0].pop()),
+        lambda text: edited(text, lambda held: held["layout"]["pes"][0].pop()),
     ],
 )
 def test_a_damaged_cache_is_laid_out_again(tmp_path, damage):

@@ -8,8 +8,9 @@ import pytest
 from kernbench.errors import RoutingError, TopologyError
 from kernbench.policy.routing.router import io_conn_node, pe_node, ucie_node
 from kernbench.topology import TopologySpec, build_topology, load_topology
-from kernbench.topology.builder import PE_ENGINES, freeze
+from kernbench.topology.builder import freeze
 from kernbench.topology.graph import NOWHERE
+from kernbench.topology.kinds import pe_engines
 from kernbench.topology.spec import (
     CubeMeshSpec,
     CubeSpec,
@@ -82,7 +83,7 @@ def test_a_machine_of_any_size_has_every_part(tmp_path, sips, w, h, pes, ios):
     graph = build_topology(machine(sips, w, h, pes, ios), tmp_path)
     cubes = sips * w * h
     assert Counter(node.type for node in graph.nodes.values()) == {
-        **dict.fromkeys(PE_ENGINES, cubes * pes),
+        **{kind.name: cubes * pes for kind in pe_engines()},
         "hbm_ctrl": cubes * pes,
         "sram": cubes,
         "m_cpu": cubes,
@@ -162,7 +163,8 @@ def test_mesh_links_join_grid_neighbours_outside_the_hbm_zone(graph):
 
 def test_distances_are_manhattan_distances_of_places(graph):
     for edge in graph.edges:
-        a, b = graph.nodes[edge.src], graph.nodes[edge.dst]
+        a = graph.nodes[edge.src]
+        b = graph.nodes[edge.dst]
         if edge.kind != "pe_internal":
             assert edge.distance_mm == pytest.approx(
                 abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm)
@@ -187,7 +189,8 @@ def test_tcm_links_have_the_bandwidth_of_their_direction(tmp_path):
     spec = machine(1, 1, 1)
     tcm = replace(spec.pe.tcm, read_bw_gbs=100.0, write_bw_gbs=50.0)
     graph = build_topology(replace(spec, pe=replace(spec.pe, tcm=tcm)), tmp_path)
-    dma, tcm_node = pe_node(0, 0, 0, "pe_dma"), pe_node(0, 0, 0, "pe_tcm")
+    dma = pe_node(0, 0, 0, "pe_dma")
+    tcm_node = pe_node(0, 0, 0, "pe_tcm")
     assert graph.edge_by_ends[tcm_node, dma].bandwidth_gbs == 100
     assert graph.edge_by_ends[dma, tcm_node].bandwidth_gbs == 50
 

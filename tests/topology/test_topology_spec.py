@@ -231,7 +231,8 @@ def test_a_number_may_be_written_in_any_way(load, text):
         ),
         ("cube:\n  mesh: {rows: 3, cols: 4}\n", 1, "cube.hbm_zone", "mesh of 3 x 4"),
         (
-            "cube:\n  mesh: {rows: 2, cols: 2}\n  hbm_zone: {row: 0, col: 0, rows: 0}\n",
+            "cube:\n  mesh: {rows: 2, cols: 2}\n"
+            "  hbm_zone: {row: 0, col: 0, rows: 0}\n",
             1,
             "cube.pes",
             "8 PEs need a router each; .* has 4",

@@ -1,4 +1,4 @@
-"""One kernel on one PE, without the collections of garbage that ``GraphEngine.run`` makes."""
+"""One kernel on one PE, without the garbage collections of ``GraphEngine.run``."""
 
 from types import SimpleNamespace
 
@@ -12,14 +12,15 @@ from kernbench.sim_engine.memory_store import MemoryStore
 
 @pytest.fixture(scope="session")
 def run_kernel(one_cube):
-    """run_kernel(kernel, *arrays): launches kernel(*pointers); ``.store`` is memory after Phase 2.
+    """run_kernel(kernel, *arrays): launches kernel(*pointers).
 
-    What the kernel returns is ``.made``; tensors may be (array, dtype) or keyword ``out`` shapes.
+    ``.store`` is memory after Phase 2, ``.made`` what the kernel returns.
     """
 
     def run_kernel(kernel, *arrays, warn_memory=False, recorder=None, before=None):
         engine = GraphEngine(one_cube, warn_memory=warn_memory, recorder=recorder)
-        torch, made = Torch(engine), []
+        torch = Torch(engine)
+        made = []
 
         def whole(*args, tl):
             made.append(kernel(*args, tl=tl))

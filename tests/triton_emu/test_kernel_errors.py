@@ -1,4 +1,7 @@
-"""What a kernel must not do, and what it is told: PE, kernel, line, the values, the remedy."""
+"""What a kernel must not do, and what its error says.
+
+It names the PE, the kernel, the line and the values, and says what to do.
+"""
 
 import inspect
 from types import SimpleNamespace
@@ -18,14 +21,12 @@ def line_of(function, text):
 
 @pytest.fixture
 def fails(simulate):
-    """fails(kernel, error): launches kernel(x_ptr, out_ptr) and gives the message of its error."""
+    """fails(kernel, error): launches kernel(x_ptr, out_ptr); gives its error's text."""
 
     def fails(kernel, error=KernelError, bench=None):
         def launch(torch):
-            x, out = (
-                torch.tensor(np.ones((8, 8), np.float32)),
-                torch.empty((8, 8), "f32"),
-            )
+            x = torch.tensor(np.ones((8, 8), np.float32))
+            out = torch.empty((8, 8), "f32")
             torch.launch("my launch", kernel, x, out)
 
         with pytest.raises(error) as raised:
@@ -53,10 +54,10 @@ def test_a_compute_result_has_no_data_in_phase_1(fails, access):
         y = tl.exp(x)  # made
         ACCESSES[access](y)
 
-    told = fails(kernel, PendingDataError)
-    assert f"test_kernel_errors.py:{line_of(kernel, '# made')}" in told.text
-    assert "exp" in told.text
-    assert "tensor.numpy()" in told.text
+    error = fails(kernel, PendingDataError)
+    assert f"test_kernel_errors.py:{line_of(kernel, '# made')}" in error.text
+    assert "exp" in error.text
+    assert "tensor.numpy()" in error.text
 
 
 def test_waiting_for_a_composite_does_not_make_it_ready(fails):
@@ -74,9 +75,9 @@ def test_bytes_that_a_compute_result_will_fill_are_pending_too(fails):
         tl.store(out_ptr, tl.load(x_ptr, (8, 8), "f32") + 1)
         tl.load(out_ptr, (8, 8), "f32")[0, 0]
 
-    told = fails(kernel, PendingDataError)
-    assert "the store of" in told.text
-    assert "tensor.numpy()" in told.text
+    error = fails(kernel, PendingDataError)
+    assert "the store of" in error.text
+    assert "tensor.numpy()" in error.text
 
 
 def test_one_pending_byte_makes_the_whole_load_pending(fails):
@@ -96,7 +97,8 @@ def test_a_ready_store_over_pending_bytes_makes_them_ready(simulate):
         assert tl.load(out_ptr, (8, 8), "f32")[0, 0] == 1
 
     def bench(torch):
-        x, out = torch.tensor(np.ones((8, 8), np.float32)), torch.empty((8, 8), "f32")
+        x = torch.tensor(np.ones((8, 8), np.float32))
+        out = torch.empty((8, 8), "f32")
         torch.launch("k", kernel, x, out)
 
     assert simulate(bench).log
@@ -107,9 +109,9 @@ def test_a_load_not_awaited_is_unusable_and_says_to_wait(fails):
         x = tl.load(x_ptr, (8, 8), "f32", wait=False)  # made
         x[0, 0]
 
-    told = fails(kernel, PendingDataError)
-    assert f":{line_of(kernel, '# made')}" in told.text
-    assert "tl.wait(handle)" in told.text
+    error = fails(kernel, PendingDataError)
+    assert f":{line_of(kernel, '# made')}" in error.text
+    assert "tl.wait(handle)" in error.text
 
 
 def test_a_load_that_has_landed_but_is_not_awaited_is_unusable_too(fails):
@@ -126,24 +128,24 @@ def test_scratch_that_overflows_tells_the_sizes(fails):
         tl.load(x_ptr, (8, 8), "f32")
         tl.load(x_ptr, (1024, 1024), "f16")
 
-    told = fails(kernel, TcmOverflowError)
-    assert f"{2 * 2**20} bytes" in told.text
-    assert f"{2 * 2**20 - 256} of {2 * 2**20} are left" in told.text
+    error = fails(kernel, TcmOverflowError)
+    assert f"{2 * 2**20} bytes" in error.text
+    assert f"{2 * 2**20 - 256} of {2 * 2**20} are left" in error.text
 
 
-def test_what_a_kernel_raises_is_told_with_pe_kernel_and_line(fails):
+def test_what_a_kernel_raises_has_its_pe_kernel_and_line(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.load(x_ptr, (8, 8), "f32")
         raise ZeroDivisionError("mine")
 
-    told = fails(kernel)
+    error = fails(kernel)
     line = line_of(kernel, "raise")
-    assert "sip0.cube0.pe0.pe_cpu" in told.text
-    assert "kernel my launch at tests/triton_emu/test_kernel_errors.py" in told.text
-    assert f".py:{line}: ZeroDivisionError: mine" in told.text
+    assert "sip0.cube0.pe0.pe_cpu" in error.text
+    assert "kernel my launch at tests/triton_emu/test_kernel_errors.py" in error.text
+    assert f".py:{line}: ZeroDivisionError: mine" in error.text
 
 
-def test_an_error_in_a_library_is_told_at_the_kernels_own_line(fails):
+def test_an_error_in_a_library_has_the_line_of_the_kernel(fails):
     def kernel(x_ptr, out_ptr, tl):
         np.concatenate([])  # numpy raises
         np.broadcast_shapes((2,), (3,))
@@ -160,10 +162,10 @@ def test_an_unmapped_address_names_the_nearest_tensor(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.load(x_ptr + 4 * 60, (8, 8), "f32")  # past the end
 
-    told = fails(kernel)
-    assert f":{line_of(kernel, '# past')}: AddressError" in told.text
-    assert "is in no tensor" in told.text
-    assert "nearest: t0 [" in told.text
+    error = fails(kernel)
+    assert f":{line_of(kernel, '# past')}: AddressError" in error.text
+    assert "is in no tensor" in error.text
+    assert "nearest: t0 [" in error.text
 
 
 def test_a_physical_address_is_no_virtual_one(fails):
@@ -173,13 +175,13 @@ def test_a_physical_address_is_no_virtual_one(fails):
     assert "not a virtual address" in fails(kernel).text
 
 
-def test_memory_never_written_is_told_so(fails):
+def test_memory_never_written_is_an_error_that_says_so(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.load(out_ptr, (8, 8), "f32")  # of torch.empty
 
-    told = fails(kernel)
-    assert f":{line_of(kernel, '# of')}: MemoryStoreError" in told.text
-    assert "never written" in told.text
+    error = fails(kernel)
+    assert f":{line_of(kernel, '# of')}: MemoryStoreError" in error.text
+    assert "never written" in error.text
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -193,7 +195,8 @@ def test_a_kernel_may_catch_an_error_and_go_on(simulate, wait):
         went_on.append(tl.load(out_ptr, (8, 8), "f32")[0, 0])
 
     def bench(torch):
-        x, out = torch.tensor(np.ones((8, 8), np.float32)), torch.empty((8, 8), "f32")
+        x = torch.tensor(np.ones((8, 8), np.float32))
+        out = torch.empty((8, 8), "f32")
         torch.launch("k", kernel, x, out)
 
     simulate(bench)
@@ -202,10 +205,8 @@ def test_a_kernel_may_catch_an_error_and_go_on(simulate, wait):
 
 def two_shards(torch, kernel):
     dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
-    x, out = (
-        torch.tensor(np.ones((8, 8), np.float32), dp=dp),
-        torch.empty((8, 8), "f32", dp),
-    )
+    x = torch.tensor(np.ones((8, 8), np.float32), dp=dp)
+    out = torch.empty((8, 8), "f32", dp)
     torch.launch("k", kernel, x, out)
 
 
@@ -213,77 +214,159 @@ def test_a_ref_across_shards_names_them(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.ref(x_ptr, (8, 8), "f32")
 
-    told = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
-    assert "AddressError: ref of f32[8, 8]" in told.text
-    assert "covers 2 shards (128 bytes at" in told.text
+    error = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
+    assert "AddressError: ref of f32[8, 8]" in error.text
+    assert "covers 2 shards (128 bytes at" in error.text
 
 
 def test_an_element_cut_by_a_shard_is_refused(fails):
     def kernel(x_ptr, out_ptr, tl):
         tl.load(x_ptr + 2, (63,), "f32")
 
-    told = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
-    assert "is not aligned to its 4-byte elements" in told.text
+    error = fails(kernel, bench=lambda torch: two_shards(torch, kernel))
+    assert "is not aligned to its 4-byte elements" in error.text
 
 
-WRONG = {
-    "output over an operand": (
-        lambda tl, x, o: tl.composite(a=tl.ref(x, (4, 4), "f32"), b=tl.ref(x, (4, 4), "f32"),
-                                      out_ptr=x + 32, out_dtype="f32"),
-        "overlaps an operand",
-    ),
-    "unknown op": (lambda tl, x, o: tl.composite("conv"), "unknown op 'conv'; valid: 'gemm'"),
-    "no operands": (lambda tl, x, o: tl.composite(out_ptr=o), "operands a and b are needed"),
-    "shapes of a gemm": (
-        lambda tl, x, o: tl.dot(tl.load(x, (4, 8), "f32"), tl.load(x, (4, 8), "f32")),
-        r"gemm of (4, 8) and (4, 8): needs (m, k) and (k, n)",
-    ),
-    "dtypes of a gemm": (
-        lambda tl, x, o: tl.dot(tl.load(x, (4, 4), "f32"), tl.load(x, (4, 4), "f16")),
-        "both operands need the same dtype",
-    ),
-    "dot in HBM": (
-        lambda tl, x, o: tl.dot(tl.ref(x, (4, 4), "f32"), tl.load(x, (4, 4), "f32")),
-        "operand a <h0.1 f32[4, 4] in hbm, ready> is not in scratch; tl.load it first",
-    ),
-    "math in HBM": (lambda tl, x, o: tl.exp(tl.ref(x, (4, 4), "f32")), "tl.load it first"),
-    "math on scalars": (lambda tl, x, o: tl.add(1, 2), "at least one operand must be a handle"),
-    "shapes that do not broadcast": (
-        lambda tl, x, o: tl.load(x, (4, 4), "f32") + tl.load(x, (3,), "f32"),
-        "add of [(4, 4), (3,)]",
-    ),
-    "an axis too many": (lambda tl, x, o: tl.sum(tl.load(x, (4,), "f32"), axis=1), "axis=1"),
-    "an extent of 0": (lambda tl, x, o: tl.load(x, (0, 4), "f32"), "has an extent below 1"),
-    "an unknown dtype": (lambda tl, x, o: tl.load(x, (4,), "f12"), "unknown dtype 'f12'; valid:"),
-    "an axis of programs": (lambda tl, x, o: tl.program_id(3), "axis 3: valid are 0 (PE)"),
-    "storing a number": (lambda tl, x, o: tl.store(o, 3.0), "store: 3.0 is no handle"),
-    "an accumulator of another shape": (
-        lambda tl, x, o: tl.dot(*2 * [tl.load(x, (4, 4), "f32")], acc=tl.load(x, (4,), "f32")),
-        "must lie in scratch with shape (4, 4)",
-    ),
-    "an accumulator of another dtype": (
-        lambda tl, x, o: tl.dot(*3 * [tl.load(x, (4, 4), "f32")], out_dtype="f16"),
-        "out_dtype=f16",
-    ),
-    "an unknown epilogue": (
-        lambda tl, x, o: tl.composite(*["gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, ["gelu"]]),
-        "epilogue step 'gelu': valid are ('bias', 'relu', 'scale', 'dequant')",
-    ),
-    "a scale by nothing": (
-        lambda tl, x, o: tl.composite(*["gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, ["scale"]]),
-        "relu takes no argument, every other step one",
-    ),
-    "a bias that does not broadcast": (
-        lambda tl, x, o: tl.composite(
-            *["gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, [("bias", tl.load(x, (3,), "f32"))]]
-        ),
-        "epilogue bias: <h0.2 f32[3] in tcm, ready> does not broadcast to (4, 4)",
-    ),
-    "a tile of nothing": (
-        lambda tl, x, o: tl.composite("gemm", *2 * [tl.ref(x, (4, 4), "f32")], o, tile=(0, 4, 4)),
-        "tile (0, 4, 4) must be (m, n, k), each at least 1",
-    ),
-}  # fmt: skip
+WRONG = {}
+
+
+def wrong(message):
+    """The function makes a call that is wrong; ``message`` is in its error."""
+
+    def add(call):
+        WRONG[call.__name__] = (call, message)
+        return call
+
+    return add
+
+
+def square(tl, x, dtype="f32"):
+    return tl.load(x, (4, 4), dtype)
+
+
+def square_ref(tl, x):
+    return tl.ref(x, (4, 4), "f32")
+
+
+@wrong("overlaps an operand")
+def output_over_an_operand(tl, x, o):
+    a = square_ref(tl, x)
+    b = square_ref(tl, x)
+    tl.composite(a=a, b=b, out_ptr=x + 32, out_dtype="f32")
+
+
+@wrong("unknown op 'conv'; valid: 'gemm'")
+def unknown_op(tl, x, o):
+    tl.composite("conv")
+
+
+@wrong("operands a and b are needed")
+def no_operands(tl, x, o):
+    tl.composite(out_ptr=o)
+
+
+@wrong("gemm of (4, 8) and (4, 8): needs (m, k) and (k, n)")
+def shapes_of_a_gemm(tl, x, o):
+    tl.dot(tl.load(x, (4, 8), "f32"), tl.load(x, (4, 8), "f32"))
+
+
+@wrong("both operands need the same dtype")
+def dtypes_of_a_gemm(tl, x, o):
+    tl.dot(square(tl, x), square(tl, x, "f16"))
+
+
+@wrong("operand a <h0.1 f32[4, 4] in hbm, ready> is not in scratch; tl.load it first")
+def dot_in_hbm(tl, x, o):
+    tl.dot(square_ref(tl, x), square(tl, x))
+
+
+@wrong("tl.load it first")
+def math_in_hbm(tl, x, o):
+    tl.exp(square_ref(tl, x))
+
+
+@wrong("at least one operand must be a handle")
+def math_on_scalars(tl, x, o):
+    tl.add(1, 2)
+
+
+@wrong("TLContext.add() missing 1 required positional argument: 'b'")
+def an_operand_too_few(tl, x, o):
+    tl.add(square(tl, x))
+
+
+@wrong("add of [(4, 4), (3,)]")
+def shapes_that_do_not_broadcast(tl, x, o):
+    square(tl, x) + tl.load(x, (3,), "f32")
+
+
+@wrong("axis=1")
+def an_axis_too_many(tl, x, o):
+    tl.sum(tl.load(x, (4,), "f32"), axis=1)
+
+
+@wrong("has an extent below 1")
+def an_extent_of_0(tl, x, o):
+    tl.load(x, (0, 4), "f32")
+
+
+@wrong("unknown dtype 'f12'; valid:")
+def an_unknown_dtype(tl, x, o):
+    tl.load(x, (4,), "f12")
+
+
+@wrong("axis 3: valid are 0 (PE)")
+def an_axis_of_programs(tl, x, o):
+    tl.program_id(3)
+
+
+@wrong("store: 3.0 is no handle")
+def storing_a_number(tl, x, o):
+    tl.store(o, 3.0)
+
+
+@wrong("must lie in scratch with shape (4, 4)")
+def an_accumulator_of_another_shape(tl, x, o):
+    a = square(tl, x)
+    tl.dot(a, a, acc=tl.load(x, (4,), "f32"))
+
+
+@wrong("out_dtype=f16")
+def an_accumulator_of_another_dtype(tl, x, o):
+    a = square(tl, x)
+    tl.dot(a, a, acc=a, out_dtype="f16")
+
+
+def composite(tl, x, o, *steps, **options):
+    a = square_ref(tl, x)
+    tl.composite("gemm", a, a, o, steps, **options)
+
+
+@wrong("epilogue step 'gelu': valid are ('bias', 'relu', 'scale', 'dequant')")
+def an_unknown_epilogue(tl, x, o):
+    composite(tl, x, o, "gelu")
+
+
+@wrong("epilogue step ([], 1): valid are ('bias', 'relu', 'scale', 'dequant')")
+def an_epilogue_without_a_name(tl, x, o):
+    composite(tl, x, o, ([], 1))
+
+
+@wrong("relu takes no argument, every other step one")
+def a_scale_by_nothing(tl, x, o):
+    composite(tl, x, o, "scale")
+
+
+@wrong("epilogue bias: <h0.2 f32[3] in tcm, ready> does not broadcast to (4, 4)")
+def a_bias_that_does_not_broadcast(tl, x, o):
+    a = square_ref(tl, x)
+    bias = tl.load(x, (3,), "f32")
+    tl.composite("gemm", a, a, o, [("bias", bias)])
+
+
+@wrong("tile (0, 4, 4) must be (m, n, k), each at least 1")
+def a_tile_of_nothing(tl, x, o):
+    composite(tl, x, o, tile=(0, 4, 4))
 
 
 @pytest.mark.parametrize("name", WRONG)

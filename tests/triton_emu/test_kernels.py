@@ -1,4 +1,4 @@
-"""What kernels compute: small ones on one PE, their data after Phase 2 against numpy."""
+"""What small kernels on one PE compute: their data after Phase 2 against numpy."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ BIAS = RNG.standard_normal((1, 16)).astype(np.float32)
 
 @pytest.fixture
 def result(simulate, phase2):
-    """result(kernel, *inputs, expected): runs kernel(*pointers, out_ptr) and verifies out."""
+    """result(kernel, *inputs, expected): runs kernel(*pointers, out_ptr)."""
 
     def result(kernel, *inputs, expected):
         expected = np.asarray(expected)
@@ -74,7 +74,8 @@ def test_a_math_call_of_one_operand(result, name):
 )
 def test_expressions_on_handles(result, expression, expected):
     def kernel(x_ptr, y_ptr, out_ptr, tl):
-        x, y = tl.load(x_ptr, X.shape, "f32"), tl.load(y_ptr, Y.shape, "f32")
+        x = tl.load(x_ptr, X.shape, "f32")
+        y = tl.load(y_ptr, Y.shape, "f32")
         tl.store(out_ptr, expression(x, y, tl))
 
     result(kernel, X, Y, expected=expected)
@@ -114,20 +115,23 @@ def test_a_k_loop_accumulates_into_one_handle(result):
 
 def test_an_accumulator_that_was_loaded_is_added_to_and_no_longer_ready(result):
     def kernel(a_ptr, c_ptr, out_ptr, tl):
-        a, acc = tl.load(a_ptr, (8, 8), "f32"), tl.load(c_ptr, (8, 8), "f32")
+        a = tl.load(a_ptr, (8, 8), "f32")
+        acc = tl.load(c_ptr, (8, 8), "f32")
         tl.dot(a, a, acc=acc)
         with pytest.raises(PendingDataError, match="dot at"):
             acc[0]
         tl.store(out_ptr, acc)
 
-    a, c = np.eye(8, dtype=np.float32) * 3, np.ones((8, 8), np.float32)
+    a = np.eye(8, dtype=np.float32) * 3
+    c = np.ones((8, 8), np.float32)
     result(kernel, a, c, expected=a @ a + c)
 
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_composite_of_refs_and_loads(result, wait):
     def kernel(a_ptr, b_ptr, out_ptr, tl):
-        a, b = tl.ref(a_ptr, A.shape, "f32"), tl.load(b_ptr, B.shape, "f32")
+        a = tl.ref(a_ptr, A.shape, "f32")
+        b = tl.load(b_ptr, B.shape, "f32")
         done = tl.composite(a=a, b=b, out_ptr=out_ptr, tile=(16, 16, 16), wait=wait)
         tl.wait(done)
 
@@ -148,7 +152,8 @@ def test_an_epilogue_runs_on_the_finished_output(result, name):
     steps, function = STEPS[name]
 
     def kernel(a_ptr, b_ptr, out_ptr, tl):
-        a, b = tl.ref(a_ptr, A.shape, "f32"), tl.ref(b_ptr, B.shape, "f32")
+        a = tl.ref(a_ptr, A.shape, "f32")
+        b = tl.ref(b_ptr, B.shape, "f32")
         tl.wait(
             tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=steps, tile=(16, 16, 16))
         )
@@ -160,7 +165,8 @@ def test_an_epilogue_runs_on_the_finished_output(result, name):
 @pytest.mark.parametrize("shape", [(1, 16), (16,)])
 def test_a_bias_may_lie_in_hbm_or_in_scratch(result, make, shape):
     def kernel(a_ptr, b_ptr, bias_ptr, out_ptr, tl):
-        a, b = tl.ref(a_ptr, A.shape, "f32"), tl.ref(b_ptr, B.shape, "f32")
+        a = tl.ref(a_ptr, A.shape, "f32")
+        b = tl.ref(b_ptr, B.shape, "f32")
         bias = getattr(tl, make)(bias_ptr, shape, "f32")
         tl.wait(
             tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=[("bias", bias), "relu"])
@@ -172,13 +178,15 @@ def test_a_bias_may_lie_in_hbm_or_in_scratch(result, make, shape):
 
 def test_a_k_tile_step_runs_on_every_partial_product(result):
     def kernel(a_ptr, b_ptr, out_ptr, tl):
-        a, b = tl.ref(a_ptr, A.shape, "f32"), tl.ref(b_ptr, B.shape, "f32")
+        a = tl.ref(a_ptr, A.shape, "f32")
+        b = tl.ref(b_ptr, B.shape, "f32")
         steps = [("relu", "k_tile"), ("scale", 2.0)]
         tl.wait(
             tl.composite(a=a, b=b, out_ptr=out_ptr, epilogue=steps, tile=(64, 64, 16))
         )
 
-    wide_a, wide_b = A.astype(np.float64), B.astype(np.float64)
+    wide_a = A.astype(np.float64)
+    wide_b = B.astype(np.float64)
     parts = [wide_a[:, k : k + 16] @ wide_b[k : k + 16] for k in range(0, 40, 16)]
     result(kernel, A, B, expected=2 * sum(np.maximum(p, 0) for p in parts))
 
@@ -363,8 +371,10 @@ def test_the_second_launch_loads_the_result_of_the_first(simulate, phase2):
         tl.store(out_ptr, y + 1)
 
     def bench(torch):
-        x, y = torch.tensor(X), torch.empty(X.shape, "f32")
-        out, after = torch.empty(X.shape, "f32"), torch.empty(X.shape, "f32")
+        x = torch.tensor(X)
+        y = torch.empty(X.shape, "f32")
+        out = torch.empty(X.shape, "f32")
+        after = torch.empty(X.shape, "f32")
         torch.launch("first", first, x, y)
         torch.launch("second", second, y, out)
         assert np.array_equal(y.numpy(), X * 2)

@@ -1,5 +1,6 @@
-"""Memory errors of kernels: one line with PE, kernel line, address and the nearest allocation; with
-warn-memory a warning each, and the run goes on.
+"""Memory errors of kernels: one line with PE, kernel line, address and what is near.
+
+With warn-memory each is a warning, and the run goes on.
 """
 
 import inspect

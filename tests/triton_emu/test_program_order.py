@@ -11,11 +11,15 @@ X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 @pytest.fixture
 def records(simulate, events):
-    """records(kernel): ops of one launch of kernel(x_ptr, y_ptr, z_ptr) by t_start; z is empty."""
+    """records(kernel): ops of one launch of kernel(x_ptr, y_ptr, z_ptr) by t_start.
+
+    z is empty.
+    """
 
     def records(kernel):
         def bench(torch):
-            x, y = torch.tensor(X), torch.tensor(X + 1)
+            x = torch.tensor(X)
+            y = torch.tensor(X + 1)
             torch.launch("k", kernel, x, y, torch.empty((8, 8), "f32"))
 
         return [
@@ -74,7 +78,8 @@ def test_without_a_conflict_nothing_is_held(records):
 
 def test_stores_to_the_same_bytes_start_a_cycle_apart_in_order(records):
     def kernel(x_ptr, y_ptr, z_ptr, tl):
-        x, y = tl.load(x_ptr, (8, 8), "f32"), tl.load(y_ptr, (8, 8), "f32")
+        x = tl.load(x_ptr, (8, 8), "f32")
+        y = tl.load(y_ptr, (8, 8), "f32")
         for i in range(4):
             tl.store(z_ptr, (x, y)[i % 2], wait=False)
 
@@ -100,7 +105,8 @@ def test_a_composite_whose_operand_is_still_to_be_stored_starts_after_it(records
 
 def test_a_composite_over_what_another_still_reads_starts_after_it(records):
     def kernel(x_ptr, y_ptr, z_ptr, tl):
-        x, y = tl.ref(x_ptr, (8, 8), "f32"), tl.ref(y_ptr, (8, 8), "f32")
+        x = tl.ref(x_ptr, (8, 8), "f32")
+        y = tl.ref(y_ptr, (8, 8), "f32")
         tl.composite(a=x, b=x, out_ptr=z_ptr)
         tl.composite(a=y, b=y, out_ptr=x_ptr)
 
@@ -111,7 +117,8 @@ def test_a_composite_over_what_another_still_reads_starts_after_it(records):
 
 def test_data_follow_program_order_whatever_the_queues_do(simulate, phase2):
     def kernel(x_ptr, y_ptr, z_ptr, tl):
-        x, y = tl.load(x_ptr, (8, 8), "f32"), tl.load(y_ptr, (8, 8), "f32")
+        x = tl.load(x_ptr, (8, 8), "f32")
+        y = tl.load(y_ptr, (8, 8), "f32")
         for _ in range(9):
             tl.store(z_ptr, x, wait=False)
         tl.store(z_ptr, y * 3, wait=False)
@@ -120,7 +127,9 @@ def test_data_follow_program_order_whatever_the_queues_do(simulate, phase2):
         tl.store(z_ptr, x, wait=False)
 
     def bench(torch):
-        x, y, z = torch.tensor(X), torch.tensor(X + 1), torch.empty((8, 8), "f32")
+        x = torch.tensor(X)
+        y = torch.tensor(X + 1)
+        z = torch.empty((8, 8), "f32")
         torch.launch("k", kernel, x, y, z)
         torch.expect(x, (X + 1) * 3)
         torch.expect(z, X)

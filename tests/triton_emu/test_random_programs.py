@@ -1,5 +1,6 @@
-"""Random kernels: Phase 2 gives what their calls mean in program order, whatever is in flight; and
-where every call is awaited, no hazard is found.
+"""Random kernels: Phase 2 gives what their calls mean in program order.
+
+That holds whatever is in flight. Where every call is awaited, no hazard is found.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,10 @@ CALLS = (
 
 @dataclass(frozen=True)
 class Step:
-    """One call; ``tile`` is what it writes, or loads. Handles and tiles are counted modulo."""
+    """One call; ``tile`` is what it writes, or loads.
+
+    Handles and tiles are counted modulo how many there are.
+    """
 
     call: str
     tile: int = 0
@@ -58,8 +62,12 @@ steps = st.builds(
 
 
 def meaning(program, tiles, turn):
-    """The tiles after ``program``, by numpy; ``turn`` is the right operand of its products."""
-    tiles, handles = list(tiles), [tiles[0]]
+    """The tiles after ``program``, by numpy.
+
+    ``turn`` is the right operand of its products.
+    """
+    tiles = list(tiles)
+    handles = [tiles[0]]
     for s in program:
         at = s.handle % len(handles)
         if s.call == "load":
@@ -83,11 +91,15 @@ def meaning(program, tiles, turn):
 
 def kernel(x, turn_ptr, n, program, await_all, tl):
     """``program`` by tl calls; ``await_all`` overrules each step's own ``wait``."""
-    size, shape = n * n * 4, (n, n)
-    turn, handles = tl.load(turn_ptr, shape, "f32"), [tl.load(x, shape, "f32")]
+    size = n * n * 4
+    shape = (n, n)
+    turn = tl.load(turn_ptr, shape, "f32")
+    handles = [tl.load(x, shape, "f32")]
     for s in program:
-        at, wait = s.handle % len(handles), s.wait or await_all
-        target, source = x + s.tile * size, x + s.source * size
+        at = s.handle % len(handles)
+        wait = s.wait or await_all
+        target = x + s.tile * size
+        source = x + s.source * size
         if s.call == "load":
             handles.append(tl.load(target, shape, "f32", wait=wait))
         elif s.call == "passing load":
@@ -120,7 +132,8 @@ def execute(graph, n, program, await_all=False, recorder=None):
     turn = np.roll(np.eye(n, dtype="f4"), 1, axis=1)
 
     def bench(_):
-        x, e = torch.tensor(data, name="x"), torch.tensor(turn, name="turn")
+        x = torch.tensor(data, name="x")
+        e = torch.tensor(turn, name="turn")
         torch.launch("random", kernel, x, e, n, program, await_all)
         torch.expect(x, meaning(program, data, turn))
 

@@ -1,4 +1,4 @@
-"""Scratch (scopes, out=), views of it, operators, result dtypes, and what a kernel can report."""
+"""Scratch (scopes, out=), views, operators, result dtypes, what a kernel reports."""
 
 import inspect
 
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def gives(run_kernel):
-    """gives(kernel, expected): runs kernel(x_ptr, tl) on X, compares the handle that it returns."""
+    """gives(kernel, expected): runs kernel(x_ptr, tl) on X, compares its result."""
 
     def gives(kernel, expected, *more):
         def stored(*pointers, tl):
@@ -60,7 +60,8 @@ def test_a_handle_that_its_scope_released_is_refused(run_kernel):
         tl.exp(h)
 
     line = inspect.getsourcelines(kernel)[1] + 2
-    message = f"exp: h0.1 (made at tests/triton_emu/test_scratch_and_views.py:{line}) was released"
+    made = f"made at tests/triton_emu/test_scratch_and_views.py:{line}"
+    message = f"exp: h0.1 ({made}) was released"
     with pytest.raises(KernelError) as raised:
         run_kernel(kernel, X)
     assert message in str(raised.value)
@@ -101,7 +102,8 @@ def test_a_load_that_lands_after_its_scope_does_not_overwrite_what_came_next(giv
 
 def test_out_takes_the_result_and_allocates_nothing(gives):
     def kernel(x, tl):
-        h, total = tl.load(x, (6, 8), "f32"), tl.zeros((6, 8), "f32")
+        h = tl.load(x, (6, 8), "f32")
+        total = tl.zeros((6, 8), "f32")
         for _ in range(3):
             assert tl.add(total, h, out=total) is total
         with pytest.raises(PendingDataError, match="add at"):
@@ -120,7 +122,8 @@ def test_out_rounds_to_its_own_dtype(gives):
 
 def test_out_of_a_dot_may_be_another_than_its_accumulator(gives):
     def kernel(x, tl):
-        a, acc = tl.load(x, (2, 2), "f32"), tl.load(x + 16, (2, 2), "f32")
+        a = tl.load(x, (2, 2), "f32")
+        acc = tl.load(x + 16, (2, 2), "f32")
         out = tl.zeros((2, 2), "f32")
         assert tl.dot(a, a, acc=acc, out=out) is out
         assert acc[0, 0] == 4
@@ -133,7 +136,8 @@ def test_out_of_a_dot_may_be_another_than_its_accumulator(gives):
 WRONG = {
     "out of another shape": (
         lambda tl, h, x: tl.exp(h, out=tl.zeros((3,), "f32")),
-        "cannot take the result: it must lie in scratch with shape (6, 8), and be no transpose",
+        "cannot take the result: it must lie in scratch with shape (6, 8), "
+        "and be no transpose",
     ),
     "out in HBM": (
         lambda tl, h, x: tl.exp(h, out=tl.ref(x, (6, 8), "f32")),
@@ -153,7 +157,8 @@ WRONG = {
     ),
     "a copy of HBM": (
         lambda tl, h, x: tl.slice(tl.ref(x, (6, 8), "f32"), (0, 0), (6, 4)),
-        "slice: operand <h0.2 f32[6, 8] in hbm, ready> is not in scratch; tl.load it first",
+        "slice: operand <h0.2 f32[6, 8] in hbm, ready> is not in scratch; "
+        "tl.load it first",
     ),
     "a store of a transposed ref": (
         lambda tl, h, x: tl.store(x, tl.transpose(tl.ref(x, (6, 8), "f32"))),
@@ -280,7 +285,8 @@ def test_a_transposed_ref_of_a_composite_is_a_flag(run_kernel):
 
 def test_a_transposed_bias_is_copied_first(run_kernel):
     def kernel(x, out, tl):
-        a, bias = tl.ref(x, (6, 8), "f32"), tl.transpose(tl.load(x, (6, 6), "f32"))
+        a = tl.ref(x, (6, 8), "f32")
+        bias = tl.transpose(tl.load(x, (6, 6), "f32"))
         tl.composite(
             a=a, b=tl.transpose(a), out_ptr=out, epilogue=[("bias", bias)], wait=True
         )
@@ -316,7 +322,8 @@ def test_handles_are_keys_of_sets_by_identity_and_differ_from_what_is_no_number(
     run_kernel,
 ):
     def kernel(x, tl):
-        a, b = tl.load(x, (8,), "f32"), tl.load(x, (8,), "f32")
+        a = tl.load(x, (8,), "f32")
+        b = tl.load(x, (8,), "f32")
         return len({a, b, a}), a == None, a != "a"  # noqa: E711
 
     assert run_kernel(kernel, X).made == (2, False, True)
@@ -334,11 +341,21 @@ def test_a_comparison_is_pending_even_of_ready_data(run_kernel):
 
 
 DTYPES = [
-    ("f16", "f32", "f32"), ("f16", "bf16", "f32"), ("fp8_e4m3", "fp8_e5m2", "f16"),
-    ("fp8_e4m3", "bf16", "bf16"), ("i64", "f16", "f16"), ("bool", "bf16", "bf16"),
-    ("i8", "u8", "i16"), ("bool", "u8", "u8"), ("i32", "u64", "f64"), ("f16", 2.5, "f16"),
-    ("i8", 300, "i8"), ("i8", 2.5, "f32"), ("bool", 2, "i32"), ("bool", True, "bool"),
-]  # fmt: skip
+    ("f16", "f32", "f32"),
+    ("f16", "bf16", "f32"),
+    ("fp8_e4m3", "fp8_e5m2", "f16"),
+    ("fp8_e4m3", "bf16", "bf16"),
+    ("i64", "f16", "f16"),
+    ("bool", "bf16", "bf16"),
+    ("i8", "u8", "i16"),
+    ("bool", "u8", "u8"),
+    ("i32", "u64", "f64"),
+    ("f16", 2.5, "f16"),
+    ("i8", 300, "i8"),
+    ("i8", 2.5, "f32"),
+    ("bool", 2, "i32"),
+    ("bool", True, "bool"),
+]
 
 
 @pytest.mark.parametrize(("a", "b", "expected"), DTYPES)
@@ -353,7 +370,8 @@ def test_the_dtype_of_a_result(run_kernel, a, b, expected):
 
 def test_dtypes_of_ops_with_rules_of_their_own(run_kernel):
     def kernel(x, tl):
-        ints, mask = tl.zeros((2,), "i32"), tl.zeros((2,), "bool")
+        ints = tl.zeros((2,), "i32")
+        mask = tl.zeros((2,), "bool")
         return [
             tl.exp(ints).dtype,
             (ints / 2).dtype,
@@ -420,9 +438,8 @@ def test_an_assertion_on_a_compute_result_is_pending(run_kernel):
 
 
 def test_calls_from_the_table_have_their_signature_and_text():
-    assert str(inspect.signature(TLContext.maximum)).startswith(
-        "(tl: 'MathCalls', a: 'Operand', b"
-    )
+    shown = str(inspect.signature(TLContext.maximum))
+    assert shown.startswith("(tl, a: 'Operand', b: 'Operand', out: 'Out' = None)")
     assert "keepdims" in inspect.signature(TLContext.sum).parameters
     assert TLContext.rsqrt.__doc__ == "1 / sqrt(x)."
 

@@ -1,4 +1,4 @@
-"""send and recv between kernels: what a handle is, what is an error, where nothing can go on."""
+"""send and recv between kernels: handles, errors, and where nothing can go on."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,8 @@ def test_recv_async_goes_on_at_once_and_wait_makes_it_ready(graph):
             tl.send("E", tl.load(mine, (N,), "f32"))
 
     run = talk(graph, program, N)
-    (work,), (taken,) = named(run, "exp"), named(run, "ipcq_recv")
+    (work,) = named(run, "exp")
+    (taken,) = named(run, "ipcq_recv")
     assert work.t_end < taken.t_start
     np.testing.assert_array_equal(run.out[1], run.data[0])
 
@@ -142,7 +143,8 @@ def test_a_recv_into_released_scratch_leaves_what_lies_there_now_alone(graph):
             assert float(tl.load(mine, (1024,), "f32")[1]) == 1001.0
 
     run = talk(graph, program, 1024)
-    (taken,), load = named(run, "ipcq_recv"), named(run, "dma_read")[-1]
+    (taken,) = named(run, "ipcq_recv")
+    load = named(run, "dma_read")[-1]
     assert load.params["dst_addr"] == taken.params["dst_addr"]
     assert taken.t_start < load.t_start
 
@@ -176,7 +178,8 @@ def test_writing_the_source_after_it_was_read_is_no_hazard_while_the_payload_fli
     writer.begin({}, graph)
     run = talk(graph, program, 1024, places=[(0, 0, 0), (1, 3, 0)], recorder=writer)
     writer.end(run.engine.env.now)
-    (copy,), (math,) = named(run, "ipcq_copy"), named(run, "mul")
+    (copy,) = named(run, "ipcq_copy")
+    (math,) = named(run, "mul")
     assert copy.t_start < math.t_start < copy.t_end
     assert ReplaySession(Trace.open(tmp_path / "t")).hazards().rows == ()
 
@@ -299,7 +302,7 @@ def test_waiting_for_a_kernel_that_has_ended_names_it(graph):
     assert str(caught.value).endswith(waits)
 
 
-def test_the_trace_of_a_deadlock_opens_and_tells_who_waited(graph, tmp_path):
+def test_the_trace_of_a_deadlock_opens_and_shows_who_waited(graph, tmp_path):
     def program(rank, mine, out, tl):
         tl.send("E", tl.load(mine, (N,), "f32"))
         tl.recv("W", (N,), "f32")
@@ -313,12 +316,9 @@ def test_the_trace_of_a_deadlock_opens_and_tells_who_waited(graph, tmp_path):
     trace = Trace.open(tmp_path / "t")
     names = [op.op_name for op in trace.ops]
     assert (names.count("ipcq_copy"), names.count("ipcq_recv")) == (2, 2)
-    told = [
-        text.message.partition(" at ")[0]
-        for text in trace.texts
-        if text.level == "error"
-    ]
-    assert told[1:] == [
-        f"never ended: sip0.cube{cube}.pe0.pe_cpu: recv W" for cube in (0, 1)
+    errors = [text.message for text in trace.texts if text.level == "error"]
+    assert [message.partition(" at ")[0] for message in errors[1:]] == [
+        "never ended: sip0.cube0.pe0.pe_cpu: recv W",
+        "never ended: sip0.cube1.pe0.pe_cpu: recv W",
     ]
     assert ReplaySession(trace).hazards().rows == ()

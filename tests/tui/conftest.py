@@ -1,4 +1,4 @@
-"""The one trace of these tests, sessions and apps on it, and snapshots of the screen as text."""
+"""The trace of these tests, sessions and apps on it, and snapshots of their screens."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pilots import fast_keys, settled
 
 from kernbench.replay import ReplaySession
 from tui.__main__ import open_session
+from tui.ansi import screen_lines
 from tui.app import KernbenchApp
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -24,12 +25,15 @@ UPDATE = "KERNBENCH_UPDATE_SNAPSHOTS"
 
 @pytest.fixture(autouse=True)
 def _at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Colours, no rest to wait for, no settings, state or clipboard but the test's own."""
+    """Give a test colours, and settings, state and clipboard of its own.
+
+    What is computed once the user rests is computed at once.
+    """
     for name in ("NO_COLOR", "TMUX"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("tui.screens.debugger.REST_S", 0.0)
     for part in ("CONFIG", "STATE"):
         monkeypatch.setenv(f"XDG_{part}_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("tui.screens.debugger.REST_S", 0.0)
 
 
 @pytest.fixture(scope="session")
@@ -47,8 +51,7 @@ def as_text_of() -> Callable[[Any], str]:
     """What the screen of an app shows, without colours, as lines."""
 
     def text(app: Any) -> str:
-        strips = app.screen._compositor.render_strips()
-        return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+        return "\n".join(screen_lines(app.screen)) + "\n"
 
     return text
 
@@ -58,7 +61,7 @@ Driver = Callable[..., AbstractAsyncContextManager[Any]]
 
 @pytest.fixture
 def drive(session: ReplaySession) -> Driver:
-    """``async with drive(80, 24, "s", "s") as pilot``: an app that has got those keys."""
+    """``async with drive(80, 24, "s", "s") as pilot``: an app that got those keys."""
 
     @asynccontextmanager
     async def run(
@@ -97,16 +100,18 @@ def desk_bench() -> Iterator[Callable[..., DeskBench]]:
 
 @pytest.fixture
 def same_as_file() -> Callable[[str, str], None]:
-    """Compare a screen with ``snapshots/NAME.txt``; rewrite the file if the variable is set."""
+    """Compare a screen with ``snapshots/NAME.txt``.
+
+    Where the environment sets KERNBENCH_UPDATE_SNAPSHOTS the file is written anew.
+    """
 
     def check(name: str, text: str) -> None:
         path = SNAPSHOTS / f"{name}.txt"
         if os.environ.get(UPDATE):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        assert path.is_file(), (
-            f"no snapshot {path.name}; {UPDATE}=1 pytest tests/tui writes it"
-        )
+        why = f"no snapshot {path.name}; {UPDATE}=1 pytest tests/tui writes it"
+        assert path.is_file(), why
         assert text == path.read_text(encoding="utf-8")
 
     return check
@@ -115,8 +120,11 @@ def same_as_file() -> Callable[[str, str], None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run ``async def`` tests of this folder."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
         return None
-    wanted = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    arguments = {
+        name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters
+    }
+    asyncio.run(test(**arguments))
     return True

@@ -1,4 +1,4 @@
-"""``python tests/tui/screenshot.py`` makes traces/debugger.svg, the picture in the README."""
+"""Makes traces/debugger.svg, the picture in the README: run it as a program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tui.app import KernbenchApp
 
 TRACES = Path(__file__).parents[2] / "traces"
 PICTURE = TRACES / "debugger.svg"
-_TRACE, _OP, _KEY = "matmul.msgpack", 75, "3"  # Tiles
+_TRACE = "matmul.msgpack"
+_OP = 75
+_KEY = "3"  # Tiles
 
 
 def svg() -> str:

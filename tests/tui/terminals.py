@@ -1,4 +1,4 @@
-"""A real pseudo-terminal with a program in it, and what a terminal (pyte) would show of it."""
+"""A real pseudo-terminal with a program in it, and what a terminal would show of it."""
 
 from __future__ import annotations
 
@@ -12,53 +12,83 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyte
+from child_signals import reset_signals
 
 PROGRAM = [sys.executable, "-m", "tui"]
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 30.0  # for anything that is waited for
+
+# Sequences that pyte does not know and would show as text; one that is not whole yet.
 _NOT_PYTES = re.compile(rb"\x1b\[[<>=][0-9;]*[A-Za-z]|\x1b\[\?[0-9;]*\$p")
-_DROPPED = (
+_CUT_OFF = re.compile(rb"\x1b(\[[<>=?0-9;$]*)?\Z")
+
+# Variables that say something of the terminal in which the tests run, if any.
+_DROPPED = {
     "NO_COLOR",
     "TMUX",
     "COLORTERM",
+    "COLUMNS",
+    "LINES",
     "LC_ALL",
     "LC_CTYPE",
     "PYTEST_CURRENT_TEST",
-)
-_DROPPED += ("COLUMNS", "LINES")  # of the terminal of the tests, if any
+}
+_ENVIRON = {
+    "TERM": "xterm-256color",
+    "LANG": "C.UTF-8",
+    "PYTHONPATH": str(ROOT),
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+# Modes that a program turns on or off, and what a terminal has when it is given back.
+_RESTORED = {
+    "1049": "l",  # the main screen
+    "25": "h",  # a cursor
+    "1000": "l",  # no reports of the mouse
+    "1003": "l",
+    "1006": "l",
+    "2004": "l",  # none of pastes
+    "7": "h",  # wrapped lines
+}
 
 
 class Terminal:
-    """``raw`` is all that the program has written so far."""
+    """A terminal of ``size`` (columns, lines) in which ``argv`` runs.
+
+    ``raw`` is all that the program has written so far, ``screen`` what pyte makes of
+    it. The program begins with the signal ``ignore`` ignored.
+    """
 
     def __init__(
         self,
-        argv: list[str],
+        argv: Sequence[str],
         size: tuple[int, int] = (80, 24),
         ignore: signal.Signals | None = None,
         **environ: str,
     ) -> None:
-        self.raw, self._fed = b"", 0
+        self.raw = b""
         self.screen = pyte.Screen(*size)
         self._stream = pyte.ByteStream(self.screen)
-        kept = {name: text for name, text in os.environ.items() if name not in _DROPPED}
-        place = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-        kept |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", **place, **environ}
+        self._cut_off = b""
+        variables = {k: v for k, v in os.environ.items() if k not in _DROPPED}
+        variables.update(_ENVIRON)
+        variables.update(environ)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             _set_size(0, size)
+            reset_signals()
             if ignore is not None:
                 signal.signal(ignore, signal.SIG_IGN)
-            os.execvpe(argv[0], argv, kept)
+            os.execvpe(argv[0], argv, variables)
         self.attributes = termios.tcgetattr(self.fd)
 
     def read(self, quiet: float) -> bytes:
-        """What is written until nothing comes for ``quiet`` seconds."""
+        """Return what is written until nothing comes for ``quiet`` seconds."""
         before = len(self.raw)
         while select.select([self.fd], [], [], quiet)[0]:
             try:
@@ -68,10 +98,17 @@ class Terminal:
             if not data:
                 break
             self.raw += data
-        clean = _NOT_PYTES.sub(b"", self.raw)
-        self._stream.feed(clean[self._fed :])
-        self._fed = len(clean)
-        return self.raw[before:]
+        written = self.raw[before:]
+        self._show(written)
+        return written
+
+    def _show(self, written: bytes) -> None:
+        """Feed the screen; keep the beginning of a sequence for the next time."""
+        written = self._cut_off + written
+        cut_off = _CUT_OFF.search(written)
+        self._cut_off = cut_off[0] if cut_off else b""
+        whole = written.removesuffix(self._cut_off)
+        self._stream.feed(_NOT_PYTES.sub(b"", whole))
 
     @property
     def text(self) -> str:
@@ -79,7 +116,7 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self.screen.display)
 
     def until(self, text: str) -> str:
-        """Wait for a text on the screen; the screen."""
+        """Wait for a text on the screen; return the screen."""
         end = time.monotonic() + LIMIT_S
         while text not in self.text:
             assert time.monotonic() < end, f"no {text!r} on the screen:\n{self.text}"
@@ -87,17 +124,22 @@ class Terminal:
         return self.text
 
     def press(self, keys: str, quiet: float = 0.25) -> bytes:
-        """Send keys as bytes; what is written for them."""
+        """Send keys as bytes; return what is written for them."""
         os.write(self.fd, keys.encode())
         return self.read(quiet)
 
+    def move_mouse(self, columns: range, rows: Sequence[int]) -> bytes:
+        """Move the mouse over cells, counted from 1; return what is written for it."""
+        moves = [f"\x1b[<35;{x};{y}M" for x in columns for y in rows]
+        return self.press("".join(moves))
+
     def resize(self, columns: int, lines: int) -> None:
-        """The user pulls at the window."""
+        """Make the window another size."""
         _set_size(self.fd, (columns, lines))
         self.screen.resize(lines, columns)
 
     def wait(self, options: int = 0) -> int:
-        """The status of the program when it has ended, or (WUNTRACED) stopped."""
+        """Wait for the end, or by WUNTRACED for a stop; return the status."""
         end = time.monotonic() + LIMIT_S
         while True:
             self.read(0.05)
@@ -107,27 +149,19 @@ class Terminal:
             assert time.monotonic() < end, f"it does not end:\n{self.text}"
 
     def end(self) -> int:
-        """The exit code, negative for a signal."""
+        """Wait for the end; return the exit code, negative for a signal."""
         code = os.waitstatus_to_exitcode(self.wait())
         self.pid = 0
         return code
 
     def restored(self) -> bool:
-        """Main screen, cursor, no mouse or paste reports, and the modes of the line discipline."""
-        off = {
-            "1049": "l",
-            "25": "h",
-            "1000": "l",
-            "1003": "l",
-            "1006": "l",
-            "2004": "l",
-            "7": "h",
-        }
-        last = {mode: "" for mode in off}
+        """Whether modes and line discipline are as no program ever ran here."""
+        last = dict.fromkeys(_RESTORED, "")
         for mode, state in re.findall(rb"\x1b\[\?(\d+)([hl])", self.raw):
             last[mode.decode()] = state.decode()
-        same = termios.tcgetattr(self.fd) == self.attributes
-        return same and {mode: last[mode] for mode in off} == off
+        modes = {mode: last[mode] for mode in _RESTORED}
+        same_discipline = termios.tcgetattr(self.fd) == self.attributes
+        return same_discipline and modes == _RESTORED
 
     def close(self) -> None:
         """Hang up, and let nothing live on."""
@@ -139,16 +173,29 @@ class Terminal:
 
 
 def _set_size(fd: int, size: tuple[int, int]) -> None:
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    columns, lines = size
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
 
 @contextmanager
-def opened(*argv: object, **options: object) -> Iterator[Terminal]:
-    """``kernbench-tui ARGV`` in a terminal, its state below ``state``."""
-    state = {"XDG_STATE_HOME": str(options.pop("state"))} if "state" in options else {}
-    program = options.pop("program", PROGRAM)
-    terminal = Terminal([*program, *map(str, argv)], **state, **options)  # type: ignore[misc]
+def opened(
+    *argv: object,
+    state: Path | None = None,
+    program: Sequence[str] = PROGRAM,
+    size: tuple[int, int] = (80, 24),
+    ignore: signal.Signals | None = None,
+    **environ: str,
+) -> Iterator[Terminal]:
+    """Run ``kernbench-tui ARGV`` in a terminal, with its state below ``state``."""
+    if state is not None:
+        environ["XDG_STATE_HOME"] = str(state)
+    terminal = Terminal([*program, *map(str, argv)], size, ignore, **environ)
     try:
         yield terminal
     finally:
         terminal.close()
+
+
+def program_of(code: str) -> list[str]:
+    """Return the command of a program that runs ``code``, then is ``kernbench-tui``."""
+    return [sys.executable, "-c", f"{code}\nfrom tui.__main__ import main; main()"]

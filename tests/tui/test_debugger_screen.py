@@ -18,6 +18,7 @@ from textual.geometry import Region
 
 from kernbench.replay.commands import listed
 from tui.__main__ import open_session
+from tui.ansi import screen_strips
 from tui.app import KernbenchApp
 from tui.screens.text import TextScreen
 
@@ -375,7 +376,7 @@ async def test_no_color_leaves_no_colour(size, session, monkeypatch) -> None:
     app = KernbenchApp(session, "matmul.msgpack")
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
-        strips = app.screen._compositor.render_strips()
+        strips = screen_strips(app.screen)
         colours = {
             colour
             for strip in strips

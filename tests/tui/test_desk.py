@@ -8,15 +8,13 @@ import pytest
 from desks import LARGE, SIZES, SMALL, DeskBench, held, text_of
 
 from kernbench.replay.commands import (
-    CELLS,
     GOTO,
-    INDEXED_ROWS,
-    JUDGEMENT,
     ROUTE,
     STALLS,
     STEP,
     WIDEN,
 )
+from kernbench.replay.inner_commands import CELLS, INDEXED_ROWS, JUDGEMENT
 from kernbench.replay.query import Query
 from tui.desk import KEY_S, Drawn
 from tui.panes import PANES

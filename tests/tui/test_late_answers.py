@@ -12,12 +12,11 @@ from pilots import answered, ask, pane_of, run, settled, still, until
 
 from kernbench.replay.commands import (
     CRITICAL,
-    FITTING,
     INFO,
-    JUDGEMENT,
     ROUTE,
     VERIFY,
 )
+from kernbench.replay.inner_commands import FITTING, JUDGEMENT
 from tui.screens.text import TextScreen
 
 ROUTE_PANE = 5

@@ -9,10 +9,11 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from pilots import shows, still
 from terminals import ROOT, opened
 
 from kernbench.errors import KernbenchError
-from kernbench.trace.frames import Frame, FrameFile, ignore_frame
+from kernbench.trace.frames import Frame, FrameFile
 from tui.__main__ import open_session
 from tui.opening import OpeningApp
 
@@ -22,155 +23,178 @@ def _state(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-class Slow:
-    """Reads when it is let; ``told`` is what the reader calls."""
+class SlowReader:
+    """Reads when it is let; ``on_frame`` is what it would call with every frame."""
 
     def __init__(self) -> None:
-        self.begun, self.go, self.told = Event(), Event(), ignore_frame
+        self.begun = Event()
+        self.go = Event()
+        self.on_frame = None
 
-    def __call__(self, path: Path, told=ignore_frame):
-        self.told = told
+    def __call__(self, path: Path, on_frame):
+        self.on_frame = on_frame
         self.begun.set()
         assert self.go.wait(20)
-        told(Frame(0, "ops", 0, 1))
+        on_frame(Frame(0, "ops", 0, 1))
         return open_session(path, None)
 
 
-async def shows(pilot, as_text_of, text: str) -> str:
+def read(path: Path, on_frame):
+    """Reads as the program does."""
+    return open_session(path, None, on_frame)
+
+
+async def until_ended(pilot) -> None:
+    """Wait until the App was told to end."""
     for _ in range(200):
-        await pilot.pause(0.02)
-        if text in as_text_of(pilot.app):
+        if pilot.app.return_code is not None:
             break
-    assert text in as_text_of(pilot.app)
-    return as_text_of(pilot.app)
+        await pilot.pause(0.02)
+    assert pilot.app.return_code is not None
+
+
+# -- progress ----------------------------------------------------------------------
 
 
 async def test_the_first_frame_is_there_before_the_file_is_read(
     trace_path, as_text_of
 ) -> None:
-    read = Slow()
-    app = OpeningApp(trace_path, {}, read)
+    reader = SlowReader()
+    app = OpeningApp(trace_path, {}, reader)
     async with app.run_test(size=(80, 24)) as pilot:
-        assert "opening matmul.msgpack" in await shows(
-            pilot, as_text_of, "0.0 of 0.2 MB read, 0%"
-        )
+        text = await shows(pilot, "0.0 of 0.2 MB read, 0%", as_text_of)
+        assert "opening matmul.msgpack" in text
         assert not hasattr(app, "debugger")
-        read.begun.wait(20)
-        read.told(Frame(0, "ops", 60_000, trace_path.stat().st_size // 2 - 60_000))
-        text = await shows(pilot, as_text_of, "0.1 of 0.2 MB read, 50%")
+        reader.begun.wait(20)
+        half = trace_path.stat().st_size // 2
+        reader.on_frame(Frame(0, "ops", 60_000, half - 60_000))
+        text = await shows(pilot, "0.1 of 0.2 MB read, 50%", as_text_of)
         assert "#" * 39 in text
-        read.go.set()
-        await shows(pilot, as_text_of, "op 16/151")
+        reader.go.set()
+        await shows(pilot, "op 16/151", as_text_of)
 
 
 async def test_escape_gives_up(trace_path, as_text_of) -> None:
-    read = Slow()
-    app = OpeningApp(trace_path, {}, read)
+    reader = SlowReader()
+    app = OpeningApp(trace_path, {}, reader)
     async with app.run_test(size=(80, 24)) as pilot:
-        read.begun.wait(20)
+        reader.begun.wait(20)
         await pilot.press("escape")
-        await shows(pilot, as_text_of, "giving up")
-        read.go.set()
-        for _ in range(200):
-            await pilot.pause(0.02)
-            if app._exit:
-                break
+        await shows(pilot, "giving up", as_text_of)
+        reader.go.set()
+        await until_ended(pilot)
     assert (app.return_code, app.failure) == (0, "")
 
 
-def test_progress_comes_with_the_frames_that_are_read(trace_path: Path) -> None:
-    told: list[Frame] = []
-    session = open_session(trace_path, None, told.append)
-    ops = [frame.start + frame.size for frame in told if frame.tag == "ops"]
-    assert ops == sorted(ops)
-    assert ops[-1] <= trace_path.stat().st_size
+def test_the_reader_reports_every_part_of_the_op_log(trace_path: Path) -> None:
+    frames: list[Frame] = []
+    session = open_session(trace_path, None, frames.append)
+    ends = [frame.start + frame.size for frame in frames if frame.tag == "ops"]
+    assert ends == sorted(ends)
+    assert ends[-1] <= trace_path.stat().st_size
     assert len(session) == 152
 
 
-def test_reading_stops_when_the_one_who_is_told_raises(trace_path: Path) -> None:
+def test_reading_stops_when_on_frame_raises(trace_path: Path) -> None:
     class Enough(Exception):
         pass
 
-    def told(frame: Frame) -> None:
+    def stop(frame: Frame) -> None:
         if frame.tag == "ops":
             raise Enough
 
     with pytest.raises(Enough):
-        open_session(trace_path, None, told)
+        open_session(trace_path, None, stop)
+
+
+# -- the picker --------------------------------------------------------------------
 
 
 async def test_the_picker_lists_traces_and_opens_one(trace_path, as_text_of) -> None:
-    paths = {
-        trace_path: "opened before",
-        trace_path.with_name("fault_overflow.msgpack"): "bundled",
-    }
-    app = OpeningApp(None, paths, lambda path, told: open_session(path, None, told))
+    other = trace_path.with_name("fault_overflow.msgpack")
+    paths = {trace_path: "opened before", other: "bundled"}
+    app = OpeningApp(None, paths, read)
     async with app.run_test(size=(80, 24)) as pilot:
-        text = await shows(pilot, as_text_of, "which trace?")
+        text = await shows(pilot, "which trace?", as_text_of)
         assert text.index("matmul.msgpack") < text.index("fault_overflow.msgpack")
         await pilot.press("j", "enter")
-        await shows(pilot, as_text_of, " fault_overflow.msgpack  op")
+        await shows(pilot, " fault_overflow.msgpack  op", as_text_of)
+
+
+async def test_k_goes_up_in_the_picker(trace_path, monkeypatch) -> None:
+    names = ["matmul", "fault_overflow", "fault_wrong_root"]
+    paths = {trace_path.with_name(f"{name}.msgpack"): "bundled" for name in names}
+    opened: list[str] = []
+    monkeypatch.setattr(OpeningApp, "open", lambda app, path: opened.append(path.stem))
+    app = OpeningApp(None, paths, read)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await still(pilot)
+        await pilot.press("j", "j", "k", "enter")
+        await still(pilot)
+    assert opened == ["fault_overflow"]
 
 
 async def test_a_row_of_the_picker_is_one_line_however_narrow(
     trace_path, as_text_of
 ) -> None:
-    app = OpeningApp(
-        None,
-        {trace_path: "opened before", trace_path.parent / "README.md": "x"},
-        Slow(),
-    )
+    paths = {trace_path: "opened before", trace_path.parent / "README.md": "x"}
+    app = OpeningApp(None, paths, read)
     async with app.run_test(size=(40, 15)) as pilot:
-        text = await shows(pilot, as_text_of, "which trace?")
+        text = await shows(pilot, "which trace?", as_text_of)
         rows = [line.split()[0] for line in text.splitlines()[3:] if line.strip()]
         assert rows == ["matmul.msgpack", "README.md"]
 
 
-async def test_keys_of_the_picker_help_and_open_no_empty_palette(
+async def test_the_picker_helps_and_opens_no_empty_palette(
     trace_path, as_text_of
 ) -> None:
-    app = OpeningApp(None, {trace_path: "opened before"}, Slow())
+    app = OpeningApp(None, {trace_path: "opened before"}, read)
     async with app.run_test(size=(100, 24)) as pilot:
-        await shows(pilot, as_text_of, "? helps")
+        await shows(pilot, "? helps", as_text_of)
         await pilot.press("ctrl+p")
         assert "which trace?" in as_text_of(app)
         await pilot.press("?")
-        await shows(pilot, as_text_of, "Ctrl+Z suspends")
+        await shows(pilot, "Ctrl+Z suspends", as_text_of)
 
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
 async def test_the_picker_ends_by_the_keys_of_back_and_quit(
     key, trace_path, as_text_of
 ) -> None:
-    app = OpeningApp(None, {trace_path: "opened before"}, Slow())
+    app = OpeningApp(None, {trace_path: "opened before"}, read)
     async with app.run_test(size=(80, 24)) as pilot:
-        await shows(pilot, as_text_of, "which trace?")
+        await shows(pilot, "which trace?", as_text_of)
         await pilot.press(key)
-        assert app._exit
+        await until_ended(pilot)
 
 
-@pytest.mark.parametrize("fault", ["unreadable", "empty", "gone"])
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"no trace", "no kernbench trace"),
+        (b"", "no kernbench trace"),
+        (None, "No such file"),
+    ],
+    ids=["unreadable", "empty", "gone"],
+)
 async def test_the_picker_says_why_a_trace_does_not_open(
-    fault: str, trace_path, tmp_path: Path, as_text_of
+    data: bytes | None, why: str, tmp_path: Path, as_text_of
 ) -> None:
     bad = tmp_path / "bad.msgpack"
-    bad.write_bytes(b"no trace" if fault != "empty" else b"")
-    app = OpeningApp(
-        None, {bad: "bundled"}, lambda path, told: open_session(path, None, told)
-    )
+    bad.write_bytes(data or b"")
+    app = OpeningApp(None, {bad: "bundled"}, read)
     async with app.run_test(size=(120, 24)) as pilot:
-        await shows(pilot, as_text_of, "which trace?")
-        if fault == "gone":
+        await shows(pilot, "which trace?", as_text_of)
+        if data is None:
             bad.unlink()
         await pilot.press("enter")
-        said = "No such file" if fault == "gone" else "no kernbench trace"
-        text = await shows(pilot, as_text_of, said)
+        text = await shows(pilot, why, as_text_of)
         assert "which trace?" in text
         await pilot.press("q")
     assert app.return_code == 0
 
 
-def test_without_a_file_the_bundled_traces_and_those_opened_before(
+def test_the_picker_has_the_bundled_traces_behind_those_opened_before(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "mine.msgpack"
@@ -186,13 +210,16 @@ def test_without_a_file_the_bundled_traces_and_those_opened_before(
         terminal.until("kernbench mine.msgpack  op 16/151")
 
 
+# -- files -------------------------------------------------------------------------
+
+
 def test_demo_opens_a_bundled_trace(tmp_path: Path) -> None:
     with opened("--demo", state=tmp_path) as terminal:
         terminal.until("kernbench matmul.msgpack  op 16/151")
 
 
 def test_a_truncated_file_opens_up_to_its_last_good_frame(
-    trace_path, tmp_path: Path
+    trace_path: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "cut.msgpack"
     path.write_bytes(trace_path.read_bytes()[:-4000])
@@ -201,30 +228,28 @@ def test_a_truncated_file_opens_up_to_its_last_good_frame(
         assert "file cut off" in terminal.text
 
 
-def new_version(path: Path) -> bytes:
-    return path.read_bytes().replace(b"\xa7version\x92\x01", b"\xa7version\x92\x07", 1)
+def of_version_7(data: bytes) -> bytes:
+    return data.replace(b"\xa7version\x92\x01", b"\xa7version\x92\x07", 1)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda path: b"",
-        lambda path: b"not a trace at all" * 9,
-        lambda path: path.read_bytes()[:40],
-        new_version,
-    ],
-    ids=["empty", "other", "cut in its first frame", "another version"],
-)
+BAD_FILES = {
+    "empty": lambda data: b"",
+    "other": lambda data: b"not a trace at all" * 9,
+    "cut in its first frame": lambda data: data[:40],
+    "another version": of_version_7,
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
 def test_a_bad_file_ends_in_one_line_before_the_screen_is_taken(
-    make, trace_path: Path, tmp_path: Path
+    kind: str, trace_path: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "bad.msgpack"
-    path.write_bytes(make(trace_path))
+    path.write_bytes(BAD_FILES[kind](trace_path.read_bytes()))
     with opened(path, state=tmp_path) as terminal:
         assert terminal.end() == 1
-        assert terminal.raw.startswith(
-            f"error: {path}: no kernbench trace that can".encode()
-        )
+        error = f"error: {path}: no kernbench trace that can"
+        assert terminal.raw.startswith(error.encode())
         assert terminal.raw.count(b"\n") == 1
         assert b"\x1b" not in terminal.raw
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pilots import still
 
-from kernbench.replay.commands import BY_NAME, Command
+from kernbench.replay.command import Command
+from kernbench.replay.commands import BY_NAME
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import Query
 from tui.screens.text import TextScreen

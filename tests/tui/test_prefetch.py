@@ -13,7 +13,6 @@ from pilots import fast_keys, settled
 
 from kernbench.replay.commands import (
     CAUSE,
-    CELLS,
     EFFECT,
     GOTO,
     LAST,
@@ -22,6 +21,7 @@ from kernbench.replay.commands import (
     STEP,
     Call,
 )
+from kernbench.replay.inner_commands import CELLS
 from tui.app import KernbenchApp
 from tui.desk import Drawn
 from tui.panes.base import ChangeView, Picture, Scroll

@@ -14,7 +14,8 @@ import pytest
 
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import BY_NAME, INFO, Command
+from kernbench.replay.command import Command
+from kernbench.replay.commands import BY_NAME, INFO
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.progress import Cancelled, Progress
 from kernbench.replay.query import Query

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import shutil
-import subprocess
 
 import pytest
+from tui.screens.asking import expression
 
-from tui import clipboard
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
-from tui.screens.asking import expression
 from tui.screens.help import TextScreen
 from tui.widgets.command_line import candidates
 
@@ -323,44 +321,6 @@ async def test_reload_of_a_file_that_is_gone_or_bad_is_an_error(
         before = app.debugger.session.cursor
         await pilot.press("s")
         assert app.debugger.session.cursor == before + 1
-
-
-def test_copying_tries_osc_52_then_tmux_then_a_file(monkeypatch, tmp_path) -> None:
-    sent: list[str] = []
-    calls: list[tuple[object, bytes]] = []
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.delenv("TMUX", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    assert "OSC 52" in clipboard.copy("a\nb", sent.append)
-    assert sent == ["a\nb"]
-
-    monkeypatch.setenv("TMUX", "/tmp/tmux")
-    monkeypatch.setattr(
-        subprocess, "run", lambda args, **more: calls.append((args, more["input"]))
-    )
-    assert clipboard.copy("c", sent.append) == "by tmux load-buffer -w"
-    assert calls == [(("tmux", "load-buffer", "-w", "-"), b"c")]
-
-    def fail(args, **more) -> None:
-        raise FileNotFoundError("tmux")
-
-    monkeypatch.setattr(subprocess, "run", fail)
-    file = tmp_path / "kernbench" / "copied.txt"
-    assert clipboard.copy("d→", sent.append) == f"to {file}"
-    assert file.read_text(encoding="utf-8") == "d→"
-    assert sent == ["a\nb"]
-
-    monkeypatch.delenv("TMUX")
-    monkeypatch.setenv("TERM", "linux")
-    assert clipboard.copy("e", sent.append) == f"to {file}"
-
-
-def test_what_can_be_copied_nowhere_is_said(monkeypatch, tmp_path) -> None:
-    (tmp_path / "kernbench").write_text("in the way")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.delenv("TMUX", raising=False)
-    monkeypatch.setenv("TERM", "dumb")
-    assert clipboard.copy("e", print).startswith("nowhere: ")
 
 
 async def test_y_copies_the_active_pane_and_says_how(

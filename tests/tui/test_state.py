@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tui.widgets.draw import UNICODE
 
 from kernbench.replay import ReplaySession
 from kernbench.trace import Trace
@@ -19,7 +20,6 @@ from tui.__main__ import open_session
 from tui.keymap import Keymap
 from tui.opening import OpeningApp
 from tui.screens.debugger import DebuggerScreen
-from tui.widgets.draw import UNICODE
 
 
 @pytest.fixture(autouse=True)

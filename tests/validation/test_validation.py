@@ -1,4 +1,6 @@
-"""The model against published numbers; ``validation_checks`` says what is compared with what."""
+"""The model against published numbers; ``validation_checks`` says what is compared with
+what.
+"""
 
 from pathlib import Path
 
@@ -80,7 +82,8 @@ def test_readers_line_by_line_differ_by_their_distance_at_most(checks):
 
 @pytest.mark.parametrize("op", ["read", "write"])
 def test_two_streams_over_one_ucie_connection_get_half_each(layout_cache, op):
-    nbytes, burst_ns = 1 << 20, 4096 / 128
+    nbytes = 1 << 20
+    burst_ns = 4096 / 128
     first, second = suite.ucie_ends(op, nbytes, layout_cache)
     assert abs(first - second) <= 2 * burst_ns
     assert 0.98 * 128 <= 2 * nbytes / max(first, second) <= 128

@@ -2,14 +2,17 @@
 
 ``python tests/validation/validation_checks.py`` prints the table.
 
-- GEMM: weight-stationary cycles of SCALE-Sim (Samajdar et al., ISPASS 2020, equation 3: 2R + C + T
-  - 2 a fold). The numbers below were worked out by hand: folds x cycles of one fold.
-- Mesh: BookSim's zero-load latency of a packet, 5 x routers + 2 + flits - 1 cycles, for a router of
-  4 stages and a link of 1 cycle. 1 cycle = 1 ns here, a flit is 16 B: router.overhead_ns 5; every
-  link 16 GB/s, one flit a cycle; no wire delay, no HBM access time. The 2 cycles are injection and
-  ejection: injection is the DMA's set-up of 1 ns; ejection is the head flit's own cycle, one of the
-  ``flits`` that our serialisation counts (BookSim counts it apart, and flits - 1 behind it).
-- The rest compares throughput and shares with what the bandwidths in the topology allow.
+- GEMM: weight-stationary cycles of SCALE-Sim (Samajdar et al., ISPASS 2020, equation 3:
+  2R + C + T - 2 a fold). The numbers below were worked out by hand: folds x cycles of
+  one fold.
+- Mesh: BookSim's zero-load latency of a packet, 5 x routers + 2 + flits - 1 cycles, for
+  a router of 4 stages and a link of 1 cycle. 1 cycle = 1 ns here, a flit is 16 B:
+  router.overhead_ns 5; every link 16 GB/s, one flit a cycle; no wire delay, no HBM
+  access time. The 2 cycles are injection and ejection: injection is the DMA's set-up of
+  1 ns; ejection is the head flit's own cycle, one of the ``flits`` that our
+  serialisation counts (BookSim counts it apart, and flits - 1 behind it).
+- The rest compares throughput and shares with what the bandwidths in the topology
+  allow.
 """
 
 from __future__ import annotations
@@ -68,7 +71,9 @@ SCALE_SIM = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row: what the model gave, and what was published or follows from the bandwidths."""
+    """One row: what the model gave, and what was published or follows from the
+    bandwidths.
+    """
 
     what: str
     source: str
@@ -102,7 +107,8 @@ def serve(
     graph: TopologyGraph, engine_name: str, *commands: tuple[Place, MsgBase]
 ) -> list[float]:
     """When each command, all given at 0 to that engine of its PE, had ended."""
-    engine, ends = GraphEngine(graph, op_logger=None), [0.0] * len(commands)
+    engine = GraphEngine(graph, op_logger=None)
+    ends = [0.0] * len(commands)
 
     def go(i: int, place: Place, command: MsgBase) -> Iterator[object]:
         yield from engine.sim.component(graph.at(*place, engine_name))._forward_txn(
@@ -155,7 +161,9 @@ def scale_sim(cache: Path | None = None) -> Iterator[Check]:
 
 
 def booksim_mesh(size: int, cache: Path | None = None) -> TopologyGraph:
-    """A cube of size x size routers in BookSim's cycles, 16 of them with a PE and a memory."""
+    """A cube of size x size routers in BookSim's cycles, 16 of them with a PE and a
+    memory.
+    """
     graph = machine(
         cache,
         pes=16,
@@ -185,7 +193,8 @@ def mesh_latencies(graph: TopologyGraph, flits: int) -> Iterator[tuple[int, floa
     for a in at:
         for b in at:
             hops = round((abs(a.x_mm - b.x_mm) + abs(a.y_mm - b.y_mm)) / pitch)
-            packet, t0 = write(graph, (0, 0, b.pe), flits * FLIT), env.now
+            packet = write(graph, (0, 0, b.pe), flits * FLIT)
+            t0 = env.now
             env.run(
                 until=env.process(engine.sim.component(a.id)._forward_txn(env, packet))
             )
@@ -193,7 +202,9 @@ def mesh_latencies(graph: TopologyGraph, flits: int) -> Iterator[tuple[int, floa
 
 
 def booksim(cache: Path | None = None) -> Iterator[Check]:
-    """(b) Zero-load latency of a mesh: the mean over all pairs, and the two far corners."""
+    """(b) Zero-load latency of a mesh: the mean over all pairs, and the two far
+    corners.
+    """
     for size in (4, 8):
         graph = booksim_mesh(size, cache)
         for flits in (1, 5):
@@ -210,7 +221,9 @@ def booksim(cache: Path | None = None) -> Iterator[Check]:
 
 
 def link_ends(graph: TopologyGraph, nbytes: int) -> tuple[list[float], tuple[str, str]]:
-    """Ends of 16 writes of two PEs to the slices of two others, and the mesh link they share."""
+    """Ends of 16 writes of two PEs to the slices of two others, and the mesh link they
+    share.
+    """
     pairs = (((0, 0, 0), (0, 0, 2)), ((0, 0, 1), (0, 0, 3)))
     first, second = ({*pairwise(path(graph, *pair))} for pair in pairs)
     mesh = [e for e in first & second if graph.edge_by_ends[e].kind == "router_mesh"]
@@ -236,7 +249,9 @@ def saturation(cache: Path | None = None) -> Iterator[Check]:
 def channel_ends(
     graph: TopologyGraph, count: int, nbytes: int, stride: int
 ) -> list[float]:
-    """When each of 8 PEs has read its ``count`` pieces of one slice, ``stride`` bytes apart."""
+    """When each of 8 PEs has read its ``count`` pieces of one slice, ``stride`` bytes
+    apart.
+    """
     reads = [
         ((0, 0, pe), read(graph, (0, 0, 0), nbytes, (i * 8 + pe) * stride))
         for i in range(count)
@@ -249,9 +264,9 @@ def channel_ends(
 def fair_channel(cache: Path | None = None) -> Iterator[Check]:
     """(d) One pseudo-channel of 32 GB/s under 8 readers of 64 KiB each.
 
-    In streams of bursts from a slice that has one channel; and line by line, each PE with its 8
-    outstanding commands, from one of the 8 channels of the default cube. There the near PEs, which
-    have their data sooner, ask again sooner.
+    In streams of bursts from a slice that has one channel; and line by line, each PE
+    with its 8 outstanding commands, from one of the 8 channels of the default cube.
+    There the near PEs, which have their data sooner, ask again sooner.
     """
     one = machine(cache, hbm=HbmSpec(channels=1))
     for how, ends in (
@@ -298,7 +313,9 @@ MACHINES = {  # topology.yaml of each
 
 
 def matmul(name: str, cache: Path) -> VerifyRow:
-    """The verdict on ``kernbench run matmul`` (256 x 256 x 256, f16) on one of MACHINES."""
+    """The verdict on ``kernbench run matmul`` (256 x 256 x 256, f16) on one of
+    MACHINES.
+    """
     topology = cache / "machine.yaml"
     topology.write_text(MACHINES[name])
     report = run_bench("matmul", topology=topology).report
@@ -317,10 +334,8 @@ def as_markdown(checks: list[Check], verdicts: dict[str, VerifyRow]) -> str:
         "|---|---|---|---|---|",
     ]
     for c in checks:
-        reference, model = (
-            f"{number(c.reference)} {c.unit}",
-            f"{number(c.model)} {c.unit}",
-        )
+        reference = f"{number(c.reference)} {c.unit}"
+        model = f"{number(c.model)} {c.unit}"
         error = f"{c.error:+.2f} %" if round(c.error, 2) else "0 %"
         lines.append(f"| {c.what} | {c.source} | {reference} | {model} | {error} |")
     lines += [

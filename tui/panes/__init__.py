@@ -22,12 +22,12 @@ Slot = Literal["main", "list", "upper left", "upper right", "lower right", "shar
 
 @dataclass(frozen=True, slots=True)
 class PaneRow:
-    """One pane: its key among the panes, the number that shows it, its title, what makes it,
-    and its slot in the layouts: the main pane, the list, a cell of its own where there is
-    room for all, or the cell that the others share.
+    """One pane: its key among the panes, the number that shows it, its title, what
+    makes it, and its slot in the layouts: the main pane, the list, a cell of its own
+    where there is room for all, or the cell that the others share.
 
-    ``follows_focus`` and ``follows_window``: it depends on the focus, or on the times that
-    the timeline shows.
+    ``follows_focus`` and ``follows_window``: it depends on the focus, or on the times
+    that the timeline shows.
     """
 
     key: str

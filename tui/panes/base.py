@@ -1,8 +1,9 @@
-"""What a pane is: a frozen state and three pure functions, and the values that go in and out.
+"""What a pane is: a frozen state and three pure functions, and the values that go in
+and out.
 
 A pane knows the trace's index, which never changes, and no other pane, no widget and no
-thread. Everything that changes is in its state or in the frame that it is drawn for; what it
-asks of the trace are queries, and their answers are handed to it.
+thread. Everything that changes is in its state or in the frame that it is drawn for;
+what it asks of the trace are queries, and their answers are handed to it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kernbench.errors import KernbenchError
-from kernbench.replay.commands import Call
+from kernbench.replay.command import Call
 from kernbench.replay.query import Query
 from tui.draw import Glyphs, Line
 
@@ -31,17 +32,18 @@ def before_first_op(ops: int) -> Line:
     return BEFORE if ops else NO_OPS
 
 
-# -- what a pane is given -----------------------------------------------------------
+# -- what a pane is given -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """What a pane is drawn for.
 
-    ``cursor`` is the op's position, ``level`` that of the focus, ``window`` the times, ns,
-    that the timeline shows. ``width`` and ``height`` are in cells, without the title; a pane
-    that is not in view has a height of 0. A pane that does not depend on the focus or on the
-    window always gets 0 and (0, 0), so that its frames are equal when only those change.
+    ``cursor`` is the op's position, ``level`` that of the focus, ``window`` the times,
+    ns, that the timeline shows. ``width`` and ``height`` are in cells, without the
+    title; a pane that is not in view has a height of 0. A pane that does not depend on
+    the focus or on the window always gets 0 and (0, 0), so that its frames are equal
+    when only those change.
     """
 
     cursor: int
@@ -81,12 +83,14 @@ class Answers(Protocol):
         """The answer if it is there; None if it is not, or ended with an error."""
 
 
-# -- events ---------------------------------------------------------------------------
+# -- events -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The cursor moved: what was picked is let go, and the cursor's place comes into view."""
+    """The cursor moved: what was picked is let go, and the cursor's place comes into
+    view.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +151,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """A click on a cell, from the pane's left edge and the first line below its title; the
-    title itself is line -1.
+    """A click on a cell, from the pane's left edge and the first line below its title;
+    the title itself is line -1.
     """
 
     x: int
@@ -167,7 +171,7 @@ Event: TypeAlias = object
 dataclass."""
 
 
-# -- what an update asks of the screen --------------------------------------------------
+# -- what an update asks of the screen ----------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +211,8 @@ class Change(Generic[S]):
 class Picture:
     """Lines of a pane, below its title; ``subtitle`` stands in the title on the right.
 
-    ``waiting``, if any, is what the last line waits for: the lines above it can do without.
-    Two pictures are the same only if they are one object.
+    ``waiting``, if any, is what the last line waits for: the lines above it can do
+    without. Two pictures are the same only if they are one object.
     """
 
     lines: tuple[Line, ...]
@@ -216,7 +220,7 @@ class Picture:
     waiting: Waiting | None = None
 
 
-# -- a pane -----------------------------------------------------------------------------
+# -- a pane -------------------------------------------------------------------
 
 
 class Pane(Protocol[S]):
@@ -240,13 +244,13 @@ class Pane(Protocol[S]):
         """
 
     def wishes(self, state: S, frame: Frame, answers: Answers) -> tuple[Query, ...]:
-        """Questions that may be answered while nothing is pressed for a while: ``render``
-        can do without, and looks for them by ``Answers.known``.
+        """Questions that may be answered while nothing is pressed for a while:
+        ``render`` can do without, and looks for them by ``Answers.known``.
         """
 
     def render(self, state: S, frame: Frame, answers: Answers) -> Picture:
-        """The picture of a state. Raises what ``Answers.of`` raises, where no part of the
-        picture can do without that answer.
+        """The picture of a state. Raises what ``Answers.of`` raises, where no part of
+        the picture can do without that answer.
         """
 
     def view(self, state: S) -> int:
@@ -259,14 +263,16 @@ class Pane(Protocol[S]):
         """What Enter does here, in a word; empty: nothing."""
 
     def place(self, state: S, frame: Frame, answers: Answers) -> str | None:
-        """The bytes that are picked, as ``watch`` and ``blame`` name them; None: none."""
+        """The bytes that are picked, as ``watch`` and ``blame`` name them;
+        None: none.
+        """
 
 
 def drawn(
     pane: Pane[S], state: S, frame: Frame, answers: Answers
 ) -> tuple[Picture, Waiting | None]:
-    """The picture of a pane, and what it waits for, if it cannot be drawn without that, or
-    not all of it.
+    """The picture of a pane, and what it waits for, if it cannot be drawn without that,
+    or not all of it.
     """
     try:
         picture = pane.render(state, frame, answers)
@@ -280,8 +286,8 @@ def drawn(
 def picture_so_far(
     draw: Callable[[list[Line]], None], height: int, subtitle: str = ""
 ) -> Picture:
-    """The picture of the lines that ``draw`` appends to a list; where it raises Waiting, of
-    those that were there before, and a line that says what is waited for.
+    """The picture of the lines that ``draw`` appends to a list; where it raises
+    Waiting, of those that were there before, and a line that says what is waited for.
     """
     lines: list[Line] = []
     waiting = None
@@ -298,15 +304,15 @@ def first_of(total: int) -> int | None:
     return 0 if total else None
 
 
-# -- rows that scroll ---------------------------------------------------------------------
+# -- rows that scroll ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """A list in view: ``room`` of ``total`` rows from ``top`` on.
 
-    ``pick`` is the row that the user picked, None while the list follows the cursor; ``at``
-    is that row, or the cursor's, None where there is neither.
+    ``pick`` is the row that the user picked, None while the list follows the cursor;
+    ``at`` is that row, or the cursor's, None where there is neither.
     """
 
     top: int = 0
@@ -316,11 +322,11 @@ class Rows:
     at: int | None = None
 
     def settled(self, total: int, room: int, here: int | None = None) -> Rows:
-        """The same list, of ``total`` rows in ``room``, so that the picked row is in view, or
-        the cursor's, ``here``.
+        """The same list, of ``total`` rows in ``room``, so that the picked row is in
+        view, or the cursor's, ``here``.
 
-        A list that follows the cursor jumps so that it is in the middle, instead of going
-        on by a row at each step.
+        A list that follows the cursor jumps so that it is in the middle, instead of
+        going on by a row at each step.
         """
         room = max(room, 1)
         at = here

@@ -11,24 +11,21 @@ from textwrap import wrap
 from typing import Any
 
 from kernbench.replay.answers import Touch, Touches
-from kernbench.replay.commands import (
-    BLAME,
+from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
+from kernbench.replay.data.diff import OutputRow, Outputs
+from kernbench.replay.data.grids import cell_name
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     COMPARISON,
     DIVERGENCE_TEXT,
     EXECUTES_SOON,
     FIRST_DIVERGENCE,
-    GOTO,
-    HAZARDS,
     JUDGEMENT,
-    OUTPUTS,
 )
-from kernbench.replay.data.diff import OutputRow, Outputs
-from kernbench.replay.data.grids import cell_name
-from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.replay.text import number_text
-from kernbench.replay.views_diff import Comparison, Divergence, Judgement
-from kernbench.replay.views_grids import GridOf, GridShape
+from kernbench.replay.views.diff import Comparison, Divergence, Judgement
+from kernbench.replay.views.grids import GridOf, GridShape
 from tui.draw import Glyphs, Line, Run, clip, length
 from tui.panes.base import (
     Answers,
@@ -162,7 +159,7 @@ class DiffPane(BasePane[DiffState]):
         """Whether rows are picked, instead of cells."""
         return self._mode(state) in _WORDS
 
-    # -- update -------------------------------------------------------------------
+    # -- update ---------------------------------------------------------------
 
     def update(
         self, state: DiffState, event: Event, frame: Frame, answers: Answers
@@ -243,7 +240,7 @@ class DiffPane(BasePane[DiffState]):
                 effects = (Do(BLAME(place=place)),)
         return Change(self._settled(state, frame, answers), effects)
 
-    # -- settling -----------------------------------------------------------------
+    # -- settling -------------------------------------------------------------
 
     def _settled(self, state: DiffState, frame: Frame, answers: Answers) -> DiffState:
         """Lists and grid scrolled to what is picked, as far as they are known."""
@@ -305,7 +302,7 @@ class DiffPane(BasePane[DiffState]):
         heat = self._mode(state) == HEATMAP
         return Window(frame.width, frame.height - above, _look(found), heat)
 
-    # -- queries ------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------
 
     def queries(
         self, state: DiffState, frame: Frame, answers: Answers
@@ -342,7 +339,7 @@ class DiffPane(BasePane[DiffState]):
             wanted.append(JUDGEMENT.ask(frame.cursor, divergence=looked_for))
         return tuple(wanted)
 
-    # -- render -------------------------------------------------------------------
+    # -- render ---------------------------------------------------------------
 
     def render(self, state: DiffState, frame: Frame, answers: Answers) -> Picture:
         """Outputs, the verdict on this op and its numbers; or one of the lists."""
@@ -403,7 +400,7 @@ class DiffPane(BasePane[DiffState]):
             lines += number_lines(found.grid, of_grid, state.cells, window)
 
 
-# -- questions ------------------------------------------------------------------------
+# -- questions ----------------------------------------------------------------
 
 
 def _comparison_query(state: DiffState, frame: Frame) -> Query:
@@ -432,7 +429,7 @@ def _grid_query(
     return grid_query(frame.cursor, of, grid, state.cells, window)
 
 
-# -- parts of the state ---------------------------------------------------------------
+# -- parts of the state -------------------------------------------------------
 
 
 def _at_first_mismatch(state: DiffState, grid: GridShape, op: int) -> DiffState:
@@ -458,7 +455,7 @@ def _next_op(hazard: Touch, cursor: int) -> int:
     return hazard.op.op
 
 
-# -- what leads the pane --------------------------------------------------------------
+# -- what leads the pane ------------------------------------------------------
 
 
 def _leads(answers: Answers) -> Line:
@@ -492,7 +489,7 @@ def _lead(kind: str, found: str) -> Run:
     return f" {kind}: {found} ", styles.get(found, "bad")
 
 
-# -- outputs --------------------------------------------------------------------------
+# -- outputs ------------------------------------------------------------------
 
 
 def _outputs_head(outputs: Outputs) -> str:
@@ -528,7 +525,7 @@ def _verdict_of(ok: bool) -> Run:
     return _GOOD if ok else _BAD
 
 
-# -- the comparison -------------------------------------------------------------------
+# -- the comparison -----------------------------------------------------------
 
 
 def _verdict(found: Comparison, state: DiffState, frame: Frame) -> list[Line]:
@@ -596,7 +593,7 @@ def _rounding(op: int, answers: Answers) -> Run:
     return text, "bad" if is_bad else "title"
 
 
-# -- first divergence and hazards -----------------------------------------------------
+# -- first divergence and hazards ---------------------------------------------
 
 
 def _draw_divergence(

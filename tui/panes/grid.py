@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from kernbench.replay.arrays import Floats, Ints
-from kernbench.replay.commands import GRID_HEAT, GRID_PART
 from kernbench.replay.data.grids import row_name, rows_and_columns
+from kernbench.replay.inner_commands import GRID_HEAT, GRID_PART
 from kernbench.replay.query import Query
-from kernbench.replay.views_grids import GridOf, GridPart, GridShape, Heat
+from kernbench.replay.views.grids import GridOf, GridPart, GridShape, Heat
 from tui.draw import Glyphs, Line, Run
 from tui.panes.base import Scroll
 
@@ -30,7 +30,7 @@ _HEAT_MARGIN = 7
 """Columns in front of the blocks of a heatmap: the row's name, a star, a blank."""
 
 
-# -- how a grid is shown --------------------------------------------------------------
+# -- how a grid is shown ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _label_width(grid: GridShape) -> int:
     return max(len(row_name(grid.rows - 1, grid.shape)), _ROW_NAME)
 
 
-# -- the picked cell ------------------------------------------------------------------
+# -- the picked cell ----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def picked_style(is_picked: bool) -> str:
     return "pick" if is_picked else ""
 
 
-# -- what is asked for, and drawn ----------------------------------------------------
+# -- what is asked for, and drawn ---------------------------------------------
 
 
 def grid_query(

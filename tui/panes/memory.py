@@ -13,22 +13,21 @@ from typing import Any
 import numpy as np
 
 from kernbench.replay.answers import Touch
-from kernbench.replay.commands import (
+from kernbench.replay.commands import BLAME, GOTO
+from kernbench.replay.data.grids import cell_name
+from kernbench.replay.data.memory import Memory, MemoryEntry
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     ACCESSES_TO,
-    BLAME,
-    GOTO,
     HELD_ALLOCATIONS,
     TENSOR_CELL,
     TENSOR_SUMMARY,
     TOUCH_ROWS,
 )
-from kernbench.replay.data.grids import cell_name
-from kernbench.replay.data.memory import Memory, MemoryEntry
-from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.replay.text import number_text, time_text
-from kernbench.replay.views_grids import GridOf
-from kernbench.replay.views_memory import (
+from kernbench.replay.views.grids import GridOf
+from kernbench.replay.views.memory import (
     MOST_ALLOCATIONS,
     Accesses,
     TensorCell,
@@ -169,7 +168,7 @@ class MemoryPane(BasePane[MemoryState]):
         """Whether rows are picked, instead of cells."""
         return self._mode(state) in (OVERVIEW, HISTORY)
 
-    # -- update -------------------------------------------------------------------
+    # -- update ---------------------------------------------------------------
 
     def update(
         self, state: MemoryState, event: Event, frame: Frame, answers: Answers
@@ -270,7 +269,7 @@ class MemoryPane(BasePane[MemoryState]):
             return None
         return memory.entries[at]
 
-    # -- settling -----------------------------------------------------------------
+    # -- settling -------------------------------------------------------------
 
     def _settled(
         self, state: MemoryState, frame: Frame, answers: Answers
@@ -331,7 +330,7 @@ class MemoryPane(BasePane[MemoryState]):
         height = frame.height - above
         return Window(frame.width, height, _look(mode, summary), mode == HEATMAP)
 
-    # -- queries ------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------
 
     def queries(
         self, state: MemoryState, frame: Frame, answers: Answers
@@ -395,7 +394,7 @@ class MemoryPane(BasePane[MemoryState]):
         found: Accesses | None = answers.known(query)
         return found
 
-    # -- render -------------------------------------------------------------------
+    # -- render ---------------------------------------------------------------
 
     def render(self, state: MemoryState, frame: Frame, answers: Answers) -> Picture:
         """A list, a tensor, or in the overview both."""
@@ -507,7 +506,7 @@ class MemoryPane(BasePane[MemoryState]):
             lines.append([(text, picked_style(i == state.rows.pick))])
 
 
-# -- questions ------------------------------------------------------------------------
+# -- questions ----------------------------------------------------------------
 
 
 def _allocations_query(state: MemoryState, frame: Frame) -> Query:
@@ -546,7 +545,7 @@ def _grid_query(
     return grid_query(frame.cursor, of, summary.grid, state.cells, window)
 
 
-# -- parts of the state ---------------------------------------------------------------
+# -- parts of the state -------------------------------------------------------
 
 
 def _following(state: MemoryState, summary: TensorSummary, op: int) -> MemoryState:
@@ -591,7 +590,7 @@ def _last_before(accesses: Accesses, op: int) -> int:
     return int(np.searchsorted(accesses.ops, op, side="right")) - 1
 
 
-# -- texts ----------------------------------------------------------------------------
+# -- texts --------------------------------------------------------------------
 
 
 def _bytes_of(entry: MemoryEntry) -> str:

@@ -1,4 +1,6 @@
-"""Pane 2: the op log around the cursor, and everything recorded about the current op."""
+"""Pane 2: the op log around the cursor, and everything recorded about the
+current op.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,12 @@ from textwrap import wrap
 from typing import TypeAlias
 
 from kernbench.replay.answers import OpDetails, OpRow, Source
-from kernbench.replay.commands import FITTING, GOTO, IN_SERVICE, OP, OP_ROWS, SOURCE
+from kernbench.replay.commands import GOTO, OP, SOURCE
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import FITTING, IN_SERVICE, OP_ROWS
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
-from kernbench.replay.views import InService
+from kernbench.replay.views.ops import InService
 from tui.draw import Glyphs, Ints, Line, clip
 from tui.panes.base import (
     Answers,
@@ -139,7 +142,9 @@ class OpsPane(BasePane[OpsState]):
         return Change(self._settled(replace(state, rows=rows), frame, answers))
 
     def _settled(self, state: OpsState, frame: Frame, answers: Answers) -> OpsState:
-        """The list scrolled to what is picked, or to the last listed op by the cursor."""
+        """The list scrolled to what is picked, or to the last listed op by the
+        cursor.
+        """
         listed = self._listed(state, answers)
         if frame.height <= 0 or listed is None:
             return state
@@ -240,7 +245,9 @@ class OpsPane(BasePane[OpsState]):
         return [(head, style), (row.letter, letter), (tail, style)]
 
     def _details(self, layout: _Layout, frame: Frame, answers: Answers) -> list[Line]:
-        """Everything recorded about the op, what matters most first, as far as it fits."""
+        """Everything recorded about the op, what matters most first, as far as
+        it fits.
+        """
         height = layout.details_height
         if height <= 0:
             return []
@@ -274,7 +281,9 @@ def _style(here: bool, flying: bool, picked: bool) -> tuple[str, str]:
 
 
 def _rank(text: str) -> int:
-    """Where a line of what is recorded belongs; the source around and parameters last."""
+    """Where a line of what is recorded belongs; the source around and
+    parameters last.
+    """
     for i, (head, _) in enumerate(_RANKS):
         if text.startswith(head):
             return i

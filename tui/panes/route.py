@@ -14,8 +14,9 @@ from itertools import groupby, pairwise
 from textwrap import wrap
 from typing import Any, TypeAlias
 
-from kernbench.replay.commands import MACHINE_MAP, MAP_LOAD, ROUTE
+from kernbench.replay.commands import ROUTE
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import MACHINE_MAP, MAP_LOAD
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
 from kernbench.replay.time.machine_map import (
@@ -31,7 +32,7 @@ from kernbench.replay.time.machine_map import (
 )
 from kernbench.replay.time.projections import Box
 from kernbench.replay.time.routes import Hop, Leg, Route
-from kernbench.replay.views_route import LineLoad
+from kernbench.replay.views.route import LineLoad
 from tui.draw import Glyphs, Line, Run, length
 from tui.panes.base import (
     BEFORE,

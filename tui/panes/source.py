@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.replay.answers import Source
-from kernbench.replay.commands import IN_SERVICE, LINES, SOURCE, TO_LINE
+from kernbench.replay.commands import LINES, SOURCE, TO_LINE
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import IN_SERVICE
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
 from kernbench.replay.time.stalls import KINDS, LineTime, LineTimes
-from kernbench.replay.views import InService
+from kernbench.replay.views.ops import InService
 from tui.draw import Glyphs, Line, clip
 from tui.panes.base import (
     Answers,
@@ -89,7 +90,7 @@ class SourcePane(BasePane[SourceState]):
         """The text from its left edge on."""
         return SourceState()
 
-    # -- update -------------------------------------------------------------------
+    # -- update ---------------------------------------------------------------
 
     def update(
         self, state: SourceState, event: Event, frame: Frame, answers: Answers
@@ -157,7 +158,7 @@ class SourcePane(BasePane[SourceState]):
             took = _took_by_line(source, answers.known(self._times_query(frame)))
         return _numbers_of(source, took)
 
-    # -- queries ------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------
 
     def queries(
         self, state: SourceState, frame: Frame, answers: Answers
@@ -180,7 +181,7 @@ class SourcePane(BasePane[SourceState]):
         """What each line took on the PEs of the focus."""
         return LINES.ask(pe=self._focus(frame))
 
-    # -- render -------------------------------------------------------------------
+    # -- render ---------------------------------------------------------------
 
     def render(self, state: SourceState, frame: Frame, answers: Answers) -> Picture:
         """The lines around the op's own. While the times are computed the text is there
@@ -247,7 +248,7 @@ class SourcePane(BasePane[SourceState]):
         return {site & _LINE_BITS for site in of_this_file.tolist()}
 
 
-# -- lines ----------------------------------------------------------------------------
+# -- lines --------------------------------------------------------------------
 
 
 def _numbers_of(source: Source, took: Mapping[int, _Took]) -> range | list[int]:

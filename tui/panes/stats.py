@@ -14,22 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.replay.commands import (
-    BUSIEST,
-    CRITICAL_STEPS,
-    GOTO,
-    IN_SERVICE,
-    PES,
-    ROOFLINE,
-    STALLS,
-)
+from kernbench.replay.commands import BUSIEST, GOTO, PES, ROOFLINE, STALLS
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
 from kernbench.replay.time.critical import CriticalPath, Step
 from kernbench.replay.time.loads import Busiest
 from kernbench.replay.time.roofline import Roof, Roofline
-from kernbench.replay.views import InService
+from kernbench.replay.views.ops import InService
 from tui.draw import Glyphs, Line, clip
 from tui.panes.base import (
     Answers,

@@ -12,19 +12,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kernbench.replay.commands import (
-    GOTO,
+from kernbench.replay.commands import GOTO
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     IN_SERVICE,
     RUNNING_COMPOSITES,
     TILE_LINES,
     TILE_OUTLINE,
 )
-from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.time.tiles import STAGE_LETTERS, TileRow
-from kernbench.replay.views import InService
-from kernbench.replay.views_tiles import (
+from kernbench.replay.views.ops import InService
+from kernbench.replay.views.tiles import (
     RunningComposite,
     TileLine,
     TileOutline,

@@ -15,22 +15,21 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from kernbench.replay.arrays import Array, Bools, Ints
-from kernbench.replay.commands import (
+from kernbench.replay.command import Command
+from kernbench.replay.commands import GOTO, TIME
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     CELLS,
     CRITICAL_CELLS,
-    GOTO,
     HAZARD_CELLS,
     IN_SERVICE,
     INDEXED_ROWS,
     LANES,
     SUMMARY,
-    TIME,
-    Command,
 )
-from kernbench.replay.index import Index
 from kernbench.replay.query import Query
 from kernbench.replay.time.timeline import Row
-from kernbench.replay.views import InService
+from kernbench.replay.views.ops import InService
 from tui.draw import Run, clip
 from tui.panes.axis import Axis, cells_line, minimap, ruler
 from tui.panes.base import (

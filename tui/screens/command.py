@@ -1,7 +1,7 @@
 """Carrying out commands: typed lines, keys, search, stops, marks, playing.
 
-A question is made when it is asked, and its answer shown when it is there. A move that has to
-know something first waits for that, until somebody moves otherwise.
+A question is made when it is asked, and its answer shown when it is there. A move that
+has to know something first waits for that, until somebody moves otherwise.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from textual.widgets import Static
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Stopped
+from kernbench.replay.command import Call
 from kernbench.replay.commands import (
     BREAK,
     COMMANDS,
     FIND,
     FIND_BACK,
-    FITTING,
     GOTO,
     HISTORY,
     MARK,
     STEP,
     WATCH,
-    Call,
     moved,
     needed_by,
     parse,
 )
+from kernbench.replay.inner_commands import FITTING
 from kernbench.replay.progress import Cancelled
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.text import as_text
@@ -60,7 +60,8 @@ _PLAY_S = 0.125
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a command waits for: as it was typed, the question, what is done with the answer.
+    """What a command waits for: as it was typed, the question, what is done with the
+    answer.
 
     ``moves``: it moves the cursor, so that another move takes its place.
     """
@@ -96,7 +97,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self._next_letter: Callable[[str], Call] | None = None
         self._reloading: asyncio.Task[None] | None = None
 
-    # -- what a subclass does -------------------------------------------------------
+    # -- what a subclass does -------------------------------------------------
 
     def show(self) -> None:
         """Draw what has changed."""
@@ -106,7 +107,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Make a pane the active one."""
         raise NotImplementedError
 
-    # -- messages -------------------------------------------------------------------
+    # -- messages -------------------------------------------------------------
 
     @property
     def session(self) -> Session:
@@ -133,7 +134,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
     def _hinted(self, message: Hint) -> None:
         self.say(message.text)
 
-    # -- carrying out ---------------------------------------------------------------
+    # -- carrying out ---------------------------------------------------------
 
     def run_line(self, line: str) -> None:
         """Carry out a typed line; what is wrong with it is said."""
@@ -212,12 +213,11 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             lines += [[(part, "")] for part in parts]
         self.show_text(title, lines)
 
-    # -- questions --------------------------------------------------------------------
+    # -- questions ------------------------------------------------------------
 
     def _ask(self, asked: Asked) -> None:
-        """Ask something; its answer is waited for a moment, and then shown when it comes.
-
-        What was cancelled, or failed, is computed again.
+        """Ask something; its answer is waited for a moment, and then shown when it
+        comes. What was cancelled, or failed, is computed again.
         """
         if self.asked is not None:
             self.say(f"still computing {self.asked.text}; Esc cancels it")
@@ -276,7 +276,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         return queries
 
     def restore_stops(self) -> None:
-        """Make the stops of an earlier time, as far as what they have to know is there."""
+        """Make the stops of an earlier time, as far as what they have to know
+        is there.
+        """
         while self.pending_stops:
             call = self.pending_stops[0]
             try:
@@ -290,10 +292,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
                 pass  # this trace has no such bytes any more
             del self.pending_stops[0]
 
-    # -- panes ------------------------------------------------------------------------
+    # -- panes ----------------------------------------------------------------
 
     def _send(self, key: str, event: Event) -> bool:
-        """Hand an event to a pane and do what it asks for; whether it had a use for it."""
+        """Hand an event to a pane and do what it asks for; whether it had a use
+        for it.
+        """
         effects = self.desk.send(key, event)
         for effect in effects or ():
             self._do_effect(effect)
@@ -309,7 +313,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
                 self._send(key, event)
                 self.do_activate(key)
 
-    # -- search, filter -----------------------------------------------------------------
+    # -- search, filter -------------------------------------------------------
 
     def do_prompt(self, kind: str) -> None:
         """Open the command line, with a command begun."""
@@ -334,7 +338,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         else:
             self._send("ops", Filter(""))
 
-    # -- stops ----------------------------------------------------------------------------
+    # -- stops ----------------------------------------------------------------
 
     def do_break(self) -> None:
         """Begin the command that stops at ops like this one."""
@@ -368,7 +372,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.attempt(lambda: self.carry_out(call))
         self.show()
 
-    # -- marks ------------------------------------------------------------------------------
+    # -- marks ----------------------------------------------------------------
 
     def do_letter(self, kind: str) -> None:
         """The next key is the letter of a mark, to set or to jump to."""
@@ -381,7 +385,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.say(f"which mark? ({known})")
 
     def lettered(self, character: str | None) -> bool:
-        """Whether a key, its character if it has one, was to be the letter of a mark."""
+        """Whether a key, its character if it has one, was to be the letter of a
+        mark.
+        """
         make = self._next_letter
         self._next_letter = None
         if make is None:
@@ -394,7 +400,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.say("marks are letters")
         return True
 
-    # -- playing ----------------------------------------------------------------------------
+    # -- playing --------------------------------------------------------------
 
     def do_play(self) -> None:
         """Play eight ops a second."""
@@ -420,7 +426,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         playing.stop()
         return True
 
-    # -- the file ---------------------------------------------------------------------------
+    # -- the file -------------------------------------------------------------
 
     def do_reload(self) -> None:
         """Read the file again, on a thread; the next screen stands as this one."""
@@ -449,7 +455,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
 
 def expression(text: str) -> str:
-    """An expression as it is; other text means that a name or a component has it in it."""
+    """An expression as it is; other text means that a name or a component has
+    it in it.
+    """
     if re.search("[=<>~()]", text) or not text:
         return text
     pattern = '"*' + text.strip('"') + '*"'

@@ -1,8 +1,9 @@
 """The debugger's screen: what keys do, where panes stand, what is drawn when.
 
-A key becomes a picture in four steps: its action makes an event or a call; that makes new
-states; the desk draws the panes in view, waiting a moment for answers; the views show what
-is another picture than before. Then what the next key is likely to show is drawn ahead.
+A key becomes a picture in four steps: its action makes an event or a call; that makes
+new states; the desk draws the panes in view, waiting a moment for answers; the views
+show what is another picture than before. Then what the next key is likely to show is
+drawn ahead.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tui.clipboard import copy
 from tui.desk import ROW_OF, Drawn
 from tui.draw import Glyphs
 from tui.keymap import Keymap
-from tui.manners import MannerlyApp
+from tui.lifecycle import TerminalApp
 from tui.messages import Activate, PaneClicked, PaneScrolled
 from tui.panes import PANES
 from tui.panes.base import Back, ChangeView, Click, NextMark, Pan, Pin, Scroll
@@ -75,8 +76,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.views = {row.key: PaneView(row.key, glyphs) for row in PANES}
         self.tab = ALL[1]
         self.maximised = False
-        self.taken = asyncio.Event()
-        """Set when a key has been acted on; cleared when the next one comes."""
         self.stirred = 0.0
         """When a key last came, s."""
         self._plan = Plan({})
@@ -85,7 +84,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._missed: frozenset[Query] = frozenset()
         self._ahead: asyncio.Task[None] | None = None
 
-    # -- the life of the screen -----------------------------------------------------
+    # -- the life of the screen -----------------------------------------------
 
     def compose(self) -> ComposeResult:
         """Two lines, the body, the footer; command line and notice lie above them."""
@@ -104,9 +103,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.say("\n".join(notes))
         self.set_interval(LOOK_S, self.glance)
         self.runner.ended = self._on_loop(self._answer_came)
+        self.runner.quiet = self._terminal_app.quiet
         self.restore_stops()
         self.desk.follow()
-        self.taken.set()
+
+    @property
+    def _terminal_app(self) -> TerminalApp:
+        return cast(TerminalApp, self.app)
 
     def _on_loop(self, act: Callable[[Query], None]) -> Callable[[Query], None]:
         """Let a worker call something that runs on this thread."""
@@ -133,7 +136,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.lay_out()
         self.draw_ahead()
 
-    # -- layout -------------------------------------------------------------------------
+    # -- layout ---------------------------------------------------------------
 
     def lay_out(self) -> None:
         """Put the panes where the plan wants them, and draw."""
@@ -156,7 +159,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """The pane in view of those behind the strip."""
         return next(key for key in self._plan.tabbed if key in self._plan.regions)
 
-    # -- drawing ------------------------------------------------------------------------
+    # -- drawing --------------------------------------------------------------
 
     def show(self, urgency: Urgency = Urgency.VISIBLE) -> None:
         """Draw the panes in view and the lines around them."""
@@ -228,7 +231,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             self.look(rested=quiet_s >= REST_S)
 
     def look(self, rested: bool) -> None:
-        """Show how far jobs are; once ``rested``, let panes compute what they wish for."""
+        """Show how far jobs are; once ``rested``, let panes compute what they
+        wish for.
+        """
         self.poll()
         if self._late:
             self.show()
@@ -237,7 +242,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         if rested:
             self.desk.rest()
 
-    # -- ahead --------------------------------------------------------------------------
+    # -- ahead ----------------------------------------------------------------
 
     def draw_ahead(self) -> None:
         """Draw what may be shown next, until a key comes."""
@@ -251,9 +256,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     def _is_quiet(self) -> bool:
         """Whether no key waits to be acted on."""
-        return self.taken.is_set() and not cast(MannerlyApp, self.app).key_waits
+        return not self._terminal_app.input_pending
 
-    # -- keys ---------------------------------------------------------------------------
+    # -- keys -----------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
@@ -267,7 +272,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             elif id:
                 event.stop()
                 self.act(id)
-        self.taken.set()
         self.draw_ahead()
 
     def act(self, id: str) -> None:
@@ -310,7 +314,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             case Fit():
                 self.say("the timeline is fitted to the launches")
 
-    # -- actions of the screen itself ---------------------------------------------------
+    # -- actions of the screen itself -----------------------------------------
 
     def do_help(self) -> None:
         """Every key, command and setting."""
@@ -368,7 +372,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.refresh(layout=True)
 
     def do_back(self) -> None:
-        """Let go of one thing: what is computed, what a pane keeps, the maximised pane."""
+        """Let go of one thing: what is computed, what a pane keeps, the
+        maximised pane.
+        """
         if self.runner.cancel():
             keys = self.keymap.shown("redraw")
             self.say(f"cancelled; {keys} computes again")
@@ -387,7 +393,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """End the program."""
         self.app.exit()
 
-    # -- the mouse ------------------------------------------------------------------------
+    # -- the mouse ------------------------------------------------------------
 
     @on(Activate)
     def _activated(self, message: Activate) -> None:

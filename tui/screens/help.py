@@ -51,7 +51,9 @@ def _headed(title: str) -> list[Line]:
 
 
 def _entry(head: str, text: str, wide: int, width: int) -> list[Line]:
-    """``head`` in ``wide`` cells, ``text`` wrapped beside it, or below a longer head."""
+    """``head`` in ``wide`` cells, ``text`` wrapped beside it, or below a longer
+    head.
+    """
     parts = wrap(text, max(width - wide - 3, 20)) or [""]
     if len(head) > wide:
         parts.insert(0, "")

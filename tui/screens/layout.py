@@ -28,8 +28,8 @@ _CELLS = {row.slot: row.key for row in PANES}
 class Plan:
     """The regions of the panes in view, by key.
 
-    ``tabs`` is the line of the strip, None where there is none, and ``tabbed`` are the panes
-    behind it. ``note`` is said in the status line.
+    ``tabs`` is the line of the strip, None where there is none, and ``tabbed`` are the
+    panes behind it. ``note`` is said in the status line.
     """
 
     regions: dict[str, Region]
@@ -39,7 +39,9 @@ class Plan:
 
 
 def plan(size: Size, active: str, tab: str, maximised: bool) -> Plan:
-    """The plan for a screen of ``size``, on which ``tab`` was the last pane behind a strip."""
+    """The plan for a screen of ``size``, on which ``tab`` was the last pane behind a
+    strip.
+    """
     width = size.width
     height = max(size.height - _TAKEN_LINES, 1)
     whole = Region(0, 0, width, height)
@@ -80,8 +82,8 @@ def _beside(width: int, height: int, tab: str, others: tuple[str, ...]) -> Plan:
 
 
 def _grid(width: int, height: int, tab: str) -> Plan:
-    """The list on the left, the main pane on top, four cells below that; those that share a
-    cell are behind a strip.
+    """The list on the left, the main pane on top, four cells below that; those that
+    share a cell are behind a strip.
     """
     left = max(width * 11 // 50, 46)
     top = height * 2 // 5

@@ -9,113 +9,141 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
-from kernbench.trace.frames import Frame
+if TYPE_CHECKING:
+    from kernbench.trace.frames import Frame, OnFrame
+    from tui.app import KernbenchApp
 
-_LOOK_S = 0.1
-_MB = 1e6
-_HELP = """Enter or a click opens the marked trace; j k PgUp PgDn Home End mark another
- q Esc quit; Ctrl+Z suspends. kernbench-tui FILE opens any other trace, --help lists the options
- In a trace ? lists all keys and commands"""
+_REFRESH_S = 0.1  # between two pictures of how far a trace is read
+_MB = 1e6  # bytes
+_HELP = (
+    "Enter or a click opens the marked trace;"
+    " j k PgUp PgDn Home End mark another\n"
+    " q Esc quit; Ctrl+Z suspends."
+    " kernbench-tui FILE opens any other trace, --help lists the options\n"
+    " In a trace ? lists all keys and commands"
+)
 
 
 class GivenUp(Exception):
-    """The user does not want to wait."""
+    """The user does not want to wait for a trace any longer."""
+
+
+def _action_of(screen: Screen[Any], event: events.Key) -> str:
+    """Return the id of the action of a key, as the user's keymap has it, or ""."""
+    app = cast("KernbenchApp", screen.app)
+    return app.keymap.action(event.key, event.character)
 
 
 class LoadingScreen(Screen[None], inherit_bindings=False):
-    """Reads in a thread: ``then(load(told))``, or ``then`` of what that raised."""
+    """Reads a trace in a thread, and shows how far it is.
+
+    ``load(on_frame)`` reads; it ends early by passing on what ``on_frame`` raises.
+    ``then`` is called in the App's thread with what ``load`` returned or raised.
+    OSError is raised if there is no file at ``path``.
+    """
 
     def __init__(
         self,
         path: Path,
-        load: Callable[[Callable[[Frame], None]], Any],
+        load: Callable[[OnFrame], Any],
         then: Callable[[Any], None],
     ) -> None:
         super().__init__()
-        self._of, self._load, self._then = path.name, load, then
-        self._read, self._whole, self._given_up = 0, max(path.stat().st_size, 1), False
-        self._text = Static(markup=False)
+        self._file_name = path.name
+        self._load = load
+        self._then = then
+        self._bytes_read = 0
+        self._bytes = max(path.stat().st_size, 1)
+        self._given_up = False
+        self._body = Static(markup=False)
 
     def compose(self) -> ComposeResult:
-        """A few lines."""
-        yield self._text
+        """Make a few lines of text."""
+        yield self._body
 
     def on_mount(self) -> None:
-        """The first frame, then the file."""
-        self._show()
-        self.set_interval(_LOOK_S, self._show)
+        """Show the first frame, then begin to read the file."""
+        self._show_progress()
+        self.set_interval(_REFRESH_S, self._show_progress)
         self.call_after_refresh(Thread(target=self._work, daemon=True).start)
 
-    def _show(self) -> None:
-        done, read, whole = (
-            self._read / self._whole,
-            self._read / _MB,
-            self._whole / _MB,
-        )
+    def _show_progress(self) -> None:
+        """Show megabytes and a bar as wide as the screen."""
+        done = self._bytes_read / self._bytes
+        megabytes = f"{self._bytes_read / _MB:,.1f} of {self._bytes / _MB:,.1f} MB"
         what = "giving up" if self._given_up else "opening"
         bar = "#" * int(done * (self.size.width - 2))
-        text = (
-            f"{read:,.1f} of {whole:,.1f} MB read, {done:.0%}\n {bar}\n\n Esc gives up"
+        self._body.update(
+            f" kernbench  {what} {self._file_name}\n\n"
+            f" {megabytes} read, {done:.0%}\n {bar}\n\n Esc gives up"
         )
-        self._text.update(f" kernbench  {what} {self._of}\n\n {text}")
 
     def _work(self) -> None:
+        """Load, and hand over the answer. Runs in the thread."""
         try:
-            answer = self._load(self._told)
+            answer = self._load(self._on_frame)
         except Exception as why:
             answer = why
         with suppress(RuntimeError):  # the program has ended meanwhile
             self.app.call_later(self._then, answer)
 
-    def _told(self, frame: Frame) -> None:
+    def _on_frame(self, frame: Frame) -> None:
+        """Note how far the reader is; raise GivenUp where it shall stop."""
         if self._given_up:
             raise GivenUp
-        if (
-            frame.tag == "ops"
-        ):  # the log that is read from the first byte of the file to the last
-            self._read = frame.start + frame.size
+        # The only log that is read from the first byte of the file to the last.
+        if frame.tag == "ops":
+            self._bytes_read = frame.start + frame.size
 
     def on_key(self, event: events.Key) -> None:
-        """Back or quit: the thread stops at the next frame."""
-        id = self.app.keymap.action(event.key, event.character)  # type: ignore[attr-defined]
-        self._given_up |= id in ("back", "quit")
-        self._show()
+        """Stop reading at the next frame, by the keys of back and of quit."""
+        if _action_of(self, event) in ("back", "quit"):
+            self._given_up = True
+        self._show_progress()
 
 
 class PickerScreen(Screen[None], inherit_bindings=False):
-    """Lists traces, below what is said of each; Enter or a click picks one."""
+    """Lists traces, with what ``paths`` says of each; Enter or a click picks one.
+
+    ``then`` is called with the path of the one that is picked. OSError is raised if one
+    of the files is not there.
+    """
 
     def __init__(self, paths: dict[Path, str], then: Callable[[Path], None]) -> None:
         super().__init__()
-        self._paths, self._then, self._head = [*paths], then, Static(markup=False)
-        sizes = [path.stat().st_size / _MB for path in paths]
-        rows = zip(paths.items(), sizes, strict=True)
-        names = [f"{p.name:<30} {size:>9,.1f} MB  {what}" for (p, what), size in rows]
-        self._list = OptionList(*names, markup=False, compact=True)
+        self._paths = list(paths)
+        self._then = then
+        self._head = Static(markup=False)
+        rows: list[str] = []
+        for path, why in paths.items():
+            megabytes = path.stat().st_size / _MB
+            rows.append(f"{path.name:<30} {megabytes:>9,.1f} MB  {why}")
+        self._list = OptionList(*rows, markup=False, compact=True)
 
     def compose(self) -> ComposeResult:
-        """A head, the traces."""
-        yield from (self._head, self._list)
+        """Make a head, and below it the traces."""
+        yield self._head
+        yield self._list
 
     def say(self, text: str) -> None:
-        """Above the list: what went wrong with the last one; the keys."""
+        """Show above the list what went wrong with the last trace, or else the keys."""
         keys = "Enter opens, j k move, q quits, ? helps"
         self._head.update(f" kernbench  which trace?\n {text or keys}\n")
 
     def on_mount(self) -> None:
-        """Nothing went wrong yet."""
+        """Show the keys: nothing went wrong yet."""
         self.say("")
 
     def on_key(self, event: events.Key) -> None:
-        """What moves rows and quits in the debugger does here."""
-        match self.app.keymap.action(event.key, event.character):  # type: ignore[attr-defined]
+        """Mark rows, help and quit by the keys that do so in the debugger."""
+        match _action_of(self, event):
             case "row_down":
                 self._list.action_cursor_down()
             case "row_up":
@@ -126,5 +154,5 @@ class PickerScreen(Screen[None], inherit_bindings=False):
                 self.app.exit()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open it."""
+        """Open the trace of the row."""
         self._then(self._paths[event.option_index])

@@ -9,7 +9,8 @@ from textual.app import ComposeResult
 from textual.geometry import Region
 from textual.screen import Screen
 
-from kernbench.replay.commands import DELETE, GOTO, Call
+from kernbench.replay.command import Call
+from kernbench.replay.commands import DELETE, GOTO
 from kernbench.replay.query import Stop
 from tui.actions import BY_ID, ToPane
 from tui.desk import Desk

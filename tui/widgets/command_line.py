@@ -1,28 +1,38 @@
-"""The ``:`` line: completion from what commands take, a history, Enter and Esc."""
+"""The ``:`` line: a command is typed into it, with completion and a history.
+
+The line knows no other widget, and runs nothing itself.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os.path
 import re
 from typing import ClassVar
 
-from textual import events
 from textual.binding import Binding, BindingType
-from textual.widgets import Input
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
 from kernbench.replay.completion import candidates
 from tui.actions import SCREEN_COMMANDS
+from tui.ansi import PromptInput
 from tui.messages import Hint, RunCommand
 
-_MOST = 30  # words that are hinted at
+_MAX_HINTS = 30  # words
+_EXAMPLE = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
+
 _TABLE = (*COMMANDS, *SCREEN_COMMANDS)
 
+# What ends before the word that is completed.
+_BEFORE_WORD = re.compile(r"[\s\"'=<>~()!,]")
 
-class CommandLine(Input):
-    """Hidden until asked for."""
+
+class CommandLine(PromptInput):
+    """The line that a command is typed into; hidden until ``open``.
+
+    It posts RunCommand with the line that is to be run, and Hint with candidates of a
+    completion. It owns the lines that were run before.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
@@ -32,65 +42,68 @@ class CommandLine(Input):
     ]
 
     def __init__(self, session: ReplaySession) -> None:
-        example = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
         super().__init__(
-            id="command", placeholder=example, compact=True, select_on_focus=False
+            id="command", placeholder=_EXAMPLE, compact=True, select_on_focus=False
         )
         self.cursor_blink = False  # nothing is written while nothing is done
         self._session = session
-        self._past: list[str] = []
-        self._at = 0
-        self.taken = asyncio.Event()  # a key was acted on
-
-    async def _on_key(self, event: events.Key) -> None:
-        """Every key is acted on here and now: the one behind it may be for somebody else."""
-        await super()._on_key(event)
-        event.prevent_default()  # that was it
-        for binding in self._bindings.key_to_bindings.get(event.key, ())[:1]:
-            event.stop()
-            await self.run_action(binding.action)
-        self.taken.set()
+        self._past_lines: list[str] = []
+        self._recalled = 0  # index of the past line that is shown; their number: none
 
     def open(self, text: str = "") -> None:
-        """Show it, with ``text`` to go on from, and focused."""
-        self.value, self._at, self.display = text, len(self._past), True
+        """Show the line, focused, with ``text`` to go on from."""
+        self._recalled = len(self._past_lines)
+        self._set_line(text)
+        self.display = True
+        # Not focus(): that focuses later, when the line may be hidden again.
+        self.screen.set_focus(self)
+
+    def _set_line(self, text: str) -> None:
+        """Put a text into the line, and the cursor behind it."""
+        self.value = text
         self.cursor_position = len(text)
-        self.screen.set_focus(
-            self
-        )  # now: focus() is later, when it may be hidden again
 
     def _hide(self) -> None:
+        """Hide the line; keys are the screen's again."""
         self.display = False
         self.screen.set_focus(None)
 
     def action_leave(self) -> None:
-        """Esc: nothing is run."""
+        """Hide the line and run nothing: Esc."""
         self._hide()
         self.post_message(Hint(""))
 
     def action_recall(self, by: int) -> None:
-        """An older or newer line."""
-        self._at = min(max(self._at + by, 0), len(self._past))
-        self.value = self._past[self._at] if self._at < len(self._past) else ""
-        self.cursor_position = len(self.value)
+        """Show an older line, by -1, or a newer one; behind the newest an empty one."""
+        lines = [*self._past_lines, ""]
+        self._recalled = min(max(self._recalled + by, 0), len(lines) - 1)
+        self._set_line(lines[self._recalled])
 
     def action_complete(self) -> None:
-        """Complete the last word as far as it is certain; hint at what is open."""
-        word = re.split(r"[\s\"'=<>~()!,]", self.value)[-1]
+        """Complete the last word as far as it is certain, and hint at what is open."""
+        word = _BEFORE_WORD.split(self.value)[-1]
         head = self.value.removesuffix(word)
-        found = candidates(self._session.index, self._session.state, head, word, _TABLE)
-        if found:
-            common = os.path.commonprefix(found)  # noqa: RUF071  of words, not of paths
-            self.value = f"{head}{common}" + (" " if len(found) == 1 else "")
-            self.cursor_position = len(self.value)
-        if len(found) != 1:
-            count = f"{len(found):,} words, as " if len(found) > _MOST else ""
-            text = count + "  ".join(found[:_MOST])
-            self.post_message(Hint(text or f"nothing known begins with {word!r}"))
+        index = self._session.index
+        found = candidates(index, self._session.state, head, word, _TABLE)
+        if not found:
+            self.post_message(Hint(f"nothing known begins with {word!r}"))
+            return
+        common = os.path.commonprefix(found)  # noqa: RUF071  of words, not of paths
+        if len(found) == 1:
+            self._set_line(f"{head}{common} ")
+            return
+        self._set_line(f"{head}{common}")
+        hint = "  ".join(found[:_MAX_HINTS])
+        if len(found) > _MAX_HINTS:
+            hint = f"{len(found):,} words, as {hint}"
+        self.post_message(Hint(hint))
 
     async def action_submit(self) -> None:
-        """Enter: run it, remember it."""
+        """Run the line, and remember it: Enter."""
         line = self.value.strip().removeprefix(":").strip()
         self._hide()
-        self._past += [line] if line else []
-        self.screen.post_message(RunCommand(line) if line else Hint(""))
+        if line:
+            self._past_lines.append(line)
+            self.screen.post_message(RunCommand(line))
+        else:
+            self.screen.post_message(Hint(""))

@@ -1,7 +1,7 @@
 """The one widget of all panes: it turns the lines of a picture into strips.
 
-Owns where a pane stands, its title line, and which lines of the terminal are written anew:
-those whose strip is another object than the one that stands there.
+Owns where a pane stands, its title line, and which lines of the terminal are written
+anew: those whose strip is another object than the one that stands there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class PaneView(Widget):
     # -- where it stands ----------------------------------------------------------
 
     def place_at(self, region: Region | None, titled: bool) -> None:
-        """Stand at a region of the body, or nowhere; away from the left edge a bar is drawn.
+        """Stand at a region of the body, or nowhere; away from the left edge a bar is
+        drawn.
 
         ``titled``: its first line is the title, else that stands elsewhere.
         """
@@ -165,7 +166,9 @@ class PaneView(Widget):
         return found
 
     def _strip_of(self, line: Sequence[Run]) -> Strip:
-        """One object for equal lines, so that what did not change is not written again."""
+        """One object for equal lines, so that what did not change is not
+        written again.
+        """
         key = tuple(line)
         found = self._by_line.get(key)
         if found is None:
@@ -179,7 +182,9 @@ class PaneView(Widget):
         return found
 
     def _filters(self) -> list[LineFilter]:
-        """What NO_COLOR asks for. These styles have no colours of 16 to be made true ones."""
+        """What NO_COLOR asks for. These styles have no colours of 16 to be made true
+        ones.
+        """
         filters = self.get_line_filters()
         return [each for each in filters if not isinstance(each, ANSIToTruecolor)]
 

@@ -1,4 +1,5 @@
-"""The lines around the panes: status and breadcrumb on top, the strip of tabs, the footer.
+"""The lines around the panes: status and breadcrumb on top, the strip of tabs, the
+footer.
 
 What they say is made by functions of the session; the widgets only show a line.
 """
@@ -82,7 +83,8 @@ class _Part:
 
 
 class Status(LineWidget):
-    """``kernbench FILE  op 12/153  t=5.43us  3 in flight  2 BP  !1 DIFF  a-b 1.2us  verify ok``.
+    """``kernbench FILE  op 12/153  t=5.43us  3 in flight  2 BP  !1 DIFF  a-b 1.2us
+    verify ok``.
 
     Where the line is too short, what matters least is left out.
     """
@@ -147,7 +149,9 @@ class Status(LineWidget):
 
 
 def _fitted(left: list[_Part], right: list[_Part], width: int) -> Line:
-    """The parts at both ends of a line; what is worth least is left out until they fit."""
+    """The parts at both ends of a line; what is worth least is left out until
+    they fit.
+    """
     parts = [*left, *right]
     while length([part.run for part in parts]) > width and len(parts) > 1:
         parts.remove(min(parts, key=lambda part: (part.worth, part.run)))
@@ -158,7 +162,9 @@ def _fitted(left: list[_Part], right: list[_Part], width: int) -> Line:
 
 
 class Crumbs(LineWidget):
-    """``sip0 > cube0 > pe3 > [pe_gemm] > tile 0,1,0``; the focus of n and N in brackets."""
+    """``sip0 > cube0 > pe3 > [pe_gemm] > tile 0,1,0``; the focus of n and N in
+    brackets.
+    """
 
     def __init__(self, index: Index) -> None:
         super().__init__("crumbs")
@@ -185,7 +191,9 @@ class Crumbs(LineWidget):
         self.put([*line, (f"   {op.op_name}", "bold")])
 
     def _places(self, node: int, level: str) -> list[tuple[str, str]]:
-        """The levels of focus around a node, the widest first, and what they are called."""
+        """The levels of focus around a node, the widest first, and what they are
+        called.
+        """
         nodes = self._index.trace.nodes
         places = []
         if level == "machine":
@@ -225,7 +233,9 @@ class Tabs(LineWidget):
     def update_line(
         self, region: Region, tabs: Sequence[Tab], shown: str, active: bool
     ) -> None:
-        """The names of panes, ``shown`` in brackets, marked if it is the active pane."""
+        """The names of panes, ``shown`` in brackets, marked if it is the active
+        pane.
+        """
         bar = self._glyphs.bar if region.x else ""
         line: Line = [(bar + self._glyphs.rule, "rule")]
         self._ends = []
@@ -248,14 +258,18 @@ class Tabs(LineWidget):
 
 
 class KeyFooter(LineWidget):
-    """Keys worth remembering and their words, as many as fit but always help and quit."""
+    """Keys worth remembering and their words, as many as fit but always help
+    and quit.
+    """
 
     def __init__(self, keymap: Keymap) -> None:
         super().__init__("footer")
         self._keymap = keymap
 
     def update_line(self, width: int, enter_word: str, next_view: str) -> None:
-        """Say what the keys do: Enter in the active pane, and the name of its next view."""
+        """Say what the keys do: Enter in the active pane, and the name of its next
+        view.
+        """
         words = self._keymap.footer({"enter": enter_word, "next_view": next_view})
         items = _key_items(words, gap=" ")
         if _width_of(items) > width:

@@ -1,12 +1,14 @@
-"""Fault: a PE_IPCQ that gives a slot back when it has arrived, before its bytes have been read.
+"""Fault: a PE_IPCQ that gives a slot back before its bytes have been read.
 
-The component is named by ``components.pe_ipcq.impl``; the kernel is right. To be found as a hazard:
-a slot is read while the next payload is on its way into it; and by verification, as what is read is
-a later payload than it should be.
+The component is named by ``components.pe_ipcq.impl``; the kernel is right.
+To be found as a hazard: a slot is read while the next payload is on its way into it;
+and by verification, as what is read is a later payload than it should be.
 """
 
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from kernbench.ccl.install import install_ipcq
 from kernbench.common.pe_commands import SlotCopy
@@ -19,9 +21,14 @@ ROW_A_CUBE = DPPolicy(cube="row_wise", num_pes=1)
 
 
 def join(torch: Any, *neighbors: Mapping[str, int], **ring: Any) -> None:
-    """Wire the first PEs of the two cubes."""
-    pes, table = [(0, 0, 0), (0, 1, 0)], neighbors.__getitem__
-    install_ipcq(torch.engine, world_size=2, rank_to_pe=pes, neighbors=table, **ring)
+    """Wire the first PEs of the two cubes, each by its table of ``neighbors``."""
+    install_ipcq(
+        torch.engine,
+        world_size=2,
+        rank_to_pe=[(0, 0, 0), (0, 1, 0)],
+        neighbors=neighbors.__getitem__,
+        **ring,
+    )
 
 
 class EarlyCredit(PeIpcq):
@@ -62,5 +69,6 @@ def run(torch: Any, rows: int = 16, n: int = 1024, slots: int = 2) -> None:
     x = torch.tensor(data, dp=ROW_A_CUBE, name="x")
     y = torch.zeros((2 * rows, n), "f32", dp=ROW_A_CUBE, name="y")
     torch.launch("early_credit", kernel, x, y, rows, n)
-    data[rows:], data[:rows] = 2 * data[:rows], 0
-    torch.expect(y, data)
+    expected = np.zeros_like(data)
+    expected[rows:] = 2 * data[:rows]
+    torch.expect(y, expected)

@@ -1,9 +1,10 @@
 """Fault: a table of ops whose exp loses the low half of its mantissa.
 
 The kernel is right, and so is the table that ``kernbench run`` executes it with, unless
-``table=coarse``. What is wrong is OPS. To be found by the debug check of an executor that uses it,
-which names the exp as the first op over its bound, and by verification. A debugger executes with
-the right table: it finds nothing wrong with what the run (``--debug``) says is.
+``table=coarse``. What is wrong is OPS. To be found by the debug check of an executor
+that uses it, which names the exp as the first op over its bound, and by verification. A
+debugger executes with the right table: it finds nothing wrong with what the run
+(``--debug``) says is.
 """
 
 from dataclasses import replace
@@ -18,7 +19,8 @@ from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 
 def coarse_exp(x: Array) -> Array:
     """exp(x) with 12 of its 23 bits of mantissa."""
-    return (np.exp(x, dtype=np.float32).view(np.uint32) & 0xFFFF_F800).view(np.float32)
+    bits = np.exp(x, dtype=np.float32).view(np.uint32)
+    return (bits & 0xFFFF_F800).view(np.float32)
 
 
 OPS = NUMPY_OPS | {"exp": replace(NUMPY_OPS["exp"], function=coarse_exp)}
@@ -36,9 +38,10 @@ def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
     description="fault: an op table whose exp drops mantissa bits",
 )
 def run(torch: Any, n: int = 256, table: str = "right") -> None:
-    """``n`` elements on one PE; Phase 2 executes them by the ``table``, right or coarse."""
+    """``n`` elements on one PE; ``table``, right or coarse, is that of Phase 2."""
     one_of(("right", "coarse"), table=table)
-    torch.ops.update(OPS if table == "coarse" else {})
+    if table == "coarse":
+        torch.ops.update(OPS)
     data = torch.rng.standard_normal(n).astype("f4")
     x = torch.tensor(data, name="x")
     y = torch.empty((n,), "f32", name="y")

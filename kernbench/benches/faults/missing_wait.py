@@ -1,7 +1,7 @@
 """Fault: a load with ``wait=False`` is used as an operand before its DMA has landed.
 
-To be found as a hazard: the add reads bytes that the load is still writing. Phase 2 runs the ops in
-program order, so the data come out right: on a machine they would depend on the DMA's speed.
+To be found as a hazard: the add reads bytes that the load is still writing. Phase 2
+runs ops in program order, so the data are right: a machine's would depend on the DMA.
 """
 
 from typing import Any

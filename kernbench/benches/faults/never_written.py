@@ -1,7 +1,7 @@
 """Fault: a sum that begins with what ``torch.empty`` holds.
 
-To be found as a hazard: the load reads bytes that nothing has written. A run ends there with an
-error; with ``--warn-memory`` it goes on with bytes 0xFF, which are NaN, and verification fails.
+To be found as a hazard: the load reads bytes that nothing has written. A run ends in an
+error; with ``--warn-memory`` it goes on with 0xFF bytes, NaNs, and verification fails.
 """
 
 from typing import Any

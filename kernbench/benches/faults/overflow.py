@@ -1,7 +1,7 @@
 """Fault: a softmax in f16 that does not subtract the maximum first.
 
-exp(12) is more than f16 holds: the exp gives inf, and the quotient NaN. To be found by the debug
-check, where the exp is the first op of infinite error, and by verification, which counts the NaNs.
+exp(12) is more than f16 holds: the exp gives inf, the quotient NaN. To be found by the
+debug check, where the exp is the first infinite error, and by verification: the NaNs.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Fault: a loop over blocks of rows loads a whole last block where fewer rows are left.
 
-To be found as a hazard: that load reads bytes outside of the allocation. A run ends there with an
-error; with ``--warn-memory`` it goes on, reads what lies behind, and verification fails.
+To be found as a hazard: that load reads bytes outside of the allocation. A run ends in
+an error; with ``--warn-memory`` it reads what lies behind, and verification fails.
 """
 
 from typing import Any

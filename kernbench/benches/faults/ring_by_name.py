@@ -1,7 +1,7 @@
-"""Fault: a ring of two ranks whose queues are joined by name: what goes E arrives from the E.
+"""Fault: a ring of two ranks joined by name: what goes E arrives from the E.
 
-The component is named by ``components.pe_ipcq.impl``; the kernel is right. To be found as a
-deadlock: both ranks wait in a recv from the W, each for the other.
+The component is named by ``components.pe_ipcq.impl``; the kernel is right.
+To be found as a deadlock: both ranks wait in a recv from the W, each for the other.
 """
 
 from typing import Any
@@ -16,9 +16,7 @@ class ByName(PeIpcq):
 
     def connect(self, direction: str, ring: Ring, peer: PeIpcq, back: str) -> None:
         """Wire a direction."""
-        super().connect(
-            direction, ring, peer, direction
-        )  # fault: the other end is ``back``
+        super().connect(direction, ring, peer, direction)  # fault: it is ``back``
 
 
 def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:

@@ -1,7 +1,6 @@
 """Fault: an all-reduce whose broadcast starts at another cube than its reduce ended at.
 
-Every op is right, and no two conflict. To be found by verification: every row is that of cube 0,
-also in the cube that held the sum. The first byte to differ came with the recv of the broadcast.
+No op is wrong, no two conflict. To be found by verification: every row is cube 0's own.
 """
 
 from typing import Any
@@ -11,8 +10,9 @@ from kernbench.runtime_api.registry import bench
 
 
 def kernel(x_ptr: Any, n: int, tl: Any) -> None:
-    """Cube 0 sends its row to cube 1, which adds its own; then both are to have the sum."""
-    cube, toward = tl.program_id(1), ("E", "W")
+    """Cube 0 sends its row to cube 1, which adds its own; both are to have the sum."""
+    cube = tl.program_id(1)
+    toward = {0: "E", 1: "W"}  # the other cube
     shard = x_ptr + cube * n * x_ptr.itemsize
     x = tl.load(shard, (n,), "f32")
     if cube == 0:

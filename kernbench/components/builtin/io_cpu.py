@@ -8,15 +8,18 @@ from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 
 
 class IoCpu(ComponentBase):
-    """Fans out to all at once; its own time is the overhead that the launch's header has paid."""
+    """Fans out to all at once.
+
+    Its own time is the overhead that the header of the launch has paid.
+    """
 
     serves = (LaunchMsg,)
 
     def targets(self, msg: LaunchMsg) -> list[str]:
         """The nodes that it hands ``msg`` on to."""
-        sip = self.node.sip
-        cubes = sorted({place[1] for place in msg.pes if place[0] == sip})
-        return [self.sim.resolver.find_m_cpu(sip, cube) for cube in cubes]
+        here = self.node.sip
+        cubes = {cube for sip, cube, _ in msg.pes if sip == here}
+        return [self.sim.resolver.find_m_cpu(here, cube) for cube in sorted(cubes)]
 
     def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
         """Send; the launch does not wait here for its targets."""

@@ -1,4 +1,4 @@
-"""The M_CPU of a cube: hands a launch on to the PE_CPU of every PE of the cube that takes part."""
+"""The M_CPU of a cube: hands a launch on to the PE_CPU of every PE that takes part."""
 
 from kernbench.common.messages import LaunchMsg
 from kernbench.components.builtin.io_cpu import IoCpu

@@ -1,7 +1,7 @@
 """The PCIe end point of a SIP: host transfers of data, and the way in of launches.
 
-A host transfer is one transaction a shard, without bursts (simulator.md section 5). It goes as fast
-as PCIe lets it, although its path (ADR-0051) begins behind the PCIe link.
+A host transfer is one transaction a shard, without bursts (simulator.md section 5). It
+goes as fast as PCIe lets it, although its path (ADR-0051) begins behind the PCIe link.
 """
 
 import simpy
@@ -12,6 +12,7 @@ from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
 
 LAUNCH_BYTES = 64
+"""Bytes of the message that a launch is."""
 
 
 class PcieEp(ComponentBase):
@@ -24,20 +25,33 @@ class PcieEp(ComponentBase):
     ) -> Process:
         """Carry host data to or from a memory, or a launch to the io_cpu."""
         yield env.timeout(self.overhead_ns)
-        sim, node = self.sim, self.node
         if isinstance(msg, LaunchMsg):
-            io_cpu = sim.resolver.find_io_cpu(node.sip)
-            yield from sim.deliver(msg, node.id, io_cpu, LAUNCH_BYTES)
-            return
-        place = msg.dst if isinstance(msg, HostWriteCmd) else msg.src
-        memory = sim.resolver.resolve(PhysAddr.decode(place.addr))
-        path = sim.router.route("memory", node.id, memory)
-        data = Transaction(
-            path, place.nbytes, msg, rate_gbs=sim.graph.spec.system.pcie_bw_gbs
-        )
-        if isinstance(msg, HostWriteCmd):
-            data.dst_addr = place.addr
-            yield from sim.transfer(data)
+            io_cpu = self.sim.resolver.find_io_cpu(self.node.sip)
+            yield from self.sim.deliver(msg, self.node.id, io_cpu, LAUNCH_BYTES)
+        elif isinstance(msg, HostWriteCmd):
+            yield from self._write(msg)
         else:
-            data.path, data.src_addr = path[::-1], place.addr
-            yield sim.read(Transaction(path, REQUEST_BYTES, msg), data)
+            yield self._read(msg)
+
+    def _write(self, msg: HostWriteCmd) -> Process:
+        """Carry host data to a memory, at the rate of PCIe."""
+        path = self._path_to(msg.dst.addr)
+        data = Transaction(path, msg.dst.nbytes, msg, dst_addr=msg.dst.addr)
+        data.rate_gbs = self._pcie_gbs()
+        return self.sim.transfer(data)
+
+    def _read(self, msg: HostReadCmd) -> simpy.Event:
+        """Ask a memory for data; the event is that the host has them."""
+        path = self._path_to(msg.src.addr)
+        request = Transaction(path, REQUEST_BYTES, msg)
+        data = Transaction(path[::-1], msg.src.nbytes, msg, src_addr=msg.src.addr)
+        data.rate_gbs = self._pcie_gbs()
+        return self.sim.read(request, data)
+
+    def _path_to(self, addr: int) -> tuple[str, ...]:
+        """The path to the memory that holds a physical address."""
+        memory = self.sim.resolver.resolve(PhysAddr.decode(addr))
+        return self.sim.router.route("memory", self.node.id, memory)
+
+    def _pcie_gbs(self) -> float:
+        return self.sim.graph.spec.system.pcie_bw_gbs

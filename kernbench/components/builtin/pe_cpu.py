@@ -1,4 +1,7 @@
-"""The CPU of a PE: runs the kernel of a launch through KernelRunner; it knows no greenlet."""
+"""The CPU of a PE: runs the kernel of a launch through KernelRunner.
+
+It knows no greenlet.
+"""
 
 import simpy
 
@@ -17,12 +20,15 @@ class PeCpu(ComponentBase):
     serves = (LaunchMsg,)
 
     def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
-        """Wait for the launch's start, run the kernel and all that it issued to the end."""
-        late = env.now - msg.target_start_ns
-        if late < 0:
-            yield env.timeout(-late)
-        elif late > 0 and self.sim.events is not None:
-            text = f"launch {msg.launch} reached {self.node.id} {late:g} ns after its start time"
+        """Wait for the launch's start; run the kernel and all it issued to the end."""
+        late_ns = env.now - msg.target_start_ns
+        if late_ns < 0:
+            yield env.timeout(-late_ns)
+        elif late_ns > 0 and self.sim.events is not None:
+            text = (
+                f"launch {msg.launch} reached {self.node.id} "
+                f"{late_ns:g} ns after its start time"
+            )
             self.sim.events.text(env.now, NO_CMD, "warning", text)
         msg.t_start = env.now
         msg.t_first_start = min(msg.t_first_start, env.now)
@@ -33,24 +39,27 @@ class PeCpu(ComponentBase):
             msg.done.succeed()
 
     def _context(self, env: simpy.Environment, msg: LaunchMsg) -> KernelContext:
-        sim, node = self.sim, self.node
-        mmu, scheduler = (
-            self.sibling("pe_mmu", PeMmu),
-            self.sibling("pe_scheduler", PeScheduler),
-        )
-        lent = (sim.pending, sim.events, sim.sites, sim.commands, sim.warnings)
-        calls = (
-            scheduler.dispatch,
-            mmu.translate,
-            sim.pages.describe,
-            sim.peek,
-            sim.put,
-        )
+        """What this PE lends to a kernel."""
+        sim = self.sim
+        node = self.node
+        spec = sim.graph.spec.pe
         ipcq = self.sibling("pe_ipcq", ComponentBase)
-        scratch = (
-            sim.graph.spec.pe.tcm.size_kib * 1024 - sim.reserved["tcm", *node.place]
-        )
-        peers = ipcq.peers if isinstance(ipcq, PeIpcq) else {}
+        reserved_bytes = sim.reserved["tcm", *node.place]
         return KernelContext(
-            env, node, sim.graph.spec.pe, msg, *lent, *calls, scratch, peers
+            env=env,
+            node=node,
+            spec=spec,
+            msg=msg,
+            pending=sim.pending,
+            events=sim.events,
+            sites=sim.sites,
+            commands=sim.commands,
+            warnings=sim.warnings,
+            dispatch=self.sibling("pe_scheduler", PeScheduler).dispatch,
+            translate=self.sibling("pe_mmu", PeMmu).translate,
+            describe=sim.pages.describe,
+            peek=sim.peek,
+            put=sim.put,
+            scratch_bytes=spec.tcm.size_kib * 1024 - reserved_bytes,
+            peers=ipcq.peers if isinstance(ipcq, PeIpcq) else {},
         )

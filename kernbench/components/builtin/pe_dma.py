@@ -1,8 +1,8 @@
-"""The DMA engine of a PE: channels for reads, writes and what it pushes to other PEs, each with a
-number of outstanding commands.
+"""The DMA engine of a PE: channels for reads, for writes, and for what it pushes.
 
-Service is the whole transfer: it ends when the last byte has landed. A read is a 32-byte request
-along the path, the access, and data back on the reversed path.
+What is pushed goes to other PEs. Each channel has a number of outstanding commands.
+Service is the whole transfer: it ends when the last byte has landed. A read is a
+32-byte request along the path, the access, and data back on the reversed path.
 """
 
 import simpy
@@ -14,12 +14,19 @@ from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.topology.graph import Node
 
 REQUEST_BYTES = 32
-PE_WINDOW = 1 << 34  # of addresses, for each PE's TCM (common/phys_addr.py)
-_READ, _WRITE, _PUSH = 0, 1, 2
+PE_WINDOW = 1 << 34
+"""Addresses that each PE's TCM has for itself (common/phys_addr.py)."""
+
+_READ = 0
+_WRITE = 1
+_PUSH = 2
+
+Piece = tuple[int, int]
+"""A physical address and the number of bytes from there on."""
 
 
 class PeDma(ComponentBase):
-    """Serves loads, stores, the DMA stages of tiles, and the slots that a PE_IPCQ pushes."""
+    """Serves loads, stores, DMA stages of tiles, and slots that a PE_IPCQ pushes."""
 
     serves = (DmaReadCmd, DmaWriteCmd, TileToken, PushCmd)
     channels = 3
@@ -29,7 +36,8 @@ class PeDma(ComponentBase):
         super().__init__(node, sim)
         self._dma = sim.graph.spec.pe.dma
         self.slots = self._dma.outstanding
-        # no two memories lie in one block of this size: every boundary is a multiple of it
+        # No two memories lie in one block of this size: every boundary is a multiple of
+        # it. So the path to a block is found once.
         slice_bytes = sim.graph.spec.cube.memory_map.slice_bytes
         self._block = min(slice_bytes & -slice_bytes, PE_WINDOW)
         self._paths: dict[int, tuple[str, ...]] = {}
@@ -39,37 +47,53 @@ class PeDma(ComponentBase):
         if isinstance(msg, PushCmd):
             return _PUSH
         if isinstance(msg, TileToken):
-            return _READ if msg.stage.stage_type is StageType.DMA_READ else _WRITE
-        return _READ if isinstance(msg, DmaReadCmd) else _WRITE
+            is_read = msg.stage.stage_type is StageType.DMA_READ
+        else:
+            is_read = isinstance(msg, DmaReadCmd)
+        return _READ if is_read else _WRITE
 
     def run(self, env: simpy.Environment, msg: MsgBase) -> Process:
-        """Set-up, the reads of the command side by side, then its write."""
+        """Set-up, the reads of the command side by side, then its writes."""
         yield env.timeout(self._dma.setup_ns)
         if isinstance(msg, PushCmd):
             yield from self._push(env, msg)
             return
+        reads, writes = self._pieces(msg)
+        under_way = [self.read(msg, addr, nbytes) for addr, nbytes in reads]
+        for landed in under_way:  # noqa: UP028 (SimPy sends values; a list takes none)
+            yield landed
+        for addr, nbytes in writes:
+            yield from self._write(msg, addr, nbytes)
+
+    def _pieces(self, msg: MsgBase) -> tuple[list[Piece], list[Piece]]:
+        """What a command reads over the network, and what it writes."""
         if isinstance(msg, TileToken):
             params = msg.stage.params
             pieces = [*zip(params["addrs"], params["sizes"], strict=True)]
-            reads, writes = (pieces, []) if self.channel(msg) == _READ else ([], pieces)
-        else:
-            assert isinstance(msg, DmaReadCmd | DmaWriteCmd)
-            src, is_read = msg.src, isinstance(msg, DmaReadCmd)
-            reads = [(src.addr, src.nbytes)] if is_read or src.space == "hbm" else []
-            writes = (
-                [(msg.dst_addr, src.nbytes)] if isinstance(msg, DmaWriteCmd) else []
-            )
-        for read in [self.read(msg, *piece) for piece in reads]:  # noqa: UP028 (a list takes none)
-            yield read
-        for piece in writes:
-            yield from self._write(msg, *piece)
+            if self.channel(msg) == _READ:
+                return pieces, []
+            return [], pieces
+        if isinstance(msg, DmaReadCmd):
+            return [(msg.src.addr, msg.src.nbytes)], []
+        assert isinstance(msg, DmaWriteCmd)
+        # A source in the TCM is at hand; one in HBM is read first.
+        reads = []
+        if msg.src.space == "hbm":
+            reads.append((msg.src.addr, msg.src.nbytes))
+        return reads, [(msg.dst_addr, msg.src.nbytes)]
 
     def _push(self, env: simpy.Environment, msg: PushCmd) -> Process:
-        """The source has been read when its last byte has left at the bandwidth of our link."""
-        copy, nbytes = msg.copy, msg.copy.src.nbytes
+        """A slot's worth of a payload, to the slot of another PE.
+
+        The source has been read when its last byte has left at the bandwidth of our
+        link.
+        """
+        copy = msg.copy
+        nbytes = copy.src.nbytes
         if copy.src.space == "hbm":
             yield self.read(copy, copy.src.addr, nbytes)
-        copy.t_start, copy.slot = env.now, msg.slot
+        copy.t_start = env.now
+        copy.slot = msg.slot
         landing = env.process(self._write(copy, copy.dst.addr, nbytes))
         yield env.timeout(nbytes / self._dma.to_router_bw_gbs)
         copy.data = self.sim.peek(copy.src)
@@ -79,22 +103,25 @@ class PeDma(ComponentBase):
 
     def read(self, msg: MsgBase, addr: int, nbytes: int) -> simpy.Event:
         """Read a memory for ``msg``; the event is that its bytes are here."""
-        path, burst = self._path(addr), self._dma.burst_bytes
+        path = self._path(addr)
         request = Transaction(path, REQUEST_BYTES, msg)
-        return self.sim.read(
-            request, Transaction(path[::-1], nbytes, msg, burst, src_addr=addr)
+        data = Transaction(
+            path[::-1], nbytes, msg, self._dma.burst_bytes, src_addr=addr
         )
+        return self.sim.read(request, data)
 
     def _write(self, msg: MsgBase, addr: int, nbytes: int) -> Process:
-        burst = self._dma.burst_bytes
-        return self.sim.transfer(
-            Transaction(self._path(addr), nbytes, msg, burst, dst_addr=addr)
-        )
+        """Carry bytes to a memory for ``msg``; ends when the last has landed."""
+        path = self._path(addr)
+        data = Transaction(path, nbytes, msg, self._dma.burst_bytes, dst_addr=addr)
+        return self.sim.transfer(data)
 
     def _path(self, addr: int) -> tuple[str, ...]:
-        path = self._paths.get(addr // self._block)
+        """The path to the memory that holds a physical address."""
+        block = addr // self._block
+        path = self._paths.get(block)
         if path is None:
             node = self.sim.resolver.resolve(PhysAddr.decode(addr))
             path = self.sim.router.route("pe", self.node.id, node)
-            self._paths[addr // self._block] = path
+            self._paths[block] = path
         return path

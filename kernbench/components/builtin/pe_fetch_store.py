@@ -6,7 +6,8 @@ from kernbench.common.messages import StageType, TileToken
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_tcm import PeTcm
 
-_FETCH, _STORE = 0, 1
+_FETCH = 0
+_STORE = 1
 
 
 class PeFetchStore(ComponentBase):
@@ -22,7 +23,8 @@ class PeFetchStore(ComponentBase):
     def run(self, env: simpy.Environment, msg: TileToken) -> Process:
         """Bytes / bandwidth of the channel, behind whoever has it."""
         tcm = self.sibling("pe_tcm", PeTcm)
-        wire = tcm.read_channel if self.channel(msg) == _FETCH else tcm.write_channel
+        is_fetch = self.channel(msg) == _FETCH
+        wire = tcm.read_channel if is_fetch else tcm.write_channel
         nbytes = msg.stage.params["nbytes"]
         start = wire.enter(env.now, nbytes)
         yield env.timeout(start + nbytes / wire.bytes_per_ns - env.now)

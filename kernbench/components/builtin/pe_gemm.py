@@ -11,22 +11,30 @@ from kernbench.topology.graph import Node
 def cold_cycles(m: int, k: int, n: int, rows: int, cols: int) -> int:
     """Cycles of a GEMM that finds the array empty (SCALE-Sim, weight stationary).
 
-    Each of the ceil(k/R) * ceil(n/C) folds loads its weights (R), and streams m rows through (R +
-    C + m - 2).
+    Each of the ceil(k/R) * ceil(n/C) folds loads its weights (R), and streams m rows
+    through (R + C + m - 2).
     """
-    return -(-k // rows) * -(-n // cols) * (2 * rows + cols + m - 2)
+    return _folds(k, n, rows, cols) * (2 * rows + cols + m - 2)
 
 
 def streaming_cycles(m: int, k: int, n: int, rows: int, cols: int) -> int:
-    """Cycles of a tile behind another of its composite: the next weights load while rows stream."""
-    return -(-k // rows) * -(-n // cols) * max(m, rows)
+    """Cycles of a tile behind another of its composite.
+
+    The next weights load while rows stream, so a fold takes the longer of the two.
+    """
+    return _folds(k, n, rows, cols) * max(m, rows)
+
+
+def _folds(k: int, n: int, rows: int, cols: int) -> int:
+    """How often the array is filled with weights: ceil(k/R) * ceil(n/C)."""
+    return -(-k // rows) * -(-n // cols)
 
 
 class PeGemm(ComponentBase):
     """Serves dots and the GEMM stage of tiles, one at a time.
 
-    A tile streams when the array ended the tile before it, of the same composite, in the same
-    instant; a gap drains the array, and the next tile is cold.
+    A tile streams when the array ended the tile before it, of the same composite, in
+    the same instant; a gap drains the array, and the next tile is cold.
     """
 
     serves = (GemmCmd, TileToken)
@@ -34,19 +42,23 @@ class PeGemm(ComponentBase):
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
         self._last: MsgBase | None = None
-        self._idle_since = -1.0
+        self._free_since = -1.0
 
     def run(self, env: simpy.Environment, msg: GemmCmd | TileToken) -> Process:
         """Pay the cycles of one GEMM."""
+        owner: MsgBase
         if isinstance(msg, TileToken):
             m, n, k = msg.stage.params["extent"]
             owner = msg.composite
         else:
-            m, k, n, owner = msg.m, msg.k, msg.n, msg
-        streaming = owner is self._last and env.now == self._idle_since
-        gemm = self.sim.graph.spec.pe.gemm
-        cycles = (streaming_cycles if streaming else cold_cycles)(
-            m, k, n, gemm.rows, gemm.cols
-        )
-        yield env.timeout(cycles / self.sim.graph.spec.pe.clock_ghz)
-        self._last, self._idle_since = owner, env.now
+            m = msg.m
+            k = msg.k
+            n = msg.n
+            owner = msg
+        streams = owner is self._last and env.now == self._free_since
+        cycles_of = streaming_cycles if streams else cold_cycles
+        pe = self.sim.graph.spec.pe
+        cycles = cycles_of(m, k, n, pe.gemm.rows, pe.gemm.cols)
+        yield env.timeout(cycles / pe.clock_ghz)
+        self._last = owner
+        self._free_since = env.now

@@ -1,8 +1,8 @@
 """The queues of a PE to its neighbours: rings of slots, credits, back-pressure.
 
-A payload goes slot by slot, as slots of the peer's ring come free; PE_DMA moves the bytes. Data and
-their arrival become visible in one step. A slot is given back, by a credit over the real path, when
-its bytes have been copied to scratch.
+A payload goes slot by slot, as slots of the peer's ring come free; PE_DMA moves the
+bytes. Data and their arrival become visible in one step. A slot is given back, by a
+credit over the real path, when its bytes have been copied to scratch.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,11 @@ DIRECTIONS = ("N", "S", "E", "W", "global_N", "global_S", "global_E", "global_W"
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """Where what a neighbour sends lands: ``slots`` of ``slot_bytes`` each from ``base`` on."""
+    """Where what a neighbour sends lands: ``slots`` of ``slot_bytes`` each.
+
+    They lie in memory ``space`` from physical address ``base`` on. A slot that was read
+    is returned with a message of ``credit_bytes``.
+    """
 
     space: str
     base: int
@@ -33,14 +37,19 @@ class Ring:
     slot_bytes: int
     credit_bytes: int
 
+    def slot_addr(self, number: int) -> int:
+        """The address of the slot that payload ``number`` goes through."""
+        return self.base + number % self.slots * self.slot_bytes
+
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """One direction: our ``ring``, and the neighbour whose queue ``back`` is its other end.
+    """One direction: our ``ring``, and the neighbour whose queue ``back`` is its end.
 
-    ``head`` slots were sent, of which it has given back ``peer_tail``; it has sent ``peer_head``,
-    of which ``tail`` were taken. ``landed`` are those in between, by number. ``credit`` and
-    ``arrival`` are events, where somebody waits for one.
+    ``head`` slots were sent, of which the neighbour has given back ``peer_tail``; it
+    has sent ``peer_head``, of which ``tail`` were taken. ``landed`` are those in
+    between, by number. ``credit`` and ``arrival`` are events, where somebody waits for
+    one.
     """
 
     ring: Ring
@@ -53,6 +62,11 @@ class Queue:
     landed: dict[int, SlotCopy] = field(default_factory=dict)
     credit: simpy.Event | None = None
     arrival: simpy.Event | None = None
+
+    @property
+    def other_end(self) -> "Queue":
+        """The neighbour's queue that leads back here."""
+        return self.peer.queues[self.back]
 
 
 class PeIpcq(ComponentBase):
@@ -70,43 +84,57 @@ class PeIpcq(ComponentBase):
         """The pe_cpu of the neighbour in each wired direction."""
         at = self.sim.graph.at
         return {
-            d: at(*queue.peer.node.place, "pe_cpu") for d, queue in self.queues.items()
+            direction: at(*queue.peer.node.place, "pe_cpu")
+            for direction, queue in self.queues.items()
         }
 
     def connect(self, direction: str, ring: Ring, peer: "PeIpcq", back: str) -> None:
-        """Wire a direction: ``peer`` sends into ``ring`` from its direction ``back``."""
+        """Wire a direction: ``peer`` sends into ``ring`` from its own ``back``."""
         self.queues[direction] = Queue(ring, peer, back)
 
     def channel(self, msg: SendCmd | RecvCmd) -> int:
         """Sends and recvs of each direction have one each."""
-        return 2 * DIRECTIONS.index(msg.direction) + isinstance(msg, RecvCmd)
+        pair = 2 * DIRECTIONS.index(msg.direction)
+        return pair + 1 if isinstance(msg, RecvCmd) else pair
 
     def run(self, env: simpy.Environment, msg: SendCmd | RecvCmd) -> Process:
-        """All slots of a payload; for program order it has not started until ``_starts``."""
+        """Serve all slots of a payload.
+
+        For program order the message has not started until ``_starts``.
+        """
         msg.t_start = -1.0
-        yield from (
-            self._send(env, msg) if isinstance(msg, SendCmd) else self._recv(env, msg)
-        )
+        if isinstance(msg, SendCmd):
+            yield from self._send(env, msg)
+        else:
+            yield from self._recv(env, msg)
 
     def _starts(self, env: simpy.Environment, msg: MsgBase) -> None:
-        """Ops that the PE issued later may now write what is sent, or use what is received."""
+        """Let later ops of the PE write what is sent, or use what is received."""
         msg.t_start = env.now
         self._on_process_start(env, msg)
 
     def _send(self, env: simpy.Environment, msg: SendCmd) -> Process:
-        queue, dma = self.queues[msg.direction], self.sibling("pe_dma", PeDma)
-        ring, reads = queue.peer.queues[queue.back].ring, list[simpy.Event]()
+        """Push a payload slot by slot; ends when all of it has been read."""
+        queue = self.queues[msg.direction]
+        dma = self.sibling("pe_dma", PeDma)
+        ring = queue.other_end.ring
+        reads: list[simpy.Event] = []
         for piece in _pieces(msg.src, ring.slot_bytes):
-            addr = ring.base + queue.head % ring.slots * ring.slot_bytes
-            copy = _copy(msg, piece, replace(piece, space=ring.space, addr=addr))
+            slot = replace(piece, space=ring.space, addr=ring.slot_addr(queue.head))
+            copy = _copy(msg, piece, slot)
             if queue.head - queue.peer_tail == ring.slots:
-                t0, queue.credit = env.now, env.event()
+                t0 = env.now
+                queue.credit = env.event()
                 holder = yield queue.credit
                 copy.wait(self.node.id, "credit", t0, env.now, holder)
-            reads.append(read := env.event())
-            landed = partial(queue.peer.arrive, queue.back, queue.head, copy)
+            read = env.event()
+            reads.append(read)
             push = PushCmd(
-                cmd=msg.cmd, waits=copy.waits, copy=copy, read=read, on_landed=landed
+                cmd=msg.cmd,
+                waits=copy.waits,
+                copy=copy,
+                read=read,
+                on_landed=partial(queue.peer.arrive, queue.back, queue.head, copy),
             )
             env.process(dma._forward_txn(env, push))
             queue.head += 1
@@ -115,10 +143,14 @@ class PeIpcq(ComponentBase):
         self._starts(env, msg)
 
     def arrive(self, direction: str, number: int, copy: SlotCopy) -> None:
-        """Slot ``number`` of those sent to us in ``direction`` has landed, and can be taken."""
+        """Slot ``number`` of those sent to us in ``direction`` has landed.
+
+        From now on it can be taken.
+        """
         queue = self.queues[direction]
         self.sim.put(copy.dst, copy.data)
-        self._record(copy, self.sibling("pe_dma", PeDma).node.id, "ipcq_copy")
+        dma = self.sibling("pe_dma", PeDma)
+        self._record(copy, dma.node.id, "ipcq_copy")
         queue.peer_head += 1
         queue.landed[number] = copy
         if queue.arrival is not None and number == queue.tail:
@@ -126,27 +158,24 @@ class PeIpcq(ComponentBase):
             queue.arrival = None
 
     def _recv(self, env: simpy.Environment, msg: RecvCmd) -> Process:
+        """Take a payload slot by slot into scratch, and give each slot back."""
         queue = self.queues[msg.direction]
+        end = msg.dst.addr + msg.dst.nbytes
         for piece in _pieces(msg.dst, queue.ring.slot_bytes):
             copy = _copy(msg, piece, piece)
             if queue.tail not in queue.landed:
-                t0, queue.arrival = env.now, env.event()
+                t0 = env.now
+                queue.arrival = env.event()
                 yield queue.arrival
-                copy.wait(
-                    self.node.id, "arrival", t0, env.now, queue.landed[queue.tail]
-                )
+                sender = queue.landed[queue.tail]
+                copy.wait(self.node.id, "arrival", t0, env.now, sender)
             sent = queue.landed.pop(queue.tail).dst
             queue.tail += 1
             if sent.nbytes != piece.nbytes:
-                raise KernelError(
-                    f"{self.node.id}: {msg.call} expects {piece.nbytes} bytes in the next slot "
-                    f"from {msg.direction}, but {sent.nbytes} were sent; send and recv one shape"
-                )
-            copy.src, copy.t_start = (
-                replace(piece, space=sent.space, addr=sent.addr),
-                env.now,
-            )
-            if piece.addr + piece.nbytes == msg.dst.addr + msg.dst.nbytes:
+                raise self._mismatch(msg, piece, sent)
+            copy.src = replace(piece, space=sent.space, addr=sent.addr)
+            copy.t_start = env.now
+            if piece.addr + piece.nbytes == end:
                 self._starts(env, msg)
             copy.data = self.sim.peek(copy.src)
             yield from self._take(env, copy)
@@ -155,55 +184,68 @@ class PeIpcq(ComponentBase):
             msg.row = copy.row
             self.give_back(queue, copy)
 
+    def _mismatch(self, msg: RecvCmd, piece: Region, sent: Region) -> KernelError:
+        """The error for a slot that holds more or less than the recv expects."""
+        return KernelError(
+            f"{self.node.id}: {msg.call} expects {piece.nbytes} bytes in the next slot "
+            f"from {msg.direction}, but {sent.nbytes} were sent; "
+            "send and recv one shape"
+        )
+
     def _take(self, env: simpy.Environment, copy: SlotCopy) -> Process:
-        """Copy a slot to scratch: over the channels of the TCM, or as a DMA read of its memory."""
+        """Copy a slot to scratch: by the channels of the TCM, or as a DMA read."""
         if copy.src.space != "tcm":
-            yield self.sibling("pe_dma", PeDma).read(
-                copy, copy.src.addr, copy.src.nbytes
-            )
+            dma = self.sibling("pe_dma", PeDma)
+            yield dma.read(copy, copy.src.addr, copy.src.nbytes)
             return
         tcm = self.sibling("pe_tcm", PeTcm)
-        wires = (tcm.read_channel, tcm.write_channel)
-        for wire in wires:
-            wire.enter(env.now, copy.src.nbytes)
-        yield env.timeout(max(wire.free_at for wire in wires) - env.now)
+        tcm.read_channel.enter(env.now, copy.src.nbytes)
+        tcm.write_channel.enter(env.now, copy.src.nbytes)
+        free_at = max(tcm.read_channel.free_at, tcm.write_channel.free_at)
+        yield env.timeout(free_at - env.now)
 
     def give_back(self, queue: Queue, copy: SlotCopy) -> None:
         """Return the slot that ``copy`` has emptied."""
         self.sim.env.process(self._credit(queue, copy))
 
     def _credit(self, queue: Queue, copy: SlotCopy) -> Process:
+        """Carry a credit to the neighbour, who may then send one slot more."""
         path = self.sim.router.route("pe", self.node.id, queue.peer.node.id)
         credit = Transaction(path, queue.ring.credit_bytes, MsgBase(cmd=copy.cmd))
         yield from self.sim.transfer(credit)
-        there = queue.peer.queues[queue.back]
+        there = queue.other_end
         there.peer_tail += 1
         if there.credit is not None:
             there.credit.succeed(copy)
             there.credit = None
 
     def _record(self, copy: SlotCopy, node: str, name: str) -> None:
+        """Record a copy that has ended, as an op of ``node`` called ``name``."""
         if self._op_logger is not None:
-            src, dst, now = copy.src, copy.dst, self.sim.env.now
-            from_to = (
+            self._op_logger.record_copy(
                 copy.t_start,
-                now,
+                self.sim.env.now,
                 node,
-                src.space,
-                src.addr,
-                dst.space,
-                dst.addr,
+                copy.src.space,
+                copy.src.addr,
+                copy.dst.space,
+                copy.dst.addr,
+                copy.dst.shape,
+                copy.dst.dtype,
+                copy.dst.nbytes,
+                copy.data,
+                msg=copy,
+                op_name=name,
             )
-            what = (dst.shape, dst.dtype, dst.nbytes, copy.data)
-            self._op_logger.record_copy(*(from_to + what), msg=copy, op_name=name)
-        copy.resumed_by = copy.data = (
-            None  # a chain of them would keep every message alive
-        )
+        # A chain of them would keep every message alive.
+        copy.resumed_by = None
+        copy.data = None
 
 
 def _copy(msg: SendCmd | RecvCmd, src: Region, dst: Region) -> SlotCopy:
     """The next copy of ``msg``, which hands over what it has waited for."""
-    waits, msg.waits = msg.waits, []
+    waits = msg.waits
+    msg.waits = []
     return SlotCopy(
         cmd=msg.cmd, resumed_by=msg.resumed_by, waits=waits, src=src, dst=dst
     )
@@ -212,6 +254,5 @@ def _copy(msg: SendCmd | RecvCmd, src: Region, dst: Region) -> SlotCopy:
 def _pieces(whole: Region, slot_bytes: int) -> Iterator[Region]:
     """A tensor cut into what a slot holds."""
     for at in range(0, whole.nbytes, slot_bytes):
-        yield part(
-            whole, whole.space, whole.addr + at, min(slot_bytes, whole.nbytes - at)
-        )
+        nbytes = min(slot_bytes, whole.nbytes - at)
+        yield part(whole, whole.space, whole.addr + at, nbytes)

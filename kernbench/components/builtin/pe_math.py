@@ -16,19 +16,22 @@ class PeMath(ComponentBase):
     serves = (MathCmd, TileToken)
 
     def run(self, env: simpy.Environment, msg: MathCmd | TileToken) -> Process:
-        """ceil(elements / lanes) * cost(op) + latency, summed over the steps of a tile's epilogue.
+        """Pay ceil(elements / lanes) * cost(op) + latency, in cycles.
 
-        Elements are the larger of input and output (simulator.md section 5).
+        Elements are the larger of input and output (simulator.md section 5). The steps
+        of a tile's epilogue follow one another.
         """
         if isinstance(msg, TileToken):
             m, n, _ = msg.stage.params["extent"]
-            steps = [(m * n, op) for op in msg.stage.params["ops"]]
+            cycles = sum(self._cycles(m * n, op) for op in msg.stage.params["ops"])
         else:
             shapes = [region.shape for region in (*msg.inputs, msg.out)]
-            steps = [(max(prod(shape) for shape in shapes), msg.op)]
-        math = self.sim.graph.spec.pe.math
-        cycles = sum(
-            -(-elements // math.lanes) * cost_cycles(op) + math.latency_cycles
-            for elements, op in steps
-        )
+            elements = max(prod(shape) for shape in shapes)
+            cycles = self._cycles(elements, msg.op)
         yield env.timeout(cycles / self.sim.graph.spec.pe.clock_ghz)
+
+    def _cycles(self, elements: int, op: str) -> int:
+        """Cycles of one op on so many elements."""
+        math = self.sim.graph.spec.pe.math
+        passes = -(-elements // math.lanes)
+        return passes * cost_cycles(op) + math.latency_cycles

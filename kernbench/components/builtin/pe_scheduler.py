@@ -3,74 +3,70 @@
 from collections import deque
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import simpy
 
 from kernbench.common.dtypes import itemsize
-from kernbench.common.messages import MsgBase, Region, Stage, StageType, TileToken
-from kernbench.common.pe_commands import (
-    CompositeCmd,
-    DmaReadCmd,
-    DmaWriteCmd,
-    GemmCmd,
-    MathCmd,
-    RecvCmd,
-    SendCmd,
+from kernbench.common.messages import (
+    COMMANDS,
+    STAGE_ENGINES,
+    MsgBase,
+    Region,
+    Stage,
+    StageType,
+    TileToken,
 )
+from kernbench.common.pe_commands import CompositeCmd
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
 
-_Tile = list[TileToken]  # one token a stage
-_Block = tuple[str, int, int]  # space, address, bytes
-_ENGINES: dict[type[MsgBase] | StageType, str] = {
-    DmaReadCmd: "pe_dma",
-    DmaWriteCmd: "pe_dma",
-    GemmCmd: "pe_gemm",
-    MathCmd: "pe_math",
-    SendCmd: "pe_ipcq",
-    RecvCmd: "pe_ipcq",
-    CompositeCmd: "pe_scheduler",
-    StageType.DMA_READ: "pe_dma",
-    StageType.FETCH: "pe_fetch_store",
-    StageType.GEMM: "pe_gemm",
-    StageType.MATH: "pe_math",
-    StageType.STORE: "pe_fetch_store",
-    StageType.DMA_WRITE: "pe_dma",
-}
+Tile = list[TileToken]
+"""One tile: a token for each of its stages, in order."""
+
+
+class Block(NamedTuple):
+    """A piece of a memory that a tile reads or writes: contiguous, by its address."""
+
+    space: str
+    addr: int
+    nbytes: int
 
 
 class PeScheduler(ComponentBase):
-    """Serves one composite at a time; what it merely hands on does not queue behind one."""
+    """Serves one composite at a time.
+
+    What it merely hands on to an engine does not queue behind one.
+    """
 
     serves = (CompositeCmd,)
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
-        self._nodes = {
-            what: sim.graph.at(*node.place, engine) for what, engine in _ENGINES.items()
+        self._stage_nodes = {
+            stage: sim.graph.at(*node.place, engine)
+            for stage, engine in STAGE_ENGINES.items()
         }
 
     def dispatch(self, msg: MsgBase) -> simpy.Process:
-        """Start serving a command; the process ends when the command has."""
-        node_id = self._nodes.get(type(msg))
-        if node_id is None:
-            valid = ", ".join(
-                kind.__name__ for kind in _ENGINES if isinstance(kind, type)
-            )
-            name = type(msg).__name__
+        """Start serving a command; the process ends when the command has.
+
+        KernelError if no engine serves such a command.
+        """
+        if not msg.served_by:
             raise KernelError(
-                f"{self.node.id}: no engine serves {name}; valid: {valid}"
+                f"{self.node.id}: no engine serves {type(msg).__name__}; "
+                f"valid: {', '.join(COMMANDS)}"
             )
-        return self.sim.env.process(
-            self.sim.component(node_id)._forward_txn(self.sim.env, msg)
-        )
+        sim = self.sim
+        engine = sim.component(sim.graph.at(*self.node.place, msg.served_by))
+        return sim.env.process(engine._forward_txn(sim.env, msg))
 
     def run(self, env: simpy.Environment, msg: CompositeCmd) -> Process:
-        """Feed the tiles in order, at most a window of them in flight, until the last has ended."""
+        """Feed the tiles in order, at most a window of them in flight; await all."""
         window = self.sim.graph.spec.pe.tile.window
-        flying: deque[tuple[_Tile, simpy.Process]] = deque()
+        flying: deque[tuple[Tile, simpy.Process]] = deque()
         fed: simpy.Event | None = None
         for tile in self._tiles(msg):
             if len(flying) == window:
@@ -78,7 +74,8 @@ class PeScheduler(ComponentBase):
                 t0 = env.now
                 yield process
                 tile[0].wait(self.node.id, "window", t0, env.now, oldest[-1])
-            behind, fed = fed, env.event()
+            behind = fed
+            fed = env.event()
             flying.append((tile, env.process(self._flow(env, tile, behind, fed))))
         for _, process in flying:
             yield process
@@ -86,14 +83,14 @@ class PeScheduler(ComponentBase):
     def _flow(
         self,
         env: simpy.Environment,
-        tile: _Tile,
+        tile: Tile,
         behind: simpy.Event | None,
         fed: simpy.Event,
     ) -> Process:
         """Take a tile through its plan; it enters FETCH behind the tile before it.
 
-        So tiles reach the array in program order, and the accumulator of a K loop can stay there.
-        ``behind`` and ``fed`` carry the op whose end let the tiles go on.
+        So tiles reach the array in program order, and the accumulator of a K loop can
+        stay there. ``behind`` and ``fed`` carry the op whose end let the tiles go on.
         """
         cause: MsgBase | None = None
         for token in tile:
@@ -103,18 +100,21 @@ class PeScheduler(ComponentBase):
                     t0 = env.now
                     opened_by = yield behind
                     token.wait(stage.node, "operand", t0, env.now, opened_by)
-                    cause = opened_by if env.now > t0 else cause
+                    if env.now > t0:
+                        cause = opened_by
                 fed.succeed(cause)
             yield from self.sim.components[stage.node]._forward_txn(env, token)
             cause = token
 
-    def _tiles(self, msg: CompositeCmd) -> Iterator[_Tile]:
-        """The tiles of a composite in order m, n, k; a plan is made when it is its tile's turn.
+    def _tiles(self, msg: CompositeCmd) -> Iterator[Tile]:
+        """The tiles of a composite in order m, n, k.
 
-        A tile has a token for each stage, so that the row of a token is that of one record.
+        A plan is made when it is its tile's turn. A tile has a token for each stage, so
+        that the row of a token is that of one record.
         """
-        steps = zip(msg.tile, (msg.m, msg.n, msg.k), strict=True)
-        counts = [range(-(-size // step)) for step, size in steps]
+        counts = []
+        for size, step in zip((msg.m, msg.n, msg.k), msg.tile, strict=True):
+            counts.append(range(-(-size // step)))
         for index in product(*counts):
             stages = self._plan(msg, index)
             yield [
@@ -124,73 +124,91 @@ class PeScheduler(ComponentBase):
                     composite=msg,
                     index=index,
                     stages=stages,
-                    stage_idx=s,
+                    stage_idx=stage_idx,
                 )
-                for s in range(len(stages))
+                for stage_idx in range(len(stages))
             ]
 
     def _plan(self, msg: CompositeCmd, index: tuple[int, ...]) -> tuple[Stage, ...]:
         """Stages of one tile; only the last of its K loop stores.
 
-        A tile's DMA is modelled as contiguous from its first byte (simulator.md section 6).
+        A tile's DMA is modelled as contiguous from its first byte (simulator.md section
+        6).
         """
-        tile = msg.tile
-        m0, n0, k0 = index[0] * tile[0], index[1] * tile[1], index[2] * tile[2]
-        m, n, k = (
-            min(tile[0], msg.m - m0),
-            min(tile[1], msg.n - n0),
-            min(tile[2], msg.k - k0),
-        )
-        last = k0 + k == msg.k
-        a = (
-            _block(msg.a, k0, m0, k, m)
-            if msg.transpose_a
-            else _block(msg.a, m0, k0, m, k)
-        )
-        b = (
-            _block(msg.b, n0, k0, n, k)
-            if msg.transpose_b
-            else _block(msg.b, k0, n0, k, n)
-        )
+        step_m, step_n, step_k = msg.tile
+        m0 = index[0] * step_m
+        n0 = index[1] * step_n
+        k0 = index[2] * step_k
+        m = min(step_m, msg.m - m0)
+        n = min(step_n, msg.n - n0)
+        k = min(step_k, msg.k - k0)
+        is_last = k0 + k == msg.k
+        a = _stored_block(msg.a, m0, k0, m, k, msg.transpose_a)
+        b = _stored_block(msg.b, k0, n0, k, n, msg.transpose_b)
         out = _block(msg.out, m0, n0, m, n)
-        steps = [s for s in msg.epilogue if last or s.scope == "k_tile"]
-        extra = [
-            _operand_block(s.operand, m0, n0, m, n)
-            for s in steps
-            if s.operand is not None
-        ]
-        reads = [block for block in (a, b, *extra) if block[0] == "hbm"]
-        inputs = a[2] + b[2]
+        steps = [step for step in msg.epilogue if is_last or step.scope == "k_tile"]
+        operands = [a, b]
+        for step in steps:
+            if step.operand is not None:
+                operands.append(_operand_block(step.operand, m0, n0, m, n))
+        reads = [block for block in operands if block.space == "hbm"]
+        fetched = a.nbytes + b.nbytes
         plan: list[tuple[StageType, int, dict[str, Any]]] = []
         if reads:
-            plan.append((StageType.DMA_READ, sum(r[2] for r in reads), _places(reads)))
-        plan += ((StageType.FETCH, inputs, {}), (StageType.GEMM, inputs, {}))
+            read = sum(block.nbytes for block in reads)
+            plan.append((StageType.DMA_READ, read, _places(reads)))
+        plan.append((StageType.FETCH, fetched, {}))
+        plan.append((StageType.GEMM, fetched, {}))
         if steps:
-            plan.append((StageType.MATH, out[2], {"ops": [s.op for s in steps]}))
-        if last:
-            plan.append((StageType.STORE, out[2], {}))
-            plan.append((StageType.DMA_WRITE, out[2], _places([out])))
+            ops = [step.op for step in steps]
+            plan.append((StageType.MATH, out.nbytes, {"ops": ops}))
+        if is_last:
+            plan.append((StageType.STORE, out.nbytes, {}))
+            plan.append((StageType.DMA_WRITE, out.nbytes, _places([out])))
         place = {"origin": (m0, n0, k0), "extent": (m, n, k)}
         return tuple(
-            Stage(stage, self._nodes[stage], {**place, "nbytes": nbytes, **more})
+            Stage(stage, self._stage_nodes[stage], {**place, "nbytes": nbytes, **more})
             for stage, nbytes, more in plan
         )
 
 
-def _block(region: Region, row: int, col: int, rows: int, cols: int) -> _Block:
-    """A block of a region of at most two axes as one contiguous piece from its first byte."""
-    size, pitch = itemsize(region.dtype), region.shape[-1] if region.shape else 1
-    return region.space, region.addr + (row * pitch + col) * size, rows * cols * size
+def _block(region: Region, row: int, col: int, rows: int, cols: int) -> Block:
+    """A block of a region of at most two axes, as one piece from its first byte."""
+    size = itemsize(region.dtype)
+    pitch = region.shape[-1] if region.shape else 1
+    addr = region.addr + (row * pitch + col) * size
+    return Block(region.space, addr, rows * cols * size)
 
 
-def _operand_block(operand: Region, m0: int, n0: int, m: int, n: int) -> _Block:
+def _stored_block(
+    region: Region, row: int, col: int, rows: int, cols: int, transposed: bool
+) -> Block:
+    """As ``_block``, of a matrix that may be stored as its transpose."""
+    if transposed:
+        return _block(region, col, row, cols, rows)
+    return _block(region, row, col, rows, cols)
+
+
+def _operand_block(operand: Region, m0: int, n0: int, m: int, n: int) -> Block:
     """The part of an epilogue operand that a tile needs: an axis of 1 is broadcast."""
-    rows, cols = (1, 1, *operand.shape)[-2:]
-    row, high = (m0, m) if rows > 1 else (0, 1)
-    col, wide = (n0, n) if cols > 1 else (0, 1)
-    return _block(operand, row, col, high, wide)
+    all_rows, all_cols = (1, 1, *operand.shape)[-2:]
+    row = 0
+    rows = 1
+    if all_rows > 1:
+        row = m0
+        rows = m
+    col = 0
+    cols = 1
+    if all_cols > 1:
+        col = n0
+        cols = n
+    return _block(operand, row, col, rows, cols)
 
 
-def _places(blocks: list[_Block]) -> dict[str, Any]:
-    spaces, addrs, sizes = map(list, zip(*blocks, strict=True))
-    return {"spaces": spaces, "addrs": addrs, "sizes": sizes}
+def _places(blocks: list[Block]) -> dict[str, Any]:
+    """The blocks that a DMA stage moves, as its record has them."""
+    return {
+        "spaces": [block.space for block in blocks],
+        "addrs": [block.addr for block in blocks],
+        "sizes": [block.nbytes for block in blocks],
+    }

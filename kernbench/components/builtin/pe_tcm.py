@@ -1,6 +1,7 @@
-"""TCM of a PE: scratch memory with a read and a write channel, which FETCH and STORE share.
+"""TCM of a PE: scratch memory with a read and a write channel.
 
-The DMA has a port of its own, whose bandwidth is that of its link.
+FETCH and STORE share the channels. The DMA has a port of its own, whose bandwidth is
+that of its link.
 """
 
 from kernbench.common.messages import MsgBase

@@ -17,4 +17,5 @@ class Sram(MemoryEndpoint):
     def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
         """The port is taken for the bytes of the burst."""
         start = self._port.enter(now, nbytes)
-        return start, self._sram.access_ns, nbytes / self._sram.to_router_bw_gbs
+        service_ns = nbytes / self._sram.to_router_bw_gbs
+        return start, self._sram.access_ns, service_ns

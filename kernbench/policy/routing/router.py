@@ -1,13 +1,14 @@
 """Names of nodes, addresses to nodes, and paths between nodes (ADR-0051).
 
-The one owner of the naming convention, of which edge kinds a routing policy may use, and of how an
-HBM offset becomes a PE. It knows the graph by its shape only, so the builder takes its names here.
+The one owner of the naming convention, of which edge kinds a routing policy may use,
+and of how an HBM offset becomes a PE. It knows the graph by its shape only (``Graph``),
+so the topology builder can take its names from here.
 """
 
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from kernbench.common.phys_addr import PhysAddr, UnitType
@@ -16,44 +17,93 @@ from kernbench.errors import RoutingError
 __all__ = ["AddressResolver", "PathRouter", "RoutingError"]
 
 Adjacency = defaultdict[str, list[tuple[str, float]]]
-Policy = Literal["pe", "mcpu_dma", "memory", "node"]
+"""The neighbours of each node, with the weight of the edge to each in mm."""
 
-_SEARCHES = 64  # kept to go on from: each holds what it has seen of the machine
+Path = tuple[str, ...]
+"""Node ids from the source to the destination, both included."""
+
+Policy = Literal["pe", "mcpu_dma", "memory", "node"]
+"""What travels: data of a PE's DMA, of an M_CPU's DMA, of the host, or anything."""
+
+_SEARCHES = 64
+"""Searches that are kept to go on from; each holds what it has seen of the machine."""
+
 _MCPU_DMA_EXCLUDE = frozenset({"pe_internal", "pe_to_router"})
 _UCIE_KINDS = frozenset(
-    {"ucie_internal", "ucie_mesh", "io_to_cube", "cube_to_io"}
-    | {
+    {
+        "ucie_internal",
         "ucie_conn_to_router",
         "router_to_ucie_conn",
         "ucie_conn_to_noc",
         "noc_to_ucie_conn",
+        "ucie_mesh",
+        "io_to_cube",
+        "cube_to_io",
     }
 )
 
-# The names, each made from what stands beside it; sip, cube and pe are numbers.
-Name = Callable[..., str]
-pe_prefix: Name = "sip{}.cube{}.pe{}".format  # sip, cube, pe: what ``find_path`` takes
-pe_node: Name = "sip{}.cube{}.pe{}.{}".format  # sip, cube, pe, engine such as "pe_dma"
-cube_node: Name = "sip{}.cube{}.{}".format  # sip, cube, "m_cpu" or "sram"
-hbm_node: Name = (
-    "sip{}.cube{}.hbm_ctrl.pe{}".format
-)  # sip, cube, the pe whose slice it is
-router_node: Name = (
-    "sip{}.cube{}.r{}c{}".format
-)  # sip, cube, row from north, column from west
-ucie_node: Name = "sip{}.cube{}.ucie_{}".format  # sip, cube, side: N, S, E or W
-ucie_conn_node: Name = (
-    "sip{}.cube{}.ucie_{}.conn{}".format
-)  # ... and k, from the west or north
-io_node: Name = "sip{}.{}.{}".format  # sip, "io0", "pcie_ep" or "io_cpu" or "io_noc"
-io_conn_node: Name = (
-    "sip{}.{}.ucie.conn{}".format
-)  # sip, "io0", k: to cube k of the top row
-switch_node: Name = "fabric.switch{}".format  # i: between the SIPs
+
+def pe_prefix(sip: int, cube: int, pe: int) -> str:
+    """What the names of all engines of a PE begin with, and ``find_path`` takes."""
+    return f"sip{sip}.cube{cube}.pe{pe}"
+
+
+def pe_node(sip: int, cube: int, pe: int, engine: str) -> str:
+    """An engine of a PE, such as "pe_dma"."""
+    return f"sip{sip}.cube{cube}.pe{pe}.{engine}"
+
+
+def cube_node(sip: int, cube: int, unit: str) -> str:
+    """A unit that a cube has one of, such as "m_cpu" or "sram"."""
+    return f"sip{sip}.cube{cube}.{unit}"
+
+
+def hbm_node(sip: int, cube: int, pe: int) -> str:
+    """The controller of the HBM slice that belongs to a PE."""
+    return f"sip{sip}.cube{cube}.hbm_ctrl.pe{pe}"
+
+
+def router_node(sip: int, cube: int, row: int, col: int) -> str:
+    """A router of a cube's mesh: rows count from the north, columns from the west."""
+    return f"sip{sip}.cube{cube}.r{row}c{col}"
+
+
+def ucie_node(sip: int, cube: int, side: str) -> str:
+    """The UCIe port of a side of a cube: N, S, E or W."""
+    return f"sip{sip}.cube{cube}.ucie_{side}"
+
+
+def ucie_conn_node(sip: int, cube: int, side: str, k: int) -> str:
+    """Connection ``k`` of a UCIe port, counted from the west or north."""
+    return f"sip{sip}.cube{cube}.ucie_{side}.conn{k}"
+
+
+def io_node(sip: int, io_id: str, unit: str) -> str:
+    """A unit of the IO chiplet ``io_id`` ("io0"), such as "pcie_ep" or "io_cpu"."""
+    return f"sip{sip}.{io_id}.{unit}"
+
+
+def io_conn_node(sip: int, io_id: str, k: int) -> str:
+    """The connection of an IO chiplet to cube ``k`` of the top row."""
+    return f"sip{sip}.{io_id}.ucie.conn{k}"
+
+
+def switch_node(i: int) -> str:
+    """Switch ``i`` between the SIPs."""
+    return f"fabric.switch{i}"
+
+
+def local_name(node_id: str, in_cube: bool) -> str:
+    """The name of a node within its cube, or else within its SIP or the fabric."""
+    parents = 2 if in_cube else 1
+    return node_id.split(".", parents)[-1]
 
 
 class Graph(Protocol):
-    """What routing needs: node ids, ``Edge`` rows, and ``cube.memory_map`` of the spec."""
+    """What routing needs of a machine.
+
+    The ids of its nodes, its ``Edge`` rows, and ``cube.memory_map`` of its spec.
+    """
 
     @property
     def nodes(self) -> Mapping[str, object]: ...
@@ -63,37 +113,32 @@ class Graph(Protocol):
     def spec(self) -> Any: ...
 
 
-def local_name(node_id: str, in_cube: bool) -> str:
-    """The name of a node within its cube, or else within its SIP or the fabric."""
-    return node_id.split(".", 2 if in_cube else 1)[-1]
-
-
 class AddressResolver:
-    """From an address, or from what a node is, to its id."""
+    """From an address, or from what a node is, to the node's id (ADR-0051 D1)."""
 
     def __init__(self, graph: Graph) -> None:
         self._node_ids = set(graph.nodes)
         memory = graph.spec.cube.memory_map
-        self._hbm_slice_bytes = (
-            memory.hbm_total_gb * (1 << 30) // memory.slices_per_cube
-        )
+        hbm_bytes = memory.hbm_total_gb * (1 << 30)
+        self._hbm_slice_bytes = hbm_bytes // memory.slices_per_cube
 
     def resolve(self, addr: PhysAddr) -> str:
         """The node that owns ``addr``; RoutingError if it maps to none."""
-        sip, cube = addr.sip_id, addr.die_id
+        sip = addr.sip_id
+        cube = addr.die_id
         if addr.kind == "hbm":
-            return self._known(
-                hbm_node(sip, cube, addr.hbm_offset // self._hbm_slice_bytes)
-            )
+            pe = addr.hbm_offset // self._hbm_slice_bytes
+            return self._known(hbm_node(sip, cube, pe))
         if addr.kind != "pe_resource":
             raise RoutingError(
                 f"unsupported address kind {addr.kind!r}; valid: hbm, pe_resource"
             )
         if addr.unit_type == UnitType.PE:
             return self._known(pe_node(sip, cube, addr.pe_id, "pe_tcm"))
-        if addr.unit_type in (UnitType.SRAM, UnitType.MCPU):
-            name = "sram" if addr.unit_type == UnitType.SRAM else "m_cpu"
-            return self._known(cube_node(sip, cube, name))
+        if addr.unit_type == UnitType.SRAM:
+            return self._known(cube_node(sip, cube, "sram"))
+        if addr.unit_type == UnitType.MCPU:
+            return self._known(cube_node(sip, cube, "m_cpu"))
         raise RoutingError(
             f"unsupported unit_type {addr.unit_type!r}; valid: PE, SRAM, MCPU"
         )
@@ -115,26 +160,37 @@ class AddressResolver:
         return sorted(node for node in self._node_ids if node.endswith(".pcie_ep"))
 
     def _known(self, node_id: str) -> str:
+        """The node id itself; RoutingError if the machine has no such node."""
         if node_id not in self._node_ids:
             raise RoutingError(f"node {node_id} not found in topology")
         return node_id
 
 
 class _Search:
-    """Dijkstra from one source; asked again, it goes on from where its last goal was found.
+    """Dijkstra from one source, which goes on from where its last goal was found.
 
-    Heap entries are (distance, node id), so paths do not depend on the order of edges.
+    Entries of the heap are (distance, node id), so that of two paths of the same length
+    the same one is taken whatever the order of edges (ADR-0051 D4).
     """
 
     def __init__(self, adj: Adjacency, start: str) -> None:
-        self._adj, self._start = adj, start
+        self._adj = adj
+        self._start = start
         self._best = {start: 0.0}
         self._prev: dict[str, str] = {}
         self._settled: set[str] = set()
         self._heap = [(0.0, start)]
 
-    def to(self, goal: str) -> tuple[tuple[str, ...], float]:
+    def to(self, goal: str) -> tuple[Path, float]:
         """Shortest path and its length in mm; RoutingError if there is none."""
+        self._settle(goal)
+        path = [goal]
+        while path[-1] != self._start:
+            path.append(self._prev[path[-1]])
+        return tuple(reversed(path)), self._best[goal]
+
+    def _settle(self, goal: str) -> None:
+        """Go on until the distance of ``goal`` is final."""
         best = self._best
         while goal not in self._settled:
             if not self._heap:
@@ -149,14 +205,14 @@ class _Search:
                     best[neighbor] = through
                     self._prev[neighbor] = node
                     heapq.heappush(self._heap, (through, neighbor))
-        path = [goal]
-        while path[-1] != self._start:
-            path.append(self._prev[path[-1]])
-        return tuple(reversed(path)), best[goal]
 
 
 class PathRouter:
-    """Shortest paths by policy: which kinds of edges a path may use depends on what travels."""
+    """Shortest paths by policy: what may be crossed depends on what travels (ADR-0051).
+
+    It owns a graph for each policy of ADR-0051 D2, the paths that were asked for, and
+    the searches that found the last of them.
+    """
 
     def __init__(self, graph: Graph) -> None:
         edges = list(graph.edges)
@@ -164,20 +220,28 @@ class PathRouter:
         self._adj = _adjacency(edges, {"command"})
         self._adj_mcpu_dma = _adjacency(edges, _MCPU_DMA_EXCLUDE)
         self._adj_local = _adjacency(edges, _UCIE_KINDS)
-        # The exclusion holds within a cube too: M_CPU DMA never crosses a PE pipeline.
+        # D3.3 has the exclusion hold within a cube too: M_CPU DMA never crosses a PE.
         mcpu_local = _adjacency(edges, _UCIE_KINDS | _MCPU_DMA_EXCLUDE)
-        # policy -> the graph between cubes, and the one within a cube
-        self._graphs: dict[Policy, tuple[Adjacency, Adjacency]] = {
-            "pe": (self._adj, self._adj_local),
-            "mcpu_dma": (self._adj_mcpu_dma, mcpu_local),
-            "memory": (self._adj_mcpu_dma, self._adj_mcpu_dma),
-            "node": (self._adj_all, self._adj_all),
+        self._between_cubes: dict[Policy, Adjacency] = {
+            "pe": self._adj,
+            "mcpu_dma": self._adj_mcpu_dma,
+            "memory": self._adj_mcpu_dma,
+            "node": self._adj_all,
+        }
+        self._within_cube: dict[Policy, Adjacency] = {
+            "pe": self._adj_local,
+            "mcpu_dma": mcpu_local,
+            "memory": self._adj_mcpu_dma,
+            "node": self._adj_all,
         }
         self._searches: dict[tuple[Policy, bool, str], _Search] = {}
-        self._paths: dict[tuple[Policy, str, str], tuple[tuple[str, ...], float]] = {}
+        self._paths: dict[tuple[Policy, str, str], tuple[Path, float]] = {}
 
     def find_path(self, src_pe: str, dst_node: str) -> list[str]:
-        """PE DMA: from the pe_dma of PE prefix ``src_pe``; within a cube over its mesh only."""
+        """PE DMA: from the pe_dma of PE prefix ``src_pe`` to a node.
+
+        Within a cube it goes over the mesh only; RoutingError if there is no path.
+        """
         return self.find_path_with_distance(src_pe, dst_node)[0]
 
     def find_path_with_distance(
@@ -188,41 +252,53 @@ class PathRouter:
         return list(path), distance
 
     def find_mcpu_dma_path(self, m_cpu_id: str, dst_hbm_id: str) -> list[str]:
-        """M_CPU DMA: never through a PE pipeline; within a cube over its mesh only."""
+        """M_CPU DMA: never through a PE; within a cube over its mesh only."""
         return list(self.route("mcpu_dma", m_cpu_id, dst_hbm_id))
 
     def find_memory_path(self, src: str, dst: str) -> list[str]:
-        """Host access to memory, ``pcie_ep`` to ``hbm_ctrl``: never through a PE pipeline."""
+        """Host access to memory, ``pcie_ep`` to ``hbm_ctrl``: never through a PE."""
         return list(self.route("memory", src, dst))
 
     def find_node_path(self, src: str, dst: str) -> list[str]:
         """Between any two nodes, command edges included."""
         return list(self.route("node", src, dst))
 
-    def route(self, policy: Policy, src: str, dst: str) -> tuple[str, ...]:
-        """The cached path itself, for who asks often; ``src`` is a node id under every policy."""
+    def route(self, policy: Policy, src: str, dst: str) -> Path:
+        """The path between two nodes, the same object each time: for who asks often.
+
+        ``src`` is a node id under every policy. RoutingError if there is no path.
+        """
         return self._find(policy, src, dst)[0]
 
-    def _find(
-        self, policy: Policy, src: str, dst: str
-    ) -> tuple[tuple[str, ...], float]:
+    def _find(self, policy: Policy, src: str, dst: str) -> tuple[Path, float]:
+        """The path and its length in mm; found once for each policy and ends."""
         found = self._paths.get((policy, src, dst))
         if found is None:
-            local = _same_cube(src, dst)
-            search = self._searches.get((policy, local, src))
-            if search is None:
-                if len(self._searches) == _SEARCHES:
-                    del self._searches[next(iter(self._searches))]
-                search = _Search(self._graphs[policy][local], src)
-                self._searches[policy, local, src] = search
-            found = self._paths[policy, src, dst] = search.to(dst)
+            found = self._search(policy, src, dst).to(dst)
+            self._paths[policy, src, dst] = found
         return found
 
+    def _search(self, policy: Policy, src: str, dst: str) -> _Search:
+        """The search from ``src`` that may cross what leads to ``dst``."""
+        local = _same_cube(src, dst)
+        search = self._searches.get((policy, local, src))
+        if search is None:
+            if len(self._searches) == _SEARCHES:
+                oldest = next(iter(self._searches))
+                del self._searches[oldest]
+            graphs = self._within_cube if local else self._between_cubes
+            search = _Search(graphs[policy], src)
+            self._searches[policy, local, src] = search
+        return search
+
     def _dijkstra(self, start: str, goal: str) -> list[str]:
-        return self._dijkstra_with_dist(start, goal)[0]
+        return self._run_dijkstra(self._adj, start, goal)
 
     def _dijkstra_with_dist(self, start: str, goal: str) -> tuple[list[str], float]:
         return self._run_dijkstra_with_dist(self._adj, start, goal)
+
+    def _run_dijkstra(self, adj: Adjacency, start: str, goal: str) -> list[str]:
+        return self._run_dijkstra_with_dist(adj, start, goal)[0]
 
     def _run_dijkstra_with_dist(
         self, adj: Adjacency, start: str, goal: str
@@ -232,13 +308,17 @@ class PathRouter:
 
 
 def _adjacency(edges: Iterable[Any], exclude: Collection[str] = ()) -> Adjacency:
+    """The graph of all ``edges`` but those of the kinds in ``exclude``."""
     adj: Adjacency = defaultdict(list)
     for edge in edges:
         if edge.kind not in exclude:
-            adj[edge.src].append((edge.dst, edge.routing_weight_mm or edge.distance_mm))
+            weight = edge.routing_weight_mm or edge.distance_mm
+            adj[edge.src].append((edge.dst, weight))
     return adj
 
 
 def _same_cube(src: str, dst: str) -> bool:
-    sip, cube, *_ = [*src.split(".", 2), "", ""]
+    """Whether two nodes are in one cube."""
+    sip, _, below = src.partition(".")
+    cube, _, _ = below.partition(".")
     return cube.startswith("cube") and dst.startswith(f"{sip}.{cube}.")

@@ -182,7 +182,7 @@ class GridIndex:
         self._compared = _Newest[DiffGrid]()
         self._heat: _Heat | None = None
 
-    # -- grids --------------------------------------------------------------------
+    # -- grids ----------------------------------------------------------------
 
     def tensor(self, op: int, name: str, progress: Progress) -> TensorGrid:
         """A tensor at an op. UsageError lists the names where there is none of it."""
@@ -252,7 +252,7 @@ class GridIndex:
             return columns
         return written.shape[-1]
 
-    # -- heat ---------------------------------------------------------------------
+    # -- heat -----------------------------------------------------------------
 
     def heat(self, grid: Grid, tall: int, wide: int, progress: Progress) -> Floats:
         """The largest share of each block of ``tall`` by ``wide`` elements.
@@ -268,7 +268,7 @@ class GridIndex:
         return shares
 
 
-# -- making grids ---------------------------------------------------------------------
+# -- making grids -------------------------------------------------------------
 
 
 def in_rows(values: Array) -> Array:
@@ -327,7 +327,7 @@ def _bad(actual: Array, expected: Array, row: VerifyRow, progress: Progress) -> 
     return bad.reshape(actual.shape)
 
 
-# -- shares of a scale ----------------------------------------------------------------
+# -- shares of a scale --------------------------------------------------------
 
 
 def _largest(view: TensorView) -> float:
@@ -371,7 +371,7 @@ def _largest_of_blocks(grid: Grid, tall: int, wide: int, progress: Progress) -> 
     return blocks
 
 
-# -- names ----------------------------------------------------------------------------
+# -- names --------------------------------------------------------------------
 
 
 def rows_and_columns(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from kernbench.common.progress import Cancelled, no_progress
 from kernbench.errors import UsageError
-from kernbench.replay.commands import (
-    COMPARISON,
-    GRID_HEAT,
-    GRID_PART,
-    TENSOR_CELL,
-    TENSOR_SUMMARY,
-    answer,
-)
+from kernbench.replay.commands import answer
 from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.grids import (
     Grid,
@@ -31,7 +24,14 @@ from kernbench.replay.data.grids import (
     rows_and_columns,
 )
 from kernbench.replay.index import Index
-from kernbench.replay.views_grids import GridOf
+from kernbench.replay.inner_commands import (
+    COMPARISON,
+    GRID_HEAT,
+    GRID_PART,
+    TENSOR_CELL,
+    TENSOR_SUMMARY,
+)
+from kernbench.replay.views.grids import GridOf
 from kernbench.trace import Trace
 
 TRACES = Path(__file__).parents[3] / "traces"

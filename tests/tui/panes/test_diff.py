@@ -14,19 +14,16 @@ from pictures import LOWER_RIGHT, MAXIMISED, MIDDLE, SMALL, Region, filled, show
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Touches
-from kernbench.replay.commands import (
-    BLAME,
+from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
+from kernbench.replay.data.diff import OpDiff, OutputRow
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     COMPARISON,
     EXECUTES_SOON,
     FIRST_DIVERGENCE,
-    GOTO,
-    HAZARDS,
     JUDGEMENT,
-    OUTPUTS,
 )
-from kernbench.replay.data.diff import OpDiff, OutputRow
-from kernbench.replay.index import Index
-from kernbench.replay.views_diff import Divergence, Judgement
+from kernbench.replay.views.diff import Divergence, Judgement
 from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.verify import compare
 from kernbench.trace import Trace

@@ -12,17 +12,16 @@ from bench import PaneBench
 from pictures import MAXIMISED, MIDDLE, SMALL, UPPER_RIGHT, Region, filled, shown
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import (
+from kernbench.replay.commands import BLAME, GOTO
+from kernbench.replay.data.memory import TensorView
+from kernbench.replay.inner_commands import (
     ACCESSES_TO,
-    BLAME,
-    GOTO,
     GRID_HEAT,
     GRID_PART,
     TENSOR_SUMMARY,
 )
-from kernbench.replay.data.memory import TensorView
 from kernbench.replay.query import Query
-from kernbench.replay.views_grids import Heat
+from kernbench.replay.views.grids import Heat
 from kernbench.trace import TraceWriter
 from tui.draw import ASCII, Line
 from tui.panes.base import (

@@ -9,7 +9,8 @@ import pytest
 from bench import PaneBench
 from pictures import SMALL, Region, filled, shown
 
-from kernbench.replay.commands import FITTING, GOTO, OP_ROWS
+from kernbench.replay.commands import GOTO
+from kernbench.replay.inner_commands import FITTING, OP_ROWS
 from kernbench.trace import TraceWriter
 from tui.draw import ASCII
 from tui.panes.base import Back, Click, Do, Enter, Pan, Scroll

@@ -9,8 +9,9 @@ import pytest
 from bench import TRACES, PaneBench
 from screens import MAXIMISED, PLACES, SIZES, on_screen
 
-from kernbench.replay.commands import LINKS, MACHINE_MAP, MAP_LOAD, ROUTE, answer
+from kernbench.replay.commands import LINKS, ROUTE, answer
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import MACHINE_MAP, MAP_LOAD
 from kernbench.trace import Trace
 from tui.draw import ASCII
 from tui.panes.base import ChangeView, Enter, Moved, Pan, Scroll

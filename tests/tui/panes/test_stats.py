@@ -8,15 +8,8 @@ from bench import PaneBench
 from pictures import MAXIMISED, MIDDLE, SHARED, SMALL, Region, filled, shown
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import (
-    BUSIEST,
-    CRITICAL_STEPS,
-    GOTO,
-    IN_SERVICE,
-    PES,
-    ROOFLINE,
-    STALLS,
-)
+from kernbench.replay.commands import BUSIEST, GOTO, PES, ROOFLINE, STALLS
+from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
 from kernbench.replay.query import FOCUS_LEVELS
 from kernbench.replay.text import time_text
 from tui.draw import ASCII, UNICODE

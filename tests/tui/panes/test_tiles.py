@@ -9,14 +9,10 @@ import pytest
 from bench import TRACES, PaneBench
 from screens import MAXIMISED, PLACES, SIZES, Place, on_screen
 
-from kernbench.replay.commands import (
-    GOTO,
-    RUNNING_COMPOSITES,
-    TILE_LINES,
-    TILE_OUTLINE,
-)
+from kernbench.replay.commands import GOTO
 from kernbench.replay.index import Index
-from kernbench.replay.views_tiles import TileLine
+from kernbench.replay.inner_commands import RUNNING_COMPOSITES, TILE_LINES, TILE_OUTLINE
+from kernbench.replay.views.tiles import TileLine
 from kernbench.trace import Trace
 from tui.draw import ASCII
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Scroll

@@ -9,19 +9,16 @@ import pytest
 from bench import TRACES, PaneBench
 from screens import MAXIMISED, PLACES, SIZES, on_screen, title_on_screen
 
-from kernbench.replay.commands import (
+from kernbench.replay.commands import CRITICAL, GOTO, TIME, answer
+from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import (
     CELLS,
-    CRITICAL,
     CRITICAL_CELLS,
-    GOTO,
     HAZARD_CELLS,
     INDEXED_ROWS,
     LANES,
     SUMMARY,
-    TIME,
-    answer,
 )
-from kernbench.replay.index import Index
 from kernbench.replay.time.timeline import CLASSES
 from kernbench.trace import Trace
 from tui.draw import ASCII

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from bench import TRACES
 
-from kernbench.replay.commands import LANES, answer
+from kernbench.replay.commands import answer
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import LANES
 from kernbench.trace import Trace
 from tui.panes.tree import Tree, row_of
 

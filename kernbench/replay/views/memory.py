@@ -18,7 +18,7 @@ from kernbench.replay.data.memory import Memory
 from kernbench.replay.index import Index
 from kernbench.replay.query import At
 from kernbench.replay.questions import Place, op_of
-from kernbench.replay.views_grids import GridShape
+from kernbench.replay.views.grids import GridShape
 
 MOST_ALLOCATIONS = 200
 """That the pane lists."""

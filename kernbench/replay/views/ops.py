@@ -26,8 +26,9 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InService:
-    """The ops in service at the time of an op, in canonical order; of each its position, the
-    node and the lane of it that serve it, and its kernel line (see ``OpIndex.sites``).
+    """The ops in service at the time of an op, in canonical order; of each its
+    position, the node and the lane of it that serve it, and its kernel line (see
+    ``OpIndex.sites``).
     """
 
     ops: Ints

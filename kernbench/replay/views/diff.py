@@ -21,7 +21,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import At
 from kernbench.replay.questions import op_of
-from kernbench.replay.views_grids import GridShape
+from kernbench.replay.views.grids import GridShape
 from kernbench.sim_engine.op_check import OpCheck
 from kernbench.sim_engine.verify import VerifyRow
 

@@ -1,0 +1,405 @@
+"""What kernbench takes from inside Textual and Rich, and how a frame is written.
+
+Textual writes the whole line of whatever was refreshed. Over SSH the bytes of a step
+are what the user feels, so ``ScreenDiff`` remembers the cells that the terminal shows
+and writes only those that differ.
+
+This is the only file that names private parts of Textual or Rich; a test holds the
+rest of ``tui`` to that. When a release renames one of them, it is mended here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from operator import is_not, ne, or_
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from rich.cells import cell_len
+from rich.color import Color, ColorSystem
+from rich.console import Console
+from rich.control import Control
+from rich.style import Style
+from textual import events
+from textual._compositor import CompositorUpdate
+from textual.app import App
+from textual.command import CommandPalette
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Input
+
+if TYPE_CHECKING:
+    from textual.strip import Strip
+
+# -- styles as the terminal is told of them ----------------------------------------
+
+# The SGR parameter that sets an attribute of a style, and the one that ends it. Bold
+# and dim are ended by the same parameter.
+_ATTRIBUTES = {
+    "bold": (1, 22),
+    "dim": (2, 22),
+    "italic": (3, 23),
+    "underline": (4, 24),
+    "blink": (5, 25),
+    "reverse": (7, 27),
+    "conceal": (8, 28),
+    "strike": (9, 29),
+}
+
+
+class Ink(NamedTuple):
+    """A style as the parameters of SGR, "select graphic rendition" (ECMA-48, 8.3.117).
+
+    Attributes are pairs of the parameters that set and that end them. The colours are
+    parameters too, as "38;2;255;0;0"; 39 and 49 are the terminal's own.
+    """
+
+    attributes: frozenset[tuple[int, int]]
+    foreground: str
+    background: str
+
+
+PLAIN = Ink(frozenset(), "39", "49")
+
+
+@lru_cache(maxsize=1024)
+def ink_of(style: Style, system: ColorSystem | None) -> Ink:
+    """Return a style as a terminal with the colours of ``system`` shows it.
+
+    None is a terminal without colours. Every style is plain there: Rich itself writes
+    no attributes to it either.
+    """
+    if system is None:
+        return PLAIN
+    attributes = frozenset(
+        codes for name, codes in _ATTRIBUTES.items() if getattr(style, name)
+    )
+    foreground = _colour_codes(style.color, system, foreground=True)
+    background = _colour_codes(style.bgcolor, system, foreground=False)
+    return Ink(
+        attributes, foreground or PLAIN.foreground, background or PLAIN.background
+    )
+
+
+def _colour_codes(color: Color | None, system: ColorSystem, foreground: bool) -> str:
+    """Return the SGR parameters of a colour; none for the terminal's own."""
+    if color is None:
+        return ""
+    return ";".join(color.downgrade(system).get_ansi_codes(foreground))
+
+
+@lru_cache(maxsize=4096)
+def sgr_change(before: Ink, after: Ink) -> str:
+    """Return the shortest SGR sequence that goes from one ink to another.
+
+    That is either one which changes what differs, or one which resets all and then sets
+    what the other ink has. For two equal inks it is empty.
+    """
+    if before == after:
+        return ""
+    parameters = min(_altered(before, after), _from_reset(after), key=len)
+    return f"\x1b[{parameters}m"
+
+
+def _altered(before: Ink, after: Ink) -> str:
+    """Return the parameters that end what is over, then set what is new."""
+    ended = {end for _, end in before.attributes - after.attributes}
+    # What shares its end with an ended attribute is ended too, and has to be set again.
+    kept = {codes for codes in before.attributes if codes[1] not in ended}
+    begun = {begin for begin, _ in after.attributes - kept}
+    parameters = [str(code) for code in (*sorted(ended), *sorted(begun))]
+    if before.foreground != after.foreground:
+        parameters.append(after.foreground)
+    if before.background != after.background:
+        parameters.append(after.background)
+    return ";".join(parameters)
+
+
+def _from_reset(after: Ink) -> str:
+    """Return the parameters that reset everything, then set what the ink has."""
+    parameters = [""]  # an empty parameter is 0, the reset
+    parameters += [str(begin) for begin, _ in sorted(after.attributes)]
+    if after.foreground != PLAIN.foreground:
+        parameters.append(after.foreground)
+    if after.background != PLAIN.background:
+        parameters.append(after.background)
+    return ";".join(parameters)
+
+
+# -- the cells of the screen -------------------------------------------------------
+
+# The character of a cell of which nothing is known: no text has it. The further cells
+# of a wide character are empty strings.
+_UNKNOWN = "?\0"
+
+# Runs of cells that changed, in bytes of 0 and 1. A gap of up to three unchanged cells
+# is written again, since moving over it takes four bytes.
+_CHANGED = re.compile(b"\1+(?:\0{1,3}\1+)*")
+
+
+# Texts of characters that take one cell each: Latin letters, punctuation, arrows,
+# lines, blocks and Braille, so nearly all that is drawn. The characters of other texts
+# are looked at one by one.
+_NARROW = re.compile(
+    "[\x20-\x7e\xa0-\xac\xae-\u02ff\u2010-\u2027\u2190-\u21ff"
+    "\u2500-\u25fc\u2800-\u28ff]*"
+)
+
+
+class CellRun(NamedTuple):
+    """Cells of one row that are written together: from ``start`` up to ``end``."""
+
+    row: int
+    start: int
+    end: int
+    text: str
+
+
+class ScreenDiff(CompositorUpdate):
+    """The cells that the terminal shows; stands in for a frame and writes what differs.
+
+    It owns a character and a style for each cell written so far. Set ``update`` to the
+    frame that the compositor made, then give this object to Textual in its place.
+    """
+
+    update: CompositorUpdate
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[list[str], list[Style | None]]] = {}
+        # Of equal styles one stands for all, so that cells compare by identity.
+        self._styles: dict[Style | None, Style | None] = {}
+
+    def forget(self) -> None:
+        """Take nothing on the terminal for granted: write every cell of what comes."""
+        self._rows.clear()
+
+    def render_segments(self, console: Console) -> str:
+        """Return the text that puts ``update`` on the terminal.
+
+        A change of style costs more bytes than a move of the cursor, so all runs of a
+        style are written before those of the next.
+        """
+        pieces: list[str] = []
+        ink = PLAIN
+        for style, runs in self._changes(console).items():
+            wanted = ink_of(style or Style.null(), console._color_system)
+            pieces.append(sgr_change(ink, wanted))
+            pieces.append(_written(runs, console.width))
+            ink = wanted
+        pieces.append(sgr_change(ink, PLAIN))
+        return "".join(pieces)
+
+    def _changes(self, console: Console) -> dict[Style | None, list[CellRun]]:
+        """Take over the cells of ``update``; return the runs that differ, by style."""
+        changes: dict[Style | None, list[CellRun]] = {}
+        x = 0
+        y = 0
+        update: Any = self.update
+        for part in update.__rich_console__(console, console.options):
+            segment = part.segment if isinstance(part, Control) else part
+            text, style, control = segment
+            if control:  # (ControlType.MOVE_TO, x, y) is all that a frame has
+                _, x, y = cast("tuple[int, int, int]", control[0])
+            elif text != "\n":
+                cells = cells_of(text)
+                style = self._styles.setdefault(style, style)
+                runs = self._put(x, y, cells, style)
+                if runs:
+                    changes.setdefault(style, []).extend(runs)
+                x += len(cells)
+        return changes
+
+    def _put(
+        self, x: int, y: int, cells: list[str], style: Style | None
+    ) -> list[CellRun]:
+        """Put cells of one style into row ``y`` from ``x`` on.
+
+        Return the runs of those that differ from what the terminal shows.
+        """
+        chars, styles = self._rows.setdefault(y, ([], []))
+        end = x + len(cells)
+        missing = end - len(chars)
+        if missing > 0:
+            chars.extend([_UNKNOWN] * missing)
+            styles.extend([None] * missing)
+        old_chars = chars[x:end]
+        old_styles = styles[x:end]
+        new_styles = [style] * len(cells)
+        chars[x:end] = cells
+        styles[x:end] = new_styles
+        if cells == old_chars and new_styles == old_styles:
+            return []
+        other_char = map(ne, cells, old_chars)
+        other_style = map(is_not, old_styles, new_styles)
+        changed = bytes(map(or_, other_char, other_style))
+        runs: list[CellRun] = []
+        for match in _CHANGED.finditer(changed):
+            low, high = match.span()
+            # A wide character is written whole, from its first cell on.
+            while low > 0 and not cells[low]:
+                low -= 1
+            while high < len(cells) and not cells[high]:
+                high += 1
+            runs.append(CellRun(y, x + low, x + high, "".join(cells[low:high])))
+        return runs
+
+
+def cells_of(text: str) -> list[str]:
+    """Return the text of each cell; the further cells of a wide character are empty.
+
+    A combining character shares the cell of the one before it. Where Rich takes several
+    characters for one grapheme of another width, the whole text is taken for one
+    character that is as wide as Rich says.
+    """
+    if text.isascii() or _NARROW.fullmatch(text):
+        return list(text)
+    width = cell_len(text)
+    cells: list[str] = []
+    last = 0  # the cell of the last character that has one
+    for char in text:
+        char_width = cell_len(char)
+        if char_width == 0 and cells:
+            cells[last] += char
+        else:
+            last = len(cells)
+            cells.append(char)
+            cells.extend([""] * (char_width - 1))
+    if len(cells) == width:
+        return cells
+    return [text, *[""] * (width - 1)] if width else []
+
+
+def _written(runs: Iterable[CellRun], width: int) -> str:
+    """Return the text of runs, with the moves of the cursor between them.
+
+    Every move is the shorter one of a relative and an absolute. ``width`` is that of
+    the terminal, in columns.
+    """
+    pieces: list[str] = []
+    row = -1  # where the cursor is; it is unknown before the first run
+    column = -1
+    for run in runs:
+        move = f"\x1b[{run.row + 1};{run.start + 1}H"
+        # Behind the last column a terminal wraps or does not: nothing is relative.
+        if 0 <= row <= run.row and column < width:
+            relative = _down(run.row - row) + _sideways(run.start - column)
+            move = min(relative, move, key=len)
+        pieces.append(move)
+        pieces.append(run.text)
+        row = run.row
+        column = run.end
+    return "".join(pieces)
+
+
+def _down(rows: int) -> str:
+    """Return the move down by so many rows; a move by one row needs no number."""
+    if rows == 0:
+        return ""
+    return "\x1b[B" if rows == 1 else f"\x1b[{rows}B"
+
+
+def _sideways(columns: int) -> str:
+    """Return the move right, or left where that is negative."""
+    if columns <= 0:
+        return "\b" * -columns
+    return "\x1b[C" if columns == 1 else f"\x1b[{columns}C"
+
+
+def screen_lines(screen: Screen[Any]) -> list[str]:
+    """Return what a screen shows now as lines of text, without colours."""
+    return [strip.text.rstrip() for strip in screen_strips(screen)]
+
+
+def screen_strips(screen: Screen[Any]) -> Sequence[Strip]:
+    """Return what a screen shows now as strips, with their styles, one a line."""
+    return screen._compositor.render_strips()
+
+
+# -- base classes over private parts of Textual ------------------------------------
+
+
+class AnnouncingDriver(LinuxDriver):
+    """Announces a key to the App as soon as it is read, from the thread that reads.
+
+    The App's own thread may be busy for some time before it gets to the key.
+    """
+
+    def send_message(self, message: Message) -> None:
+        """Announce keys; pass every message on."""
+        if isinstance(message, events.Key):
+            cast(DiffApp, self._app).on_key_read()
+        super().send_message(message)
+
+
+class DiffApp(App[None], inherit_bindings=False):
+    """An App that writes only cells that differ, and that has hooks Textual has not.
+
+    Subclasses override ``on_key_read``, ``on_frame`` and ``on_failure``. ``cells`` is
+    what the terminal shows.
+    """
+
+    ENABLE_COMMAND_PALETTE = False  # ours is opened by an action of the table
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(driver_class=AnnouncingDriver, **options)
+        self.cells = ScreenDiff()
+
+    def on_key_read(self) -> None:
+        """Know that a key was read. Called by the thread that reads the terminal."""
+
+    def on_frame(self) -> None:
+        """Know that a frame was handed to the driver."""
+
+    def on_failure(self) -> None:
+        """Know of an exception that ends the program, while it is being handled."""
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Write a frame: Textual calls this for each, and for nothing at all too."""
+        if isinstance(renderable, CompositorUpdate):
+            self.cells.update = renderable
+            renderable = self.cells
+        super()._display(screen, renderable)
+        if not self._batch_count:  # else Textual holds the frame back
+            self.on_frame()
+
+    def _fatal_error(self) -> None:
+        """End the App; Textual itself would print a traceback of many screens."""
+        self.panic()
+
+    def panic(self, *renderables: Any) -> None:
+        """End the App with exit code 1, and print nothing of what Textual would."""
+        self.on_failure()
+        self._return_code = 1
+        self._close_messages_no_wait()
+
+
+class SteadyPalette(CommandPalette):
+    """Textual's palette, whose page keys do no harm before its list has been drawn.
+
+    There they raise KeyError or IndexError, as of Textual 8.2.8.
+    """
+
+    def _action_command_list(self, action: str) -> None:
+        """Pass a key of the line that is typed on to the list below it."""
+        with suppress(LookupError):
+            super()._action_command_list(action)
+
+
+class PromptInput(Input):
+    """An Input that acts on a key, or on its binding, while it handles the key.
+
+    Textual's runs the binding of a key some messages later. Then a key that was pressed
+    behind it could overtake it.
+    """
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Type a character, or run the action that is bound to the key."""
+        await super()._on_key(event)
+        event.prevent_default()  # Input's own handler was called in the line above
+        bindings = self._bindings.key_to_bindings.get(event.key, ())
+        if bindings:
+            event.stop()
+            await self.run_action(bindings[0].action)
