@@ -147,6 +147,19 @@ def list_benches() -> None:
 
 
 @main.command()
+@click.argument("name", required=False)
+def doc(name: str | None) -> None:
+    """Show the page NAME of the documents; without a name list the pages."""
+    from kernbench import docs
+
+    if name is None:
+        for page, about in docs.pages().items():
+            click.echo(f"{page:<13} {about}")
+    else:
+        click.echo_via_pager(docs.page(name))
+
+
+@main.command()
 @click.argument("folder", type=click.Path(file_okay=False))
 def record(folder: str) -> None:
     """Record the traces that ship in traces/ anew into FOLDER; what a fault ends with is shown."""

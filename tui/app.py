@@ -16,13 +16,12 @@ from textual.command import CommandInput
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
 
-from tui.actions import ACTIONS
 from tui.ansi import SteadyPalette
-from tui.keymap import Keymap, load
 from tui.lifecycle import TerminalApp
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
+    from tui.keymap import Keymap
     from tui.screens.debugger import DebuggerScreen
 
 THEME = Theme(
@@ -68,11 +67,23 @@ class KernbenchApp(TerminalApp):
         self.register_theme(THEME)
         self.theme = _OWN_COLOURS if without_colours else THEME.name
         self.animation_level = "none"
-        self.keymap = keymap or load()
+        self._own_keymap = keymap
         self.trace_name = name
         self.ascii_only = ascii_only
         if session is not None:
             self.debugger = self.screen_of(session)
+
+    @property
+    def keymap(self) -> Keymap:
+        """The user's keys, read when they are first asked for: the table of actions
+        that they are for knows all commands, so it is too heavy to be imported before
+        the first frame.
+        """
+        if self._own_keymap is None:
+            from tui.keymap import load
+
+            self._own_keymap = load()
+        return self._own_keymap
 
     def on_mount(self) -> None:
         """Show the first screen."""
@@ -146,6 +157,7 @@ class KernbenchApp(TerminalApp):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Yield the palette's rows: all actions, and commands without arguments."""
         from kernbench.replay.commands import listed
+        from tui.actions import ACTIONS
 
         debugger = self.debugger
         for action in ACTIONS:

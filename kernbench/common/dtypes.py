@@ -33,7 +33,7 @@ class DType:
     """One element type: our name, numpy's type, and the tolerance of a verification.
 
     Tolerances are those of ADR-0020 D11; for f64, fp8 and bool, which it leaves out,
-    those of simulator.md section 11.
+    those of docs/machine.md, "Tolerances".
     """
 
     name: str

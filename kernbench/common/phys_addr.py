@@ -1,6 +1,6 @@
 """Physical addresses: 51 bits, one integer for every byte of the machine.
 
-Layout (simulator.md section 2), from the top:
+Layout (docs/machine.md, "Addresses"), from the top:
 
     bits 50..47   sip
     bits 46..42   die: 0..15 are cubes, 16..20 IO chiplets

@@ -1,4 +1,5 @@
-"""Time on the wires: hop-by-hop virtual cut-through (simulator.md section 5).
+"""Time on the wires: hop-by-hop virtual cut-through (docs/machine.md, "Time on the
+wires").
 
 At each hop the header takes the link when it is free, and the next header may follow
 when the bytes have passed; the tail's serialisation is paid once, at the slowest link,

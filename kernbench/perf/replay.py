@@ -114,7 +114,7 @@ def figures(trace: Trace, long_answers: bool = True) -> Iterator[tuple[str, floa
     never = [f'comp ~ "*.pe_*" and dur > {limit}s' for limit in range(10, 15)]
     yield "run to no stop", _median(run, never)
     for rows in (40, 100):
-        components = session.index.timelines.components[:rows].tolist()
+        components = session.index.op_index.components[:rows].tolist()
         draw = partial(session.timeline, components)
         drawn = _median(lambda span, draw=draw: draw(*span, COLUMNS), spans)
         yield f"timeline of {rows} rows", drawn

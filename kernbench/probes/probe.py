@@ -1,7 +1,7 @@
 """Latency and bandwidth of every kind of path on the empty machine.
 
-Each is computed by formula and simulated. The formula is that of simulator.md section
-5, made from graph and spec alone: set-up + overheads and wires + access + bytes /
+Each is computed by formula and simulated. The formula is that of docs/machine.md,
+"DMA", made from graph and spec alone: set-up + overheads and wires + access + bytes /
 bottleneck. The simulated number is a command that the machine's own components serve.
 """
 

@@ -25,7 +25,7 @@ from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.answers import OpRow
 from kernbench.replay.index import Index
 from kernbench.replay.text import table
-from kernbench.replay.time.timeline import CLASSES
+from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
 from kernbench.trace.hops import tile_columns
 
@@ -258,7 +258,7 @@ def _totals(sides: Sequence[Index]) -> tuple[Beside, ...]:
     for side in sides:
         ops, codes = (
             side.trace.op_columns,
-            side.timelines.codes(np.arange(len(side.ops))),
+            side.op_index.class_codes(),
         )
         busy.append(np.bincount(codes, ops.t_end - ops.t_start, len(CLASSES)).tolist())
     by_class = zip(CLASSES.values(), *busy, strict=True)

@@ -10,21 +10,25 @@ from functools import cached_property
 import numpy as np
 
 from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.replay.data.blame import BlameIndex
 from kernbench.replay.data.diff import DiffIndex
 from kernbench.replay.data.grids import GridIndex
 from kernbench.replay.data.history import History
 from kernbench.replay.data.memory import MemoryIndex
 from kernbench.replay.expr import compile
-from kernbench.replay.ops import OpIndex
-from kernbench.replay.time.critical import Critical
-from kernbench.replay.time.loads import Loads
+from kernbench.replay.ops import OpFacts
+from kernbench.replay.time.critical import CriticalIndex
+from kernbench.replay.time.loads import LoadIndex
 from kernbench.replay.time.machine_map import MachineMaps
-from kernbench.replay.time.roofline import Work
-from kernbench.replay.time.stalls import Stalls
-from kernbench.replay.time.tiles import Composites
-from kernbench.replay.time.timeline import Timelines
+from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.roofline import RooflineIndex
+from kernbench.replay.time.routes import prepare_routes
+from kernbench.replay.time.stalls import StallIndex
+from kernbench.replay.time.steps import stage
+from kernbench.replay.time.tiles import TileIndex
+from kernbench.replay.time.timeline import TimelineIndex
+from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.trace import Trace
 
 _EXPRESSIONS = 8
@@ -46,29 +50,35 @@ class Index:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.timelines = Timelines(trace)
-        self.ops = OpIndex(trace, self.timelines)
-        self.tiles = Composites(trace)
+        self.op_index = OpIndex(trace)
+        self.ops = OpFacts(trace, self.op_index)
+        self.timelines = TimelineIndex(trace, self.op_index)
+        self.tiles = TileIndex(trace, self.op_index)
         self.history = History(trace)
         self.memory = MemoryIndex(trace, self.history)
         self.diffs = DiffIndex(trace, self.history)
         self.grids = GridIndex(trace, self.history, self.memory, self.diffs)
         self.blame = BlameIndex(trace, self.history, self.memory, self.ops.row)
-        self.stalls = Stalls(trace, self.timelines)
-        self.loads = Loads(trace, self.timelines)
+        self.stalls = StallIndex(trace, self.op_index)
+        self.loads = LoadIndex(trace, self.op_index)
         self.maps = MachineMaps(trace)
         self.marked_ops: dict[str, Ints] = {}
-        self._critical: Critical | None = None
-        self._roofline: Work | None = None
+        self.critical = CriticalIndex(trace, self.op_index)
+        self.roofline = RooflineIndex(trace, self.op_index, self._touched)
         self._fitting: OrderedDict[str, Ints] = OrderedDict()
 
-    def prepare(self) -> None:
-        """Make what instant questions and moves need, so that none keeps a key
-        waiting.
+    def prepare(self, progress: Progress = no_progress) -> None:
+        """Make what instant questions and moves need, so that none keeps a key waiting.
+
+        A loader calls it before it shows anything.
         """
-        self.ops.prepare()
-        if len(self.ops):
-            self.timelines.ops_of(int(self.ops.components[0]))
+        self.op_index.prepare(stage(progress, 0.0, 0.5))
+        self.ops.prepare(stage(progress, 0.5, 0.7))
+        self.tiles.prepare(stage(progress, 0.7, 0.8))
+        prepare_routes(self.trace, stage(progress, 0.8, 1.0))
+
+    def _touched(self, progress: Progress) -> AccessColumns:
+        return computed_beside(lambda: self.history.touched, progress, 0.0)
 
     def fitting(self, expr: str) -> Ints:
         """The ops that fit an expression, ascending; UsageError points at its
@@ -82,19 +92,6 @@ class Index:
             if len(self._fitting) > _EXPRESSIONS:
                 self._fitting.popitem(last=False)
         return found
-
-    def critical(self, progress: Progress = no_progress) -> Critical:
-        """The graph of what waited for what, from which the critical path is read."""
-        if self._critical is None:
-            self._critical = Critical(self.trace, self.timelines, progress)
-        return self._critical
-
-    def roofline(self, progress: Progress = no_progress) -> Work:
-        """The FLOPs and bytes of every op."""
-        if self._roofline is None:
-            touched = self.history.touched
-            self._roofline = Work(self.trace, touched, self.timelines, progress)
-        return self._roofline
 
     @cached_property
     def launch_window(self) -> tuple[float, float]:

@@ -225,7 +225,7 @@ def to_last(index: Index, session: Session, args: NoArguments, known: None) -> S
     if len(stages) > 1:
         return _jump(index, session, int(stages[-1]))
     op = session.cursor
-    mine = index.timelines.ops_of(int(index.ops.components[op]))
+    mine = index.op_index.ops_of(int(index.ops.components[op]))
     by_end = np.searchsorted(index.ops.starts[mine], index.ops.ends(op), side="right")
     return _jump(index, session, int(mine[by_end - 1]))
 

@@ -14,10 +14,12 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.messages import NO_CMD
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.answers import Info, OpDetails, OpRow, Source
 from kernbench.replay.query import FOCUS_LEVELS
-from kernbench.replay.time.timeline import CLASSES, Timelines
+from kernbench.replay.time.op_classes import CLASS_LETTERS
+from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -27,16 +29,16 @@ _MACHINE = FOCUS_LEVELS.index("machine")
 _NO_SITE = -1
 
 
-class OpIndex:
+class OpFacts:
     """Answers at once, from mapped columns, on the thread that asks.
 
     ``prepare`` makes what is needed for that. What is kept later is the last group of
     each level of focus, which moves ask for, so only the thread that moves.
     """
 
-    def __init__(self, trace: Trace, timelines: Timelines) -> None:
+    def __init__(self, trace: Trace, op_index: OpIndex) -> None:
         self._trace = trace
-        self._timelines = timelines
+        self._op_index = op_index
         self._groups: dict[int, tuple[Array, Array]] = {}
 
     def __len__(self) -> int:
@@ -55,10 +57,11 @@ class OpIndex:
         served = self._trace.op_columns.component.astype(dtype)
         return np.asarray(served[self._trace.order])
 
-    def prepare(self) -> None:
+    def prepare(self, progress: Progress = no_progress) -> None:
         """Make what the answers need, so that each takes some ms at most."""
-        _ = self.starts, self.components, self._by_cmd
-        self.in_flight(0)
+        computed_beside(lambda: self.starts, progress, 0.0)
+        computed_beside(lambda: self.components, progress, 0.4)
+        computed_beside(lambda: self._by_cmd, progress, 0.7)
 
     def checked(self, op: int) -> int:
         """``op``; UsageError where the cursor is before the first."""
@@ -91,7 +94,7 @@ class OpIndex:
         if not 0 <= op < len(self):
             return ()
         time = self.time(op)
-        return tuple(self._timelines.in_flight(self.at_time(time), time))
+        return tuple(self._op_index.in_flight(self.at_time(time), time))
 
     def launch_window(self) -> tuple[float, float]:
         """From the first launch's start to the last one's end, ns; of no launch the
@@ -128,7 +131,7 @@ class OpIndex:
     def _cubes(self) -> int:
         """How many cubes served ops."""
         nodes = self._trace.nodes
-        served = self._timelines.components
+        served = self._op_index.components
         inside = served[nodes.cube[served] >= 0]
         pairs = np.stack([nodes.sip[inside], nodes.cube[inside]])
         return int(np.unique(pairs, axis=1).shape[1])
@@ -165,8 +168,8 @@ class OpIndex:
         near = np.ones(len(nodes.pe), np.bool_)
         for column in columns[level:]:
             near &= column == column[node]
-        served = self._timelines.components
-        parts = [self._timelines.ops_of(n) for n in served[near[served]].tolist()]
+        served = self._op_index.components
+        parts = [self._op_index.ops_of(n) for n in served[near[served]].tolist()]
         if len(parts) == 1:
             ops = parts[0]
         else:
@@ -229,7 +232,6 @@ class OpIndex:
         known = call >= 0
         issued = log.t_start[rows]
         issued[known] = trace.commands.t_issue[call[known]]
-        letters = "".join(CLASSES)
         schemas = [trace.schemas[n] for n in log.schema[rows].tolist()]
         return list(
             map(
@@ -241,7 +243,7 @@ class OpIndex:
                 [trace.node_ids[n] for n in log.component[rows].tolist()],
                 [trace.strings[n] for n in log.name[rows].tolist()],
                 [schema.kind if schema else "unknown" for schema in schemas],
-                [letters[n] for n in self._timelines.codes(rows).tolist()],
+                [CLASS_LETTERS[n] for n in self._op_index.class_codes(rows).tolist()],
                 log.nbytes[rows].tolist(),
                 self._site_texts(self.sites(ops)),
             )

@@ -38,13 +38,16 @@ from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader
 from kernbench.replay.query import At
+from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
-from kernbench.replay.time.loads import Busiest, LinkLoad, window
+from kernbench.replay.time.loads import Busiest, LinkLoad
 from kernbench.replay.time.roofline import Bound, Roofline
 from kernbench.replay.time.routes import Route, route_of
-from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes
+from kernbench.replay.time.spans import window
+from kernbench.replay.time.stalls import Ledger, LineTimes
+from kernbench.replay.time.steps import stage
 from kernbench.replay.time.tiles import Tiles, TileWindow
-from kernbench.replay.time.timeline import Row, Timeline
+from kernbench.replay.time.timeline import RowKey, Timeline
 from kernbench.trace import Trace
 from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace
@@ -460,13 +463,15 @@ def tiles(index: Index, at: At, args: Window, progress: Progress) -> Tiles | Til
     """The tiles of an op's composite, or those in some stage within a time."""
     if args.t0 is None:
         return index.tiles.tiles_of(op_of(at))
-    return index.tiles.between(*window(index.launch_window, args.t0, args.t1))
+    return index.tiles.between(
+        *window(index.launch_window, args.t0, args.t1), progress=progress
+    )
 
 
 def timeline(index: Index, at: At, args: Window, progress: Progress) -> Timeline:
     """Busy cells of every component that served an op."""
     t0, t1 = window(index.launch_window, args.t0, args.t1)
-    components = index.timelines.components.tolist()
+    components = index.op_index.components.tolist()
     return timeline_of(index, op_of(at), components, t0, t1, _TIMELINE_CELLS)
 
 
@@ -482,10 +487,13 @@ def timeline_of(
     """Busy cells of ``components`` (node indices), or of each lane of them, over [t0,
     t1) ns; the cell of the time of ``op`` is marked.
     """
-    rows: list[Row] = []
+    rows: list[RowKey] = []
     for node in components:
-        slots = index.timelines.slots_of(node) if lanes else [None]
-        rows += [((node,), slot) for slot in slots]
+        if lanes:
+            of_node = index.op_index.lanes_of(node)
+            rows += [RowKey((node,), lane) for lane in of_node]
+        else:
+            rows.append(RowKey((node,)))
     cursor = None
     time = index.ops.time(op)
     if op >= 0 and t0 <= time < t1:
@@ -511,12 +519,12 @@ def pes(index: Index, at: At, args: CallNumber, progress: Progress) -> CallTimes
     if cmd is None:
         row = index.ops.row_of(index.ops.checked(op_of(at)))
         cmd = int(index.trace.op_columns.cmd[row])
-    return index.stalls.calls(cmd)
+    return call_times(index.trace, cmd, progress)
 
 
 def critical(index: Index, at: At, args: StepCount, progress: Progress) -> CriticalPath:
     """The chain that sets the end of the launches, with its longest steps."""
-    return index.critical(progress).path(args.count)
+    return index.critical.path(args.count, progress)
 
 
 def links(index: Index, at: At, args: LoadWindow, progress: Progress) -> LinkLoad:
@@ -531,16 +539,15 @@ def busiest(index: Index, at: At, args: BusiestCount, progress: Progress) -> Bus
 
 def roofline(index: Index, at: At, args: NoArguments, progress: Progress) -> Roofline:
     """FLOPs and HBM bytes of the launches' time against the machine's peaks, by PE."""
-    return index.roofline(progress).roofline(*index.launch_window)
+    return index.roofline.roofline(*index.launch_window, progress)
 
 
 def bound(index: Index, at: At, args: NoArguments, progress: Progress) -> Bound:
     """The ideal time of an op beside its real one, and its slack."""
     op = index.ops.checked(op_of(at))
     row = index.ops.row(op)
-    place = index.ops.row_of(op)
-    ideal = float(index.roofline(progress).ideal[place])
-    slack = float(index.critical(progress).slack[place])
+    ideal = index.roofline.ideal_ns(op, stage(progress, 0.0, 0.5))
+    slack = index.critical.slack(op, stage(progress, 0.5, 1.0))
     return Bound(row, row.t_end - row.t_start, ideal, slack)
 
 

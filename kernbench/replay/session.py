@@ -27,11 +27,12 @@ from kernbench.replay.data.memory import Memory, TensorView
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
+from kernbench.replay.time.call_times import CallTimes
 from kernbench.replay.time.critical import CriticalPath
 from kernbench.replay.time.loads import Busiest, LinkLoad
 from kernbench.replay.time.roofline import Bound, Roofline
 from kernbench.replay.time.routes import Route
-from kernbench.replay.time.stalls import CallTimes, Ledger, LineTimes
+from kernbench.replay.time.stalls import Ledger, LineTimes
 from kernbench.replay.time.tiles import Tiles, TileWindow
 from kernbench.replay.time.timeline import Timeline
 from kernbench.sim_engine.op_log import OpRecord
@@ -423,12 +424,11 @@ class ReplaySession:
         """The chain that sets the end of the launches, with its ``count`` longest
         steps.
         """
-        return self.index.critical(progress).path(count)
+        return self.index.critical.path(count, progress)
 
     def slack(self, op: int | None = None, progress: Progress = no_progress) -> float:
         """How much later an op could end without moving the end of the launches, ns."""
-        row = self.index.ops.row_of(self.at(op))
-        return float(self.index.critical(progress).slack[row])
+        return self.index.critical.slack(self.at(op), progress)
 
     def link_load(
         self,

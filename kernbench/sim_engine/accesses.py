@@ -1,4 +1,5 @@
-"""What an op reads and writes: the only definition (architecture.md, Interfaces 5).
+"""What an op reads and writes: the only definition (docs/architecture.md, "What an op
+touches").
 
 Owns where the params of ADR-0052 D3 say which bytes an op touches. TileTokens and
 unknown kinds touch nothing: the bytes of a tile are those of its composite.

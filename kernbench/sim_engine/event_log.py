@@ -1,6 +1,6 @@
 """What the simulator reports to whoever records a run: the ``Recorder``.
 
-It is architecture.md, Interfaces 3. Paths come from transactions, never from the
+It is docs/architecture.md, "The recorder". Paths come from transactions, never from the
 router, so this module needs none of the helpers of ADR-0051.
 """
 
@@ -31,8 +31,8 @@ class Site(NamedTuple):
 class Shard:
     """One row of the ``alloc`` frame: a shard, a replica or a scratch handle.
 
-    It is architecture.md, Interfaces 6. ``addr`` is physical, ``va`` virtual and 0
-    where there is none. ``origin`` and ``shape`` are in elements of the whole tensor;
+    It is docs/architecture.md, "Allocations". ``addr`` is physical, ``va`` virtual and
+    0 where there is none. ``origin`` and ``shape`` are in elements of the whole tensor;
     at most 3 axes are kept. ``owner`` is the node id of the PE whose memory it is (its
     pe_cpu), ``cmd`` the call from which on it is valid.
     """

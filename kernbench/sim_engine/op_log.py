@@ -131,8 +131,8 @@ class OpLogger:
     Records are kept here and given to ``sink``; with ``keep=False`` only the sink has
     them. ``rows`` counts the records, ``kinds`` those of each kind, ``tile_stages``
     those of tiles. ``is_pending(space, addr, nbytes)`` says whether bytes of the store
-    are still to be computed (simulator.md section 7); no snapshot is taken of such
-    bytes.
+    are still to be computed (docs/machine.md, "Pending bytes"); no snapshot is taken of
+    such bytes.
     """
 
     def __init__(

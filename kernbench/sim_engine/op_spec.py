@@ -42,9 +42,9 @@ class OpSpec:
     ``dtype`` is the rule for the dtype of its result, and says whether it leaves the
     integers.
 
-    ``cost_cycles`` is the time of MATH for one element in one lane (simulator.md
-    section 5): 1 for an add, 4 for special functions, as GPUs have 64 FP32 lanes and 16
-    of those in a multiprocessor, and for a softmax the sum of its steps.
+    ``cost_cycles`` is the time of MATH for one element in one lane (docs/machine.md,
+    "MATH"): 1 for an add, 4 for special functions, as GPUs have 64 FP32 lanes and 16 of
+    those in a multiprocessor, and for a softmax the sum of its steps.
 
     ``ulps`` bound the error of the function as computed; 0 if it is exact. IEEE 754
     rounds + - * / and sqrt correctly (0.5); numpy's SIMD functions are held to 4 (its

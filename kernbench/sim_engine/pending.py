@@ -1,6 +1,7 @@
 """Pending bytes: ranges that a result will fill which Phase 2 has yet to compute.
 
-Owns the interval map of simulator.md section 7. Knows no store and no command.
+Owns the interval map of docs/machine.md, "Pending bytes". Knows no store and no
+command.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class KernelRunner:
     def _in_program_order(self, env: Any, msg: MsgBase) -> Process:
         """Hold ``msg`` until a cycle after every earlier op that conflicts has started.
 
-        So Phase 2, which replays by t_start, sees program order (simulator.md section
-        5).
+        So Phase 2, which replays by t_start, sees program order (docs/machine.md,
+        "Program order").
         """
         cycle = 1 / self.ctx.spec.clock_ghz
         unstarted = []

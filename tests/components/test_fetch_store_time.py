@@ -1,4 +1,6 @@
-"""FETCH and STORE: bytes / TCM bandwidth, one channel each (simulator.md section 5)."""
+"""FETCH and STORE: bytes / TCM bandwidth, one channel each (docs/machine.md,
+"Composites and tiles").
+"""
 
 import pytest
 

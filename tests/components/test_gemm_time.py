@@ -1,4 +1,4 @@
-"""Cycles of the GEMM array (simulator.md section 5), on the default 64 x 64 array at 1
+"""Cycles of the GEMM array (docs/machine.md, "GEMM"), on the default 64 x 64 array at 1
 GHz.
 """
 

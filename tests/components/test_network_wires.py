@@ -1,4 +1,4 @@
-"""Wires, shared links, HBM channels: simulator.md section 5."""
+"""Wires, shared links, HBM channels: docs/machine.md, "Time on the wires"."""
 
 from itertools import pairwise
 from math import ceil

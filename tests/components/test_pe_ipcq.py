@@ -213,7 +213,9 @@ def test_one_slot_and_64_slots_give_the_same_data(graph, kind, dtype):
 
 
 def test_all_ranks_sending_first_twice_the_ring_ends(graph):
-    """simulator.md section 9: 2 SIPs in a ring, 16 Ki f16, 4 slots of 4 KiB."""
+    """docs/machine.md, "Queues between PEs": 2 SIPs in a ring, 16 Ki f16, 4 slots of 4
+    KiB.
+    """
     run = talk(
         graph, shift(16384, "f16"), 16384, dtype="f16", places=CROSS_SIP, slots=4
     )

@@ -15,7 +15,7 @@ from kernbench.errors import MemoryStoreError, UsageError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
-from kernbench.replay.time.timeline import CLASSES, op_class
+from kernbench.replay.time.op_classes import CLASSES, op_class
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 
@@ -55,7 +55,7 @@ def brute_force(session, component, t0, t1, columns):
 def test_busy_cells_are_the_summed_overlaps(session):
     low, high = session.launch_window()
     timeline = session.timeline(
-        session.index.timelines.components.tolist(), low - 50, high + 50, 23
+        session.op_index.components.tolist(), low - 50, high + 50, 23
     )
     for row in timeline.rows:
         shares = brute_force(session, row.node, timeline.t0, timeline.t1, 23)
@@ -70,7 +70,7 @@ def test_busy_cells_are_the_summed_overlaps(session):
 
 
 def test_every_component_that_served_an_op_has_a_row(session):
-    nodes = {session.trace.node_ids[c] for c in session.index.timelines.components}
+    nodes = {session.trace.node_ids[c] for c in session.op_index.components}
     assert nodes == {record.component_id for record in session.trace.ops}
 
 
@@ -317,7 +317,7 @@ def test_a_divergence_shows_the_oracle_phase_2_and_what_the_bench_expects(overfl
 
 def test_a_divergence_shows_what_phase_1_saw_of_an_op(session):
     first = positions(session, "host_write")[0]
-    diff = session.index.diffs.beside(session.diff(first))
+    diff = session.diffs.beside(session.diff(first))
     assert diff.source == "nothing recorded"
 
 
@@ -337,7 +337,7 @@ def test_a_divergence_that_cannot_be_looked_for_is_never_said_to_be_none(
 def test_the_local_error_of_an_op_far_on_is_told_without_executing_an_oracle_of_all(
     session, monkeypatch
 ):
-    monkeypatch.setattr("kernbench.replay.data.diff._FEW", 0)
+    monkeypatch.setattr("kernbench.replay.diff._FEW", 0)
     op = positions(session, "composite_gemm")[1]
     quick = session.check(op).check
     monkeypatch.undo()
@@ -381,9 +381,7 @@ def test_scratch_of_two_launches_is_told_apart(tmp_path):
     addr = session.trace.ops[first].params["dst_addr"]
     assert result.ok
     assert session.trace.ops[second].params["dst_addr"] == addr
-    loaded = [
-        session.tensor(session.index.memory.shown(op), op) for op in (first, second)
-    ]
+    loaded = [session.tensor(session.memories.shown(op), op) for op in (first, second)]
     assert [v.name.split("@")[0] for v in loaded] == ["h0.1", "h1.1"]
     assert [v.values.tolist() for v in loaded] == [[1, 2, 3, 4], [2, 3]]
 
@@ -402,7 +400,7 @@ def test_infinities_are_compared_without_a_warning():
 
 def test_a_tile_is_judged_by_its_own_block(session):
     op = positions(session, "TileToken/STORE")[0]
-    tile, whole = session.check(op), session.index.diffs.products(op)[0]
+    tile, whole = session.check(op), session.diffs.products(op)[0]
     assert 0 < tile.check.local == tile.row.max_abs <= tile.check.bound
     assert tile.check.local <= session.check(whole).check.local
 
@@ -412,11 +410,9 @@ def test_where_a_tile_is_first_over_is_told_in_the_whole_tensor(session, monkeyp
     good = session.diff(op)
     actual = good.actual.copy()
     actual[1, 2] += 1
-    monkeypatch.setattr(
-        session.index.diffs, "of", lambda op: replace(good, actual=actual)
-    )
+    monkeypatch.setattr(session.diffs, "of", lambda op: replace(good, actual=actual))
     row, column = good.origin
-    assert session.index.diffs.judged(op).check.first_over == (row + 1, column + 2)
+    assert session.diffs.judged(op).check.first_over == (row + 1, column + 2)
     assert row + column > 0
 
 
@@ -448,7 +444,7 @@ def test_answers_after_random_jumps_are_those_of_a_fresh_session(bench):
 
     stepped, draw = opened(), random.Random(bench)
     names = list(dict.fromkeys(e.tensor for e in stepped.trace.expects))
-    names += [name for name in stepped.index.memory.names if name not in names][:3]
+    names += [name for name in stepped.memories.names if name not in names][:3]
     near = -1
     for _ in range(25):
         near = draw.choice((near + 1, near - 1, draw.randrange(-1, len(stepped))))

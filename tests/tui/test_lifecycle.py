@@ -80,17 +80,17 @@ def test_it_ends_though_nobody_reads_what_it_writes(
 
 # -- crashes -----------------------------------------------------------------------
 
-_BOOM = "def boom(*_): raise ZeroDivisionError('of a test')\n"
+_BOOM = "def boom(*_, **__): raise ZeroDivisionError('of a test')\n"
 CRASHES = {
     "an action": (
         "from tui.app import KernbenchApp as A; A.action_command_palette = boom"
     ),
-    "a drawing": "from tui.widgets.tiles import TilesPane as T; T.draw = boom",
+    "a drawing": "from tui.panes.ops import OpsPane as O; O.render = boom",
     "a timer": "from tui.screens.debugger import DebuggerScreen as D; D.look = boom",
     "the first screen": (
         "from tui.screens.open_trace import LoadingScreen as L; L.compose = boom"
     ),
-    "loading": "from kernbench.replay import ReplaySession as S; S.info = boom",
+    "loading": "from kernbench.replay.index import Index as I; I.prepare = boom",
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 from rich.color import ColorSystem
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
-from tui.draw import STYLES
+from tui.widgets.draw import STYLES
 
 READY = "op 40/"
 STEPS = "sssSSnnNss"

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from kernbench.replay.text import time_text
-from kernbench.replay.time.timeline import CLASSES
+from kernbench.replay.time.op_classes import CLASSES
 from tui.draw import Glyphs, Line, clip
 
 _UNITS = (("ms", 1e6), ("us", 1e3), ("ns", 1.0))

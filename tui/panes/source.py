@@ -18,7 +18,8 @@ from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import IN_SERVICE
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
-from kernbench.replay.time.stalls import KINDS, LineTime, LineTimes
+from kernbench.replay.time.pieces import KINDS
+from kernbench.replay.time.stalls import LineTime, LineTimes
 from kernbench.replay.views.ops import InService
 from tui.draw import Glyphs, Line, clip
 from tui.panes.base import (

@@ -271,11 +271,11 @@ class StatsPane(BasePane[StatsState]):
     def _last_op_of(self, pe: str) -> int | None:
         """The last op that a PE served, None if it served none."""
         ids = self._index.trace.node_ids
-        timelines = self._index.timelines
+        served = self._index.op_index
         last = []
-        for node in timelines.components.tolist():
+        for node in served.components.tolist():
             if ids[node].startswith(f"{pe}."):
-                last.append(int(timelines.ops_of(node)[-1]))
+                last.append(int(served.ops_of(node)[-1]))
         return max(last, default=None)
 
 

@@ -22,7 +22,8 @@ from kernbench.replay.inner_commands import (
 )
 from kernbench.replay.query import Query
 from kernbench.replay.text import count_text, time_text
-from kernbench.replay.time.tiles import STAGE_LETTERS, TileRow
+from kernbench.replay.time.op_classes import STAGE_LETTERS
+from kernbench.replay.time.tiles import TileRow
 from kernbench.replay.views.ops import InService
 from kernbench.replay.views.tiles import (
     RunningComposite,

@@ -28,7 +28,7 @@ from kernbench.replay.inner_commands import (
     SUMMARY,
 )
 from kernbench.replay.query import Query
-from kernbench.replay.time.timeline import Row
+from kernbench.replay.time.timeline import RowKey
 from kernbench.replay.views.ops import InService
 from tui.draw import Run, clip
 from tui.panes.axis import Axis, cells_line, minimap, ruler
@@ -387,7 +387,7 @@ class TimelinePane(BasePane[TimelineState]):
 
     def _op_in_service(self, branch: Branch, moment: _Moment) -> int | None:
         """The last op of a row that was in service at a moment; None: there is none."""
-        found = self._index.timelines.in_flight(moment.started, moment.begins)
+        found = self._index.op_index.in_flight(moment.started, moment.begins)
         ops = np.array(found, np.int64)
         ops = ops[np.isin(self._index.ops.components[ops], branch.components)]
         if branch.lane is not None:
@@ -401,7 +401,7 @@ class TimelinePane(BasePane[TimelineState]):
         Of a lane it is looked for in growing blocks on both sides of ``started``, since
         a component may have served millions of ops.
         """
-        mine = self._index.timelines.ops_of(branch.components[0])
+        mine = self._index.op_index.ops_of(branch.components[0])
         count = int(np.searchsorted(mine, mine.dtype.type(started), side="right"))
         if branch.lane is None:
             return int(mine[max(count - 1, 0)])
@@ -544,7 +544,7 @@ class TimelinePane(BasePane[TimelineState]):
 
     def _cells(
         self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
-    ) -> tuple[dict[Row, str], Waiting | None]:
+    ) -> tuple[dict[RowKey, str], Waiting | None]:
         """The cells that are known, by row, and what the others wait for (None:
         nothing).
 
@@ -562,7 +562,7 @@ class TimelinePane(BasePane[TimelineState]):
 
     def _marks(
         self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
-    ) -> tuple[dict[Row, Bools], Waiting | None]:
+    ) -> tuple[dict[RowKey, Bools], Waiting | None]:
         """By row what cells the view marks, and what that waits for (None: nothing)."""
         if state.view not in _MARKS:
             return {}, None
@@ -629,7 +629,7 @@ class _Serving:
         return bool((self._service.lanes[mine] == branch.lane).any())
 
 
-def _by_row(query: Query, found: Sequence[_T] | None) -> dict[Row, _T]:
+def _by_row(query: Query, found: Sequence[_T] | None) -> dict[RowKey, _T]:
     """An answer about the cells of rows, by row; empty if it is None."""
     if found is None:
         return {}

@@ -15,7 +15,7 @@ import numpy as np
 
 from kernbench.replay.arrays import Ints
 from kernbench.replay.index import Index
-from kernbench.replay.time.timeline import Row
+from kernbench.replay.time.timeline import RowKey
 
 _SMALL = 48
 """A tree of more rows is folded but where the cursor is."""
@@ -43,7 +43,7 @@ class Branch:
 
     id: str
     label: str
-    row: Row
+    row: RowKey
     low: int
     high: int
     pes: int = 1
@@ -56,12 +56,12 @@ class Branch:
     @property
     def components(self) -> tuple[int, ...]:
         """The nodes in it."""
-        return self.row[0]
+        return self.row.components
 
     @property
     def lane(self) -> int | None:
         """The one lane that the row is of; None: all of them."""
-        return self.row[1]
+        return self.row.lane
 
 
 class Tree:
@@ -77,7 +77,7 @@ class Tree:
 
     def __init__(self, index: Index) -> None:
         nodes = index.trace.nodes
-        found = index.timelines.components
+        found = index.op_index.components
         by_place = np.lexsort(
             (found, nodes.pe[found], nodes.cube[found], nodes.sip[found])
         )
@@ -124,7 +124,7 @@ class Tree:
             node = self.components[low]
             id = index.trace.node_ids[node]
             label = index.ops.label(node, 4)
-            rows.append(Branch(id, label, ((node,), None), low, low + 1))
+            rows.append(Branch(id, label, RowKey((node,)), low, low + 1))
         return tuple(rows)
 
     def _group(
@@ -134,7 +134,7 @@ class Tree:
         high = low + len(places)
         label = index.ops.label(self.components[low], level)
         pes = len({place for place in places if place[2] >= 0})
-        row = self.components[low:high], None
+        row = RowKey(self.components[low:high])
         return Branch(label, label, row, low, high, max(pes, 1))
 
     # -- folding -------------------------------------------------------------------
@@ -205,10 +205,11 @@ def _by_lane(branch: Branch, lanes: tuple[int, ...]) -> list[Branch]:
     """A row for each lane of a component; one that has a single lane stays as it is."""
     if len(lanes) < 2:
         return [branch]
-    return [
-        replace(branch, label=f"{branch.label} {lane}", row=(branch.components, lane))
-        for lane in lanes
-    ]
+    rows = []
+    for lane in lanes:
+        row = RowKey(branch.components, lane)
+        rows.append(replace(branch, label=f"{branch.label} {lane}", row=row))
+    return rows
 
 
 def _places(index: Index, components: tuple[int, ...]) -> list[_Place]:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from textwrap import wrap
 
 from kernbench.replay.commands import listed
-from kernbench.replay.time.timeline import CLASSES
+from kernbench.replay.time.op_classes import CLASSES
 from tui.actions import ACTIONS, BY_ID, SCREEN_COMMANDS
 from tui.draw import Line
 from tui.keymap import PRESETS, Keymap

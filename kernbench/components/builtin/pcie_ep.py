@@ -1,7 +1,8 @@
 """The PCIe end point of a SIP: host transfers of data, and the way in of launches.
 
-A host transfer is one transaction a shard, without bursts (simulator.md section 5). It
-goes as fast as PCIe lets it, although its path (ADR-0051) begins behind the PCIe link.
+A host transfer is one transaction a shard, without bursts (docs/machine.md, "The host
+and launches"). It goes as fast as PCIe lets it, although its path (ADR-0051) begins
+behind the PCIe link.
 """
 
 import simpy

@@ -18,7 +18,7 @@ class PeMath(ComponentBase):
     def run(self, env: simpy.Environment, msg: MathCmd | TileToken) -> Process:
         """Pay ceil(elements / lanes) * cost(op) + latency, in cycles.
 
-        Elements are the larger of input and output (simulator.md section 5). The steps
+        Elements are the larger of input and output (docs/machine.md, "MATH"). The steps
         of a tile's epilogue follow one another.
         """
         if isinstance(msg, TileToken):

@@ -132,8 +132,8 @@ class PeScheduler(ComponentBase):
     def _plan(self, msg: CompositeCmd, index: tuple[int, ...]) -> tuple[Stage, ...]:
         """Stages of one tile; only the last of its K loop stores.
 
-        A tile's DMA is modelled as contiguous from its first byte (simulator.md section
-        6).
+        A tile's DMA is modelled as contiguous from its first byte (docs/machine.md,
+        "Composites and tiles").
         """
         step_m, step_n, step_k = msg.tile
         m0 = index[0] * step_m

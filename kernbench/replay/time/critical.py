@@ -1,59 +1,63 @@
-"""The critical path: the chain of ops, waits and issues that sets the end; the slack of every op.
+"""The critical path: the chain of ops, waits and issues that sets the end.
 
-Both come from one graph. Its nodes are moments: an op's start and end, a call's return, a launch's
-start and end. An edge says that one moment cannot come before another; its gap is how much later
-than that alone asks for it came. The path goes back by the edges of no gap.
+It and the slack of ops come from one graph (critical_graph.py) whose nodes are moments.
+The path goes back from the end of the last launch, from each node to its cause, up to
+the start of the first launch. Its time is then accounted for piece by piece: an op in
+service, a recorded wait while it lasted, a call being issued, the host at work.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
-from kernbench.common.messages import NO_CMD, WAIT_REASONS
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.replay.text import table, time_text, wrapped
-from kernbench.replay.time.routes import issue_ns, spec_number
-from kernbench.replay.time.timeline import CLASSES, Timelines
+from kernbench.replay.time.critical_edges import (
+    EPS,
+    FIRST_REASON,
+    ISSUE,
+    SET_UP,
+    UNEXPLAINED,
+    WHATS,
+)
+from kernbench.replay.time.critical_graph import Graph, build_graph
+from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.steps import stage
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import integers, kernel_lines, named, tile_columns
+from kernbench.trace.hops import kernel_lines, named
+from kernbench.trace.mapped import Column
 
-Edges: TypeAlias = Iterator[
-    tuple[Any, Any, Any, Any]
-]  # from, to, gap, what is between them
+__all__ = ["WHATS", "CriticalIndex", "CriticalPath", "Step", "repeated_steps"]
 
-# what a piece of the path is: an op of a class in service, a wait, a call being issued, …
-WHATS = (*CLASSES.values(), *WAIT_REASONS, "issue", "host", "set-up", "unexplained")
-_REASONS = len(CLASSES)  # the first of the waits
-_ENGINE, _OPERAND, _LAUNCH = (
-    WHATS.index(what) for what in ("engine", "operand", "launch")
-)
-_ISSUE, _HOST, _SET_UP, _UNEXPLAINED = range(len(WHATS) - 4, len(WHATS))
+# The field of the spec that would be changed to find out what a part of the path costs.
 _HINTS = {
-    **dict.fromkeys(("gemm", "math"), "pe.clock_ghz"),
-    **dict.fromkeys(("dma read", "dma write"), "pe.dma.setup_ns"),
+    "gemm": "pe.clock_ghz",
+    "math": "pe.clock_ghz",
+    "dma read": "pe.dma.setup_ns",
+    "dma write": "pe.dma.setup_ns",
     "fetch": "pe.tcm.read_bw_gbs",
     "store": "pe.tcm.write_bw_gbs",
     "issue": "pe.cpu.issue_cycles",
     "link": "router.link_bw_gbs",
     "hbm_channel": "cube.hbm.channel_bw_gbs",
 }
-_EPS = 1e-6  # ns: times that are closer are one
-_CHUNK = 1 << 12  # edges between two tells, that take about 1 ms
-_PART = 1 << 18  # nodes or edges that numpy works on between two tells
+_LINES = 8  # kernel lines in the text
+_NODES = 1 << 12  # nodes of the path between two calls of progress, some ms
+_NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A piece of the path that came ``times`` times from t0 to t1, ``ns`` in all.
 
-    ``op`` is the first one's (-1: none), ``node`` where it was served, issued or waited.
+    ``op`` is the position of the first one's op (-1: none), ``node`` where it was
+    served, issued or waited, ``site`` the kernel line.
     """
 
     t0: float
@@ -68,10 +72,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """From t0 to t1 (ns): piece i lasts from times[i] to times[i + 1].
+    """What sets the end, from t0 to t1 (ns): piece i is from times[i] to times[i + 1].
 
-    ``whats`` are numbers of WHATS, ``ops`` positions (-1: none). ``totals`` and ``by_line`` are ns
-    by what and by kernel line; ``steps`` are the longest pieces, repetitions as one.
+    By piece ``whats`` are places in WHATS and ``ops`` positions (-1: none). ``totals``
+    and ``by_line`` are ns by what and by kernel line, the largest first. ``steps`` are
+    the pieces that take longest, in order, repetitions as one; ``left_out`` more are
+    not among them.
     """
 
     t0: float
@@ -85,374 +91,284 @@ class CriticalPath:
     ops: Ints
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        whole, most = max(self.t1 - self.t0, _EPS), next(iter(self.totals), "")
-        lines = [
-            f"critical path of {time_text(whole)}, {self.t0:.2f} to {self.t1:.2f} ns"
-        ]
-        shares = [*self.totals.items(), *list(self.by_line.items())[:8]]
-        lines += [f"{ns / whole:>7.1%} {ns:>12.2f} ns  {what}" for what, ns in shares]
-        if field := _HINTS.get(most):
-            what_if = f"what if: kernbench run … --spec {field}=…, then trace compare"
-            lines += wrapped(f"most of it is {most}; {what_if}", width, 2)
-        names = f"t0 {'t1 ' * (width >= 100)}ns times what op node site"
-        lines += table(self.steps, names, width=width) if self.steps else []
-        return lines + ([f"({self.left_out:,} shorter steps)"] if self.left_out else [])
+        """As text: the totals, what could be tried, a table of the longest steps."""
+        whole = max(self.t1 - self.t0, EPS)
+        span = f"{self.t0:.2f} to {self.t1:.2f} ns"
+        lines = [f"critical path of {time_text(whole)}, {span}"]
+        for what, ns in [*self.totals.items(), *list(self.by_line.items())[:_LINES]]:
+            lines.append(f"{ns / whole:>7.1%} {ns:>12.2f} ns  {what}")
+        largest = next(iter(self.totals), "")
+        if largest in _HINTS:
+            run = f"kernbench run … --spec {_HINTS[largest]}=…"
+            hint = f"most of it is {largest}; what if: {run}, then trace compare"
+            lines += wrapped(hint, width, 2)
+        if self.steps:
+            times = "t0 t1" if width >= 100 else "t0"
+            names = f"{times} ns times what op node site"
+            lines += table(self.steps, names, width=width)
+        if self.left_out:
+            lines.append(f"({self.left_out:,} shorter steps)")
+        return lines
 
 
-class Critical:
-    """The graph of a trace.
+class _Waits(NamedTuple):
+    """Waits that do not overlap, t0 to t1 ns, by time; rows of ``Trace.waits``."""
 
-    ``slack`` (ns, by row) is how much later an op could end without moving the end of the last
-    launch (of the run, if there is none); inf for what ends after it.
+    t0: Floats
+    t1: Floats
+    row: Ints
+
+
+class _Owners(NamedTuple):
+    """Whose wait each part of the path may be, a value a node of the path.
+
+    ``owner`` is the row of an op, or the number of ops and the row of a call (-1: of
+    neither); the wait must lie between ``begin`` and ``end`` (ns).
     """
 
-    def __init__(
-        self, trace: Trace, timelines: Timelines, progress: Progress = no_progress
-    ) -> None:
-        ops, calls, launches = trace.op_columns, trace.commands, trace.launches
+    owner: Ints
+    begin: Floats
+    end: Floats
+
+
+class _Pieces(NamedTuple):
+    """The path in pieces, the i-th from times[i] to times[i + 1] ns.
+
+    There is one time more than there are pieces. ``what`` is a place in WHATS; ``op``
+    and ``call`` are rows, ``node`` a node index; -1 stands for none.
+    """
+
+    times: Floats
+    what: Ints
+    op: Ints
+    call: Ints
+    node: Ints
+
+
+class CriticalIndex:
+    """Answers about the critical path and about slack, from one graph.
+
+    The graph is made by one thread, the worker of lane "columns", when it is first
+    asked for: some 3 s for a million ops. No other thread may ask. It is whole when it
+    is assigned, so that a computation which is cancelled leaves what was there.
+    """
+
+    def __init__(self, trace: Trace, ops: OpIndex) -> None:
         self._trace = trace
-        self._class = timelines.codes(np.arange(len(ops.cmd))).astype(np.int64)
-        self.t0 = min((x.t_start for x in launches), default=0.0)
-        ends = [x.t_end for x in launches] or ops.t_end[:]
-        self.t1 = float(np.max(ends, initial=0.0))
-        # ends of ops, starts of launches, returns of calls, ends of launches, starts of ops from
-        # last to first: of two nodes at one time the first may cause the second, not the reverse
-        spans = np.array([(x.t_start, x.t_end) for x in launches]).reshape(-1, 2).T
-        parts = ops.t_end, spans[0], calls.t_resume, spans[1], ops.t_start[::-1]
-        self._first, self._times = (
-            np.cumsum([0, *map(len, parts)]),
-            np.concatenate(parts),
-        )
-        self._own = Groups(calls.cmd).first(ops.cmd)
-        progress(0.1)
-        rank = np.empty(len(self._times), np.int32)
-        rank[np.argsort(self._times, kind="stable")] = np.arange(
-            len(rank), dtype=np.int32
-        )
-        edges = [*zip(*(_forward(rank, *some) for some in self._edges()), strict=True)]
-        what, gap, v, u = (
-            np.concatenate(edges.pop()) for _ in range(4)
-        )  # each part is let go of
-        progress(0.4)
-        self._rest = np.full(
-            len(rank), np.inf
-        )  # the delay that no edge into a node explains
-        for low in range(0, len(v), _PART):
-            progress(0.4)
-            np.minimum.at(self._rest, v[low : low + _PART], gap[low : low + _PART])
-        gap -= self._rest[v]
-        self._cause = np.full(
-            (2, len(rank)), -1, np.int32
-        )  # of each node: a node, and a what
-        binding = np.flatnonzero(gap < _EPS)
-        self._cause[:, v[binding]] = u[binding], what[binding]
-        del binding, what
-        order = np.argsort(-rank[v]).astype(np.int32)
-        progress(0.5)
-        late = self.t1 - self._times
-        slack = array("d")
-        for low in range(0, len(late), _PART):
-            progress(0.5)
-            part = late[low : low + _PART]
-            slack.frombytes(
-                np.where(part > -_EPS, np.maximum(part, 0.0), np.inf).tobytes()
-            )
-        for low in range(
-            0, len(order), _CHUNK
-        ):  # backward over the edges, from the latest
-            some = order[low : low + _CHUNK]
-            for a, b, more in zip(
-                *(column[some].tolist() for column in (u, v, gap)), strict=True
-            ):
-                if (room := slack[b] + more) < slack[a]:
-                    slack[a] = room
-            progress(0.5 + 0.5 * low / len(order))
-        self.slack = np.frombuffer(slack, np.float64, int(self._first[1])).copy()
+        self._ops = ops
+        self._graph: Graph | None = None
 
-    # -- edges: of several that bind a node, the path takes the last --
+    def slack(self, position: int, progress: Progress = no_progress) -> float:
+        """How much later the op at a position could end without moving the end, ns.
 
-    def _edges(self) -> Edges:
-        ops, calls, first = self._trace.op_columns, self._trace.commands, self._first
-        row, own, t0, t1 = np.arange(first[1]), self._own, ops.t_start, ops.t_end
-        start = len(self._times) - 1 - row
-        yield from self._in_turn(row, (ops.slot[:], ops.component[:]), _ENGINE)
-        issuer, issued, what, last = self._issuers()
-        yield issuer, first[2] + np.arange(len(issuer)), calls.t_resume - issued, what
-        parent, tile = tile_columns(self._trace)
-        mine = np.flatnonzero((own >= 0) & (parent < 0))
-        yield (
-            issuer[own[mine]],
-            start[mine],
-            t0[mine] - issued[own[mine]],
-            what[own[mine]],
-        )
-        mine = np.flatnonzero(parent >= 0)
-        of = parent[mine]
-        yield start[of], start[mine], t0[mine] - t0[of], _OPERAND
-        yield mine, of, t1[of] - t1[mine], _OPERAND
-        tiled, slot = np.flatnonzero(tile >= 0), self._slots()
-        yield from self._in_turn(tiled, (tile[tiled], ops.cmd[tiled]), _OPERAND)
-        some = np.flatnonzero(slot)
-        yield from self._in_turn(
-            some, (slot[some],), _OPERAND
-        )  # send, recv, send … of a ring slot
-        yield from self._waited()
-        served = np.flatnonzero(
-            np.bincount(of, minlength=len(row)) == 0
-        )  # others end with tiles
-        yield start[served], served, np.zeros(len(served)), self._class[served]
-        mine = np.flatnonzero(own >= 0)
-        mine = mine[last[own[mine]] >= 0]
-        by = last[own[mine]]
-        yield mine, first[2] + by, calls.t_resume[by] - t1[mine], _OPERAND
-        yield from self._awaited(np.flatnonzero((parent < 0) & (ops.cmd != NO_CMD)))
-        yield from self._launched(last)
-
-    def _in_turn(self, rows: Ints, keys: tuple[Array, ...], what: int) -> Edges:
-        """Each of ``rows`` after the one before it of the same keys."""
-        ops = self._trace.op_columns
-        order = np.lexsort((ops.t_start[rows], *keys))
-        same = np.all([key[order][1:] == key[order][:-1] for key in keys], axis=0)
-        a, b = rows[order[:-1][same]], rows[order[1:][same]]
-        yield a, len(self._times) - 1 - b, ops.t_start[b] - ops.t_end[a], what
-
-    def _issuers(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Of each call: the node after which it comes, when it has issued, as what that time
-        counts, and the last call of its kernel (-1 of the host's).
+        The end is that of the last launch (of the run, if there is none); inf for an op
+        that ends after it.
         """
-        calls, first, trace = self._trace.commands, self._first, self._trace
-        kernel = calls.launch >= 0
-        turn = np.lexsort((calls.launch, calls.pe))
-        same = np.diff(calls.launch[turn]) == 0
-        same &= np.diff(calls.pe[turn].astype(np.int64)) == 0
-        same &= kernel[turn[1:]]
-        numbers = np.array([x.launch for x in trace.launches], np.int64)
-        issuer = np.where(kernel, Groups(numbers).first(calls.launch), -1)
-        issuer[issuer >= 0] += first[1]
-        issuer[turn[1:][same]] = first[2] + turn[:-1][same]
-        free = issuer < 0  # of the host, or of a launch that never ended
-        issuer[free] = self._host_before(calls.t_issue[free])
-        ends = turn[np.append(~same, True)[: len(turn)]]  # of each kernel its last call
-        last = np.empty(len(turn), np.int64)
-        last[turn] = ends[np.cumsum(np.append(False, ~same))[: len(turn)]]
-        last[~kernel] = -1
-        late = calls.t_issue > self._times[issuer] + _EPS if len(turn) else kernel
-        what = np.where(kernel, np.where(late, _LAUNCH, _ISSUE), _HOST)
-        return issuer, calls.t_issue + issue_ns(trace.spec) * kernel, what, last
+        row = self._trace.order[position]
+        return float(self._made_graph(progress).slack[row])
 
-    def _host_before(self, times: Floats) -> Ints:
-        """The last return of a host transfer or end of a launch by each of ``times`` (-1: none)."""
-        calls, first = self._trace.commands, self._first
-        moved = np.append(calls.launch < 0, False)
-        moved[:-1] &= np.bincount(self._own + 1, minlength=len(moved))[1:] > 0
-        nodes = np.flatnonzero(moved) + first[2]
-        nodes = np.concatenate([nodes, np.arange(first[3], first[4]), [-1]])
-        when = np.append(self._times[nodes[:-1]], -np.inf)
-        order = np.argsort(when, kind="stable")
-        return nodes[order[np.searchsorted(when[order], times + _EPS) - 1]]
-
-    def _launched(self, last: Ints) -> Edges:
-        """A launch comes after what the host did before, and ends with the last of its kernels."""
-        calls, first, launches = self._trace.commands, self._first, self._trace.launches
-        number, issued = (
-            np.array([(x.launch, x.t_issue) for x in launches]).reshape(-1, 2).T
-        )
-        count, exits = len(launches), np.unique(last[last >= 0])
-        yield (
-            self._host_before(issued),
-            first[1] + np.arange(count),
-            np.zeros(count),
-            _HOST,
-        )
-        of = Groups(number.astype(np.int64)).first(calls.launch[exits])
-        exits, of = exits[of >= 0], of[of >= 0]
-        gap = self._times[first[3] + of] - calls.t_resume[exits]
-        yield first[2] + exits, first[3] + of, gap, _OPERAND
-
-    def _slots(self) -> Ints:
-        """Of each op the address of the ring slot that it fills or empties (0: none)."""
-        slot = np.zeros(self._first[1], np.int64)
-        ends = {"ipcq_copy": "dst_addr", "ipcq_recv": "src_addr"}
-        for block in self._trace.param_blocks():
-            found = integers(block)
-            if (end := ends.get(block.schema.name)) in found:
-                slot[block.rows] = found[str(end)]
-        return slot
-
-    def _waited(self) -> Edges:
-        """What was waited for before service has ended; one held in program order has started."""
-        ops, calls, waits = (
-            self._trace.op_columns,
-            self._trace.commands,
-            self._trace.waits,
-        )
-        some = np.flatnonzero((waits.row >= 0) & (waits.holder >= 0))
-        row, holder, t1 = waits.row[some], waits.holder[some], waits.t1[some]
-        what, final = (
-            _REASONS + waits.reason[some].astype(np.int64),
-            len(self._times) - 1,
-        )
-        ended = ops.t_end[holder] <= t1 + _EPS
-        cause = np.where(ended, holder, final - holder)
-        gap = np.where(ended | (ops.t_start[holder] <= t1), ops.t_start[row] - t1, -1.0)
-        yield cause, final - row, gap, what
-        held = np.flatnonzero((what == _OPERAND) & (self._own[row] >= 0))
-        call = self._own[row[held]]
-        held, call = held[same := calls.pe[call] == waits.node[some][held]], call[same]
-        yield (
-            cause[held],
-            self._first[2] + call,
-            calls.t_resume[call] - t1[held],
-            what[held],
-        )
-
-    def _awaited(self, rows: Ints) -> Edges:
-        """A call returns when the ops that it awaits have ended, a send when its bytes left."""
-        ops, calls, spec = (
-            self._trace.op_columns,
-            self._trace.commands,
-            self._trace.spec,
-        )
-        awaited = np.where(calls.launch < 0, calls.cmd, calls.awaits)
-        place, by = Groups(awaited).join(ops.cmd[rows])
-        mine = rows[place]
-        back, node = calls.t_resume[by], self._first[2] + by
-        left = np.flatnonzero(back < ops.t_end[mine] - _EPS)
-        sent = ops.nbytes[mine] / (
-            spec_number(spec, "pe.dma.to_router_bw_gbs") or np.inf
-        )
-        gap = (back - ops.t_start[mine] - sent)[left]
-        yield (
-            len(self._times) - 1 - mine[left],
-            node[left],
-            gap,
-            self._class[mine[left]],
-        )
-        yield mine, node, back - ops.t_end[mine], _OPERAND
-
-    # -- the path --
-
-    def path(self, count: int = 20) -> CriticalPath:
+    def path(self, count: int = 20, progress: Progress = no_progress) -> CriticalPath:
         """The path, with its ``count`` longest steps."""
-        trace, first, times = self._trace, self._first, self._times
-        ops, calls, waits = trace.op_columns, trace.commands, trace.waits
-        if not self.t1 > self.t0:
-            none = np.empty(0, np.int64)
-            return CriticalPath(
-                self.t0, self.t1, {}, {}, (), 0, np.array([self.t0]), none, none
-            )
-        low, high = first[3:5] if trace.launches else first[:2]
-        cause, chain = self._cause[0], [low + int(np.argmax(times[low:high]))]
-        while times[chain[-1]] > self.t0 and (before := int(cause[chain[-1]])) >= 0:
-            chain.append(before)
-        nodes = np.array(chain[::-1])  # by time
-        # of each node two pieces: what its cause asks for, and the rest
-        ends = np.maximum(times[nodes], self.t0)
-        begins = np.append(self.t0, ends)[: len(ends)]
-        rest = np.where(self._rest[nodes] < _EPS, 0.0, self._rest[nodes])
+        graph = self._made_graph(stage(progress, 0.0, 0.9))
+        if not graph.t1 > graph.t0:
+            return _empty(graph.t0, graph.t1)
+        nodes = self._chain(graph, stage(progress, 0.9, 0.95))
+        return computed_beside(
+            lambda: self._answer(graph, self._pieces(graph, nodes), count),
+            progress,
+            0.95,
+        )
+
+    def _made_graph(self, progress: Progress) -> Graph:
+        if self._graph is None:
+            self._graph = build_graph(self._trace, self._ops, progress)
+        return self._graph
+
+    def _chain(self, graph: Graph, progress: Progress) -> Ints:
+        """The nodes of the path, from the first to the last.
+
+        The last is the end of the launch that ended last, or of the op, if there is no
+        launch. A node that has no cause is the first.
+        """
+        moments = graph.moments
+        ends = moments.all_launch_ends()
+        if not len(ends):
+            ends = np.arange(moments.op_count)
+        times = moments.times
+        cause = graph.cause
+        node = int(ends[np.argmax(times[ends])])
+        chain = []
+        while node != _NONE:
+            chain.append(node)
+            if len(chain) % _NODES == 0:
+                progress(0.0)
+            node = int(cause[node]) if times[node] > graph.t0 else _NONE
+        return np.array(chain[::-1])
+
+    # -- pieces --
+
+    def _pieces(self, graph: Graph, nodes: Ints) -> _Pieces:
+        """The path in pieces, cut where a node comes and where a wait begins or ends.
+
+        What a node's cause asks for ends a little before it, if no edge explains when
+        it came: the rest is a piece of its own. Pieces shorter than EPS are left out.
+        """
+        trace = self._trace
+        moments = graph.moments
+        ends = np.maximum(moments.times[nodes], graph.t0)
+        begins = np.append(graph.t0, ends)[: len(ends)]
+        rest = np.where(graph.rest[nodes] < EPS, 0.0, graph.rest[nodes])
         middles = np.maximum(ends - rest, begins)
-        op = np.select(
-            [nodes < first[1], nodes >= first[4]], [nodes, len(times) - 1 - nodes], -1
-        )
-        call = np.where((nodes >= first[2]) & (nodes < first[3]), nodes - first[2], -1)
-        soft = np.where(nodes < first[1], begins, middles)
-        t0, t1, wait = self._waits(np.where(call < 0, op, first[1] + call), soft, ends)
-        at = np.unique(np.concatenate([[self.t0, self.t1], middles, ends, t0, t1]))
-        at = at[(at >= self.t0) & (at <= self.t1)]
-        at = np.append(at[:-1][np.diff(at) > _EPS], self.t1)
-        half = (at[1:] + at[:-1]) / 2
-        piece = np.searchsorted(np.stack([middles, ends], 1).ravel(), half)
-        piece = np.minimum(piece, 2 * len(nodes) - 1)
-        op, call, what = (
-            op[piece // 2],
-            call[piece // 2],
-            self._cause[1, nodes[piece // 2]],
-        )
-        copied = np.append(named(trace, "ipcq_copy"), False)[
-            op
-        ]  # PE_DMA's, before service
-        what = np.where(piece % 2, np.where(copied, _SET_UP, _UNEXPLAINED), what)
-        call = np.where(call < 0, np.append(self._own, -1)[op], call)
-        near = np.searchsorted(t0, half, side="right") - 1
-        inside = np.append(t1, -np.inf)[near] > half
-        near = np.append(wait, -1)[near]
-        what = np.where(inside, np.append(waits.reason, 0)[near] + _REASONS, what)
-        node = np.where(
-            op >= 0, np.append(ops.component, 0)[op], np.append(calls.pe, 0)[call]
-        )
-        node = np.where(what == _ISSUE, np.append(calls.pe, 0)[call], node)
-        node = np.where(inside, np.append(waits.node, 0)[near], node)
-        node = np.where((op < 0) & (call < 0) & ~inside, -1, node)
-        return self._told(count, at, what, op, call, node)
+        op_of_node = moments.ops_at(nodes)
+        call_of_node = moments.calls_at(nodes)
 
-    def _waits(
-        self, owner: Ints, begins: Floats, ends: Floats
-    ) -> tuple[Floats, Floats, Ints]:
-        """Waits of ops and held calls, cut to the pieces that they may explain; one at a time."""
-        calls, waits, n = self._trace.commands, self._trace.waits, self._first[1]
-        low, high = np.full((2, n + len(calls.cmd) + 1), [[np.inf], [-np.inf]])
-        known = owner >= 0
-        np.minimum.at(low, owner[known], begins[known])
-        np.maximum.at(high, owner[known], ends[known])
-        call = Groups(calls.cmd).first(waits.cmd)
-        held = (call >= 0) & (np.append(calls.pe, 0)[call] == waits.node)
-        wait = np.concatenate([np.arange(len(call)), np.flatnonzero(held)])
-        whose = np.append(np.where(waits.row >= 0, waits.row, -1), n + call[held])
-        t0, t1 = (
-            np.maximum(waits.t0[wait], low[whose]),
-            np.minimum(waits.t1[wait], high[whose]),
-        )
-        some = np.flatnonzero(t1 > t0 + _EPS)
+        owner = np.where(call_of_node < 0, op_of_node, moments.op_count + call_of_node)
+        soft = np.where(moments.is_op_end(nodes), begins, middles)
+        waits = self._waits(_Owners(owner, soft, ends), graph)
+        cuts = [[graph.t0, graph.t1], middles, ends, waits.t0, waits.t1]
+        times = np.unique(np.concatenate(cuts))
+        times = times[(times >= graph.t0) & (times <= graph.t1)]
+        times = np.append(times[:-1][np.diff(times) > EPS], graph.t1)
+        halfway = (times[1:] + times[:-1]) / 2
+
+        half = np.searchsorted(np.stack([middles, ends], 1).ravel(), halfway)
+        half = np.minimum(half, 2 * len(nodes) - 1)
+        at = half // 2
+        is_rest = half % 2 == 1
+        op = op_of_node[at]
+        call = call_of_node[at]
+        pushed = _taken(named(trace, "ipcq_copy"), op, False)
+        unexplained = np.where(pushed, SET_UP, UNEXPLAINED)
+        what = np.where(is_rest, unexplained, graph.what[nodes[at]])
+        call = np.where(call < 0, _taken(graph.call_of_op, op, _NONE), call)
+
+        near = np.searchsorted(waits.t0, halfway, side="right") - 1
+        waiting = _taken(waits.t1, near, -np.inf) > halfway
+        wait = np.where(waiting, _taken(waits.row, near, _NONE), _NONE)
+        reason = _taken(trace.waits.reason, wait, 0) + FIRST_REASON
+        what = np.where(waiting, reason, what)
+
+        issuer = _taken(trace.commands.pe, call, _NONE)
+        node = np.where(op >= 0, _taken(trace.op_columns.component, op, _NONE), issuer)
+        node = np.where(what == ISSUE, issuer, node)
+        node = np.where(waiting, _taken(trace.waits.node, wait, _NONE), node)
+        return _Pieces(times, what, op, call, node)
+
+    def _waits(self, owners: _Owners, graph: Graph) -> _Waits:
+        """The waits of ops and of calls held, cut to what of the path they may explain.
+
+        An op's wait belongs to it by its row. A wait that a call had at its own PE_CPU,
+        as it was held in program order, belongs to the call. At any time there is one
+        at most, the one that began first.
+        """
+        trace = self._trace
+        waits = trace.waits
+        log = trace.commands
+        count = graph.moments.op_count
+        low = np.full(count + len(log.cmd) + 1, np.inf)
+        high = np.full(count + len(log.cmd) + 1, -np.inf)
+        known = owners.owner >= 0
+        np.minimum.at(low, owners.owner[known], owners.begin[known])
+        np.maximum.at(high, owners.owner[known], owners.end[known])
+
+        every = np.arange(len(waits.cmd))
+        of_op = np.where(waits.row[:] >= 0, waits.row[:], _NONE)
+        call = Groups(log.cmd[:]).first(waits.cmd[:])
+        held = (call >= 0) & (_taken(log.pe, call, 0) == waits.node[:])
+        row = np.concatenate([every, np.flatnonzero(held)])
+        owner = np.append(of_op, count + call[held])
+        t0 = np.maximum(waits.t0[row], low[owner])
+        t1 = np.minimum(waits.t1[row], high[owner])
+
+        some = np.flatnonzero(t1 > t0 + EPS)
         some = some[np.argsort(t0[some], kind="stable")]
-        t0, t1, wait = t0[some], np.maximum.accumulate(t1[some]), wait[some]
-        t0 = np.maximum(t0, np.append(-np.inf, t1)[: len(t0)])
-        return t0[t1 > t0], t1[t1 > t0], wait[t1 > t0]
+        t1 = np.maximum.accumulate(t1[some])
+        t0 = np.maximum(t0[some], np.append(-np.inf, t1)[: len(some)])
+        left = t1 > t0
+        return _Waits(t0[left], t1[left], row[some][left])
 
-    def _told(
-        self, count: int, at: Floats, what: Ints, op: Ints, call: Ints, node: Ints
-    ) -> CriticalPath:
-        trace, ns = self._trace, np.diff(at)
-        texts, sites = kernel_lines(trace)
-        texts, site = [*texts, ""], np.append(sites, len(texts))[call]
-        keys = ((what * len(texts) + site) << 32) + node
-        step, times = _steps(keys)
+    # -- the answer --
+
+    def _answer(self, graph: Graph, pieces: _Pieces, count: int) -> CriticalPath:
+        """The answer, with the ``count`` steps that took longest in all."""
+        trace = self._trace
+        lines, line_of_call = kernel_lines(trace)
+        texts = [*lines, ""]
+        site = _taken(line_of_call, pieces.call, len(lines))
+        keys = ((pieces.what * len(texts) + site) << 32) + pieces.node
+        step, times = repeated_steps(keys)
+        ns = np.diff(pieces.times)
         total = np.bincount(step, ns)
         first = np.unique(step, return_index=True)[1]
         last = len(step) - 1 - np.unique(step[::-1], return_index=True)[1]
-        nodes, op = [*trace.node_ids, ""], np.append(trace.position, -1)[op]
+        ops = _taken(trace.position, pieces.op, _NONE)
+        nodes = [*trace.node_ids, ""]
+
+        longest = np.argsort(-total, kind="stable")[:count]
         steps = []
-        for n in np.sort(np.argsort(-total, kind="stable")[:count]).tolist():
-            i = first[n]
-            where = int(op[i]), nodes[node[i]], texts[site[i]]
-            span = float(at[i]), float(at[last[n] + 1]), float(total[n]), int(times[i])
-            steps.append(Step(*span, WHATS[what[i]], *where))
-        totals = _largest(WHATS, np.bincount(what, ns, len(WHATS)))
-        lines = _largest(texts, np.bincount(site, ns))
-        more = len(total) - len(steps)
+        for number in np.sort(longest).tolist():
+            piece = first[number]
+            steps.append(
+                Step(
+                    t0=float(pieces.times[piece]),
+                    t1=float(pieces.times[last[number] + 1]),
+                    ns=float(total[number]),
+                    times=int(times[piece]),
+                    what=WHATS[pieces.what[piece]],
+                    op=int(ops[piece]),
+                    node=nodes[pieces.node[piece]],
+                    site=texts[site[piece]],
+                )
+            )
+        for array in (pieces.times, pieces.what, ops):
+            array.setflags(write=False)
         return CriticalPath(
-            self.t0, self.t1, totals, lines, tuple(steps), more, at, what, op
+            t0=graph.t0,
+            t1=graph.t1,
+            totals=_largest(WHATS, np.bincount(pieces.what, ns, len(WHATS))),
+            by_line=_largest(texts, np.bincount(site, ns)),
+            steps=tuple(steps),
+            left_out=len(total) - len(steps),
+            times=pieces.times,
+            whats=pieces.what,
+            ops=ops,
         )
 
 
-def _forward(
-    rank: Array, u: Array, v: Array, gap: Array, what: Any
-) -> tuple[Array, ...]:
-    """Of some edges those that lead from a node to a later one, in little room."""
-    kept = np.flatnonzero((u >= 0) & (gap > -_EPS) & (rank[u] < rank[v]))
-    ends = u[kept].astype(np.int32), v[kept].astype(np.int32)
-    whats = np.broadcast_to(what, u.shape)[kept].astype(np.uint8)
-    return *ends, np.maximum(gap[kept], 0.0), whats
+def repeated_steps(keys: Ints) -> tuple[Ints, Ints]:
+    """Of each piece the number of its step, and how many pieces that has.
 
-
-def _largest(names: Sequence[str], ns: Array) -> dict[str, float]:
-    order = np.argsort(-ns, kind="stable").tolist()
-    return {names[i]: float(ns[i]) for i in order if ns[i] and names[i]}
-
-
-def _steps(keys: Ints) -> tuple[Ints, Ints]:
-    """Of each piece the number of its step, which has all pieces alike, and how many these are."""
+    Pieces with equal keys are one step, as the rounds of a loop are; steps are numbered
+    in the order in which they come first.
+    """
     _, first, which, counts = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True
     )
-    return np.argsort(np.argsort(first))[which], counts[which]
+    number = np.argsort(np.argsort(first))
+    return number[which], counts[which]
+
+
+def _empty(t0: float, t1: float) -> CriticalPath:
+    """The path of a trace in which nothing happened."""
+    times = np.array([t0])
+    none = np.empty(0, np.int64)
+    for array in (times, none):
+        array.setflags(write=False)
+    return CriticalPath(t0, t1, {}, {}, (), 0, times, none, none)
+
+
+def _taken(column: Column, rows: Ints, missing: float) -> Array:
+    """The values of a column in some rows; ``missing`` for a row of -1."""
+    found = np.full(len(rows), missing)
+    known = rows >= 0
+    found[known] = column[rows[known]]
+    return found
+
+
+def _largest(names: Sequence[str], ns: Array) -> dict[str, float]:
+    """Name -> ns, the largest first, without those of no name or no time."""
+    found = {}
+    for place in np.argsort(-ns, kind="stable").tolist():
+        if ns[place] and names[place]:
+            found[names[place]] = float(ns[place])
+    return found

@@ -1,33 +1,41 @@
-"""How loaded links are over a window, and what is busiest: from columns, any window at one cost.
+"""How loaded links are over a window, and what is busiest.
 
-A wire carries one burst at a time. Of a transaction of several bursts the first and the last are
-recorded; those in between are taken as evenly spread.
+A wire carries one burst at a time. Of a transaction of several bursts the first and the
+last are recorded; those in between are taken as evenly spread. All answers come from
+sums over time (``Levels``) that are made once: of a million ops in 1.5 s. From then on
+any window costs the same, however much it has in it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array
-from kernbench.common.progress import Progress, no_progress
-from kernbench.errors import UsageError
+from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.replay.text import table, time_text
-from kernbench.replay.time.routes import spec_number
-from kernbench.replay.time.timeline import CLASSES, Timelines
+from kernbench.replay.time.op_classes import COMPOSITE
+from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.spec_values import spec_number
+from kernbench.replay.time.steps import map_logs, parts, stage
 from kernbench.trace import Trace
 from kernbench.trace.hops import Hops, Levels, hop_columns
 
-_EPS = 1e-6  # ns
-_SHOWN, _COLUMNS = 40, "busy nbytes queue src dst kind"
+_EPS = 1e-6  # ns, and bytes: what is less is nothing
+_SHOWN = 40  # links in the text
+_COLUMNS = "busy nbytes queue src dst kind"
+_AT_ONCE = 1 << 10  # links that are listed between two calls of progress
+_MEMORIES = ("hbm_ctrl", "sram")  # types of nodes that answer with data
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link (a row of ``Trace.edges``): what it carried, the share of time it was busy, and the
-    most transactions that waited for it at once.
+    """The load of one link, a row of ``Trace.edges``, over a window.
+
+    ``nbytes`` is what it carried, ``busy`` the share of the time in which it did, and
+    ``queue`` the most transactions that waited for it at once.
     """
 
     edge: int
@@ -41,147 +49,280 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """Links that carried something in [t0, t1) ns, the busiest first."""
+    """The links that carried something in [t0, t1) ns, the busiest first."""
 
     t0: float
     t1: float
     links: tuple[Link, ...]
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        lines = [
-            f"{len(self.links):,} links, {time_text(self.t0)} to {time_text(self.t1)}"
-        ]
-        lines += table(self.links[:_SHOWN], _COLUMNS, width=width) if self.links else []
+        """As text: a table of the busiest."""
+        span = f"{time_text(self.t0)} to {time_text(self.t1)}"
+        lines = [f"{len(self.links):,} links, {span}"]
+        if self.links:
+            lines += table(self.links[:_SHOWN], _COLUMNS, width=width)
         more = len(self.links) - _SHOWN
-        return lines + ([f"({more:,} less busy)"] if more > 0 else [])
+        if more > 0:
+            lines.append(f"({more:,} less busy)")
+        return lines
+
+
+class BusyComponent(NamedTuple):
+    """The share of a window in which a component had at least one op in service."""
+
+    share: float
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """Components, each behind its share of [t0, t1) ns with something in service, and links."""
+    """The components and links that were busy for longest in [t0, t1) ns."""
 
     t0: float
     t1: float
-    components: tuple[tuple[float, str], ...]
+    components: tuple[BusyComponent, ...]
     links: tuple[Link, ...]
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text: the components, then a table of the links."""
         lines = [f"busiest, {time_text(self.t0)} to {time_text(self.t1)}"]
-        lines += [f"{busy:.2f} {node}" for busy, node in self.components]
-        return lines + (table(self.links, _COLUMNS, width=width) if self.links else [])
+        lines += [f"{share:.2f} {node}" for share, node in self.components]
+        if self.links:
+            lines += table(self.links, _COLUMNS, width=width)
+        return lines
 
 
-def window(
-    whole: tuple[float, float], t0: float | None, t1: float | None
-) -> tuple[float, float]:
-    """From t0 to t1, for None the ends of ``whole``; UsageError if that is no time."""
-    low, high = whole[0] if t0 is None else t0, whole[1] if t1 is None else t1
-    if high <= low:
-        raise UsageError(
-            f"from {low:g} to {high:g} ns: the end must lie after the start"
-        )
-    return low, high
+class _LinkSums(NamedTuple):
+    """What all links carried, and who waited for them, as sums over time.
+
+    ``used`` are the rows of the edges that carried something; both sums are grouped by
+    edge. ``carried`` is in bytes a ns, ``waiting`` in transactions.
+    """
+
+    used: Ints
+    carried: Levels
+    waiting: Levels
 
 
-class Loads:
-    """The links and components of a trace."""
+class _Loads(NamedTuple):
+    """Links in the order in which they are listed: the fields of ``Link``, by column."""
 
-    def __init__(self, trace: Trace, timelines: Timelines) -> None:
-        self._trace, self._timelines = trace, timelines
-        self._links: tuple[Array, Levels, Levels] | None = None
+    edge: Ints
+    nbytes: Floats
+    busy: Floats
+    queue: Ints
 
-    def _index(self, progress: Progress) -> tuple[Array, Levels, Levels]:
-        """Rows of the edges that carried something; their bytes a ns, and who waits for them."""
-        trace, hops, log = self._trace, hop_columns(self._trace), self._trace.transfers
-        speed = np.append(trace.edges.bandwidth_gbs, 0.0)[hops.edge]
-        if not (sound := (speed > 0) & np.isfinite(speed)).all():
-            hops, speed = Hops(*(column[sound] for column in hops)), speed[sound]
-        progress(0.3)
-        edge, row = hops.edge, hops.transfer
-        nbytes, bursts = log.nbytes[row].astype(np.float64), log.bursts[row]
-        usual = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
-        size = np.where(
-            np.ceil(nbytes / usual) == bursts, usual, nbytes / np.maximum(bursts, 1)
-        )
-        size = np.where(bursts > 1, size, nbytes)
-        many, more = np.flatnonzero(bursts > 1), np.flatnonzero(bursts > 2)
-        ends = hops.start + size / speed
-        tail = (nbytes - (bursts - 1) * size)[many]
-        rest = ((bursts - 2) * size)[more] / np.maximum(hops.last - ends, _EPS)[more]
-        carried = Levels(
-            np.concatenate([edge, edge[many], edge[more]]),
-            np.concatenate([hops.start, hops.last[many], ends[more]]),
-            np.concatenate(
-                [ends, hops.last[many] + tail / speed[many], hops.last[more]]
-            ),
-            np.concatenate([speed, speed[many], rest]),
-        )
-        progress(0.8)
-        # a header comes to a link when it has passed the one before; a memory's first link has
-        # none, as what it sends waits for the memory
-        wire = trace.edges.distance_mm[hops.edge] * spec_number(
-            trace.spec, "system.ns_per_mm"
-        )
-        delay = np.append(0.0, (wire + trace.nodes.overhead_ns[hops.dst])[:-1])
-        memory = np.array([kind in ("hbm_ctrl", "sram") for kind in trace.nodes.type])
-        begin = hops.hop == 0
-        came = np.where(memory[hops.src], hops.start, log.t0[row])
-        came = np.where(begin, came, np.append(0.0, hops.start[:-1]) + delay)
-        then = np.where(begin, hops.last, np.append(0.0, hops.last[:-1]) + delay)
-        then = np.maximum(then, hops.start)
-        a, b = hops.start > came + _EPS, (bursts > 1) & (hops.last > then + _EPS)
-        group, since = (
-            np.concatenate([edge[a], edge[b]]),
-            np.concatenate([came[a], then[b]]),
-        )
-        until = (
-            np.concatenate([hops.start[a], hops.last[b]]) - _EPS
-        )  # then the next one may come
-        waiting = Levels(group, since, until, np.ones(len(group), np.int64))
-        return np.flatnonzero(np.bincount(edge)), carried, waiting
+
+class _HopLog(NamedTuple):
+    """One row for each hop of each transaction that a link of known speed carried.
+
+    ``nbytes`` and ``bursts`` are of the whole transaction, ``begun`` is when it began
+    (ns), ``speed`` of the link (bytes a ns).
+    """
+
+    hops: Hops
+    nbytes: Floats
+    bursts: Array
+    begun: Floats
+    speed: Floats
+
+
+class LoadIndex:
+    """Answers about links and components over any window.
+
+    Its sums are filled by one thread, the worker of lane "columns", when they are first
+    asked for. No other thread may ask: they are too long to make twice. A computation
+    that is cancelled leaves what was there.
+    """
+
+    def __init__(self, trace: Trace, ops: OpIndex) -> None:
+        self._trace = trace
+        self._ops = ops
+        self._links: _LinkSums | None = None
+        self._in_service: Levels | None = None
 
     def links(self, t0: float, t1: float, progress: Progress = no_progress) -> LinkLoad:
-        """The load of every link over [t0, t1) ns."""
-        self._links = self._links or self._index(progress)
-        used, carried, waiting = self._links
-        edges, ids = self._trace.edges, self._trace.node_ids
-        nbytes = carried.integral(carried.level, used, (t0, t1))[:, 0]
-        busy = np.minimum(nbytes / edges.bandwidth_gbs[used] / (t1 - t0), 1.0)
-        queue = waiting.most(used, t0, t1)
-        found = []
-        for i in np.argsort(-busy, kind="stable")[
-            : np.count_nonzero(nbytes > _EPS)
-        ].tolist():
-            edge = int(used[i])
-            ends = ids[edges.src[edge]], ids[edges.dst[edge]], edges.kind[edge]
-            found.append(
-                Link(edge, *ends, float(nbytes[i]), float(busy[i]), int(queue[i]))
-            )
-        return LinkLoad(t0, t1, tuple(found))
+        """The load of every link that carried something over [t0, t1) ns.
 
-    @cached_property
-    def _served(self) -> Levels:
-        ops = self._trace.op_columns
-        codes = self._timelines.codes(np.arange(len(ops.cmd)))
-        own = np.flatnonzero(
-            codes != [*CLASSES].index("C")
-        )  # of a composite, tiles are served
-        group, rates = ops.component[own].astype(np.int64), np.ones(len(own), np.int64)
-        return Levels(group, ops.t_start[own], ops.t_end[own], rates)
+        A window that goes on after the end of the run has what the run has.
+        """
+        sums = self._link_sums(stage(progress, 0.0, 0.8))
+        load = computed_beside(lambda: _loads(self._trace, sums, t0, t1), progress, 0.8)
+        return LinkLoad(t0, t1, self._listed(load, stage(progress, 0.9, 1.0)))
 
     def busiest(
         self, t0: float, t1: float, count: int, progress: Progress = no_progress
     ) -> Busiest:
-        """The ``count`` components and links that are busy for most of [t0, t1) ns."""
-        served, ids = self._served, self._trace.node_ids
-        shares = served.integral(served.level > 0, np.arange(len(ids)), (t0, t1)) / (
-            t1 - t0
-        )
-        share = shares[:, 0]
-        top = np.argsort(-share, kind="stable")[
-            : min(count, np.count_nonzero(share > 0))
-        ]
-        rows = tuple((float(share[i]), ids[i]) for i in top.tolist())
-        return Busiest(t0, t1, rows, self.links(t0, t1, progress).links[:count])
+        """The ``count`` components and links that are busy for most of [t0, t1) ns.
+
+        A component is busy while it serves at least one op. Composites do not count:
+        what they consist of is served elsewhere.
+        """
+        ids = self._trace.node_ids
+        in_service = self._ops_in_service(stage(progress, 0.0, 0.3))
+
+        def busy_shares() -> Array:
+            nodes = np.arange(len(ids))
+            busy = in_service.integral(in_service.level > 0, nodes, (t0, t1))
+            return busy[:, 0] / (t1 - t0)
+
+        share = computed_beside(busy_shares, progress, 0.3)
+        shown = min(count, np.count_nonzero(share > 0))
+        rows = []
+        for node in np.argsort(-share, kind="stable")[:shown].tolist():
+            rows.append(BusyComponent(float(share[node]), ids[node]))
+        load = self.links(t0, t1, stage(progress, 0.4, 1.0))
+        return Busiest(t0, t1, tuple(rows), load.links[:count])
+
+    def _listed(self, load: _Loads, progress: Progress) -> tuple[Link, ...]:
+        """All links, in the order in which they are given."""
+        edges = self._trace.edges
+        ids = self._trace.node_ids
+        found = []
+        for part in parts(len(load.edge), progress, _AT_ONCE):
+            edge = load.edge[part]
+            cells = zip(
+                edge.tolist(),
+                edges.src[edge].tolist(),
+                edges.dst[edge].tolist(),
+                load.nbytes[part].tolist(),
+                load.busy[part].tolist(),
+                load.queue[part].tolist(),
+                strict=True,
+            )
+            for row, src, dst, nbytes, busy, queue in cells:
+                kind = edges.kind[row]
+                link = Link(row, ids[src], ids[dst], kind, nbytes, busy, queue)
+                found.append(link)
+        return tuple(found)
+
+    # -- the sums --
+
+    def _ops_in_service(self, progress: Progress) -> Levels:
+        """How many ops are in service, by component."""
+        if self._in_service is None:
+            codes = self._ops.class_codes(progress=stage(progress, 0.0, 0.2))
+            self._in_service = computed_beside(
+                lambda: _ops_in_service(self._trace, codes), progress, 0.2
+            )
+        return self._in_service
+
+    def _link_sums(self, progress: Progress) -> _LinkSums:
+        """What all links carried, and who waited for them."""
+        if self._links is None:
+            trace = self._trace
+            map_logs(trace, progress, "transfers", "edges", "nodes")
+            log = computed_beside(lambda: _hop_log(trace), progress, 0.0)
+            burst = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
+            carried = computed_beside(lambda: _carried(log, burst), progress, 0.3)
+            waiting = computed_beside(lambda: _waiting(trace, log), progress, 0.6)
+            used = np.flatnonzero(np.bincount(log.hops.edge))
+            self._links = _LinkSums(used, carried, waiting)
+        return self._links
+
+
+def _ops_in_service(trace: Trace, codes: Array) -> Levels:
+    """How many ops are in service, by component; ``codes`` are their classes by row."""
+    columns = trace.op_columns
+    served = np.flatnonzero(codes != COMPOSITE)  # of a composite its tiles are served
+    component = columns.component[served].astype(np.int64)
+    starts = columns.t_start[served]
+    ends = columns.t_end[served]
+    return Levels(component, starts, ends, np.ones(len(served), np.int64))
+
+
+def _loads(trace: Trace, sums: _LinkSums, t0: float, t1: float) -> _Loads:
+    """What the links carried in [t0, t1) ns, by falling share of the time."""
+    carried = sums.carried
+    used = sums.used
+    nbytes = carried.integral(carried.level, used, (t0, t1))[:, 0]
+    busy = np.minimum(nbytes / trace.edges.bandwidth_gbs[used] / (t1 - t0), 1.0)
+    queue = sums.waiting.most(used, t0, t1)
+    listed = np.count_nonzero(nbytes > _EPS)
+    order = np.argsort(-busy, kind="stable")[:listed]
+    return _Loads(used[order], nbytes[order], busy[order], queue[order])
+
+
+def _hop_log(trace: Trace) -> _HopLog:
+    """Every hop of every transaction that a link of known speed carried."""
+    log = trace.transfers
+    hops = hop_columns(trace)
+    # The edge -1, of a hop over no link of the topology, has no speed.
+    speed = np.append(trace.edges.bandwidth_gbs, 0.0)[hops.edge]
+    sound = (speed > 0) & np.isfinite(speed)
+    if not sound.all():
+        hops = Hops(*(column[sound] for column in hops))
+        speed = speed[sound]
+    row = hops.transfer
+    nbytes = log.nbytes[row].astype(np.float64)
+    return _HopLog(hops, nbytes, log.bursts[row], log.t0[row], speed)
+
+
+def _carried(log: _HopLog, usual_burst: float) -> Levels:
+    """The bytes a ns of every link: its speed while it carries a burst.
+
+    ``usual_burst`` is the bytes of a burst by the spec. From the end of a transaction's
+    first burst to the start of its last it is the mean rate of those in between.
+    """
+    hops = log.hops
+    size = _burst_bytes(log, usual_burst)
+    first_ends = hops.start + size / log.speed
+
+    several = np.flatnonzero(log.bursts > 1)
+    last_bytes = (log.nbytes - (log.bursts - 1) * size)[several]
+    last_starts = hops.last[several]
+    last_ends = last_starts + last_bytes / log.speed[several]
+
+    between = np.flatnonzero(log.bursts > 2)
+    between_bytes = ((log.bursts - 2) * size)[between]
+    between_ns = np.maximum(hops.last - first_ends, _EPS)[between]
+
+    return Levels(
+        np.concatenate([hops.edge, hops.edge[several], hops.edge[between]]),
+        np.concatenate([hops.start, last_starts, first_ends[between]]),
+        np.concatenate([first_ends, last_ends, hops.last[between]]),
+        np.concatenate([log.speed, log.speed[several], between_bytes / between_ns]),
+    )
+
+
+def _burst_bytes(log: _HopLog, usual: float) -> Floats:
+    """The bytes of each burst but the last, by hop.
+
+    That is what the spec says, unless it does not make up the number of bursts that was
+    recorded.
+    """
+    mean = log.nbytes / np.maximum(log.bursts, 1)
+    fits = np.ceil(log.nbytes / usual) == log.bursts
+    size = np.where(fits, usual, mean)
+    return np.where(log.bursts > 1, size, log.nbytes)
+
+
+def _waiting(trace: Trace, log: _HopLog) -> Levels:
+    """How many transactions wait for each link.
+
+    A header waits from when it has passed the node before the link, and a last burst
+    likewise. What waits at the first link of a memory is not counted: it waits for the
+    memory.
+    """
+    hops = log.hops
+    wire_ns = trace.edges.distance_mm[hops.edge] * spec_number(
+        trace.spec, "system.ns_per_mm"
+    )
+    hop_ns = (wire_ns + trace.nodes.overhead_ns[hops.dst])[:-1]
+    passed = np.append(0.0, hops.start[:-1]) + np.append(0.0, hop_ns)
+    last_passed = np.append(0.0, hops.last[:-1]) + np.append(0.0, hop_ns)
+
+    is_memory = np.array([kind in _MEMORIES for kind in trace.nodes.type])
+    from_memory = np.where(is_memory[hops.src], hops.start, log.begun)
+    is_first = hops.hop == 0
+    came = np.where(is_first, from_memory, passed)
+    last_came = np.where(is_first, hops.last, last_passed)
+    last_came = np.maximum(last_came, hops.start)
+
+    waited: Bools = hops.start > came + _EPS
+    last_waited: Bools = (log.bursts > 1) & (hops.last > last_came + _EPS)
+    edges = np.concatenate([hops.edge[waited], hops.edge[last_waited]])
+    since = np.concatenate([came[waited], last_came[last_waited]])
+    until = np.concatenate([hops.start[waited], hops.last[last_waited]])
+    # It ends a little before: at that instant the next one may come.
+    return Levels(edges, since, until - _EPS, np.ones(len(edges), np.int64))

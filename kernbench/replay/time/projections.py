@@ -12,13 +12,16 @@ __all__ = ["Box", "View", "projection", "way"]
 
 
 def projection(trace: Trace, place: tuple[int, ...] = ()) -> View:
-    """The inside of ``place``: () the system, (sip,), (sip, cube), (sip, cube, pe).
+    """The inside of a part of the machine, drawn from the trace's own topology.
 
-    ``nodes`` of a box are node indices, as in ``Trace.edges``, so that routes and loads join.
+    ``place`` is () for the system, (sip,), (sip, cube) or (sip, cube, pe). The boxes
+    name their nodes by index, as ``Trace.edges`` does, so that routes and loads join.
     """
-    n, e, inside = trace.nodes, trace.edges, np.ones(len(trace.nodes.type), bool)
-    for column, number in zip((n.sip, n.cube, n.pe), place, strict=False):
+    nodes = trace.nodes
+    edges = trace.edges
+    inside = np.ones(len(nodes.type), bool)
+    for column, number in zip((nodes.sip, nodes.cube, nodes.pe), place, strict=False):
         inside &= column == number
-    links = np.flatnonzero(inside[e.src] & inside[e.dst])
-    nodes = node_rows(n, np.flatnonzero(inside))
-    return project(nodes, edge_rows(e, links), place)
+    links = np.flatnonzero(inside[edges.src] & inside[edges.dst])
+    boxed = node_rows(nodes, np.flatnonzero(inside))
+    return project(boxed, edge_rows(edges, links), place)

@@ -1,37 +1,54 @@
-"""FLOPs and HBM bytes of every PE against what the machine can do, and the ideal time of every op.
+"""FLOPs and HBM bytes of every PE against the machine's peaks; the ideal time of ops.
 
-A gemm of m, n, k is 2mnk FLOPs; an op of MATH, and a step of an epilogue, one an element.
+A gemm of m, n, k is 2mnk FLOPs: a product and a sum for each. An op of MATH, and each
+step of an epilogue, is one for each element. The peaks come from common/peaks.py. What
+a PE can attain at an intensity of i FLOPs a byte is the lower of its peak FLOPs and of
+i times the peak bytes of its HBM: the roof, with a ridge where the two meet.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import log10
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.common.peaks import peaks
-from kernbench.common.progress import Progress
+from kernbench.common.arrays import Bools, Floats, Ints
+from kernbench.common.peaks import Peaks, peaks
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import TraceFormatError
 from kernbench.replay.answers import OpRow
 from kernbench.replay.text import wrapped
-from kernbench.replay.time.routes import spec_number
-from kernbench.replay.time.timeline import CLASSES, Timelines
+from kernbench.replay.time.op_classes import CLASS_LETTERS, TILE_PREFIX
+from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.spec_values import spec_number
+from kernbench.replay.time.steps import parts, stage
 from kernbench.sim_engine.accesses import AccessColumns
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
 from kernbench.trace.hops import integers, named
 from kernbench.trace.params import Schema
 
-_PLOT, _SHOWN = 10, 8  # rows of the plot; PEs in the text
+_PLOT_ROWS = 10
+_SHOWN = 8  # PEs in the text
+_READ = CLASS_LETTERS.index("R")
+_WRITE = CLASS_LETTERS.index("W")
+_FETCH = CLASS_LETTERS.index("F")
+_STORE = CLASS_LETTERS.index("S")
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """One PE: FLOPs, bytes to and from HBM, FLOPs a byte, FLOPs a ns, and ``share`` of its roof."""
+    """One PE, or all together, over a window.
+
+    ``nbytes`` are to and from HBM, ``intensity`` is FLOPs a byte (inf where no byte
+    moved), ``gflops`` the rate that was attained, FLOPs a ns; ``bound`` is "compute" or
+    "memory". ``share`` is that rate as a share of what is possible at this intensity.
+    """
 
     pe: str
     flops: int
@@ -44,7 +61,10 @@ class Roof:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """All PEs over [t0, t1) ns, the furthest from their roof first; peaks are of one PE."""
+    """All PEs over [t0, t1) ns, the furthest from their roof first.
+
+    The peaks are of one PE: GFLOP/s, and GB/s of its HBM.
+    """
 
     t0: float
     t1: float
@@ -54,54 +74,62 @@ class Roofline:
     pes: tuple[Roof, ...]
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text: a table of those furthest from their roof, and the plot."""
         ridge = self.peak_gflops / self.peak_gbs
         head = f"a PE: {self.peak_gflops:,g} GFLOP/s, {self.peak_gbs:g} GB/s of HBM"
         lines = [f"{head}; memory bound below {ridge:g} FLOPs a byte"]
-        lines += [
-            f"{r.share:>6.1%} {r.pe:<16} {r.bound:<7}{r.gflops:>9,.1f} GFLOP/s"
-            f"{r.intensity:>8.2f} FLOP/B {r.flops:>14,} FLOP {r.nbytes:>12,} B"
-            for r in (self.total, *self.pes[:_SHOWN])
-        ]
+        for roof in (self.total, *self.pes[:_SHOWN]):
+            lines.append(
+                f"{roof.share:>6.1%} {roof.pe:<16} {roof.bound:<7}"
+                f"{roof.gflops:>9,.1f} GFLOP/s{roof.intensity:>8.2f} FLOP/B "
+                f"{roof.flops:>14,} FLOP {roof.nbytes:>12,} B"
+            )
         more = len(self.pes) - _SHOWN
-        lines += [f"({more:,} closer to their roof)"] if more > 0 else []
+        if more > 0:
+            lines.append(f"({more:,} closer to their roof)")
         return lines + self._plot(min(max(width - 12, 8), 60))
 
     def _plot(self, columns: int) -> list[str]:
         """The roof over the intensity, both on log scales; * is a PE, T their mean."""
-        n = max(len(self.pes), 1)
-        dots = [("*", p.intensity, p.gflops) for p in self.pes]
-        dots.append(("T", self.total.intensity, self.total.gflops / n))
-        dots = [d for d in dots if 0 < d[1] < np.inf and d[2] > 0]
-        ridge, top = self.peak_gflops / self.peak_gbs, log10(self.peak_gflops)
-        left = log10(min([ridge, *(x for _, x, _ in dots)]) / 4)
-        wide = log10(max([ridge, *(x for _, x, _ in dots)]) * 4) - left
-        low = min([top - 1, *(log10(y) for *_, y in dots)])
-        roof = [10 ** (left + wide * (c + 0.5) / columns) for c in range(columns)]
-        dots = [
-            ("-" if x > ridge else "/", x, min(self.peak_gflops, x * self.peak_gbs))
-            for x in roof
-        ] + dots
-        grid = [[" "] * columns for _ in range(_PLOT)]
-        for mark, x, y in dots:
-            row = round((top - log10(y)) / (top - low) * (_PLOT - 1))
-            column = min(int((log10(x) - left) / wide * columns), columns - 1)
-            if row < _PLOT:
-                grid[row][column] = mark
-        lines = [
-            f"{10 ** (top - (top - low) * r / (_PLOT - 1)):>10.4g} |" + "".join(grid[r])
-            for r in range(_PLOT)
-        ]
-        return [
-            *lines,
-            f"{'GFLOP/s':>10} +{10**left:.2g} … {10 ** (left + wide):.3g} FLOPs a byte",
-        ]
+        mean_gflops = self.total.gflops / max(len(self.pes), 1)
+        marks = [("*", roof.intensity, roof.gflops) for roof in self.pes]
+        marks.append(("T", self.total.intensity, mean_gflops))
+        marks = [mark for mark in marks if 0 < mark[1] < np.inf and mark[2] > 0]
+
+        ridge = self.peak_gflops / self.peak_gbs
+        intensities = [ridge, *(intensity for _, intensity, _ in marks)]
+        left = log10(min(intensities) / 4)
+        decades = log10(max(intensities) * 4) - left
+        top = log10(self.peak_gflops)
+        bottom = min([top - 1, *(log10(gflops) for *_, gflops in marks)])
+
+        dots = []
+        for column in range(columns):
+            intensity = 10 ** (left + decades * (column + 0.5) / columns)
+            gflops = min(self.peak_gflops, intensity * self.peak_gbs)
+            dots.append(("-" if intensity > ridge else "/", intensity, gflops))
+        grid = [[" "] * columns for _ in range(_PLOT_ROWS)]
+        for glyph, intensity, gflops in [*dots, *marks]:
+            row = round((top - log10(gflops)) / (top - bottom) * (_PLOT_ROWS - 1))
+            column = int((log10(intensity) - left) / decades * columns)
+            if row < _PLOT_ROWS:
+                grid[row][min(column, columns - 1)] = glyph
+
+        lines = []
+        for row, cells in enumerate(grid):
+            gflops = 10 ** (top - (top - bottom) * row / (_PLOT_ROWS - 1))
+            lines.append(f"{gflops:>10.4g} |{''.join(cells)}")
+        first = f"{10**left:.2g}"
+        last = f"{10 ** (left + decades):.3g}"
+        return [*lines, f"{'GFLOP/s':>10} +{first} … {last} FLOPs a byte"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The time of an op, what it would take alone at peak rates, and how much later it might end
-    without moving the end; ns.
+    """The time of an op, ns: the ``real`` one, and the ``ideal`` one.
+
+    That is what it would take alone at the machine's peak rates. ``slack`` is how much
+    later it could end without moving the end of the launches.
     """
 
     op: OpRow
@@ -110,112 +138,252 @@ class Bound:
     slack: float
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        where = f"op {self.op.op:,} {self.op.name} on {self.op.component} took {self.real:.2f} ns"
-        ideal = f"{where}, ideal {self.ideal:.2f} ns, slack {self.slack:.2f} ns"
-        return wrapped(ideal, width, 2)
+        """As text."""
+        op = self.op
+        what = f"op {op.op:,} {op.name} on {op.component} took {self.real:.2f} ns"
+        times = f"ideal {self.ideal:.2f} ns, slack {self.slack:.2f} ns"
+        return wrapped(f"{what}, {times}", width, 2)
 
 
-class Work:
-    """What each row does: ``gemm`` FLOPs, MATH ``elements``, bytes ``moved`` of HBM; ``ideal`` is
-    the ns that it would take alone at the machine's peak rates (a composite: its slowest engine).
+class _Work(NamedTuple):
+    """What each op does, by row of the log.
+
+    ``flops`` and ``moved`` (bytes of HBM) count everything once: a composite computes,
+    its tiles move. ``ideal`` is in ns.
+    """
+
+    flops: Floats
+    moved: Floats
+    ideal: Floats
+
+
+class _Computed(NamedTuple):
+    """By row: FLOPs of the GEMM array, and elements of MATH."""
+
+    gemm: Floats
+    elements: Floats
+
+
+class RooflineIndex:
+    """Answers about rates, from what every op computes and moves.
+
+    ``touched`` gives the accesses of all ops (sim_engine/accesses.py), rows being
+    positions. The table of work is filled by one thread, the worker of lane "columns",
+    when it is first asked for; no other thread may ask. A computation that is cancelled
+    leaves what was there.
     """
 
     def __init__(
         self,
         trace: Trace,
-        touched: AccessColumns,
-        timelines: Timelines,
-        progress: Progress,
+        ops: OpIndex,
+        touched: Callable[[Progress], AccessColumns],
     ) -> None:
-        ops, self._trace, n = trace.op_columns, trace, len(trace.order)
-        self.gemm, self.elements, tile = (
-            np.zeros(n),
-            np.zeros(n),
-            named(trace, "TileToken/"),
-        )
-        for block in trace.param_blocks():
-            sizes = {path: n.astype(np.float64) for path, n in integers(block).items()}
-            self.gemm[block.rows], self.elements[block.rows] = _work(
-                block.schema, sizes
-            )
-            progress(0.8 * float(block.rows[-1] + 1) / n)
-        self.peaks = peaks(partial(spec_number, trace.spec))
-        hbm = np.isin(
-            touched.space, [i for i, x in enumerate(touched.spaces) if x == "hbm"]
-        )
-        nbytes = np.bincount(trace.order[touched.row[hbm]], touched.nbytes[hbm], n)
-        letter = np.array([*CLASSES])[timelines.codes(np.arange(n))]
-        nbytes = np.where(tile & np.isin(letter, ("R", "W")), ops.nbytes, nbytes)
-        # what is counted once: a composite computes, its tiles move
-        self.moved = np.where(tile | (ops.kind == KIND_RANK["memory"]), nbytes, 0.0)
-        copied = named(
-            trace, "ipcq_"
-        )  # from TCM to TCM; what it reads of HBM it reads before
-        own, rates = (trace.nodes.pe[ops.component] >= 0) & ~copied, self.peaks
-        parts = [
-            (self.gemm, rates.gemm),
-            (self.elements, rates.math),
-            (nbytes * own, rates.hbm),
-            (nbytes * ~(own | copied), spec_number(trace.spec, "system.pcie_bw_gbs")),
-            (ops.nbytes * (letter == "F"), rates.tcm_read),
-            (ops.nbytes * (copied | (letter == "S")), rates.tcm_write),
-        ]
-        self.ideal = np.max(
-            [amount / (rate or np.inf) for amount, rate in parts], axis=0
-        )
-        self.flops = np.where(tile, 0.0, self.gemm + self.elements)
+        self._trace = trace
+        self._ops = ops
+        self._touched = touched
+        self._peaks = peaks(partial(spec_number, trace.spec))
+        self._work: _Work | None = None
 
-    def roofline(self, t0: float, t1: float) -> Roofline:
-        """Of the PEs that did something, over [t0, t1) ns."""
-        ops, nodes, best = self._trace.op_columns, self._trace.nodes, self.peaks
+    def ideal_ns(self, position: int, progress: Progress = no_progress) -> float:
+        """What the op at a position would take alone at peak rates, ns.
+
+        Of a composite that is the time of its slowest engine.
+        """
+        return float(self._all_work(progress).ideal[self._trace.order[position]])
+
+    def roofline(
+        self, t0: float, t1: float, progress: Progress = no_progress
+    ) -> Roofline:
+        """The PEs that did something, by the time from t0 to t1 (ns).
+
+        Raises TraceFormatError if the trace's topology says no peaks.
+        """
+        work = self._all_work(stage(progress, 0.0, 0.9))
+        best = self._peaks
         if not (best.gemm > 0 and best.hbm > 0):
             what = f"{self._trace.path}: its topology says no peaks, or is damaged"
             raise TraceFormatError(f"{what}; record it again")
-        some = np.flatnonzero(nodes.pe[ops.component] >= 0)
-        node = ops.component[some]
-        place = np.stack([nodes.sip[node], nodes.cube[node], nodes.pe[node]])
+
+        nodes = self._trace.nodes
+        served = self._ops.components
+        served = served[nodes.pe[served] >= 0]
+        place = np.stack([nodes.sip[served], nodes.cube[served], nodes.pe[served]])
         places, which = np.unique(place, axis=1, return_inverse=True)
-        sums = [np.bincount(which.ravel(), x[some]) for x in (self.flops, self.moved)]
-        names = [f"sip{s}.cube{c}.pe{p}" for s, c, p in places.T.tolist()]
-        rows = [
-            self._roof(names[i], sums[0][i], sums[1][i], t1 - t0)
-            for i in range(len(names))
-        ]
-        total = self._roof("all", sums[0].sum(), sums[1].sum(), t1 - t0, len(names))
-        rows.sort(key=lambda r: r.share)
+        pe_of_node = np.full(len(nodes.pe), -1, np.int64)
+        pe_of_node[served] = which.ravel()
+        flops, moved = self._sums(
+            work, pe_of_node, places.shape[1], stage(progress, 0.9, 1.0)
+        )
+
+        rows = []
+        for number, (sip, cube, pe) in enumerate(places.T.tolist()):
+            name = f"sip{sip}.cube{cube}.pe{pe}"
+            rows.append(_roof(name, flops[number], moved[number], t1 - t0, 1, best))
+        total = _roof("all", flops.sum(), moved.sum(), t1 - t0, len(rows), best)
+        rows.sort(key=lambda roof: roof.share)
         return Roofline(t0, t1, best.gemm, best.hbm, total, tuple(rows))
 
-    def _roof(
-        self, name: str, flops: float, nbytes: float, ns: float, pes: int = 1
-    ) -> Roof:
-        best, attained = self.peaks, flops / ns
-        intensity = flops / nbytes if nbytes else float("inf")
-        roof = min(best.gemm, intensity * best.hbm)
-        share = attained / roof / pes if flops else nbytes / ns / best.hbm / max(pes, 1)
-        bound = "compute" if intensity * best.hbm >= best.gemm else "memory"
-        return Roof(
-            name, round(flops), round(nbytes), intensity, attained, bound, share
-        )
+    def _sums(
+        self, work: _Work, pe_of_node: Ints, pes: int, progress: Progress
+    ) -> tuple[Floats, Floats]:
+        """The FLOPs, and the bytes of HBM, of each PE."""
+        component = self._trace.op_columns.component
+        flops = np.zeros(pes)
+        moved = np.zeros(pes)
+        for part in parts(len(component), progress):
+            pe = pe_of_node[component[part]]
+            mine = pe >= 0
+            flops += np.bincount(pe[mine], work.flops[part][mine], pes)
+            moved += np.bincount(pe[mine], work.moved[part][mine], pes)
+        return flops, moved
+
+    # -- what every op does --
+
+    def _all_work(self, progress: Progress) -> _Work:
+        """The table of work; making it takes half a second for a million ops."""
+        if self._work is None:
+            touched = self._touched(stage(progress, 0.0, 0.4))
+            computed = _computed(self._trace, stage(progress, 0.4, 0.8))
+            hbm_bytes = _hbm_bytes(self._trace, touched, stage(progress, 0.8, 0.9))
+            self._work = self._worked(computed, hbm_bytes, stage(progress, 0.9, 1.0))
+        return self._work
+
+    def _worked(
+        self, computed: _Computed, hbm_bytes: Floats, progress: Progress
+    ) -> _Work:
+        """What every op does, from what it computes and its bytes of HBM, by row.
+
+        The ideal time is that of the engine that would take longest, each at its peak:
+        the array, MATH, HBM or PCIe, and what is fetched from TCM or stored to it.
+        """
+        trace = self._trace
+        ops = trace.op_columns
+        rates = self._peaks
+        pcie = spec_number(trace.spec, "system.pcie_bw_gbs")
+        tile = computed_beside(lambda: named(trace, TILE_PREFIX), progress, 0.0)
+        # From TCM to TCM: what it sends of HBM is read from there before.
+        copied = computed_beside(lambda: named(trace, "ipcq_"), progress, 0.0)
+        codes = self._ops.class_codes(progress=stage(progress, 0.0, 0.5))
+
+        flops = np.where(tile, 0.0, computed.gemm + computed.elements)
+        moved = np.empty(len(flops))
+        ideal = np.empty(len(flops))
+        for part in parts(len(flops), stage(progress, 0.5, 1.0)):
+            is_tile = tile[part]
+            is_copy = copied[part]
+            code = codes[part]
+            nbytes = ops.nbytes[part]
+            from_hbm = hbm_bytes[part]
+            moves = is_tile & ((code == _READ) | (code == _WRITE))
+            from_hbm = np.where(moves, nbytes, from_hbm)
+            by_memory = is_tile | (ops.kind[part] == KIND_RANK["memory"])
+            moved[part] = np.where(by_memory, from_hbm, 0.0)
+
+            in_pe = trace.nodes.pe[ops.component[part]] >= 0
+            by_dma = in_pe & ~is_copy
+            by_host = ~in_pe & ~is_copy
+            amounts = (
+                (computed.gemm[part], rates.gemm),
+                (computed.elements[part], rates.math),
+                (from_hbm * by_dma, rates.hbm),
+                (from_hbm * by_host, pcie),
+                (nbytes * (code == _FETCH), rates.tcm_read),
+                (nbytes * (is_copy | (code == _STORE)), rates.tcm_write),
+            )
+            times = [amount / (rate or np.inf) for amount, rate in amounts]
+            ideal[part] = np.max(times, axis=0)
+        return _Work(flops, moved, ideal)
 
 
-def _work(schema: Schema, sizes: dict[str, Any]) -> tuple[Any, Any]:
-    """FLOPs of the array and elements of MATH, of ops of one schema."""
+def _computed(trace: Trace, progress: Progress) -> _Computed:
+    """What every op computes, from the sizes among its params."""
+    count = len(trace.order)
+    gemm = np.zeros(count)
+    elements = np.zeros(count)
+    for block in trace.param_blocks():
+        sizes = {}
+        for path, numbers in integers(block).items():
+            sizes[path] = numbers.astype(np.float64)
+        gemm[block.rows] = _gemm_flops(block.schema, sizes)
+        elements[block.rows] = _math_elements(block.schema, sizes)
+        progress(float(block.rows[-1] + 1) / count)
+    return _Computed(gemm, elements)
+
+
+def _hbm_bytes(trace: Trace, touched: AccessColumns, progress: Progress) -> Floats:
+    """How many bytes of HBM each op reads and writes, by row."""
+    is_hbm: Bools = np.array([space == "hbm" for space in touched.spaces], bool)
+    nbytes = np.zeros(len(trace.order))
+    for part in parts(len(touched.row), progress):
+        mine = is_hbm[touched.space[part]]
+        rows = trace.order[touched.row[part][mine]]
+        np.add.at(nbytes, rows, touched.nbytes[part][mine])
+    return nbytes
+
+
+def _roof(
+    name: str, flops: float, nbytes: float, ns: float, pes: int, best: Peaks
+) -> Roof:
+    """What so many PEs did together in ``ns``, against the peaks of each.
+
+    Where nothing was computed the share is that of the peak bytes of HBM.
+    """
+    attained = flops / ns
+    intensity = flops / nbytes if nbytes else float("inf")
+    if flops:
+        share = attained / min(best.gemm, intensity * best.hbm) / pes
+    else:
+        share = nbytes / ns / best.hbm / max(pes, 1)
+    bound = "compute" if intensity * best.hbm >= best.gemm else "memory"
+    return Roof(name, round(flops), round(nbytes), intensity, attained, bound, share)
+
+
+def _gemm_flops(schema: Schema, sizes: dict[str, Any]) -> Any:
+    """The FLOPs of the array, of ops of one schema whose numbers are ``sizes``.
+
+    A number may be a column: then so is the answer. A tile counts what it multiplies;
+    so does its composite, of which ``_Work`` counts only one.
+    """
+    if schema.name == "TileToken/GEMM":
+        return 2 * _boxes(sizes)["extent"]
+    if schema.name == "TileToken/MATH":
+        return 0
+    if schema.kind == "gemm" or "m" in sizes:
+        return 2 * _size(sizes, "m") * _size(sizes, "n") * _size(sizes, "k")
+    return 0
+
+
+def _math_elements(schema: Schema, sizes: dict[str, Any]) -> Any:
+    """The elements of MATH, of ops of one schema whose numbers are ``sizes``.
+
+    An op of MATH works on as many as its largest operand or its result has, so that a
+    reduction counts what it reads. An epilogue works on the m x n of its gemm.
+    """
     listed = [path.split(".")[0] for path, _ in schema.leaves]
+    if schema.name == "TileToken/GEMM":
+        return 0
+    if schema.name == "TileToken/MATH":
+        elements = _size(sizes, "extent.0") * _size(sizes, "extent.1")
+        return elements * listed.count("ops")
+    if schema.kind == "gemm" or "m" in sizes:
+        return _size(sizes, "m") * _size(sizes, "n") * listed.count("epilogue")
+    if schema.kind == "math":
+        boxes = _boxes(sizes)
+        inputs = [boxes[path] for path in [*boxes] if path.startswith("input_shapes.")]
+        return reduce(np.maximum, [boxes["shape_out"], *inputs])
+    return 0
+
+
+def _size(sizes: dict[str, Any], path: str) -> Any:
+    """A number among the params; 0 where there is none."""
+    return sizes.get(path, 0)
+
+
+def _boxes(sizes: dict[str, Any]) -> dict[str, Any]:
+    """The product of the extents of each shape, by its path; 1 where there is none."""
     boxes = defaultdict[str, Any](lambda: 1.0)
     for path, size in sizes.items():
-        boxes[path.rpartition(".")[0]] = boxes[path.rpartition(".")[0]] * size
-    if schema.name == "TileToken/GEMM":
-        return 2 * boxes["extent"], 0
-    m, k, n = (sizes.get(axis, 0) for axis in "mkn")
-    if schema.name == "TileToken/MATH":
-        return 0, sizes.get("extent.0", 0) * sizes.get("extent.1", 0) * listed.count(
-            "ops"
-        )
-    if schema.kind == "gemm" or "m" in sizes:
-        return 2 * m * n * k, m * n * listed.count("epilogue")
-    shapes = [
-        boxes["shape_out"],
-        *(boxes[x] for x in [*boxes] if x.startswith("input_shapes.")),
-    ]
-    return 0, reduce(np.maximum, shapes) if schema.kind == "math" else 0
+        shape = path.rpartition(".")[0]
+        boxes[shape] = boxes[shape] * size
+    return boxes

@@ -1,23 +1,30 @@
-"""The routed path of an op's transactions, hop by hop: when the header came, waited, left."""
+"""The routed path of an op's transactions: when the header came and left, by hop."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array
 from kernbench.common.messages import Transfer
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import TraceFormatError
 from kernbench.replay.text import count_text, table, wrapped
+from kernbench.replay.time.op_classes import COMPOSITE_PREFIX
+from kernbench.replay.time.spans import covered
+from kernbench.replay.time.spec_values import spec_number
+from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The header at one node, which it leaves by a link (none at the last node); times in ns."""
+    """The header at one node, from its arrival to when it enters the next link; ns.
+
+    ``edge_kind`` and ``distance_mm`` are of that link; at the last node there is none.
+    """
 
     node: str
     edge_kind: str
@@ -29,7 +36,10 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One transaction: the first burst's header over its hops; it waits for links, and memory."""
+    """One transaction, which began at t0 (ns): the hops of its first burst's header.
+
+    What the header waits for at a node is the link, or the memory that it is at.
+    """
 
     t0: float
     nbytes: int
@@ -37,12 +47,20 @@ class Leg:
     hops: tuple[Hop, ...]
 
 
+class RoutePart(NamedTuple):
+    """What a part of an op's time went into, and how long that was."""
+
+    what: str
+    ns: float
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
-    """All transactions of one op, in order of their end.
+    """All transactions of the op at position ``op``, in the order of their ends.
 
-    ``parts`` sum to the op's time, ns, each moment once: recorded waits, else memory's access, else
-    a header on its way, else set-up or data behind the headers.
+    The ``parts`` sum to the op's time. Each instant counts as the first of these that
+    holds: a recorded wait, memory's access, a header on its way; else it is set-up, or
+    data behind the headers. ``note`` says why there is no transaction.
     """
 
     op: int
@@ -50,19 +68,22 @@ class Route:
     component: str
     legs: tuple[Leg, ...]
     note: str = ""
-    parts: tuple[tuple[str, float], ...] = ()
+    parts: tuple[RoutePart, ...] = ()
 
     @property
     def took(self) -> str:
-        """Its time as their sum."""
+        """The time of the op as the sum of its parts, in words."""
+        whole = sum(ns for _, ns in self.parts)
         parts = [f"{ns:.2f} {what}" for what, ns in self.parts if ns >= 0.005]
-        return f"{sum(ns for _, ns in self.parts):.2f} ns = {' + '.join(parts)}"
+        return f"{whole:.2f} ns = {' + '.join(parts)}"
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text: a table of hops for each transaction."""
         lines = [f"op {self.op:,}  {self.name} on {self.component}"]
-        lines += [self.note] if self.note else []
-        lines += wrapped(self.took, width, 2) if self.legs else []
+        if self.note:
+            lines.append(self.note)
+        if self.legs:
+            lines += wrapped(self.took, width, 2)
         for leg in self.legs:
             bursts = count_text(leg.bursts, "burst")
             sent = f"{leg.nbytes:,} bytes in {bursts} from t={leg.t0:.2f} ns"
@@ -73,70 +94,84 @@ class Route:
         return lines
 
 
-def spec_number(spec: Any, path: str) -> float:
-    """The number at a dotted path of a trace's spec; 0 if it has none there."""
-    for name in path.split("."):
-        spec = spec.get(name) if isinstance(spec, dict) else None
-    return float(spec) if isinstance(spec, int | float) and np.isfinite(spec) else 0.0
+def prepare_routes(trace: Trace, progress: Progress = no_progress) -> None:
+    """Read what the first route would have to: transfers and waits, frame by frame.
 
-
-def issue_ns(spec: Any) -> float:
-    """What PE_CPU takes to issue a call."""
-    return spec_number(spec, "pe.cpu.issue_cycles") / (
-        spec_number(spec, "pe.clock_ghz") or 1.0
-    )
+    For a million ops that takes some 60 ms. A loader calls it; from then on the route
+    of any op is there at once.
+    """
+    map_logs(trace, progress, "transfers", "waits", "nodes", "edges")
+    computed_beside(lambda: trace.transfers_of(0), progress, 0.5)
+    computed_beside(lambda: trace.waits_of(0), progress, 0.5)
 
 
 def route_of(trace: Trace, position: int) -> Route:
-    """The route of the op at a canonical position."""
+    """The route of the op at a position, at once.
+
+    Raises TraceFormatError if a path takes a link that the topology does not have.
+    """
     record = trace.ops[position]
     row = int(trace.order[position])
     legs = tuple(_leg(trace, transfer) for transfer in trace.transfers_of(row))
-    note = "stays inside its component"
-    if record.op_name.startswith("composite_"):
-        note = "a composite moves no bytes itself: its tiles do"
-    spans, parts = list[tuple[float, float]](), list[tuple[str, float]]()
-    for what, more in (
-        ("waiting", [(wait[2], wait[3]) for wait in trace.waits_of(row)]),
-        ("memory", [(hop.arrive, hop.leave) for leg in legs for hop in leg.hops]),
-        (
-            "on the way",
-            [(a.leave, b.arrive) for leg in legs for a, b in pairwise(leg.hops)],
-        ),
-        ("set-up, data", [(record.t_start, record.t_end)]),
-    ):
-        spans = sorted([*spans, *more])
-        low, high = np.array(spans or [(0.0, 0.0)]).T
-        until = covered(low, high, record.t_start, record.t_end)
-        parts.append((what, until - sum(ns for _, ns in parts)))
-    note = "" if legs else note
+    note = ""
+    if not legs:
+        note = "stays inside its component"
+        if record.op_name.startswith(COMPOSITE_PREFIX):
+            note = "a composite moves no bytes itself: its tiles do"
+    waits = [(t0, t1) for _, _, t0, t1, _ in trace.waits_of(row)]
+    parts = _parts(legs, waits, record.t_start, record.t_end)
     return Route(
         position, record.op_name, record.component_id, legs, note, tuple(parts)
     )
 
 
-def covered(starts: Array, ends: Array, t0: float, t1: float) -> float:
-    """How much of t0 to t1 lies in any of some spans, that are by their start."""
-    low, high = starts.clip(t0, t1), ends.clip(t0, t1)
-    before = np.maximum.accumulate(np.append(t0, high))[:-1]
-    return float(np.maximum(high - np.maximum(low, before), 0.0).sum())
+def _parts(
+    legs: tuple[Leg, ...], waits: list[tuple[float, float]], t0: float, t1: float
+) -> list[RoutePart]:
+    """What the time from t0 to t1 (ns) consists of; see ``Route``."""
+    at_memory = [(hop.arrive, hop.leave) for leg in legs for hop in leg.hops]
+    on_the_way = []
+    for leg in legs:
+        for here, there in pairwise(leg.hops):
+            on_the_way.append((here.leave, there.arrive))
+    kinds = (
+        ("waiting", waits),
+        ("memory", at_memory),
+        ("on the way", on_the_way),
+        ("set-up, data", [(t0, t1)]),
+    )
+    spans = list[tuple[float, float]]()
+    parts = list[RoutePart]()
+    for what, more in kinds:
+        spans = sorted([*spans, *more])
+        starts, ends = np.array(spans or [(0.0, 0.0)]).T
+        so_far = sum(ns for _, ns in parts)
+        parts.append(RoutePart(what, covered(starts, ends, t0, t1) - so_far))
+    return parts
 
 
 def _leg(trace: Trace, transfer: Transfer) -> Leg:
     """A transaction as hops, by the constants of the trace's topology."""
     path, t0, nbytes, bursts, starts = transfer
-    arrive, hops, nodes, edges = t0, list[Hop](), trace.nodes, trace.edges
-    for ends, start in zip(pairwise(path), starts, strict=False):
-        a, b = (trace.node_index[end] for end in ends)
-        found = np.flatnonzero((edges.src == a) & (edges.dst == b))
+    nodes = trace.nodes
+    edges = trace.edges
+    ns_per_mm = spec_number(trace.spec, "system.ns_per_mm")
+    arrive = t0
+    hops = list[Hop]()
+    for (here, there), start in zip(pairwise(path), starts, strict=False):
+        src = trace.node_index[here]
+        dst = trace.node_index[there]
+        found = np.flatnonzero((edges.src == src) & (edges.dst == dst))
         if not len(found):
             raise TraceFormatError(
-                f"{trace.path}: a path goes from {ends[0]} to {ends[1]}, which no link of its "
-                "topology does; the file is damaged: record it again"
+                f"{trace.path}: a path goes from {here} to {there}, which no link of "
+                "its topology does; the file is damaged: record it again"
             )
-        distance, kind = float(edges.distance_mm[found[-1]]), edges.kind[found[-1]]
-        hops.append(Hop(ends[0], kind, distance, arrive, start - arrive, start))
-        wire_ns = distance * spec_number(trace.spec, "system.ns_per_mm")
-        arrive = start + wire_ns + float(nodes.overhead_ns[b])
+        edge = found[-1]
+        distance = float(edges.distance_mm[edge])
+        hops.append(
+            Hop(here, edges.kind[edge], distance, arrive, start - arrive, start)
+        )
+        arrive = start + distance * ns_per_mm + float(nodes.overhead_ns[dst])
     hops.append(Hop(path[-1], "", 0.0, arrive, 0.0, arrive))
     return Leg(t0, nbytes, bursts, tuple(hops))

@@ -1,47 +1,66 @@
-"""Where the time of PEs goes: a ledger that sums to it (architecture.md, Interfaces 4), the same by
-kernel line, and one tl call over all of its PEs. From columns only.
+"""Where the time of PEs goes: a ledger, and the same by kernel line.
+
+A PE's time is covered by the calls of its kernels. Each call is cut where what it
+awaits changes state, and each piece counts as the first of KINDS that holds: so a
+ledger sums to the time that it is about (architecture.md, Interfaces, 4). What is left
+when all calls are counted, outside of launches, is idle. All of it comes from columns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats
-from kernbench.common.messages import NO_CMD, WAIT_REASONS
-from kernbench.common.progress import Progress
+from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.messages import NO_CMD
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text, wrapped
-from kernbench.replay.time.loads import window
-from kernbench.replay.time.routes import covered, issue_ns, spec_number
-from kernbench.replay.time.timeline import CLASSES, Timelines
+from kernbench.replay.time.kernel_calls import (
+    KernelCalls,
+    kernel_calls,
+    launched_between,
+    pe_label,
+    rows_by_cmd,
+)
+from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.pieces import (
+    FIRST_WAIT,
+    IDLE,
+    ISSUE,
+    KIND_BY_CLASS,
+    KINDS,
+    LOAD,
+    NEVER_ENDED,
+    NO_KIND,
+    STORE,
+    UNEXPLAINED,
+    Pieces,
+    Spans,
+    cut,
+)
+from kernbench.replay.time.spans import covered, window
+from kernbench.replay.time.spec_values import issue_ns, spec_number
+from kernbench.replay.time.steps import in_one_call, map_logs, stage
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines
 
-# what a piece of time is: the first of these that holds; ``issue`` is PE_CPU issuing the call
-KINDS = ("compute", "load", "store", *WAIT_REASONS, "issue", "unexplained", "idle")
-_ISSUE, _UNEXPLAINED, _IDLE = range(len(KINDS) - 3, len(KINDS))
-_NEVER = {
-    "recv": KINDS.index("arrival"),
-    "send": KINDS.index("credit"),
-}  # of one without an op
-_KIND_OF = np.array(
-    [{"G": 0, "M": 0, "R": 1, "F": 1, "W": 2, "S": 2}.get(x, -1) for x in CLASSES]
-)
-_WHOLE = 1 << 21  # ops; those of no longer a trace are sorted by cmd once, for all PEs
-STRAGGLER = 1.2  # times the median
+_SORTED = 1 << 21  # ops up to which all of a trace's are sorted by cmd, once
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The time of ``pes`` from t0 to t1, ns: ``time`` by PE and kind (of KINDS), ``total`` by kind.
+    """Where the time of ``pes`` from t0 to t1 (ns) went.
 
-    ``meanwhile`` says of loads and stores how long they waited, for what; ``engines`` are the
-    shares of time in which the engines served something, a mean over the PEs. ``errors`` are what
-    was recorded of calls that never came back.
+    ``time`` is in ns, a row a PE and a column for each of ``kinds``; ``total`` sums it
+    up by kind. ``meanwhile`` says of loads and stores for how long they waited, and for
+    what. ``engines`` are the shares of the time in which the engines served something,
+    a mean over the PEs. ``errors`` is what was recorded of calls that never came back.
     """
 
     t0: float
@@ -55,36 +74,55 @@ class Ledger:
     errors: tuple[str, ...]
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        span, bar = max(self.t1 - self.t0, 1e-12), max(width - 36, 4)
-        whole, who = span * max(len(self.pes), 1), f"{len(self.pes)} PEs"
-        who = self.pes[0] if len(self.pes) == 1 else who
+        """As text: a bar for each kind; of several PEs a table by PE."""
+        who = f"{len(self.pes)} PEs"
+        if len(self.pes) == 1:
+            who = self.pes[0]
+        lines = [f"{who}, {time_text(self.t0)} to {time_text(self.t1)}"]
+        lines += self._bars(max(width - 36, 4))
+        if self.pes:
+            shares = [f"{name}={share:.1%}" for name, share in self.engines.items()]
+            lines += wrapped(f"busy: {'  '.join(shares)}", width, 6)
+        if len(self.pes) > 1:
+            lines += self._table()
+        for error in self.errors:
+            lines += wrapped(error, width, 2)
+        return lines
+
+    def _span(self) -> float:
+        """The time that the ledger is about, ns; never 0."""
+        return max(self.t1 - self.t0, 1e-12)
+
+    def _bars(self, bar: int) -> list[str]:
+        """A line a kind that took time, and below it what was waited for meanwhile."""
         rows = []
         for kind, ns in self.total.items():
-            rows += [(kind, ns)] * (ns > 0 or kind == "unexplained")
-            rows += [
-                (f"  {why}", waited)
-                for why, waited in self.meanwhile.get(kind, {}).items()
-            ]
-        lines = [f"{who}, {time_text(self.t0)} to {time_text(self.t1)}"]
+            if ns > 0 or kind == "unexplained":
+                rows.append((kind, ns))
+            for reason, waited in self.meanwhile.get(kind, {}).items():
+                rows.append((f"  {reason}", waited))
+        whole = self._span() * max(len(self.pes), 1)
+        lines = []
         for name, ns in rows:
             strip = "#" * round(ns / whole * bar)
             lines.append(f"{name:<14}{time_text(ns):>12} {ns / whole:7.2%} {strip}")
-        shares = "  ".join(f"{e}={s:.1%}" for e, s in self.engines.items())
-        lines += wrapped(f"busy: {shares}", width, 6)
+        return lines
+
+    def _table(self) -> list[str]:
+        """A row a PE, with its share of each kind that took time."""
         shown = [i for i, kind in enumerate(self.kinds) if self.total[kind] > 0]
-        lines.append(" " * 18 + "".join(f"{self.kinds[i]:>11}" for i in shown))
-        for pe, row in zip(self.pes, self.time / span, strict=True):
-            lines.append(f"{pe:<18}" + "".join(f"{row[i]:11.1%}" for i in shown))
-        lines = lines[: None if len(self.pes) > 1 else -2]
-        return lines + [
-            part for text in self.errors for part in wrapped(text, width, 2)
-        ]
+        lines = [" " * 18 + "".join(f"{self.kinds[i]:>11}" for i in shown)]
+        for pe, shares in zip(self.pes, self.time / self._span(), strict=True):
+            lines.append(f"{pe:<18}" + "".join(f"{shares[i]:11.1%}" for i in shown))
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
 class LineTime:
-    """The calls of one kernel line: their time, ns, in all and by kind; ``text`` is the line."""
+    """The calls of one kernel line: their time (ns), in all and by kind.
+
+    ``share`` is of the time of all lines; ``text`` is the line itself.
+    """
 
     time: float
     share: float
@@ -101,334 +139,347 @@ class LineTimes:
     rows: tuple[LineTime, ...]
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text: two lines a kernel line, with its five largest kinds."""
         lines = []
         for row in self.rows:
-            most = sorted(row.kinds.items(), key=lambda kind: -kind[1])[:5]
-            parts = "  ".join(
-                f"{kind} {ns / max(row.time, 1e-12):.0%}" for kind, ns in most
+            whole = max(row.time, 1e-12)
+            largest = sorted(row.kinds.items(), key=lambda kind: -kind[1])[:5]
+            parts = "  ".join(f"{kind} {ns / whole:.0%}" for kind, ns in largest)
+            calls = count_text(row.calls, "call")
+            lines.append(
+                f"{row.share:6.1%} {time_text(row.time):>12} in {calls}: {parts}"
             )
-            took = f"{row.share:6.1%} {time_text(row.time):>12} in {count_text(row.calls, 'call')}"
-            lines += [f"{took}: {parts}", f"       {row.site}  {row.text}"]
+            lines.append(f"       {row.site}  {row.text}")
         return lines or ["no kernel has run"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallTimes:
-    """One tl call on each of its PEs: when it was issued, and how long until it and its ops ended.
+class _ByCmd(NamedTuple):
+    """The rows of the logs of ops and of waits, by the cmd that they are of."""
 
-    ``places`` are (sip, cube, pe), times in ns. Stragglers took over STRAGGLER times the median.
+    ops: Groups
+    waits: Groups
+
+
+class _ByCmdOfPes(NamedTuple):
+    """The rows that calls on some PEs (pe_cpu nodes) await, by cmd."""
+
+    pes: list[int]
+    by_cmd: _ByCmd
+
+
+class _Lines(NamedTuple):
+    """Every kernel line as "file:line", and of each call the number of its line."""
+
+    texts: list[str]
+    of_call: Ints
+
+
+class StallIndex:
+    """Answers about the time of PEs, from the logs sorted by PE and by call.
+
+    Its tables are filled by one thread, the worker of lane "columns", when they are
+    first asked for. No other thread may ask: they are too long to make twice. Each is
+    whole when it is assigned, so that a computation which is cancelled leaves what was
+    there. Ops and waits are sorted by call once for all PEs, unless the trace has more
+    than ``sorted_up_to`` ops: then only those of the PEs that were asked for last are.
     """
 
-    call: str
-    site: str
-    mesh_width: int
-    pes: tuple[str, ...]
-    places: tuple[tuple[int, int, int], ...]
-    t_issue: Floats
-    duration: Floats
-    minimum: float
-    median: float
-    maximum: float
-    stragglers: tuple[str, ...]
-
-    def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns: rows of the cube mesh, a digit a PE (0 min, 9 max)."""
-        times = (self.minimum, self.median, self.maximum)
-        least, middle, most = map(time_text, times)
-        lines = [f"{self.call} at {self.site} on {count_text(len(self.pes), 'PE')}"]
-        lines += [f"a digit a PE: 0 is min {least}, 9 max {most}; median {middle}"]
-        scale = 9 / max(self.maximum - self.minimum, 1e-12)
-        digits = ((self.duration - self.minimum) * scale).astype(int).tolist()
-        where = {place: str(d) for place, d in zip(self.places, digits, strict=True)}
-        sips, cubes, pes = (range(max(n) + 1) for n in zip(*self.places, strict=True))
-        for sip, first in ((s, c) for s in sips for c in cubes[:: self.mesh_width]):
-            row = range(first, first + self.mesh_width)
-            cells = ["".join(where.get((sip, c, pe), ".") for pe in pes) for c in row]
-            if any(cell.strip(".") for cell in cells):
-                lines.append(f"sip{sip} cube{first:<3} {' '.join(cells)}")
-        late = f"stragglers (over {STRAGGLER} x median): {', '.join(self.stragglers)}"
-        return [*lines, late] if self.stragglers else lines
-
-
-class Stalls:
-    """Answers about the time of PEs; indexes the logs when it is first asked."""
-
-    def __init__(self, trace: Trace, timelines: Timelines) -> None:
-        self._trace, self._timelines = trace, timelines
-        self._indexed: tuple[list[int], tuple[Groups, ...]] | None = None
+    def __init__(self, trace: Trace, ops: OpIndex, sorted_up_to: int = _SORTED) -> None:
+        self._trace = trace
+        self._ops = ops
+        self._sorted_up_to = sorted_up_to
         self._issue_ns = issue_ns(trace.spec)
         self._setup_ns = spec_number(trace.spec, "pe.dma.setup_ns")
+        self._calls: KernelCalls | None = None
+        self._by_cmd: _ByCmd | None = None
+        self._by_cmd_of_pes: _ByCmdOfPes | None = None
+        self._lines: _Lines | None = None
+        self._launched: tuple[float, float] | None = None
 
-    def _index(self, pes: list[int]) -> tuple[Groups, ...]:
-        """What the calls of kernels on ``pes`` await: ops and waits by cmd."""
-        if len(self._trace.order) <= _WHOLE:
-            return self._by_cmd
-        if self._indexed is None or self._indexed[0] != pes:
-            calls = np.concatenate([self._calls.of(pe) for pe in pes])
-            awaited, logs = (
-                self._awaited(calls),
-                (self._trace.op_columns, self._trace.waits),
-            )
-            self._indexed = pes, tuple(_of(log.cmd[:], awaited) for log in logs)
-        return self._indexed[1]
+    # -- PEs --
 
-    @cached_property
-    def _by_cmd(self) -> tuple[Groups, ...]:
-        return tuple(
-            Groups(log.cmd[:]) for log in (self._trace.op_columns, self._trace.waits)
-        )
+    def pes(
+        self, name: str | None = None, progress: Progress = no_progress
+    ) -> list[int]:
+        """The pe_cpu nodes in a part of the machine, as sip0.cube0.pe3 or sip0.
 
-    @cached_property
-    def _calls(self) -> Groups:
-        """The calls of kernels by PE, as issued."""
-        c = self._trace.commands
-        calls = np.flatnonzero(c.launch >= 0)
-        calls = calls[np.argsort(c.t_issue[calls], kind="stable")]
-        return Groups(c.pe[calls], calls)
-
-    @cached_property
-    def _ran(self) -> list[int]:
-        """The pe_cpu nodes that ran kernels, ascending."""
-        c = self._trace.commands
-        return [int(pe) for pe in np.unique(c.pe[c.launch >= 0])]
-
-    @cached_property
-    def _lines(self) -> tuple[list[str], Array]:
-        return kernel_lines(self._trace)
-
-    def _awaited(self, calls: Array) -> Array:
-        """What each call waits for, by cmd: its own ops where it names no other."""
-        c = self._trace.commands
-        awaits = np.asarray(c.awaits[calls])
-        return np.where(awaits == NO_CMD, c.cmd[calls], awaits)
-
-    def pes(self, name: str | None = None) -> list[int]:
-        """The pe_cpu nodes in ``name`` (sip0.cube0.pe3, sip0); None, all: those that ran kernels.
-
-        UsageError if there is none.
+        None, or "all", is the whole machine. Where any of them has run a kernel, it is
+        only those that have. Raises UsageError if there is no PE of that name.
         """
-        trace, ran = self._trace, self._ran
+        ran = self._kernel_calls(progress).ran
         if name in (None, "all"):
             return ran
-        cpus = {i for i, kind in enumerate(trace.nodes.type) if kind == "pe_cpu"} | {
-            *ran
-        }
-        found = [
-            i for i in sorted(cpus) if f"{trace.node_ids[i]}.".startswith(f"{name}.")
-        ]
+        trace = self._trace
+        kinds = enumerate(trace.nodes.type)
+        cpus = sorted({node for node, kind in kinds if kind == "pe_cpu"} | {*ran})
+        found = []
+        for node in cpus:
+            if f"{trace.node_ids[node]}.".startswith(f"{name}."):
+                found.append(node)
         if not found:
-            some = ", ".join(self.label(i) for i in (ran or sorted(cpus))[:3])
+            some = ", ".join(pe_label(trace, node) for node in (ran or cpus)[:3])
             raise UsageError(f"no PE {name!r}: name one, a cube or a SIP, as in {some}")
-        return [i for i in found if i in ran] or found
+        return [node for node in found if node in ran] or found
 
-    def label(self, node: int) -> str:
-        """The PE of a pe_cpu."""
-        return self._trace.node_ids[node].removesuffix(
-            f".{self._trace.nodes.engine[node]}"
-        )
-
-    def _window(self, t0: float | None, t1: float | None) -> tuple[float, float]:
-        """From ``t0`` to ``t1`` ns; None: from the first launch's start, to the last one's end."""
-        return window(self._launched, t0, t1)
-
-    @cached_property
-    def _launched(self) -> tuple[float, float]:
-        """When launches or calls of kernels ran, ns; of none the whole run."""
-        c = self._trace.commands
-        mine = np.flatnonzero(c.launch >= 0)
-        ends = [t for x in self._trace.launches for t in (x.t_start, x.t_end)]
-        times = np.concatenate([c.t_issue[mine], c.t_resume[mine], ends])
-        times = times if len(times) else np.array([0.0, max(self._trace.end_ns, 1.0)])
-        return float(times.min()), float(times.max())
-
-    def _pieces(
-        self, pes: list[int], pe: int, t0: float, t1: float
-    ) -> tuple[Array, Array, Array, Floats]:
-        """The time of the calls of one of ``pes``, cut where what they await changes state.
-
-        Of each piece the row of the call, its kind, what was waited for meanwhile (or -1), its ns.
-        """
-        ops_of, waits_of = self._index(pes)
-        columns, waits, c = (
-            self._trace.op_columns,
-            self._trace.waits,
-            self._trace.commands,
-        )
-        calls = self._calls.of(pe)
-        issued, until = c.t_issue[calls], c.t_resume[calls]
-        until[:-1] = np.minimum(
-            until[:-1], issued[1:]
-        )  # it is over with the next at the latest
-        some = (issued < t1) & (until > t0)
-        calls, issued, until = calls[some], issued[some], until[some]
-        awaited = self._awaited(calls)
-        (mine, ops), (waiting, held) = ops_of.join(awaited), waits_of.join(awaited)
-        kind = _KIND_OF[self._timelines.codes(ops)]
-        lasted = np.arange(len(calls))
-        # what a send pushes to another PE is recorded there, from when it has been set up here
-        pushed = ~np.isin(columns.component[ops], self._engines(pe))
-        starts = columns.t_start[ops] - self._setup_ns * pushed
-        lows = starts, waits.t0[held], issued, issued
-        highs = columns.t_end[ops], waits.t1[held], issued + self._issue_ns, until
-        kinds = kind, waits.reason[held] + KINDS.index(WAIT_REASONS[0])
-        owner = np.concatenate([mine, waiting, lasted, lasted])
-        low = np.maximum(np.concatenate(lows), np.maximum(issued, t0)[owner])
-        high = np.minimum(np.concatenate(highs), np.minimum(until, t1)[owner])
-        rest = np.repeat([_ISSUE, _UNEXPLAINED], len(calls))
-        if len(calls) and not len(
-            ops_of.of(awaited[-1])
-        ):  # what never ended has no op, no waits
-            last = self._trace.command(int(awaited[-1]))
-            rest[-1] = _NEVER.get(last.call if last else "", _UNEXPLAINED)
-        what = np.concatenate([*kinds, rest])
-        kept = (high > low) & (what >= 0)
-        place, kinds_found, reasons, ns = _first_of(
-            owner[kept], low[kept], high[kept], what[kept]
-        )
-        return calls[place], kinds_found, reasons, ns
+    # -- questions --
 
     def ledger(
-        self, pe: str | None, t0: float | None, t1: float | None, progress: Progress
+        self,
+        pe: str | None,
+        t0: float | None,
+        t1: float | None,
+        progress: Progress = no_progress,
     ) -> Ledger:
-        """Where the time of ``pe`` went: a PE, or all that ran in a cube or SIP; None: all."""
-        (t0, t1), pes = self._window(t0, t1), self.pes(pe)
-        time, beside = (
-            np.zeros((len(pes), len(KINDS))),
-            np.zeros((len(KINDS), len(KINDS))),
+        """Where the time of the PEs in ``pe`` went: see ``pes`` for how it is named.
+
+        Times are in ns; None stands for the first start or the last end of a launch.
+        """
+        map_logs(self._trace, progress, "commands", "waits", "launches")
+        begin, end = window(self._launch_window(progress), t0, t1)
+        pes = self.pes(pe, progress)
+        time = np.zeros((len(pes), len(KINDS)))
+        beside = np.zeros((len(KINDS), len(KINDS)))
+        engines = dict[str, float]()
+        names = self._trace.nodes.engine
+        for number, pieces in enumerate(self._pieces_by_pe(pes, begin, end, progress)):
+            time[number] = np.bincount(pieces.kind, pieces.ns, len(KINDS))
+            np.add.at(beside, (pieces.kind, pieces.reason), pieces.ns)
+            time[number, IDLE] = max(end - begin - time[number].sum(), 0.0)
+            for component in self._engines(pes[number]).tolist():
+                name = names[component]
+                busy = self._busy_share(component, begin, end)
+                engines[name] = engines.get(name, 0.0) + busy / len(pes)
+        time.setflags(write=False)
+        labels = tuple(pe_label(self._trace, node) for node in pes)
+        return Ledger(
+            t0=begin,
+            t1=end,
+            pes=labels,
+            kinds=KINDS,
+            time=time,
+            total=dict(zip(KINDS, time.sum(axis=0).tolist(), strict=True)),
+            meanwhile={
+                "load": _by_reason(beside[LOAD]),
+                "store": _by_reason(beside[STORE]),
+            },
+            engines=engines,
+            errors=self._errors(labels),
         )
-        engines, names = dict[str, float](), self._trace.nodes.engine
-        for i, node in enumerate(pes):
-            progress(i / len(pes))
-            _, kind, also, ns = self._pieces(pes, node, t0, t1)
-            time[i] = np.bincount(kind, ns, len(KINDS))
-            np.add.at(beside, (kind, also), ns)
-            time[i, _IDLE] = max(t1 - t0 - time[i].sum(), 0.0)
-            for component in self._engines(node).tolist():
-                busy = self._busy(component, t0, t1) / len(pes)
-                engines[names[component]] = engines.get(names[component], 0.0) + busy
-        total = dict(zip(KINDS, time.sum(axis=0).tolist(), strict=True))
-        meanwhile = {
-            kind: {why: float(ns) for why, ns in zip(KINDS, row, strict=False) if ns}
-            for kind, row in zip(KINDS[1:3], beside[1:3, :_ISSUE], strict=True)
-        }
-        labels = tuple(map(self.label, pes))
-        errors = (text.message for text in self._trace.texts if text.level == "error")
-        mine = tuple(
-            text for text in errors if any(f"{name}." in text for name in labels)
-        )
-        return Ledger(t0, t1, labels, KINDS, time, total, meanwhile, engines, mine)
 
-    def _engines(self, pe: int) -> Array:
-        """What served an op in the PE of a pe_cpu."""
-        nodes, found = self._trace.nodes, self._timelines.components
-        places = [
-            column[found] == column[pe] for column in (nodes.sip, nodes.cube, nodes.pe)
-        ]
-        return np.asarray(found[np.logical_and.reduce(places)])
+    def lines(
+        self, pe: str | None = None, progress: Progress = no_progress
+    ) -> LineTimes:
+        """The time of the calls on the PEs in ``pe``, by the line that made them.
 
-    def _busy(self, component: int, t0: float, t1: float) -> float:
-        """The share of the time in which it served at least one op."""
-        columns = self._trace.op_columns
-        rows = self._trace.order[self._timelines.ops_of(component)]
-        return covered(columns.t_start[rows], columns.t_end[rows], t0, t1) / (t1 - t0)
-
-    def lines(self, pe: str | None, progress: Progress) -> LineTimes:
-        """The time of calls by the kernel line that made them, on ``pe`` as in ``ledger``."""
-        (t0, t1), pes = self._window(None, None), self.pes(pe)
-        sites, site_of = self._lines
-        time, calls = np.zeros((len(sites), len(KINDS))), np.zeros(len(sites), int)
-        for i, node in enumerate(pes):
-            progress(i / len(pes))
-            rows, kind, _, ns = self._pieces(pes, node, t0, t1)
-            np.add.at(time, (site_of[rows], kind), ns)
-            calls += np.bincount(site_of[np.unique(rows)], minlength=len(sites))
-        sums, found = time.sum(axis=1), []
-        for i in np.argsort(-sums, kind="stable").tolist():
-            if calls[i]:
-                file, _, line = sites[i].rpartition(":")
-                source, n = self._trace.sources.get(file), int(line)
-                text = source.text.splitlines()[n - 1 : n] if source and n else []
-                by_kind = zip(KINDS, time[i].tolist(), strict=True)
-                what = (
-                    sites[i],
-                    "".join(text).strip(),
-                    {k: ns for k, ns in by_kind if ns},
+        That is of all launches. A line whose calls took no time is not listed.
+        """
+        map_logs(self._trace, progress, "commands", "waits", "launches")
+        begin, end = self._launch_window(progress)
+        pes = self.pes(pe, progress)
+        sites = self._kernel_lines(progress)
+        time = np.zeros((len(sites.texts), len(KINDS)))
+        calls = np.zeros(len(sites.texts), np.int64)
+        for pieces in self._pieces_by_pe(pes, begin, end, progress):
+            np.add.at(time, (sites.of_call[pieces.owner], pieces.kind), pieces.ns)
+            seen = sites.of_call[np.unique(pieces.owner)]
+            calls += np.bincount(seen, minlength=len(sites.texts))
+        sums = time.sum(axis=1)
+        whole = float(sums.sum())
+        found = []
+        for line in np.argsort(-sums, kind="stable").tolist():
+            if calls[line]:
+                found.append(
+                    LineTime(
+                        time=float(sums[line]),
+                        share=float(sums[line] / whole) if whole else 0.0,
+                        calls=int(calls[line]),
+                        site=sites.texts[line],
+                        text=self._source_line(sites.texts[line]),
+                        kinds=_by_kind(time[line]),
+                    )
                 )
-                share = float(sums[i] / sums.sum()) if sums.sum() else 0.0
-                found.append(LineTime(float(sums[i]), share, int(calls[i]), *what))
         return LineTimes(tuple(found))
 
-    def calls(self, cmd: int) -> CallTimes:
-        """The tl call ``cmd`` on all PEs: the n-th from its line in the m-th launch of its kernel.
+    def _errors(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """The error messages that name one of some PEs."""
+        found = []
+        errors = [text for text in self._trace.texts if text.level == "error"]
+        for error in errors:
+            if any(f"{label}." in error.message for label in labels):
+                found.append(error.message)
+        return tuple(found)
 
-        UsageError if it is no call of a kernel.
+    def _engines(self, pe: int) -> Ints:
+        """The components that served an op in the PE of a pe_cpu."""
+        nodes = self._trace.nodes
+        served = self._ops.components
+        mine: Bools = nodes.sip[served] == nodes.sip[pe]
+        mine &= nodes.cube[served] == nodes.cube[pe]
+        mine &= nodes.pe[served] == nodes.pe[pe]
+        return served[mine]
+
+    def _busy_share(self, component: int, t0: float, t1: float) -> float:
+        """The share of the time in which a component served at least one op."""
+        columns = self._trace.op_columns
+        rows = self._trace.order[self._ops.ops_of(component)]
+        busy = covered(columns.t_start[rows], columns.t_end[rows], t0, t1)
+        return busy / (t1 - t0)
+
+    def _source_line(self, site: str) -> str:
+        """The text of a kernel line, "" where the source was not recorded."""
+        file, _, line = site.rpartition(":")
+        number = int(line)
+        source = self._trace.sources.get(file)
+        if source is None or not number:
+            return ""
+        return "".join(source.text.splitlines()[number - 1 : number]).strip()
+
+    # -- pieces of time --
+
+    def _pieces_by_pe(
+        self, pes: list[int], t0: float, t1: float, progress: Progress
+    ) -> Iterator[Pieces]:
+        """The pieces of time of each of some PEs, one after the other."""
+        by_cmd = self._index(pes, stage(progress, 0.0, 0.1))
+        for number, pe in enumerate(pes):
+            # Besides its ops these are its calls and what they waited for.
+            size = 4 * self._ops.count_of(self._engines(pe))
+            share = 0.1 + 0.9 * number / len(pes)
+            pieces = partial(self._pieces, by_cmd, pe, t0, t1)
+            yield in_one_call(pieces, progress, share, size)
+
+    def _pieces(self, by_cmd: _ByCmd, pe: int, t0: float, t1: float) -> Pieces:
+        """The calls of a PE in [t0, t1) ns, cut where what they await changes state.
+
+        The owner of a piece is the row of its call. What holds for a call is: its ops
+        in service, its waits, PE_CPU issuing it, and for all of its time "unexplained",
+        which counts where nothing else does.
         """
-        trace, c = self._trace, self._trace.commands
-        me = next(iter(np.flatnonzero((c.cmd == cmd) & (c.launch >= 0))), None)
-        if me is None:
-            raise UsageError(
-                f"call {cmd} is none of a kernel; op names the call of an op"
+        trace = self._trace
+        columns = trace.op_columns
+        waits = trace.waits
+        log = trace.commands
+        calls = self._kernel_calls(no_progress).by_pe.of(pe)
+        issued = log.t_issue[calls]
+        until = log.t_resume[calls]
+        # A call is over when the next one is issued, at the latest.
+        until[:-1] = np.minimum(until[:-1], issued[1:])
+        inside = (issued < t1) & (until > t0)
+        calls = calls[inside]
+        issued = issued[inside]
+        until = until[inside]
+
+        awaited = self._awaited(calls)
+        op_call, ops = by_cmd.ops.join(awaited)
+        wait_call, held = by_cmd.waits.join(awaited)
+        # A push to another PE is recorded there, from when it has been set up here.
+        pushed = ~np.isin(columns.component[ops], self._engines(pe))
+        op_starts = columns.t_start[ops] - self._setup_ns * pushed
+        every_call = np.arange(len(calls))
+        rest = np.full(len(calls), UNEXPLAINED)
+        if len(calls) and not len(by_cmd.ops.of(awaited[-1])):
+            # What never ended has left no op and no wait.
+            last = trace.command(int(awaited[-1]))
+            if last is not None:
+                rest[-1] = NEVER_ENDED.get(last.call, UNEXPLAINED)
+
+        spans = Spans(
+            owner=np.concatenate([op_call, wait_call, every_call, every_call]),
+            low=np.concatenate([op_starts, waits.t0[held], issued, issued]),
+            high=np.concatenate(
+                [columns.t_end[ops], waits.t1[held], issued + self._issue_ns, until]
+            ),
+            kind=np.concatenate(
+                [
+                    KIND_BY_CLASS[self._ops.class_codes(ops)],
+                    waits.reason[held] + FIRST_WAIT,
+                    np.full(len(calls), ISSUE),
+                    rest,
+                ]
+            ),
+        )
+        low = np.maximum(spans.low, np.maximum(issued, t0)[spans.owner])
+        high = np.minimum(spans.high, np.minimum(until, t1)[spans.owner])
+        kept = (high > low) & (spans.kind != NO_KIND)
+        spans = Spans(spans.owner[kept], low[kept], high[kept], spans.kind[kept])
+        pieces = cut(spans)
+        return pieces._replace(owner=calls[pieces.owner])
+
+    def _awaited(self, calls: Array) -> Array:
+        """The cmd that each call waits for: its own, where it names no other.
+
+        A ``tl.wait`` names that of the call whose handle it was given.
+        """
+        log = self._trace.commands
+        awaits = np.asarray(log.awaits[calls])
+        return np.where(awaits == NO_CMD, log.cmd[calls], awaits)
+
+    # -- tables --
+
+    def _index(self, pes: list[int], progress: Progress) -> _ByCmd:
+        """Ops and waits by cmd: of all calls, or of those awaited on ``pes``.
+
+        Sorting all takes 0.1 s for a million ops, and serves every PE from then on. In
+        a long trace it would keep a PE's ledger waiting: there only the rows of the PEs
+        that are asked for are looked out and sorted.
+        """
+        trace = self._trace
+        ops = trace.op_columns.cmd
+        waits = trace.waits.cmd
+        if len(ops) <= self._sorted_up_to:
+            if self._by_cmd is None:
+                self._by_cmd = _ByCmd(
+                    in_one_call(lambda: Groups(ops[:]), progress, 0.0, len(ops)),
+                    in_one_call(lambda: Groups(waits[:]), progress, 0.5, len(waits)),
+                )
+            return self._by_cmd
+        if self._by_cmd_of_pes is None or self._by_cmd_of_pes.pes != pes:
+            by_pe = self._kernel_calls(progress).by_pe
+            calls = [np.empty(0, np.uint32), *(by_pe.of(pe) for pe in pes)]
+            wanted = self._awaited(np.concatenate(calls))
+            found = _ByCmd(
+                in_one_call(lambda: rows_by_cmd(ops, wanted), progress, 0.0, len(ops)),
+                in_one_call(
+                    lambda: rows_by_cmd(waits, wanted), progress, 0.5, len(waits)
+                ),
             )
-        kernels = {x.launch: x.kernel for x in trace.launches}
-        mine = kernels.get(int(c.launch[me]), "")
-        launches = [
-            n for n in np.unique(c.launch).tolist() if kernels.get(n, "") == mine
-        ]
-        alike = [
-            getattr(c, n) == getattr(c, n)[me]
-            for n in ("call", "file", "line", "function")
-        ]
-        rows = np.flatnonzero(
-            np.logical_and.reduce([*alike, np.isin(c.launch, launches)])
-        )
-        rows = rows[np.lexsort((c.t_issue[rows], c.launch[rows], c.pe[rows]))]
-        pe, launch = c.pe[rows].astype(np.int64), c.launch[rows]
-        both, of = np.unique(pe << 32 | launch, return_inverse=True)
-        nth = np.arange(len(rows)) - np.searchsorted(of, of)  # within its launch
-        turn = (np.arange(len(both)) - np.searchsorted(both >> 32, both >> 32))[of]
-        here = int(np.flatnonzero(rows == me)[0])
-        rows = rows[(nth == nth[here]) & (turn == turn[here])]
-        which, ops = _of(trace.op_columns.cmd[:], c.cmd[rows]).join(c.cmd[rows])
-        end = c.t_resume[rows].copy()
-        np.maximum.at(end, which, trace.op_columns.t_end[ops])
-        duration, nodes, pes = end - c.t_issue[rows], trace.nodes, c.pe[rows]
-        low, median, high = (float(f(duration)) for f in (np.min, np.median, np.max))
-        labels, site = (
-            list(map(self.label, pes)),
-            f"{trace.strings[c.file[me]]}:{c.line[me]}",
-        )
-        late = tuple(labels[i] for i in np.flatnonzero(duration > STRAGGLER * median))
-        columns = (nodes.sip[pes], nodes.cube[pes], nodes.pe[pes])
-        places = tuple(zip(*(column.tolist() for column in columns), strict=True))
-        mesh = int(spec_number(trace.spec, "sip.cube_mesh.w")) or 1
-        what = trace.strings[c.call[me]], site, mesh, tuple(labels), places
-        return CallTimes(*what, c.t_issue[rows], duration, low, median, high, late)
+            self._by_cmd_of_pes = _ByCmdOfPes(pes, found)
+        return self._by_cmd_of_pes.by_cmd
+
+    def _kernel_calls(self, progress: Progress) -> KernelCalls:
+        """The calls of kernels by PE."""
+        if self._calls is None:
+            size = len(self._trace.commands.cmd)
+            self._calls = in_one_call(
+                lambda: kernel_calls(self._trace), progress, 0.0, size
+            )
+        return self._calls
+
+    def _kernel_lines(self, progress: Progress) -> _Lines:
+        """The kernel lines that made calls."""
+        if self._lines is None:
+            size = len(self._trace.commands.cmd)
+            self._lines = in_one_call(
+                lambda: _Lines(*kernel_lines(self._trace)), progress, 0.0, size
+            )
+        return self._lines
+
+    def _launch_window(self, progress: Progress) -> tuple[float, float]:
+        """When launches or calls of kernels ran, ns; of none the whole run."""
+        if self._launched is None:
+            size = len(self._trace.commands.cmd)
+            self._launched = in_one_call(
+                lambda: launched_between(self._trace), progress, 0.0, size
+            )
+        return self._launched
 
 
-def _of(cmd: Array, wanted: Array) -> Groups:
-    """The rows that hold one of ``wanted``, by that."""
-    rows = np.flatnonzero(np.isin(cmd, wanted)).astype(np.uint32)
-    return Groups(cmd[rows], rows)
+def _by_reason(waited: Floats) -> dict[str, float]:
+    """What was waited for, and for how long, of a row by KINDS."""
+    reasons = zip(KINDS[:ISSUE], waited[:ISSUE].tolist(), strict=True)
+    return {reason: ns for reason, ns in reasons if ns}
 
 
-def _first_of(
-    owner: Array, low: Floats, high: Floats, kind: Array
-) -> tuple[Array, Array, Array, Floats]:
-    """Intervals cut where any of their owner's begins or ends: owner, kind, reason, length.
-
-    Where several hold, the first kind counts; reason is the first wait among them, -1 for none.
-    """
-    times, place = np.concatenate([low, high]), np.tile(np.arange(len(low)), 2)
-    order = np.lexsort((times, owner[place]))
-    times, place, step = times[order], place[order], np.where(order < len(low), 1, -1)
-    first, reason = np.full(len(times), _IDLE), np.full(len(times), -1)
-    for k in np.unique(kind)[::-1]:
-        holds = np.cumsum(np.where(kind[place] == k, step, 0)) > 0
-        first[holds] = k
-        if len(KINDS) - len(WAIT_REASONS) - 3 <= k < _ISSUE:
-            reason[holds] = k
-    owners, length = owner[place], np.diff(times, append=0.0)
-    same = np.append(owners[1:] == owners[:-1], False)
-    kept = same & (length > 0)
-    return owners[kept], first[kept], reason[kept], length[kept]
+def _by_kind(time: Floats) -> dict[str, float]:
+    """The kinds that took time, of a row by KINDS."""
+    return {kind: ns for kind, ns in zip(KINDS, time.tolist(), strict=True) if ns}

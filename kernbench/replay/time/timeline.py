@@ -1,5 +1,7 @@
-"""Per-component timelines, at a cost that knows no number of ops: of each component and op class
-the busy time until every change of its level is kept; between two of them it is linear.
+"""Timelines: rows of components over a window of time, in cells.
+
+Any window is drawn at a cost that does not depend on the number of ops: rows are read
+off curves of busy time (tracks.py), or off the summary of a window (window_summary.py).
 """
 
 from __future__ import annotations
@@ -7,73 +9,43 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from kernbench.common.arrays import Array, Floats
+from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.text import time_text
-from kernbench.replay.time.tiles import STAGE_LETTERS
-from kernbench.replay.time.window_summary import Survey, survey
+from kernbench.replay.time.op_classes import CLASS_LETTERS, COMPOSITE
+from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.steps import in_one_call, stage
+from kernbench.replay.time.tracks import Ops, Tracks, tracks_of
+from kernbench.replay.time.window_summary import WindowSummary, window_summary
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups
 
-Row: TypeAlias = tuple[
-    tuple[int, ...], int | None
-]  # components, and the one lane meant, or None
-
-# class letter -> what it stands for; in the order that ties are settled
-CLASSES = {
-    "G": "gemm",
-    "M": "math",
-    "R": "dma read",
-    "W": "dma write",
-    "F": "fetch",
-    "S": "store",
-    "H": "host transfer",
-    "C": "composite",
-    "?": "other",
-}
-_LETTERS = "".join(CLASSES)
-_CODES = np.frombuffer(_LETTERS.encode(), np.uint8)
-_BLOCK = 512  # ops that share one note of the latest end among them
-_BENDS = (
-    1 << 15
-)  # of a class that a row of several components keeps; it is linear between
-_FEW = 1 << 13  # ops of a window; of fewer such a row is indexed anew, with all
-_LIGHT, _KEPT = (
-    1 << 17,
-    3 << 21,
-)  # ops of a row that may be forgotten; bends that are kept
-_PARTS = 16  # components of which a row is the sum of theirs; of more it has an index of its own
-_SURVEYS = 4  # windows that are kept
+_GLYPHS = np.frombuffer(CLASS_LETTERS.encode(), np.uint8)
 
 
-def op_class(name: str, kind: int) -> str:
-    """The class letter of an op, from its name and the rank of its kind."""
-    if name.startswith(("composite_", "host_")):
-        return name[0].upper()
-    if name == "ipcq_copy":
-        return "W"  # another PE's DMA pushes it
-    return STAGE_LETTERS.get(name.removeprefix("TileToken/").upper()) or "RGM?"[kind]
+class RowKey(NamedTuple):
+    """What a row shows: all that some components served, or one lane of a component.
 
+    ``components`` are node indices; ``lane`` None means all lanes.
+    """
 
-def _parts(row: Row) -> set[Row]:
-    """The rows that a row is the sum of: itself, or those of its components if they are few."""
-    components, lane = row
-    few = lane is None and len(components) <= _PARTS
-    return {((c,), None) for c in components} if few else {row}
+    components: tuple[int, ...]
+    lane: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One component, one lane of it, or several components: per cell busy fraction (of several
-    lanes it may exceed 1) and class, composites last; a cell of ops that take no time has a class
-    and no busy fraction.
+    """One row of a timeline, a value a cell.
+
+    ``busy`` is the share of the cell in which ops were in service; it exceeds 1 where
+    several are at a time. ``classes`` has the letter of the class that was busy for
+    longest; in a row of several components a composite is shown only where none of its
+    parts is. A cell whose ops took no time has a letter, and is busy for none of it.
     """
 
     node: str
@@ -84,7 +56,10 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Rows over [t0, t1) in equal cells; ``cursor`` is the cell of the cursor's time, or None."""
+    """Rows over [t0, t1) ns in ``columns`` equal cells.
+
+    ``cursor`` is the cell of the cursor's time, None if that is not in the window.
+    """
 
     t0: float
     t1: float
@@ -93,277 +68,318 @@ class Timeline:
     rows: tuple[TimelineRow, ...]
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
+        """As text: a letter a cell, small where it is busy for less than half of it."""
         cell = time_text((self.t1 - self.t0) / self.columns)
         lines = [f"{time_text(self.t0)} to {time_text(self.t1)}, {cell} a cell"]
-        names = [x.node if x.lane is None else f"{x.node} {x.lane}" for x in self.rows]
-        wide = max(map(len, names), default=0)
+        names = []
+        for row in self.rows:
+            names.append(row.node if row.lane is None else f"{row.node} {row.lane}")
+        widest = max(map(len, names), default=0)
         for row, name in zip(self.rows, names, strict=True):
-            cells = zip(row.classes, row.busy, strict=True)
-            strip = "".join(
-                letter if busy >= 0.5 else letter.lower() for letter, busy in cells
-            )
-            lines.append(f"{name:<{wide}} |{strip}|")
+            cells = []
+            for letter, busy in zip(row.classes, row.busy, strict=True):
+                cells.append(letter if busy >= 0.5 else letter.lower())
+            lines.append(f"{name:<{widest}} |{''.join(cells)}|")
         return lines
 
 
-class _Track(NamedTuple):
-    """The busy time of one class, by number, until each time that it bends, ns, linear between.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a ``TimelineIndex`` keeps, and from how many ops on it does something else.
 
-    ``moments`` are when ops that take no time happened.
+    ``bends``: kept of a class in a row of more than ``parts`` components. In a window
+    of at most ``few`` ops such a row is counted from these, exactly.
+    ``parts``: components of which a row is drawn as their sum, without its own index.
+    ``kept_bends``: in all rows together; beyond it those rows are dropped that are not
+    being drawn and have at most ``light`` ops, so that they are soon indexed again.
+    ``summaries``: windows of which the summary is kept.
     """
 
-    code: int
-    times: Floats
+    bends: int = 1 << 15
+    few: int = 1 << 13
+    parts: int = 16
+    kept_bends: int = 3 << 21
+    light: int = 1 << 17
+    summaries: int = 4
+
+
+class Unindexed(NamedTuple):
+    """Rows that would have to be indexed first, and how many ops that looks at."""
+
+    rows: tuple[RowKey, ...]
+    ops: int
+
+
+class _FewOps(NamedTuple):
+    """The ops that overlap a window: their rows of the log, and who served them."""
+
+    rows: Ints
+    components: Ints
+
+
+class _Window(NamedTuple):
+    """What all rows of one picture share: the edges of its cells, ns.
+
+    ``ops`` is None where they are not few, ``summary`` where there is none.
+    """
+
+    edges: Floats
+    ops: _FewOps | None
+    summary: WindowSummary | None
+
+
+class _Cells(NamedTuple):
+    """The cells of one row, a row a class: ``codes`` ascend, and may repeat.
+
+    ``busy`` is in ns; ``moments`` says whether an op that took no time is there.
+    """
+
+    codes: Ints
     busy: Floats
-    moments: Floats
+    moments: Bools
 
 
-class Timelines:
-    """Draws a trace, row by row; of a row it indexes the ops when it is first drawn."""
+class TimelineIndex:
+    """Draws rows; indexes the ops of a row when it is first drawn.
 
-    def __init__(self, trace: Trace) -> None:
+    Its tables are filled by one thread, the worker of lane "timeline": by
+    ``index_rows`` and ``summarize``, and by ``draw_rows`` where rows are still missing.
+    The screen's thread may draw beside it. An entry is put into its table when it is
+    whole, with a single assignment, so a reader finds it or does not; where it does
+    not, it makes an equal one. A computation that is cancelled leaves whole entries.
+    """
+
+    def __init__(
+        self, trace: Trace, ops: OpIndex, limits: Limits | None = None
+    ) -> None:
         self._trace = trace
-        self._tracks: dict[
-            Row, tuple[list[_Track], bool]
-        ] = {}  # and whether all bends are kept
-        self._bends = 0  # of all tracks
-        self._surveys: dict[tuple[float, float, int], Survey] = {}
-        self._slots: dict[int, list[int]] = {}
+        self._ops = ops
+        self._limits = limits or Limits()
+        self._tracks: dict[RowKey, Tracks] = {}
+        self._bends = 0  # of all tracks, or more: it is counted again before dropping
+        self._summaries: dict[tuple[float, float, int], WindowSummary] = {}
 
-    @cached_property
-    def _counts(self) -> Array:
-        """How many ops each node served."""
-        return np.bincount(
-            self._trace.op_columns.component, minlength=len(self._trace.node_ids)
-        )
+    # -- the index --
 
-    @cached_property
-    def components(self) -> Array:
-        """The node indices that served an op, ascending."""
-        return np.flatnonzero(self._counts)
+    @property
+    def indexed(self) -> frozenset[RowKey]:
+        """The rows that have an index."""
+        return frozenset(self._tracks.copy())
 
-    @cached_property
-    def _by_component(self) -> Groups:
-        trace = self._trace
-        code = (
-            "u2" if len(trace.node_ids) <= 1 << 16 else "u4"
-        )  # the sort of two bytes is a radix
-        return Groups(trace.op_columns.component.astype(code)[trace.order])
+    def unindexed(
+        self,
+        rows: Sequence[RowKey],
+        window: tuple[float, float, int] | None = None,
+    ) -> Unindexed:
+        """Which of ``rows`` have to be indexed before they are drawn.
 
-    def ops_of(self, component: int) -> Array:
-        """The positions of what a component served, ascending."""
-        return self._by_component.of(component)
-
-    def slots_of(self, component: int) -> list[int]:
-        """The lanes in which it served them, ascending."""
-        if component not in self._slots:
-            rows = self._trace.order[self.ops_of(component)]
-            self._slots[component] = np.unique(
-                self._trace.op_columns.slot[rows]
-            ).tolist()
-        return self._slots[component]
-
-    @cached_property
-    def _classes(self) -> npt.NDArray[np.uint8]:
-        """The number of the class of each op, by row."""
-        columns, strings = self._trace.op_columns, self._trace.strings
-        pairs = columns.name * 4 + columns.kind
-        found = np.zeros(4 * len(strings), np.uint8)
-        found[pairs] = 1
-        for pair in np.flatnonzero(found).tolist():
-            found[pair] = _LETTERS.index(op_class(strings[pair // 4], pair % 4))
-        return np.asarray(found[pairs])
-
-    def codes(self, rows: Array) -> npt.NDArray[np.uint8]:
-        """The classes of ``rows``, as numbers of CLASSES."""
-        return np.asarray(self._classes[rows])
-
-    @cached_property
-    def _latest(self) -> Floats:
-        """The latest end in each block of positions."""
-        ends = self._trace.op_columns.t_end[self._trace.order]
-        return (
-            np.maximum.reduceat(ends, np.arange(0, len(ends), _BLOCK))
-            if len(ends)
-            else ends
-        )
-
-    def in_flight(self, position: int, time: float) -> list[int]:
-        """Of ops up to ``position`` those that end after ``time`` ns, in canonical order."""
-        blocks = np.flatnonzero(self._latest[: position // _BLOCK + 1] > time)
-        places = (blocks[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
-        places = places[: np.searchsorted(places, position, side="right")]
-        ends = self._trace.op_columns.t_end[self._trace.order[places]]
-        return list(places[ends > time].tolist())
-
-    def draw_rows(
-        self, rows: Sequence[Row], t0: float, t1: float, columns: int
-    ) -> tuple[TimelineRow, ...]:
-        """``columns`` cells of [t0, t1) for each of ``rows``."""
-        edges, near = np.linspace(t0, t1, columns + 1), self._near(t0, t1)
-        known = self._surveys.get((t0, t1, columns))
-        drawn = tuple(self._row(row, edges, near, known) for row in rows)
-        self._forget({*rows})
-        return drawn
-
-    def missing(
-        self, rows: Sequence[Row], window: tuple[float, float, int] | None = None
-    ) -> tuple[tuple[Row, ...], int]:
-        """The rows that ``draw_rows`` of a window has to index first, and how many ops there are
-        to look at for that.
+        ``window`` (t0, t1, columns) is the one that is meant; None stands for any.
         """
-        known = window is not None and self.surveyed(*window)
-        wanted = [row for row in rows if not (known and row[1] is None)]
-        found = tuple(row for row in wanted if not self._tracks.keys() >= _parts(row))
-        parts = set[Row]().union(*map(_parts, found)) - self._tracks.keys()
-        ops = sum(int(self._counts[list(components)].sum()) for components, _ in parts)
-        sort = bool(found) and "_by_component" not in self.__dict__
-        return found, ops + sort * len(self._trace.order)
+        wanted = [row for row in rows if row not in self._tracks]
+        if window is not None and self.has_summary(*window):
+            wanted = [row for row in wanted if row.lane is not None]
+        found = []
+        parts = set[RowKey]()
+        for row in wanted:
+            missing = [part for part in self._parts(row) if part not in self._tracks]
+            if missing:
+                found.append(row)
+                parts.update(missing)
+        ops = sum(self._ops.count_of(part.components) for part in parts)
+        if found and not self._ops.prepared:
+            ops += len(self._ops)
+        return Unindexed(tuple(found), ops)
 
-    def prime(self, rows: Sequence[Row], progress: Progress = no_progress) -> None:
-        """Index what is to be drawn."""
-        for i, row in enumerate(rows):
-            progress(i / len(rows))
-            self._made(row)
-        self._forget({*rows})
+    def index_rows(
+        self, rows: Sequence[RowKey], progress: Progress = no_progress
+    ) -> None:
+        """Index the ops of ``rows``; afterwards any window of them is drawn at once."""
+        self._index(rows, progress)
+        self._drop_light_rows(rows)
 
-    def surveyed(self, t0: float, t1: float, columns: int) -> bool:
-        """Whether all components are known in that window."""
-        return (t0, t1, columns) in self._surveys
+    def has_summary(self, t0: float, t1: float, columns: int) -> bool:
+        """Whether all components are summed up over the cells of that window."""
+        return (t0, t1, columns) in self._summaries
 
-    def survey(
+    def summarize(
         self, t0: float, t1: float, columns: int, progress: Progress = no_progress
     ) -> None:
-        """Look at all ops once: then no row of this window needs an index of its own."""
-        found = survey(self._trace, self._classes, t0, t1, columns, progress)
-        kept = [*self._surveys.items()][1 - _SURVEYS :]
-        self._surveys = {**dict(kept), (t0, t1, columns): found}
-
-    def _made(self, row: Row) -> tuple[list[_Track], bool]:
-        """The tracks of a row by class, and whether all bends are kept."""
-        parts = [self._part(part) for part in _parts(row)]
-        if len(parts) == 1:
-            return parts[0]
-        tracks = (track for part, _ in parts for track in part)
-        return sorted(tracks, key=attrgetter("code")), True
-
-    def _part(self, row: Row) -> tuple[list[_Track], bool]:
-        """The tracks of a row that is indexed as one, made if they are not there."""
-        if (known := self._tracks.get(row)) is None:  # of any thread
-            (components, lane), parts = row, [self.ops_of(c) for c in row[0]]
-            ops = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
-            served = self._trace.order[ops]
-            if lane is not None:
-                served = served[self._trace.op_columns.slot[served] == lane]
-            known = self._index(served, _BENDS if len(components) > 1 else np.inf)
-            self._tracks[row] = known
-            self._bends += sum(len(track.times) for track in known[0])
-        return known
-
-    def _forget(self, wanted: set[Row]) -> None:
-        """If too much is kept, drop what is not ``wanted`` and is indexed again in some ms."""
-        if self._bends > _KEPT:
-            kept = [*self._tracks.items()]  # of any thread
-            for row in {row for row, _ in kept}.difference(*map(_parts, wanted)):
-                if self._counts[list(row[0])].sum() <= _LIGHT:
-                    self._tracks.pop(row, None)
-            left = [*self._tracks.values()]
-            self._bends = sum(
-                len(track.times) for tracks, _ in left for track in tracks
-            )
-
-    def _near(self, t0: float, t1: float) -> tuple[Array, Array] | None:
-        """The rows of the ops of [t0, t1) ns and their components, if they are few."""
-        columns, order = self._trace.op_columns, self._trace.order
-        low, high = (
-            bisect_left(order, t, key=columns.t_start.__getitem__) for t in (t0, t1)
+        """Look at all ops once; afterwards any row of that window is drawn at once."""
+        codes = self._ops.class_codes(progress=stage(progress, 0.0, 0.2))
+        found = window_summary(
+            self._trace, codes, t0, t1, columns, stage(progress, 0.2, 1.0)
         )
-        if high - low > _FEW:
-            return None
-        early = np.array(self.in_flight(low - 1, t0), np.int64)
-        rows = order[np.concatenate([early, np.arange(low, high)])]
-        return rows, columns.component[rows]
+        summaries = self._summaries | {(t0, t1, columns): found}
+        newest = [*summaries.items()][-self._limits.summaries :]
+        self._summaries = dict(newest)
 
-    def _row(
+    def forget(self) -> None:
+        """Drop the index of every row."""
+        self._tracks = {}
+        self._bends = 0
+
+    # -- drawing --
+
+    def draw_rows(
         self,
-        row: Row,
-        edges: Floats,
-        near: tuple[Array, Array] | None,
-        known: Survey | None,
-    ) -> TimelineRow:
-        (components, lane), cells = row, len(edges) - 1
-        more = f" and {len(components) - 1} more" * (len(components) > 1)
-        node, width = (
-            self._trace.node_ids[components[0]] + more,
-            max(edges[1] - edges[0], 1e-12),
-        )
-        if known is not None and lane is None:
-            mine = np.isin(known.nodes, components)
-            codes, share, moments = (
-                known.codes[mine],
-                known.busy[mine],
-                known.moments[mine],
-            )
-        else:
-            codes, share, moments = self._drawn(row, edges, near)
-        if not len(codes):
-            return TimelineRow(node, np.zeros(cells), " " * cells, lane)
-        first = np.flatnonzero(np.diff(codes, prepend=-1))  # of its class
-        codes, moments = codes[first], np.logical_or.reduceat(moments, first)
-        share = np.round(
-            np.add.reduceat(share, first) / width, 9
-        )  # equal ones are ties
-        if more:
-            rest = codes != _LETTERS.index(
-                "C"
-            )  # what composites consist of is in the row too
-            share[~rest] *= ~share[rest].any(axis=0)
-        busy, letters = share.sum(axis=0), _CODES[codes[share.argmax(axis=0)]]
-        at_once = np.where(
-            moments.any(axis=0), _CODES[codes[moments.argmax(axis=0)]], ord(" ")
-        )
-        letters = np.where(busy == 0, at_once, letters)
-        return TimelineRow(node, busy, letters.tobytes().decode(), lane)
+        rows: Sequence[RowKey],
+        t0: float,
+        t1: float,
+        columns: int,
+        progress: Progress = no_progress,
+    ) -> tuple[TimelineRow, ...]:
+        """``columns`` equal cells of [t0, t1) ns for each of ``rows``.
 
-    def _drawn(
-        self, row: Row, edges: Floats, near: tuple[Array, Array] | None
-    ) -> tuple[Array, Floats, Array]:
-        """By its tracks: the classes, ascending, and of each the busy ns of every cell, and
-        whether an op that takes no time is in it.
+        Rows that have no index get one first.
         """
-        tracks, exact = self._made(row)
-        if not exact and near is not None:
-            wanted = np.zeros(len(self._trace.node_ids), bool)
-            wanted[list(row[0])] = True
-            tracks, _ = self._index(near[0][wanted[near[1]]])
-        busy = [np.diff(np.interp(edges, track.times, track.busy)) for track in tracks]
-        counts = [np.diff(np.searchsorted(track.moments, edges)) for track in tracks]
-        return (
-            np.array([x.code for x in tracks], np.int64),
-            np.array(busy),
-            np.array(counts) > 0,
-        )
+        missing = self.unindexed(rows, (t0, t1, columns)).rows
+        self._index(missing, stage(progress, 0.0, 0.5))
+        window = self._window(t0, t1, columns)
+        drawn = []
+        for number, row in enumerate(rows):
+            progress(0.5 + 0.5 * number / len(rows))
+            drawn.append(self._draw(row, window))
+        self._drop_light_rows(rows)
+        return tuple(drawn)
 
-    def _index(self, rows: Array, most: float = np.inf) -> tuple[list[_Track], bool]:
-        """The tracks of some ops, of ``most`` bends a class, and whether those are all."""
-        columns, tracks, exact = self._trace.op_columns, list[_Track](), True
-        codes = self.codes(rows)
-        for code in np.flatnonzero(np.bincount(codes)).tolist():
-            mine = rows[codes == code]
-            starts, ends = columns.t_start[mine], columns.t_end[mine]
-            times = np.concatenate([starts, ends])
-            order = np.argsort(times, kind="stable")
-            times, level = times[order], np.cumsum(np.where(order < len(starts), 1, -1))
-            busy = np.append(0.0, np.cumsum(level[:-1] * np.diff(times)))
-            last = np.flatnonzero(np.append(np.diff(times) > 0, True))
-            bends = last[np.append(True, np.diff(level[last]) != 0)]
-            if len(bends) > most:
-                bends = bends[
-                    np.linspace(0, len(bends) - 1, int(most)).astype(np.int64)
-                ]
-                exact = False
-            tracks.append(
-                _Track(code, times[bends], busy[bends], starts[starts == ends])
+    def _window(self, t0: float, t1: float, columns: int) -> _Window:
+        """The window that all rows of a picture are drawn of."""
+        edges = np.linspace(t0, t1, columns + 1)
+        summary = self._summaries.get((t0, t1, columns))
+        order = self._trace.order
+        starts = self._trace.op_columns.t_start
+        low = bisect_left(order, t0, key=starts.__getitem__)
+        high = bisect_left(order, t1, key=starts.__getitem__)
+        if high - low > self._limits.few:
+            return _Window(edges, None, summary)
+        begun_before = np.array(self._ops.in_flight(low - 1, t0), np.int64)
+        rows = order[np.concatenate([begun_before, np.arange(low, high)])]
+        components = self._trace.op_columns.component[rows]
+        return _Window(edges, _FewOps(rows, components), summary)
+
+    def _draw(self, row: RowKey, window: _Window) -> TimelineRow:
+        """One row: its classes, summed up over its components, and the longest each."""
+        node = self._trace.node_ids[row.components[0]]
+        more = len(row.components) - 1
+        if more:
+            node += f" and {more} more"
+        columns = len(window.edges) - 1
+        cells = self._cells(row, window)
+        if not len(cells.codes):
+            busy = np.zeros(columns)
+            busy.setflags(write=False)
+            return TimelineRow(node, busy, " " * columns, row.lane)
+
+        # Of several components a class comes several times: sum it up.
+        first = np.flatnonzero(np.diff(cells.codes, prepend=-1))
+        codes = cells.codes[first]
+        moments = np.logical_or.reduceat(cells.moments, first)
+        width = max(window.edges[1] - window.edges[0], 1e-12)
+        # Rounded, so that shares which differ by rounding only are ties.
+        share = np.round(np.add.reduceat(cells.busy, first) / width, 9)
+        if more:
+            # What a composite consists of is in the row too: it shows where alone.
+            others = codes != COMPOSITE
+            share[~others] *= ~share[others].any(axis=0)
+        busy = share.sum(axis=0)
+        glyphs = _GLYPHS[codes[share.argmax(axis=0)]]
+        momentary = _GLYPHS[codes[moments.argmax(axis=0)]]
+        momentary = np.where(moments.any(axis=0), momentary, ord(" "))
+        glyphs = np.where(busy == 0, momentary, glyphs)
+        busy.setflags(write=False)
+        return TimelineRow(node, busy, glyphs.tobytes().decode(), row.lane)
+
+    def _cells(self, row: RowKey, window: _Window) -> _Cells:
+        """The cells of a row: from the summary of the window, or from its tracks.
+
+        A track gives the busy time of a cell as that until its end less that until its
+        start. Where bends were left out and the window has few ops, these are counted.
+        """
+        summary = window.summary
+        if summary is not None and row.lane is None:
+            mine = np.isin(summary.nodes, row.components)
+            return _Cells(
+                summary.codes[mine], summary.busy[mine], summary.moments[mine]
             )
-        return tracks, exact
+        tracks = self._tracks_of(row, no_progress)
+        if not tracks.exact and window.ops is not None:
+            tracks = self._tracks_among(row, window.ops)
+        busy = []
+        moments = []
+        for track in tracks.tracks:
+            busy.append(np.diff(np.interp(window.edges, track.times, track.busy)))
+            moments.append(np.diff(np.searchsorted(track.moments, window.edges)))
+        codes = np.array([track.code for track in tracks.tracks], np.int64)
+        return _Cells(codes, np.array(busy), np.array(moments) > 0)
+
+    # -- tracks --
+
+    def _index(self, rows: Sequence[RowKey], progress: Progress) -> None:
+        """Make the tracks of ``rows``, where there are none."""
+        for number, row in enumerate(rows):
+            low = number / len(rows)
+            self._tracks_of(row, stage(progress, low, low + 1 / len(rows)))
+
+    def _parts(self, row: RowKey) -> tuple[RowKey, ...]:
+        """The rows whose tracks make up a row: its components' if they are few."""
+        if row.lane is None and len(row.components) <= self._limits.parts:
+            return tuple(RowKey((component,)) for component in row.components)
+        return (row,)
+
+    def _tracks_of(self, row: RowKey, progress: Progress) -> Tracks:
+        """All tracks of a row, by class."""
+        known = self._tracks.get(row)
+        if known is not None:
+            return known
+        parts = self._parts(row)
+        found = []
+        for number, part in enumerate(parts):
+            low = number / len(parts)
+            share = stage(progress, low, low + 1 / len(parts))
+            found.append(self._tracks_of_part(part, share))
+        if len(found) == 1:
+            return found[0]
+        tracks = [track for part in found for track in part.tracks]
+        return Tracks(tuple(sorted(tracks, key=attrgetter("code"))), True)
+
+    def _tracks_of_part(self, row: RowKey, progress: Progress) -> Tracks:
+        """The tracks of a row with an index of its own, made where there are none."""
+        known = self._tracks.get(row)
+        if known is not None:
+            return known
+        progress(0.0)
+        size = self._ops.count_of(row.components)
+        served = in_one_call(partial(self._served, row), progress, 0.0, size)
+        most = self._limits.bends if len(row.components) > 1 else None
+        found = tracks_of(self._trace, served, most, stage(progress, 0.1, 1.0))
+        self._tracks[row] = found
+        self._bends += found.bends
+        return found
+
+    def _served(self, row: RowKey) -> Ops:
+        """The ops that a row shows."""
+        ops = [self._ops.ops_of(component) for component in row.components]
+        positions = ops[0] if len(ops) == 1 else np.sort(np.concatenate(ops))
+        served = self._trace.order[positions]
+        if row.lane is not None:
+            served = served[self._trace.op_columns.slot[served] == row.lane]
+        return Ops(served, self._ops.class_codes(served))
+
+    def _tracks_among(self, row: RowKey, ops: _FewOps) -> Tracks:
+        """The exact tracks of those among a few ops that belong to a row."""
+        wanted = np.zeros(len(self._trace.node_ids), bool)
+        wanted[list(row.components)] = True
+        mine = ops.rows[wanted[ops.components]]
+        some = Ops(mine, self._ops.class_codes(mine))
+        return tracks_of(self._trace, some, None, no_progress)
+
+    def _drop_light_rows(self, wanted: Sequence[RowKey]) -> None:
+        """If too much is kept, drop rows that are not wanted and soon indexed again."""
+        if self._bends <= self._limits.kept_bends:
+            return
+        kept = set[RowKey]().union(*map(self._parts, wanted))
+        for row in self._tracks.copy():
+            light = self._ops.count_of(row.components) <= self._limits.light
+            if light and row not in kept:
+                self._tracks.pop(row, None)
+        self._bends = sum(tracks.bends for tracks in self._tracks.copy().values())

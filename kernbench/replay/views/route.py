@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from kernbench.common.progress import Progress
 from kernbench.replay.index import Index
 from kernbench.replay.query import At
-from kernbench.replay.time.loads import window
 from kernbench.replay.time.machine_map import MachineMap, Pair, Place
+from kernbench.replay.time.spans import window
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,5 +21,5 @@ def critical_steps(
 
     Its pieces, of which there may be a million, are left out.
     """
-    path = index.critical(progress).path(args.count)
+    path = index.critical.path(args.count, progress)
     return replace(path, times=path.times[:0], whats=path.whats[:0], ops=path.ops[:0])

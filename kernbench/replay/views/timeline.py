@@ -19,7 +19,8 @@ from kernbench.replay import questions
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import At
-from kernbench.replay.time.timeline import CLASSES, Row
+from kernbench.replay.time.op_classes import CLASSES
+from kernbench.replay.time.timeline import RowKey
 
 _CHUNK = 1 << 16
 """Ops that are looked at between two reports of progress; these take some 4 ms."""
@@ -41,7 +42,7 @@ class WindowRows:
     ``columns`` equal cells.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[RowKey, ...]
     pes: tuple[int, ...]
     t0: float
     t1: float
@@ -61,7 +62,7 @@ class WindowCells:
 class SomeRows:
     """Some rows of the timeline, in whatever window."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RowKey, ...]
 
 
 # -- cells -------------------------------------------------------------------------
@@ -78,9 +79,7 @@ def cells(
     indexed first, unless there is a summary of the window.
     """
     window = args.t0, args.t1, args.columns
-    missing, _ = index.timelines.missing(args.rows, window)
-    index.timelines.prime(missing, progress)
-    drawn = index.timelines.draw_rows(args.rows, *window)
+    drawn = index.timelines.draw_rows(args.rows, *window, progress)
     texts = []
     for row, pes in zip(drawn, args.pes, strict=True):
         capitals = np.frombuffer(row.classes.encode(), np.uint8)
@@ -119,7 +118,7 @@ def critical_cells(
     """
 
     def found() -> Ints:
-        path = index.critical(progress).path()
+        path = index.critical.path(progress=progress)
         in_service = (path.ops >= 0) & (path.whats < len(CLASSES))
         return path.ops[in_service]
 
@@ -206,12 +205,12 @@ def summary(index: Index, at: At, args: WindowCells, progress: Progress) -> bool
 
     After that any row of this window is drawn without an index of its own.
     """
-    index.timelines.survey(args.t0, args.t1, args.columns, progress)
+    index.timelines.summarize(args.t0, args.t1, args.columns, progress)
     return True
 
 
 def indexed(index: Index, at: At, args: SomeRows, progress: Progress) -> bool:
     """Index some rows: after that they are drawn in any window within milliseconds."""
-    missing, _ = index.timelines.missing(args.rows)
-    index.timelines.prime(missing, progress)
+    missing = index.timelines.unindexed(args.rows).rows
+    index.timelines.index_rows(missing, progress)
     return True

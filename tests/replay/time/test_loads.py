@@ -6,7 +6,6 @@ from itertools import pairwise
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from bench_sizes import UNEVEN
 from hypothesis import given, settings
 from replay_logs import Log, double, load, store
 
@@ -15,10 +14,9 @@ from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import as_data, run_command
 from kernbench.replay.text import as_text
-from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 
-BENCHES = {name: UNEVEN[name] for name in ("matmul", "moe_route")} | {"mlp_tp": {}}
+BENCHES = ("matmul", "moe_route", "mlp_tp")
 PATH = (
     "sip0.cube0.pe0.pe_dma",
     "sip0.cube0.r0c1",
@@ -27,15 +25,13 @@ PATH = (
 
 
 @pytest.fixture(scope="module", params=BENCHES)
-def session(request, tmp_path_factory):
-    path = tmp_path_factory.mktemp("trace") / "trace"
-    run_bench(request.param, params=BENCHES[request.param], trace=path, verify=False)
-    return ReplaySession(Trace.open(path))
+def session(request, benches):
+    return benches(request.param)
 
 
 @pytest.fixture
 def carried(tmp_path, one_cube):
-    """carried(transfers): the session of a trace of these alone, which ends at 1000 ns."""
+    """carried(transfers): the session of a trace of only these, up to 1000 ns."""
 
     def carried(*transfers):
         writer = TraceWriter(tmp_path / "trace")
@@ -52,15 +48,18 @@ def by_ends(load):
     return {(link.src, link.dst): link for link in load.links}
 
 
+def bytes_by_ends(load):
+    return {(link.src, link.dst): link.nbytes for link in load.links}
+
+
 def test_over_the_whole_run_the_bytes_are_those_of_every_transaction(session):
-    trace, wanted = session.trace, Counter()
+    trace = session.trace
+    wanted = Counter()
     for row in (-1, *range(len(session))):
         for path, _, nbytes, *_ in trace.transfers_of(row):
             wanted.update(dict.fromkeys(pairwise(path), nbytes))
-    found = by_ends(session.link_load(0.0, trace.end_ns))
-    assert {ends: link.nbytes for ends, link in found.items()} == pytest.approx(
-        wanted, rel=1e-9
-    )
+    found = bytes_by_ends(session.link_load(0.0, trace.end_ns))
+    assert found == pytest.approx(wanted, rel=1e-9)
 
 
 def test_no_link_is_busy_for_more_than_all_of_the_time(session):
@@ -72,12 +71,11 @@ def test_no_link_is_busy_for_more_than_all_of_the_time(session):
 
 
 def test_windows_that_cover_the_run_have_all_of_its_bytes(session):
-    end, parts = session.trace.end_ns, Counter()
+    end = session.trace.end_ns
+    parts = Counter()
     for t0, t1 in pairwise(np.linspace(0.0, end, 8).tolist()):
-        parts.update(
-            {ends: x.nbytes for ends, x in by_ends(session.link_load(t0, t1)).items()}
-        )
-    whole = {ends: x.nbytes for ends, x in by_ends(session.link_load(0.0, end)).items()}
+        parts.update(bytes_by_ends(session.link_load(t0, t1)))
+    whole = bytes_by_ends(session.link_load(0.0, end))
     assert parts == pytest.approx(whole, rel=1e-9)
 
 
@@ -86,36 +84,34 @@ def test_the_busiest_links_come_first_and_the_default_window_is_that_of_the_laun
 ):
     load = session.link_load()
     assert (load.t0, load.t1) == session.launch_window()
-    assert [x.busy for x in load.links] == sorted(
-        (x.busy for x in load.links), reverse=True
-    )
+    busy = [link.busy for link in load.links]
+    assert busy == sorted(busy, reverse=True)
 
 
 def test_a_burst_is_on_each_link_from_its_start_for_its_bytes(carried):
     session = carried((PATH, 10.0, 2560, 1, [10.0, 14.0]))
-    first, second = PATH[:2], PATH[1:]
     half = by_ends(session.link_load(0.0, 15.0))
-    assert (half[first].nbytes, half[second].nbytes) == pytest.approx((1280, 256))
-    assert half[first].busy == pytest.approx(5 / 15)
+    first = half[PATH[:2]]
+    second = half[PATH[1:]]
+    assert (first.nbytes, second.nbytes) == pytest.approx((1280, 256))
+    assert first.busy == pytest.approx(5 / 15)
 
 
 def test_the_bursts_between_the_first_and_the_last_are_spread_evenly(carried):
     session = carried((PATH, 0.0, 4 * 4096, 4, [0.0, 2.0, 100.0, 102.0]))
-    assert by_ends(session.link_load(0.0, 16.0))[PATH[:2]].nbytes == pytest.approx(4096)
-    assert by_ends(session.link_load(16.0, 58.0))[PATH[:2]].nbytes == pytest.approx(
-        4096
-    )
-    assert by_ends(session.link_load(0.0, 116.0))[PATH[:2]].nbytes == pytest.approx(
-        4 * 4096
-    )
+    found = []
+    for t0, t1 in ((0.0, 16.0), (16.0, 58.0), (0.0, 116.0)):
+        found.append(bytes_by_ends(session.link_load(t0, t1))[PATH[:2]])
+    assert found == pytest.approx([4096, 4096, 4 * 4096])
 
 
 def test_the_queue_is_of_the_headers_that_had_come_and_not_started(carried):
     late = [(PATH, 0.0, 2560, 1, [10.0 * n, 10.0 * n + 4]) for n in range(4)]
     session = carried(*late)
-    assert by_ends(session.link_load(0.0, 40.0))[PATH[:2]].queue == 3
-    assert by_ends(session.link_load(15.0, 40.0))[PATH[:2]].queue == 2
-    assert by_ends(session.link_load(31.0, 40.0))[PATH[:2]].queue == 0
+    queues = []
+    for begin in (0.0, 15.0, 31.0):
+        queues.append(by_ends(session.link_load(begin, 40.0))[PATH[:2]].queue)
+    assert queues == [3, 2, 0]
 
 
 def test_a_transaction_whose_first_and_last_burst_wait_is_one_in_the_queue(carried):
@@ -137,7 +133,9 @@ def test_what_a_memory_has_yet_to_read_waits_for_no_link(carried):
 def test_any_window_has_what_the_wire_carried_in_it(
     tmp_path_factory, one_cube, sizes, gaps, window
 ):
-    path, now, spans = tmp_path_factory.mktemp("wire") / "trace", 0.0, []
+    path = tmp_path_factory.mktemp("wire") / "trace"
+    now = 0.0
+    spans = []
     writer = TraceWriter(path)
     writer.begin({}, one_cube)
     for nbytes, gap in zip(sizes, gaps, strict=False):
@@ -145,22 +143,20 @@ def test_any_window_has_what_the_wire_carried_in_it(
         spans.append((now + gap, now + gap + nbytes / 256))
         now = spans[-1][1]
     writer.end(now)
-    t0, t1 = window[0], sum(window)
+    t0 = window[0]
+    t1 = sum(window)
     wanted = sum(max(min(b, t1) - max(a, t0), 0.0) for a, b in spans) * 256
-    links = by_ends(ReplaySession(Trace.open(path)).link_load(t0, t1))
-    found = links[PATH[:2]].nbytes if links else 0.0
-    assert found == pytest.approx(wanted, abs=1e-3)
+    found = bytes_by_ends(ReplaySession(Trace.open(path)).link_load(t0, t1))
+    assert found.get(PATH[:2], 0.0) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_a_window_that_goes_on_after_the_run_has_what_the_run_has(session):
     end = session.trace.end_ns
-    run, beyond = (
-        session.link_load(0.0, end).links,
-        session.link_load(0.0, 1e4 * end).links,
-    )
-    assert {(x.edge, round(x.nbytes), x.queue) for x in beyond} == {
-        (x.edge, round(x.nbytes), x.queue) for x in run
-    }
+    found = []
+    for beyond in (end, 1e4 * end):
+        links = session.link_load(0.0, beyond).links
+        found.append({(link.edge, round(link.nbytes), link.queue) for link in links})
+    assert found[0] == found[1]
     assert session.link_load(10 * end, 20 * end).links == ()
 
 

@@ -1,4 +1,4 @@
-"""A trace's machine is drawn as the machine itself is, and ways between boxes cross no other."""
+"""A trace's machine is drawn as the machine itself; ways cross no third box."""
 
 from itertools import pairwise, permutations
 
@@ -21,15 +21,14 @@ def machine(tmp_path, small):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_it_is_the_view_of_the_graph_with_node_indices_for_ids(machine, small, place):
-    found, wanted = (
-        projection(machine, place),
-        project(small.nodes.values(), small.edges, place),
-    )
-    named = [
-        b._replace(nodes=tuple(machine.node_ids[n] for n in b.nodes))
-        for b in found.boxes
-    ]
-    assert (named, found.lines) == (list(wanted.boxes), wanted.lines)
+    found = projection(machine, place)
+    wanted = project(small.nodes.values(), small.edges, place)
+    named = []
+    for box in found.boxes:
+        ids = tuple(machine.node_ids[node] for node in box.nodes)
+        named.append(box._replace(nodes=ids))
+    assert named == list(wanted.boxes)
+    assert found.lines == wanted.lines
     assert found.boxes
 
 

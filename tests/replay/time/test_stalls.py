@@ -1,4 +1,4 @@
-"""A PE's ledger against one made here call by call; kernel lines; one call on all PEs."""
+"""A PE's ledger against one made here call by call, and by kernel line."""
 
 from itertools import pairwise
 
@@ -16,53 +16,64 @@ from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import run_command
 from kernbench.replay.text import as_text
-from kernbench.replay.time.stalls import KINDS, STRAGGLER
-from kernbench.runtime_api import run_bench
-from kernbench.sim_engine.event_log import Site
+from kernbench.replay.time.pieces import KINDS
+from kernbench.replay.time.stalls import StallIndex
 from kernbench.trace import Trace, TraceWriter
 
-BENCHES = {**UNEVEN, "ccl_allreduce": {}, "mlp_tp": {}}
-FEW = {"flash_attention": {"pes": 4}, "pointer_chase": {"pes": 4}}  # quick ones of them
-SMALL = {"matmul", "softmax", "moe_route", "mlp_tp"}
-KIND = {
-    **dict.fromkeys(["gemm", "math"], "compute"),
-    **dict.fromkeys(["dma_read", "ipcq_recv", "DMA_READ", "FETCH"], "load"),
-    **dict.fromkeys(["dma_write", "ipcq_copy", "DMA_WRITE", "STORE"], "store"),
+BENCHES = [*UNEVEN, "ccl_allreduce", "mlp_tp"]
+SMALL = ["matmul", "softmax", "moe_route", "mlp_tp"]
+KIND_OF_NAME = {
+    **dict.fromkeys(["dma_read", "ipcq_recv", "fetch"], "load"),
+    **dict.fromkeys(["dma_write", "ipcq_copy", "store"], "store"),
 }
 
 
 def kind_of(record):
-    name = record.op_name.removeprefix("TileToken/")
+    """What an op in service counts as; None for a composite, whose tiles count."""
+    name = record.op_name.removeprefix("TileToken/").lower()
     if name.startswith("composite_"):
         return None
-    return KIND.get(name) or KIND.get(name.lower()) or KIND.get(record.op_kind)
+    if name in KIND_OF_NAME:
+        return KIND_OF_NAME[name]
+    computes = record.op_kind in ("gemm", "math") or name in ("gemm", "math")
+    return "compute" if computes else None
+
+
+def states_by_cmd(session):
+    """Of each cmd (what holds, from when, to when) of its ops and waits."""
+    trace = session.trace
+    setup_ns = trace.spec["pe"]["dma"]["setup_ns"]
+    states = {}
+    for row, cmd in enumerate(trace.op_columns.cmd.tolist()):
+        record = trace.ops[int(trace.position[row])]
+        start = record.t_start
+        if record.op_name == "ipcq_copy":
+            start -= setup_ns
+        found = states.setdefault(cmd, [])
+        found.append((kind_of(record), start, record.t_end))
+        for _, reason, t0, t1, _ in trace.waits_of(row):
+            found.append((reason, t0, t1))
+    return states
 
 
 def expected(session, pe, t0, t1):
     """Kind -> ns, one call and one piece at a time."""
-    trace, time = session.trace, dict.fromkeys(KINDS, 0.0)
-    issue, setup = (
-        1 / trace.spec["pe"]["clock_ghz"],
-        trace.spec["pe"]["dma"]["setup_ns"],
-    )
-    states = {}
-    for row, cmd in enumerate(trace.op_columns.cmd.tolist()):
-        record = trace.ops[int(trace.position[row])]
-        early = setup if record.op_name == "ipcq_copy" else 0.0
-        found = states.setdefault(cmd, [])
-        found.append((kind_of(record), record.t_start - early, record.t_end))
-        found += [(reason, *times) for _, reason, *times, _ in trace.waits_of(row)]
+    trace = session.trace
+    issue_ns = 1 / trace.spec["pe"]["clock_ghz"]
+    states = states_by_cmd(session)
+    time = dict.fromkeys(KINDS, 0.0)
     for cmd in trace.commands.cmd.tolist():
         call = trace.command(cmd)
-        awaited = states.get(cmd if call.awaits == NO_CMD else call.awaits, [])
-        awaited = [*awaited, ("issue", call.t_issue, call.t_issue + issue)]
-        low, high = max(call.t_issue, t0), min(call.t_resume, t1)
+        low = max(call.t_issue, t0)
+        high = min(call.t_resume, t1)
         if call.launch < 0 or call.pe != f"{pe}.pe_cpu" or low >= high:
             continue
-        cuts = sorted(
-            {low, high, *(t for s in awaited for t in s[1:] if low < t < high)}
-        )
-        for a, b in pairwise(cuts):
+        awaited = [*states.get(cmd if call.awaits == NO_CMD else call.awaits, [])]
+        awaited.append(("issue", call.t_issue, call.t_issue + issue_ns))
+        cuts = {low, high}
+        for _, start, end in awaited:
+            cuts.update(time for time in (start, end) if low < time < high)
+        for a, b in pairwise(sorted(cuts)):
             holds = {kind for kind, start, end in awaited if start <= a and end >= b}
             first = next((kind for kind in KINDS if kind in holds), "unexplained")
             time[first] += max(b - a, 0.0)
@@ -70,18 +81,7 @@ def expected(session, pe, t0, t1):
     return time
 
 
-@pytest.fixture(scope="module")
-def benches(tmp_path_factory):
-    opened = {}
-
-    def bench(name):
-        if name not in opened:
-            path = tmp_path_factory.mktemp("bench") / "trace"
-            run_bench(name, params=BENCHES[name] | FEW.get(name, {}), trace=path)
-            opened[name] = ReplaySession(Trace.open(path))
-        return opened[name]
-
-    return bench
+# -- the ledger --
 
 
 @pytest.mark.parametrize("name", BENCHES)
@@ -96,7 +96,7 @@ def test_the_ledger_sums_to_the_time_of_every_pe_and_explains_it(benches, name):
     assert ledger.total["unexplained"] <= 1e-6 * sum(ledger.total.values())
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("name", SMALL)
 def test_it_is_what_a_walk_over_the_calls_finds(benches, name):
     session = benches(name)
     everyone = session.stalls().pes
@@ -144,7 +144,8 @@ def kernel(steps, n):
 def test_random_kernels_leave_nothing_unexplained(
     layout_cache, tmp_path_factory, steps, n
 ):
-    path, graph = tmp_path_factory.mktemp("talk") / "trace", machine(layout_cache)
+    path = tmp_path_factory.mktemp("talk") / "trace"
+    graph = machine(layout_cache)
     writer = TraceWriter(path)
     writer.begin({}, graph)
     talk(graph, kernel(steps, n), n, recorder=writer)
@@ -176,7 +177,7 @@ def test_loads_say_what_they_waited_for_meanwhile(benches):
 
 @pytest.fixture
 def by_hand(tmp_path, small):
-    """A load of 10 ns, a math op of 10 that ends 30 after its issue, a store beside it."""
+    """A load of 10 ns, a math op of 10 that ends 30 after its issue, then a store."""
     log = Log(tmp_path / "trace", small)
     log.op(load(0, 0), 100, 110)
     log.op(double(0, 64), 130, 140, engine="pe_math", t_issue=110)
@@ -252,11 +253,11 @@ def test_a_trace_without_kernels_has_an_empty_ledger(tmp_path, small):
 
 def test_lines_share_out_the_time_in_calls(benches):
     session = benches("mlp_tp")
-    rows, ledger = session.lines().rows, session.stalls()
+    rows = session.lines().rows
+    ledger = session.stalls()
     for kind in set(KINDS) - {"idle"}:
-        assert sum(r.kinds.get(kind, 0.0) for r in rows) == pytest.approx(
-            ledger.total[kind]
-        )
+        in_lines = sum(row.kinds.get(kind, 0.0) for row in rows)
+        assert in_lines == pytest.approx(ledger.total[kind])
     assert [r.time for r in rows] == sorted((r.time for r in rows), reverse=True)
     assert sum(r.share for r in rows) == pytest.approx(1.0)
     assert any(r.text.startswith("tl.wait(tl.composite(") for r in rows)
@@ -269,70 +270,6 @@ def test_lines_of_one_pe_count_its_calls(benches):
     mine = calls.pe == session.trace.node_index[f"{pe}.pe_cpu"]
     took = mine & (calls.t_resume > calls.t_issue)
     assert sum(row.calls for row in session.lines(pe).rows) == took.sum()
-
-
-# -- one call on all PEs --
-
-
-def test_a_call_is_found_on_every_pe_in_the_same_place_of_its_program(benches):
-    session = benches("flash_attention")
-    calls = session.trace.commands
-    cpu = session.trace.node_index["sip0.cube0.pe2.pe_cpu"]
-    dots = np.flatnonzero(
-        (calls.pe == cpu) & (calls.line == calls.line[calls.pe == cpu][12])
-    )
-    dots = dots[calls.call[dots] == calls.call[dots[0]]]
-    assert len(dots) > 1
-    for nth, row in enumerate(dots):
-        found = session.pes(int(calls.cmd[row]))
-        for pe, t_issue in zip(found.pes, found.t_issue, strict=True):
-            node = session.trace.node_index[f"{pe}.pe_cpu"]
-            same = (calls.line == calls.line[row]) & (calls.call == calls.call[row])
-            assert t_issue == np.sort(calls.t_issue[same & (calls.pe == node)])[nth]
-
-
-def test_a_call_that_does_not_wait_lasts_until_its_ops_have_ended(benches):
-    session = benches("matmul")
-    whole = next(
-        i for i, r in enumerate(session.trace.ops) if r.op_name == "composite_gemm"
-    )
-    session.goto(whole)
-    found = session.pes()
-    pe = session.op.component_id.removesuffix(".pe_scheduler")
-    at = found.pes.index(pe)
-    assert found.t_issue[at] + found.duration[at] == pytest.approx(session.op.t_end)
-    assert found.minimum <= found.median <= found.maximum
-
-
-def test_stragglers_are_named_and_stand_out_in_the_grid(tmp_path, shipped):
-    writer, site = TraceWriter(tmp_path / "trace"), Site("kernel.py", 3, "kernel")
-    writer.begin({}, shipped)
-    for i, took in enumerate([10, 10, 11, 30, 12]):
-        writer.command(
-            i, f"sip0.cube{i}.pe1.pe_cpu", 0, "load", site, i, 100, 100 + took
-        )
-    writer.close()
-    found = ReplaySession(Trace.open(tmp_path / "trace")).pes(2)
-    assert found.duration.max() > STRAGGLER * found.median
-    assert as_text(found).splitlines()[2:] == [
-        "sip0 cube0   .0 .0 .0 .9",
-        "sip0 cube4   .0 .. .. ..",
-        "stragglers (over 1.2 x median): sip0.cube3.pe1",
-    ]
-
-
-def test_pes_of_what_is_no_call_of_a_kernel_is_refused(benches):
-    with pytest.raises(UsageError, match="call 123456 is none of a kernel"):
-        benches("matmul").pes(123456)
-
-
-def test_the_command_takes_the_number_of_a_call(benches):
-    session = benches("matmul")
-    session.goto(len(session) // 2)
-    cmd = session.details().cmd
-    assert as_text(run_command(session, f"pes {cmd}")) == as_text(
-        run_command(session, "pes")
-    )
 
 
 def test_a_cube_of_pes_that_ran_and_did_not_stands_for_those_that_ran(benches):
@@ -349,9 +286,7 @@ def test_the_commands_fit_their_width(benches, line):
 
 
 @pytest.mark.parametrize("pe", [None, "sip0.cube0.pe1"])
-def test_a_trace_too_long_to_be_sorted_by_call_has_the_same_answers(
-    session, pe, monkeypatch
-):
-    sorted_once = repr(session.stalls(pe)), repr(session.lines(pe))
-    monkeypatch.setattr("kernbench.replay.time.stalls._WHOLE", -1)
-    assert (repr(session.stalls(pe)), repr(session.lines(pe))) == sorted_once
+def test_a_trace_too_long_to_be_sorted_by_call_has_the_same_answers(session, pe):
+    by_pe = StallIndex(session.trace, session.op_index, sorted_up_to=-1)
+    assert repr(by_pe.ledger(pe, None, None)) == repr(session.stalls(pe))
+    assert repr(by_pe.lines(pe)) == repr(session.lines(pe))

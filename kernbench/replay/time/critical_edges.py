@@ -1,0 +1,399 @@
+"""What cannot come before what: the nodes and edges that the critical path is found in.
+
+A node is a moment: an op's start or end, a call's return, a launch's start or end. An
+edge says that its effect cannot come before its cause, and how much later than the
+cause alone asks for (ns, the gap) it came. All of it is found in whole columns.
+
+Edges come from what the machine guarantees (a lane serves one op after the other, a
+call returns when what it awaits has ended) and from what was recorded (which op ended
+each wait). Not all of them lead forward: the graph keeps those that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.messages import NO_CMD, WAIT_REASONS
+from kernbench.replay.time.op_classes import CLASSES
+from kernbench.replay.time.spec_values import issue_ns, spec_number
+from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
+from kernbench.trace.hops import integers, tile_columns
+
+# What the time between two moments counts as: an op of a class in service, a wait, a
+# call being issued, the host at work, a push being set up.
+WHATS = (*CLASSES.values(), *WAIT_REASONS, "issue", "host", "set-up", "unexplained")
+FIRST_REASON = len(CLASSES)
+ENGINE = WHATS.index("engine")
+OPERAND = WHATS.index("operand")
+LAUNCH = WHATS.index("launch")
+ISSUE = WHATS.index("issue")
+HOST = WHATS.index("host")
+SET_UP = WHATS.index("set-up")
+UNEXPLAINED = WHATS.index("unexplained")
+
+EPS = 1e-6  # ns: times that are closer than that are one
+_NONE = -1
+
+
+class Moments:
+    """The nodes by number, and when each of them happens (``times``, ns).
+
+    They are numbered in this order: the ends of ops by row, the starts of launches, the
+    returns of calls by row, the ends of launches, the starts of ops from the last row
+    to the first. Of two nodes at one time the one of the lower number may be the cause
+    of the other, never the reverse: an op that starts as another ends comes after it.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        ops = trace.op_columns
+        launches = trace.launches
+        starts = np.array([launch.t_start for launch in launches], np.float64)
+        ends = np.array([launch.t_end for launch in launches], np.float64)
+        returns = trace.commands.t_resume[:]
+        self.times: Floats = np.concatenate(
+            [ops.t_end[:], starts, returns, ends, ops.t_start[:][::-1]]
+        )
+        self.op_count = len(ops.t_end)
+        self.launch_count = len(launches)
+        self._first_return = self.op_count + self.launch_count
+        self._first_launch_end = self._first_return + len(returns)
+        self._first_op_start = self._first_launch_end + self.launch_count
+
+    def op_start(self, rows: Ints) -> Ints:
+        """The starts of the ops in some rows; their ends are the rows themselves."""
+        return len(self.times) - 1 - rows
+
+    def launch_start(self, launches: Ints) -> Ints:
+        """The starts of some launches, by their place in ``trace.launches``."""
+        return self.op_count + launches
+
+    def call_return(self, calls: Ints) -> Ints:
+        """The returns of the calls in some rows of ``trace.commands``."""
+        return self._first_return + calls
+
+    def launch_end(self, launches: Ints) -> Ints:
+        """The ends of some launches, by their place in ``trace.launches``."""
+        return self._first_launch_end + launches
+
+    def all_launch_ends(self) -> Ints:
+        """The ends of all launches."""
+        return self.launch_end(np.arange(self.launch_count))
+
+    def is_op_end(self, nodes: Ints) -> Array:
+        """Which of some nodes are ends of ops."""
+        return nodes < self.op_count
+
+    def ops_at(self, nodes: Ints) -> Ints:
+        """The rows of the ops whose starts or ends some nodes are; -1 for others."""
+        starts = nodes >= self._first_op_start
+        rows = np.where(starts, len(self.times) - 1 - nodes, nodes)
+        return np.where(starts | self.is_op_end(nodes), rows, _NONE)
+
+    def calls_at(self, nodes: Ints) -> Ints:
+        """The rows of the calls whose returns some nodes are; -1 for others."""
+        returns = (nodes >= self._first_return) & (nodes < self._first_launch_end)
+        return np.where(returns, nodes - self._first_return, _NONE)
+
+
+class Edges(NamedTuple):
+    """Some edges, each from node ``cause`` to node ``effect``, a value an edge.
+
+    ``what`` (of WHATS) is what the time between the two counts as; it may be one value
+    for all of them. Where the cause or the gap (ns) is negative there is no edge.
+    """
+
+    cause: Ints
+    effect: Ints
+    gap: Floats
+    what: Ints | int
+
+
+class _Issues(NamedTuple):
+    """How each call came about, by row of ``trace.commands``.
+
+    ``by`` is the node after which it comes and ``at`` when PE_CPU has issued it (ns);
+    ``what`` (of WHATS) is what the time between these counts as. ``last`` is the last
+    call of its kernel, -1 for a call of the host.
+    """
+
+    by: Ints
+    at: Floats
+    what: Ints
+    last: Ints
+
+
+class EdgeFinder:
+    """Finds the edges of a trace, in batches of a kind.
+
+    Where several edges bind a node the path takes the one that was found last, so the
+    order of ``batches`` is part of the answer: causes that say more come later.
+    """
+
+    def __init__(self, trace: Trace, classes: Ints, moments: Moments) -> None:
+        self._trace = trace
+        self._classes = classes
+        self._moments = moments
+        self.call_of_op: Ints = Groups(trace.commands.cmd[:]).first(
+            trace.op_columns.cmd[:]
+        )
+        self._composite, self._tile = tile_columns(trace)
+        self._issues = self._how_issued()
+
+    def batches(self) -> tuple[Callable[[], tuple[Edges, ...]], ...]:
+        """What finds each batch, of one or two kinds of edges."""
+        return (
+            self._lanes,
+            self._issued,
+            self._tiles_of_composites,
+            self._tiles_in_turn,
+            self._ring_slots_in_turn,
+            self._waited,
+            self._served,
+            self._ends_of_kernels,
+            self._awaited,
+            self._launched,
+        )
+
+    # -- ops in turn --
+
+    def _lanes(self) -> tuple[Edges, ...]:
+        """An op starts when its lane is free."""
+        ops = self._trace.op_columns
+        rows = np.arange(self._moments.op_count)
+        return (self._in_turn(rows, (ops.slot[:], ops.component[:]), ENGINE),)
+
+    def _tiles_in_turn(self) -> tuple[Edges, ...]:
+        """A stage of a tile starts when the one before it has ended."""
+        rows = np.flatnonzero(self._tile >= 0)
+        cmd = self._trace.op_columns.cmd[rows]
+        return (self._in_turn(rows, (self._tile[rows], cmd), OPERAND),)
+
+    def _ring_slots_in_turn(self) -> tuple[Edges, ...]:
+        """A ring slot is sent to, received from, sent to …, one after the other."""
+        slots = self._ring_slots()
+        rows = np.flatnonzero(slots)
+        return (self._in_turn(rows, (slots[rows],), OPERAND),)
+
+    def _in_turn(self, rows: Ints, keys: tuple[Array, ...], what: int) -> Edges:
+        """Each of ``rows`` comes after the one before it that has the same keys."""
+        ops = self._trace.op_columns
+        order = np.lexsort((ops.t_start[rows], *keys))
+        same = np.full(max(len(rows) - 1, 0), True)
+        for key in keys:
+            in_order = key[order]
+            same &= in_order[1:] == in_order[:-1]
+        before = rows[order[:-1][same]]
+        after = rows[order[1:][same]]
+        gap = ops.t_start[after] - ops.t_end[before]
+        return Edges(before, self._moments.op_start(after), gap, what)
+
+    def _ring_slots(self) -> Ints:
+        """By row the address of the ring slot that an op fills or empties; 0: none."""
+        slots = np.zeros(self._moments.op_count, np.int64)
+        param = {"ipcq_copy": "dst_addr", "ipcq_recv": "src_addr"}
+        for block in self._trace.param_blocks():
+            address = param.get(block.schema.name, "")
+            numbers = integers(block)
+            if address in numbers:
+                slots[block.rows] = numbers[address]
+        return slots
+
+    # -- calls --
+
+    def _how_issued(self) -> _Issues:
+        log = self._trace.commands
+        launch = log.launch[:]
+        in_kernel = launch >= 0
+        turn = np.lexsort((launch, log.pe[:]))  # the calls of a kernel in one run
+        follows = np.diff(launch[turn]) == 0
+        follows &= np.diff(log.pe[turn].astype(np.int64)) == 0
+        follows &= in_kernel[turn[1:]]
+
+        # The first call of a kernel comes after the start of its launch, each further
+        # one after the return of the one before it.
+        numbers = np.array([x.launch for x in self._trace.launches], np.int64)
+        by = np.where(in_kernel, Groups(numbers).first(launch), _NONE)
+        by[by >= 0] = self._moments.launch_start(by[by >= 0])
+        by[turn[1:][follows]] = self._moments.call_return(turn[:-1][follows])
+        # Calls of the host come after what it did before, and so do those of a launch
+        # that never ended, of which nothing else is known.
+        free = by < 0
+        by[free] = self._host_before(log.t_issue[free])
+
+        is_last = np.append(~follows, True)[: len(turn)]
+        kernel = np.cumsum(np.append(False, ~follows))[: len(turn)]
+        last = np.empty(len(turn), np.int64)
+        last[turn] = turn[is_last][kernel]
+        last[~in_kernel] = _NONE
+
+        what = np.full(len(turn), HOST)
+        what[in_kernel] = ISSUE
+        if len(turn):
+            late = log.t_issue[:] > self._moments.times[by] + EPS
+            what[in_kernel & late] = LAUNCH
+        at = log.t_issue[:] + issue_ns(self._trace.spec) * in_kernel
+        return _Issues(by, at, what, last)
+
+    def _issued(self) -> tuple[Edges, ...]:
+        """A call returns, and its ops start, when it has been issued.
+
+        A tile starts after its composite instead.
+        """
+        log = self._trace.commands
+        issues = self._issues
+        moments = self._moments
+        returns = Edges(
+            cause=issues.by,
+            effect=moments.call_return(np.arange(len(issues.by))),
+            gap=log.t_resume[:] - issues.at,
+            what=issues.what,
+        )
+        rows = np.flatnonzero((self.call_of_op >= 0) & (self._composite < 0))
+        call = self.call_of_op[rows]
+        starts = Edges(
+            cause=issues.by[call],
+            effect=moments.op_start(rows),
+            gap=self._trace.op_columns.t_start[rows] - issues.at[call],
+            what=issues.what[call],
+        )
+        return returns, starts
+
+    def _ends_of_kernels(self) -> tuple[Edges, ...]:
+        """A kernel ends, by the return of its last call, when its ops have ended."""
+        rows = np.flatnonzero(self.call_of_op >= 0)
+        last = self._issues.last[self.call_of_op[rows]]
+        rows = rows[last >= 0]
+        last = last[last >= 0]
+        ends = self._trace.op_columns.t_end[rows]
+        gap = self._trace.commands.t_resume[last] - ends
+        return (Edges(rows, self._moments.call_return(last), gap, OPERAND),)
+
+    def _awaited(self) -> tuple[Edges, ...]:
+        """A call returns when the ops that it awaits have ended.
+
+        Of a composite these do not include the tiles. A send returns before its op has
+        ended: when its bytes have left.
+        """
+        log = self._trace.commands
+        ops = self._trace.op_columns
+        moments = self._moments
+        cmd = ops.cmd[:]
+        rows = np.flatnonzero((self._composite < 0) & (cmd != NO_CMD))
+        cmd_awaited = np.where(log.launch[:] < 0, log.cmd[:], log.awaits[:])
+        place, call = Groups(cmd_awaited).join(cmd[rows])
+        rows = rows[place]
+        returns = log.t_resume[call]
+        effect = moments.call_return(call.astype(np.int64))
+        ends = ops.t_end[rows]
+        ended = Edges(rows, effect, returns - ends, OPERAND)
+
+        early = returns < ends - EPS
+        rate = spec_number(self._trace.spec, "pe.dma.to_router_bw_gbs") or np.inf
+        sent = rows[early]
+        bytes_left = ops.t_start[sent] + ops.nbytes[sent] / rate
+        left = Edges(
+            cause=moments.op_start(sent),
+            effect=effect[early],
+            gap=returns[early] - bytes_left,
+            what=self._classes[sent],
+        )
+        return left, ended
+
+    # -- tiles, waits and service --
+
+    def _tiles_of_composites(self) -> tuple[Edges, ...]:
+        """A tile starts when its composite has, which ends when its tiles have."""
+        ops = self._trace.op_columns
+        op_start = self._moments.op_start
+        tiles = np.flatnonzero(self._composite >= 0)
+        whole = self._composite[tiles]
+        start_gap = ops.t_start[tiles] - ops.t_start[whole]
+        end_gap = ops.t_end[whole] - ops.t_end[tiles]
+        starts = Edges(op_start(whole), op_start(tiles), start_gap, OPERAND)
+        return starts, Edges(tiles, whole, end_gap, OPERAND)
+
+    def _waited(self) -> tuple[Edges, ...]:
+        """An op starts when what it waited for has ended, or only started.
+
+        A call that is held in program order returns when its operand has come.
+        """
+        ops = self._trace.op_columns
+        log = self._trace.commands
+        waits = self._trace.waits
+        moments = self._moments
+        some = np.flatnonzero((waits.row[:] >= 0) & (waits.holder[:] >= 0))
+        row = waits.row[some]
+        holder = waits.holder[some]
+        until = waits.t1[some]
+        what = FIRST_REASON + waits.reason[some].astype(np.int64)
+        ended = ops.t_end[holder] <= until + EPS
+        started = ops.t_start[holder] <= until
+        cause = np.where(ended, holder, moments.op_start(holder))
+        # What had not even started by then did not end the wait.
+        gap = np.where(ended | started, ops.t_start[row] - until, -1.0)
+        starts = Edges(cause, moments.op_start(row), gap, what)
+
+        call = self.call_of_op[row]
+        held = np.flatnonzero((what == OPERAND) & (call >= 0))
+        held = held[log.pe[call[held]] == waits.node[some[held]]]
+        call = call[held]
+        returns = Edges(
+            cause=cause[held],
+            effect=moments.call_return(call),
+            gap=log.t_resume[call] - until[held],
+            what=what[held],
+        )
+        return starts, returns
+
+    def _served(self) -> tuple[Edges, ...]:
+        """An op ends when it has been served; a composite, when its tiles have."""
+        composites = self._composite[self._composite >= 0]
+        tiles = np.bincount(composites, minlength=self._moments.op_count)
+        rows = np.flatnonzero(tiles == 0)
+        starts = self._moments.op_start(rows)
+        return (Edges(starts, rows, np.zeros(len(rows)), self._classes[rows]),)
+
+    # -- launches and the host --
+
+    def _launched(self) -> tuple[Edges, ...]:
+        """A launch starts after what the host did before it asked for the launch.
+
+        It ends when the last calls of its kernels have returned.
+        """
+        log = self._trace.commands
+        launches = self._trace.launches
+        moments = self._moments
+        asked = np.array([launch.t_issue for launch in launches], np.float64)
+        starts = moments.launch_start(np.arange(len(launches)))
+        begun = Edges(self._host_before(asked), starts, np.zeros(len(launches)), HOST)
+
+        last = self._issues.last
+        exits = np.unique(last[last >= 0])
+        numbers = np.array([launch.launch for launch in launches], np.int64)
+        launch = Groups(numbers).first(log.launch[exits])
+        exits = exits[launch >= 0]
+        ends = moments.launch_end(launch[launch >= 0])
+        gap = moments.times[ends] - log.t_resume[exits]
+        return begun, Edges(moments.call_return(exits), ends, gap, OPERAND)
+
+    def _host_before(self, times: Floats) -> Ints:
+        """The last thing that the host had done by each of ``times`` (ns); -1: none.
+
+        That is the return of a call that moved data, or the end of a launch.
+        """
+        moments = self._moments
+        launch = self._trace.commands.launch[:]
+        has_op = np.zeros(len(launch), bool)
+        has_op[self.call_of_op[self.call_of_op >= 0]] = True
+        transfers = moments.call_return(np.flatnonzero((launch < 0) & has_op))
+        nodes = np.concatenate([transfers, moments.all_launch_ends()])
+        when = moments.times[nodes]
+        nodes = np.append(nodes, _NONE)
+        when = np.append(when, -np.inf)
+        order = np.argsort(when, kind="stable")
+        return nodes[order[np.searchsorted(when[order], times + EPS) - 1]]

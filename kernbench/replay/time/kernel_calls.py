@@ -1,0 +1,55 @@
+"""The calls that kernels made, by PE; rows of logs by the call that they are of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import Array
+from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
+from kernbench.trace.mapped import Column
+
+
+class KernelCalls(NamedTuple):
+    """The calls of kernels: rows of ``Trace.commands`` by PE, in the order of issue.
+
+    ``ran`` are the pe_cpu nodes that made any, ascending.
+    """
+
+    by_pe: Groups
+    ran: list[int]
+
+
+def kernel_calls(trace: Trace) -> KernelCalls:
+    """All calls of kernels; those of the host belong to no launch and are left out."""
+    log = trace.commands
+    calls = np.flatnonzero(log.launch >= 0)
+    calls = calls[np.argsort(log.t_issue[calls], kind="stable")]
+    pes = log.pe[calls]
+    return KernelCalls(Groups(pes, calls), np.unique(pes).tolist())
+
+
+def launched_between(trace: Trace) -> tuple[float, float]:
+    """From when to when launches or calls of kernels ran, ns; of none the whole run."""
+    log = trace.commands
+    calls = np.flatnonzero(log.launch >= 0)
+    launched = []
+    for launch in trace.launches:
+        launched += [launch.t_start, launch.t_end]
+    times = np.concatenate([log.t_issue[calls], log.t_resume[calls], launched])
+    if not len(times):
+        return 0.0, max(trace.end_ns, 1.0)
+    return float(times.min()), float(times.max())
+
+
+def rows_by_cmd(cmd: Column, wanted: Array) -> Groups:
+    """The rows of a log whose ``cmd`` is one of ``wanted``, by cmd."""
+    rows = np.flatnonzero(np.isin(cmd, wanted)).astype(np.uint32)
+    return Groups(cmd[rows], rows)
+
+
+def pe_label(trace: Trace, node: int) -> str:
+    """The name of the PE that a pe_cpu node belongs to."""
+    return trace.node_ids[node].removesuffix(f".{trace.nodes.engine[node]}")

@@ -1,0 +1,95 @@
+"""What the time of a PE counts as, and how it is cut into pieces that count as one.
+
+A call may have several things going on at once: two ops in service, a third that waits.
+Its time is cut wherever one of them begins or ends, and the first of KINDS that holds
+for a piece is what it counts as: a PE that computes while it also loads is computing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import Floats, Ints
+from kernbench.common.messages import WAIT_REASONS
+from kernbench.replay.time.op_classes import CLASSES
+
+# What a piece of time counts as: the first of these that holds. "issue" is PE_CPU
+# issuing the call; "unexplained" is what no op and no wait of the call accounts for.
+KINDS = ("compute", "load", "store", *WAIT_REASONS, "issue", "unexplained", "idle")
+COMPUTE = KINDS.index("compute")
+LOAD = KINDS.index("load")
+STORE = KINDS.index("store")
+FIRST_WAIT = KINDS.index(WAIT_REASONS[0])
+ISSUE = KINDS.index("issue")
+UNEXPLAINED = KINDS.index("unexplained")
+IDLE = KINDS.index("idle")
+
+# What a call waits for that never came back, so that none of its ops was recorded.
+NEVER_ENDED = {"recv": KINDS.index("arrival"), "send": KINDS.index("credit")}
+_KIND_OF_CLASS = {
+    "G": COMPUTE,
+    "M": COMPUTE,
+    "R": LOAD,
+    "F": LOAD,
+    "W": STORE,
+    "S": STORE,
+}
+NO_KIND = -1
+KIND_BY_CLASS = np.array([_KIND_OF_CLASS.get(letter, NO_KIND) for letter in CLASSES])
+
+
+class Spans(NamedTuple):
+    """Spans of time, from low to high (ns), in which one of KINDS holds for an owner.
+
+    Spans of one owner may overlap; ``owner`` is any number, ``kind`` a place in KINDS.
+    """
+
+    owner: Ints
+    low: Floats
+    high: Floats
+    kind: Ints
+
+
+class Pieces(NamedTuple):
+    """Pieces of time that do not overlap, by owner, then by time.
+
+    ``kind`` is the place in KINDS that a piece counts as, ``reason`` that of what was
+    waited for meanwhile (-1 for nothing), ``ns`` its length.
+    """
+
+    owner: Ints
+    kind: Ints
+    reason: Ints
+    ns: Floats
+
+
+def cut(spans: Spans) -> Pieces:
+    """The time that spans cover, cut where one of the same owner begins or ends.
+
+    Where several hold, the piece is of the first of their kinds, and ``reason`` is the
+    first wait among them. Between spans of one owner there is a piece that is idle.
+    """
+    count = len(spans.owner)
+    times = np.concatenate([spans.low, spans.high])
+    place = np.tile(np.arange(count), 2)
+    order = np.lexsort((times, spans.owner[place]))
+    times = times[order]
+    place = place[order]
+    step = np.where(order < count, 1, -1)
+    owner = spans.owner[place]
+    kind = spans.kind[place]
+
+    first = np.full(len(times), IDLE)
+    reason = np.full(len(times), NO_KIND)
+    for one in np.unique(spans.kind)[::-1].tolist():
+        holds = np.cumsum(np.where(kind == one, step, 0)) > 0
+        first[holds] = one
+        if FIRST_WAIT <= one < ISSUE:
+            reason[holds] = one
+
+    length = np.diff(times, append=0.0)
+    same_owner = np.append(owner[1:] == owner[:-1], False)
+    kept = same_owner & (length > 0)
+    return Pieces(owner[kept], first[kept], reason[kept], length[kept])

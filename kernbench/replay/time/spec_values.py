@@ -1,0 +1,22 @@
+"""Numbers of the machine's spec as a trace has recorded it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def spec_number(spec: Any, path: str) -> float:
+    """The number at a dotted path of a trace's spec; 0 where it has none."""
+    for name in path.split("."):
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    if isinstance(spec, int | float) and np.isfinite(spec):
+        return float(spec)
+    return 0.0
+
+
+def issue_ns(spec: Any) -> float:
+    """How long PE_CPU takes to issue a call, ns."""
+    clock_ghz = spec_number(spec, "pe.clock_ghz") or 1.0
+    return spec_number(spec, "pe.cpu.issue_cycles") / clock_ghz
