@@ -192,7 +192,7 @@ async def test_number_keys_brackets_and_tab_choose_the_pane(drive) -> None:
 
 async def test_z_maximises_and_escape_goes_back(drive) -> None:
     async with drive(80, 24, "5", "z") as pilot:
-        await pilot.pause()
+        await settled(pilot)
         assert region(pilot, 5) == Region(0, 2, 80, 21)
         assert not pane_of(pilot, 1).display
         await pilot.press("escape")
@@ -389,7 +389,9 @@ async def test_no_color_leaves_no_colour(size, session, monkeypatch) -> None:
 
 
 async def test_ctrl_c_is_back_and_ctrl_q_is_no_key(drive, as_text_of) -> None:
-    async with drive(80, 24, "z", "ctrl+c") as pilot:
+    async with drive(80, 24, "z") as pilot:
+        await settled(pilot)
+        await pilot.press("ctrl+c")
         assert not pilot.app.debugger.maximised
         await pilot.press(":", *"abc", "ctrl+c")
         assert not pilot.app.debugger.line.display

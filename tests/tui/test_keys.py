@@ -18,9 +18,9 @@ MEANT = [
     # a send waited for a read that was not the op before it
     ("ccl_allreduce", "t", 64, 40),
     ("ccl_allreduce", "T", 32, 96),
-    # from the line of a receive to the next line of its PE
-    ("ccl_allreduce", "i", 72, 237),
-    ("ccl_allreduce", "I", 80, 64),
+    # from the line of a sum to the next line of its PE
+    ("ccl_allreduce", "i", 80, 237),
+    ("ccl_allreduce", "I", 237, 80),
     # n would stop at another lane's op, 320
     ("mlp_tp", ".", 160, 384),
     ("mlp_tp", ",", 384, 160),
