@@ -19,7 +19,7 @@ from kernbench.replay.inner_commands import (
     LANES,
     SUMMARY,
 )
-from kernbench.replay.time.timeline import CLASSES
+from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
 from tui.draw import ASCII
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Pin, Scroll
