@@ -83,6 +83,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._late: dict[str, float] = {}
         self._missed: frozenset[Query] = frozenset()
         self._ahead: asyncio.Task[None] | None = None
+        self.desk.follow()
 
     # -- the life of the screen -----------------------------------------------
 
@@ -105,7 +106,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.runner.ended = self._on_loop(self._answer_came)
         self.runner.quiet = self._terminal_app.quiet
         self.restore_stops()
-        self.desk.follow()
 
     @property
     def _terminal_app(self) -> TerminalApp:

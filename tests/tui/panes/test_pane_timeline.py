@@ -20,6 +20,7 @@ from kernbench.replay.inner_commands import (
     SUMMARY,
 )
 from kernbench.replay.time.op_classes import CLASSES
+from kernbench.replay.time.timeline import RowKey
 from kernbench.trace import Trace
 from tui.draw import ASCII
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Pin, Scroll
@@ -187,7 +188,7 @@ def test_enter_on_an_engine_that_has_not_served_yet_goes_to_its_first_op(matmul)
     pick(bench, "pe7.pe_gemm")
     bench.send(Enter())
     node = matmul.trace.node_index["sip0.cube0.pe7.pe_gemm"]
-    assert gone_to(bench) == matmul.timelines.ops_of(node)[0]
+    assert gone_to(bench) == matmul.op_index.ops_of(node)[0]
 
 
 def test_a_large_machine_is_open_where_the_cursor_is(many_cubes):
@@ -248,7 +249,7 @@ def test_the_lanes_view_has_a_row_for_each_lane_used(matmul):
     show(bench, IN_LANES)
     dma = matmul.trace.node_index["sip0.cube0.pe0.pe_dma"]
     found = [line.split()[1] for line in bench.lines if " pe0.pe_dma " in line]
-    assert [int(lane) for lane in found] == matmul.timelines.slots_of(dma)
+    assert [int(lane) for lane in found] == list(matmul.op_index.lanes_of(dma))
     assert len(found) == 5
 
 
@@ -642,7 +643,7 @@ def test_of_a_long_trace_all_ops_of_the_window_are_looked_at_once():
     assert wish.command == SUMMARY.name
     bench.answers.of(wish)
     t0, t1 = bench.state.window
-    assert index.timelines.surveyed(t0, t1, wish.args.columns)
+    assert index.timelines.has_summary(t0, t1, wish.args.columns)
     fresh = PaneBench(long, index, 40, 120, 40)
     assert fresh.lines == lines
     (wish,) = wishes(bench)
@@ -654,11 +655,10 @@ def test_rows_of_a_summarised_window_need_no_index():
     t0, t1 = TimelinePane(index).start().window
     columns = 120 - LABEL
     answer(index, SUMMARY.ask(t0=t0, t1=t1, columns=columns))
-    rows = [((node,), None) for node in index.timelines.components.tolist()]
+    rows = [RowKey((node,)) for node in index.op_index.components.tolist()]
     bench = PaneBench(TimelinePane, index, 40, 120, 40)
     assert "RRRR" in bench.text
-    missing, _ = index.timelines.missing(rows)
-    assert missing == tuple(rows)
+    assert index.timelines.unindexed(rows).rows == tuple(rows)
 
 
 def test_rows_in_view_are_indexed_for_another_window():
@@ -668,7 +668,7 @@ def test_rows_in_view_are_indexed_for_another_window():
     assert wish.command == INDEXED_ROWS.name
     assert len(wish.args.rows) == 38
     bench.answers.of(wish)
-    assert index.timelines.missing(wish.args.rows) == ((), 0)
+    assert index.timelines.unindexed(wish.args.rows) == ((), 0)
 
 
 def test_nothing_is_computed_at_rest_out_of_view(matmul):
