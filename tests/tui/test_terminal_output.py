@@ -13,7 +13,8 @@ import pytest
 from rich.color import ColorSystem
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
-from tui.widgets.draw import STYLES
+
+from tui.draw import STYLES
 
 READY = "op 40/"
 STEPS = "sssSSnnNss"
