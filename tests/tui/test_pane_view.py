@@ -8,12 +8,15 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from desks import LARGE, SIZES, text_of
+from desks import LARGE, SIZES, SMALL, text_of
 from pilots import pane_of, run, settled
+from rich.color import Color
 from textual.geometry import Region
+from textual.strip import Strip
 
 from kernbench.replay.commands import GOTO
-from tui.draw import strip
+from tui.app import KernbenchApp
+from tui.draw import UNICODE, strip
 from tui.panes import PANES
 from tui.panes.base import ChangeView
 from tui.widgets.pane_view import PaneView
@@ -54,6 +57,13 @@ def refreshed(
         for key, view in views.items():
             patch.setattr(view, "refresh", noting(key, view.refresh))
         yield calls
+
+
+def colours_of(lines: list[Strip]) -> set[Color | None]:
+    """The colours that some lines have, but for the terminal's own."""
+    styles = [segment.style for line in lines for segment in line if segment.style]
+    colours = {style.color for style in styles} | {style.bgcolor for style in styles}
+    return {colour for colour in colours if colour and not colour.is_default}
 
 
 # -- strips -------------------------------------------------------------------------
@@ -145,3 +155,24 @@ async def test_a_move_draws_nothing_in_panes_that_are_not_in_view(drive) -> None
             await settled(pilot)
         assert len(hidden) == len(PANES) - 2
         assert list(calls.values()) == [[]] * len(hidden)
+
+
+# -- colours ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("without", [True, False])
+async def test_no_color_takes_the_colours_of_lines_that_are_blank_too(
+    without, session, monkeypatch
+) -> None:
+    if without:
+        monkeypatch.setenv("NO_COLOR", "1")
+    app = KernbenchApp(session, "matmul.msgpack")
+    async with app.run_test(size=SMALL) as pilot:
+        view = PaneView("page", UNICODE)
+        view.styles.width = 10
+        view.styles.height = 2
+        await app.debugger.mount(view)
+        await settled(pilot)
+        lines = view.render_lines(Region(0, 0, 10, 2))
+        assert [line.text for line in lines] == [" " * 10] * 2
+        assert bool(colours_of(lines)) is not without
