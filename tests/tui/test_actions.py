@@ -104,6 +104,11 @@ def test_help_lists_every_action_and_every_command() -> None:
         assert command.help in text
 
 
+def test_help_says_what_diff_in_the_status_line_counts() -> None:
+    lines = ["".join(part for part, _ in line) for line in help_lines(Keymap())]
+    assert any("!2 DIFF" in line and "wrong" in line for line in lines)
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_help_fits_the_screen(width) -> None:
     keymap = merged({"preset": "perfetto", "keys": {"x" * 30: ["e"]}})

@@ -23,6 +23,7 @@ from tui.app import KernbenchApp
 from tui.screens.text import TextScreen
 
 TIMELINE = 1
+MEMORY = 4
 
 
 def region(pilot, number: int) -> Region:
@@ -200,6 +201,22 @@ async def test_z_maximises_and_escape_goes_back(drive) -> None:
         assert pane_of(pilot, 1).display
 
 
+async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(
+    session, drive
+) -> None:
+    session.goto(17)
+    async with drive(80, 24, "4", "j", "enter", "z") as pilot:
+        await settled(pilot)
+        pane = pane_of(pilot, MEMORY)
+        assert " b (kept: Esc lets go) " in pane.text
+        await pilot.press("escape")
+        await settled(pilot)
+        assert " c f16 128x128" in pane.text
+        assert pilot.app.debugger.maximised
+        await pilot.press("escape")
+        assert not pilot.app.debugger.maximised
+
+
 async def test_large_screen_shows_all_panes_without_overlap(drive) -> None:
     async with drive(200, 50) as pilot:
         tabs = pilot.app.debugger.tabs.region
@@ -274,6 +291,27 @@ async def test_an_error_is_said_again_when_the_line_is_run_again(drive) -> None:
             await type_line(pilot, "memory nothing")
             assert said(pilot).startswith("error: no tensor 'nothing'")
             await pilot.press("escape")
+
+
+@pytest.mark.parametrize("place", ["c[0:2, :]", "c", "hbm 0x9000:64"])
+async def test_the_history_of_a_place_opens_in_memory(place, session, drive) -> None:
+    session.goto(40)
+    async with drive(80, 24) as pilot:
+        await ask(pilot, f"history {place}")
+        await settled(pilot)
+        assert active_of(pilot) == MEMORY
+        touches = session.history_of(place).rows
+        text = pane_of(pilot, MEMORY).text
+        assert f" accesses to {place}: {len(touches)}, " in text
+        await pilot.press("home", "enter")
+        assert session.cursor == touches[0].op.op
+
+
+async def test_the_history_of_what_is_not_there_opens_nothing(drive) -> None:
+    async with drive(80, 24, "2") as pilot:
+        await ask(pilot, "history foo")
+        assert "no tensor 'foo'" in said(pilot)
+        assert active_of(pilot) == 2
 
 
 async def test_other_answers_open_a_page_that_escape_leaves(drive, as_text_of) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from desks import LARGE, SIZES, SMALL, DeskBench, held, text_of
+from desks import LARGE, MIDDLE, SIZES, SMALL, DeskBench, held, text_of
 
 from kernbench.replay.commands import (
     GOTO,
@@ -16,6 +16,8 @@ from kernbench.replay.commands import (
 )
 from kernbench.replay.inner_commands import CELLS, INDEXED_ROWS, JUDGEMENT
 from kernbench.replay.query import Query
+from kernbench.trace import TraceWriter
+from tui.__main__ import open_session
 from tui.desk import KEY_S, Drawn
 from tui.panes import PANES
 from tui.panes.base import ChangeView, Enter, Picture, Scroll
@@ -95,6 +97,22 @@ def test_a_row_that_was_picked_is_let_go_by_a_move_while_its_pane_is_hidden(
     bench.settle()
     assert bench.desk.states["ops"].rows.pick is None
     assert bench.desk.states["ops"].rows.at == 17
+
+
+@pytest.mark.parametrize("key", [row.key for row in PANES])
+def test_without_ops_no_pane_names_a_key_that_steps(
+    key, tmp_path, one_cube, desk_bench
+) -> None:
+    path = tmp_path / "none.msgpack"
+    writer = TraceWriter(path)
+    writer.begin({}, one_cube)
+    writer.close()
+    bench = desk_bench(open_session(path, None), size=MIDDLE)
+    bench.show(key, MIDDLE)
+    text = bench.text(key)
+    assert "steps" not in text
+    if key in ("ops", "memory", "source"):
+        assert " this trace has no ops" in text
 
 
 def test_a_move_that_leads_nowhere_leaves_every_pane_as_it_is(desk_bench) -> None:

@@ -159,6 +159,14 @@ async def test_a_recorded_verdict_that_failed_is_counted(trace_path) -> None:
     assert " !1 DIFF" in text
 
 
+async def test_the_status_line_says_that_a_run_ended_with_an_error(trace_path) -> None:
+    """Two PEs wait for each other."""
+    path = trace_path.with_name("fault_ring_by_name.msgpack")
+    status = await first_status(app_of(open_session(path, None)), "s")
+    assert status.rstrip().endswith(" run ended with DeadlockError")
+    assert "  op 1/5  " in status
+
+
 async def test_the_status_line_counts_damaged_frames(trace_path, tmp_path) -> None:
     data = bytearray(trace_path.read_bytes())
     frame = FrameFile(trace_path).by_tag["ops"][0]
