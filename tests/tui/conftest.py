@@ -86,7 +86,7 @@ def settle() -> Callable[[Any], Awaitable[None]]:
 
 @pytest.fixture
 def desk_bench() -> Iterator[Callable[..., DeskBench]]:
-    """``desk_bench("matmul", 16)``: a desk without an App, whose threads end with it."""
+    """``desk_bench("matmul", 16)``: a desk without an App; its threads end with it."""
     made: list[DeskBench] = []
 
     def make(*args: Any, **options: Any) -> DeskBench:

@@ -1,4 +1,4 @@
-"""The ``:`` line: completion, the lines that were run before, what opens and leaves it."""
+"""The ``:`` line: completion, lines that were run before, what opens and leaves it."""
 
 from __future__ import annotations
 

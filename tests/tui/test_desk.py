@@ -51,7 +51,7 @@ def show_heat(bench: DeskBench) -> None:
     bench.send("route", ChangeView(-1))
 
 
-# -- moves ---------------------------------------------------------------------------
+# -- moves ----------------------------------------------------------------------------
 
 SHOWN_AT_100 = {
     "timeline": "pe_gemm",
@@ -140,7 +140,7 @@ def test_a_place_is_spelled_alike_in_timeline_ops_and_tiles(op, desk_bench) -> N
     assert f" {place}: " in bench.text("tiles")
 
 
-# -- links between panes ----------------------------------------------------------------
+# -- links between panes --------------------------------------------------------------
 
 
 def test_zooming_changes_the_timeline_and_the_heat_of_its_window_alone(
@@ -217,7 +217,7 @@ def test_the_bytes_that_are_picked_in_a_pane_have_a_name(desk_bench) -> None:
     assert bench.desk.place("ops") is None
 
 
-# -- what is asked ----------------------------------------------------------------------
+# -- what is asked --------------------------------------------------------------------
 
 
 def test_a_pane_that_is_not_in_view_asks_nothing(desk_bench) -> None:
@@ -308,7 +308,7 @@ def cells_in_view(bench: DeskBench) -> Query:
     return found
 
 
-# -- late answers -----------------------------------------------------------------------
+# -- late answers ---------------------------------------------------------------------
 
 
 def test_a_pane_that_waits_keeps_no_other_waiting(desk_bench) -> None:
@@ -362,7 +362,7 @@ def test_an_answer_that_comes_while_a_pane_is_drawn_is_drawn_the_next_time(
     assert text_of(bench.draw()["stats"].picture).startswith(" sip0.cube0.pe")
 
 
-# -- what is kept -----------------------------------------------------------------------
+# -- what is kept ---------------------------------------------------------------------
 
 
 def test_a_step_there_and_back_draws_nothing_anew(desk_bench) -> None:
@@ -393,7 +393,7 @@ def test_a_failed_answer_is_drawn_until_it_is_forgotten(desk_bench) -> None:
         assert text_of(bench.settle()["route"].picture).startswith(" SIP 0 cube 0: ")
 
 
-# -- at rest ------------------------------------------------------------------------------
+# -- at rest --------------------------------------------------------------------------
 
 
 def test_what_panes_wish_for_is_computed_at_rest_for_nobody(desk_bench) -> None:

@@ -1,4 +1,4 @@
-"""What is drawn ahead of the next key is what that key would draw, and costs it nothing."""
+"""What is drawn ahead is what the next key would draw, and costs that key nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMES = {".": "full_stop", ",": "comma", "+": "plus", "-": "minus"}
 
 
 class Strips:
-    """In place of the views of all panes: notes the pictures that it is to show next."""
+    """In place of the views of all panes: notes the pictures that come next."""
 
     def __init__(self) -> None:
         self.prepared: list[Picture] = []

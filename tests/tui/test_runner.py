@@ -1,4 +1,4 @@
-"""The runner: what is asked, kept, cancelled and waited for, and who lets whom go on."""
+"""The runner: what is asked, kept, cancelled and waited for; who lets whom go on."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class Number:
 
 
 class Bell:
-    """A job that waits: ``rung`` lets it end, ``begun`` says that it runs. It reports its
-    progress all the while, as every job has to.
+    """A job that waits: ``rung`` lets it end, ``begun`` says that it runs.
+
+    It reports its progress all the while, as every job has to.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Every pane at every size as plain text, before and after some keys; some in colour."""
+"""Every pane at every size as text, before and after some keys; some in colour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tui.app import KernbenchApp
 from tui.panes import PANES
 
 MOVE = ("G",)
-"""Panes are to have their answers here: what Memory scrolls to depends on where it was."""
+"""Panes are to have their answers here, since what Memory scrolls to depends on where
+it was.
+"""
 SCRIPT = ("u", "N", "+", "+", "l", "m", "a")
 SIZES = [(80, 24), (120, 40), (200, 50)]
 TITLE_OF = {row.number: row.title for row in PANES}
@@ -54,7 +56,7 @@ async def test_pane_after(pane, size, drive, settle, as_text_of, same_as_file) -
 async def test_other_views(
     pane, view, trace_path, settle, as_text_of, same_as_file
 ) -> None:
-    """At a GEMM on the critical path; of what goes wrong, at the last op of a faulty run."""
+    """At a GEMM on the critical path; what goes wrong, at the last op of such a run."""
     name = VIEWS_OF[pane][view]
     trace, op = FAULTS.get(name, ("matmul", 79))
     session = open_session(trace_path.with_name(f"{trace}.msgpack"), op)

@@ -1,4 +1,4 @@
-"""What is set on a trace comes back when it is opened again; what is kept does no harm."""
+"""What is set on a trace is there again later; nothing that is kept does harm."""
 
 from __future__ import annotations
 
