@@ -33,7 +33,7 @@ from tui.runner import Pending, Runner, Urgency, answered
 _ROUNDS = 3
 """Of questions whose answers lead to further questions."""
 _KEPT = 512
-"""Pictures."""
+"""Pictures, and states that moves lead to."""
 KEY_S = 0.03
 """That a key waits for answers, in all."""
 
@@ -68,7 +68,8 @@ class Given:
         if result is None or result is _NOT_THERE:
             asked = self._runner.ask(query, self._urgency)
             command = BY_NAME[query.command]
-            if result is _NOT_THERE and command.kind != "instant":
+            has_come = not isinstance(asked, Pending) and command.kind != "instant"
+            if result is _NOT_THERE and has_come:
                 self.missed.add(query)
                 raise Waiting(query, command.title or command.name, 1.0)
             result = self._seen[query] = asked
@@ -248,10 +249,14 @@ class Desk:
         """The picture of a pane for another session, kept for when that comes."""
         scene = Scene(self, session, dict(self.states), Urgency.AHEAD)
         before = self.states[row.key]
+        if row.follows_window:
+            scene.update(ROW_OF["timeline"], Moved())
         scene.update(row, Moved())
         drawn = scene.draw([row])[row.key]
         if drawn.waiting is None:
             self._led_to[row.key, before, scene.frame(row)] = scene.states[row.key]
+            if len(self._led_to) > _KEPT:
+                del self._led_to[next(iter(self._led_to))]
         return drawn
 
     def kept_picture(self, key: PictureKey) -> Drawn | None:
@@ -266,6 +271,11 @@ class Desk:
         self._pictures[key] = drawn
         if len(self._pictures) > _KEPT:
             self._pictures.popitem(last=False)
+
+    def forget(self) -> None:
+        """Draw all anew; what was cancelled, or failed, is asked for again."""
+        self.runner.forget()
+        self._pictures.clear()
 
     def answered(self, query: Query) -> None:
         """An answer has come: pictures that were drawn without it are no good

@@ -34,6 +34,8 @@ _WRITTEN_S = 0.01
 """After a key: what it drew is being written."""
 _SHORT_S = 0.002
 """Between two looks at whether answers have come."""
+_TRIES = 6
+"""At drawing a pane: each of its questions may be answered by another job."""
 _THERE_AND_BACK = (STEP, NEXT, LINE, LANE, STAGE, TILE)
 _REPEATED = (*_THERE_AND_BACK, FIRST, LAST, CAUSE, EFFECT)
 
@@ -74,7 +76,7 @@ async def prefetch(
         if session is None:
             continue
         left = desk.in_view
-        while left:
+        for _ in range(_TRIES):
             late = []
             for row in left:
                 await asyncio.sleep(0)
@@ -82,7 +84,7 @@ async def prefetch(
                     return
                 if not _drawn_ahead(desk, session, row, views[row.key]):
                     late.append(row)
-            left = late if desk.runner.busy_ahead else []
+            left = late
             while left and desk.runner.busy_ahead:
                 await asyncio.sleep(_SHORT_S)
                 if not is_quiet():

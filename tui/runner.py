@@ -174,11 +174,14 @@ class Runner:
                 for query, result in found.items()
                 if isinstance(result, Pending) and self._is_free_for(query, found)
             ]
-            while waiting and (left := deadline - monotonic()) > 0:
-                self._done.wait(left)
+            while waiting:
                 for query in [query for query in waiting if query in self._kept]:
                     waiting.remove(query)
                     found[query] = self._kept[query].result
+                left = deadline - monotonic()
+                if not waiting or left <= 0:
+                    break
+                self._done.wait(left)
         return found
 
     def wait(self, query: Query, within_s: float = 60.0) -> Any:

@@ -150,6 +150,8 @@ def restore(screen: DebuggerScreen, kept: dict[str, Any]) -> list[str]:
     tab = taken("tab", lambda x: _whole(x, 2, max(numbers)), None)
     screen.tab = by_number.get(tab, screen.tab)
     screen.maximised = taken("maximised", lambda x: bool(_whole(x, 0, 1)), False)
+    if "cursor" not in kept:
+        desk.follow()  # the window that was kept may be elsewhere
     _restore_views(screen, kept.get("views"))
     screen.pending_stops = _stops(kept.get("stops"))
     return notes

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pilots import settled
+from desks import DeskBench
+from pilots import fast_keys, settled
 
 from kernbench.replay import ReplaySession
 from tui.__main__ import open_session
@@ -68,10 +69,11 @@ def drive(session: ReplaySession) -> Driver:
     ) -> AsyncIterator[Any]:
         app = KernbenchApp(session, "matmul.msgpack", ascii_only)
         async with app.run_test(size=(width, height)) as pilot:
-            await pilot.pause()
-            await pilot.press(*keys)
-            await pilot.pause()
-            yield pilot
+            with fast_keys(app):
+                await pilot.pause()
+                await pilot.press(*keys)
+                await pilot.pause()
+                yield pilot
 
     return run
 
@@ -80,6 +82,20 @@ def drive(session: ReplaySession) -> Driver:
 def settle() -> Callable[[Any], Awaitable[None]]:
     """``await settle(pilot)``: until no job runs and every pane shows its answer."""
     return settled
+
+
+@pytest.fixture
+def desk_bench() -> Iterator[Callable[..., DeskBench]]:
+    """``desk_bench("matmul", 16)``: a desk without an App; its threads end with it."""
+    made: list[DeskBench] = []
+
+    def make(*args: Any, **options: Any) -> DeskBench:
+        made.append(DeskBench(*args, **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.runner.close()
 
 
 @pytest.fixture

@@ -17,8 +17,27 @@ from tui.widgets.pane_view import PaneView
 KEY_OF = {row.number: row.key for row in PANES}
 
 
+def pane_of(pilot: Any, number: int) -> PaneView:
+    """The view of the pane that a number key shows."""
+    view: PaneView = pilot.app.debugger.views[KEY_OF[number]]
+    return view
+
+
+def state_of(pilot: Any, number: int) -> Any:
+    """The state of the pane that a number key shows."""
+    return pilot.app.debugger.desk.states[KEY_OF[number]]
+
+
+def active_of(pilot: Any) -> int:
+    """The number of the active pane."""
+    return ROW_OF[pilot.app.debugger.active].number
+
+
+# -- waiting ------------------------------------------------------------------------
+
+
 async def settled(pilot: Any) -> None:
-    """Until no job runs, every pane shows its answer, and none wishes for more."""
+    """Wait until no job runs, every pane shows its answer, and none wishes for more."""
     screen = pilot.app.debugger
     await still(pilot)
     quiet = 0
@@ -34,20 +53,27 @@ async def settled(pilot: Any) -> None:
     await still(pilot)
 
 
-def pane_of(pilot: Any, number: int) -> PaneView:
-    """The view of the pane that a number key shows."""
-    return pilot.app.debugger.views[KEY_OF[number]]
-
-
-def active_of(pilot: Any) -> int:
-    """The number of the active pane."""
-    return ROW_OF[pilot.app.debugger.active].number
+async def answered(pilot: Any) -> None:
+    """Wait until the screen itself waits for no answer, and has shown the last."""
+    screen = pilot.app.debugger
+    await pilot.pause()
+    await until(pilot, lambda: screen.asked is None)
+    await still(pilot)
 
 
 async def still(pilot: Any) -> None:
     """Wait until a key has come from app to screen to widget, and is drawn."""
     for _ in range(4):
         await pilot.pause()
+
+
+async def until(pilot: Any, holds: Callable[[], object]) -> None:
+    """Wait for what the loop brings, at most some seconds."""
+    for _ in range(1000):
+        if holds():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it never came")
 
 
 async def shows(pilot: Any, text: str, read: Callable[[Any], str]) -> str:
@@ -86,6 +112,22 @@ def fast_keys(app: Any) -> Iterator[None]:
         for module in ("app", "pilot"):
             patch.setattr(f"textual.{module}.wait_for_idle", turns_of(app))
         yield
+
+
+# -- doing --------------------------------------------------------------------------
+
+
+def run(pilot: Any, line: str) -> None:
+    """Carry out a command line, and draw."""
+    pilot.app.debugger.run_line(line)
+    pilot.app.debugger.show()
+
+
+async def ask(pilot: Any, *lines: str) -> None:
+    """Carry out command lines, each to its answer."""
+    for line in lines:
+        run(pilot, line)
+        await answered(pilot)
 
 
 async def turn_wheel(

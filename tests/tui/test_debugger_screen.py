@@ -1,31 +1,42 @@
-"""What keys, clicks, commands and resizes do to the debugger's screen."""
+"""What keys, commands and resizes do to the debugger's screen as a whole."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from pilots import (
+    active_of,
+    answered,
+    ask,
+    fast_keys,
+    pane_of,
+    settled,
+    state_of,
+    still,
+)
 from textual.command import CommandList, CommandPalette
 from textual.geometry import Region
 
-from kernbench.replay.commands import COMMANDS
-from kernbench.sim_engine.verify import compare
+from kernbench.replay.commands import listed
 from tui.__main__ import open_session
 from tui.ansi import screen_strips
 from tui.app import KernbenchApp
-from tui.screens.help import TextScreen
+from tui.screens.text import TextScreen
 
-
-async def ask(pilot, line: str) -> None:
-    await pilot.press(":")
-    pilot.app.debugger.line.value = line
-    await pilot.press("enter")
-    await pilot.pause()
+TIMELINE = 1
+MEMORY = 4
 
 
 def region(pilot, number: int) -> Region:
-    return pilot.app.debugger.panes[number].region
+    return pane_of(pilot, number).region
 
+
+def said(pilot) -> str:
+    """The message above the footer, if there is one."""
+    notice = pilot.app.debugger.notice
+    return str(notice.render()) if notice.display else ""
+
+
+# -- moves --------------------------------------------------------------------------
 
 MOVES = {
     "s": 41,
@@ -37,8 +48,9 @@ MOVES = {
     "G": 151,
     "gS": -1,
     "gSS": -1,
+    "Gs": 151,
+    "gSs": 0,
 }
-MOVES |= {"Gs": 151, "gSs": 0}
 
 
 async def test_moving_keys(session, drive) -> None:
@@ -56,6 +68,7 @@ async def test_u_and_d_change_what_n_steps_in(session, drive, as_text_of) -> Non
         await pilot.press("n")
         assert session.cursor == 56  # a fetch; the next op of the DMA is 120
         await pilot.press("d")
+        await pilot.pause()
         assert "> pe4 > [pe_fetch_store]" in as_text_of(pilot.app)
 
 
@@ -67,86 +80,73 @@ async def test_n_at_the_last_op_of_the_focus_says_so(
         assert "no further op that way in the focus" in as_text_of(pilot.app)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
-async def test_every_pane_follows_the_cursor(size, session, drive) -> None:
-    async with drive(*size, "z") as pilot:
-        wanted = ["pe_gemm", "> 100", "0,0,0", "op ", "stays inside", "op 100 GEMM"]
-        for number, shown in enumerate(wanted, 1):
-            pilot.app.debugger.run("goto 16")
-            await pilot.press(str(number))
-            pilot.app.debugger.run("goto 100")
-            await pilot.pause()
-            pane = pilot.app.debugger.panes[number]
-            text = "\n".join(strip.text for strip in pane._strips)
-            assert shown in text, f"pane {number}:\n{text}"
-
-
-async def test_a_hidden_pane_asks_the_session_nothing(
-    session, drive, monkeypatch
-) -> None:
-    asked = []
-    monkeypatch.setattr(type(session), "route", lambda self, op=None: asked.append(op))
-    async with drive(80, 24, "2", "s", "s"):
-        assert not asked
-
-
-async def test_opens_fitted_to_the_launch(session, drive) -> None:
-    async with drive(80, 24) as pilot:
-        timeline = pilot.app.debugger.timeline
-        low, high = session.launch_window()
-        assert timeline.t0 < low < high < timeline.t1 < 2 * high
-        assert timeline.t1 - timeline.t0 < 1.1 * (high - low)
-
-
-async def test_timeline_goes_where_the_cursor_goes(session, drive) -> None:
-    async with drive(80, 24, "g") as pilot:
-        timeline = pilot.app.debugger.timeline
-        assert timeline.t0 <= session.time < timeline.t1
-
-
-async def test_zoom_pan_and_fit(drive) -> None:
-    async with drive(80, 24) as pilot:
-        timeline = pilot.app.debugger.timeline
-        fitted = timeline.t0, timeline.t1
-        await pilot.press("+", "+")
-        assert timeline.t1 - timeline.t0 == pytest.approx((fitted[1] - fitted[0]) / 4)
-        await pilot.press("-")
-        assert timeline.t1 - timeline.t0 == pytest.approx((fitted[1] - fitted[0]) / 2)
-        before = timeline.t0
-        await pilot.press("l", "right", "left")
-        assert timeline.t0 - before == pytest.approx((timeline.t1 - timeline.t0) / 8)
-        await pilot.press("h", "0")
-        assert (timeline.t0, timeline.t1) == fitted
-
-
-async def test_the_timeline_follows_the_last_op_no_further_than_the_end_of_the_run(
+async def test_what_could_not_be_done_is_said_until_the_next_key(
     session, drive
 ) -> None:
-    session.goto(0)
-    async with drive(80, 24, "1", "+", "+", "G") as pilot:
-        timeline = pilot.app.debugger.panes[1]
-        span = timeline.t1 - timeline.t0
-        assert timeline.t0 <= session.time < timeline.t1
-        assert timeline.t1 == pytest.approx(timeline.end + span / 50)
+    session.goto(151)
+    async with drive(80, 24, "s") as pilot:
+        assert said(pilot) == "no further op that way"
+        await pilot.press("S")
+        assert said(pilot) == ""
+
+
+async def test_the_pane_in_view_follows_the_cursor(session, drive, settle) -> None:
+    session.goto(40)
+    async with drive(80, 24, "2", "s") as pilot:
+        await settle(pilot)
+        assert "\n>  41 " in pane_of(pilot, 2).text
+
+
+# -- keys of panes ------------------------------------------------------------------
+
+
+async def test_zoom_pan_and_fit_are_of_the_timeline_whichever_pane_is_active(
+    drive,
+) -> None:
+    async with drive(80, 24, "2") as pilot:
+
+        def shown() -> tuple[float, float]:
+            window: tuple[float, float] = state_of(pilot, TIMELINE).window
+            return window
+
+        def span() -> float:
+            return shown()[1] - shown()[0]
+
+        fitted = shown()
+        whole = span()
+        await pilot.press("+", "+")
+        assert span() == pytest.approx(whole / 4)
+        await pilot.press("-")
+        assert span() == pytest.approx(whole / 2)
+        before = shown()[0]
+        await pilot.press("l", "right", "left")
+        assert shown()[0] - before == pytest.approx(span() / 8)
+        await pilot.press("h", "0")
+        assert shown() == fitted
+
+
+async def test_a_pane_that_can_be_panned_is_panned_itself(drive, session) -> None:
+    session.goto(40)
+    async with drive(80, 24, "4", "v") as pilot:
+        await settled(pilot)
+        window = state_of(pilot, TIMELINE).window
+        await pilot.press("l")
+        assert state_of(pilot, TIMELINE).window == window
+        assert state_of(pilot, 4).cells.column == 1
 
 
 async def test_enter_on_a_component_goes_to_its_op(session, drive) -> None:
     session.goto(40)
     async with drive(80, 24, "1", "j", "enter"):
-        assert (
-            session.trace.ops[session.cursor].component_id
-            == "sip0.cube0.pe4.pe_fetch_store"
-        )
+        component = session.trace.ops[session.cursor].component_id
+        assert component == "sip0.cube0.pe4.pe_fetch_store"
 
 
-async def test_enter_on_a_row_of_ops_goes_there(session, drive) -> None:
+async def test_keys_go_through_the_rows_of_a_pane(session, drive) -> None:
     session.goto(40)
-    async with drive(80, 24, "2", "j", "j", "k", "enter"):
+    async with drive(80, 24, "2", "j", "j", "k", "enter") as pilot:
         assert session.cursor == 41
-
-
-async def test_rows_end_and_home(session, drive) -> None:
-    async with drive(80, 24, "2", "end", "enter") as pilot:
+        await pilot.press("end", "enter")
         assert session.cursor == 151
         await pilot.press("home", "enter")
         assert session.cursor == 0
@@ -156,86 +156,71 @@ async def test_rows_end_and_home(session, drive) -> None:
         assert session.cursor == 0
 
 
-async def test_click_on_a_row_of_ops_goes_there(session, drive) -> None:
-    session.goto(40)
-    async with drive(200, 50) as pilot:
-        pane = pilot.app.debugger.panes[2]
-        await pilot.click(pane, offset=(10, 2 + 41 - pane.top))
-        await pilot.pause()
-        assert session.cursor == 41
-        assert pilot.app.debugger.active == 2
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("2v", "Ops has one view only"),
+        ("2J", "no further changed number (4 Memory) or mismatch (6 Diff) that way"),
+        ("2p", "rows of the timeline can be pinned: 1 shows it, j and k pick a row"),
+        ("0", "the timeline is fitted to the launches"),
+    ],
+)
+async def test_a_key_that_a_pane_has_no_use_for_says_so(keys, text, drive) -> None:
+    async with drive(80, 24, *keys) as pilot:
+        assert said(pilot) == text
 
 
-async def test_enter_on_an_allocation_keeps_its_tensor(
-    session, drive, as_text_of
-) -> None:
-    session.goto(40)
-    async with drive(80, 24, "4", "j", "j", "enter", "s") as pilot:
-        assert " c (kept: Esc lets go) f16 128x128" in as_text_of(pilot.app)
-        await pilot.press("j", "j", "enter")
-        assert pilot.app.debugger.panes[4].kept is None
+async def test_what_was_said_of_a_key_is_gone_when_the_next_is_of_use(drive) -> None:
+    async with drive(80, 24, "0", "plus", "0") as pilot:
+        assert said(pilot) == ""
 
 
-async def test_numbers_pan_and_page(session, drive, as_text_of) -> None:
-    session.goto(40)
-    async with drive(80, 24, "4", "v", *"lllllllll", "pagedown") as pilot:
-        text = as_text_of(pilot.app)
-        assert "  7         8         9" in text
-        assert "\n    7 " in text
-
-
-async def test_changed_numbers_are_marked_and_in_view(
-    session, drive, as_text_of
-) -> None:
-    session.goto(17)
-    async with drive(80, 24, "4") as pilot:
-        text = as_text_of(pilot.app)
-        assert " c f16 128x128" in text
-        assert "2,048 changed*" in text
-        assert "12,288 never written" in text
-
-
-async def test_diff_pans(session, drive, as_text_of) -> None:
-    session.goto(17)
-    async with drive(80, 24, "6", *"llll", "j") as pilot:
-        assert "3         4         3         4" in as_text_of(pilot.app)
+# -- layout -------------------------------------------------------------------------
 
 
 async def test_number_keys_brackets_and_tab_choose_the_pane(drive) -> None:
     async with drive(80, 24, "4") as pilot:
-        screen = pilot.app.debugger
-        assert (screen.active, screen.panes[4].display, screen.panes[2].display) == (
-            4,
-            True,
-            False,
-        )
-        for key, active in (
-            ("]", 5),
-            ("[", 4),
-            ("[", 3),
-            ("tab", 4),
-            ("shift+tab", 3),
-            ("1", 1),
-        ):
+        assert active_of(pilot) == 4
+        assert pane_of(pilot, 4).display
+        assert not pane_of(pilot, 2).display
+        keys = ["]", "[", "[", "tab", "shift+tab", "1"]
+        chosen = [5, 4, 3, 4, 3, 1]
+        for key, active in zip(keys, chosen, strict=True):
             await pilot.press(key)
-            assert screen.active == active, key
-        assert screen.panes[3].display
+            assert active_of(pilot) == active, key
+        assert pane_of(pilot, 3).display
 
 
 async def test_z_maximises_and_escape_goes_back(drive) -> None:
     async with drive(80, 24, "5", "z") as pilot:
-        await pilot.pause()
+        await settled(pilot)
         assert region(pilot, 5) == Region(0, 2, 80, 21)
-        assert not pilot.app.debugger.panes[1].display
+        assert not pane_of(pilot, 1).display
         await pilot.press("escape")
         await pilot.pause()
-        assert pilot.app.debugger.panes[1].display
+        assert pane_of(pilot, 1).display
+
+
+async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(
+    session, drive
+) -> None:
+    session.goto(17)
+    async with drive(80, 24, "4", "j", "enter", "z") as pilot:
+        await settled(pilot)
+        pane = pane_of(pilot, MEMORY)
+        assert " b (kept: Esc lets go) " in pane.text
+        await pilot.press("escape")
+        await settled(pilot)
+        assert " c f16 128x128" in pane.text
+        assert pilot.app.debugger.maximised
+        await pilot.press("escape")
+        assert not pilot.app.debugger.maximised
 
 
 async def test_large_screen_shows_all_panes_without_overlap(drive) -> None:
     async with drive(200, 50) as pilot:
-        screen = pilot.app.debugger
-        regions = [region(pilot, n) for n in (1, 2, 3, 4, 5, 6)] + [screen.tabs.region]
+        tabs = pilot.app.debugger.tabs.region
+        regions = [tabs, *(region(pilot, number) for number in range(1, 7))]
         assert sum(r.area for r in regions) == 200 * 47
         assert not any(a.overlaps(b) for a in regions for b in regions if a is not b)
 
@@ -245,11 +230,12 @@ async def test_resizing_to_nothing_and_back_keeps_cursor_pane_and_pick(
 ) -> None:
     session.goto(40)
     async with drive(120, 40, "2", "j") as pilot:
-        for size in ((60, 16), (5, 2), (200, 50), (120, 40)):
+        for size in ((60, 16), (5, 2), (80, 5), (200, 50), (120, 40)):
             await pilot.resize_terminal(*size)
             await pilot.pause()
-        screen = pilot.app.debugger
-        assert (session.cursor, screen.active, screen.panes[2].pick) == (40, 2, 41)
+        assert session.cursor == 40
+        assert active_of(pilot) == 2
+        assert state_of(pilot, 2).rows.pick == 41
 
 
 async def test_small_screen_says_what_it_wants(drive, as_text_of) -> None:
@@ -257,9 +243,20 @@ async def test_small_screen_says_what_it_wants(drive, as_text_of) -> None:
         assert "wants 60x16" in as_text_of(pilot.app)
 
 
+# -- the command line ---------------------------------------------------------------
+
+
+async def type_line(pilot, line: str) -> None:
+    """Open the command line, and enter a command."""
+    await pilot.press(":")
+    pilot.app.debugger.line.value = line
+    await pilot.press("enter")
+    await answered(pilot)
+
+
 async def test_command_line_moves_all_panes(session, drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
-        await ask(pilot, "goto 40")
+        await type_line(pilot, "goto 40")
         assert session.cursor == 40
         assert "op 40/151" in as_text_of(pilot.app)
         await pilot.press("s")
@@ -280,65 +277,69 @@ ERRORS = {
 
 async def test_command_errors_are_said_until_the_next_key(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
-        for line, said in ERRORS.items():
-            await ask(pilot, line)
-            assert said in as_text_of(pilot.app)
+        for line, text in ERRORS.items():
+            await type_line(pilot, line)
+            assert text in as_text_of(pilot.app)
             await pilot.press("escape")
-            assert said not in as_text_of(pilot.app)
+            await pilot.pause()
+            assert text not in as_text_of(pilot.app)
+
+
+async def test_an_error_is_said_again_when_the_line_is_run_again(drive) -> None:
+    async with drive(80, 24) as pilot:
+        for _ in range(2):
+            await type_line(pilot, "memory nothing")
+            assert said(pilot).startswith("error: no tensor 'nothing'")
+            await pilot.press("escape")
+
+
+@pytest.mark.parametrize("place", ["c[0:2, :]", "c", "hbm 0x9000:64"])
+async def test_the_history_of_a_place_opens_in_memory(place, session, drive) -> None:
+    session.goto(40)
+    async with drive(80, 24) as pilot:
+        await ask(pilot, f"history {place}")
+        await settled(pilot)
+        assert active_of(pilot) == MEMORY
+        touches = session.history_of(place).rows
+        text = pane_of(pilot, MEMORY).text
+        assert f" accesses to {place}: {len(touches)}, " in text
+        await pilot.press("home", "enter")
+        assert session.cursor == touches[0].op.op
+
+
+async def test_the_history_of_what_is_not_there_opens_nothing(drive) -> None:
+    async with drive(80, 24, "2") as pilot:
+        await ask(pilot, "history foo")
+        assert "no tensor 'foo'" in said(pilot)
+        assert active_of(pilot) == 2
 
 
 async def test_other_answers_open_a_page_that_escape_leaves(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
-        await ask(pilot, "info")
+        await type_line(pilot, "info")
         assert isinstance(pilot.app.screen, TextScreen)
         assert "bench      matmul" in as_text_of(pilot.app)
         await pilot.press("escape")
         assert pilot.app.screen is pilot.app.debugger
 
 
+WITHOUT_ARGUMENTS = [c.name for c in listed() if not c.usage or c.usage[0] == "["]
+
+
 async def test_every_command_without_arguments_can_be_asked(
     session, drive, as_text_of
 ) -> None:
+    assert len(WITHOUT_ARGUMENTS) > 20
     async with drive(80, 24) as pilot:
-        for name in [c.name for c in COMMANDS if not c.args or c.args[0] == "["]:
+        for name in WITHOUT_ARGUMENTS:
             session.goto(40)
-            pilot.app.debugger.run(name)
-            while pilot.app.debugger._asked is not None:
-                await pilot.pause()
-                pilot.app.debugger.look()
-            await pilot.pause()
+            await ask(pilot, name)
             assert "error:" not in as_text_of(pilot.app), name
             while len(pilot.app.screen_stack) > 2:
                 pilot.app.pop_screen()
 
 
-async def test_command_line_completes_remembers_and_leaves(session, drive) -> None:
-    async with drive(80, 24, ":", *"got", "tab", *"50", "enter", "s") as pilot:
-        line = pilot.app.debugger.line
-        assert session.cursor == 51
-        await pilot.press(":", "up")
-        assert line.value == "goto 50"
-        await pilot.press("escape", "s")
-        assert not line.display
-        assert session.cursor == 52
-
-
-async def test_completion_hints_at_what_is_open(drive, as_text_of) -> None:
-    async with drive(80, 24, ":") as pilot:
-        pilot.app.debugger.line.value = "memory "
-        await pilot.press("tab")
-        await pilot.pause()
-        assert "a  b  c" in as_text_of(pilot.app)
-
-
-async def test_before_the_first_op_panes_name_the_key_that_fills_them(
-    session, drive, as_text_of
-) -> None:
-    session.to_start()
-    async with drive(80, 24) as pilot:
-        for key in "2456":
-            await pilot.press(key)
-            assert "s steps" in as_text_of(pilot.app).split("op log")[-1], key
+# -- palette and end ------------------------------------------------------------------
 
 
 async def test_palette_runs_an_action(session, drive) -> None:
@@ -347,7 +348,7 @@ async def test_palette_runs_an_action(session, drive) -> None:
         await pilot.app.workers.wait_for_complete()
         await pilot.pause()
         await pilot.press("down", "enter")
-        await pilot.pause()
+        await still(pilot)
         assert session.cursor == 151
 
 
@@ -371,10 +372,19 @@ async def test_q_quits(drive) -> None:
 
 async def test_redraw_changes_nothing(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
+        await settled(pilot)
         before = as_text_of(pilot.app)
         await pilot.press("ctrl+l")
-        await pilot.pause()
+        await settled(pilot)
         assert as_text_of(pilot.app) == before
+
+
+async def test_nothing_is_animated(drive) -> None:
+    async with drive(80, 24) as pilot:
+        assert pilot.app.animation_level == "none"
+
+
+# -- damaged files --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("share", "ops"), [(0.5, 0), (0.93, 152)])
@@ -387,30 +397,15 @@ async def test_a_cut_file_opens_and_says_so(
     session = open_session(path, None)
     assert len(session) == ops
     app = KernbenchApp(session, path.name)
+    keys = ["g", "s", "n", "G", "S", "N", "+", *"23456", "j", "enter", "1", "enter"]
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press(
-            "g", "s", "n", "G", "S", "N", "+", *"23456", "j", "enter", "1", "enter"
-        )
+        with fast_keys(app):
+            await pilot.press(*keys)
         await pilot.pause()
         assert "file cut off" in as_text_of(app)
 
 
-async def test_diff_opens_at_the_first_mismatch_and_marks_it(
-    session, drive, as_text_of, monkeypatch
-) -> None:
-    session.goto(17)
-    good = session.diff()
-    expected = good.expected.copy()
-    expected[70, 5] += 1.0
-    row = compare(good.actual, expected, good.row.tolerance, good.name)
-    bad = replace(good, row=row, expected=expected, error=good.actual - expected)
-    monkeypatch.setattr(session, "diff", lambda op: bad)
-    async with drive(80, 24, "6") as pilot:
-        text = as_text_of(pilot.app)
-        assert "DIFFERS! 1 of 2,048 bad" in text
-        first = next(line for line in text.splitlines() if line.startswith("   70 "))
-        assert first.count("!") == 3
-        assert "         5         6         5         6" in text
+# -- colours, keys of the terminal ----------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
@@ -432,12 +427,15 @@ async def test_no_color_leaves_no_colour(size, session, monkeypatch) -> None:
 
 
 async def test_ctrl_c_is_back_and_ctrl_q_is_no_key(drive, as_text_of) -> None:
-    async with drive(80, 24, "z", "ctrl+c") as pilot:
+    async with drive(80, 24, "z") as pilot:
+        await settled(pilot)
+        await pilot.press("ctrl+c")
         assert not pilot.app.debugger.maximised
         await pilot.press(":", *"abc", "ctrl+c")
         assert not pilot.app.debugger.line.display
         await pilot.press("?", "ctrl+c")
         assert pilot.app.screen is pilot.app.debugger
+        await still(pilot)
         before = as_text_of(pilot.app)
         await pilot.press("ctrl+q", "ctrl+c")
         assert pilot.app.is_running

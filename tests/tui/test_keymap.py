@@ -221,7 +221,7 @@ async def test_a_page_scrolls_and_closes_by_the_users_keys(session) -> None:
     app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("?", "e")
-        assert app.screen.pane.top > 10
+        assert app.screen.rows.top > 10
         await pilot.press("x")
         assert app.screen is app.debugger
         await pilot.press("?", "escape")  # leaves a page always

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from pilots import fast_keys, still
+from pilots import fast_keys, pane_of, run, settled, still
 
 from kernbench.replay.commands import COMMANDS
 from tui.__main__ import open_session
-from tui.actions import ACTIONS, PANES, SCREEN_COMMANDS
+from tui.actions import ACTIONS, SCREEN_COMMANDS
 from tui.app import KernbenchApp
+from tui.panes import PANES
 
 TRACES = sorted((Path(__file__).parents[2] / "traces").glob("*.msgpack"))
 SIZES = [(80, 24), (120, 40), (200, 50), (60, 16), (20, 5)]
 KEYS = [key for action in ACTIONS for key in action.keys]
 LINES = [
     *(command.name for command in COMMANDS),
-    *(name for name, _, _ in SCREEN_COMMANDS),
+    *(command.name for command in SCREEN_COMMANDS),
     "goto 40",
     "goto end",
     "goto 999999999",
@@ -61,7 +64,7 @@ PAGE_KEYS = [("j",), ("pagedown",), ("escape",), ("escape",)]
 LINE_KEYS = [("enter",), ("tab", "enter"), ("up",), ("escape",)]
 
 
-async def play(pilot, count: int, rng: Random) -> None:
+async def play(pilot: Any, count: int, rng: Random) -> None:
     """Press so many keys, run some lines, and resize the screen now and then."""
     app = pilot.app
     for _ in range(count):
@@ -73,38 +76,41 @@ async def play(pilot, count: int, rng: Random) -> None:
             screen.line.value = random_line(rng)
             await pilot.press(*rng.choice(LINE_KEYS))
         elif draw < 0.1:
-            screen.run(random_line(rng))
+            run(pilot, random_line(rng))
         elif draw < 0.13:
             await pilot.resize_terminal(*rng.choice(SIZES))
         else:
             await pilot.press(rng.choice(KEYS))
 
 
-async def go_through_all_panes(pilot, settle, as_text_of) -> None:
+async def go_through_all_panes(pilot: Any, as_text_of: Callable[[Any], str]) -> None:
     """Leave whatever is open, then look at each pane: it has its answer."""
     app = pilot.app
     for key in (*["escape"] * 5, "ctrl+l"):
         await pilot.press(key)
         await still(pilot)
     assert app.screen is app.debugger
-    for number, title in enumerate(PANES, 1):
-        await pilot.press(str(number))
-        await settle(pilot)
+    for row in PANES:
+        await pilot.press(str(row.number))
+        await settled(pilot)
         text = as_text_of(app)
-        assert f"{number} {title}" in text, text
-        assert len(app.debugger.panes[number].text.split()) > 2
+        assert f"{row.number} {row.title}" in text, text
+        assert len(pane_of(pilot, row.number).text.split()) > 2
 
 
-async def check_session(count: int, path: Path, settle, as_text_of) -> None:
+async def check_session(
+    count: int, path: Path, as_text_of: Callable[[Any], str]
+) -> None:
+    """Nothing ends a session of so many random keys."""
     app = KernbenchApp(open_session(path, None), path.name)
     async with app.run_test(size=SIZES[0]) as pilot:
         with fast_keys(app):
             await play(pilot, count, Random(f"{path.stem} {count}"))
-        await pilot.resize_terminal(200, 50)
-        await go_through_all_panes(pilot, settle, as_text_of)
-        session = app.debugger.session
-        assert -1 <= session.cursor < len(session)
-        assert not app.debugger.jobs.busy
+            await pilot.resize_terminal(200, 50)
+            await go_through_all_panes(pilot, as_text_of)
+        replay = app.debugger.desk.replay
+        assert -1 <= replay.cursor < len(replay)
+        assert not app.debugger.runner.busy
         assert not app.crash
 
 
@@ -115,9 +121,9 @@ def _stay(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["matmul", "fault_missing_wait"])
-async def test_nothing_ends_a_session(name, trace_path, settle, as_text_of) -> None:
+async def test_nothing_ends_a_session(name, trace_path, as_text_of) -> None:
     path = trace_path.with_name(f"{name}.msgpack")
-    await check_session(100, path, settle, as_text_of)
+    await check_session(100, path, as_text_of)
 
 
 COUNTS = [
@@ -128,15 +134,5 @@ COUNTS = [
 
 @pytest.mark.parametrize("path", TRACES, ids=[path.stem for path in TRACES])
 @pytest.mark.parametrize("count", COUNTS)
-async def test_nothing_ends_a_long_session(count, path, settle, as_text_of) -> None:
-    await check_session(count, path, settle, as_text_of)
-
-
-async def test_a_line_left_as_soon_as_it_is_opened_keeps_no_keys(
-    session, drive
-) -> None:
-    async with drive(80, 24) as pilot:
-        pilot.app.debugger.line.open("goto")
-        pilot.app.debugger.line.action_leave()
-        await pilot.press("g")
-        assert session.cursor == 0
+async def test_nothing_ends_a_long_session(count, path, as_text_of) -> None:
+    await check_session(count, path, as_text_of)

@@ -1,9 +1,8 @@
-"""The runner: what is asked, kept, cancelled and waited for, and who lets whom
-go on.
-"""
+"""The runner: what is asked, kept, cancelled and waited for; who lets whom go on."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Event
@@ -32,8 +31,9 @@ class Number:
 
 
 class Bell:
-    """A job that waits: ``rung`` lets it end, ``begun`` says that it runs. It reports
-    its progress all the while, as every job has to.
+    """A job that waits: ``rung`` lets it end, ``begun`` says that it runs.
+
+    It reports its progress all the while, as every job has to.
     """
 
     def __init__(self) -> None:
@@ -248,6 +248,26 @@ def test_a_key_waits_no_longer_than_it_was_told_to(runner, register) -> None:
     assert monotonic() - begun < 5
 
 
+def test_a_key_does_not_wait_for_what_is_there_by_now(
+    runner, register, monkeypatch
+) -> None:
+    """An answer may come between the asking and the waiting."""
+    bell = Bell()
+    bell.rung.set()
+    query = register("bell", bell)()
+    plain = runner.ask
+
+    def ask(query: Query, urgency: Urgency) -> Any:
+        found = plain(query, urgency)
+        wait_until(lambda: not runner.busy)
+        return found
+
+    monkeypatch.setattr(runner, "ask", ask)
+    begun = monotonic()
+    assert runner.gather([query], within_s=60) == {query: 0}
+    assert monotonic() - begun < 30
+
+
 # -- the yield protocol -----------------------------------------------------------
 
 
@@ -293,7 +313,7 @@ def test_what_the_key_itself_waits_for_goes_on(runner, register, monkeypatch) ->
     runner.quiet.clear()
 
     def some(index, at, args, progress) -> int:
-        for _ in range(20):
+        for _ in range(4):
             progress(0.5)
             sleep(0.002)
         return args.n
@@ -316,6 +336,16 @@ def test_a_job_whose_key_was_drawn_is_as_urgent_as_what_is_in_view(
     runner.lower()
     wait_until(lambda: waited)
     bell.rung.set()
+
+
+def test_no_key_waits_for_a_worker_s_long_share_of_the_interpreter(session) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    try:
+        Runner(session.index)
+        assert sys.getswitchinterval() <= 0.001
+    finally:
+        sys.setswitchinterval(before)
 
 
 # -- what is kept -----------------------------------------------------------------

@@ -1,35 +1,42 @@
-"""Search, filter, stops, marks, playing, reload and copying: keys that ask the session."""
+"""Search, filter, stops, marks, playing, reload and copying, by keys and commands."""
 
 from __future__ import annotations
 
 import gc
 import shutil
+from typing import Any
 
 import pytest
-from tui.screens.asking import expression
+from pilots import (
+    active_of,
+    answered,
+    ask,
+    fast_keys,
+    pane_of,
+    settled,
+    state_of,
+    still,
+    until,
+)
 
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
-from tui.screens.help import TextScreen
-from tui.widgets.command_line import candidates
+from tui.screens.command import expression
+from tui.screens.text import StopsScreen
+
+TIMELINE = 1
+OPS = 2
+MEMORY = 4
+DIFF = 6
 
 
-async def ask(pilot, *lines: str) -> None:
-    """Run command lines, each to its answer."""
-    for line in lines:
-        pilot.app.debugger.run(line)
-        await answered(pilot)
+def said(pilot: Any) -> str:
+    """The message above the footer, if there is one."""
+    notice = pilot.app.debugger.notice
+    return str(notice.render()) if notice.display else ""
 
 
-async def answered(pilot) -> None:
-    await pilot.pause()
-    while pilot.app.debugger.jobs.busy or pilot.app.debugger._asked is not None:
-        await pilot.pause()
-        pilot.app.debugger.look()
-    await pilot.pause()
-
-
-# -- search and filter ---------------------------------------------------------
+# -- search and filter ----------------------------------------------------------------
 
 
 async def test_slash_searches_text_and_f3_goes_on(session, drive) -> None:
@@ -59,60 +66,58 @@ def test_what_is_searched_for_is_an_expression(text, session) -> None:
     assert len(session.matching(expression(text))) > 0
 
 
-async def test_f3_before_any_search_says_what_to_do(drive, as_text_of) -> None:
+async def test_f3_before_any_search_says_what_to_do(drive) -> None:
     async with drive(80, 24, "f3") as pilot:
-        assert "nothing is searched for yet: /" in as_text_of(pilot.app)
+        assert said(pilot).startswith("nothing is searched for yet: /")
 
 
-async def test_a_search_without_a_hit_says_so(session, drive, as_text_of) -> None:
+async def test_a_search_without_a_hit_says_so(session, drive) -> None:
     async with drive(80, 24) as pilot:
         before = session.cursor
         await ask(pilot, "search nowhere")
-        assert "error: no op after" in as_text_of(pilot.app)
+        assert said(pilot).startswith("error: no op after")
         assert session.cursor == before
 
 
-async def test_a_filter_leaves_the_ops_that_fit_and_enter_goes_to_one(
-    session, drive, as_text_of
-) -> None:
+async def test_a_filter_leaves_the_ops_that_fit(session, drive) -> None:
     fits = session.matching("kind=gemm").tolist()
     async with drive(80, 24, "2", "&", *"kind=gemm", "enter") as pilot:
         await answered(pilot)
-        text = as_text_of(pilot.app)
+        await settled(pilot)
+        text = pane_of(pilot, OPS).text
         assert f"{len(fits)} fit kind=gemm" in text
         assert "host_write" not in text
         await pilot.press("home", "j", "j", "enter")
         assert session.cursor == fits[2]
-        await pilot.press("end", "enter")
-        assert session.cursor == fits[-1]
 
 
 @pytest.mark.parametrize("keys", [("escape",), ("&", *["backspace"] * 9, "enter")])
-async def test_escape_or_an_empty_filter_shows_all(keys, drive, as_text_of) -> None:
+async def test_escape_or_an_empty_filter_shows_all(keys, drive) -> None:
     async with drive(80, 24, "2") as pilot:
         await ask(pilot, "filter kind=gemm")
+        await settled(pilot)
+        assert "fit kind=gemm" in pane_of(pilot, OPS).text
         await pilot.press(*keys)
-        await answered(pilot)
-        assert "fit kind=gemm" not in as_text_of(pilot.app)
-        assert "host_write" in as_text_of(pilot.app)
+        await settled(pilot)
+        assert "fit kind=gemm" not in pane_of(pilot, OPS).text
+        assert "host_write" in pane_of(pilot, OPS).text
 
 
-async def test_a_filter_that_nothing_fits_is_an_empty_list(drive, as_text_of) -> None:
-    async with drive(80, 24, "2") as pilot:
-        await ask(pilot, "filter dur > 1s")
-        assert "0 fit dur > 1s" in as_text_of(pilot.app)
-        await pilot.press("j", "enter", "k", "end", "enter")
-        assert "error" not in as_text_of(pilot.app)
-
-
-async def test_a_filter_that_is_no_expression_keeps_the_list(drive, as_text_of) -> None:
+async def test_a_filter_that_is_no_expression_keeps_the_list(drive) -> None:
     async with drive(80, 24, "2") as pilot:
         await ask(pilot, "filter kind = ")
-        assert "error: " in as_text_of(pilot.app)
-        assert pilot.app.debugger.ops.where == ""
+        assert said(pilot).startswith("error: ")
+        assert state_of(pilot, OPS).where == ""
 
 
-# -- stops ---------------------------------------------------------------------
+async def test_the_filter_that_there_is_can_be_changed(drive) -> None:
+    async with drive(80, 24, "2") as pilot:
+        await ask(pilot, "filter kind=gemm")
+        await pilot.press("&")
+        assert pilot.app.debugger.line.value == "filter kind=gemm"
+
+
+# -- stops ----------------------------------------------------------------------------
 
 
 async def test_b_offers_a_breakpoint_at_ops_like_this_one_and_c_runs_to_it(
@@ -120,13 +125,13 @@ async def test_b_offers_a_breakpoint_at_ops_like_this_one_and_c_runs_to_it(
 ) -> None:
     session.goto(24)
     here = session.row(24)
-    like = session.matching(f"comp = {here.component} and name = {here.name}").tolist()
+    expr = f"comp = {here.component} and name = {here.name}"
+    like = session.matching(expr).tolist()
     async with drive(80, 24, "b") as pilot:
-        wanted = f"break comp = {here.component} and name = {here.name}"
-        assert pilot.app.debugger.line.value == wanted
+        assert pilot.app.debugger.line.value == f"break {expr}"
         await pilot.press("enter")
         await answered(pilot)
-        assert [stop.ops for stop in session.stops.all] == [len(like)]
+        assert [len(stop.at) for stop in session.stops] == [len(like)]
         await pilot.press("G", "C")
         await answered(pilot)
         assert session.cursor == max(op for op in like if op < 151)
@@ -136,31 +141,41 @@ async def test_w_watches_the_bytes_that_the_op_writes(session, drive) -> None:
     session.goto(16)
     async with drive(80, 24, "w", "enter") as pilot:
         await answered(pilot)
-        (stop,) = session.stops.all
+        (stop,) = session.stops
         assert stop.kind == "watch"
-        assert session.stops.next(15, True)[0] == 16
+        assert stop.next(15, True) == 16
 
 
-async def test_w_watches_the_place_that_a_pane_has_picked(drive, monkeypatch) -> None:
+async def test_w_watches_the_place_that_a_pane_has_picked(session, drive) -> None:
+    session.goto(40)
     async with drive(80, 24, "4") as pilot:
-        monkeypatch.setattr(
-            type(pilot.app.debugger.panes[4]), "place", lambda self: "c[3,17]"
-        )
+        await settled(pilot)
+        await pilot.press("j", "v")
+        await settled(pilot)
         await pilot.press("w")
-        assert pilot.app.debugger.line.value == "watch c[3,17] rw"
+        assert pilot.app.debugger.line.value == "watch b[0,0] rw"
 
 
-async def test_continue_says_which_stop_it_met_or_that_there_is_none(
-    drive, as_text_of
-) -> None:
+async def test_w_before_the_first_op_says_how_to_watch(session, drive) -> None:
+    session.to_start()
+    async with drive(80, 24, "w") as pilot:
+        assert said(pilot).startswith("this op touches no bytes; pick some in 4 Memory")
+
+
+async def test_continue_says_which_stop_it_met_or_that_there_is_none(drive) -> None:
     async with drive(80, 24) as pilot:
         await ask(pilot, "break kind=gemm")
         await pilot.press("g", "c")
-        await answered(pilot)
-        assert "stop 1: break kind=gemm" in as_text_of(pilot.app)
+        assert said(pilot).startswith("stop 1: break kind=gemm")
         await pilot.press("G", "c")
-        await answered(pilot)
-        assert "no further stop that way" in as_text_of(pilot.app)
+        assert said(pilot).startswith("no further stop that way")
+
+
+async def test_a_run_without_a_stop_says_which_end_it_came_to(drive) -> None:
+    async with drive(80, 24, "C") as pilot:
+        assert said(pilot) == "no further stop that way: the start of the log"
+        await pilot.press("c")
+        assert said(pilot) == "no further stop that way: the end of the log"
 
 
 async def test_capital_b_lists_stops_enter_goes_d_deletes(
@@ -171,13 +186,14 @@ async def test_capital_b_lists_stops_enter_goes_d_deletes(
     async with drive(80, 24) as pilot:
         await ask(pilot, "break op=3", "break kind=gemm", "break op=150")
         await pilot.press("B", "d", "j", "d")  # goes on with what is left
-        assert [stop.what for stop in session.stops.all] == ["kind=gemm"]
+        assert [stop.what for stop in session.stops] == ["kind=gemm"]
+        await still(pilot)
         assert "> 2 break kind=gemm" in as_text_of(pilot.app)
         await pilot.press("enter")
-        await pilot.pause()
+        await still(pilot)
         assert session.cursor == min(op for op in gemm if op > 20)
         assert " 1 BP" in as_text_of(pilot.app)
-        assert not isinstance(pilot.app.screen, TextScreen)
+        assert not isinstance(pilot.app.screen, StopsScreen)
 
 
 async def test_enter_on_a_stop_behind_the_cursor_goes_to_its_first_op(
@@ -190,14 +206,23 @@ async def test_enter_on_a_stop_behind_the_cursor_goes_to_its_first_op(
         assert session.cursor == 0
 
 
-async def test_capital_b_without_stops_names_the_keys_that_make_one(
-    drive, as_text_of
-) -> None:
+async def test_a_click_on_a_stop_goes_to_it(session, drive) -> None:
+    session.goto(100)
+    async with drive(80, 24) as pilot:
+        await ask(pilot, "break op = 120", "break op = 130")
+        await pilot.press("B")
+        await still(pilot)
+        await pilot.click(offset=(10, 2))
+        await still(pilot)
+        assert session.cursor == 130
+
+
+async def test_capital_b_without_stops_names_the_keys_that_make_one(drive) -> None:
     async with drive(80, 24, "B") as pilot:
-        assert "no stop is set: b or w makes one" in as_text_of(pilot.app)
+        assert said(pilot).startswith("no stop is set: b or w makes one")
 
 
-# -- marks ---------------------------------------------------------------------
+# -- marks ----------------------------------------------------------------------------
 
 
 async def test_m_and_a_letter_mark_apostrophe_jumps(session, drive) -> None:
@@ -213,36 +238,37 @@ async def test_another_key_than_a_letter_sets_no_mark_and_does_nothing(
 ) -> None:
     session.goto(40)
     async with drive(80, 24, "m", key, "s"):
-        assert (session.cursor, session.marks) == (41, {})
+        assert session.cursor == 41
+        assert session.marks == {}
 
 
 async def test_a_mark_that_is_not_set_is_an_error_that_lists_those_that_are(
-    drive, as_text_of
+    drive,
 ) -> None:
     async with drive(100, 24, "m", "a", "'", "b") as pilot:
-        assert "must be a whole number, start, end or a mark (a)" in as_text_of(
-            pilot.app
-        )
+        assert "must be a whole number, start, end or a mark (a)" in said(pilot)
 
 
 async def test_equals_fits_the_last_two_marks_whose_distance_is_shown(
     session, drive, as_text_of
 ) -> None:
     session.goto(24)
+    starts = session.index.ops.starts
+    t0 = float(starts[24])
+    t1 = float(starts[151])
     async with drive(100, 24, "m", "a", "G", "m", "b", "=") as pilot:
-        t0, t1 = float(session.starts[24]), float(session.starts[151])
-        timeline = pilot.app.debugger.timeline
-        assert timeline.t0 <= t0 < t1 <= timeline.t1
-        assert timeline.t1 - timeline.t0 < 1.5 * (t1 - t0)
+        begin, end = state_of(pilot, TIMELINE).window
+        assert begin <= t0 < t1 <= end
+        assert end - begin < 1.5 * (t1 - t0)
         assert f"  a-b {t1 - t0:.2f}ns" in as_text_of(pilot.app).splitlines()[0]
 
 
-async def test_equals_without_marks_says_what_to_do(drive, as_text_of) -> None:
+async def test_equals_without_marks_says_what_to_do(drive) -> None:
     async with drive(80, 24, "=") as pilot:
-        assert "set two marks at other times first" in as_text_of(pilot.app)
+        assert said(pilot).startswith("set two marks at other times first")
 
 
-# -- playing, reload, copying --------------------------------------------------
+# -- playing --------------------------------------------------------------------------
 
 
 async def test_space_plays_until_a_stop(session, drive, as_text_of) -> None:
@@ -255,9 +281,9 @@ async def test_space_plays_until_a_stop(session, drive, as_text_of) -> None:
         for _ in range(3):
             assert screen.playing is not None
             screen.play()
-        assert (session.cursor, screen.playing) == (23, None)
-        await pilot.pause()
-        assert "stop 1: break op = 23" in as_text_of(pilot.app)
+        assert session.cursor == 23
+        assert screen.playing is None
+        assert said(pilot).startswith("stop 1: break op = 23")
 
 
 @pytest.mark.parametrize("key", ["space", "v", "escape"])
@@ -266,16 +292,26 @@ async def test_any_key_pauses(key, session, drive) -> None:
         assert pilot.app.debugger.playing is None
 
 
-async def test_playing_ends_at_the_last_op(session, drive, as_text_of) -> None:
+async def test_playing_ends_at_the_last_op(session, drive) -> None:
     session.goto(151)
     async with drive(80, 24, "space") as pilot:
         pilot.app.debugger.play()
         assert pilot.app.debugger.playing is None
-        await pilot.pause()
-        assert "played to the last op" in as_text_of(pilot.app)
+        assert said(pilot) == "played to the last op"
 
 
-async def test_reload_shows_a_file_that_has_grown_where_one_stood(
+# -- reload ---------------------------------------------------------------------------
+
+
+async def reloaded(pilot: Any) -> None:
+    """Wait until the file was read again."""
+    before = pilot.app.debugger
+    await pilot.press("R")
+    await until(pilot, lambda: pilot.app.debugger is not before)
+    await still(pilot)
+
+
+async def test_reload_shows_a_file_that_has_grown_where_one_was(
     trace_path, tmp_path
 ) -> None:
     whole = trace_path.read_bytes()
@@ -288,25 +324,24 @@ async def test_reload_shows_a_file_that_has_grown_where_one_stood(
         await pilot.press("u", "4", "m", "a")
         path.unlink()
         path.with_name("run.msgpack").write_bytes(whole)  # the run has ended
-        await pilot.press("R")
-        await answered(pilot)
-        screen, now = app.debugger, app.debugger.session
-        assert now is not session
-        assert now.trace.complete
-        assert (now.cursor, now.level, now.marks, screen.active) == (
-            40,
-            1,
-            {"a": 40},
-            4,
-        )
-        assert [stop.what for stop in now.stops.all] == ["kind=gemm"]
-        assert app.screen is screen
+        await reloaded(pilot)
+        await until(pilot, lambda: app.debugger.session.stops)
+        replay = app.debugger.desk.replay
+        assert replay is not session
+        assert replay.trace.complete
+        now = replay.state
+        assert now.cursor == 40
+        assert now.level == 1
+        assert now.marks == (("a", 40),)
+        assert active_of(pilot) == MEMORY
+        assert [stop.what for stop in now.stops] == ["kind=gemm"]
+        assert app.screen is app.debugger
         await pilot.press("s")
-        assert now.cursor == 41
+        assert replay.cursor == 41
 
 
 async def test_reload_of_a_file_that_is_gone_or_bad_is_an_error(
-    trace_path, tmp_path, as_text_of
+    trace_path, tmp_path
 ) -> None:
     path = tmp_path / "run.msgpack"
     shutil.copy(trace_path, path)
@@ -314,138 +349,35 @@ async def test_reload_of_a_file_that_is_gone_or_bad_is_an_error(
     async with app.run_test(size=(80, 24)) as pilot:
         path.rename(tmp_path / "other")
         await ask(pilot, "reload")
-        assert "error:" in as_text_of(app)
+        await until(pilot, lambda: said(pilot).startswith("error:"))
+        await pilot.press("escape")
+        assert said(pilot) == ""
         path.write_bytes(b"nothing")
         await ask(pilot, "reload")
-        assert "error:" in as_text_of(app)
+        await until(pilot, lambda: said(pilot).startswith("error:"))
         before = app.debugger.session.cursor
         await pilot.press("s")
         assert app.debugger.session.cursor == before + 1
-
-
-async def test_y_copies_the_active_pane_and_says_how(
-    drive, as_text_of, monkeypatch
-) -> None:
-    monkeypatch.delenv("TMUX", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    async with drive(80, 24, "2", "y") as pilot:
-        assert "lines copied by OSC 52" in as_text_of(pilot.app)
-        assert "composite_gemm" in pilot.app.clipboard
-        assert pilot.app.clipboard == pilot.app.debugger.panes[2].text
-
-
-async def test_x_shows_diff_and_goes_back_to_where_it_was_pressed(drive) -> None:
-    async with drive(80, 24, "x") as pilot:
-        assert pilot.app.debugger.active == 6
-        for pane in (1, 4):
-            await pilot.press(str(pane), "x")
-            assert pilot.app.debugger.active == 6
-            await pilot.press("x")
-            assert pilot.app.debugger.active == pane
-
-
-# -- long answers and the command line -----------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("head", "word", "wanted"),
-    [
-        ("", "got", ["goto"]),
-        ("", "fil", ["filter"]),
-        ("memory ", "", ["a", "b", "c"]),
-        ("watch ", "c", ["c"]),
-        ("watch c ", "", ["r", "rw", "w"]),
-        ("goto ", "", ["end", "m", "start"]),
-        ("export ", "", ["csv", "parquet", "perfetto"]),
-        ("break ", "ki", ["kind"]),
-        ("break kind=gemm ", "a", ["addr", "and"]),
-        ("break kind=", "ge", ["gemm"]),
-        ("find name = ", "composite", ["composite_gemm"]),
-        ("ops ", "w", ["where"]),
-        ("ops where ", "ki", ["kind"]),
-        ("search comp ~ ", "sip0.cube0.pe4.pe_g", ["sip0.cube0.pe4.pe_gemm"]),
-        ("stalls ", "sip0.cube0.pe4", ["sip0.cube0.pe4"]),
-        ("history ", "h", ["hbm"]),
-        ("delete ", "", ["1"]),
-        ("help ", "brea", ["break", "breaks"]),
-        ("continue ", "", ["back"]),
-        ("catch ", "", ["checks", "hazards"]),
-        (
-            "cut x.msgpack components ",
-            "sip0.cube0.pe4.pe_g",
-            ["sip0.cube0.pe4.pe_gemm"],
-        ),
-    ],
-)
-def test_completion_knows_what_may_follow(head, word, wanted, session) -> None:
-    session.marks["m"] = 3
-    session.break_on("kind=gemm")
-    found = candidates(session, head, word)
-    assert [text for text in found if "@" not in text] == wanted
-
-
-def test_completion_of_a_file(session, tmp_path) -> None:
-    (tmp_path / "other.msgpack").touch()
-    found = candidates(session, "compare ", f"{tmp_path}/oth")
-    assert found == [str(tmp_path / "other.msgpack")]
-
-
-async def test_tab_completes_within_an_expression(drive) -> None:
-    async with drive(80, 24, "b") as pilot:
-        line = pilot.app.debugger.line
-        line.value = "break kind=gemm and comp=sip0.cube0.pe4.pe_ge"
-        await pilot.press("tab")
-        assert line.value == "break kind=gemm and comp=sip0.cube0.pe4.pe_gemm "
-
-
-async def test_many_candidates_are_counted(drive, as_text_of) -> None:
-    async with drive(120, 40, ":") as pilot:
-        pilot.app.debugger.line.value = "find comp="
-        await pilot.press("tab")
-        await pilot.pause()
-        assert " words, as " in as_text_of(pilot.app)
-
-
-# -- shortened commands, the ends of the log --
-
-
-async def test_commands_of_the_line_may_be_shortened(session, drive) -> None:
-    async with drive(80, 24) as pilot:
-        await ask(
-            pilot, "b name=dma_write and bytes>4096", "w hbm 0x4000:64", "fil kind=gemm"
-        )
-        assert [stop.kind for stop in session.stops.all] == ["break", "watch"]
-        assert pilot.app.debugger.ops.where == "kind=gemm"
-
-
-def test_a_shortened_command_completes_as_the_whole_one(session) -> None:
-    assert candidates(session, "b ", "na") == ["name"]
-    assert candidates(session, "exp ", "per") == ["perfetto"]
-
-
-async def test_a_run_without_a_stop_says_which_end_it_came_to(
-    drive, as_text_of
-) -> None:
-    async with drive(80, 24, "C") as pilot:
-        assert "no further stop that way: the start of the log" in as_text_of(pilot.app)
-        await pilot.press("c")
-        assert "no further stop that way: the end of the log" in as_text_of(pilot.app)
 
 
 async def test_reload_keeps_filter_search_and_window(trace_path) -> None:
     app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
     async with app.run_test(size=(80, 24)) as pilot:
         await ask(pilot, "search gemm", "filter kind=gemm")
-        await pilot.press(*"+++llllllll")
+        with fast_keys(app):
+            await pilot.press(*"+++llllllll")
         was = app.debugger
-        assert not was.timeline.t0 <= was.session.time < was.timeline.t1
-        await pilot.press("R")
-        await answered(pilot)
-        now = app.debugger
-        assert now is not was
-        assert (now.sought, now.ops.where) == (was.sought, "kind=gemm")
-        assert now.ops._kept.tolist() == was.ops._kept.tolist()
-        assert (now.timeline.t0, now.timeline.t1) == (was.timeline.t0, was.timeline.t1)
+        window = was.desk.window
+        assert not window[0] <= was.desk.replay.time < window[1]
+        await pilot.press("2")
+        await settled(pilot)
+        listed = pane_of(pilot, OPS).text
+        await reloaded(pilot)
+        await settled(pilot)
+        assert app.debugger.sought == was.sought
+        assert state_of(pilot, OPS).where == "kind=gemm"
+        assert pane_of(pilot, OPS).text == listed
+        assert app.debugger.desk.window == window
 
 
 async def test_reload_settles_the_memory_of_the_new_trace(
@@ -456,21 +388,45 @@ async def test_reload_settles_the_memory_of_the_new_trace(
         monkeypatch.setattr(gc, name, lambda name=name: done.append(name))
     app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("R")
-        await answered(pilot)
-        await pilot.pause()
+        await reloaded(pilot)
+        await until(pilot, lambda: len(done) >= 3)
     assert done == ["unfreeze", "collect", "freeze"]
 
 
 async def test_the_hash_of_a_crash_report_is_that_of_the_trace_shown(
     trace_path, tmp_path
 ) -> None:
-    path, other = tmp_path / "x.msgpack", trace_path.with_name("fault_overflow.msgpack")
+    path = tmp_path / "x.msgpack"
+    other = trace_path.with_name("fault_overflow.msgpack")
     shutil.copy(trace_path, path)
     app = KernbenchApp(open_session(path, 0), "x.msgpack")
     async with app.run_test(size=(80, 24)) as pilot:
         path.unlink()
         shutil.copy(other, path)
-        await pilot.press("R")
-        await answered(pilot)
+        await reloaded(pilot)
         assert app.opened == open_session(other, 0).trace.fingerprint()
+
+
+# -- copying, Diff and back -----------------------------------------------------------
+
+
+async def test_y_copies_the_active_pane_and_says_how(drive, monkeypatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    async with drive(80, 24, "2") as pilot:
+        await settled(pilot)
+        await pilot.press("y")
+        copied = f"{len(pilot.app.clipboard.splitlines())} lines copied by OSC 52"
+        assert said(pilot) == f"{copied}, if the terminal allows it"
+        assert "composite_gemm" in pilot.app.clipboard
+        assert pilot.app.clipboard == pane_of(pilot, OPS).text
+
+
+async def test_x_shows_diff_and_goes_back_to_where_it_was_pressed(drive) -> None:
+    async with drive(80, 24, "x") as pilot:
+        assert active_of(pilot) == DIFF
+        for pane in (TIMELINE, MEMORY):
+            await pilot.press(str(pane), "x")
+            assert active_of(pilot) == DIFF
+            await pilot.press("x")
+            assert active_of(pilot) == pane

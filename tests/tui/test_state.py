@@ -1,111 +1,202 @@
-"""What is set on a trace is there again when it is opened again; and nothing kept can do harm."""
+"""What is set on a trace is there again later; nothing that is kept does harm."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tui.widgets.draw import UNICODE
+from pilots import fast_keys, pane_of, run, settled, still, until
 
 from kernbench.replay import ReplaySession
 from kernbench.trace import Trace
+from kernbench.trace.frames import FrameFile
 from tui import state
 from tui.__main__ import open_session
+from tui.draw import UNICODE
 from tui.keymap import Keymap
 from tui.opening import OpeningApp
+from tui.panes import PANES
 from tui.screens.debugger import DebuggerScreen
+
+MEMORY = 4
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path: Path) -> Path:
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the program keeps its state."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state" / "kernbench"
 
 
+@pytest.fixture
+def kept_file(home: Path, trace_path: Path) -> Path:
+    """The file with what is kept of the trace; it is not there yet."""
+    path = home / "traces" / f"{Trace.open(trace_path).fingerprint()}.json"
+    path.parent.mkdir(parents=True)
+    return path
+
+
 @asynccontextmanager
-async def running(path: Path, *keys: str, op: int | None = None):
-    app = OpeningApp(
-        path, {}, lambda path, told: open_session(path, op, told), stay=op is not None
-    )
+async def opened(path: Path, *keys: str, op: int | None = None) -> AsyncIterator[Any]:
+    """The program on a trace, after some keys; ``op`` as in ``--op``."""
+
+    def read(path: Path, on_frame: Any) -> ReplaySession:
+        return open_session(path, op, on_frame)
+
+    app = OpeningApp(path, {}, read, stay=op is not None)
     async with app.run_test(size=(80, 24)) as pilot:
-        for _ in range(300):
-            await pilot.pause(0.02)
-            if hasattr(app, "debugger") and app.screen is app.debugger:
-                break
-        await pilot.pause()
-        await pilot.press(*keys)
-        await pilot.pause()
-        yield app.debugger
+        await until(pilot, lambda: app.screen is getattr(app, "debugger", None))
+        with fast_keys(app):
+            await still(pilot)
+            await pilot.press(*keys)
+            await still(pilot)
+            yield pilot
+
+
+async def left(path: Path, *keys: str) -> dict[str, Any]:
+    """Open a trace, press some keys and quit; what there was to keep."""
+    async with opened(path, *keys) as pilot:
+        kept = state.state(pilot.app.debugger)
+        await pilot.press("q")
+    return kept
+
+
+# -- what comes back ------------------------------------------------------------------
 
 
 async def test_all_that_was_set_is_there_again(trace_path: Path) -> None:
-    async with running(
-        trace_path, "g", "s", "m", "a", "G", "m", "b", "u", "+", "+", "p"
-    ) as was:
-        was.run("break name = dma_write")
-        was.run("watch c[0,1] w")
-        for key in ("4", "v", "z"):
-            was.action_act({"4": "pane_4", "v": "next_view", "z": "maximise"}[key])
-        before = state.state(was)
-        was.action_act("quit")
-    async with running(trace_path) as now:
-        for job in now.jobs.running():
-            assert job.title == "stops"
-        now.jobs.ask(("memory", "wait"), "wait", lambda tell: None, wait_s=20)
-        assert state.state(now) == before
+    moves = ("g", "s", "m", "a", "G", "m", "b", "u", "+", "+", "p")
+    async with opened(trace_path, *moves) as pilot:
+        run(pilot, "break name = dma_write")
+        run(pilot, "watch c[0,1] w")
+        await until(pilot, lambda: len(pilot.app.debugger.session.stops) == 2)
+        await pilot.press("4", "v", "z")
+        before = state.state(pilot.app.debugger)
+        await pilot.press("q")
+    async with opened(trace_path) as pilot:
+        assert state.state(pilot.app.debugger) == before
     assert before["cursor"] == 151
     assert before["marks"] == {"a": 1, "b": 151}
     assert before["stops"] == ["break name = dma_write", "watch c[0,1] w"]
-    assert (before["level"], before["active"], before["maximised"]) == (1, 4, True)
+    assert before["level"] == 1
+    assert before["active"] == MEMORY
+    assert before["maximised"] is True
+    assert before["views"]["4"] == 1
     assert before["pins"] != []
 
 
+async def test_stops_are_made_again_as_soon_as_their_ops_are_found(
+    trace_path: Path, kept_file: Path
+) -> None:
+    lines = ["break kind=gemm", "watch c[0,1] w", "catch hazards"]
+    kept_file.write_text(json.dumps({"stops": lines}))
+    async with opened(trace_path) as pilot:
+        screen = pilot.app.debugger
+        await until(pilot, lambda: not screen.pending_stops)
+        assert [f"{stop.kind} {stop.what}" for stop in screen.session.stops] == lines
+
+
+async def test_a_stop_that_this_trace_cannot_have_is_left_out(
+    trace_path: Path, kept_file: Path
+) -> None:
+    lines = ["watch nothing[0]", "goto 7", "break", 3, "break kind=gemm"]
+    kept_file.write_text(json.dumps({"stops": lines}))
+    async with opened(trace_path) as pilot:
+        screen = pilot.app.debugger
+        await until(pilot, lambda: not screen.pending_stops)
+        assert [stop.what for stop in screen.session.stops] == ["kind=gemm"]
+        assert screen.session.cursor == 16
+
+
+async def test_the_window_of_time_is_there_again_though_the_cursor_is_out_of_it(
+    trace_path: Path,
+) -> None:
+    kept = await left(trace_path, *"+++llllllll")
+    async with opened(trace_path) as pilot:
+        desk = pilot.app.debugger.desk
+        assert desk.window == (kept["t0"], kept["t1"])
+        assert not kept["t0"] <= desk.replay.time < kept["t1"]
+
+
+async def test_a_history_that_was_shown_is_there_again(trace_path: Path) -> None:
+    kept = await left(trace_path, "4", "V")
+    assert kept["views"]["4"] > 0
+    async with opened(trace_path) as pilot:
+        await settled(pilot)
+        assert "accesses to " in pane_of(pilot, MEMORY).text
+
+
+# -- when what was kept does not hold -------------------------------------------------
+
+
 async def test_it_goes_with_what_the_file_holds_not_with_its_name(
-    trace_path, tmp_path
+    trace_path: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "other-name.msgpack"
     shutil.copy(trace_path, copy)
-    async with running(trace_path, "G") as was:
-        was.action_act("quit")
-    async with running(copy) as now:
-        assert now.session.cursor == 151
-    async with running(trace_path.with_name("fault_overflow.msgpack")) as other:
-        assert other.session.cursor != 151
+    await left(trace_path, "G")
+    async with opened(copy) as pilot:
+        assert pilot.app.debugger.session.cursor == 151
+    async with opened(trace_path.with_name("fault_overflow.msgpack")) as pilot:
+        assert pilot.app.debugger.session.cursor != 151
 
 
 async def test_an_op_that_is_asked_for_comes_before_the_one_that_is_kept(
-    trace_path,
+    trace_path: Path,
 ) -> None:
-    async with running(trace_path, "G", "m", "a") as was:
-        was.action_act("quit")
-    async with running(trace_path, op=7) as now:
-        assert (now.session.cursor, now.session.marks) == (7, {"a": 151})
+    await left(trace_path, "G", "m", "a")
+    async with opened(trace_path, op=7) as pilot:
+        session = pilot.app.debugger.session
+        assert session.cursor == 7
+        assert session.marks == (("a", 151),)
+
+
+async def test_an_op_that_is_asked_for_is_in_the_window_of_time(
+    trace_path: Path,
+) -> None:
+    await left(trace_path, *"+++llllllll")
+    async with opened(trace_path, op=2) as pilot:
+        desk = pilot.app.debugger.desk
+        t0, t1 = desk.window
+        assert t0 <= desk.replay.time < t1
+
+
+async def test_after_a_crash_it_is_not_opened_where_that_was(trace_path: Path) -> None:
+    async with opened(trace_path, "m", "a", "G") as pilot:
+        pilot.app.crash = "of a test"
+        await pilot.press("q")
+    async with opened(trace_path) as pilot:
+        session = pilot.app.debugger.session
+        assert session.cursor == 16
+        assert session.marks == (("a", 16),)
 
 
 async def test_a_file_of_state_that_is_damaged_is_left_out_and_said(
-    trace_path, home
+    trace_path: Path, kept_file: Path
 ) -> None:
-    path = home / "traces" / f"{Trace.open(trace_path).fingerprint()}.json"
-    path.parent.mkdir(parents=True)
-    path.write_text('{"cursor": 12')
-    async with running(trace_path) as screen:
+    kept_file.write_text('{"cursor": 12')
+    async with opened(trace_path) as pilot:
+        screen = pilot.app.debugger
         assert screen.session.cursor == 16
-        said = str(screen.notice.render())
-        assert f"{path}: not read, so left out" in said
+        assert f"{kept_file}: not read, so left out" in str(screen.notice.render())
 
 
-async def test_what_does_not_fit_is_left_out_and_said(trace_path, home) -> None:
-    path = home / "traces" / f"{Trace.open(trace_path).fingerprint()}.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"cursor": 100_000, "marks": {"a": 3}}))
-    async with running(trace_path) as screen:
-        assert (screen.session.cursor, screen.session.marks) == (16, {"a": 3})
+async def test_what_does_not_fit_is_left_out_and_said(
+    trace_path: Path, kept_file: Path
+) -> None:
+    kept_file.write_text(json.dumps({"cursor": 100_000, "marks": {"a": 3}}))
+    async with opened(trace_path) as pilot:
+        screen = pilot.app.debugger
+        assert screen.session.cursor == 16
+        assert screen.session.marks == (("a", 3),)
         assert "cursor 100000 does not fit" in str(screen.notice.render())
 
 
@@ -116,47 +207,57 @@ JSON = st.recursive(
     ),
     max_leaves=6,
 )
-NAMES = st.sampled_from(
-    [
-        "cursor",
-        "level",
-        "marks",
-        "pins",
-        "folds",
-        "t0",
-        "t1",
-        "active",
-        "tab",
-        "views",
-        "stops",
-    ]
-)
+NUMBERS = ("cursor", "level", "t0", "t1", "active", "tab", "maximised")
+MAPS = ("marks", "views")
+LISTS = ("pins", "folds", "stops")
 
 
-@given(kept=st.dictionaries(NAMES, JSON))
+@pytest.fixture(scope="module")
+def untouched(trace_path: Path) -> ReplaySession:
+    """A session whose index is made once."""
+    return open_session(trace_path, None)
+
+
+@pytest.fixture
+def sessions(untouched: ReplaySession) -> Iterator[ReplaySession]:
+    """The same session, as it was."""
+    before = untouched.state
+    yield untouched
+    untouched.state = before
+
+
+@given(kept=st.dictionaries(st.sampled_from((*NUMBERS, *MAPS, *LISTS)), JSON))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_whatever_is_kept_restores_to_a_sound_screen(
-    kept, session: ReplaySession
+    kept: dict[str, Any], sessions: ReplaySession
 ) -> None:
-    screen = DebuggerScreen(session, "x", UNICODE, Keymap())
+    screen = DebuggerScreen(sessions, "x", UNICODE, Keymap())
+    screen.runner.close()
     notes = state.restore(screen, kept)
-    screen.jobs.close()
     again = state.state(screen)
     assert -1 <= again["cursor"] < 152
     assert all(-1 <= op < 152 for op in again["marks"].values())
     assert again["t0"] < again["t1"]
-    assert again["active"] in screen.panes
-    assert all(
-        0 <= pane.view < max(len(pane.views), 1) for pane in screen.panes.values()
-    )
+    assert screen.active in screen.views
+    assert screen.tab in screen.views
+    for row in PANES:
+        views = screen.desk.panes[row.key].views
+        assert 0 <= again["views"][str(row.number)] < max(len(views), 1)
     assert all("left out" in note for note in notes)
+    json.dumps(again)
 
 
-def test_a_write_that_fails_leaves_what_was_there(monkeypatch, home: Path) -> None:
+# -- files ----------------------------------------------------------------------------
+
+
+def test_a_write_that_fails_leaves_what_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: Any) -> NoReturn:
+        raise OSError("disk full")
+
     state.write("x.json", {"a": 1})
-    monkeypatch.setattr(
-        Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full"))
-    )
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="disk full"):
         state.write("x.json", {"a": 2})
     assert state.read("x.json") == ({"a": 1}, "")
@@ -184,55 +285,17 @@ def test_what_was_kept_of_traces_long_ago_is_dropped(
         state.write(f"traces/{n}.json", {})
         os.utime(home / "traces" / f"{n}.json", (n, n))
     state.remember(tmp_path / "x")
-    assert {int(path.stem) for path in (home / "traces").iterdir()} == {*range(5, 205)}
+    found = {int(path.stem) for path in (home / "traces").iterdir()}
+    assert found == {*range(5, 205)}
 
 
 def test_the_hash_is_of_the_heads_alone(trace_path: Path, tmp_path: Path) -> None:
-    data, copy = bytearray(trace_path.read_bytes()), tmp_path / "x.msgpack"
+    data = bytearray(trace_path.read_bytes())
+    copy = tmp_path / "x.msgpack"
     whole = Trace.open(trace_path)
-    frame = whole._file.by_tag["ops"][0]
+    frame = FrameFile(trace_path).by_tag["ops"][0]
     data[frame.start + 5] ^= 1
     copy.write_bytes(data)
     assert Trace.open(copy).fingerprint() == whole.fingerprint()  # no body is read
     copy.write_bytes(data[: frame.start + frame.size])
     assert Trace.open(copy).fingerprint() != whole.fingerprint()
-
-
-async def test_after_a_crash_it_is_not_opened_where_that_was(trace_path: Path) -> None:
-    async with running(trace_path, "m", "a", "G") as was:
-        was.app.crash = "of a test"
-        was.action_act("quit")
-    async with running(trace_path) as now:
-        assert (now.session.cursor, now.session.marks) == (16, {"a": 16})
-
-
-async def test_the_window_of_time_is_there_again_though_the_cursor_is_out_of_it(
-    trace_path,
-) -> None:
-    async with running(trace_path, *"+++llllllll") as was:
-        window = was.timeline.t0, was.timeline.t1
-        assert not window[0] <= was.session.time < window[1]
-        was.action_act("quit")
-    async with running(trace_path) as now:
-        assert (now.timeline.t0, now.timeline.t1) == window
-
-
-async def test_an_op_that_is_asked_for_is_in_the_window_of_time(trace_path) -> None:
-    async with running(trace_path, *"+++llllllll") as was:
-        was.action_act("quit")
-    async with running(trace_path, op=2) as now:
-        assert now.timeline.t0 <= now.session.time < now.timeline.t1
-
-
-async def test_a_history_that_was_shown_is_there_again(trace_path, as_text_of) -> None:
-    async with running(trace_path, "4", "V") as was:
-        assert was.panes[4].mode == "history"
-        was.action_act("quit")
-    async with running(trace_path) as now:
-        for _ in range(100):
-            await now.app.animator.wait_for_idle()
-            now.look()
-            if "accesses to" in now.panes[4].text:
-                break
-            now.jobs.ask(("memory", "wait"), "wait", lambda tell: None, wait_s=1)
-        assert "accesses to " in now.panes[4].text

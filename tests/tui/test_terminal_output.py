@@ -13,7 +13,8 @@ import pytest
 from rich.color import ColorSystem
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
-from tui.widgets.draw import STYLES
+
+from tui.draw import STYLES
 
 READY = "op 40/"
 STEPS = "sssSSnnNss"
@@ -226,6 +227,7 @@ def illegible(terminal: Terminal, defaults: tuple[str, str]) -> dict:
     return {pair: text for pair, text in characters.items() if contrast(*pair) < 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_all_is_legible(mode: str, trace_path: Path, tmp_path: Path) -> None:
     with opened(
@@ -245,6 +247,7 @@ def test_colours_are_used(trace_path: Path, tmp_path: Path) -> None:
         assert len(hues(terminal)) > 2
 
 
+@pytest.mark.slow
 def test_no_color_leaves_attributes_only(trace_path: Path, tmp_path: Path) -> None:
     with opened(trace_path, "--op", 40, state=tmp_path, NO_COLOR="1") as terminal:
         ready(terminal)

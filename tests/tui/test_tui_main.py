@@ -161,8 +161,9 @@ def test_demo_is_found_in_the_package_of_a_wheel(tmp_path: Path, monkeypatch) ->
 
 def test_starts_at_the_first_op_of_the_launch(trace_path: Path) -> None:
     session = open_session(trace_path, None)
-    assert session.time >= session.launch_window()[0]
-    assert session.starts[session.cursor - 1] < session.launch_window()[0]
+    launched, _ = session.launch_window()
+    assert session.time >= launched
+    assert session.row(session.cursor - 1).t_start < launched
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The keys of the README's three faults, pressed: each ends where the text says it does."""
+"""The keys of the README's three faults, pressed: each ends where the text says."""
+
+from __future__ import annotations
 
 import re
 from pathlib import Path
@@ -30,12 +32,14 @@ def session(request):
 )
 async def test_a_fault_is_found_with_the_keys_that_are_shown(
     session, op, shown, drive, settle, as_text_of, request
-):
-    assert shown.rpartition("/")[2].partition(":")[0] in TEXT or shown in TEXT
+) -> None:
+    file = shown.rpartition("/")[2].partition(":")[0]
+    assert file in TEXT or shown in TEXT
     name = request.node.callspec.params["session"]
     async with drive(120, 40) as pilot:
         for word in re.findall(r"`([^`]+)`", FAULTS[name]):
-            await pilot.press(*("enter",) if word == "Enter" else word)
+            keys = ["enter"] if word == "Enter" else [*word]
+            await pilot.press(*keys)
             await settle(pilot)
         assert session.cursor == op
         assert shown in as_text_of(pilot.app)

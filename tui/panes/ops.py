@@ -20,6 +20,7 @@ from kernbench.replay.views.ops import InService
 from tui.draw import Glyphs, Ints, Line, clip
 from tui.panes.base import (
     Answers,
+    Back,
     BasePane,
     Change,
     Click,
@@ -121,6 +122,11 @@ class OpsPane(BasePane[OpsState]):
             case Filter(where):
                 state = OpsState(rows.released(), where)
                 rows = state.rows
+            case Back():
+                if not state.where:
+                    return None
+                state = OpsState(rows.released())
+                rows = state.rows
             case Scroll():
                 rows = rows.moved(event)
             case Click(_, y):
@@ -182,7 +188,7 @@ class OpsPane(BasePane[OpsState]):
     def render(self, state: OpsState, frame: Frame, answers: Answers) -> Picture:
         """The list above the details, or beside them where that is wide enough."""
         layout = _layout(frame)
-        rows = self._list(state, layout, frame, answers)
+        rows = self._list(state, layout, frame, answers)[: frame.height]
         details = self._details(layout, frame, answers)
         if not layout.beside:
             return Picture((*rows, *details))

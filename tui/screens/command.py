@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import wrap
 from typing import Any
@@ -39,6 +39,7 @@ from kernbench.replay.commands import (
     parse,
 )
 from kernbench.replay.inner_commands import FITTING
+from kernbench.replay.progress import Cancelled
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace
@@ -216,12 +217,14 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def _ask(self, asked: Asked) -> None:
         """Ask something; its answer is waited for a moment, and then shown when it
-        comes.
+        comes. What was cancelled, or failed, is computed again.
         """
         if self.asked is not None:
             self.say(f"still computing {self.asked.text}; Esc cancels it")
             return
         self.say("")
+        if isinstance(self.runner.known(asked.query), Exception):
+            self.runner.forget()
         found = self.runner.gather([asked.query], KEY_S)[asked.query]
         if isinstance(found, Pending):
             self.asked = asked
@@ -239,12 +242,26 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._finish(asked, found)
 
     def _finish(self, asked: Asked, found: Any) -> None:
-        if isinstance(found, KernbenchError):
+        if isinstance(found, Cancelled):
+            _, cancelled, how_far = str(found).partition(" was cancelled")
+            self.say(f"error: {asked.text}{cancelled}{how_far}")
+        elif isinstance(found, KernbenchError):
             self.say(f"error: {found}")
         elif isinstance(found, Exception):
             raise found
         else:
             self.attempt(lambda: asked.then(found))
+
+    @property
+    def running(self) -> list[Pending]:
+        """What somebody waits for; what the user has asked for is called as typed."""
+        asked = self.asked
+        jobs = self.runner.running()
+        if asked is not None:
+            for i, job in enumerate(jobs):
+                if job.query == asked.query:
+                    jobs[i] = replace(job, title=asked.text)
+        return jobs
 
     @property
     def awaited(self) -> list[Query]:

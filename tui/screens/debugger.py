@@ -83,6 +83,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._late: dict[str, float] = {}
         self._missed: frozenset[Query] = frozenset()
         self._ahead: asyncio.Task[None] | None = None
+        self.desk.follow()
 
     # -- the life of the screen -----------------------------------------------
 
@@ -105,7 +106,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.runner.ended = self._on_loop(self._answer_came)
         self.runner.quiet = self._terminal_app.quiet
         self.restore_stops()
-        self.desk.follow()
 
     @property
     def _terminal_app(self) -> TerminalApp:
@@ -190,7 +190,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         note = self._plan.note
         if self.playing is not None and not note:
             note = "playing"
-        self.status.update_line(self.session, width, note, self.runner.running())
+        self.status.update_line(self.session, width, note, self.running)
         self.crumbs.update_line(self.session)
         if self._plan.tabs is not None:
             shown = self._shown_tab
@@ -368,14 +368,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def do_redraw(self) -> None:
         """Write the whole screen again; ask again what was cancelled."""
         self.app.cells.forget()  # type: ignore[attr-defined]
-        self.runner.forget()
+        self.desk.forget()
         self.refresh(layout=True)
 
     def do_back(self) -> None:
         """Let go of one thing: what is computed, what a pane keeps, the
         maximised pane.
         """
-        self.asked = None
         if self.runner.cancel():
             keys = self.keymap.shown("redraw")
             self.say(f"cancelled; {keys} computes again")

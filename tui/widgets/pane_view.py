@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 from textual import events, on
-from textual.filter import ANSIToTruecolor, LineFilter
+from textual.filter import ANSIToTruecolor
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -130,8 +130,10 @@ class PaneView(Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines as they were built; there is no border or padding to add."""
         lines = self._strips[crop.y : crop.bottom]
-        blank = crop.height - len(lines)
-        lines = lines + [Strip.blank(self.size.width, STYLES[""])] * blank
+        missing = crop.height - len(lines)
+        if missing:
+            blank = self._filtered(Strip.blank(self.size.width, STYLES[""]))
+            lines = lines + [blank] * missing
         span = crop.column_span
         if span == (0, self.size.width):
             return lines
@@ -173,20 +175,20 @@ class PaneView(Widget):
         found = self._by_line.get(key)
         if found is None:
             bar = [Segment(f"{self._glyphs.bar} ", STYLES["rule"])] if self._gap else []
-            found = Strip([*bar, *strip(line, self.room.width)])
-            for colours in self._filters():
-                found = found.apply_filter(colours, self.background_colors[1])
+            found = self._filtered(Strip([*bar, *strip(line, self.room.width)]))
             self._by_line[key] = found
             if len(self._by_line) > _LINES_KEPT:
                 self._by_line.popitem(last=False)
         return found
 
-    def _filters(self) -> list[LineFilter]:
-        """What NO_COLOR asks for. These styles have no colours of 16 to be made true
-        ones.
+    def _filtered(self, line: Strip) -> Strip:
+        """A line without what NO_COLOR forbids. These styles have no colours of 16
+        to be made true ones.
         """
-        filters = self.get_line_filters()
-        return [each for each in filters if not isinstance(each, ANSIToTruecolor)]
+        for colours in self.get_line_filters():
+            if not isinstance(colours, ANSIToTruecolor):
+                line = line.apply_filter(colours, self.background_colors[1])
+        return line
 
     # -- the mouse ----------------------------------------------------------------
 

@@ -106,7 +106,7 @@ def wrong() -> Iterator[PaneBench]:
     error = good.actual - expected
     bad = replace(good, row=judged, expected=expected, error=error)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index.diffs, "of", lambda op: bad)
+        patch.setattr(index.diffs, "of", lambda op, progress=None: bad)
         yield PaneBench(DiffPane, index, 17, SMALL.width, SMALL.height)
 
 
@@ -197,7 +197,7 @@ def test_where_nothing_can_be_compared_it_says_why(
 ) -> None:
     index = Index(Trace.open(TRACES / "matmul.msgpack"))
     nothing = OpDiff(17, "recv", note="this op writes nothing")
-    monkeypatch.setattr(index.diffs, "of", lambda op: nothing)
+    monkeypatch.setattr(index.diffs, "of", lambda op, progress=None: nothing)
     bench = PaneBench(DiffPane, index, 17, SMALL.width, SMALL.height)
     assert bench.lines[-1] == " op 17 recv: this op writes nothing"
     assert bench.place is None
@@ -231,7 +231,7 @@ def test_a_cell_of_a_tile_is_that_element_of_the_whole_output(tiled: Index) -> N
     bench.send(Scroll(1))
     bench.send(Pan(2))
     found = tiled.diffs.of(op)
-    composite, _ = tiled.diffs.products(op)
+    composite = tiled.diffs.producer(op).op
     columns = tiled.diffs.of(composite).actual.shape[1]
     assert columns > found.actual.shape[1]
     assert bench.place == f"{found.space} {found.addr + (columns + 2) * 2:#x}:2"
@@ -487,7 +487,7 @@ def test_what_rounding_does_not_explain_is_said(
     bench = diff()
     good = bench.index.diffs.judged(17)
     over = replace(good, check=replace(good.check, over=3, local=1.0))
-    monkeypatch.setattr(bench.index.diffs, "judged", lambda op: over)
+    monkeypatch.setattr(bench.index.diffs, "judged", lambda op, progress=None: over)
     bench.rest()
     text = f" local error 1.0e+00, rounding explains only {good.check.bound:.1e}"
     assert text in bench.text

@@ -129,6 +129,13 @@ def test_the_tensor_that_the_op_writes_is_below_the_list() -> None:
     assert "12,288 never written" in bench.text
 
 
+def test_values_that_are_no_numbers_are_counted() -> None:
+    bench = PaneBench(MemoryPane, "fault_overflow", 5, 100, 20)
+    nans = int(np.isnan(tensor(bench, "y").values).sum())
+    assert nans > 0
+    assert f" NaN {nans}\n" in bench.text
+
+
 def test_no_allocation_is_picked_until_the_user_picks_one() -> None:
     assert memory().place is None
 
@@ -227,7 +234,7 @@ def test_the_numbers_view_picks_a_cell_and_says_all_about_it() -> None:
     bench.send(Scroll(1))
     bench.send(Pan(1))
     value = tensor(bench).values[2, 1]
-    space, addr, _ = bench.index.memory.place("c[2,1]").ranges[0]
+    space, addr, _ = bench.index.places.place("c[2,1]").ranges[0]
     bits = f"0x{value.view('u2'):04x}"
     cell = f" c[2,1] = {float(value):.7g}  {bits}  {space} {addr:#x}"
     assert f"{cell}  written op 17 (0 ago)" in bench.text
@@ -254,7 +261,7 @@ def test_an_element_that_nobody_wrote_has_neither_value_nor_writer() -> None:
     bench = memory(16, view="numbers")
     bench.send(Scroll(-(10**9)))
     bench.send(Pan(-(10**9)))
-    space, addr, _ = bench.index.memory.place("c[0,0]").ranges[0]
+    space, addr, _ = bench.index.places.place("c[0,0]").ranges[0]
     assert f" c[0,0]  {space} {addr:#x}  written never" in bench.text
     assert f">{'-'}" in bench.text
 
@@ -309,6 +316,15 @@ def test_pages_and_ends_stay_within_the_tensor() -> None:
     bench.send(Pan(-1))
     bench.send(Pan(-1))
     assert bench.place == "c[0,0]"
+
+
+def test_numbers_have_the_heads_of_the_rows_and_columns_in_view() -> None:
+    bench = memory(40, view="numbers")
+    for _ in range(9):
+        bench.send(Pan(1))
+    bench.send(Scroll(1, pages=True))
+    assert "  7         8         9" in bench.text
+    assert "\n    7 " in bench.text
 
 
 def test_scrolling_a_small_tensor_asks_for_no_further_numbers() -> None:

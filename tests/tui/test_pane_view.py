@@ -1,0 +1,178 @@
+"""The widget of all panes: titles, strips, and which lines are drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from desks import LARGE, SIZES, SMALL, text_of
+from pilots import pane_of, run, settled
+from rich.color import Color
+from textual.geometry import Region
+from textual.strip import Strip
+
+from kernbench.replay.commands import GOTO
+from tui.app import KernbenchApp
+from tui.draw import UNICODE, strip
+from tui.panes import PANES
+from tui.panes.base import ChangeView
+from tui.widgets.pane_view import PaneView
+
+OPS = 2
+KEYS = [row.key for row in PANES]
+
+Lines = dict[str, list[str]]
+
+
+def shown(pilot: Any) -> dict[str, PaneView]:
+    """The views of the panes in view."""
+    views = pilot.app.debugger.views
+    return {key: view for key, view in views.items() if view.display}
+
+
+def lines_of(view: PaneView) -> list[str]:
+    """The lines that a view hands to the terminal."""
+    whole = Region(0, 0, *view.size)
+    return [line.text for line in view.render_lines(whole)]
+
+
+@contextmanager
+def refreshed(
+    views: dict[str, PaneView],
+) -> Iterator[dict[str, list[tuple[Region, ...]]]]:
+    """The regions that each view asks to be drawn meanwhile, by call."""
+    calls: dict[str, list[tuple[Region, ...]]] = {key: [] for key in views}
+
+    def noting(key: str, refresh: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*regions: Region, **more: bool) -> Any:
+            calls[key].append(regions)
+            return refresh(*regions, **more)
+
+        return noted
+
+    with pytest.MonkeyPatch.context() as patch:
+        for key, view in views.items():
+            patch.setattr(view, "refresh", noting(key, view.refresh))
+        yield calls
+
+
+def colours_of(lines: list[Strip]) -> set[Color | None]:
+    """The colours that some lines have, but for the terminal's own."""
+    styles = [segment.style for line in lines for segment in line if segment.style]
+    colours = {style.color for style in styles} | {style.bgcolor for style in styles}
+    return {colour for colour in colours if colour and not colour.is_default}
+
+
+# -- strips -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_line_has_one_segment_a_run_of_one_style(key, desk_bench) -> None:
+    bench = desk_bench("matmul", 100, LARGE)
+    bench.show(key, LARGE)
+    for _ in range(max(len(bench.desk.panes[key].views), 1)):
+        picture = bench.settle()[key].picture
+        for line in picture.lines:
+            made = strip(line, LARGE[0])
+            styles = [segment.style for segment in made]
+            assert all(a != b for a, b in pairwise(styles)), made.text
+        bench.send(key, ChangeView(1))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_view_shows_the_lines_of_its_picture_below_a_title(size, drive) -> None:
+    async with drive(*size, "4") as pilot:
+        await settled(pilot)
+        tabbed = pilot.app.debugger.tabs.line
+        for key, view in shown(pilot).items():
+            lines = lines_of(view)
+            heading = pilot.app.debugger.desk.heading(key)
+            if not any(heading in text for text, _ in tabbed):
+                assert heading in lines.pop(0)
+            picture = text_of(view.picture).splitlines()
+            bar = "│ " if view.region.x else ""
+            shown_lines = [line.removeprefix(bar).rstrip() for line in lines]
+            width = view.room.width
+            wanted = [line[:width].rstrip() for line in picture]
+            assert shown_lines[: len(wanted)] == wanted
+
+
+# -- what is drawn anew -------------------------------------------------------------
+
+
+async def test_a_step_draws_only_the_lines_that_differ(session, drive) -> None:
+    session.goto(40)
+    async with drive(*LARGE) as pilot:
+        await settled(pilot)
+        views = shown(pilot)
+        before = {key: lines_of(view) for key, view in views.items()}
+        with refreshed(views) as calls:
+            await pilot.press("s")
+            await settled(pilot)
+        for key, view in views.items():
+            regions = [region for call in calls[key] for region in call]
+            assert all(calls[key])  # none is of the whole pane
+            assert all(region.height == 1 for region in regions)
+            pairs = zip(before[key], lines_of(view), strict=True)
+            differ = {y for y, (old, new) in enumerate(pairs) if old != new}
+            assert differ <= {region.y for region in regions}
+        rows = {region.y for call in calls["ops"] for region in call}
+        assert 0 < len(rows) < pane_of(pilot, OPS).size.height
+
+
+async def test_what_has_not_changed_is_not_drawn_again(drive) -> None:
+    async with drive(*LARGE) as pilot:
+        await settled(pilot)
+        with refreshed(shown(pilot)) as calls:
+            for _ in range(3):
+                pilot.app.debugger.show()
+        assert list(calls.values()) == [[]] * len(calls)
+
+
+async def test_another_active_pane_changes_two_titles_only(drive) -> None:
+    async with drive(*LARGE, "2") as pilot:
+        await settled(pilot)
+        with refreshed(shown(pilot)) as calls:
+            await pilot.press("3")
+            await settled(pilot)
+        changed = {key for key, regions in calls.items() if regions}
+        assert changed == {"ops", "tiles"}
+        for key in changed:
+            regions = [region for call in calls[key] for region in call]
+            assert {region.y for region in regions} == {0}
+
+
+async def test_a_move_draws_nothing_in_panes_that_are_not_in_view(drive) -> None:
+    async with drive(80, 24, "2") as pilot:
+        await settled(pilot)
+        views = pilot.app.debugger.views
+        hidden = {key: view for key, view in views.items() if not view.display}
+        with refreshed(hidden) as calls:
+            run(pilot, GOTO(op=100).text)
+            await settled(pilot)
+        assert len(hidden) == len(PANES) - 2
+        assert list(calls.values()) == [[]] * len(hidden)
+
+
+# -- colours ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("without", [True, False])
+async def test_no_color_takes_the_colours_of_lines_that_are_blank_too(
+    without, session, monkeypatch
+) -> None:
+    if without:
+        monkeypatch.setenv("NO_COLOR", "1")
+    app = KernbenchApp(session, "matmul.msgpack")
+    async with app.run_test(size=SMALL) as pilot:
+        view = PaneView("page", UNICODE)
+        view.styles.width = 10
+        view.styles.height = 2
+        await app.debugger.mount(view)
+        await settled(pilot)
+        lines = view.render_lines(Region(0, 0, 10, 2))
+        assert [line.text for line in lines] == [" " * 10] * 2
+        assert bool(colours_of(lines)) is not without
