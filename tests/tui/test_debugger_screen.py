@@ -205,7 +205,9 @@ async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(
     session, drive
 ) -> None:
     session.goto(17)
-    async with drive(80, 24, "4", "j", "enter", "z") as pilot:
+    async with drive(80, 24, "4") as pilot:
+        await settled(pilot)
+        await pilot.press("j", "enter", "z")
         await settled(pilot)
         pane = pane_of(pilot, MEMORY)
         assert " b (kept: Esc lets go) " in pane.text
