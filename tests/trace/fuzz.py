@@ -25,7 +25,8 @@ from recordings import touch
 from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.replay import ReplaySession
 from kernbench.replay.check import check_file
-from kernbench.replay.commands import COMMANDS, as_data, run_command
+from kernbench.replay.commands import as_data, listed
+from kernbench.replay.parsing import arguments_of
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace, logs, machine
 from kernbench.trace.columns import LOGS
@@ -285,9 +286,9 @@ def broken(rng, files):
 # -- what is done with the files ---------------------------------------------------
 
 QUESTIONS = [
-    c.name
-    for c in COMMANDS
-    if all(w[0] == "[" for w in c.args.replace(" | ", "|").split())
+    command.name
+    for command in listed()
+    if not any(argument.required for argument in arguments_of(command.args))
 ]
 
 
@@ -303,7 +304,7 @@ def ask(rng, trace):
     session.goto(rng.randrange(-1, len(session)))
     for name in rng.sample(QUESTIONS, 3):
         try:
-            answer = run_command(session, name)
+            answer = session.run_line(name)
         except KernbenchError:
             continue
         as_text(answer), json.dumps(as_data(answer))

@@ -13,7 +13,6 @@ from recordings import PE, assert_same, record_all, touch
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.check import check_file
-from kernbench.replay.commands import run_command
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.cut import cut
@@ -156,7 +155,7 @@ def test_what_a_cut_cannot_know_is_an_error(whole, tmp_path, command):
     session = ReplaySession(part(whole, tmp_path, whole.launches[0].t_start))
     session.to_end()
     with pytest.raises(KernbenchError, match="was cut from a trace"):
-        run_command(session, command)
+        session.run_line(command)
 
 
 @pytest.mark.parametrize("command", ["verify", "outputs"])
@@ -165,7 +164,7 @@ def test_a_cut_that_nobody_could_execute_is_not_called_verified(
 ):
     session = ReplaySession(part(whole, tmp_path, components="*.pe_gemm"))
     with pytest.raises(KernbenchError, match="was cut from a trace"):
-        run_command(session, command)
+        session.run_line(command)
 
 
 def test_a_cut_has_no_hazards_that_the_whole_has_not(whole, tmp_path):
