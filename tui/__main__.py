@@ -154,7 +154,7 @@ async def _drawn(app: KernbenchApp) -> str:
         await pilot.pause()
         for _ in range(_MAX_LOOKS):
             await pilot.pause(_LOOK_S)
-            if not app.debugger.runner.busy:
+            if not app.debugger.runner.busy and not app.debugger.waiting:
                 break
         return "\n".join(screen_lines(app.screen))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from kernbench.replay.commands import (
     ROUTE,
     VERIFY,
 )
-from kernbench.replay.inner_commands import FITTING, JUDGEMENT
+from kernbench.replay.inner_commands import CELLS, FITTING, JUDGEMENT
+from tui.__main__ import print_screen
 from tui.screens.text import TextScreen
 
 ROUTE_PANE = 5
@@ -142,6 +144,22 @@ async def test_a_step_waits_for_no_long_answer_about_times(drive, settle) -> Non
             await pilot.press("s")
             await until(pilot, lambda: not pilot.app.debugger.waiting)
             assert pilot.app.debugger.asked is not None
+
+
+def test_a_screen_is_printed_when_its_answers_are_there(
+    session, monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "60")
+    session.goto(100)
+    with held(CELLS) as cells:
+        later = Timer(0.3, cells.release)
+        later.start()
+        print_screen(session, "matmul.msgpack", False)
+    assert cells.begun.is_set()
+    text = capsys.readouterr().out
+    assert "computing" not in text
+    assert "RRRR" in text
 
 
 # -- the status line ----------------------------------------------------------------

@@ -123,7 +123,7 @@ def _stay(monkeypatch) -> None:
 @pytest.mark.parametrize("name", ["matmul", "fault_missing_wait"])
 async def test_nothing_ends_a_session(name, trace_path, as_text_of) -> None:
     path = trace_path.with_name(f"{name}.msgpack")
-    await check_session(100, path, as_text_of)
+    await check_session(60, path, as_text_of)
 
 
 COUNTS = [

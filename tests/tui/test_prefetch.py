@@ -253,7 +253,7 @@ def test_the_last_key_is_no_longer_urgent(desk_bench, monkeypatch) -> None:
 # -- on the screen ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 async def test_the_screen_is_the_same_as_one_that_draws_nothing_ahead(
     size, count, session, monkeypatch, as_text_of

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -303,6 +305,14 @@ async def test_playing_ends_at_the_last_op(session, drive) -> None:
 # -- reload ---------------------------------------------------------------------------
 
 
+@asynccontextmanager
+async def running(app: KernbenchApp) -> AsyncIterator[Any]:
+    """An app on a small screen."""
+    async with app.run_test(size=(80, 24)) as pilot:
+        with fast_keys(app):
+            yield pilot
+
+
 async def reloaded(pilot: Any) -> None:
     """Wait until the file was read again."""
     before = pilot.app.debugger
@@ -319,7 +329,7 @@ async def test_reload_shows_a_file_that_has_grown_where_one_was(
     path.write_bytes(whole[: len(whole) * 95 // 100])
     session = open_session(path, None)
     app = KernbenchApp(session, path.name)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app) as pilot:
         await ask(pilot, "goto 40", "break kind=gemm")
         await pilot.press("u", "4", "m", "a")
         path.unlink()
@@ -346,7 +356,7 @@ async def test_reload_of_a_file_that_is_gone_or_bad_is_an_error(
     path = tmp_path / "run.msgpack"
     shutil.copy(trace_path, path)
     app = KernbenchApp(open_session(path, None), path.name)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app) as pilot:
         path.rename(tmp_path / "other")
         await ask(pilot, "reload")
         await until(pilot, lambda: said(pilot).startswith("error:"))
@@ -362,10 +372,9 @@ async def test_reload_of_a_file_that_is_gone_or_bad_is_an_error(
 
 async def test_reload_keeps_filter_search_and_window(trace_path) -> None:
     app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app) as pilot:
         await ask(pilot, "search gemm", "filter kind=gemm")
-        with fast_keys(app):
-            await pilot.press(*"+++llllllll")
+        await pilot.press(*"+++llllllll")
         was = app.debugger
         window = was.desk.window
         assert not window[0] <= was.desk.replay.time < window[1]
@@ -387,7 +396,7 @@ async def test_reload_settles_the_memory_of_the_new_trace(
     for name in ("unfreeze", "collect", "freeze"):
         monkeypatch.setattr(gc, name, lambda name=name: done.append(name))
     app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app) as pilot:
         await reloaded(pilot)
         await until(pilot, lambda: len(done) >= 3)
     assert done == ["unfreeze", "collect", "freeze"]
@@ -400,7 +409,7 @@ async def test_the_hash_of_a_crash_report_is_that_of_the_trace_shown(
     other = trace_path.with_name("fault_overflow.msgpack")
     shutil.copy(trace_path, path)
     app = KernbenchApp(open_session(path, 0), "x.msgpack")
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app) as pilot:
         path.unlink()
         shutil.copy(other, path)
         await reloaded(pilot)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pilots import fast_keys, pane_of, run, settled, still, until
+from pilots import fast_keys, pane_of, run, settled, state_of, still, until
 
 from kernbench.replay import ReplaySession
 from kernbench.trace import Trace
@@ -26,6 +26,7 @@ from tui.opening import OpeningApp
 from tui.panes import PANES
 from tui.screens.debugger import DebuggerScreen
 
+TIMELINE = 1
 MEMORY = 4
 
 
@@ -124,6 +125,24 @@ async def test_the_window_of_time_is_there_again_though_the_cursor_is_out_of_it(
         desk = pilot.app.debugger.desk
         assert desk.window == (kept["t0"], kept["t1"])
         assert not kept["t0"] <= desk.replay.time < kept["t1"]
+
+
+async def test_what_was_folded_is_folded_again(trace_path: Path) -> None:
+    async with opened(trace_path, "1", "z", "home") as pilot:
+        await settled(pilot)
+        await pilot.press("j", "enter")
+        folds = state_of(pilot, TIMELINE).folds
+        assert folds == {"-pe0"}
+        await pilot.press("q")
+    async with opened(trace_path) as pilot:
+        await settled(pilot)
+        assert state_of(pilot, TIMELINE).folds == folds
+        await pilot.press("home")
+        await settled(pilot)
+        names = [line[:22] for line in pane_of(pilot, TIMELINE).text.splitlines()]
+        assert any("pe0" in name for name in names)
+        assert any("pe1.pe_dma" in name for name in names)
+        assert not any("pe0.pe_dma" in name for name in names)
 
 
 async def test_a_history_that_was_shown_is_there_again(trace_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_few_bytes_are_written_whatever_is_done(
 OVER = {"a command line": ":", "a page": "?", "the palette": PALETTE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over", OVER)
 def test_nothing_is_written_while_nothing_is_done(
     over: str, trace_path: Path, tmp_path: Path
@@ -284,8 +285,13 @@ def test_every_style_is_legible(name: str, system: ColorSystem) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "environ"),
-    [(["--ascii"], {}), ([], {"LANG": "C"}), ([], {"LC_ALL": "POSIX"})],
-    ids=["--ascii", "LANG=C", "LC_ALL=POSIX"],
+    [
+        pytest.param(["--ascii"], {}, id="--ascii"),
+        pytest.param([], {"LANG": "C"}, id="LANG=C", marks=pytest.mark.slow),
+        pytest.param(
+            [], {"LC_ALL": "POSIX"}, id="LC_ALL=POSIX", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_ascii_where_it_is_asked_for(
     arguments: list[str], environ: dict[str, str], trace_path: Path, tmp_path: Path
