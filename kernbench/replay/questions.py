@@ -241,7 +241,7 @@ def _wanted(index: Index, args: Listed, progress: Progress) -> Ints | range:
 def _place(index: Index, text: str, progress: Progress) -> data_places.Place:
     """The bytes that a text names; UsageError says what is wrong with it."""
     index.places.prepare(progress)
-    return index.places.place(text)
+    return index.places.place(text, progress)
 
 
 # -- what happened ------------------------------------------------------------
@@ -456,7 +456,9 @@ def timeline(index: Index, at: At, args: Window, progress: Progress) -> Timeline
     """Busy cells of every component that served an op."""
     t0, t1 = window(index.launch_window, args.t0, args.t1)
     components = index.op_index.components.tolist()
-    return timeline_of(index, op_of(at), components, t0, t1, _TIMELINE_CELLS)
+    return timeline_of(
+        index, op_of(at), components, t0, t1, _TIMELINE_CELLS, progress=progress
+    )
 
 
 def timeline_of(
@@ -467,6 +469,7 @@ def timeline_of(
     t1: float,
     columns: int,
     lanes: bool = False,
+    progress: Progress = no_progress,
 ) -> Timeline:
     """Busy cells of ``components`` (node indices), or of each lane of them, over [t0,
     t1) ns; the cell of the time of ``op`` is marked.
@@ -483,7 +486,7 @@ def timeline_of(
     if op >= 0 and t0 <= time < t1:
         cell_ns = max((t1 - t0) / columns, 1e-12)
         cursor = min(int((time - t0) / cell_ns), columns - 1)
-    drawn = index.timelines.draw_rows(rows, t0, t1, columns)
+    drawn = index.timelines.draw_rows(rows, t0, t1, columns, progress)
     return Timeline(t0, t1, columns, cursor, drawn)
 
 
@@ -546,7 +549,7 @@ def compare(index: Index, at: At, args: OtherTrace, progress: Progress) -> Compa
 
 def check(index: Index, at: At, args: NoArguments, progress: Progress) -> Check:
     """The frames of the file, and what is damaged or missing."""
-    return check_file(index.trace.path)
+    return check_file(index.trace.path, progress)
 
 
 def cut(index: Index, at: At, args: CutPart, progress: Progress) -> Cut:

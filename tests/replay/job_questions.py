@@ -99,7 +99,7 @@ ARGUMENTS: dict[str, Callable[[Subject], tuple[Any, ...]]] = {
     "tensor-summary": lambda of: (memory.TensorName(""), memory.TensorName(of.tensor)),
     "tensor-cell": lambda of: (memory.CellIndex(of.tensor, 0, 0),),
     "accesses-to": lambda of: (questions.Place(of.tensor),),
-    "touch-rows": lambda of: (memory.TouchNumbers(tuple(range(50))),),
+    "touch-rows": lambda of: (memory.TouchNumbers(tuple(range(20))),),
     "grid-part": lambda of: (
         grids.GridWindow(grids.GridOf(of.tensor, False), 0, 0, 50, 50),
         grids.GridWindow(grids.GridOf(of.tensor, True), 0, 0, 50, 50),

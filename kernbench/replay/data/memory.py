@@ -342,7 +342,7 @@ class MemoryIndex:
         shards are read that have been written since.
         """
         self._places.prepare(progress)
-        firsts = self._places.first_copies(name)
+        firsts = self._places.first_copies(name, progress)
         steps = self._history.executed(op)
         self._history.reach(steps, progress)
         near = self._nearest(steps, name, firsts)
