@@ -316,10 +316,8 @@ def touching(index: Index, at: At, args: Touching, progress: Progress) -> Ints:
     """The ops that read (r), write (w) or touch (rw) bytes of a place, ascending."""
     history = index.history
     history.prepare(progress)
-    found = [np.empty(0, np.int64)]
-    for part in _place(index, args.place, progress).ranges:
-        found.append(history.accesses.overlapping(*part))
-    rows = np.concatenate(found)
+    place = _place(index, args.place, progress)
+    rows = history.accesses.overlapping_any(place.ranges, progress)
     if args.mode != "rw":
         rows = rows[history.touched.mode[rows] == (args.mode == "w")]
     return distinct(history.touched.row[rows])

@@ -8,6 +8,7 @@ every 10 ms (``kernbench.common.progress``). Tests import ``longest_gap`` and
 """
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator
 from math import inf
@@ -39,9 +40,8 @@ def longest_gap(compute: Compute, clock: Callable[[], float] = process_time) -> 
     Time is the CPU time of this process, so that neighbours on the machine do not
     count. That of the calling thread alone would say too little: while a thread beside
     it computes and keeps Python's lock, the caller can report nothing, yet uses no CPU
-    time. Where the other thread leaves the lock alone, this counts at most the 2 ms
-    that the caller waits, and more only if the machine does not run the caller then;
-    the best of some rounds leaves that out.
+    time. All threads run on one core meanwhile. On two, a busy machine may keep the
+    caller waiting for its core, and count all that the other thread computes by then.
     """
     worst = 0.0
     last = 0.0
@@ -54,18 +54,34 @@ def longest_gap(compute: Compute, clock: Callable[[], float] = process_time) -> 
 
     was_enabled = gc.isenabled()
     interval = sys.getswitchinterval()
+    cores = _cores()
     gc.collect()
     gc.disable()
     sys.setswitchinterval(_SWITCH_S)
+    _run_on({max(cores)})
     try:
         last = clock()
         compute(progress)
         progress(1.0)
     finally:
+        _run_on(cores)
         sys.setswitchinterval(interval)
         if was_enabled:
             gc.enable()
     return worst
+
+
+def _cores() -> set[int]:
+    """The cores that this thread may run on; one where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return {0}
+
+
+def _run_on(cores: set[int]) -> None:
+    """Let this thread, and those that it starts, run on these cores only."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
 
 
 def least_gap(
@@ -117,7 +133,8 @@ def main(path: str, *names: str) -> None:
         began = perf_counter()
         gap = longest_gap(compute) * 1e3
         took = perf_counter() - began
-        print(f"{gap:9.1f} ms {took:8.2f} s  {query.command} {query.args}"[:100], flush=True)
+        line = f"{gap:9.1f} ms {took:8.2f} s  {query.command} {query.args}"
+        print(line[:100], flush=True)
 
 
 if __name__ == "__main__":

@@ -148,9 +148,7 @@ class PlaceIndex:
                 self._shards[row] = _folded(shard)
         return [self._shards[row] for row in rows]
 
-    def first_copies(
-        self, name: str, progress: Progress = no_progress
-    ) -> list[Shard]:
+    def first_copies(self, name: str, progress: Progress = no_progress) -> list[Shard]:
         """The first copy of every shard of ``name``; NAME@NODE: those of one owner.
 
         UsageError, with names that are alike, for one that the trace does not have.
@@ -309,9 +307,7 @@ def _place_in(
     for number in np.flatnonzero(inside).tolist():
         ranges += _ranges(shards[number], index)
     if not 0 < len(ranges) <= _MOST_RANGES:
-        raise UsageError(
-            f"{text} lies in {len(ranges):,} pieces; ask for a part of it"
-        )
+        raise UsageError(f"{text} lies in {len(ranges):,} pieces; ask for a part of it")
     return Place(text, name, shards[0].dtype, index, tuple(ranges))
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints, distinct
+from kernbench.common.arrays import Ints
 from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.answers import OpRow, Touch, Touches
 from kernbench.replay.data.history import History
@@ -43,8 +43,7 @@ class TouchIndex:
         own address and size.
         """
         self._history.prepare(progress)
-        found = [self._history.accesses.overlapping(*part) for part in place.ranges]
-        numbers = distinct(np.concatenate(found))
+        numbers = self._history.accesses.overlapping_any(place.ranges, progress)
         touched = self._history.touched.take(numbers)
         ops = rows_in_parts(self._rows_of, touched.row, progress)
         space = place.ranges[0][0]

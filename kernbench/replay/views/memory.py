@@ -10,7 +10,7 @@ from math import nan
 
 import numpy as np
 
-from kernbench.common.arrays import Ints, distinct
+from kernbench.common.arrays import Ints
 from kernbench.common.progress import Progress
 from kernbench.replay.answers import Touch
 from kernbench.replay.data.grids import Marks, cell_name
@@ -174,11 +174,7 @@ def accesses_to(index: Index, at: At, args: Place, progress: Progress) -> Access
     """Every read and write of a place, from the first op to the last."""
     index.memory.index(progress)
     ranges = index.places.place(args.place, progress).ranges
-    found = []
-    for i, place in enumerate(ranges):
-        progress(i / len(ranges))
-        found.append(index.history.accesses.overlapping(*place))
-    numbers = found[0] if len(found) == 1 else distinct(np.concatenate(found))
+    numbers = index.history.accesses.overlapping_any(ranges, progress)
     ops = index.history.touched.row[numbers]
     numbers.setflags(write=False)
     ops.setflags(write=False)
