@@ -16,7 +16,7 @@ from typing import Annotated
 import numpy as np
 
 from kernbench.common.arrays import Ints, distinct
-from kernbench.common.progress import Progress, no_progress, stage
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.errors import UsageError
 from kernbench.replay.answers import (
     Info,
@@ -427,6 +427,7 @@ def route(index: Index, at: At, args: NoArguments, progress: Progress) -> Route:
     if found.legs:
         return found
     tiles = index.tiles.tiles_of(op).rows
+    progress(0.5)
     mine = [tile for tile in tiles if any(span.op == op for span in tile.spans)]
     if not mine and found.name.startswith("composite_"):
         mine = list(tiles[:1])
@@ -541,7 +542,7 @@ def bound(index: Index, at: At, args: NoArguments, progress: Progress) -> Bound:
 
 def compare(index: Index, at: At, args: OtherTrace, progress: Progress) -> Comparison:
     """Another trace beside this one."""
-    other = Trace.open(args.file)
+    other = computed_beside(lambda: Trace.open(args.file), progress, 0.0)
     return compare_traces(index.trace, other, args.percent, progress=progress)
 
 

@@ -376,21 +376,30 @@ def _first_writers(touched: AccessColumns, cells: _Cells, progress: Progress) ->
 
     Accesses are assigned from the last to the first, so that the first one stays.
     """
-    first = np.full(len(cells.points), _NEVER)
     row = touched.row
-    writes = np.flatnonzero(touched.mode == 1)[::-1]
-    is_wide = (cells.high - cells.low)[writes] > 1
-    wide = writes[is_wide]
+
+    def begin_with_none() -> tuple[Ints, Ints, Ints]:
+        """No writer of any cell; the writes of several cells, and those of one."""
+        writes = np.flatnonzero(touched.mode == 1)[::-1]
+        is_wide = (cells.high - cells.low)[writes] > 1
+        none = np.full(len(cells.points), _NEVER)
+        return none, writes[is_wide], writes[~is_wide]
+
+    first, wide, narrow = computed_beside(begin_with_none, progress, 0.5)
     for begin in range(0, len(wide), _ROWS_AT_ONCE):
         progress(0.5 + 0.3 * begin / len(wide))
         part = wide[begin : begin + _ROWS_AT_ONCE]
         spans = zip(cells.low[part].tolist(), cells.high[part].tolist(), strict=True)
         for (low, high), op in zip(spans, row[part].tolist(), strict=True):
             first[low:high] = op
-    narrow = writes[~is_wide]
-    at = cells.low[narrow]
-    first[at] = np.minimum(first[at], row[narrow])
-    return first
+
+    def with_narrow() -> Ints:
+        """The same with the writes of one cell."""
+        at = cells.low[narrow]
+        first[at] = np.minimum(first[at], row[narrow])
+        return first
+
+    return computed_beside(with_narrow, progress, 0.8)
 
 
 def _unwritten_reads(touched: AccessColumns, cells: _Cells, first: Ints) -> Ints:

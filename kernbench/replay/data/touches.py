@@ -44,18 +44,21 @@ class TouchIndex:
         """
         self._history.prepare(progress)
         numbers = self._history.accesses.overlapping_any(place.ranges, progress)
-        touched = self._history.touched.take(numbers)
-        ops = rows_in_parts(self._rows_of, touched.row, progress)
         space = place.ranges[0][0]
-        columns = (
-            touched.mode.tolist(),
-            touched.addr.tolist(),
-            touched.nbytes.tolist(),
-        )
         rows = list[Touch]()
-        for mode, addr, nbytes, op in zip(*columns, ops, strict=True):
-            kind = "write" if mode else "read"
-            rows.append(Touch(kind, space, addr, nbytes, op))
+        for first in range(0, len(numbers), _ROWS_AT_ONCE):
+            progress(first / len(numbers))
+            some = numbers[first : first + _ROWS_AT_ONCE]
+            touched = self._history.touched.take(some)
+            columns = (
+                touched.mode.tolist(),
+                touched.addr.tolist(),
+                touched.nbytes.tolist(),
+                self._rows_of(touched.row),
+            )
+            for mode, addr, nbytes, op in zip(*columns, strict=True):
+                kind = "write" if mode else "read"
+                rows.append(Touch(kind, space, addr, nbytes, op))
         return Touches(tuple(rows))
 
     def writers(
