@@ -39,8 +39,8 @@ def longest_gap(compute: Compute, clock: Callable[[], float] = thread_time) -> f
     Time is the CPU time of the calling thread: how long it computes itself and does not
     report. That of the whole process would have the time, too, in which a thread beside
     the caller keeps Python's lock. But on a busy machine it counts whatever that thread
-    computes until the system runs the caller again, which was up to 28 ms where nothing
-    kept the lock; no number of rounds leaves that out of a job of a thousand waits.
+    computes until the system runs the caller again, which is often 10 to 20 ms where
+    nothing keeps the lock. No number of rounds leaves that out of a job of many waits.
     ``process_time`` for the ``clock`` finds such calls on a machine that is idle.
     """
     worst = 0.0
