@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernbench.common.progress import Cancelled, Progress, computed_beside, no_progress
 from kernbench.replay.text import table
 from kernbench.trace import Trace
-from kernbench.trace.frames import FrameFile
+from kernbench.trace.frames import Frame, FrameFile, OnFrame
 
 _LOGS = ("commands", "transfers", "waits")
 
@@ -59,13 +60,31 @@ class Check:
         return [*lines, *table(self.tags, "frames bytes rows told tag")]
 
 
-def check_file(path: str | Path) -> Check:
+def check_file(path: str | Path, progress: Progress = no_progress) -> Check:
     """Read every frame, and compare with what the end frame has counted.
 
     Reads the whole file, as every checksum is looked at. TraceFormatError if there is
     no readable first frame: then it is no trace.
     """
-    file = FrameFile(Path(path))
+    is_wanted = True
+
+    def stop_if_unwanted(frame: Frame) -> None:
+        """Called before each frame is read, on the thread that reads."""
+        if not is_wanted:
+            raise Cancelled("nobody waits for what the file is worth")
+
+    try:
+        return computed_beside(
+            lambda: _checked(Path(path), stop_if_unwanted), progress, 0.0
+        )
+    except BaseException:
+        is_wanted = False
+        raise
+
+
+def _checked(path: Path, on_frame: OnFrame) -> Check:
+    """``check_file``, whose frames are announced before they are read."""
+    file = FrameFile(path, on_frame=on_frame)
     trace = Trace(file)
     trace.check()
     rows = _rows(trace)

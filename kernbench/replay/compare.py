@@ -364,8 +364,10 @@ def _totals(sides: _Sides, progress: Progress) -> tuple[Beside, ...]:
     """Figures of the whole run; the second is the time of the launches, ns."""
     busy_a = computed_beside(partial(_busy, sides.a), progress, 0.95)
     busy_b = computed_beside(partial(_busy, sides.b), progress, 0.95)
-    launches_a = float(np.ptp(sides.a.launch_window))
-    launches_b = float(np.ptp(sides.b.launch_window))
+    window_a = computed_beside(lambda: sides.a.launch_window, progress, 0.95)
+    window_b = computed_beside(lambda: sides.b.launch_window, progress, 0.95)
+    launches_a = float(np.ptp(window_a))
+    launches_b = float(np.ptp(window_b))
     rows = [
         _beside("end, ns", sides.a.trace.end_ns, sides.b.trace.end_ns),
         _beside("launches, ns", launches_a, launches_b),

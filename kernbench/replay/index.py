@@ -8,7 +8,12 @@ from collections import OrderedDict
 from functools import cached_property
 
 from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    stage,
+)
 from kernbench.replay.data.blame import BlameIndex
 from kernbench.replay.data.diff import DiffIndex
 from kernbench.replay.data.grids import GridIndex
@@ -75,7 +80,8 @@ class Index:
         A loader calls it before it shows anything.
         """
         self.op_index.prepare(stage(progress, 0.0, 0.5))
-        self.ops.prepare(stage(progress, 0.5, 0.7))
+        self.ops.prepare(stage(progress, 0.5, 0.65))
+        computed_beside(lambda: self.launch_window, progress, 0.65)
         self.tiles.prepare(stage(progress, 0.7, 0.8))
         prepare_routes(self.trace, stage(progress, 0.8, 1.0))
 

@@ -16,7 +16,7 @@ from typing import Annotated
 import numpy as np
 
 from kernbench.common.arrays import Ints, distinct
-from kernbench.common.progress import Progress, no_progress, stage
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.errors import UsageError
 from kernbench.replay.answers import (
     Info,
@@ -241,7 +241,7 @@ def _wanted(index: Index, args: Listed, progress: Progress) -> Ints | range:
 def _place(index: Index, text: str, progress: Progress) -> data_places.Place:
     """The bytes that a text names; UsageError says what is wrong with it."""
     index.places.prepare(progress)
-    return index.places.place(text)
+    return index.places.place(text, progress)
 
 
 # -- what happened ------------------------------------------------------------
@@ -316,10 +316,8 @@ def touching(index: Index, at: At, args: Touching, progress: Progress) -> Ints:
     """The ops that read (r), write (w) or touch (rw) bytes of a place, ascending."""
     history = index.history
     history.prepare(progress)
-    found = [np.empty(0, np.int64)]
-    for part in _place(index, args.place, progress).ranges:
-        found.append(history.accesses.overlapping(*part))
-    rows = np.concatenate(found)
+    place = _place(index, args.place, progress)
+    rows = history.accesses.overlapping_any(place.ranges, progress)
     if args.mode != "rw":
         rows = rows[history.touched.mode[rows] == (args.mode == "w")]
     return distinct(history.touched.row[rows])
@@ -429,6 +427,7 @@ def route(index: Index, at: At, args: NoArguments, progress: Progress) -> Route:
     if found.legs:
         return found
     tiles = index.tiles.tiles_of(op).rows
+    progress(0.5)
     mine = [tile for tile in tiles if any(span.op == op for span in tile.spans)]
     if not mine and found.name.startswith("composite_"):
         mine = list(tiles[:1])
@@ -456,7 +455,9 @@ def timeline(index: Index, at: At, args: Window, progress: Progress) -> Timeline
     """Busy cells of every component that served an op."""
     t0, t1 = window(index.launch_window, args.t0, args.t1)
     components = index.op_index.components.tolist()
-    return timeline_of(index, op_of(at), components, t0, t1, _TIMELINE_CELLS)
+    return timeline_of(
+        index, op_of(at), components, t0, t1, _TIMELINE_CELLS, progress=progress
+    )
 
 
 def timeline_of(
@@ -467,6 +468,7 @@ def timeline_of(
     t1: float,
     columns: int,
     lanes: bool = False,
+    progress: Progress = no_progress,
 ) -> Timeline:
     """Busy cells of ``components`` (node indices), or of each lane of them, over [t0,
     t1) ns; the cell of the time of ``op`` is marked.
@@ -483,7 +485,7 @@ def timeline_of(
     if op >= 0 and t0 <= time < t1:
         cell_ns = max((t1 - t0) / columns, 1e-12)
         cursor = min(int((time - t0) / cell_ns), columns - 1)
-    drawn = index.timelines.draw_rows(rows, t0, t1, columns)
+    drawn = index.timelines.draw_rows(rows, t0, t1, columns, progress)
     return Timeline(t0, t1, columns, cursor, drawn)
 
 
@@ -540,13 +542,13 @@ def bound(index: Index, at: At, args: NoArguments, progress: Progress) -> Bound:
 
 def compare(index: Index, at: At, args: OtherTrace, progress: Progress) -> Comparison:
     """Another trace beside this one."""
-    other = Trace.open(args.file)
+    other = computed_beside(lambda: Trace.open(args.file), progress, 0.0)
     return compare_traces(index.trace, other, args.percent, progress=progress)
 
 
 def check(index: Index, at: At, args: NoArguments, progress: Progress) -> Check:
     """The frames of the file, and what is damaged or missing."""
-    return check_file(index.trace.path)
+    return check_file(index.trace.path, progress)
 
 
 def cut(index: Index, at: At, args: CutPart, progress: Progress) -> Cut:

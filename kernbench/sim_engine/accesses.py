@@ -291,7 +291,8 @@ def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:
     row, mode, where, addr, nbytes = (
         np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True)
     )
-    used, space = np.unique(where, return_inverse=True)
+    used = distinct(where)
+    space = np.searchsorted(used, where)  # np.unique would keep other threads waiting
     names = tuple(strings[i] for i in used.tolist())
     if len(row):
         lowest = min(addr.min(), nbytes.min())

@@ -52,3 +52,10 @@ def test_what_is_set_while_it_measures_is_as_before():
     before = gc.isenabled(), sys.getswitchinterval()
     longest_gap(lambda progress: None)
     assert (gc.isenabled(), sys.getswitchinterval()) == before
+
+
+def test_there_is_no_further_round_after_one_that_is_good_enough():
+    clock = Clock()
+    rounds = iter([(3.0,), (1.5,), (0.5,)])
+    gap = least_gap(lambda: compute(clock, *next(rounds)), clock=clock, enough=2.0)
+    assert gap == 1.5

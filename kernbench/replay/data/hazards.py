@@ -59,6 +59,8 @@ _PAIRS_AT_ONCE = 1 << 21
 """Candidate pairs in memory at one time."""
 _ROWS_AT_ONCE = 1 << 12
 """Rows that Python looks at between two calls of progress."""
+_EDGES_AT_ONCE = 1 << 16
+"""Begins and ends of accesses that are numbered in one call into numpy, under 1 ms."""
 _MOST = 10_000
 """Hazards of a kind that are reported, about."""
 
@@ -337,9 +339,19 @@ def _cells(touched: AccessColumns) -> _Cells:
     """Cut memory: within a cell every byte has the same history."""
     base = touched.space.astype(np.int64) << _ADDRESS_BITS
     starts = base + touched.addr
-    points, cells = np.unique([starts, starts + touched.nbytes], return_inverse=True)
+    edges = np.concatenate([starts, starts + touched.nbytes])
+    order = np.argsort(edges)
+    ascending = edges[order]
+    is_new = np.ones(len(edges), np.bool_)
+    is_new[1:] = np.diff(ascending) > 0
+    number = np.cumsum(is_new) - 1
+    cells = np.empty(len(edges), np.int64)
+    # in one go, as by np.unique, this would keep other threads waiting
+    for first in range(0, len(edges), _EDGES_AT_ONCE):
+        part = slice(first, first + _EDGES_AT_ONCE)
+        cells[order[part]] = number[part]
     low, high = cells.reshape(2, -1)
-    return _Cells(points, low, high, base)
+    return _Cells(ascending[is_new], low, high, base)
 
 
 def never_written(
@@ -376,21 +388,30 @@ def _first_writers(touched: AccessColumns, cells: _Cells, progress: Progress) ->
 
     Accesses are assigned from the last to the first, so that the first one stays.
     """
-    first = np.full(len(cells.points), _NEVER)
     row = touched.row
-    writes = np.flatnonzero(touched.mode == 1)[::-1]
-    is_wide = (cells.high - cells.low)[writes] > 1
-    wide = writes[is_wide]
+
+    def begin_with_none() -> tuple[Ints, Ints, Ints]:
+        """No writer of any cell; the writes of several cells, and those of one."""
+        writes = np.flatnonzero(touched.mode == 1)[::-1]
+        is_wide = (cells.high - cells.low)[writes] > 1
+        none = np.full(len(cells.points), _NEVER)
+        return none, writes[is_wide], writes[~is_wide]
+
+    first, wide, narrow = computed_beside(begin_with_none, progress, 0.5)
     for begin in range(0, len(wide), _ROWS_AT_ONCE):
         progress(0.5 + 0.3 * begin / len(wide))
         part = wide[begin : begin + _ROWS_AT_ONCE]
         spans = zip(cells.low[part].tolist(), cells.high[part].tolist(), strict=True)
         for (low, high), op in zip(spans, row[part].tolist(), strict=True):
             first[low:high] = op
-    narrow = writes[~is_wide]
-    at = cells.low[narrow]
-    first[at] = np.minimum(first[at], row[narrow])
-    return first
+
+    def with_narrow() -> Ints:
+        """The same with the writes of one cell."""
+        at = cells.low[narrow]
+        first[at] = np.minimum(first[at], row[narrow])
+        return first
+
+    return computed_beside(with_narrow, progress, 0.8)
 
 
 def _unwritten_reads(touched: AccessColumns, cells: _Cells, first: Ints) -> Ints:

@@ -6,16 +6,25 @@ A search tree would hold an object a range. Here a range is a number in sorted c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress, computed_beside, no_progress
+from kernbench.common.arrays import Ints, distinct
+from kernbench.common.progress import (
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+)
 from kernbench.sim_engine.accesses import AccessColumns
 
 _STRIDE = 64
 """Every so many-th address of a sorted table is kept beside it, as a landmark."""
+
+_EVERY = 16
+"""Questions between two calls of progress; one takes some 20 us."""
 
 _BITS_A_LEVEL = 4
 """Ranges of one level differ in size by less than 2 ** _BITS_A_LEVEL."""
@@ -80,6 +89,23 @@ class IntervalIndex:
             ends = starts + self._columns.nbytes[near]
             found.append(near[(starts < end) & (ends > addr)])
         return np.sort(np.concatenate(found))
+
+    def overlapping_any(
+        self, places: Sequence[tuple[str, int, int]], progress: Progress = no_progress
+    ) -> Ints:
+        """The numbers of the ranges that overlap any of some (space, addr, nbytes).
+
+        They ascend, and each is there once.
+        """
+        found = [np.empty(0, np.int64)]
+        for i, place in enumerate(places):
+            if i % _EVERY == 0:
+                progress(i / len(places))
+            found.append(self.overlapping(*place))
+        count = sum(map(len, found))
+        return beside_if_many(
+            count, lambda: distinct(np.concatenate(found)), progress, 1.0
+        )
 
 
 def _tables(columns: AccessColumns) -> dict[str, list[_Table]]:

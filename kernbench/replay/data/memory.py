@@ -27,7 +27,7 @@ from kernbench.replay.data.history import History
 from kernbench.replay.data.places import PlaceIndex, name_of
 from kernbench.replay.text import grid_text, number_text, table
 from kernbench.replay.time.tiles import composite_of
-from kernbench.sim_engine.accesses import Access, accesses
+from kernbench.sim_engine.accesses import Access, AccessColumns, accesses
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -241,6 +241,17 @@ class _AllocWrites:
         return found
 
 
+class _ByAddress(NamedTuple):
+    """All writes of a trace: ``order`` has their numbers in the order of addresses.
+
+    Those that begin at one address are ``order[starts[i] : starts[i + 1]]``.
+    """
+
+    writes: AccessColumns
+    order: Ints
+    starts: list[int]
+
+
 class MemoryIndex:
     """Answers what memory holds, from a History and the allocations of a trace.
 
@@ -342,7 +353,7 @@ class MemoryIndex:
         shards are read that have been written since.
         """
         self._places.prepare(progress)
-        firsts = self._places.first_copies(name)
+        firsts = self._places.first_copies(name, progress)
         steps = self._history.executed(op)
         self._history.reach(steps, progress)
         near = self._nearest(steps, name, firsts)
@@ -566,27 +577,33 @@ def _alloc_writes(
     Writes are taken by address, as all to one address ask the same allocations: who
     held it when depends on the op alone, and is searched for all of them in one call.
     """
-    touched = history.touched
-    writes = touched.take(np.flatnonzero(touched.mode))
-    count = len(writes.row)
+    by_addr = computed_beside(lambda: _by_address(history.touched), progress, 0.5)
+    writes, order, starts = by_addr
+    count = len(order)
     allocs = np.full(count, count, writes.row.dtype)
-    order = computed_beside(
-        lambda: np.lexsort((writes.addr, writes.space)), progress, 0.5
-    )
-    spaces = writes.space[order]
-    addresses = writes.addr[order]
-    is_new = (np.diff(spaces) != 0) | (np.diff(addresses) != 0)
-    starts = [0, *(np.flatnonzero(is_new) + 1).tolist(), count]
-    for i in range(len(starts) - 1 if count else 0):
+    for i in range(len(starts) - 1):
         if i % _EVERY == 0:
             progress(0.5 + 0.4 * i / len(starts))
         mine = order[starts[i] : starts[i + 1]]
-        space = writes.spaces[spaces[starts[i]]]
-        addr = int(addresses[starts[i]])
+        first = mine[0]
+        space = writes.spaces[writes.space[first]]
+        addr = int(writes.addr[first])
         allocs[mine] = places.allocs_at(space, addr, writes.row[mine])
     return computed_beside(
         lambda: _linked_writes(trace, writes.row, allocs), progress, 0.95
     )
+
+
+def _by_address(touched: AccessColumns) -> _ByAddress:
+    """The writes among some accesses, by the address that each begins at."""
+    writes = touched.take(np.flatnonzero(touched.mode))
+    count = len(writes.row)
+    order = np.lexsort((writes.addr, writes.space))
+    spaces = writes.space[order]
+    addresses = writes.addr[order]
+    is_new = np.ones(count, np.bool_)
+    is_new[1:] = (np.diff(spaces) != 0) | (np.diff(addresses) != 0)
+    return _ByAddress(writes, order, [*np.flatnonzero(is_new).tolist(), count])
 
 
 def _linked_writes(trace: Trace, ops: Ints, allocs: Ints) -> _AllocWrites:

@@ -34,6 +34,9 @@ from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
+_WORK_A_SHARD = 64
+"""Numbers on which a step in numpy takes as long as it does to make one shard."""
+
 Span: TypeAlias = tuple[int, int]
 """The first index on an axis, and the one after the last."""
 
@@ -145,12 +148,15 @@ class PlaceIndex:
                 self._shards[row] = _folded(shard)
         return [self._shards[row] for row in rows]
 
-    def first_copies(self, name: str) -> list[Shard]:
+    def first_copies(self, name: str, progress: Progress = no_progress) -> list[Shard]:
         """The first copy of every shard of ``name``; NAME@NODE: those of one owner.
 
         UsageError, with names that are alike, for one that the trace does not have.
         """
-        return self._firsts(name)
+        most = len(self._trace.alloc_columns.cmd)  # all may be of that name
+        return beside_if_many(
+            most * _WORK_A_SHARD, lambda: self._firsts(name), progress, 0.9
+        )
 
     def _first_copies(self, name: str) -> list[Shard]:
         """``first_copies``, which keeps the last few.
@@ -211,7 +217,7 @@ class PlaceIndex:
 
     # -- names to bytes --
 
-    def place(self, text: str) -> Place:
+    def place(self, text: str, progress: Progress = no_progress) -> Place:
         """The bytes that a text names.
 
         ``c``, ``c[3,17]``, ``c[0:2, :]`` (of first copies), ``a@NODE[0]``, or
@@ -225,7 +231,8 @@ class PlaceIndex:
             raise UsageError(
                 f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64"
             )
-        return self._place_by_name(text, by_name[1], by_name[2])
+        shards = self.first_copies(by_name[1], progress)
+        return _place_in(shards, text, by_name[1], by_name[2])
 
     def _place_by_address(self, text: str, match: re.Match[str]) -> Place:
         """``hbm 0x4000:64``, or one byte, ``hbm 16384``; a space of the trace only."""
@@ -241,23 +248,6 @@ class PlaceIndex:
                 f"{text!r}: give SPACE ADDR:BYTES; this trace's spaces: {known}"
             )
         return Place(text, "", "u8", ((0, nbytes),), ((space, addr, nbytes),))
-
-    def _place_by_name(self, text: str, name: str, cells: str | None) -> Place:
-        """``c[3,17]``: the pieces of all shards that the index reaches into."""
-        shards = self.first_copies(name)
-        starts = np.array([shard.origin for shard in shards])
-        ends = starts + np.array([shard.shape for shard in shards])
-        index = _index(text, cells, ends.max(axis=0).tolist())
-        low, high = np.array(index, np.int64).reshape(-1, 2).T
-        inside = ((starts < high) & (low < ends)).all(axis=1)
-        ranges = list[Range]()
-        for number in np.flatnonzero(inside).tolist():
-            ranges += _ranges(shards[number], index)
-        if not 0 < len(ranges) <= _MOST_RANGES:
-            raise UsageError(
-                f"{text} lies in {len(ranges):,} pieces; ask for a part of it"
-            )
-        return Place(text, name, shards[0].dtype, index, tuple(ranges))
 
     # -- bytes to names --
 
@@ -302,6 +292,23 @@ class PlaceIndex:
 def name_of(shard: Shard) -> str:
     """The name to ask for an allocation by: a scratch handle's has its owner."""
     return shard.tensor if shard.va else f"{shard.tensor}@{shard.owner}"
+
+
+def _place_in(
+    shards: Sequence[Shard], text: str, name: str, cells: str | None
+) -> Place:
+    """``c[3,17]``: the pieces of all ``shards`` that the index reaches into."""
+    starts = np.array([shard.origin for shard in shards])
+    ends = starts + np.array([shard.shape for shard in shards])
+    index = _index(text, cells, ends.max(axis=0).tolist())
+    low, high = np.array(index, np.int64).reshape(-1, 2).T
+    inside = ((starts < high) & (low < ends)).all(axis=1)
+    ranges = list[Range]()
+    for number in np.flatnonzero(inside).tolist():
+        ranges += _ranges(shards[number], index)
+    if not 0 < len(ranges) <= _MOST_RANGES:
+        raise UsageError(f"{text} lies in {len(ranges):,} pieces; ask for a part of it")
+    return Place(text, name, shards[0].dtype, index, tuple(ranges))
 
 
 def _folded(shard: Shard) -> Shard:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints, distinct
+from kernbench.common.arrays import Ints
 from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.answers import OpRow, Touch, Touches
 from kernbench.replay.data.history import History
@@ -43,20 +43,22 @@ class TouchIndex:
         own address and size.
         """
         self._history.prepare(progress)
-        found = [self._history.accesses.overlapping(*part) for part in place.ranges]
-        numbers = distinct(np.concatenate(found))
-        touched = self._history.touched.take(numbers)
-        ops = rows_in_parts(self._rows_of, touched.row, progress)
+        numbers = self._history.accesses.overlapping_any(place.ranges, progress)
         space = place.ranges[0][0]
-        columns = (
-            touched.mode.tolist(),
-            touched.addr.tolist(),
-            touched.nbytes.tolist(),
-        )
         rows = list[Touch]()
-        for mode, addr, nbytes, op in zip(*columns, ops, strict=True):
-            kind = "write" if mode else "read"
-            rows.append(Touch(kind, space, addr, nbytes, op))
+        for first in range(0, len(numbers), _ROWS_AT_ONCE):
+            progress(first / len(numbers))
+            some = numbers[first : first + _ROWS_AT_ONCE]
+            touched = self._history.touched.take(some)
+            columns = (
+                touched.mode.tolist(),
+                touched.addr.tolist(),
+                touched.nbytes.tolist(),
+                self._rows_of(touched.row),
+            )
+            for mode, addr, nbytes, op in zip(*columns, strict=True):
+                kind = "write" if mode else "read"
+                rows.append(Touch(kind, space, addr, nbytes, op))
         return Touches(tuple(rows))
 
     def writers(

@@ -79,9 +79,9 @@ def build_graph(trace: Trace, ops: OpIndex, progress: Progress) -> Graph:
 
     rest = _least_gaps(edges, len(rank), stage(progress, 0.4, 0.45))
     cause, what = _causes(edges, rest, stage(progress, 0.45, 0.5))
-    early = t1 - moments.times
+    early = computed_beside(lambda: t1 - moments.times, progress, 0.5)
     slack = _slack(edges, rank, rest, early, stage(progress, 0.5, 1.0))
-    slack_of_op = slack[: moments.op_count].copy()
+    slack_of_op = computed_beside(slack[: moments.op_count].copy, progress, 1.0)
     return Graph(t0, t1, moments, cause, what, rest, slack_of_op, finder.call_of_op)
 
 
@@ -148,7 +148,7 @@ def _least_gaps(edges: _Forward, nodes: int, progress: Progress) -> Floats:
 
     It is inf for a node that no edge leads to, as the first of a trace.
     """
-    rest = np.full(nodes, np.inf)
+    rest = computed_beside(lambda: np.full(nodes, np.inf), progress, 0.0)
     for part in parts(len(edges.effect), progress, _NODES):
         np.minimum.at(rest, edges.effect[part], edges.gap[part])
     return rest
@@ -156,8 +156,9 @@ def _least_gaps(edges: _Forward, nodes: int, progress: Progress) -> Floats:
 
 def _causes(edges: _Forward, rest: Floats, progress: Progress) -> tuple[Array, Array]:
     """By node the cause of the last edge that binds it, and what that counts as."""
-    cause = np.full(len(rest), -1, np.int32)
-    what = np.full(len(rest), -1, np.int32)
+    none = partial(np.full, len(rest), -1, np.int32)
+    cause = computed_beside(none, progress, 0.0)
+    what = computed_beside(none, progress, 0.0)
     for part in parts(len(edges.effect), progress, _NODES):
         effect = edges.effect[part]
         binding = np.flatnonzero(edges.gap[part] - rest[effect] < EPS)

@@ -216,7 +216,9 @@ class LoadIndex:
             burst = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
             carried = computed_beside(lambda: _carried(log, burst), progress, 0.3)
             waiting = computed_beside(lambda: _waiting(trace, log), progress, 0.6)
-            used = np.flatnonzero(np.bincount(log.hops.edge))
+            used = computed_beside(
+                lambda: np.flatnonzero(np.bincount(log.hops.edge)), progress, 0.9
+            )
             self._links = _LinkSums(used, carried, waiting)
         return self._links
 

@@ -100,7 +100,7 @@ def prepare_routes(trace: Trace, progress: Progress = no_progress) -> None:
     For a million ops that takes some 60 ms. A loader calls it; from then on the route
     of any op is there at once.
     """
-    map_logs(trace, progress, "transfers", "waits", "nodes", "edges")
+    map_logs(trace, progress, "transfers", "waits", "nodes", "edges", "node_index")
     computed_beside(lambda: trace.transfers_of(0), progress, 0.5)
     computed_beside(lambda: trace.waits_of(0), progress, 0.5)
 

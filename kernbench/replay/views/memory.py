@@ -10,7 +10,7 @@ from math import nan
 
 import numpy as np
 
-from kernbench.common.arrays import Ints, distinct
+from kernbench.common.arrays import Ints
 from kernbench.common.progress import Progress
 from kernbench.replay.answers import Touch
 from kernbench.replay.data.grids import Marks, cell_name
@@ -158,7 +158,7 @@ def tensor_cell(
     op = op_of(at)
     grid = index.grids.tensor(op, args.tensor, progress).grid
     name = args.tensor + cell_name(args.row, args.column, grid.shape)
-    place = index.places.place(name)
+    place = index.places.place(name, progress)
     space, addr, _ = place.ranges[0]
     writers = index.touches.writers(place, op, progress).rows
     writer = writers[0].op.op if writers else None
@@ -173,12 +173,8 @@ def tensor_cell(
 def accesses_to(index: Index, at: At, args: Place, progress: Progress) -> Accesses:
     """Every read and write of a place, from the first op to the last."""
     index.memory.index(progress)
-    ranges = index.places.place(args.place).ranges
-    found = []
-    for i, place in enumerate(ranges):
-        progress(i / len(ranges))
-        found.append(index.history.accesses.overlapping(*place))
-    numbers = found[0] if len(found) == 1 else distinct(np.concatenate(found))
+    ranges = index.places.place(args.place, progress).ranges
+    numbers = index.history.accesses.overlapping_any(ranges, progress)
     ops = index.history.touched.row[numbers]
     numbers.setflags(write=False)
     ops.setflags(write=False)
@@ -189,6 +185,7 @@ def touch_rows(
     index: Index, at: At, args: TouchNumbers, progress: Progress
 ) -> tuple[Touch, ...]:
     """Some accesses, each with its op."""
+    index.history.prepare(progress)
     touched = index.history.touched.take(np.array(args.numbers, np.int64))
     spaces = [touched.spaces[i] for i in touched.space.tolist()]
     rows = []
