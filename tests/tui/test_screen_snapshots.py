@@ -64,7 +64,7 @@ async def test_maximised_pane(drive, settle, as_text_of, same_as_file) -> None:
         same_as_file("maximised-80x24", as_text_of(pilot.app))
 
 
-@pytest.mark.parametrize("pane", range(1, 9))
+@pytest.mark.parametrize("pane", TITLE_OF)
 async def test_ascii_needs_no_other_characters(pane, drive, settle, as_text_of) -> None:
     """At the size that has six panes in view, and one behind a tab."""
     async with drive(200, 50, *SCRIPT, str(pane), ascii_only=True) as pilot:
