@@ -95,6 +95,17 @@ class Checkout:
                 found.add(str(path))
         return found
 
+    def touched(self) -> set[str]:
+        """The files that are others than before, and the folders of those that are new.
+
+        As documents name them: a folder with a slash at its end.
+        """
+        found = set()
+        for path in self.changed():
+            is_new = not (ROOT / path).is_file()
+            found.add(f"{Path(path).parent}/" if is_new else path)
+        return found
+
     def python(self, script: str) -> str:
         """What a script prints that imports from the copy."""
         return self._run("-c", script)

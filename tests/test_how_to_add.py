@@ -2,7 +2,7 @@
 
 Each test adds a thing to a copy of the tree as a contributor would, uses it there from
 the command line or the screen, runs the tests that go through its table, and counts the
-files that differ. The table is in ``kernbench doc architecture``.
+files that differ. They are those that ``kernbench doc architecture`` names.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import textwrap
 import pytest
 from checkout import ROOT, Checkout
 
+from kernbench import docs
+
 pytestmark = pytest.mark.slow
 
 
@@ -21,6 +23,15 @@ pytestmark = pytest.mark.slow
 def checkout(tmp_path):
     """A copy of the tree."""
     return Checkout(tmp_path)
+
+
+def said_of(thing):
+    """The files and folders that are touched to add a thing, as the documents say."""
+    _before, _, after = docs.page("architecture").partition("## To add one of these")
+    section, _, _after = after.partition("\n## ")
+    items = re.split(r"\n- ", section)
+    (item,) = [item for item in items if item.startswith(f"{thing}: ")]
+    return set(re.findall(r"`([\w.]+/[\w./]*)`", item))
 
 
 # -- an op -----------------------------------------------------------------------------
@@ -107,6 +118,7 @@ def test_an_op_of_any_kind_is_its_row_and_its_test_case(checkout, tmp_path):
     assert checkout.passes(*files, "-k", f"{new} or outside_its_row") > 10
     assert checkout.is_clean()
     assert checkout.changed() == {OPS, OP_CASES}
+    assert checkout.touched() == said_of("an op of any kind")
 
 
 # -- components ------------------------------------------------------------------------
@@ -151,6 +163,7 @@ def test_a_model_of_a_component_is_one_class_and_impl_in_yaml(checkout):
         "kernbench/components/builtin/patient_gemm.py",
         "my_machine.yaml",
     }
+    assert said_of("a component's model") == set()
 
 
 PE_SORT = '''\
@@ -235,6 +248,7 @@ def test_a_kind_of_component_is_a_class_a_registry_row_and_the_spec(checkout, tm
         kinds,
         machine,
     }
+    assert checkout.touched() == said_of("a kind of component")
 
 
 # -- a pane ----------------------------------------------------------------------------
@@ -360,6 +374,7 @@ def test_a_pane_is_one_file_and_one_row(checkout):
     assert checkout.passes(*files, "-k", "are_listed or other_characters and 9") == 3
     assert checkout.is_clean()
     assert checkout.changed() == {"tui/panes/clock.py", table}
+    assert checkout.touched() == said_of("a pane")
 
 
 # -- a command -------------------------------------------------------------------------
@@ -408,6 +423,7 @@ def test_a_command_is_one_function_and_one_row(checkout):
     assert checkout.passes(*files, "-k", "longest or table_of_questions") > 2
     assert checkout.is_clean()
     assert checkout.changed() == {QUESTIONS, COMMANDS}
+    assert checkout.touched() == said_of("a command")
 
     # the README lists it where its row says under which question
     topical = row.replace("    ABOUT_OP,\n", "    ABOUT_OP,\n    topic=_SLOW,\n")
@@ -464,6 +480,7 @@ def test_an_export_format_is_one_file_and_one_row(checkout, tmp_path):
     assert checkout.passes(tests, "-k", "jsonl") > 8
     assert checkout.is_clean()
     assert checkout.changed() == {"kernbench/trace/export/json_lines.py", table}
+    assert checkout.touched() == said_of("an export format")
 
 
 # -- an all-reduce ---------------------------------------------------------------------
@@ -512,6 +529,7 @@ def test_an_all_reduce_is_one_file_and_one_row(checkout):
     assert checkout.passes(*tests, "-k", "lines_allreduce or shipped_file") == 3
     assert checkout.is_clean()
     assert checkout.changed() == {module, table}
+    assert checkout.touched() == said_of("an all-reduce")
 
 
 # -- a bench ---------------------------------------------------------------------------
@@ -579,3 +597,4 @@ def test_a_bench_is_one_file_and_the_row_of_its_test(checkout, tmp_path):
     assert checkout.passes(*tests, "-k", f"(axpy and not default) or {also}") > 8
     assert checkout.is_clean()
     assert checkout.changed() == {"kernbench/benches/axpy.py", sizes}
+    assert checkout.touched() == said_of("a bench")

@@ -1,4 +1,4 @@
-"""The tables of panes and of keys as the documents show them, keys without a preset."""
+"""The tables of panes and keys as the documents show them, keys without a preset."""
 
 from __future__ import annotations
 
