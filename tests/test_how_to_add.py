@@ -328,11 +328,17 @@ from tui.app import KernbenchApp
 
 
 async def play():
-    app = KernbenchApp(open_session(Path("traces/matmul.msgpack"), 20), "matmul.msgpack")
+    session = open_session(Path("traces/matmul.msgpack"), 20)
+    app = KernbenchApp(session, "matmul")
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("9")
-        await pilot.pause(0.5)
-        print(*screen_lines(app.screen), sep="\\n")
+        shown = []
+        for _ in range(100):
+            await pilot.pause(0.05)
+            shown = screen_lines(app.screen)
+            if any("op 20  composite_gemm" in line for line in shown):
+                break
+        print(*shown, sep="\\n")
         print("== palette")
         for command in app.get_system_commands(app.screen):
             print(command.title)
@@ -396,7 +402,7 @@ print(table_of_topics())
 
 def first_change():
     """The function and the row of the command that the contributors' guide adds."""
-    guide = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    guide = (ROOT / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
     shown = re.findall(r"(?:^ {8}.*\n|^\n)+", guide, re.MULTILINE)
     blocks = [textwrap.dedent(block).strip("\n") for block in shown]
     (function,) = [block for block in blocks if block.startswith("@dataclass")]
