@@ -163,8 +163,11 @@ def test_every_option_of_run_is_explained():
     assert {name for name in options if name not in README} == set()
 
 
-def test_every_bench_is_listed():
-    table = README[
-        README.index("| bench | what") : README.index("### A kernel of your own")
+def test_the_benches_to_begin_with_are_there():
+    table = section("Record a run").partition("| bench |")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    listed = [
+        name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])
     ]
-    assert {name for name in SHIPPED if f"`{name}`" not in table} == set()
+    assert len(listed) > 5
+    assert set(listed) <= set(SHIPPED)

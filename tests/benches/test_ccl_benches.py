@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from kernbench.ccl.config import load_ccl
 from kernbench.cli import main
 from kernbench.errors import DeadlockError, UsageError
 from kernbench.replay import ReplaySession
@@ -19,6 +20,7 @@ SMALL = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
 CHUNKED = {
     "algorithm": "ring_chunked_allreduce"
 }  # its root may be anywhere: fits any mesh
+ALGORITHMS = ["default", *(set(load_ccl().algorithms) - {load_ccl().default})]
 TO = "sip0.cube1.pe0."
 FROM = "sip0.cube0.pe0."
 
@@ -34,7 +36,7 @@ def line(fault, marker):
     return f"kernbench/benches/faults/{fault}.py:{number}"
 
 
-@pytest.mark.parametrize("algorithm", ["default", "ring_chunked_allreduce"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_all_reduce_is_right_on_the_shipped_machine(algorithm):
     result = run_bench("ccl_allreduce", params={"algorithm": algorithm, "n_elem": 100})
     assert [row.tensor for row in result.report.by_tensor()] == ["rank0.x", "rank1.x"]

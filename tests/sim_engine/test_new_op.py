@@ -242,8 +242,10 @@ def test_a_name_that_is_in_no_row_is_no_call(recorded):
 
 PACKAGE = Path(__file__).parents[2] / "kernbench"
 HOUSE = ("sim_engine", "triton_emu", "components", "trace", "replay")
-# the head of a column, and an option of a command
-NO_OP = {("verify.py", "abs"), ("questions.py", "where")}
+NO_OP = {
+    ("verify.py", "abs"),  # the head of a column
+    ("questions.py", "where"),  # an option of a command
+}
 
 
 def names_in(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import screenshot
 
+from kernbench.replay.commands import STEP
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
 from tui.panes import PANES
@@ -115,7 +116,9 @@ IN_COLOUR = {
 
 
 @pytest.mark.parametrize("name", IN_COLOUR)
-def test_colours_and_focus(name, session, settle, snap_compare) -> None:
+def test_colours_and_focus(name, session, settle, snap_compare, monkeypatch) -> None:
+    """The help is that of one command, so that it stays as long when some are added."""
+    monkeypatch.setattr("tui.screens.help.listed", lambda: (STEP,))
     session.goto(100)
     size, keys = IN_COLOUR[name]
 
