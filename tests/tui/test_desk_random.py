@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from desks import SIZES, DeskBench, PromptRunner, session_of, text_of, waiting
+from pace import first_fast
 
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
@@ -166,7 +167,7 @@ class Hand:
         self.last = call
 
 
-@pytest.fixture(scope="module", params=TRACES)
+@pytest.fixture(scope="module", params=first_fast(TRACES))
 def untouched(request: pytest.FixtureRequest) -> ReplaySession:
     """A session whose index has answered to fresh desks only."""
     return session_of(request.param)
@@ -216,7 +217,7 @@ def unknown(bench: DeskBench) -> list[Query]:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize("trace", first_fast(TRACES))
 def test_three_rounds_of_questions_are_enough(trace, size, seed, desk_bench) -> None:
     bench = desk_bench(trace, size=size, runner=PromptRunner)
     hand = Hand(bench, size, seed)

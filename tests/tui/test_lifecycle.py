@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Semaphore, Thread
 
 import pytest
+from pace import first_fast
 from pilots import fast_keys, still
 from terminals import opened, program_of
 from textual import events
@@ -28,7 +29,8 @@ READY = "op 0/"  # of the status line: the trace is loaded
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT]
+    "number",
+    first_fast([signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT]),
 )
 def test_a_signal_restores_the_terminal(
     number: signal.Signals, trace_path: Path, tmp_path: Path
@@ -65,6 +67,7 @@ def test_it_ends_when_the_terminal_is_gone(
         assert used.ru_utime + used.ru_stime < 10  # it did not spin
 
 
+@pytest.mark.slow
 def test_it_ends_though_nobody_reads_what_it_writes(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -94,7 +97,7 @@ CRASHES = {
 }
 
 
-@pytest.mark.parametrize("where", CRASHES)
+@pytest.mark.parametrize("where", first_fast(CRASHES))
 def test_a_crash_restores_the_terminal_and_is_reported(
     where: str, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -133,7 +136,7 @@ async def test_the_last_50_actions_and_command_lines_are_remembered(drive) -> No
 OVER = {"the panes": "", "a command line": ":", "a page": "?", "the palette": "\x10"}
 
 
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", first_fast(OVER))
 def test_ctrl_z_suspends_whatever_is_open(
     over: str, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -146,6 +149,7 @@ def test_ctrl_z_suspends_whatever_is_open(
         os.kill(terminal.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_ctrl_z_suspends_the_picker(tmp_path: Path) -> None:
     with opened(state=tmp_path) as terminal:
         terminal.until("which trace?")
@@ -154,7 +158,7 @@ def test_ctrl_z_suspends_the_picker(tmp_path: Path) -> None:
         os.kill(terminal.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("how", ["key", "signal"])
+@pytest.mark.parametrize("how", first_fast(["key", "signal"]))
 def test_it_goes_on_after_it_was_suspended(
     how: str, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -213,6 +217,7 @@ def test_a_timer_looks_whether_garbage_is_to_be_collected(
         assert terminal.end() == 7
 
 
+@pytest.mark.slow
 def test_what_was_loaded_is_frozen_and_long_collections_wait(
     trace_path: Path, tmp_path: Path
 ) -> None:

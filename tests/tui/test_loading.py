@@ -194,6 +194,7 @@ async def test_the_picker_says_why_a_trace_does_not_open(
     assert app.return_code == 0
 
 
+@pytest.mark.slow
 def test_the_picker_has_the_bundled_traces_behind_those_opened_before(
     tmp_path: Path,
 ) -> None:

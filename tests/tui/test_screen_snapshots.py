@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import screenshot
+from pace import first_fast
 
 from kernbench.replay.commands import STEP
 from tui.__main__ import open_session
@@ -115,7 +116,7 @@ IN_COLOUR = {
 }
 
 
-@pytest.mark.parametrize("name", IN_COLOUR)
+@pytest.mark.parametrize("name", first_fast(IN_COLOUR))
 def test_colours_and_focus(name, session, settle, snap_compare, monkeypatch) -> None:
     """The help is that of one command, so that it stays as long when some are added."""
     monkeypatch.setattr("tui.screens.help.listed", lambda: (STEP,))

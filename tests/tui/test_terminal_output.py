@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from pace import first_fast
 from rich.color import ColorSystem
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
@@ -68,6 +69,7 @@ def test_nothing_is_written_while_nothing_is_done(
         assert terminal.move_mouse(range(2, 80, 9), (3, 12, 24)) == b""
 
 
+@pytest.mark.slow
 def test_nothing_is_written_over_the_picker_either(tmp_path: Path) -> None:
     with opened(state=tmp_path) as terminal:
         terminal.until("which trace?")
@@ -88,7 +90,7 @@ def test_keys_that_come_in_one_go_are_typed_into_the_line_they_open(
         terminal.until("op 7/151")
 
 
-@pytest.mark.parametrize("sequence", ["\x1b[1;2R", "\x1b[13;2~"])
+@pytest.mark.parametrize("sequence", first_fast(["\x1b[1;2R", "\x1b[13;2~"]))
 def test_shift_f3_as_terminals_send_it(
     sequence: str, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -106,6 +108,7 @@ def test_shift_f3_as_terminals_send_it(
 # -- sizes -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_redraw_repairs_the_screen(trace_path: Path, tmp_path: Path) -> None:
     with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
         ready(terminal)
@@ -118,6 +121,7 @@ def test_a_redraw_repairs_the_screen(trace_path: Path, tmp_path: Path) -> None:
 SIZES = [(60, 16), (5, 2), (1, 1), (200, 50), (33, 7), (5, 2), (120, 40)]
 
 
+@pytest.mark.slow
 def test_a_resize_storm_keeps_cursor_and_selection(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -283,14 +287,13 @@ def test_every_style_is_legible(name: str, system: ColorSystem) -> None:
 # -- glyphs ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "environ"),
     [
         pytest.param(["--ascii"], {}, id="--ascii"),
-        pytest.param([], {"LANG": "C"}, id="LANG=C", marks=pytest.mark.slow),
-        pytest.param(
-            [], {"LC_ALL": "POSIX"}, id="LC_ALL=POSIX", marks=pytest.mark.slow
-        ),
+        pytest.param([], {"LANG": "C"}, id="LANG=C"),
+        pytest.param([], {"LC_ALL": "POSIX"}, id="LC_ALL=POSIX"),
     ],
 )
 def test_ascii_where_it_is_asked_for(
@@ -332,6 +335,7 @@ def test_y_copies_by_osc_52(trace_path: Path, tmp_path: Path) -> None:
         assert "Timeline" in base64.b64decode(data).decode()
 
 
+@pytest.mark.slow
 def test_y_copies_into_the_buffer_of_tmux(trace_path: Path, tmp_path: Path) -> None:
     path = f"{fake_tmux(tmp_path)}:{os.environ['PATH']}"
     with opened(
@@ -344,6 +348,7 @@ def test_y_copies_into_the_buffer_of_tmux(trace_path: Path, tmp_path: Path) -> N
     assert "Timeline" in (tmp_path / "copied").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_y_copies_to_a_file_where_nothing_else_can(
     trace_path: Path, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_info_says_what_the_terminal_can(tmp_path: Path) -> None:
 # -- tmux and ssh ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux here")
 def test_within_tmux(trace_path: Path, tmp_path: Path) -> None:
     tmux = ["tmux", "-f", "/dev/null", "-S", str(tmp_path / "socket")]
