@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from desks import DeskBench
-from pilots import fast_keys, settled
+from pilots import piloted, settled
 
 from kernbench.replay import ReplaySession
 from tui.__main__ import open_session
@@ -68,12 +68,8 @@ def drive(session: ReplaySession) -> Driver:
         width: int, height: int, *keys: str, ascii_only: bool = False
     ) -> AsyncIterator[Any]:
         app = KernbenchApp(session, "matmul.msgpack", ascii_only)
-        async with app.run_test(size=(width, height)) as pilot:
-            with fast_keys(app):
-                await pilot.pause()
-                await pilot.press(*keys)
-                await pilot.pause()
-                yield pilot
+        async with piloted(app, (width, height), *keys) as pilot:
+            yield pilot
 
     return run
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -112,6 +112,17 @@ def fast_keys(app: Any) -> Iterator[None]:
         for module in ("app", "pilot"):
             patch.setattr(f"textual.{module}.wait_for_idle", turns_of(app))
         yield
+
+
+@asynccontextmanager
+async def piloted(app: Any, size: tuple[int, int], *keys: str) -> AsyncIterator[Any]:
+    """Run an app that gets some keys; its pilot waits for messages only."""
+    async with app.run_test(size=size) as pilot:
+        with fast_keys(app):
+            await pilot.pause()
+            await pilot.press(*keys)
+            await pilot.pause()
+            yield pilot
 
 
 # -- doing --------------------------------------------------------------------------

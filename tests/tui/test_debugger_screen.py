@@ -9,6 +9,7 @@ from pilots import (
     ask,
     fast_keys,
     pane_of,
+    piloted,
     settled,
     state_of,
     still,
@@ -400,7 +401,7 @@ async def test_a_cut_file_opens_and_says_so(
     assert len(session) == ops
     app = KernbenchApp(session, path.name)
     keys = ["g", "s", "n", "G", "S", "N", "+", *"23456", "j", "enter", "1", "enter"]
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         with fast_keys(app):
             await pilot.press(*keys)
         await pilot.pause()
@@ -414,7 +415,7 @@ async def test_a_cut_file_opens_and_says_so(
 async def test_no_color_leaves_no_colour(size, session, monkeypatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = KernbenchApp(session, "matmul.msgpack")
-    async with app.run_test(size=size) as pilot:
+    async with piloted(app, size) as pilot:
         await pilot.pause()
         strips = screen_strips(app.screen)
         colours = {

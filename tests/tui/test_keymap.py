@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pilots import piloted
 
 from tui.actions import ACTIONS, BY_ID, DEFAULT
 from tui.app import KernbenchApp
@@ -134,7 +135,7 @@ async def test_notes_are_shown_at_start_until_a_key_and_in_the_help(
 ) -> None:
     keymap = merged({"keys": {"stepp": ["e"], "step": ["e"], "quit": ["alt+1"]}})
     app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with piloted(app, (100, 30)) as pilot:
         await pilot.pause()
         for note in keymap.notes:
             assert note in as_text_of(app)
@@ -152,21 +153,21 @@ PERFETTO = merged({"preset": "perfetto"})
 
 async def test_the_footer_shows_the_users_keys(session, as_text_of) -> None:
     app = KernbenchApp(session, "matmul.msgpack", keymap=PERFETTO)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         await pilot.pause()
         assert "e/E step" in as_text_of(app)
 
 
 async def test_the_palette_shows_the_users_keys(session) -> None:
     app = KernbenchApp(session, "matmul.msgpack", keymap=PERFETTO)
-    async with app.run_test(size=(80, 24)):
+    async with piloted(app, (80, 24)):
         commands = {c.title: c.help for c in app.get_system_commands(app.screen)}
         assert commands["zoom in: zoom the timeline in"] == "key w +"
 
 
 async def test_the_help_shows_the_users_keys(session, as_text_of) -> None:
     app = KernbenchApp(session, "matmul.msgpack", keymap=PERFETTO)
-    async with app.run_test(size=(80, 200)) as pilot:  # all of it in one page
+    async with piloted(app, (80, 200)) as pilot:  # all of it in one page
         await pilot.press("?")
         await pilot.pause()
         assert "  e                one op forward" in as_text_of(app)
@@ -203,7 +204,7 @@ async def test_of_many_notes_the_first_are_shown_and_how_many_there_are(
 ) -> None:
     keymap = merged({"keys": {f"nothing{n}": ["e"] for n in range(9)}})
     app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with piloted(app, (100, 30)) as pilot:
         await pilot.pause()
         text = as_text_of(app)
         assert "9 notes; ? F1 lists all" in text
@@ -219,7 +220,7 @@ async def test_a_page_scrolls_and_closes_by_the_users_keys(session) -> None:
         {"keys": {"page_down": ["e"], "back": ["x"], "suspend": ["ctrl+g"]}}
     )
     app = KernbenchApp(session, "matmul.msgpack", keymap=keymap)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         await pilot.press("?", "e")
         assert app.screen.rows.top > 10
         await pilot.press("x")

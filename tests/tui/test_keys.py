@@ -6,7 +6,7 @@ import re
 
 import pytest
 from desks import TRACES
-from pilots import fast_keys, settled, still, until
+from pilots import fast_keys, piloted, settled, still, until
 from textual import events
 
 from tui.__main__ import open_session
@@ -38,7 +38,7 @@ MEANT = [
 async def test_a_moving_key_means(trace) -> None:
     session = open_session(TRACES / f"{trace}.msgpack", 0)
     app = KernbenchApp(session, trace)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         with fast_keys(app):
             for name, keys, start, end in MEANT:
                 if name == trace:
@@ -52,7 +52,7 @@ async def test_i_goes_to_another_line_of_the_same_pe() -> None:
     ops = session.index.ops
     before = session.source().line
     place = ops.focus(72, 1)
-    async with KernbenchApp(session, "x").run_test(size=(80, 24)) as pilot:
+    async with piloted(KernbenchApp(session, "x"), (80, 24)) as pilot:
         await pilot.press("i")
         assert session.source().line != before
         assert ops.focus(session.cursor, 1) == place

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pilots import active_of, pane_of, run, settled
+from pilots import active_of, pane_of, piloted, run, settled
 from textual.geometry import Region, Size
 
 from kernbench.replay import ReplaySession
@@ -146,7 +146,7 @@ def app_of(session: ReplaySession) -> KernbenchApp:
 
 async def first_status(app: KernbenchApp, *keys: Any) -> str:
     """The first line on a screen of 120 columns, once some keys were pressed."""
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with piloted(app, (120, 40)) as pilot:
         await pilot.press(*keys)
         await pilot.pause()
         return status_of(app)

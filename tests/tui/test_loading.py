@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from pilots import shows, still
+from pilots import piloted, shows, still
 from terminals import ROOT, opened
 
 from kernbench.errors import KernbenchError
@@ -61,7 +61,7 @@ async def test_the_first_frame_is_there_before_the_file_is_read(
 ) -> None:
     reader = SlowReader()
     app = OpeningApp(trace_path, {}, reader)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         text = await shows(pilot, "0.0 of 0.2 MB read, 0%", as_text_of)
         assert "opening matmul.msgpack" in text
         assert not hasattr(app, "debugger")
@@ -77,7 +77,7 @@ async def test_the_first_frame_is_there_before_the_file_is_read(
 async def test_escape_gives_up(trace_path, as_text_of) -> None:
     reader = SlowReader()
     app = OpeningApp(trace_path, {}, reader)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         reader.begun.wait(20)
         await pilot.press("escape")
         await shows(pilot, "giving up", as_text_of)
@@ -114,7 +114,7 @@ async def test_the_picker_lists_traces_and_opens_one(trace_path, as_text_of) -> 
     other = trace_path.with_name("fault_overflow.msgpack")
     paths = {trace_path: "opened before", other: "bundled"}
     app = OpeningApp(None, paths, read)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         text = await shows(pilot, "which trace?", as_text_of)
         assert text.index("matmul.msgpack") < text.index("fault_overflow.msgpack")
         await pilot.press("j", "enter")
@@ -127,7 +127,7 @@ async def test_k_goes_up_in_the_picker(trace_path, monkeypatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(OpeningApp, "open", lambda app, path: opened.append(path.stem))
     app = OpeningApp(None, paths, read)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         await still(pilot)
         await pilot.press("j", "j", "k", "enter")
         await still(pilot)
@@ -139,7 +139,7 @@ async def test_a_row_of_the_picker_is_one_line_however_narrow(
 ) -> None:
     paths = {trace_path: "opened before", trace_path.parent / "README.md": "x"}
     app = OpeningApp(None, paths, read)
-    async with app.run_test(size=(40, 15)) as pilot:
+    async with piloted(app, (40, 15)) as pilot:
         text = await shows(pilot, "which trace?", as_text_of)
         rows = [line.split()[0] for line in text.splitlines()[3:] if line.strip()]
         assert rows == ["matmul.msgpack", "README.md"]
@@ -149,7 +149,7 @@ async def test_the_picker_helps_and_opens_no_empty_palette(
     trace_path, as_text_of
 ) -> None:
     app = OpeningApp(None, {trace_path: "opened before"}, read)
-    async with app.run_test(size=(100, 24)) as pilot:
+    async with piloted(app, (100, 24)) as pilot:
         await shows(pilot, "? helps", as_text_of)
         await pilot.press("ctrl+p")
         assert "which trace?" in as_text_of(app)
@@ -162,7 +162,7 @@ async def test_the_picker_ends_by_the_keys_of_back_and_quit(
     key, trace_path, as_text_of
 ) -> None:
     app = OpeningApp(None, {trace_path: "opened before"}, read)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         await shows(pilot, "which trace?", as_text_of)
         await pilot.press(key)
         await until_ended(pilot)
@@ -183,7 +183,7 @@ async def test_the_picker_says_why_a_trace_does_not_open(
     bad = tmp_path / "bad.msgpack"
     bad.write_bytes(data or b"")
     app = OpeningApp(None, {bad: "bundled"}, read)
-    async with app.run_test(size=(120, 24)) as pilot:
+    async with piloted(app, (120, 24)) as pilot:
         await shows(pilot, "which trace?", as_text_of)
         if data is None:
             bad.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import screenshot
 from pace import first_fast
+from pilots import piloted
 
 from kernbench.replay.commands import STEP
 from tui.__main__ import open_session
@@ -65,7 +66,7 @@ async def test_other_views(
     trace, op = FAULTS.get(name, ("matmul", 79))
     session = open_session(trace_path.with_name(f"{trace}.msgpack"), op)
     app = KernbenchApp(session, trace)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         await pilot.press(str(pane), "z", *"v" * view)
         await settle(pilot)
         place = f"{TITLE_OF[pane]}-{name}-80x24".replace(" ", "-").lower()

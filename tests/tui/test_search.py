@@ -15,6 +15,7 @@ from pilots import (
     ask,
     fast_keys,
     pane_of,
+    piloted,
     settled,
     state_of,
     still,
@@ -308,7 +309,7 @@ async def test_playing_ends_at_the_last_op(session, drive) -> None:
 @asynccontextmanager
 async def running(app: KernbenchApp) -> AsyncIterator[Any]:
     """An app on a small screen."""
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         with fast_keys(app):
             yield pilot
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pilots import fast_keys, pane_of, run, settled, state_of, still, until
+from pilots import fast_keys, pane_of, piloted, run, settled, state_of, still, until
 
 from kernbench.replay import ReplaySession
 from kernbench.trace import Trace
@@ -53,7 +53,7 @@ async def opened(path: Path, *keys: str, op: int | None = None) -> AsyncIterator
         return open_session(path, op, on_frame)
 
     app = OpeningApp(path, {}, read, stay=op is not None)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with piloted(app, (80, 24)) as pilot:
         await until(pilot, lambda: app.screen is getattr(app, "debugger", None))
         with fast_keys(app):
             await still(pilot)
