@@ -99,8 +99,9 @@ def test_random_values_are_within_a_rounding_an_addition(
     assert (error <= (rows.shape[0] * rows.shape[1] - 1) * rounding).all()
 
 
+@pytest.mark.slow
 @BOTH
-@pytest.mark.parametrize("dtype", ["f32", pytest.param("f16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_64_ki_elements_over_8_sips_fit_the_scratch_of_a_pe(check, algorithm, dtype):
     check(algorithm, "ring_1d", 8, (2, 1), 64 * 1024, dtype)
 

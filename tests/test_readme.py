@@ -138,6 +138,7 @@ def test_the_first_commands_record_a_matmul(shell):
     assert second in shell(first)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_a_shell_loop_of_json(shell):
     lines = [json.loads(line) for line in shell(block("for ghz in")).splitlines()]
     shown = block('{"bench"')

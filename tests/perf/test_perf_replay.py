@@ -27,6 +27,7 @@ def test_the_sizes_are_those_of_the_goals():
     assert replay.LONG_ANSWERS == 1_000_000
 
 
+@pytest.mark.slow
 def test_every_goal_is_measured_on_the_largest_trace(rows):
     goals = {row.name: (row.goal, row.unit) for row in rows if row.unit != "ratio"}
     assert goals == {
@@ -49,6 +50,7 @@ def test_whatever_is_measured_must_not_grow_faster_than_n_log_n(rows):
     assert {row.goal for row in growth} == {round(replay.NOISE * bound, 1)}
 
 
+@pytest.mark.slow
 def test_long_answers_are_not_asked_of_the_largest_traces(monkeypatch):
     monkeypatch.setattr(replay, "LONG_ANSWERS", 500)
     rows = replay.measure((500, 1000), **SMALL)

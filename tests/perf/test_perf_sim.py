@@ -51,11 +51,13 @@ def test_recording_is_timed_apart_from_the_run_without(one_cube, tmp_path):
     assert sim.simulate(one_cube, 64, None) > 0
 
 
+@pytest.mark.slow
 def test_a_large_run_that_fails_is_an_error_that_says_why():
     with pytest.raises(KernbenchError, match="m=0"):
         sim.large_run(0)
 
 
+@pytest.mark.slow
 def test_a_large_run_reports_its_time_and_its_peak():
     found = sim.large_run(64)
     assert found.verified

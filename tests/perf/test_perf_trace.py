@@ -73,6 +73,7 @@ def test_its_ops_wait_for_ops_of_their_own_launch(path):
     assert len(dep) > n / 2
 
 
+@pytest.mark.slow
 def test_equal_seeds_make_equal_bytes_and_others_other_data(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         make_trace(tmp_path / name, 300, seed)

@@ -238,6 +238,7 @@ def test_lengths_on_the_shipped_graph_are_those_of_networkx(graph, router, polic
             assert nx.path_weight(reference, path, "weight") == pytest.approx(length)
 
 
+@pytest.mark.slow
 def test_a_hundred_shuffled_builds_give_the_same_routes(tmp_path):
     sip = SipSpec(CubeMeshSpec(2, 2))
     graph = build_topology(replace(TopologySpec(), sip=sip), tmp_path)

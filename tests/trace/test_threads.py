@@ -121,6 +121,7 @@ def damage_second_frame(path, tag):
     return frame.offset
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often_switched")
 def test_threads_skip_the_same_damaged_frames(path):
     for tag in ("ops", "waits", "tensors"):

@@ -158,6 +158,7 @@ def test_ctrl_z_suspends_the_picker(tmp_path: Path) -> None:
         os.kill(terminal.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", first_fast(["key", "signal"]))
 def test_it_goes_on_after_it_was_suspended(
     how: str, trace_path: Path, tmp_path: Path

@@ -32,6 +32,7 @@ def ready(terminal: Terminal) -> None:
 # -- bytes -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_step_writes_few_bytes(trace_path: Path, tmp_path: Path) -> None:
     with opened(trace_path, "--op", 40, size=(120, 40), state=tmp_path) as terminal:
         ready(terminal)
@@ -90,6 +91,7 @@ def test_keys_that_come_in_one_go_are_typed_into_the_line_they_open(
         terminal.until("op 7/151")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sequence", first_fast(["\x1b[1;2R", "\x1b[13;2~"]))
 def test_shift_f3_as_terminals_send_it(
     sequence: str, trace_path: Path, tmp_path: Path
@@ -246,6 +248,7 @@ def test_all_is_legible(mode: str, trace_path: Path, tmp_path: Path) -> None:
             assert illegible(terminal, LIGHT) == {}, page
 
 
+@pytest.mark.slow
 def test_colours_are_used(trace_path: Path, tmp_path: Path) -> None:
     with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
         ready(terminal)
@@ -326,6 +329,7 @@ def fake_tmux(folder: Path) -> Path:
     return program.parent
 
 
+@pytest.mark.slow
 def test_y_copies_by_osc_52(trace_path: Path, tmp_path: Path) -> None:
     with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
         ready(terminal)

@@ -53,11 +53,13 @@ def test_into_a_pipe_it_prints_summary_and_screen(trace_path: Path) -> None:
     assert done.stderr == "hint: no terminal here; --script FILE runs commands\n"
 
 
+@pytest.mark.slow
 def test_without_any_input_or_terminal_it_ends(trace_path: Path) -> None:
     done = run(trace_path, stdin=subprocess.DEVNULL, start_new_session=True)
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_text(trace_path: Path, tmp_path: Path) -> None:
     with opened(trace_path, "--op", 40, state=tmp_path, TERM="dumb") as terminal:
         assert terminal.end() == 0
