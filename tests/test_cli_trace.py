@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pace import first_fast
 
 from kernbench.cli import main
 from kernbench.replay import ReplaySession, questions
@@ -129,14 +130,16 @@ def test_pages_have_one_head(monkeypatch):
 
 @pytest.mark.parametrize(
     "args",
-    [
-        ["trace", "ops", MATMUL],
-        ["trace", "ops", MATMUL, "--json"],
-        ["trace", "info", MATMUL],
-        ["trace", "hazards", RACE],
-        ["trace", "--help"],
-        ["list"],
-    ],
+    first_fast(
+        [
+            ["trace", "ops", MATMUL],
+            ["trace", "ops", MATMUL, "--json"],
+            ["trace", "info", MATMUL],
+            ["trace", "hazards", RACE],
+            ["trace", "--help"],
+            ["list"],
+        ]
+    ),
 )
 def test_a_closed_pipe_ends_it_quietly(args):
     ours, theirs = os.pipe()

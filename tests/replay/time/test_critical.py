@@ -7,6 +7,7 @@ import pytest
 from bench_sizes import UNEVEN
 from hypothesis import given, settings
 from ipcq_runs import machine, talk
+from pace import first_fast
 from replay_logs import Log, double, load, store
 
 from kernbench.common.progress import Cancelled
@@ -117,7 +118,7 @@ def test_the_last_op_of_the_fast_pe_has_the_slack_of_its_whole_lead(record, one_
     assert session.slack(fast) == pytest.approx(end - session.row(fast).t_end, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.parametrize("name", first_fast(BENCHES))
 def test_pieces_cover_the_launches_without_gap_or_overlap(benches, name):
     session = benches(name)
     path = session.critical_path()
