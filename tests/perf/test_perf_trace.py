@@ -97,7 +97,8 @@ def test_make_trace_says_what_it_needs(tmp_path):
 @pytest.mark.slow
 def test_every_row_of_the_table_is_measured():
     rows = perf.measure(ops=2000, large=4000, peaks=(100, 200), size=32, rounds=1)
-    assert all(0 < row.measured < math.inf for row in rows)
+    # With one round a difference of two times may come out below zero.
+    assert all(math.isfinite(row.measured) for row in rows)
     assert {row.name: row.goal for row in rows} == {
         "peak memory, 200 / 100 ops": 1.05,
         "append an op": 6.0,
