@@ -773,13 +773,21 @@ def run(
     index: Index, session: Session, call: Call, progress: Progress = no_progress
 ) -> tuple[Session, Answer]:
     """Carry out a call at once: the session after it, and what is to be printed."""
-    needed = needed_by(index, session, call)
-    known = None if needed is None else answer(index, needed, progress)
     if call.command.kind != "move":
-        return session, known
-    after = moved(index, session, call, known)
+        query = call.command.query(session, call.args)
+        return session, answer(index, query, progress)
+    after = carried_out(index, session, call, progress)
     report = call.command.report or _moved
     return after, report(index, session, after, call.args)
+
+
+def carried_out(
+    index: Index, session: Session, call: Call, progress: Progress = no_progress
+) -> Session:
+    """The session after a move, once what it needs has been found out."""
+    needed = needed_by(index, session, call)
+    known = None if needed is None else answer(index, needed, progress)
+    return moved(index, session, call, known)
 
 
 def as_data(answer: Any) -> Any:

@@ -98,9 +98,9 @@ class ReplaySession:
         self.state, answer = commands.run(self.index, self.state, call, progress)
         return answer
 
-    def _move(self, command: Command, **values: Any) -> int:
-        self.call(command(**values))
-        return self.cursor
+    def _move(self, call: Call, progress: Progress = no_progress) -> int:
+        self.state = commands.carried_out(self.index, self.state, call, progress)
+        return self.state.cursor
 
     def _ask(
         self,
@@ -119,15 +119,15 @@ class ReplaySession:
 
     def goto(self, op: int) -> int:
         """Put the cursor on an op; UsageError if there is no such op."""
-        return self._move(commands.GOTO, op=op)
+        return self._move(commands.GOTO(op=op))
 
     def goto_mark(self, name: str) -> int:
         """To ``start``, ``end`` or a mark; UsageError lists the marks."""
-        return self._move(commands.GOTO, op=name)
+        return self._move(commands.GOTO(op=name))
 
     def goto_time(self, t: float) -> int:
         """To the last op that has started by ``t`` ns."""
-        return self._move(commands.TIME, t=t)
+        return self._move(commands.TIME(t=t))
 
     def to_start(self) -> int:
         """Before the first op."""
@@ -139,63 +139,63 @@ class ReplaySession:
 
     def mark(self, name: str) -> int:
         """Give the cursor's place a name."""
-        return self._move(commands.MARK, name=name)
+        return self._move(commands.MARK(name=name))
 
     def back(self, n: int = 1) -> int:
         """Undo ``n`` jumps; negative: do them again."""
-        return self._move(commands.BACK, n=n)
+        return self._move(commands.BACK(n=n))
 
     def step(self, n: int = 1) -> int:
         """By ``n`` ops, at most to the ends."""
-        return self._move(commands.STEP, n=n)
+        return self._move(commands.STEP(n=n))
 
     def step_component(self, n: int = 1) -> int:
         """By ``n`` ops within the focus, at most to its ends."""
-        return self._move(commands.NEXT, n=n)
+        return self._move(commands.NEXT(n=n))
 
     def step_lane(self, n: int = 1) -> int:
         """By ``n`` ops in the lane of this op's component."""
-        return self._move(commands.LANE, n=n)
+        return self._move(commands.LANE(n=n))
 
     def step_line(self, n: int = 1) -> int:
         """By ``n`` changes of the kernel line that this PE's ops are of."""
-        return self._move(commands.LINE, n=n)
+        return self._move(commands.LINE(n=n))
 
     def step_to_line(self, line: int) -> int:
         """To the next op of a line of this op's kernel on this PE, else to the
         first.
         """
-        return self._move(commands.TO_LINE, n=line)
+        return self._move(commands.TO_LINE(n=line))
 
     def step_stage(self, n: int = 1) -> int:
         """By ``n`` stages of this op's tile."""
-        return self._move(commands.STAGE, n=n)
+        return self._move(commands.STAGE(n=n))
 
     def step_tile(self, n: int = 1) -> int:
         """By ``n`` tiles of the composite here, to the first stage of one."""
-        return self._move(commands.TILE, n=n)
+        return self._move(commands.TILE(n=n))
 
     def to_first(self) -> int:
         """To the first stage of this op's tile."""
-        return self._move(commands.FIRST)
+        return self._move(commands.FIRST())
 
     def to_last(self) -> int:
         """To the last stage of this tile; else to what its component started last by
         its end.
         """
-        return self._move(commands.LAST)
+        return self._move(commands.LAST())
 
     def to_cause(self) -> int:
         """To the op which this one waited for last, if only the stage before it."""
-        return self._move(commands.CAUSE)
+        return self._move(commands.CAUSE())
 
     def to_effect(self) -> int:
         """To the first op that waited for this one, or the next stage of its tile."""
-        return self._move(commands.EFFECT)
+        return self._move(commands.EFFECT())
 
     def widen(self, by: int = 1) -> str:
         """Widen (or with -1 narrow) the focus: component, pe, cube, sip, machine."""
-        self._move(commands.WIDEN, n=by)
+        self._move(commands.WIDEN(n=by))
         return FOCUS_LEVELS[self.state.level]
 
     # -- search and stops ---------------------------------------------------------
@@ -209,7 +209,7 @@ class ReplaySession:
     def find(self, expr: str, back: bool = False) -> int:
         """To the next (or previous) op that fits; UsageError if there is none."""
         command = commands.FIND_BACK if back else commands.FIND
-        return self._move(command, expr=expr)
+        return self._move(command(expr=expr))
 
     def break_on(self, expr: str) -> Stop:
         """Stop at ops that fit an expression."""
@@ -235,7 +235,7 @@ class ReplaySession:
 
     def delete_stop(self, number: int) -> None:
         """Forget a stop; UsageError lists those there are."""
-        self._move(commands.DELETE, number=number)
+        self._move(commands.DELETE(number=number))
 
     def run(self, forward: bool = True) -> Stopped:
         """To the next stop, or back to the previous; if there is none, to that end."""
