@@ -66,9 +66,6 @@ def main(
 
     Without FILE it shows the traces opened last, and those that came with kernbench.
     """
-    # Read when numpy is imported, later. More threads gain nothing on small matrices
-    # and keep others waiting: `outputs` took 36 ms with them instead of 4.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         path = None
         if file:

@@ -245,6 +245,17 @@ class Desk:
             self.runner.retain([*scene.wanted(self.in_view), *keep])
         return found
 
+    def ask_ahead(self, session: Session) -> bool:
+        """Ask what the panes in view want to know for another session; whether all of
+        it is known.
+        """
+        scene = Scene(self, session, dict(self.states), Urgency.AHEAD)
+        scene.update(ROW_OF["timeline"], Moved())
+        for row in self.in_view:
+            if row.key != "timeline":
+                scene.update(row, Moved())
+        return scene.ask(self.in_view)
+
     def draw_ahead(self, session: Session, row: PaneRow) -> Drawn:
         """The picture of a pane for another session, kept for when that comes."""
         scene = Scene(self, session, dict(self.states), Urgency.AHEAD)
@@ -281,8 +292,9 @@ class Desk:
         """An answer has come: pictures that were drawn without it are no good
         any more.
         """
-        for key, kept in list(self._pictures.items()):
-            if query in kept.missed:
+        incomplete = [key for key, kept in self._pictures.items() if kept.missed]
+        for key in incomplete:
+            if query in self._pictures[key].missed:
                 del self._pictures[key]
 
 
@@ -324,6 +336,12 @@ class Scene:
             queries = pane.queries(self.states[row.key], self.frame(row), answers)
             wanted.update(dict.fromkeys(queries))
         return list(wanted)
+
+    def ask(self, rows: Iterable[PaneRow]) -> bool:
+        """Ask what panes want to know as they are now; whether all of it is known."""
+        runner = self._desk.runner
+        results = [runner.ask(query, self._urgency) for query in self.wanted(rows)]
+        return not any(isinstance(result, Pending) for result in results)
 
     def draw(self, rows: Iterable[PaneRow]) -> dict[str, Drawn]:
         """The pictures of panes, by key; their states are settled for the answers."""

@@ -30,12 +30,12 @@ from tui.desk import Desk
 from tui.panes import PaneRow
 from tui.widgets.pane_view import PaneView
 
-_WRITTEN_S = 0.01
+_WRITTEN_S = 0.003
 """After a key: what it drew is being written."""
 _SHORT_S = 0.002
 """Between two looks at whether answers have come."""
 _TRIES = 6
-"""At drawing a pane: each of its questions may be answered by another job."""
+"""At asking: answers may lead to further questions, and jobs may be given up."""
 _THERE_AND_BACK = (STEP, NEXT, LINE, LANE, STAGE, TILE)
 _REPEATED = (*_THERE_AND_BACK, FIRST, LAST, CAUSE, EFFECT)
 
@@ -75,20 +75,18 @@ async def prefetch(
         session = _led_to(desk, call)
         if session is None:
             continue
-        left = desk.in_view
         for _ in range(_TRIES):
-            late = []
-            for row in left:
-                await asyncio.sleep(0)
-                if not is_quiet():
-                    return
-                if not _drawn_ahead(desk, session, row, views[row.key]):
-                    late.append(row)
-            left = late
-            while left and desk.runner.busy_ahead:
+            if desk.ask_ahead(session):
+                break
+            while desk.runner.busy_ahead:
                 await asyncio.sleep(_SHORT_S)
                 if not is_quiet():
                     return
+        for row in desk.in_view:
+            await asyncio.sleep(0)
+            if not is_quiet():
+                return
+            _draw_ahead(desk, session, row, views[row.key])
 
 
 def _led_to(desk: Desk, call: Call) -> Session | None:
@@ -100,10 +98,8 @@ def _led_to(desk: Desk, call: Call) -> Session | None:
     return session if session.cursor != desk.session.cursor else None
 
 
-def _drawn_ahead(desk: Desk, session: Session, row: PaneRow, view: PaneView) -> bool:
-    """Draw one pane for there, strips too; whether all of its answers were there."""
+def _draw_ahead(desk: Desk, session: Session, row: PaneRow, view: PaneView) -> None:
+    """Draw one pane for there, strips too, if all of its answers are there."""
     drawn = desk.draw_ahead(session, row)
-    if drawn.waiting is not None:
-        return False
-    view.prepare(drawn.picture)
-    return True
+    if drawn.waiting is None:
+        view.prepare(drawn.picture)

@@ -118,7 +118,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
         def called(query: Query) -> None:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self.call_later, act, query, context=context)
+                loop.call_soon_threadsafe(act, query, context=context)
 
         return called
 
@@ -216,6 +216,11 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def _answer_came(self, query: Query) -> None:
         """A job has ended: show its answer, if anything on screen waits for it."""
         self.desk.answered(query)
+        if query in self.awaited or query in self._missed:
+            self.call_later(self._show_late_answer, query)
+
+    def _show_late_answer(self, query: Query) -> None:
+        """Show an answer that something on screen waits for."""
         if query in self.awaited:
             self.poll()
             self.restore_stops()

@@ -296,7 +296,10 @@ class TimelineIndex:
         """
         summary = window.summary
         if summary is not None and row.lane is None:
-            mine = np.isin(summary.nodes, row.components)
+            if len(row.components) == 1:
+                mine = summary.nodes == row.components[0]
+            else:
+                mine = np.isin(summary.nodes, row.components)
             return _Cells(
                 summary.codes[mine], summary.busy[mine], summary.moments[mine]
             )
