@@ -226,6 +226,7 @@ def test_what_a_bench_raises_is_one_line_with_its_place(tmp_path):
     assert "fails.py:4: ValueError: " in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_trace_that_cannot_be_written_does_not_lose_the_result(tmp_path, as_json):
     out, limit = tmp_path / "out.msgpack", 60_000

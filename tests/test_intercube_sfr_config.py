@@ -110,6 +110,7 @@ def test_other_pes_have_no_neighbours(wired):
     assert not any(wired(2, "ring_1d", pe=1, pes=2).values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["torus_2d", "mesh_2d_no_wrap"])
 @pytest.mark.parametrize("sips", [2, 8, 15])
 def test_a_2d_topology_refuses_a_count_that_is_no_square_and_names_it(

@@ -152,6 +152,7 @@ def test_a_sweep_is_a_shell_loop_of_json(shell):
         assert value == round(lines[0][key], 2)
 
 
+@pytest.mark.slow
 def test_the_machine_to_start_from_is_a_topology(shell):
     shell("kernbench info --topology > my_machine.yaml")
     assert shell("kernbench info --topology my_machine.yaml") == shell("kernbench info")

@@ -47,6 +47,7 @@ def test_simulated_time_is_within_a_tenth_of_the_formula(
     assert simulated == pytest.approx(formula, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_elem", "faster"),
     [

@@ -43,6 +43,7 @@ def test_every_goal_is_measured_on_the_largest_trace(rows):
     assert all(0 < row.measured < math.inf for row in rows)
 
 
+@pytest.mark.slow
 def test_whatever_is_measured_must_not_grow_faster_than_n_log_n(rows):
     growth = [row for row in rows if row.unit == "ratio"]
     assert len(growth) == 11

@@ -121,6 +121,7 @@ def recorded(tmp_path):
     return recorded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "options", "text", "op", "pe"), CASES)
 def test_a_fault_is_named_by_who_does_not_know_it(
     recorded, fault, options, text, op, pe

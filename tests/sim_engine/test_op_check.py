@@ -35,6 +35,7 @@ def checks(records, store=None, **options):
     return list(debug_check(DataExecutor(records, store, **options)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_op_of_a_bench_is_over_its_bound(bench_log, name):
     log = bench_log(name)

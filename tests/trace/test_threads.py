@@ -107,6 +107,7 @@ def assert_read_alike(path):
     return wanted
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often_switched")
 def test_threads_read_what_one_reads_alone(path):
     assert assert_read_alike(path)["damage"] == []

@@ -253,6 +253,7 @@ def graph(layout_cache):
     return machine(layout_cache)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(talked=talks(), **sizes)
 def test_it_ends_with_the_data_of_blocking_queues_or_deadlocks_as_they_do(

@@ -125,6 +125,7 @@ def keys_of(text: str) -> list[events.Key]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "op"), BURSTS)
 async def test_keys_that_come_in_one_go_are_taken_in_their_order(
     keys, op, session, drive

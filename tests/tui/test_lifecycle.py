@@ -52,7 +52,11 @@ def test_q_restores_the_terminal(trace_path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "ignore", [None, signal.SIGHUP], ids=["hangup", "as under nohup"]
+    "ignore",
+    [
+        pytest.param(None, id="hangup", marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, id="as under nohup"),
+    ],
 )
 def test_it_ends_when_the_terminal_is_gone(
     ignore: signal.Signals | None, trace_path: Path, tmp_path: Path

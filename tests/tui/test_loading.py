@@ -214,6 +214,7 @@ def test_the_picker_has_the_bundled_traces_behind_those_opened_before(
 # -- files -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_opens_a_bundled_trace(tmp_path: Path) -> None:
     with opened("--demo", state=tmp_path) as terminal:
         terminal.until("kernbench matmul.msgpack  op 16/151")

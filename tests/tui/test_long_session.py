@@ -121,6 +121,7 @@ def _stay(monkeypatch) -> None:
     monkeypatch.setattr(KernbenchApp, "exit", lambda self: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_fast(["fault_missing_wait", "matmul"]))
 async def test_nothing_ends_a_session(name, trace_path, as_text_of) -> None:
     path = trace_path.with_name(f"{name}.msgpack")

@@ -254,6 +254,7 @@ def test_the_last_key_is_no_longer_urgent(desk_bench, monkeypatch) -> None:
 # -- on the screen ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", first_fast([12, 100]))
 @pytest.mark.parametrize("size", first_fast([SMALL, LARGE]))
 async def test_the_screen_is_the_same_as_one_that_draws_nothing_ahead(

@@ -89,6 +89,7 @@ async def test_maximised_pane(drive, settle, as_text_of, same_as_file) -> None:
         same_as_file("maximised-80x24", as_text_of(pilot.app))
 
 
+@pytest.mark.slow
 async def test_ascii_needs_no_other_characters(drive, settle, as_text_of) -> None:
     """At the size that has six panes in view, and two behind a tab."""
     async with drive(200, 50, *MOVE, *SCRIPT, ascii_only=True) as pilot:

@@ -82,6 +82,7 @@ def test_nothing_is_written_over_the_picker_either(tmp_path: Path) -> None:
 # -- keys --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_keys_that_come_in_one_go_are_typed_into_the_line_they_open(
     trace_path: Path, tmp_path: Path
 ) -> None:

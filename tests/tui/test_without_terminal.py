@@ -43,6 +43,7 @@ def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
 # -- pipes and dumb terminals ------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_into_a_pipe_it_prints_summary_and_screen(trace_path: Path) -> None:
     done = run(trace_path, "--op", 40)
     assert done.returncode == 0

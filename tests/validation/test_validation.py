@@ -89,6 +89,7 @@ def test_two_streams_over_one_ucie_connection_get_half_each(layout_cache, op):
     assert 0.98 * 128 <= 2 * nbytes / max(first, second) <= 128
 
 
+@pytest.mark.slow
 def test_matmul_is_right_on_every_machine_size(verdicts):
     assert [(v.elements, v.mismatches) for v in verdicts.values()] == [(65536, 0)] * 3
 

@@ -106,6 +106,7 @@ def written_tensors(session):
     return sorted(tensors - {e.tensor for e in session.trace.expects})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["matmul", "softmax", "layernorm", "flash_attention", "mlp_tp"]
 )

@@ -69,6 +69,7 @@ def cancelled(session, name, call):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_a_question_is_answered_right_after_it_was_cancelled(name):
     question = QUESTIONS[name]

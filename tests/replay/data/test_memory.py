@@ -98,6 +98,7 @@ def test_scratch_of_two_launches_is_told_apart(tmp_path):
     assert [view.values.tolist() for view in loaded] == [[1, 2, 3, 4], [2, 3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bench", ["matmul", "mlp_tp"])
 def test_answers_after_random_jumps_are_those_of_a_fresh_session(bench):
     def opened():

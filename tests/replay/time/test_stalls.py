@@ -138,6 +138,7 @@ def kernel(steps, n):
     return program
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(steps=st.lists(STEPS, max_size=12), n=st.sampled_from([256, 1024, 3000]))
 def test_random_kernels_leave_nothing_unexplained(
