@@ -44,7 +44,13 @@ class TouchIndex:
         """
         self._history.prepare(progress)
         numbers = self._history.accesses.overlapping_any(place.ranges, progress)
-        space = place.ranges[0][0]
+        return Touches(self.numbered(numbers, progress))
+
+    def numbered(
+        self, numbers: Ints, progress: Progress = no_progress
+    ) -> tuple[Touch, ...]:
+        """Some accesses by their numbers in the history, each with its op."""
+        self._history.prepare(progress)
         rows = list[Touch]()
         for first in range(0, len(numbers), _ROWS_AT_ONCE):
             progress(first / len(numbers))
@@ -52,14 +58,15 @@ class TouchIndex:
             touched = self._history.touched.take(some)
             columns = (
                 touched.mode.tolist(),
+                touched.space.tolist(),
                 touched.addr.tolist(),
                 touched.nbytes.tolist(),
                 self._rows_of(touched.row),
             )
-            for mode, addr, nbytes, op in zip(*columns, strict=True):
+            for mode, space, addr, nbytes, op in zip(*columns, strict=True):
                 kind = "write" if mode else "read"
-                rows.append(Touch(kind, space, addr, nbytes, op))
-        return Touches(tuple(rows))
+                rows.append(Touch(kind, touched.spaces[space], addr, nbytes, op))
+        return tuple(rows)
 
     def writers(
         self, place: Place, op: int, progress: Progress = no_progress

@@ -185,17 +185,4 @@ def touch_rows(
     index: Index, at: At, args: TouchNumbers, progress: Progress
 ) -> tuple[Touch, ...]:
     """Some accesses, each with its op."""
-    index.history.prepare(progress)
-    touched = index.history.touched.take(np.array(args.numbers, np.int64))
-    spaces = [touched.spaces[i] for i in touched.space.tolist()]
-    rows = []
-    for mode, space, addr, nbytes, op in zip(
-        touched.mode.tolist(),
-        spaces,
-        touched.addr.tolist(),
-        touched.nbytes.tolist(),
-        index.ops.rows_of(touched.row),
-        strict=True,
-    ):
-        rows.append(Touch("write" if mode else "read", space, addr, nbytes, op))
-    return tuple(rows)
+    return index.touches.numbered(np.array(args.numbers, np.int64), progress)
