@@ -321,14 +321,14 @@ def step_stage(index: Index, session: Session, args: Steps, known: None) -> Sess
 
 def step_tile(index: Index, session: Session, args: Steps, known: None) -> Session:
     """By so many tiles of the composite here, to the first stage of one."""
-    tiles = index.tiles.tiles_of(index.ops.checked(session.cursor))
-    if not tiles.rows:
+    composite = index.tiles.composite_at(index.ops.checked(session.cursor))
+    if composite is None or not composite.count:
         return session
-    here = tiles.current
+    here = composite.tile_of(session.cursor)
     if here is None:
         here = -1 if args.n > 0 else 0
-    tile = min(max(here + args.n, 0), len(tiles.rows) - 1)
-    return replace(session, cursor=tiles.rows[tile].spans[0].op)
+    tile = min(max(here + args.n, 0), composite.count - 1)
+    return replace(session, cursor=int(composite.ops_of(tile)[0]))
 
 
 def _stages_of_tile(index: Index, op: int) -> Ints:
@@ -336,11 +336,11 @@ def _stages_of_tile(index: Index, op: int) -> Ints:
     itself = np.array([op])
     if not index.trace.ops[index.ops.checked(op)].op_name.startswith("TileToken/"):
         return itself
-    tiles = index.tiles.tiles_of(op)
-    if tiles.current is None:
+    composite = index.tiles.composite_at(op)
+    tile = None if composite is None else composite.tile_of(op)
+    if composite is None or tile is None:
         return itself
-    stages = [span.op for span in tiles.rows[tiles.current].spans]
-    return np.array(sorted(stages)) if stages else itself
+    return composite.ops_of(tile)
 
 
 def _stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:

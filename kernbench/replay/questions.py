@@ -426,14 +426,14 @@ def route(index: Index, at: At, args: NoArguments, progress: Progress) -> Route:
     found = route_of(index.trace, op)
     if found.legs:
         return found
-    tiles = index.tiles.tiles_of(op).rows
+    composite = index.tiles.composite_at(op)
     progress(0.5)
-    mine = [tile for tile in tiles if any(span.op == op for span in tile.spans)]
-    if not mine and found.name.startswith("composite_"):
-        mine = list(tiles[:1])
-    moving = [
-        span.op for tile in mine for span in tile.spans if span.stage.startswith("DMA")
-    ]
+    if composite is None:
+        return found
+    tile = composite.tile_of(op)
+    if tile is None and found.name.startswith("composite_") and composite.count:
+        tile = 0
+    moving = [] if tile is None else composite.stages_like(tile, "DMA")
     if not moving:
         return found
     near = max((other for other in moving if other < op), default=moving[0])

@@ -62,6 +62,9 @@ _SMALL = 4096
 _LONG_WORK = 1 << 18
 """Elements from which on an op may take some ms, with its oracle and all."""
 
+_ORACLE = 2
+"""How many times as long an op takes with its oracle, at least."""
+
 
 class Plan(NamedTuple):
     """What alike ops share.
@@ -296,7 +299,10 @@ def perform(
     if out is None:
         return []
     results = computed_in_time(
-        lambda: _computed(alike, out, store, found), plan.work, progress, done
+        lambda: _computed(alike, out, store, found),
+        plan.work // _ORACLE,
+        progress,
+        done,
     )
     for turn, result in zip(alike, results, strict=True):
         store.patch(out.space, turn.where[-1], result)
@@ -308,7 +314,7 @@ def computed_in_time(
 ) -> T:
     """The result of ``compute()``, beside which progress is called if it takes long.
 
-    ``work`` is ``work_of`` the op that is computed.
+    ``work`` is ``work_of`` the op that is computed, with its oracle.
     """
     if work < _LONG_WORK:
         return compute()

@@ -129,12 +129,10 @@ class Logs:
         in_range = (lowest <= last) & (first <= highest)
         if first < 0:
             in_range[:] = True
+        values = np.unique(wanted)
         for number in np.flatnonzero(in_range).tolist():
             frame = self._frame_as_arrays(tag, number)
-            mine = frame[key] == first
-            if first != last:
-                mine = np.isin(frame[key], wanted)
-            yield from self._cells(tag, frame, np.flatnonzero(mine))
+            yield from self._cells(tag, frame, _places_of(values, frame[key]))
 
     def _key_range_of_frames(self, tag: str, key: str) -> Ints:
         """The lowest and the highest key in each frame, -1 left out: two rows."""
@@ -179,3 +177,18 @@ class Logs:
             return numbers
         table = self._tables()[column.table]
         return [table[number] for number in numbers]
+
+
+def _places_of(values: Array, keys: Array) -> Ints:
+    """Where any of ``values``, which ascend, stands in ``keys``.
+
+    Keys mostly ascend as well: then only the places of the values are looked at.
+    """
+    if len(values) == 1:
+        return np.flatnonzero(keys == values[0])
+    if (keys[1:] < keys[:-1]).any():
+        return np.flatnonzero(np.isin(keys, values))
+    firsts = np.searchsorted(keys, values)
+    counts = np.searchsorted(keys, values, side="right") - firsts
+    before = np.cumsum(counts) - counts
+    return np.asarray(np.repeat(firsts - before, counts) + np.arange(counts.sum()))

@@ -31,10 +31,10 @@ from kernbench.common.progress import (
 )
 from kernbench.errors import KernbenchError
 from kernbench.replay.data.arrays import read_only
-from kernbench.replay.data.history import SMALL, History, products
+from kernbench.replay.data.history import History, products
 from kernbench.replay.data.memory import TensorView
 from kernbench.replay.text import grid_text, wrapped
-from kernbench.replay.time.tiles import composite_of
+from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -66,8 +66,6 @@ _DIFFS_KEPT = 4
 _ROWS_KEPT = 1 << 14
 _MOST_READERS = 64
 """Readers of an output whose snapshots are looked at."""
-_QUICK_ELEMENTS = 1 << 17
-"""Elements that are compared with their references within some ms."""
 _DECODING = 0.3
 """The share of the walk beside the oracle that is decoding the records."""
 
@@ -263,12 +261,13 @@ class DiffIndex:
 
     All of it belongs to the thread of lane "memory": it executes ops. Kept are the last
     few diffs, the rows of outputs by what their shards held, and every check of the
-    walk beside the oracle, which goes on where it was. ``quick``, ``quick_outputs`` and
-    ``producer`` change nothing and may be asked beside it.
+    walk beside the oracle, which goes on where it was. ``producer`` changes nothing and
+    may be asked beside it.
     """
 
-    def __init__(self, trace: Trace, history: History) -> None:
+    def __init__(self, trace: Trace, ops: OpIndex, history: History) -> None:
         self._trace = trace
+        self._ops = ops
         self._history = history
         self._diffs: dict[int, OpDiff] = {}
         self._stated: _Expected | None = None
@@ -295,13 +294,6 @@ class DiffIndex:
             self._diffs = dict(others) | {op: found}
         return found
 
-    def quick(self, op: int) -> bool:
-        """Whether ``of`` takes some ms only, or is kept."""
-        if op in self._diffs:
-            return True
-        producer = self.producer(op)
-        return producer.products <= SMALL and self._history.quick(producer.op)
-
     def producer(self, op: int) -> Producer:
         """Who wrote what an op shows: a tile's block is written by its composite.
 
@@ -310,7 +302,7 @@ class DiffIndex:
         record = self._trace.ops[op]
         if not record.op_name.startswith("TileToken/"):
             return Producer(op, products(record))
-        whole = composite_of(self._trace, op)
+        whole = self._ops.composite_of(op)
         if whole is None:
             return Producer(-1, 0)
         depth = int(self._trace.ops[whole].params.get("k", 1))
@@ -515,18 +507,6 @@ class DiffIndex:
         return any_copied
 
     # -- outputs beside their references --
-
-    def quick_outputs(self, op: int) -> bool:
-        """Whether ``outputs`` takes some ms only."""
-        if not self._history.quick(op):
-            return False
-        expected = self._expected()
-        stale = self._stale(self._history.executed(op), expected)
-        unknown = [
-            expected.shards[state.name] for state in stale if state not in self._judged
-        ]
-        elements = sum(shard.expected.array.size for shard in unknown)
-        return elements <= _QUICK_ELEMENTS
 
     def outputs(self, op: int, progress: Progress = no_progress) -> Outputs:
         """Every expected tensor at op ``op``, its shards and copies summed up.

@@ -41,12 +41,6 @@ from kernbench.sim_engine.plans import (
 )
 from kernbench.trace import Trace
 
-SMALL = 1 << 22
-"""Products, or elements, that take some ms to compute."""
-
-_FEW_STEPS = 256
-"""Small ops that ``quick`` lets be executed while a key waits."""
-
 _MANY_ACCESSES = 1 << 16
 """Accesses between two ops beyond which ``changed`` no longer looks at each."""
 
@@ -168,8 +162,7 @@ class History:
     ``MemoryAt``, ``findings``) execute ops and change what is kept. Any other thread
     may ask
 
-    - ``executed`` and ``quick``, which change nothing and look at a copy of the list of
-      segments;
+    - ``executed``, which changes nothing;
     - ``touched``, ``accesses``, ``allocs``, ``changed``, ``writes_before`` and
       ``last_writers``. ``prepare`` makes the first three, about 1 s for a million ops;
       without it the first who asks does. They are assigned once whole and never
@@ -345,19 +338,6 @@ class History:
         return rows, lows, highs
 
     # -- memory --
-
-    def quick(self, op: int) -> bool:
-        """Whether memory at op ``op`` is known, or takes some ms to execute.
-
-        Changes nothing; any thread may ask.
-        """
-        steps = self.executed(op)
-        segments = [*self._segments]
-        segment = segments[_place_of(segments, steps)]
-        missing = range(segment.end, steps)
-        if len(missing) > _FEW_STEPS:
-            return False
-        return sum(products(self._records[step]) for step in missing) <= SMALL
 
     def at(self, op: int) -> MemoryAt:
         """Memory when ops 0..op have run; -1: empty.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,7 +25,7 @@ from kernbench.replay.data.arrays import read_only
 from kernbench.replay.data.history import History
 from kernbench.replay.data.places import PlaceIndex, name_of
 from kernbench.replay.text import grid_text, number_text, table
-from kernbench.replay.time.tiles import composite_of
+from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.accesses import Access, AccessColumns, accesses
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
@@ -43,9 +42,6 @@ _EVERY = 16
 
 _TENSORS_KEPT = 4
 _FIGURES_KEPT = 1 << 14
-
-_QUICK_ELEMENTS = 1 << 20
-"""Elements that are read and summed up within some ms."""
 
 _COPIED_ELEMENTS = 1 << 22
 """Elements of a tensor that are copied within some ms, and of one that is kept."""
@@ -259,12 +255,14 @@ class MemoryIndex:
     own thread, ``touches`` needs nothing, ``shown`` what ``index`` has made of places,
     and ``at`` the table of writes that it has made; those are assigned once whole.
     ``tensor`` reads memory, which may execute ops: its caches belong to the thread of
-    lane "memory". ``quick`` may be asked beside it, as it looks at a tuple that is
-    replaced and never changed.
+    lane "memory".
     """
 
-    def __init__(self, trace: Trace, history: History, places: PlaceIndex) -> None:
+    def __init__(
+        self, trace: Trace, ops: OpIndex, history: History, places: PlaceIndex
+    ) -> None:
         self._trace = trace
+        self._ops = ops
         self._history = history
         self._places = places
         self._alloc_writes: _AllocWrites | None = None
@@ -330,19 +328,6 @@ class MemoryIndex:
         return list(found)
 
     # -- the numbers of a tensor --
-
-    def quick(self, op: int, name: str) -> bool:
-        """Whether ``tensor`` takes some ms only: few ops to execute, little to read.
-
-        UsageError for a name that the trace does not have.
-        """
-        if not self._history.quick(op):
-            return False
-        firsts = self._places.first_copies(name)
-        sizes = np.array([prod(shard.shape) for shard in firsts])
-        near = self._nearest(self._history.executed(op), name, firsts)
-        few_new = sizes[near.stale].sum() <= _QUICK_ELEMENTS
-        return bool(few_new and sizes.sum() <= _COPIED_ELEMENTS)
 
     def tensor(
         self, op: int, name: str, progress: Progress = no_progress
@@ -506,7 +491,7 @@ class MemoryIndex:
         """
         touched = self._touched(op)
         if not touched and op >= 0:  # a tile in the array: what its composite makes
-            whole = composite_of(self._trace, op)
+            whole = self._ops.composite_of(op)
             touched = [] if whole is None else self._touched(whole)
         for access in _writes_first(touched):
             shard = self._places.holder(access.space, access.addr, op)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache, lru_cache
+from functools import cache
 from itertools import product
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -108,7 +108,7 @@ class PlaceIndex:
         self._allocs: IntervalIndex | None = None
         self._shards: dict[int, Shard] = {}
         self._holders = cache(self._ever_held)
-        self._firsts = lru_cache(_TENSORS_KEPT)(self._first_copies)
+        self._copies: dict[str, list[Shard]] = {}
 
     def prepare(self, progress: Progress = no_progress) -> None:
         """Make what the other questions look up; see the class."""
@@ -151,15 +151,21 @@ class PlaceIndex:
     def first_copies(self, name: str, progress: Progress = no_progress) -> list[Shard]:
         """The first copy of every shard of ``name``; NAME@NODE: those of one owner.
 
-        UsageError, with names that are alike, for one that the trace does not have.
+        Those of the last few names are kept. UsageError, with names that are alike, for
+        one that the trace does not have.
         """
-        most = len(self._trace.alloc_columns.cmd)  # all may be of that name
-        return beside_if_many(
-            most * _WORK_A_SHARD, lambda: self._firsts(name), progress, 0.9
-        )
+        found = self._copies.get(name)
+        if found is None:
+            most = len(self._trace.alloc_columns.cmd)  # all may be of that name
+            found = beside_if_many(
+                most * _WORK_A_SHARD, lambda: self._first_copies(name), progress, 0.9
+            )
+            newest = [*self._copies.items()][1 - _TENSORS_KEPT :]
+            self._copies = dict(newest) | {name: found}
+        return found
 
     def _first_copies(self, name: str) -> list[Shard]:
-        """``first_copies``, which keeps the last few.
+        """Look up ``first_copies``.
 
         A name that has an owner may be that of a scratch handle, or a tensor's with the
         owner that is wanted.

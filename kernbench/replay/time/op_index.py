@@ -15,9 +15,16 @@ from kernbench.common.progress import (
     no_progress,
     stage,
 )
-from kernbench.replay.time.op_classes import CLASS_LETTERS, COMPOSITE, op_class
+from kernbench.replay.time.op_classes import (
+    CLASS_LETTERS,
+    COMPOSITE,
+    COMPOSITE_PREFIX,
+    TILE_PREFIX,
+    op_class,
+)
 from kernbench.replay.time.steps import parts
 from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
 
 _BLOCK = 512  # positions that share one note of the latest end among them
 _NEW = 255  # a class that is still to be looked up
@@ -46,6 +53,7 @@ class OpIndex:
         self._lanes: dict[int, tuple[int, ...]] | None = None
         self._latest_ends: Floats | None = None
         self._composites: Ints | None = None
+        self._composite_by_call: Groups | None = None
 
     def __len__(self) -> int:
         return len(self._trace.order)
@@ -64,6 +72,7 @@ class OpIndex:
         self._all_lanes(stage(progress, 0.6, 0.8))
         self._all_latest_ends(stage(progress, 0.8, 0.9))
         self._all_composites(stage(progress, 0.9, 1.0))
+        self._all_composites_by_call()
 
     # -- components and their lanes --
 
@@ -126,6 +135,19 @@ class OpIndex:
         """The positions of the composites that have ended, ascending."""
         return self._all_composites()
 
+    def composite_of(self, position: int) -> int | None:
+        """The position of the composite that the op there is, or is a tile of.
+
+        None if it is neither, or if that composite never ended.
+        """
+        columns = self._trace.op_columns
+        row = self._trace.order[position]
+        name = self._trace.strings[columns.name[row]]
+        if not name.startswith((TILE_PREFIX, COMPOSITE_PREFIX)):
+            return None
+        of_call = self._all_composites_by_call().of(columns.cmd[row])
+        return int(self.composites[of_call[0]]) if len(of_call) else None
+
     def _all_codes(self, progress: Progress = no_progress) -> npt.NDArray[np.uint8]:
         if self._codes is None:
             self._codes = _classes_by_row(self._trace, progress)
@@ -143,6 +165,13 @@ class OpIndex:
             composites.setflags(write=False)
             self._composites = composites
         return self._composites
+
+    def _all_composites_by_call(self) -> Groups:
+        """The places in ``composites`` of the composites of each call."""
+        if self._composite_by_call is None:
+            rows = self._trace.order[self.composites]
+            self._composite_by_call = Groups(self._trace.op_columns.cmd[rows])
+        return self._composite_by_call
 
     # -- ops in flight --
 

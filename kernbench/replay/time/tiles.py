@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Floats, Ints
 from kernbench.common.messages import Wait
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.replay.text import count_text, time_text
@@ -23,8 +23,8 @@ from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
 from kernbench.trace.hops import integers
 
-_AHEAD = 1 << 16  # rows to look at in one go
 _KEPT = 256  # composites, as many as PEs that step in turn
+NO_COMPOSITE = "no composite has run in this trace"
 _BOXES = [
     f"{box}.{axis}" for box in ("tile_index", "origin", "extent") for axis in range(3)
 ]
@@ -133,23 +133,68 @@ class TileWindow:
         return lines or [f"no tile from {time_text(self.t0)} to {time_text(self.t1)}"]
 
 
-class _Stage(NamedTuple):
-    """An op that is one stage of a tile: its position, its row of the log, its span.
+@dataclass(frozen=True, slots=True, eq=False)
+class Composite:
+    """A composite and its tiles, numbered in the order of their first stages.
 
-    ``box`` has the tile's index, origin and extent, in the order of _BOXES.
+    ``position`` is None if it never ended. The stages of its tiles are rows of the
+    arrays, those of tile i from ``firsts[i]`` to before ``firsts[i + 1]``: ``ops`` are
+    their positions, ``rows`` those of the log, ``starts`` and ``ends`` in ns, ``boxes``
+    the index, origin and extent of the tile in the order of _BOXES. ``made`` are the
+    tiles that were asked for so far.
     """
 
-    op: int
-    row: int
-    span: Span
-    box: list[int]
+    position: int | None
+    component: str
+    firsts: Ints
+    ops: Ints
+    rows: Ints
+    stages: tuple[str, ...]
+    starts: Floats
+    ends: Floats
+    boxes: Ints
+    made: dict[int, TileRow]
 
+    @property
+    def count(self) -> int:
+        """How many tiles it has."""
+        return len(self.firsts) - 1
 
-class _Known(NamedTuple):
-    """The tiles of one composite, and in which row the op at a position is."""
+    @property
+    def begins(self) -> Floats:
+        """By tile when its first stage starts, ns."""
+        return self.starts[self.firsts[:-1]]
 
-    tiles: Tiles
-    row_of: dict[int, int]
+    @property
+    def finishes(self) -> Floats:
+        """By tile when its last stage ends, ns."""
+        return self.ends[self.firsts[1:] - 1]
+
+    @property
+    def t0(self) -> float:
+        """When the first tile starts, ns; 0 if there is none."""
+        return float(self.starts[0]) if self.count else 0.0
+
+    @property
+    def t1(self) -> float:
+        """When the last tile has ended, ns; 0 if there is none."""
+        return float(self.finishes.max(initial=0.0))
+
+    def tile_of(self, op: int) -> int | None:
+        """The number of the tile that the op at a position is a stage of, or None."""
+        found = np.flatnonzero(self.ops == op)
+        if not len(found):
+            return None
+        return int(np.searchsorted(self.firsts, found[0], side="right")) - 1
+
+    def ops_of(self, tile: int) -> Ints:
+        """The positions of a tile's stages, ascending."""
+        return self.ops[self.firsts[tile] : self.firsts[tile + 1]]
+
+    def stages_like(self, tile: int, stage: str) -> list[int]:
+        """The positions of those stages of a tile whose names begin with ``stage``."""
+        mine = range(self.firsts[tile], self.firsts[tile + 1])
+        return [int(self.ops[i]) for i in mine if self.stages[i].startswith(stage)]
 
 
 class TileIndex:
@@ -163,7 +208,7 @@ class TileIndex:
     def __init__(self, trace: Trace, ops: OpIndex) -> None:
         self._trace = trace
         self._ops = ops
-        self._known: dict[int, _Known] = {}  # by cmd
+        self._known: dict[int, Composite] = {}  # by cmd
 
     def prepare(self, progress: Progress = no_progress) -> None:
         """Read what the first question would have to: calls and waits, frame by frame.
@@ -181,32 +226,49 @@ class TileIndex:
         """The positions of the composites that have ended, ascending."""
         return self._ops.composites
 
-    def tiles_of(self, position: int) -> Tiles:
-        """The tiles of the composite that the op at ``position`` is, or is a tile of.
+    def composite_at(self, position: int) -> Composite | None:
+        """The composite that the op at ``position`` is, or is a tile of.
 
-        For other ops it is the last composite before them, or else the first of all.
+        For other ops it is the last composite before them, or else the first of all;
+        None if none has run.
         """
         trace = self._trace
         name = trace.ops[position].op_name if position >= 0 else ""
         if not name.startswith((TILE_PREFIX, COMPOSITE_PREFIX)):
             composites = self.positions
             if not len(composites):
-                note = "no composite has run in this trace"
-                return Tiles(None, "", 0.0, 0.0, (), None, note)
+                return None
             before = int(np.searchsorted(composites, position, side="right")) - 1
             position = int(composites[max(before, 0)])
         cmd = int(trace.op_columns.cmd[trace.order[position]])
         known = self._known.get(cmd)
         if known is None:
-            tiles = self._tiles(cmd, position)
-            row_of = {}
-            for number, row in enumerate(tiles.rows):
-                for span in row.spans:
-                    row_of[span.op] = number
-            known = _Known(tiles, row_of)
+            known = self._composite(cmd, position)
             newest = [*self._known.items()][-_KEPT:]
             self._known = dict(newest) | {cmd: known}
-        return replace(known.tiles, current=known.row_of.get(position))
+        return known
+
+    def tile_rows(self, composite: Composite, tiles: Sequence[int]) -> list[TileRow]:
+        """Some tiles of a composite, by their numbers."""
+        made = composite.made
+        new = [tile for tile in dict.fromkeys(tiles) if tile not in made]
+        if new:
+            firsts = composite.firsts.tolist()
+            stages = {tile: range(firsts[tile], firsts[tile + 1]) for tile in new}
+            rows = [composite.rows[i] for mine in stages.values() for i in mine]
+            waits = self._trace.waits_by(rows)
+            for tile, mine in stages.items():
+                made[tile] = _tile_row(composite, mine, waits)
+        return [made[tile] for tile in tiles]
+
+    def tiles_of(self, position: int) -> Tiles:
+        """The tiles of ``composite_at`` that position."""
+        composite = self.composite_at(position)
+        if composite is None:
+            return Tiles(None, "", 0.0, 0.0, (), None, NO_COMPOSITE)
+        return self._tiles(
+            composite, range(composite.count), composite.tile_of(position)
+        )
 
     def between(
         self, t0: float, t1: float, limit: int = 64, progress: Progress = no_progress
@@ -221,19 +283,29 @@ class TileIndex:
         shown = []
         for number, position in enumerate(listed):
             progress(number / len(listed))
-            tiles = self.tiles_of(position)
-            seen = []
-            for row in tiles.rows:
-                if row.spans[0].t0 < t1 and row.spans[-1].t1 > t0:
-                    seen.append(row)
-            shown.append(replace(tiles, rows=tuple(seen)))
+            composite = self.composite_at(position)
+            if composite is not None:
+                running = tiles_running(composite, t0, t1)
+                shown.append(self._tiles(composite, running, None))
         return TileWindow(t0, t1, tuple(shown), len(found) - len(shown))
 
-    def _tiles(self, cmd: int, position: int) -> Tiles:
-        """The tiles of the call ``cmd``, one of whose ops is at ``position``."""
+    def _tiles(
+        self, composite: Composite, tiles: Sequence[int], current: int | None
+    ) -> Tiles:
+        return Tiles(
+            composite.position,
+            composite.component,
+            composite.t0,
+            composite.t1,
+            tuple(self.tile_rows(composite, tiles)),
+            current,
+        )
+
+    def _composite(self, cmd: int, position: int) -> Composite:
+        """The composite of the call ``cmd``, one of whose ops is at ``position``."""
         trace = self._trace
         columns = trace.op_columns
-        composite = composite_of(trace, position)
+        composite = self._ops.composite_of(position)
         component = ""
         low = 0
         high = len(trace.order)
@@ -245,27 +317,38 @@ class TileIndex:
         elif (call := trace.command(cmd)) is not None:
             low = bisect_left(columns.t_end, call.t_issue)
         found = low + np.flatnonzero(columns.cmd[low:high] == cmd)
-
-        tiles = dict[tuple[int, ...], list[_Stage]]()
-        if len(found):
-            for stage in sorted(self._stages(found)):
-                tiles.setdefault(tuple(stage.box[:3]), []).append(stage)
-        waits = trace.waits_by(
-            [stage.row for stages in tiles.values() for stage in stages]
+        names, boxes, rows = self._stages(found)
+        ops = trace.position[rows].astype(np.int64)
+        in_order = np.argsort(ops).tolist()
+        numbers: dict[tuple[int, ...], list[int]] = {}
+        for i in in_order:
+            numbers.setdefault(tuple(boxes[i][:3]), []).append(i)
+        by_tile = [i for stages in numbers.values() for i in stages]
+        counts = [len(stages) for stages in numbers.values()]
+        return Composite(
+            position=composite,
+            component=component,
+            firsts=np.cumsum([0, *counts]),
+            ops=ops[by_tile],
+            rows=rows[by_tile],
+            stages=tuple(names[i] for i in by_tile),
+            starts=columns.t_start[rows[by_tile]],
+            ends=columns.t_end[rows[by_tile]],
+            boxes=np.array([boxes[i] for i in by_tile]),
+            made={},
         )
-        rows = tuple(_tile_row(stages, waits) for stages in tiles.values())
-        t0 = rows[0].spans[0].t0 if rows else 0.0
-        t1 = max((tile.spans[-1].t1 for tile in rows), default=0.0)
-        return Tiles(composite, component, t0, t1, rows, None)
 
-    def _stages(self, rows: Ints) -> Iterator[_Stage]:
-        """The ops among ``rows`` whose params say of which tile they are a stage.
+    def _stages(self, rows: Ints) -> tuple[list[str], list[list[int]], Ints]:
+        """The ops among ``rows`` whose params say of which tile they are a stage: the
+        names of the stages, the tiles' boxes, and the rows.
 
         Those of a damaged file may not: they are left out.
         """
-        names = []
-        boxes = []
+        names: list[str] = []
+        boxes: list[list[int]] = []
         found = [np.empty(0, np.int64)]
+        if not len(rows):
+            return names, boxes, found[0]
         for block in self._trace.param_blocks(rows):
             stage = block.schema.name.removeprefix(TILE_PREFIX)
             numbers = integers(block)
@@ -274,51 +357,37 @@ class TileIndex:
                 names += [stage] * len(block.rows)
                 boxes += np.stack(columns, 1, dtype=np.int64).tolist()
                 found.append(block.rows)
-        mine = np.concatenate(found)
-        log = self._trace.op_columns
-        cells = zip(
-            names,
-            boxes,
-            mine.tolist(),
-            self._trace.position[mine].tolist(),
-            log.t_start[mine].tolist(),
-            log.t_end[mine].tolist(),
-            strict=True,
-        )
-        for stage, box, row, op, t0, t1 in cells:
-            yield _Stage(op, row, Span(stage, t0, t1, op), box)
+        return names, boxes, np.concatenate(found)
 
 
-def _tile_row(stages: list[_Stage], waits: dict[int, list[Wait]]) -> TileRow:
-    """One tile from its stages, which are in order, and the waits of ops by row."""
+def tiles_running(composite: Composite, t0: float, t1: float) -> list[int]:
+    """The numbers of the tiles that are in some stage in [t0, t1) ns."""
+    running = (composite.begins < t1) & (composite.finishes > t0)
+    return list(np.flatnonzero(running).tolist())
+
+
+def _tile_row(
+    composite: Composite, stages: range, waits: dict[int, list[Wait]]
+) -> TileRow:
+    """One tile of a composite from its stages, and the waits of ops by row."""
+    spans = []
     queued = []
-    for stage in stages:
-        for node, reason, t0, t1, _ in waits.get(stage.row, ()):
+    for i in stages:
+        spans.append(
+            Span(
+                composite.stages[i],
+                float(composite.starts[i]),
+                float(composite.ends[i]),
+                int(composite.ops[i]),
+            )
+        )
+        for node, reason, t0, t1, _ in waits.get(int(composite.rows[i]), ()):
             queued.append(TileWait(node, reason, t0, t1))
-    m, n, k, m0, n0, k0, m_size, n_size, k_size = stages[0].box
+    m, n, k, m0, n0, k0, m_size, n_size, k_size = composite.boxes[stages[0]].tolist()
     return TileRow(
         index=(m, n, k),
         origin=(m0, n0, k0),
         extent=(m_size, n_size, k_size),
-        spans=tuple(stage.span for stage in stages),
+        spans=tuple(spans),
         waits=tuple(queued),
     )
-
-
-def composite_of(trace: Trace, op: int) -> int | None:
-    """The position of the composite that the op at ``op`` is, or is a tile of.
-
-    None if it is neither, or if that composite never ended. It is looked for from the
-    op on, as a composite is logged when its last tile has ended.
-    """
-    columns = trace.op_columns
-    if not trace.ops[op].op_name.startswith((TILE_PREFIX, COMPOSITE_PREFIX)):
-        return None
-    row = int(trace.order[op])
-    cmd = columns.cmd[row]
-    for start in range(row, len(columns.cmd), _AHEAD):  # it ends after its tiles
-        same = np.flatnonzero(columns.cmd[start : start + _AHEAD] == cmd)
-        for other in (start + same).tolist():
-            if trace.strings[columns.name[other]].startswith(COMPOSITE_PREFIX):
-                return int(trace.position[other])
-    return None

@@ -116,15 +116,22 @@ class _FewOps(NamedTuple):
     components: Ints
 
 
+class _Summed(NamedTuple):
+    """The summary of a window, and the rows that were drawn of it so far."""
+
+    summary: WindowSummary
+    drawn: dict[RowKey, TimelineRow]
+
+
 class _Window(NamedTuple):
     """What all rows of one picture share: the edges of its cells, ns.
 
-    ``ops`` is None where they are not few, ``summary`` where there is none.
+    ``ops`` is None where they are not few, ``summed`` where there is no summary.
     """
 
     edges: Floats
     ops: _FewOps | None
-    summary: WindowSummary | None
+    summed: _Summed | None
 
 
 class _Cells(NamedTuple):
@@ -156,7 +163,7 @@ class TimelineIndex:
         self._limits = limits or Limits()
         self._tracks: dict[RowKey, Tracks] = {}
         self._bends = 0  # of all tracks, or more: it is counted again before dropping
-        self._summaries: dict[tuple[float, float, int], WindowSummary] = {}
+        self._summaries: dict[tuple[float, float, int], _Summed] = {}
 
     # -- the index --
 
@@ -208,7 +215,7 @@ class TimelineIndex:
         found = window_summary(
             self._trace, codes, t0, t1, columns, stage(progress, 0.2, 1.0)
         )
-        summaries = self._summaries | {(t0, t1, columns): found}
+        summaries = self._summaries | {(t0, t1, columns): _Summed(found, {})}
         newest = [*summaries.items()][-self._limits.summaries :]
         self._summaries = dict(newest)
 
@@ -237,24 +244,34 @@ class TimelineIndex:
         drawn = []
         for number, row in enumerate(rows):
             progress(0.5 + 0.5 * number / len(rows))
-            drawn.append(self._draw(row, window))
+            drawn.append(self._drawn(row, window))
         self._drop_light_rows(rows)
         return tuple(drawn)
 
     def _window(self, t0: float, t1: float, columns: int) -> _Window:
         """The window that all rows of a picture are drawn of."""
         edges = np.linspace(t0, t1, columns + 1)
-        summary = self._summaries.get((t0, t1, columns))
+        summed = self._summaries.get((t0, t1, columns))
         order = self._trace.order
         starts = self._trace.op_columns.t_start
         low = bisect_left(order, t0, key=starts.__getitem__)
         high = bisect_left(order, t1, key=starts.__getitem__)
         if high - low > self._limits.few:
-            return _Window(edges, None, summary)
+            return _Window(edges, None, summed)
         begun_before = np.array(self._ops.in_flight(low - 1, t0), np.int64)
         rows = order[np.concatenate([begun_before, np.arange(low, high)])]
         components = self._trace.op_columns.component[rows]
-        return _Window(edges, _FewOps(rows, components), summary)
+        return _Window(edges, _FewOps(rows, components), summed)
+
+    def _drawn(self, row: RowKey, window: _Window) -> TimelineRow:
+        """One row; what is drawn of a summary is kept with it."""
+        if window.summed is None or row.lane is not None:
+            return self._draw(row, window)
+        found = window.summed.drawn.get(row)
+        if found is None:
+            found = self._draw(row, window)
+            window.summed.drawn[row] = found
+        return found
 
     def _draw(self, row: RowKey, window: _Window) -> TimelineRow:
         """One row: its classes, summed up over its components, and the longest each."""
@@ -281,10 +298,14 @@ class TimelineIndex:
             others = codes != COMPOSITE
             share[~others] *= ~share[others].any(axis=0)
         busy = share.sum(axis=0)
-        glyphs = _GLYPHS[codes[share.argmax(axis=0)]]
-        momentary = _GLYPHS[codes[moments.argmax(axis=0)]]
-        momentary = np.where(moments.any(axis=0), momentary, ord(" "))
-        glyphs = np.where(busy == 0, momentary, glyphs)
+        glyphs = np.full(columns, ord(" "), np.uint8)
+        for code, there in zip(codes[::-1], moments[::-1], strict=True):
+            glyphs[there] = _GLYPHS[code]
+        longest = np.zeros(columns)
+        for code, busy_with in zip(codes, share, strict=True):
+            longer = busy_with > longest
+            glyphs[longer] = _GLYPHS[code]
+            longest[longer] = busy_with[longer]
         busy.setflags(write=False)
         return TimelineRow(node, busy, glyphs.tobytes().decode(), row.lane)
 
@@ -294,12 +315,9 @@ class TimelineIndex:
         A track gives the busy time of a cell as that until its end less that until its
         start. Where bends were left out and the window has few ops, these are counted.
         """
-        summary = window.summary
-        if summary is not None and row.lane is None:
-            if len(row.components) == 1:
-                mine = summary.nodes == row.components[0]
-            else:
-                mine = np.isin(summary.nodes, row.components)
+        if window.summed is not None and row.lane is None:
+            summary = window.summed.summary
+            mine = summary.rows_of(row.components)
             return _Cells(
                 summary.codes[mine], summary.busy[mine], summary.moments[mine]
             )

@@ -5,6 +5,7 @@ It takes some 70 ns an op. Afterwards no row of that window needs an index of it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from kernbench.trace import Trace
 
 
 class WindowSummary(NamedTuple):
-    """One row for each class that a component served, sorted by class, then component.
+    """One row for each class that a component served, sorted by component, then class.
 
     By row ``codes`` are places in CLASSES and ``nodes`` node indices; ``busy`` (ns) and
     ``moments`` (is there an op that took no time?) have a column for each cell.
@@ -27,6 +28,15 @@ class WindowSummary(NamedTuple):
     nodes: Ints
     busy: Floats
     moments: Bools
+
+    def rows_of(self, components: Sequence[int]) -> Ints:
+        """The rows of some components, by class."""
+        firsts = np.searchsorted(self.nodes, components)
+        ends = np.searchsorted(self.nodes, components, side="right")
+        counts = ends - firsts
+        before = np.cumsum(counts) - counts
+        rows = np.repeat(firsts - before, counts) + np.arange(counts.sum())
+        return np.asarray(rows[np.argsort(self.codes[rows], kind="stable")])
 
 
 def window_summary(
@@ -43,12 +53,18 @@ def window_summary(
     ``codes`` are the classes of all ops, by row; ``part`` rows are looked at in one go.
     """
     ops = trace.op_columns
-    nodes = len(trace.node_ids)
+    component = ops.component
+    classes = int(codes.max(initial=0)) + 1
     count = len(codes)
-    pairs = (int(codes.max(initial=0)) + 1) * nodes  # of a class and a node
+    pairs = classes * len(trace.node_ids)  # of a node and a class
+
+    def pair_of(rows: slice) -> Array:
+        """One number for the component and the class of each op in ``rows``."""
+        return np.asarray(component[rows].astype(np.int64) * classes + codes[rows])
+
     served = np.zeros(pairs, np.int64)
     for rows in parts(count, stage(progress, 0.0, 0.25), part):
-        served += np.bincount(_pairs(trace, codes, rows), minlength=pairs)
+        served += np.bincount(pair_of(rows), minlength=pairs)
     found = np.flatnonzero(served)
 
     first_cell = np.zeros(pairs, np.int64)
@@ -58,16 +74,10 @@ def window_summary(
         starts = ops.t_start[rows]
         ends = ops.t_end[rows]
         inside = np.flatnonzero((starts < t1) & (ends >= t0))
-        row = first_cell[_pairs(trace, codes, rows)[inside]]
+        row = first_cell[pair_of(rows)[inside]]
         cells.add(row, starts[inside], ends[inside])
-    found_codes, found_nodes = np.divmod(found, nodes)
+    found_nodes, found_codes = np.divmod(found, classes)
     return WindowSummary(found_codes, found_nodes, cells.busy(), cells.moments())
-
-
-def _pairs(trace: Trace, codes: npt.NDArray[np.uint8], rows: slice) -> Array:
-    """One number for the class and the component of each op in ``rows``."""
-    nodes = np.int64(len(trace.node_ids))
-    return np.asarray(codes[rows] * nodes + trace.op_columns.component[rows])
 
 
 class _Cells:

@@ -17,7 +17,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import At
 from kernbench.replay.questions import op_of
-from kernbench.replay.time.tiles import TileRow
+from kernbench.replay.time.tiles import NO_COMPOSITE, TileRow, tiles_running
 
 _MOST = 64
 """How many composites are open at one time."""
@@ -108,21 +108,24 @@ def tile_outline(
     index: Index, at: At, args: NoArguments, progress: Progress
 ) -> TileOutline:
     """Where an op, and its composite, are in the list."""
-    tiles = index.tiles.tiles_of(op_of(at))
+    op = op_of(at)
+    composite = index.tiles.composite_at(op)
+    if composite is None:
+        return TileOutline(None, 0, 1, 0, None, 0.0, 0.0, NO_COMPOSITE)
     place = 0
     composites = 1
-    if tiles.composite is not None:
+    if composite.position is not None:
         composites = len(index.tiles.positions)
-        place = int(np.searchsorted(index.tiles.positions, tiles.composite))
+        place = int(np.searchsorted(index.tiles.positions, composite.position))
     return TileOutline(
-        tiles.composite,
+        composite.position,
         place,
         composites,
-        len(tiles.rows),
-        tiles.current,
-        tiles.t0,
-        tiles.t1,
-        tiles.note,
+        composite.count,
+        composite.tile_of(op),
+        composite.t0,
+        composite.t1,
+        note="",
     )
 
 
@@ -142,13 +145,10 @@ def running_composites(
     found = []
     for i, place in enumerate(places):
         progress(i / len(places))
-        tiles = index.tiles.tiles_of(int(positions[place])).rows
-        inside = [
-            number
-            for number, tile in enumerate(tiles)
-            if tile.spans[0].t0 < args.t1 and tile.spans[-1].t1 > args.t0
-        ]
-        found.append(RunningComposite(place, tuple(inside)))
+        composite = index.tiles.composite_at(int(positions[place]))
+        if composite is not None:
+            inside = tiles_running(composite, args.t0, args.t1)
+            found.append(RunningComposite(place, tuple(inside)))
     return tuple(found)
 
 
@@ -156,11 +156,25 @@ def tile_lines(
     index: Index, at: At, args: TilePlaces, progress: Progress
 ) -> tuple[TileLine, ...]:
     """Some rows of the list, in the order in which they are asked for."""
-    found = []
-    for i, (place, number) in enumerate(args.rows):
-        progress(i / len(args.rows))
-        found.append(_line(index, args.unended, place, number))
-    return tuple(found)
+    numbers: dict[int, list[int]] = {}
+    for place, number in args.rows:
+        if number is not None:
+            numbers.setdefault(place, []).append(number)
+    for i, (place, of_composite) in enumerate(numbers.items()):
+        progress(i / len(numbers))
+        _tiles_in(index, args.unended, place, of_composite)
+    return tuple(_line(index, args.unended, *row) for row in args.rows)
+
+
+def _tiles_in(
+    index: Index, unended: int | None, place: int, numbers: list[int]
+) -> list[TileRow]:
+    """Tiles of the composite at a place of the list."""
+    inside = unended
+    if inside is None:
+        inside = int(index.tiles.positions[place])
+    composite = index.tiles.composite_at(inside)
+    return [] if composite is None else index.tiles.tile_rows(composite, numbers)
 
 
 def _line(
@@ -168,12 +182,10 @@ def _line(
 ) -> TileLine:
     """One row: a composite, or the tile of it that has that number."""
     op = _NEVER_ENDED
-    inside = unended
-    if inside is None:
+    if unended is None:
         op = int(index.tiles.positions[place])
-        inside = op
     if number is not None:
-        tile = index.tiles.tiles_of(inside).rows[number]
+        (tile,) = _tiles_in(index, unended, place, [number])
         return TileLine(op, tile, tile.spans[0].t0, tile.spans[-1].t1)
     if op == _NEVER_ENDED:
         return TileLine(op, None, 0.0, 0.0)

@@ -71,14 +71,3 @@ def test_answers_beside_a_worker_are_those_of_one_thread(worker):
     worker(compute)
     for op, answer in zip(ops, expected, strict=True):
         assert asked_at_once(session, op) == answer
-
-
-def test_whether_an_answer_is_quick_may_be_asked_beside_a_worker(worker):
-    session = ReplaySession(Trace.open(PATH))
-    session.index.memory.index()
-    draw = random.Random(2)
-    worker(lambda: session.tensor("c", draw.randrange(len(session))))
-    for op in range(len(session)):
-        assert session.index.memory.quick(op, "c") in (True, False)
-        assert session.index.diffs.quick(op) in (True, False)
-        assert session.index.diffs.quick_outputs(op) in (True, False)

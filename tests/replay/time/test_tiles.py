@@ -5,7 +5,6 @@ import pytest
 
 from kernbench.common.progress import Cancelled
 from kernbench.replay.text import as_text
-from kernbench.replay.time.tiles import composite_of
 
 
 def stage(session, low, high):
@@ -19,7 +18,7 @@ def tiles_in_service(session, t0, t1):
     spans = {}
     for op, record in enumerate(session.trace.ops):
         if record.op_name.startswith("TileToken/"):
-            tile = composite_of(session.trace, op), record.params["tile_index"]
+            tile = session.index.op_index.composite_of(op), record.params["tile_index"]
             spans.setdefault(tile, []).append((record.t_start, record.t_end))
     found = set()
     for tile, stages in spans.items():
@@ -65,7 +64,7 @@ def test_every_tile_names_its_composite_and_other_ops_name_none(session):
             composite_by_cmd[cmd[op]] = op
     for op, record in enumerate(trace.ops):
         wanted = composite_by_cmd.get(cmd[op])
-        assert composite_of(trace, op) == wanted, record
+        assert session.index.op_index.composite_of(op) == wanted, record
 
 
 def test_the_composites_are_known_by_their_positions(session):
