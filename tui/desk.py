@@ -197,13 +197,13 @@ class Desk:
 
     def rest(self) -> None:
         """Nothing was pressed for a while: compute what panes would like to know."""
-        answers = Given(self.runner, Urgency.AHEAD)
+        answers = Given(self.runner, Urgency.WISH)
         window = self.window
         for row in self.in_view:
             frame = self.frame(row, self.session, window)
             wishes = self.panes[row.key].wishes(self.states[row.key], frame, answers)
             for query in wishes:
-                self.runner.ask(query, Urgency.AHEAD)
+                self.runner.ask(query, Urgency.WISH)
 
     def place(self, key: str) -> str | None:
         """The bytes that are picked in a pane, as one would type them; None: none."""
@@ -239,32 +239,28 @@ class Desk:
 
         What neither these panes nor ``keep`` ask for any more is given up.
         """
+        rows = self.in_view
         scene = Scene(self, self.session, self.states, urgency)
-        found = scene.draw(self.in_view)
-        if self.runner.busy:
-            self.runner.retain([*scene.wanted(self.in_view), *keep])
+        scene.ask(rows)
+        found = {row.key: scene.draw(row) for row in rows}
+        if self.runner.running():
+            self.runner.retain([*scene.wanted(rows), *keep])
         return found
 
-    def ask_ahead(self, session: Session) -> bool:
-        """Ask what the panes in view want to know for another session; whether all of
-        it is known.
-        """
+    def ahead(self, session: Session) -> Scene:
+        """The panes in view as a move to another session leaves them."""
         scene = Scene(self, session, dict(self.states), Urgency.AHEAD)
         scene.update(ROW_OF["timeline"], Moved())
         for row in self.in_view:
             if row.key != "timeline":
                 scene.update(row, Moved())
-        return scene.ask(self.in_view)
+        return scene
 
-    def draw_ahead(self, session: Session, row: PaneRow) -> Drawn:
-        """The picture of a pane for another session, kept for when that comes."""
-        scene = Scene(self, session, dict(self.states), Urgency.AHEAD)
-        before = self.states[row.key]
-        if row.follows_window:
-            scene.update(ROW_OF["timeline"], Moved())
-        scene.update(row, Moved())
-        drawn = scene.draw([row])[row.key]
+    def draw_ahead(self, scene: Scene, row: PaneRow) -> Drawn:
+        """The picture of a pane in a scene ``ahead``, kept for when that comes."""
+        drawn = scene.draw(row)
         if drawn.waiting is None:
+            before = scene.before[row.key]
             self._led_to[row.key, before, scene.frame(row)] = scene.states[row.key]
             if len(self._led_to) > _KEPT:
                 del self._led_to[next(iter(self._led_to))]
@@ -302,17 +298,19 @@ class Scene:
     """Some panes as they are for a session: their states, settled and drawn.
 
     ``states`` are changed in place. Whoever draws for another session than the desk's
-    gives a copy.
+    gives a copy. ``before`` are the states that it began with.
     """
 
     def __init__(
         self, desk: Desk, session: Session, states: dict[str, Any], urgency: Urgency
     ) -> None:
         self.states = states
+        self.before = dict(states)
         self._desk = desk
         self._session = session
         self._urgency = urgency
         self._answers = Given(desk.runner, urgency)
+        self._asked: set[Query] = set()
 
     def frame(self, row: PaneRow) -> Frame:
         """What a pane is drawn for."""
@@ -338,54 +336,47 @@ class Scene:
         return list(wanted)
 
     def ask(self, rows: Iterable[PaneRow]) -> bool:
-        """Ask what panes want to know as they are now; whether all of it is known."""
-        runner = self._desk.runner
-        results = [runner.ask(query, self._urgency) for query in self.wanted(rows)]
-        return not any(isinstance(result, Pending) for result in results)
+        """Ask what panes want to know, and what they want to know then; settle them for
+        the answers. Whether all of it is known.
 
-    def draw(self, rows: Iterable[PaneRow]) -> dict[str, Drawn]:
-        """The pictures of panes, by key; their states are settled for the answers."""
-        found: dict[str, Drawn] = {}
-        left = []
-        for row in rows:
-            kept = self._kept(row)
-            if kept is None:
-                self.update(row, Settle())
-                kept = self._kept(row)
-            if kept is None:
-                left.append(row)
+        Panes whose picture is kept want to know nothing. A key waits for all that
+        together, ``KEY_S``.
+        """
+        self._settle(rows)
+        left = [row for row in rows if self._kept(row) is None]
+        runner = self._desk.runner
+        deadline = monotonic() + KEY_S
+        pending: set[Query] = set()
+        for _ in range(_ROUNDS):
+            new = [query for query in self.wanted(left) if query not in self._asked]
+            if not new:
+                break
+            self._asked.update(new)
+            if self._urgency is Urgency.KEY:
+                results = runner.gather(new, deadline - monotonic())
             else:
-                found[row.key] = kept
-        self._ask_for(left)
-        for row in left:
-            found[row.key] = self._drawn(row)
-        return found
+                results = {query: runner.ask(query, self._urgency) for query in new}
+            pending.update(
+                q for q, found in results.items() if isinstance(found, Pending)
+            )
+            self._settle(left)
+        self._asked -= pending
+        return not pending
+
+    def draw(self, row: PaneRow) -> Drawn:
+        """The picture of a pane: the kept one, or one of the answers that are there."""
+        return self._kept(row) or self._drawn(row)
+
+    def _settle(self, rows: Iterable[PaneRow]) -> None:
+        """Settle panes for the answers that are there now, unless a picture is kept."""
+        self._answers = Given(self._desk.runner, self._urgency)
+        for row in rows:
+            if self._kept(row) is None:
+                self.update(row, Settle())
 
     def _kept(self, row: PaneRow) -> Drawn | None:
         key = row.key, self.states[row.key], self.frame(row)
         return self._desk.kept_picture(key)
-
-    def _ask_for(self, rows: list[PaneRow]) -> None:
-        """Ask what panes want to know, and what they want to know then.
-
-        A key waits for all that together, ``KEY_S``.
-        """
-        runner = self._desk.runner
-        deadline = monotonic() + KEY_S
-        asked: set[Query] = set()
-        for _ in range(_ROUNDS):
-            new = [query for query in self.wanted(rows) if query not in asked]
-            if not new:
-                return
-            asked.update(new)
-            if self._urgency is Urgency.KEY:
-                runner.gather(new, deadline - monotonic())
-            else:
-                for query in new:
-                    runner.ask(query, self._urgency)
-            self._answers = Given(runner, self._urgency)
-            for row in rows:
-                self.update(row, Settle())
 
     def _drawn(self, row: PaneRow) -> Drawn:
         frame = self.frame(row)

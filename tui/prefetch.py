@@ -27,7 +27,6 @@ from kernbench.replay.commands import (
 )
 from kernbench.replay.query import Session
 from tui.desk import Desk
-from tui.panes import PaneRow
 from tui.widgets.pane_view import PaneView
 
 _WRITTEN_S = 0.003
@@ -75,8 +74,9 @@ async def prefetch(
         session = _led_to(desk, call)
         if session is None:
             continue
+        scene = desk.ahead(session)
         for _ in range(_TRIES):
-            if desk.ask_ahead(session):
+            if scene.ask(desk.in_view):
                 break
             while desk.runner.busy_ahead:
                 await asyncio.sleep(_SHORT_S)
@@ -86,7 +86,9 @@ async def prefetch(
             await asyncio.sleep(0)
             if not is_quiet():
                 return
-            _draw_ahead(desk, session, row, views[row.key])
+            drawn = desk.draw_ahead(scene, row)
+            if drawn.waiting is None:
+                views[row.key].prepare(drawn.picture)
 
 
 def _led_to(desk: Desk, call: Call) -> Session | None:
@@ -96,10 +98,3 @@ def _led_to(desk: Desk, call: Call) -> Session | None:
     except KernbenchError:
         return None
     return session if session.cursor != desk.session.cursor else None
-
-
-def _draw_ahead(desk: Desk, session: Session, row: PaneRow, view: PaneView) -> None:
-    """Draw one pane for there, strips too, if all of its answers are there."""
-    drawn = desk.draw_ahead(session, row)
-    if drawn.waiting is None:
-        view.prepare(drawn.picture)

@@ -10,7 +10,9 @@ The rule by which workers and the screen's thread share the processor:
    0.1 s, unless the key itself waits for this job.
 3. ``gather`` makes the questions of a key urgent, ``lower`` makes them ordinary once
    the key is drawn.
-4. Whatever is asked for cancels what is only computed ahead, in the same lane.
+4. Whatever is asked for cancels what is only computed ahead, in the same lane, and
+   that cancels what is only wished for. Once a key has come, nothing is computed any
+   more for those that might have come.
 """
 
 from __future__ import annotations
@@ -49,13 +51,14 @@ _INSTANT_BYTES = 1 << 14
 
 
 class Urgency(IntEnum):
-    """Who waits for an answer: nobody yet, a pane in view, or the key that is
-    acted on.
+    """Who waits for an answer: a pane that can do without it, the key that may come
+    next, a pane in view, or the key that is acted on.
     """
 
-    AHEAD = 0
-    VISIBLE = 1
-    KEY = 2
+    WISH = 0
+    AHEAD = 1
+    VISIBLE = 2
+    KEY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +221,18 @@ class Runner:
             return len(asked)
 
     def retain(self, wanted: Iterable[Query]) -> None:
-        """Cancel what is asked for no more, but for what is computed ahead."""
+        """Cancel what is asked for no more, but for what nobody has asked for yet."""
         kept = set(wanted)
         with self._lock:
             for job in list(self._jobs.values()):
                 if job.urgency > Urgency.AHEAD and job.query not in kept:
+                    self._cancel(job, dropped=True)
+
+    def drop_ahead(self) -> None:
+        """Cancel what is computed for a key that may come: one has come."""
+        with self._lock:
+            for job in list(self._jobs.values()):
+                if job.urgency is Urgency.AHEAD:
                     self._cancel(job, dropped=True)
 
     def forget(self) -> None:
@@ -250,7 +260,7 @@ class Runner:
 
     @property
     def busy_ahead(self) -> bool:
-        """Whether anything is being computed that nobody waits for."""
+        """Whether anything is being computed for a key that may come."""
         with self._lock:
             return any(j.urgency is Urgency.AHEAD for j in self._jobs.values())
 
@@ -282,10 +292,9 @@ class Runner:
             lane.queue.append(job)
             lane.wake.notify()
         job.urgency = max(job.urgency, urgency)
-        if urgency > Urgency.AHEAD:
-            for other in lane.jobs:
-                if other.urgency is Urgency.AHEAD:
-                    self._cancel(other, dropped=True)
+        for other in lane.jobs:
+            if other.urgency <= Urgency.AHEAD and other.urgency < urgency:
+                self._cancel(other, dropped=True)
         return job
 
     def _is_free_for(self, query: Query, asked: dict[Query, Any]) -> bool:

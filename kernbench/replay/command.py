@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kernbench.replay.answers import OpList
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, usage_of
-from kernbench.replay.query import At, Query, Session
+from kernbench.replay.query import ANY_TIME, At, Query, Session
 
 Kind = Literal["move", "instant", "job", "effect", "screen"]
 """A move makes another session. An instant question reads mapped columns and is
@@ -69,7 +69,7 @@ class Command:
 
     def ask(self, op: int | None = None, **values: Any) -> Query:
         """The question with these arguments; about an op, if it depends on one."""
-        at = At(op=op) if "op" in self.about else At()
+        at = At(op=op) if "op" in self.about else ANY_TIME
         return Query(self.name, self.args(**values), at)
 
     def query(self, session: Session, args: Any) -> Query:

@@ -91,12 +91,27 @@ class At:
     stops: tuple[Stop, ...] | None = None
 
 
+ANY_TIME = At()
+"""The moment of a question whose answer is the same at any."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question: a command by its name, that command's own frozen arguments, the
     moment.
+
+    It is looked up many times where a picture is drawn, and arguments may be long, so
+    their hash is computed once.
     """
 
     command: str
     args: Any
-    at: At = At()
+    at: At = ANY_TIME
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            found = hash((self.command, self.args, self.at))
+            object.__setattr__(self, "_hash", found)
+            return found
+        return self._hash

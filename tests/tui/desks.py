@@ -200,7 +200,9 @@ class DeskBench:
         """Draw what the panes in view show for a session, as far as it is known."""
         self._take_answers()
         rows = self.desk.in_view
-        return self._noted({r.key: self.desk.draw_ahead(session, r) for r in rows})
+        scene = self.desk.ahead(session)
+        scene.ask(rows)
+        return self._noted({r.key: self.desk.draw_ahead(scene, r) for r in rows})
 
     def prefetch(self, call: Call) -> dict[str, Drawn]:
         """Draw where a move leads to, until every pane there has its answers."""

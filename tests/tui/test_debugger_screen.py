@@ -404,7 +404,7 @@ async def test_a_cut_file_opens_and_says_so(
     async with piloted(app, (80, 24)) as pilot:
         with fast_keys(app):
             await pilot.press(*keys)
-        await pilot.pause()
+        await settled(pilot)
         assert "file cut off" in as_text_of(app)
 
 

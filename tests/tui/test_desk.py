@@ -403,7 +403,7 @@ def test_what_panes_wish_for_is_computed_at_rest_for_nobody(desk_bench) -> None:
         bench.desk.rest()
         assert judgement.begun.wait(10)
         assert indexed.begun.wait(10)
-        assert bench.runner.busy_ahead
+        assert not bench.runner.busy_ahead
         assert bench.runner.running() == []
 
 

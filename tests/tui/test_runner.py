@@ -194,6 +194,36 @@ def test_what_is_asked_for_cancels_what_is_ahead_in_its_lane_only(
     assert runner.wait(other) == 0
 
 
+def test_what_is_ahead_cancels_what_is_wished_for_in_its_lane(runner, register) -> None:
+    wished, ahead = Bell(), Bell()
+    wish = register("wished", wished)()
+    runner.ask(wish, Urgency.WISH)
+    assert wished.begun.wait(10)
+    ahead.rung.set()
+    query = register("ahead", ahead)()
+    runner.ask(query, Urgency.AHEAD)
+    assert runner.wait(query) == 0
+    assert runner.known(wish) is None
+
+
+def test_once_a_key_has_come_only_what_is_ahead_is_given_up(runner, register) -> None:
+    bells = {urgency: Bell() for urgency in Urgency}
+    queries = {}
+    for urgency, bell in bells.items():
+        queries[urgency] = register(urgency.name, bell, lane=urgency.name)()
+        runner.ask(queries[urgency], urgency)
+        assert bell.begun.wait(10)
+    runner.drop_ahead()
+    wait_until(lambda: not runner.busy_ahead)
+    for bell in bells.values():
+        bell.rung.set()
+    wait_until(lambda: not runner.busy)
+    known = [
+        urgency for urgency in Urgency if runner.known(queries[urgency]) is not None
+    ]
+    assert known == [Urgency.WISH, Urgency.VISIBLE, Urgency.KEY]
+
+
 def test_what_is_ahead_and_then_asked_for_goes_on(runner, register) -> None:
     bell = Bell()
     query = register("bell", bell)()

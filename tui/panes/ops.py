@@ -302,6 +302,8 @@ def _wrapped(
         if len(text) > width:
             parts = wrap(text, max(width, 8), subsequent_indent="  ")
         lines += [[(part, style)] for part in parts]
+        if len(lines) > height:
+            break
     if len(lines) > height:
         more = f"{glyphs.more} :op and :source show all"
         lines = [*lines[: height - 1], [(more, "dim")]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby, pairwise
 from textwrap import wrap
 from typing import Any, TypeAlias
@@ -70,6 +71,7 @@ _SEEN_NS = 0.005
 """A shorter wait would be shown as 0.00, so it is not."""
 _LARGEST_SHARE = 0.99
 """The largest share of time that has two digits in percent."""
+_MAPS_KEPT = 8
 _LEAST_NOTE = 8
 """A note is wrapped to at least so many columns."""
 _LEAST_HEAD = 24
@@ -520,6 +522,12 @@ def _with_heat(shown: MachineMap, loads: Sequence[LineLoad], glyphs: Glyphs) -> 
 
 
 def _plain(shown: MachineMap, glyphs: Glyphs) -> Cells:
+    """The map with nothing lit, to be drawn upon."""
+    return [row.copy() for row in _unlit(shown, glyphs)]
+
+
+@lru_cache(_MAPS_KEPT)
+def _unlit(shown: MachineMap, glyphs: Glyphs) -> Cells:
     """The map with nothing lit."""
     cells: Cells = [[(" ", "")] * shown.columns for _ in range(shown.rows)]
     for (x, y), sides in shown.sides.items():

@@ -252,6 +252,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def draw_ahead(self) -> None:
         """Draw what may be shown next, until a key comes."""
         self._stop_ahead()
+        self.runner.drop_ahead()
         task = prefetch(self.desk, self.last_move, self.views, self._is_quiet)
         self._ahead = asyncio.create_task(task)
 
