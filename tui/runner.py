@@ -7,7 +7,7 @@ The rule by which workers and the screen's thread share the processor:
 2. A job calls progress at least every 10 ms. At most once a millisecond that raises, if
    the job was cancelled; sleeps for 10 us, since numpy lets go of the interpreter's
    lock too briefly for another thread to take it; and waits for ``quiet``, at most
-   0.1 s, unless the key itself waits for this job.
+   0.1 s, unless the key itself waits for this job, or for the lane that it is in.
 3. ``gather`` makes the questions of a key urgent, ``lower`` makes them ordinary once
    the key is drawn.
 4. Whatever is asked for cancels what is only computed ahead, in the same lane, and
@@ -42,6 +42,8 @@ _TURN_S = 0.001
 _BREATH_S = 0.00001
 _QUIET_S = 0.1
 """That a job waits for a key to be drawn, at most."""
+_LOOK_S = 0.001
+"""Between two looks, meanwhile, at whether that very key wants its answer, or lane."""
 _SWITCH_S = 0.0005
 """A key must not wait for a worker's share of the interpreter."""
 _LONG_S = 0.5
@@ -369,10 +371,16 @@ class Runner:
             return
         self._check(job)
         sleep(_BREATH_S)
-        if job.urgency is not Urgency.KEY:
-            self.quiet.wait(_QUIET_S)
-            self._check(job)
+        self._wait_for_quiet(job)
         job.turn = monotonic()
+
+    def _wait_for_quiet(self, job: _Job) -> None:
+        """Let a key be drawn, unless it waits for this job itself, or for its lane."""
+        end = monotonic() + _QUIET_S
+        while job.urgency is not Urgency.KEY and monotonic() < end:
+            if self.quiet.wait(_LOOK_S):
+                return
+            self._check(job)
 
     def _check(self, job: _Job) -> None:
         if job.cancelled:

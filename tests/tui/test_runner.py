@@ -356,6 +356,27 @@ def test_what_the_key_itself_waits_for_goes_on(runner, register, monkeypatch) ->
     assert waited
 
 
+@pytest.mark.parametrize("same", [True, False], ids=["it", "its-lane"])
+def test_a_job_that_waits_for_a_key_looks_whether_that_wants_it_or_its_lane(
+    same, runner, register, monkeypatch
+) -> None:
+    waited = count_of(monkeypatch, runner)
+    runner.quiet.clear()
+
+    def some(index, at, args, progress) -> int:
+        for _ in range(4 * args.n):
+            progress(0.5)
+            sleep(0.002)
+        return args.n
+
+    query = register("some", some)
+    runner.ask(query(1), Urgency.AHEAD)
+    wait_until(lambda: waited)
+    wanted = query(1) if same else query(0)
+    assert runner.gather([wanted], within_s=20) == {wanted: wanted.args.n}
+    assert max(waited) < 0.01
+
+
 def test_a_job_whose_key_was_drawn_is_as_urgent_as_what_is_in_view(
     runner, register, monkeypatch
 ) -> None:
