@@ -241,11 +241,19 @@ class Desk:
         """
         rows = self.in_view
         scene = Scene(self, self.session, self.states, urgency)
+        scene.settle(rows)
+        self._give_up_others(scene, keep)
         scene.ask(rows)
         found = {row.key: scene.draw(row) for row in rows}
-        if self.runner.running():
-            self.runner.retain([*scene.wanted(rows), *keep])
+        self._give_up_others(scene, keep)
         return found
+
+    def _give_up_others(self, scene: Scene, keep: Iterable[Query]) -> None:
+        """Give up what is computed for panes in view and that they ask for no more: its
+        lane is free then.
+        """
+        if self.runner.running():
+            self.runner.retain([*scene.wanted(self.in_view), *keep])
 
     def ahead(self, session: Session) -> Scene:
         """The panes in view as a move to another session leaves them."""
@@ -342,7 +350,7 @@ class Scene:
         Panes whose picture is kept want to know nothing. A key waits for all that
         together, ``KEY_S``.
         """
-        self._settle(rows)
+        self.settle(rows)
         left = [row for row in rows if self._kept(row) is None]
         runner = self._desk.runner
         deadline = monotonic() + KEY_S
@@ -359,7 +367,7 @@ class Scene:
             pending.update(
                 q for q, found in results.items() if isinstance(found, Pending)
             )
-            self._settle(left)
+            self.settle(left)
         self._asked -= pending
         return not pending
 
@@ -367,7 +375,7 @@ class Scene:
         """The picture of a pane: the kept one, or one of the answers that are there."""
         return self._kept(row) or self._drawn(row)
 
-    def _settle(self, rows: Iterable[PaneRow]) -> None:
+    def settle(self, rows: Iterable[PaneRow]) -> None:
         """Settle panes for the answers that are there now, unless a picture is kept."""
         self._answers = Given(self._desk.runner, self._urgency)
         for row in rows:
