@@ -40,14 +40,16 @@ Shares: TypeAlias = Callable[[slice, slice], Floats]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Marks:
-    """Which elements of a grid are marked.
+    """Which elements of a grid are marked: ``count`` of them.
 
-    ``bits`` has a bit for each element in row order, the first in the highest bit of
-    the first byte; it is empty where nothing is marked. ``count`` elements are.
+    ``bits`` has a bit for each element in row order, from element ``8 * skipped`` on,
+    the first in the highest bit of the first byte. Elements before these and after them
+    are not marked; it is empty where nothing is.
     """
 
     count: int
     bits: Array
+    skipped: int = 0
 
     @property
     def first(self) -> int | None:
@@ -56,7 +58,7 @@ class Marks:
 
     def after(self, element: int) -> int | None:
         """The next marked element behind one, None if there is none."""
-        start = element + 1
+        start = max(element + 1 - 8 * self.skipped, 0)
         at = start // 8
         if at >= len(self.bits):
             return None
@@ -67,14 +69,15 @@ class Marks:
                 return None
             at += 1 + int(later.argmax())
             byte = int(self.bits[at])
-        return at * 8 + 8 - byte.bit_length()
+        return (self.skipped + at) * 8 + 8 - byte.bit_length()
 
     def before(self, element: int) -> int | None:
         """The next marked element in front of one, None if there is none."""
-        at = element // 8
+        end = max(element - 8 * self.skipped, 0)
+        at = min(end // 8, len(self.bits))
         byte = 0
         if at < len(self.bits):
-            byte = int(self.bits[at]) & ~(0xFF >> element % 8)
+            byte = int(self.bits[at]) & ~(0xFF >> end % 8)
         if not byte:
             earlier = self.bits[:at][::-1] != 0
             if not earlier.any():
@@ -82,7 +85,7 @@ class Marks:
             at = len(earlier) - 1 - int(earlier.argmax())
             byte = int(self.bits[at])
         lowest = byte & -byte
-        return at * 8 + 8 - lowest.bit_length()
+        return (self.skipped + at) * 8 + 8 - lowest.bit_length()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,16 +268,26 @@ def in_rows(values: Array) -> Array:
 
 
 def marks_of(marked: Bools, progress: Progress) -> Marks:
-    """The marks of a mask (rows, columns)."""
+    """The marks of a mask (rows, columns), without parts at its ends that have none."""
     flat = marked.reshape(-1)
     parts = []
     count = 0
+    skipped = 0
+    needed = 0
     for part in _parts(flat.size, progress):
-        count += int(np.count_nonzero(flat[part]))
+        here = int(np.count_nonzero(flat[part]))
+        count += here
+        if not count:
+            skipped += _AT_ONCE // 8
+            continue
         parts.append(np.packbits(flat[part]))
-    bits = np.concatenate(parts) if count else np.empty(0, np.uint8)
+        if here:
+            needed = len(parts)
+    if not count:
+        return Marks(0, np.empty(0, np.uint8))
+    bits = np.concatenate(parts[:needed])
     bits.setflags(write=False)
-    return Marks(count, bits)
+    return Marks(count, bits, skipped)
 
 
 def _parts(elements: int, progress: Progress) -> Iterator[slice]:

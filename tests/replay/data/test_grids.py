@@ -89,6 +89,26 @@ def test_marks_are_found_from_every_element_in_both_directions(
         assert found.before(here) == max(earlier, default=None)
 
 
+@given(st.sets(st.integers(0, 299_999), min_size=1, max_size=4), st.data())
+def test_marks_that_are_far_apart_in_a_large_grid_are_found(
+    where: set[int], data: st.DataObject
+) -> None:
+    marked = np.zeros((300, 1000), np.bool_)
+    marked.reshape(-1)[list(where)] = True
+    found = marks_of(marked, no_progress)
+    assert (found.count, found.first) == (len(where), min(where))
+    near = [i + by for i in where for by in (-9, -1, 0, 1, 9) if 0 <= i + by < 300_000]
+    for here in [0, 299_999, *near, data.draw(st.integers(0, 299_999))]:
+        assert found.after(here) == min((i for i in where if i > here), default=None)
+        assert found.before(here) == max((i for i in where if i < here), default=None)
+
+
+def test_a_few_marks_of_a_large_grid_take_little() -> None:
+    marked = np.zeros((4096, 4096), np.bool_)
+    marked[2000:2032, 100:132] = True
+    assert marks_of(marked, no_progress).bits.nbytes < 1 << 16
+
+
 def test_where_nothing_is_marked_no_bits_are_kept() -> None:
     found = marks([False] * 100)
     assert found.bits.size == 0
