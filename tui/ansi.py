@@ -31,6 +31,8 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
 
+from kernbench.visible import visible
+
 if TYPE_CHECKING:
     from textual.strip import Strip
 
@@ -253,10 +255,16 @@ def cells_of(text: str) -> list[str]:
     A combining character shares the cell of the one before it. Where Rich takes several
     characters for one grapheme of another width, the whole text is taken for one
     character that is as wide as Rich says.
+
+    All that is drawn passes here, so a text in which something is hidden is written
+    out, in as many cells as Textual has for it.
     """
-    if text.isascii() or _NARROW.fullmatch(text):
+    if (text.isascii() and text.isprintable()) or _NARROW.fullmatch(text):
         return list(text)
     width = cell_len(text)
+    written_out = visible(text)
+    if written_out != text:
+        return _cut(cells_of(written_out), width)
     cells: list[str] = []
     last = 0  # the cell of the last character that has one
     for char in text:
@@ -270,6 +278,14 @@ def cells_of(text: str) -> list[str]:
     if len(cells) == width:
         return cells
     return [text, *[""] * (width - 1)] if width else []
+
+
+def _cut(cells: list[str], width: int) -> list[str]:
+    """Return exactly so many cells; half of a wide character is a blank."""
+    cut = cells[:width] + [" "] * (width - len(cells))
+    if cut and cells[width : width + 1] == [""]:
+        cut[-1] = " "
+    return cut
 
 
 def _written(runs: Iterable[CellRun], width: int) -> str:

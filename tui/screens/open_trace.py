@@ -16,6 +16,8 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
+from kernbench.visible import visible, visible_text
+
 if TYPE_CHECKING:
     from kernbench.trace.frames import Frame, OnFrame
     from tui.app import KernbenchApp
@@ -56,7 +58,7 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         then: Callable[[Any], None],
     ) -> None:
         super().__init__()
-        self._file_name = path.name
+        self._file_name = visible(path.name)
         self._load = load
         self._then = then
         self._bytes_read = 0
@@ -124,7 +126,7 @@ class PickerScreen(Screen[None], inherit_bindings=False):
         rows: list[str] = []
         for path, why in paths.items():
             megabytes = path.stat().st_size / _MB
-            rows.append(f"{path.name:<30} {megabytes:>9,.1f} MB  {why}")
+            rows.append(f"{visible(path.name):<30} {megabytes:>9,.1f} MB  {why}")
         self._list = OptionList(*rows, markup=False, compact=True)
 
     def compose(self) -> ComposeResult:
@@ -135,7 +137,8 @@ class PickerScreen(Screen[None], inherit_bindings=False):
     def say(self, text: str) -> None:
         """Show above the list what went wrong with the last trace, or else the keys."""
         keys = "Enter opens, j k move, q quits, ? helps"
-        self._head.update(f" kernbench  which trace?\n {text or keys}\n")
+        said = visible_text(text) or keys
+        self._head.update(f" kernbench  which trace?\n {said}\n")
 
     def on_mount(self) -> None:
         """Show the keys: nothing went wrong yet."""
