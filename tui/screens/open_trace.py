@@ -64,6 +64,7 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         self._bytes_read = 0
         self._bytes = max(path.stat().st_size, 1)
         self._given_up = False
+        self._handed_over = False
         self._body = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -94,11 +95,21 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         except Exception as why:
             answer = why
         with suppress(RuntimeError):  # the program has ended meanwhile
-            self.app.call_later(self._then, answer)
+            self.app.call_later(self._hand_over, answer)
+
+    def _hand_over(self, answer: Any) -> None:
+        """Say what became of it; whoever gave up gets no trace that came meanwhile.
+
+        The rest of the trace is read when it is asked for: nobody can give that up.
+        """
+        self._handed_over = True
+        if self._given_up and not isinstance(answer, Exception):
+            answer = GivenUp()
+        self._then(answer)
 
     def _on_frame(self, frame: Frame) -> None:
         """Note how far the reader is; raise GivenUp where it shall stop."""
-        if self._given_up:
+        if self._given_up and not self._handed_over:
             raise GivenUp
         # The only log that is read from the first byte of the file to the last.
         if frame.tag == "ops":
