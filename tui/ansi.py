@@ -249,6 +249,14 @@ class ScreenDiff(CompositorUpdate):
         return runs
 
 
+@lru_cache(maxsize=4096)
+def _is_narrow(text: str) -> bool:
+    """Return whether every character takes one cell, and none is hidden."""
+    if text.isascii():
+        return text.isprintable()
+    return _NARROW.fullmatch(text) is not None
+
+
 def cells_of(text: str) -> list[str]:
     """Return the text of each cell; the further cells of a wide character are empty.
 
@@ -259,7 +267,7 @@ def cells_of(text: str) -> list[str]:
     All that is drawn passes here, so a text in which something is hidden is written
     out, in as many cells as Textual has for it.
     """
-    if (text.isascii() and text.isprintable()) or _NARROW.fullmatch(text):
+    if _is_narrow(text):
         return list(text)
     width = cell_len(text)
     written_out = visible(text)
