@@ -14,7 +14,9 @@ from hostile import HOSTILE, HOSTILE_NAME, WORDS, harm_in, harm_on_terminal, hos
 from pace import first_fast
 
 from kernbench.cli import main
+from kernbench.replay.answers import Source
 from kernbench.replay.commands import listed
+from kernbench.replay.text import as_text
 
 TRACES = Path(__file__).parents[1] / "traces"
 PLACE = "hbm 0x0:64"
@@ -100,6 +102,17 @@ def test_what_is_hidden_is_shown(trace) -> None:
     shown = kernbench("trace", "op", trace / "most.msgpack", "--width", 4000).output
     assert r"\x1b]52;c;ZXZpbA==\x07" in shown
     assert r"\u202eeteled" in shown
+
+
+def test_no_text_forges_a_line(trace) -> None:
+    sound = kernbench("trace", "op", TRACES / "fault_overflow.msgpack")
+    shown = kernbench("trace", "op", trace / "most.msgpack", "--width", 4000)
+    assert shown.output.count("\n") == sound.output.count("\n")
+
+
+def test_tabs_of_a_source_are_blanks() -> None:
+    source = Source(0, "mm.py", 1, "kernel", ("\tx = 1",))
+    assert as_text(source).splitlines()[1] == ">    1          x = 1"
 
 
 def test_json_has_the_texts_as_they_are(trace) -> None:
