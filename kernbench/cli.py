@@ -17,6 +17,7 @@ import click
 
 from kernbench import __version__
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.visible import guard_tracebacks, visible, visible_text
 
 Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
@@ -29,6 +30,13 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 class _Group(click.Group):
     """Turns our errors into one line on stderr; ``--traceback`` shows the rest."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            said = visible(error.format_message())
+            raise click.UsageError(said, error.ctx or ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -38,13 +46,11 @@ class _Group(click.Group):
             stopped = isinstance(error, KeyboardInterrupt)
             what = "interrupted" if stopped else f"error: {error}"
             line = "; ".join([what, *getattr(error, "__notes__", [])])
-            click.echo(" ".join(line.splitlines()), err=True)
+            _say(" ".join(line.splitlines()), err=True)
             sys.exit(130 if stopped else 2 if isinstance(error, UsageError) else 1)
         except click.UsageError as error:
             help_ = f"{(error.ctx or ctx).command_path} --help"
-            click.echo(
-                f"error: {error.format_message().rstrip('.')}; see {help_}", err=True
-            )
+            _say(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
             sys.exit(2)
         except (
             BrokenPipeError
@@ -76,6 +82,7 @@ def main(traceback: bool) -> None:
     """Simulate kernels on a multi-chiplet accelerator, record everything, verify the
     data.
     """
+    guard_tracebacks()
     # Read when numpy is imported, later. More threads gain nothing on small matrices
     # and keep others waiting: `outputs` took 36 ms with them instead of 4.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -128,9 +135,9 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
         for name in ("spec", "topology", "ccl", "seed", "warn_memory")
     }
     summary = {"bench": bench, "params": result.params, **given, **result.summary()}
-    text = json.dumps(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
+    text = _json_text(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
     if result.trace_error is not None:
-        click.echo(text)
+        _say(text)
         raise KernbenchError(result.trace_error)
     _answer(text, result.ok)
 
@@ -146,7 +153,7 @@ def list_benches() -> None:
         params = " ".join(
             f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
         )
-        click.echo(f"{name:<21} {bench.description}\n{'':<21} {params}")
+        _say(f"{name:<21} {bench.description}\n{'':<21} {params}")
 
 
 @main.command()
@@ -157,7 +164,7 @@ def doc(name: str | None) -> None:
 
     if name is None:
         for page, about in docs.pages().items():
-            click.echo(f"{page:<13} {about}")
+            _say(f"{page:<13} {about}")
     else:
         click.echo_via_pager(docs.page(name))
 
@@ -171,7 +178,7 @@ def record(folder: str) -> None:
     from kernbench.benches.recorded import record
 
     for path, error in record(Path(folder)):
-        click.echo(f"{path}  {error or 'ok'}")
+        _say(f"{path}  {error or 'ok'}")
 
 
 @main.command()
@@ -187,7 +194,7 @@ def probe(topology: str | None, as_json: bool) -> None:
     report = probe(load_topology(topology))
     rows = [{**asdict(row), "ok": row.ok} for row in report.rows]
     data = {"rows": rows, "omitted": report.omitted, "ok": report.ok}
-    _answer(json.dumps(data) if as_json else report.as_text(), report.ok)
+    _answer(_json_text(data) if as_json else report.as_text(), report.ok)
 
 
 @main.command()
@@ -208,7 +215,7 @@ def info(topology: str | None) -> None:
     from kernbench.topology import load_topology
 
     if topology == "":
-        click.echo((_CONFIGS / "topology.yaml").read_text(encoding="utf-8"), nl=False)
+        _say((_CONFIGS / "topology.yaml").read_text(encoding="utf-8").rstrip("\n"))
         return
     python = ".".join(map(str, sys.version_info[:3]))
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy"))
@@ -220,7 +227,7 @@ def info(topology: str | None) -> None:
         "benches": ", ".join(SHIPPED),
     }
     for title, text in rows.items():
-        click.echo(click.wrap_text(text, 100, f"{title:<10} ", " " * 11))
+        _say(click.wrap_text(text, 100, f"{title:<10} ", " " * 11))
 
 
 @main.command()
@@ -312,21 +319,32 @@ def trace(
         pages = call.command.pages(session.index, call.args)
     if pages is None:
         answer = session.call(call)
-        text = json.dumps(as_data(answer)) if as_json else as_text(answer, width)
+        text = _json_text(as_data(answer)) if as_json else as_text(answer, width)
         _answer(text, getattr(answer, "ok", True))
     for number, page in enumerate(pages):
         if as_json:
-            lines = [json.dumps(as_data(row)) for row in page.rows]
+            lines = [_json_text(as_data(row)) for row in page.rows]
         else:
             whole = as_text(page, width).splitlines()
             heads = 2 if number else 1
             lines = whole[heads:] or whole
-        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+        if lines:
+            _say("\n".join(lines))
+
+
+def _say(text: str, err: bool = False) -> None:
+    """Print lines: all that is printed goes through here, but for pages of ours."""
+    click.echo(visible_text(text), err=err)
+
+
+def _json_text(data: Any) -> str:
+    """Data as JSON of visible characters: json itself lets DEL pass as it is."""
+    return json.dumps(data).replace("\x7f", "\\u007f")
 
 
 def _answer(text: str, ok: bool) -> NoReturn:
     """Print an answer; exit 1 where data differ or a goal is not met."""
-    click.echo(text)
+    _say(text)
     sys.exit(0 if ok else 1)
 
 
@@ -365,7 +383,8 @@ def _progress() -> Callable[[str, int, str], None] | None:
         if last - shown >= 1:
             shown = last
             rate = count / max(passed, 1e-9)
-            click.echo(f"\r{text}, {rate:,.0f} {unit}/s\033[K\r", err=True, nl=False)
+            line = visible(f"{text}, {rate:,.0f} {unit}/s")
+            click.echo(f"\r{line}\033[K\r", err=True, nl=False)
 
     return show
 

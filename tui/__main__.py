@@ -19,6 +19,7 @@ import click
 
 import kernbench
 from kernbench.errors import KernbenchError
+from kernbench.visible import guard_tracebacks, visible, visible_text
 from tui.terminal import info_lines, is_terminal, utf8_locale
 
 if TYPE_CHECKING:
@@ -39,7 +40,19 @@ _LOOK_S = 0.1
 _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+class _Main(click.Command):
+    """What is wrong with the call shows what was typed as the rest is shown."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; raises UsageError."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            said = visible(error.format_message())
+            raise click.UsageError(said, error.ctx or ctx) from None
+
+
+@click.command(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(kernbench.__version__, prog_name="kernbench-tui")
 @click.argument("file", required=False, type=click.Path())
 @click.option("--demo", is_flag=True, help="Open the bundled trace of a matmul.")
@@ -66,6 +79,7 @@ def main(
 
     Without FILE it shows the traces opened last, and those that came with kernbench.
     """
+    guard_tracebacks()
     try:
         path = None
         if file:
@@ -74,23 +88,28 @@ def main(
             path = demo_path()
         ascii_only = plain or not utf8_locale(os.environ)
         if info:
-            click.echo("\n".join(info_lines(os.environ)))
+            _say("\n".join(info_lines(os.environ)))
         elif script is None and is_terminal(os.environ):
             show(path, op, ascii_only)
         elif path is None:
-            click.echo(_USAGE, err=True)
+            _say(_USAGE, err=True)
             sys.exit(2)
         elif script is not None:
             run_script(open_session(path, op), script)
         else:
             print_screen(open_session(path, op), path.name, ascii_only)
-            click.echo(_HINT, err=True)
+            _say(_HINT, err=True)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has enough
         _discard_stdout()
     except KernbenchError as error:
-        click.echo(f"error: {error}", err=True)
+        _say(f"error: {error}", err=True)
         sys.exit(1)
+
+
+def _say(text: str, err: bool = False) -> None:
+    """Print lines: all that is printed without a screen goes through here."""
+    click.echo(visible_text(text), err=err)
 
 
 def _discard_stdout() -> None:
@@ -122,7 +141,7 @@ def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
     app = OpeningApp(path, paths, read, ascii_only, stay=op is not None)
     code = lifecycle.run(app)
     if app.failure:
-        click.echo(f"error: {app.failure}", err=True)
+        _say(f"error: {app.failure}", err=True)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -140,7 +159,7 @@ def print_screen(session: ReplaySession, name: str, ascii_only: bool) -> None:
         commands.append("op")
     app = KernbenchApp(session, name, ascii_only)
     answer(session, commands)
-    click.echo(f"\n{asyncio.run(_drawn(app))}")
+    _say(f"\n{asyncio.run(_drawn(app))}")
 
 
 async def _drawn(app: KernbenchApp) -> str:
@@ -234,7 +253,7 @@ def answer(session: ReplaySession, lines: Iterable[str]) -> None:
         if not command:
             continue
         try:
-            click.echo(as_text(session.run_line(command)))
+            _say(as_text(session.run_line(command)))
         except KernbenchError as error:
             raise KernbenchError(f"{error}; line {number}: {command}") from None
 

@@ -31,6 +31,8 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
 
+from kernbench.visible import visible
+
 if TYPE_CHECKING:
     from textual.strip import Strip
 
@@ -247,16 +249,30 @@ class ScreenDiff(CompositorUpdate):
         return runs
 
 
+@lru_cache(maxsize=4096)
+def _is_narrow(text: str) -> bool:
+    """Return whether every character takes one cell, and none is hidden."""
+    if text.isascii():
+        return text.isprintable()
+    return _NARROW.fullmatch(text) is not None
+
+
 def cells_of(text: str) -> list[str]:
     """Return the text of each cell; the further cells of a wide character are empty.
 
     A combining character shares the cell of the one before it. Where Rich takes several
     characters for one grapheme of another width, the whole text is taken for one
     character that is as wide as Rich says.
+
+    All that is drawn passes here, so a text in which something is hidden is written
+    out, in as many cells as Textual has for it.
     """
-    if text.isascii() or _NARROW.fullmatch(text):
+    if _is_narrow(text):
         return list(text)
     width = cell_len(text)
+    written_out = visible(text)
+    if written_out != text:
+        return _cut(cells_of(written_out), width)
     cells: list[str] = []
     last = 0  # the cell of the last character that has one
     for char in text:
@@ -270,6 +286,14 @@ def cells_of(text: str) -> list[str]:
     if len(cells) == width:
         return cells
     return [text, *[""] * (width - 1)] if width else []
+
+
+def _cut(cells: list[str], width: int) -> list[str]:
+    """Return exactly so many cells; half of a wide character is a blank."""
+    cut = cells[:width] + [" "] * (width - len(cells))
+    if cut and cells[width : width + 1] == [""]:
+        cut[-1] = " "
+    return cut
 
 
 def _written(runs: Iterable[CellRun], width: int) -> str:

@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable
 
-from platformdirs import user_state_path
+from tui.private_file import write_private
 
 _OSC52_BYTES = 74_000  # terminals drop longer sequences
 _TMUX_SECONDS = 2.0
@@ -27,12 +27,10 @@ def copy(text: str, osc52: Callable[[str], None]) -> str:
     elif len(data) <= _OSC52_BYTES and _knows_osc52():
         osc52(text)
         return "by OSC 52, if the terminal allows it"
-    path = user_state_path("kernbench") / "copied.txt"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        path = write_private("copied.txt", data)
     except OSError as why:
-        return f"nowhere: {path}: {why.strerror}"
+        return f"nowhere: {why.filename}: {why.strerror}"
     return f"to {path}"
 
 

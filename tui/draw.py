@@ -14,6 +14,7 @@ from textual.strip import Strip
 
 from kernbench.replay.arrays import Array as Array
 from kernbench.replay.arrays import Ints as Ints
+from kernbench.visible import visible
 
 Run = tuple[str, str]  # text, name of a style
 Line = list[Run]
@@ -71,9 +72,13 @@ ASCII = Glyphs(
 
 
 def strip(line: Sequence[Run], width: int) -> Strip:
-    """A line as one strip of exactly ``width`` cells, runs of one style merged."""
-    rest = (" " * max(width - length(line), 0), "")
-    merged = groupby((run for run in (*line, rest) if run[0]), key=lambda run: run[1])
+    """A line as one strip of exactly ``width`` cells, runs of one style merged.
+
+    What is hidden in its texts is written out.
+    """
+    shown = [(visible(text), style) for text, style in line]
+    rest = (" " * max(width - length(shown), 0), "")
+    merged = groupby((run for run in (*shown, rest) if run[0]), key=lambda run: run[1])
     segments = [
         Segment("".join(t for t, _ in runs), STYLES[style]) for style, runs in merged
     ]

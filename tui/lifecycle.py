@@ -28,10 +28,11 @@ from contextlib import suppress
 from threading import Event, Lock, Thread, Timer
 from typing import Any
 
-from platformdirs import user_state_path
 from textual import events
 
+from kernbench.visible import visible, visible_text
 from tui.ansi import DiffApp
+from tui.private_file import write_private
 from tui.terminal import RESET, info_lines
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
@@ -280,8 +281,8 @@ def run(app: TerminalApp) -> int:
         app.crash = app.crash or traceback.format_exc()
     if app.crash:
         app.restore()
-        why = app.crash.strip().splitlines()[-1]
-        sys.stderr.write(f"{RESET}error: {why}; {report(app)}\n")
+        why = visible_text(app.crash).strip().splitlines()[-1]
+        sys.stderr.write(f"{RESET}error: {why}; {visible(report(app))}\n")
         return 1
     return app.return_code or 0
 
@@ -292,7 +293,6 @@ def report(app: TerminalApp) -> str:
     It has the traceback, the hash of the trace, what was done last, and what the
     terminal is.
     """
-    path = user_state_path("kernbench") / f"crash-{os.getpid()}.txt"
     lines = [
         app.crash,
         f"trace {app.opened}",
@@ -303,9 +303,9 @@ def report(app: TerminalApp) -> str:
         *info_lines(os.environ),
         "",
     ]
+    text = visible_text("\n".join(lines))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines), encoding="utf-8")
+        path = write_private(f"crash-{os.getpid()}.txt", text.encode())
     except OSError as why:
-        return f"no crash report: {path}: {why.strerror}"
+        return f"no crash report: {why.filename}: {why.strerror}"
     return f"crash report: {path}"

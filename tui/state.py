@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from platformdirs import user_state_path
 
+from tui.private_file import write_private
+
 if TYPE_CHECKING:
     from kernbench.replay.command import Call
     from tui.screens.debugger import DebuggerScreen
@@ -46,11 +48,7 @@ def read(name: str) -> tuple[dict[str, Any], str]:
 
 def write(name: str, kept: dict[str, Any]) -> None:
     """Put a map there: all of it or, where that fails, nothing. Raises OSError."""
-    path = user_state_path("kernbench") / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(kept), encoding="utf-8")
-    fresh.replace(path)
+    write_private(name, json.dumps(kept).encode())
 
 
 def recent() -> list[Path]:

@@ -163,7 +163,7 @@ class Source:
         last = max(self.line + _AROUND, 0)
         for n, text in enumerate(self.text[first - 1 : last], first):
             mark = ">" if n == self.line else " "
-            lines.append(f"{mark}{n:>5}  {text}")
+            lines.append(f"{mark}{n:>5}  {text.expandtabs()}")
         return lines
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.arrays import Array
+from kernbench.visible import visible
 
 
 def as_text(answer: Any, width: int = 100) -> str:
-    """An answer as lines of at most ``width`` columns."""
-    return "\n".join(line[:width].rstrip() for line in answer.lines(width))
+    """An answer as lines of at most ``width`` columns, of visible characters."""
+    return "\n".join(visible(line)[:width].rstrip() for line in answer.lines(width))
 
 
 def time_text(ns: float) -> str:

@@ -86,6 +86,27 @@ async def test_escape_gives_up(trace_path, as_text_of) -> None:
     assert (app.return_code, app.failure) == (0, "")
 
 
+async def test_it_is_not_too_late_to_give_up_what_was_just_read(trace_path) -> None:
+    prepared = Event()
+    go = Event()
+
+    def read_and_wait(path: Path, on_frame):
+        session = open_session(path, None, on_frame)
+        session.index.prepare()
+        prepared.set()
+        assert go.wait(20)
+        return session
+
+    app = OpeningApp(trace_path, {}, read_and_wait)
+    async with piloted(app, (80, 24)) as pilot:
+        assert prepared.wait(20)
+        await pilot.press("escape")
+        await still(pilot)
+        go.set()
+        await until_ended(pilot)
+    assert (app.return_code, app.failure, app.crash) == (0, "", "")
+
+
 def test_the_reader_reports_every_part_of_the_op_log(trace_path: Path) -> None:
     frames: list[Frame] = []
     session = open_session(trace_path, None, frames.append)

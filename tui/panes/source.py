@@ -308,7 +308,7 @@ def _code(source: Source, number: int, column: int, room: int, glyphs: Glyphs) -
     """A line of the text from a column on; an ellipsis stands where it is cut."""
     text = ""
     if 0 < number <= len(source.text):
-        text = source.text[number - 1]
+        text = source.text[number - 1].expandtabs()
     code = text[column:]
     if text[:column].strip():
         code = f"{glyphs.more}{code[1:]}"

@@ -43,6 +43,7 @@ from kernbench.replay.progress import Cancelled
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace
+from kernbench.visible import visible_text
 from tui.actions import FILTER, RELOAD, SCREEN_COMMANDS, SEARCH
 from tui.desk import KEY_S, Desk
 from tui.draw import Glyphs, Line
@@ -117,7 +118,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
     def say(self, text: str) -> None:
         """A message above the footer until the next key; empty: none."""
         if text or self.notice.display:
-            self.notice.update(text)
+            self.notice.update(visible_text(text))
             self.notice.display = bool(text)
 
     def show_text(self, title: str, lines: list[Line]) -> None:

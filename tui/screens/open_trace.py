@@ -16,6 +16,8 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
+from kernbench.visible import visible, visible_text
+
 if TYPE_CHECKING:
     from kernbench.trace.frames import Frame, OnFrame
     from tui.app import KernbenchApp
@@ -56,12 +58,13 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         then: Callable[[Any], None],
     ) -> None:
         super().__init__()
-        self._file_name = path.name
+        self._file_name = visible(path.name)
         self._load = load
         self._then = then
         self._bytes_read = 0
         self._bytes = max(path.stat().st_size, 1)
         self._given_up = False
+        self._handed_over = False
         self._body = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -92,11 +95,21 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         except Exception as why:
             answer = why
         with suppress(RuntimeError):  # the program has ended meanwhile
-            self.app.call_later(self._then, answer)
+            self.app.call_later(self._hand_over, answer)
+
+    def _hand_over(self, answer: Any) -> None:
+        """Say what became of it; whoever gave up gets no trace that came meanwhile.
+
+        The rest of the trace is read when it is asked for: nobody can give that up.
+        """
+        self._handed_over = True
+        if self._given_up and not isinstance(answer, Exception):
+            answer = GivenUp()
+        self._then(answer)
 
     def _on_frame(self, frame: Frame) -> None:
         """Note how far the reader is; raise GivenUp where it shall stop."""
-        if self._given_up:
+        if self._given_up and not self._handed_over:
             raise GivenUp
         # The only log that is read from the first byte of the file to the last.
         if frame.tag == "ops":
@@ -124,7 +137,7 @@ class PickerScreen(Screen[None], inherit_bindings=False):
         rows: list[str] = []
         for path, why in paths.items():
             megabytes = path.stat().st_size / _MB
-            rows.append(f"{path.name:<30} {megabytes:>9,.1f} MB  {why}")
+            rows.append(f"{visible(path.name):<30} {megabytes:>9,.1f} MB  {why}")
         self._list = OptionList(*rows, markup=False, compact=True)
 
     def compose(self) -> ComposeResult:
@@ -135,7 +148,8 @@ class PickerScreen(Screen[None], inherit_bindings=False):
     def say(self, text: str) -> None:
         """Show above the list what went wrong with the last trace, or else the keys."""
         keys = "Enter opens, j k move, q quits, ? helps"
-        self._head.update(f" kernbench  which trace?\n {text or keys}\n")
+        said = visible_text(text) or keys
+        self._head.update(f" kernbench  which trace?\n {said}\n")
 
     def on_mount(self) -> None:
         """Show the keys: nothing went wrong yet."""

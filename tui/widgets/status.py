@@ -18,6 +18,7 @@ from textual.widget import Widget
 from kernbench.replay.index import Index
 from kernbench.replay.query import FOCUS_LEVELS, Session
 from kernbench.replay.text import time_text
+from kernbench.visible import visible
 from tui.draw import Glyphs, Line, Run, length, rule, strip
 from tui.keymap import Keymap
 from tui.messages import Activate
@@ -92,7 +93,7 @@ class Status(LineWidget):
     def __init__(self, index: Index, name: str) -> None:
         super().__init__("status")
         self._index = index
-        self._file = name
+        self._file = visible(name)
         info = index.ops.info()
         self._verdict = _Part(4, _VERDICTS[info.verified])
         if info.error and info.verified is None:
