@@ -19,6 +19,7 @@ import click
 
 import kernbench
 from kernbench.errors import KernbenchError
+from tui import guardian
 from tui.terminal import info_lines, is_terminal, utf8_locale
 
 if TYPE_CHECKING:
@@ -240,4 +241,4 @@ def answer(session: ReplaySession, lines: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guardian.main()
