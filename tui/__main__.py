@@ -20,6 +20,7 @@ import click
 import kernbench
 from kernbench.errors import KernbenchError
 from kernbench.visible import guard_tracebacks, visible, visible_text
+from tui import guardian
 from tui.terminal import info_lines, is_terminal, utf8_locale
 
 if TYPE_CHECKING:
@@ -259,4 +260,4 @@ def answer(session: ReplaySession, lines: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guardian.main()

@@ -11,6 +11,7 @@ rest of ``tui`` to that. When a release renames one of them, it is mended here.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -32,6 +33,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from kernbench.visible import visible
+from tui.guardian import TAKEN
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -357,12 +359,42 @@ class AnnouncingDriver(LinuxDriver):
             cast(DiffApp, self._app).on_key_read()
         super().send_message(message)
 
+    def start_application_mode(self) -> None:
+        """Take the terminal, and let the process that waits know it before."""
+        TAKEN[0] = 1
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Write what is left; then the terminal is given back."""
+        super().close()
+        TAKEN[0] = 0
+
+    def _sigtstp_application(self, *_: Any) -> None:
+        """Give the terminal back and stop.
+
+        Sent to the group of processes, the signal comes from the parent once more.
+        """
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+        super()._sigtstp_application()
+        signal.signal(signal.SIGTSTP, self._sigtstp_application)
+
+    def _sigcont_application(self, *_: Any) -> None:
+        """Take the terminal again, unless it was never lost or the program ends.
+
+        What was stopped without a chance to give the terminal back still reads it.
+        """
+        if TAKEN[0] or cast(DiffApp, self._app).ending:
+            return
+        if self._key_thread is not None and self._key_thread.is_alive():
+            self.suspend_application_mode()
+        super()._sigcont_application()
+
 
 class DiffApp(App[None], inherit_bindings=False):
     """An App that writes only cells that differ, and that has hooks Textual has not.
 
     Subclasses override ``on_key_read``, ``on_frame`` and ``on_failure``. ``cells`` is
-    what the terminal shows.
+    what the terminal shows; ``ending`` says that the program was told to end.
     """
 
     ENABLE_COMMAND_PALETTE = False  # ours is opened by an action of the table
@@ -370,6 +402,7 @@ class DiffApp(App[None], inherit_bindings=False):
     def __init__(self, **options: Any) -> None:
         super().__init__(driver_class=AnnouncingDriver, **options)
         self.cells = ScreenDiff()
+        self.ending = False
 
     def on_key_read(self) -> None:
         """Know that a key was read. Called by the thread that reads the terminal."""

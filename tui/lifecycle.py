@@ -1,9 +1,10 @@
 """How the program begins on a terminal, takes keys there, and ends.
 
 However it ends, the terminal is left as it was found, and the exit code says why: 128
-plus the number of a signal, 129 if the terminal went away, 1 after a crash. This file
-owns signals, the terminal that goes away, crash reports, keys that wait to be acted on,
-and the moments at which garbage is collected. It knows no trace and no debugger.
+plus the number of a signal, 129 if the terminal went away, 1 after a crash. What cannot
+be handled here is the parent's (``tui/guardian.py``). This file owns signals, the
+terminal or the parent that goes away, crash reports, keys that wait to be acted on, and
+the moments at which garbage is collected. It knows no trace and no debugger.
 
 A key takes this way. The thread that reads the terminal counts it, which clears
 ``quiet``, and posts it to the App. The App hands it to the widget with the focus, and
@@ -32,6 +33,7 @@ from textual import events
 
 from kernbench.visible import visible, visible_text
 from tui.ansi import DiffApp
+from tui.guardian import LIFELINE, TAKEN
 from tui.private_file import write_private
 from tui.terminal import RESET, info_lines
 
@@ -213,18 +215,39 @@ class TerminalApp(DiffApp, inherit_bindings=False):
         loop = asyncio.get_running_loop()
 
         def end(number: int, frame: object = None) -> None:
+            self.ending = True
             code = 128 + number
-            last_resort = Timer(_PATIENCE_S, self._end_at_once, (code,))
+            last_resort = Timer(_PATIENCE_S, os._exit, (code,))  # the App may hang
             last_resort.daemon = True
             last_resort.start()
-            loop.call_soon_threadsafe(self.exit, None, code)
+            loop.call_soon_threadsafe(self._leave, code)
 
         for number in _ENDING_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(number, end)
-        Thread(target=_wait_for_hangup, args=(end,), daemon=True).start()
+        Thread(target=self._wait_for_hangup, args=(end,), daemon=True).start()
         gc.set_threshold(*_GC_THRESHOLDS)
         self.set_interval(IDLE_S, self._collector.look)
+
+    def _wait_for_hangup(self, end: Callable[[int], None]) -> None:
+        """Sleep until the terminal or the parent is gone, then end as on SIGHUP.
+
+        Runs in a thread. When the parent is gone, the shell soon has the terminal, so
+        its modes are restored at once; that needs SIGTTOU blocked.
+        """
+        poll = select.poll()
+        poll.register(0, 0)  # a hangup is reported though nothing is asked for
+        poll.register(LIFELINE[0], 0)
+        poll.poll()
+        if TAKEN[0]:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+            self.restore()
+        end(signal.SIGHUP)
+
+    def _leave(self, code: int) -> None:
+        """End in order. In the background the terminal is the shell's and is left."""
+        signal.signal(signal.SIGTTOU, lambda *_: None)  # by default it stops who tries
+        self.exit(None, code)
 
     def exit(
         self, result: None = None, return_code: int = 0, message: Any = None
@@ -246,27 +269,11 @@ class TerminalApp(DiffApp, inherit_bindings=False):
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, self.attributes)
 
-    def _end_at_once(self, code: int) -> None:
-        """End the process from a timer's thread: the App's, or its writes, hang."""
-        with suppress(OSError):
-            self.restore()
-            os.set_blocking(2, False)
-            os.write(2, RESET.encode())
-        os._exit(code)
-
     def settle(self) -> None:
         """Exempt what is loaded from collections; collect what was loaded before it."""
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-
-
-def _wait_for_hangup(end: Callable[[int], None]) -> None:
-    """Sleep until the terminal is gone, then end as on SIGHUP. Runs in a thread."""
-    poll = select.poll()
-    poll.register(0, 0)  # a hangup is reported though nothing is asked for
-    poll.poll()
-    end(signal.SIGHUP)
 
 
 def run(app: TerminalApp) -> int:
@@ -281,6 +288,7 @@ def run(app: TerminalApp) -> int:
         app.crash = app.crash or traceback.format_exc()
     if app.crash:
         app.restore()
+        TAKEN[0] = 0  # nobody else is to write behind what is said
         why = visible_text(app.crash).strip().splitlines()[-1]
         sys.stderr.write(f"{RESET}error: {why}; {visible(report(app))}\n")
         return 1

@@ -9,10 +9,7 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
-
-from platformdirs import user_config_path, user_state_path
 
 import kernbench
 
@@ -63,6 +60,10 @@ def info_lines(environ: Mapping[str, str]) -> list[str]:
 
     ``kernbench-tui --info`` prints these, and a crash report ends with them.
     """
+    from importlib.metadata import version  # 20 ms, of which most starts need nothing
+
+    from platformdirs import user_config_path, user_state_path
+
     facts: dict[str, object] = {
         "kernbench": kernbench.__version__,
         "python": _python(),

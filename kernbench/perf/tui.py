@@ -316,10 +316,12 @@ def budgets(
 
 
 def _private_mib(pid: int) -> float:
-    """The memory of a process that is its own and written.
+    """The memory of a process and its children that is their own and written.
 
     Clean pages are the mapped file's: the system may drop them at any time.
     """
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     kib = re.findall(r"^Private_Dirty: +(\d+) kB", rollup, re.MULTILINE)
-    return sum(map(int, kib)) / 1024
+    own_mib = sum(map(int, kib)) / 1024
+    return own_mib + sum(_private_mib(int(child)) for child in children.split())

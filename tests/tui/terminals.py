@@ -51,7 +51,9 @@ _RESTORED = {
     "25": "h",  # a cursor
     "1000": "l",  # no reports of the mouse
     "1003": "l",
+    "1004": "l",  # none of focus
     "1006": "l",
+    "1015": "l",
     "2004": "l",  # none of pastes
     "7": "h",  # wrapped lines
 }
@@ -162,7 +164,8 @@ class Terminal:
             last[mode.decode()] = state.decode()
         modes = {mode: last[mode] for mode in _RESTORED}
         same_discipline = termios.tcgetattr(self.fd) == self.attributes
-        return same_discipline and modes == _RESTORED
+        own_keys = self.raw.rfind(b"\x1b[<u") > self.raw.rfind(b"\x1b[>")  # not kitty's
+        return same_discipline and own_keys and modes == _RESTORED
 
     def close(self) -> None:
         """Hang up, and let nothing live on."""
@@ -199,4 +202,4 @@ def opened(
 
 def program_of(code: str) -> list[str]:
     """Return the command of a program that runs ``code``, then is ``kernbench-tui``."""
-    return [sys.executable, "-c", f"{code}\nfrom tui.__main__ import main; main()"]
+    return [sys.executable, "-c", f"{code}\nfrom tui.guardian import main; main()"]

@@ -83,6 +83,8 @@ def test_it_ends_though_nobody_reads_what_it_writes(
         pid = terminal.pid
         terminal.pid = 0
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 143
+        terminal.read(0.5)
+        assert terminal.restored()
 
 
 # -- crashes -----------------------------------------------------------------------

@@ -190,6 +190,7 @@ def test_glyphs_follow_the_locale(environ: dict[str, str], utf8: bool) -> None:
         ),
         ("tui.app, tui.__main__", ("simpy", "greenlet")),
         ("tui.__main__", ("textual", "numpy")),
+        ("tui.guardian", ("click", "asyncio", "importlib.metadata", "numpy")),
         ("kernbench.cli", ("textual", "numpy", "simpy")),
     ],
 )
