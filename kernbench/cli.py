@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import click
 
 from kernbench import __version__
+from kernbench.common.user_code import text_of
 from kernbench.errors import KernbenchError, UsageError
 
 Texts: TypeAlias = tuple[str, ...]
@@ -36,7 +37,7 @@ class _Group(click.Group):
             if ctx.params.get("traceback"):
                 raise
             stopped = isinstance(error, KeyboardInterrupt)
-            what = "interrupted" if stopped else f"error: {error}"
+            what = "interrupted" if stopped else f"error: {text_of(error)}"
             line = "; ".join([what, *getattr(error, "__notes__", [])])
             click.echo(" ".join(line.splitlines()), err=True)
             sys.exit(130 if stopped else 2 if isinstance(error, UsageError) else 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from kernbench.ccl.config import load_ccl
+from kernbench.common.user_code import called, described, located
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
@@ -211,7 +212,7 @@ def run_bench(
         )
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
-    graph = load_topology(topology, {**entry.machine(**bound), **(spec or {})})
+    graph = load_topology(topology, {**_machine(entry, bound), **(spec or {})})
     writer = TraceWriter(trace) if trace is not None else None
     engine = GraphEngine(
         graph, recorder=writer, warn_memory=warn_memory, keep=writer is None
@@ -275,13 +276,24 @@ def _simulation_progress(notify: RunProgress) -> Callable[[float, int, int], obj
 def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
     """Run the bench; what it raises itself becomes a KernbenchError with its line."""
     try:
-        entry.run(torch, **params)
-    except KernbenchError:
+        called(entry.run, torch, **params)
+    except (KernbenchError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        site = torch.engine.sim.sites.of(error.__traceback__)
+    except BaseException as error:
+        site = torch.engine.sim.sites.of(error.__traceback__, entry.run)
         where = f"bench {entry.name} at {site.file}:{site.line}"
-        raise KernbenchError(f"{where}: {type(error).__name__}: {error}") from error
+        raise located(where, error, KernbenchError) from error
+
+
+def _machine(entry: Bench, params: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the topology that a bench asks for; errors as ``_call``."""
+    try:
+        return entry.machine(**params)
+    except (KernbenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        where = f"bench {entry.name}, its machine"
+        raise located(where, error, KernbenchError) from error
 
 
 def _end(writer: TraceWriter, result: RunResult) -> str | None:
@@ -306,8 +318,7 @@ def _keep_what_there_is(
     if now == 0:
         writer.abandon()
         return
-    why = f"{type(error).__name__}: {error}".removesuffix(": ")
-    writer.end(now, error=why)
+    writer.end(now, error=described(error))
     whole = f"trace up to {now:,.0f} ns: kernbench-tui {writer.path}"
     error.add_note(writer.error or whole)
 
