@@ -24,6 +24,14 @@ _CONFIGS = Path(__file__).parent / "configs"
 _topology = click.option(
     "--topology", type=click.Path(), help="A topology.yaml (default: ours)."
 )
+_plugins = click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE.py",
+    help="A file whose classes and modules YAML files may name (repeatable).",
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -91,6 +99,7 @@ def main(traceback: bool) -> None:
 @click.option("--debug", is_flag=True, help="Check every op beside a float64 oracle.")
 @_topology
 @click.option("--ccl", type=click.Path(), help="A ccl.yaml.")
+@_plugins
 @click.option(
     "--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters."
 )
@@ -126,7 +135,7 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
             click.echo("\r\033[K", err=True, nl=False)
     given = {
         name: options[name]
-        for name in ("spec", "topology", "ccl", "seed", "warn_memory")
+        for name in ("spec", "topology", "ccl", "plugins", "seed", "warn_memory")
     }
     summary = {"bench": bench, "params": result.params, **given, **result.summary()}
     text = json.dumps(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
@@ -177,14 +186,17 @@ def record(folder: str) -> None:
 
 @main.command()
 @_topology
+@_plugins
 @_json
-def probe(topology: str | None, as_json: bool) -> None:
+def probe(topology: str | None, plugins: Texts, as_json: bool) -> None:
     """Measure every kind of path of the machine; exits 1 where formula and simulation
     differ.
     """
     from kernbench.probes import probe
+    from kernbench.runtime_api.user_files import load_plugins
     from kernbench.topology import load_topology
 
+    load_plugins(plugins)
     report = probe(load_topology(topology))
     rows = [{**asdict(row), "ok": row.ok} for row in report.rows]
     data = {"rows": rows, "omitted": report.omitted, "ok": report.ok}
@@ -196,7 +208,8 @@ def probe(topology: str | None, as_json: bool) -> None:
     "--topology", type=click.Path(), flag_value="", is_flag=False,
     help="A topology.yaml to describe; without a name print one to start from.",
 )  # fmt: skip
-def info(topology: str | None) -> None:
+@_plugins
+def info(topology: str | None, plugins: Texts) -> None:
     """Show versions, the machine's size and peak numbers, where files are, and the
     benches.
     """
@@ -206,11 +219,13 @@ def info(topology: str | None) -> None:
 
     from kernbench.benches import SHIPPED
     from kernbench.probes import describe
+    from kernbench.runtime_api.user_files import load_plugins
     from kernbench.topology import load_topology
 
     if topology == "":
         click.echo((_CONFIGS / "topology.yaml").read_text(encoding="utf-8"), nl=False)
         return
+    load_plugins(plugins)
     python = ".".join(map(str, sys.version_info[:3]))
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy"))
     rows = {

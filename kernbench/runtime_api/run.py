@@ -10,6 +10,7 @@ from kernbench.common.user_code import called, described, located
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
+from kernbench.runtime_api.user_files import load_plugins
 from kernbench.sim_engine import op_check
 from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding
 from kernbench.sim_engine.engine import GraphEngine, TimingResult
@@ -194,6 +195,7 @@ def run_bench(
     seed: int = 0,
     data: bool = True,
     warn_memory: bool = False,
+    plugins: Sequence[str | Path] = (),
     progress: RunProgress | None = None,
 ) -> RunResult:
     """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2, compare.
@@ -201,7 +203,8 @@ def run_bench(
     ``topology`` and ``ccl`` are files, by default the shipped ones; ``spec`` overrides
     fields of the topology. ``debug`` checks every op beside the float64 oracle.
     ``data=False`` leaves data out of the trace. ``warn_memory`` makes memory errors
-    warnings.
+    warnings. ``plugins`` are files whose classes and modules ``topology`` and ``ccl``
+    may name.
 
     Raises what the topology, the bench or a kernel raises. A note of it names the
     trace, complete up to there, unless nothing had run yet.
@@ -210,6 +213,7 @@ def run_bench(
         raise UsageError(
             "--no-data and --verify: verifying needs the data; leave one of them out"
         )
+    loaded = load_plugins(plugins)
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
     graph = load_topology(topology, {**_machine(entry, bound), **(spec or {})})
@@ -227,6 +231,8 @@ def run_bench(
         "data": data,
         "warn_memory": warn_memory,
     }
+    if loaded:
+        header["plugins"] = loaded
     try:
         if writer is not None:
             writer.begin(header, graph)
