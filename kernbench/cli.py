@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import click
 
 from kernbench import __version__
+from kernbench.common.stdout import drop_stdout, end_if_stdout_fails
 from kernbench.common.user_code import text_of
 from kernbench.errors import KernbenchError, UsageError
 
@@ -38,6 +39,14 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 class _Group(click.Group):
     """Turns our errors into one line on stderr; ``--traceback`` shows the rest."""
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """As click has it; what cannot be printed is an error of one line as well."""
+        try:
+            return super().main(*args, **kwargs)
+        except (OSError, ValueError):
+            end_if_stdout_fails()
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -58,7 +67,7 @@ class _Group(click.Group):
         except (
             BrokenPipeError
         ):  # the reader has enough; the flush at exit shall find no pipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_stdout()
             sys.exit(0)
 
 
@@ -358,7 +367,7 @@ def _scalar(key: str, text: str) -> Any:
     import yaml
 
     value: Any = []
-    with suppress(yaml.YAMLError, ValueError):
+    with suppress(yaml.YAMLError, ValueError, RecursionError):
         value = yaml.safe_load(text)
     if isinstance(value, list | dict):
         raise UsageError(

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,7 +39,21 @@ _LOOK_S = 0.1
 _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+class _Command(click.Command):
+    """A command for which a stdout that takes nothing more is one line."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """As click has it, but for that."""
+        try:
+            return super().main(*args, **kwargs)
+        except (OSError, ValueError):
+            from kernbench.replay.stdout import end_if_stdout_fails
+
+            end_if_stdout_fails()
+            raise
+
+
+@click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(kernbench.__version__, prog_name="kernbench-tui")
 @click.argument("file", required=False, type=click.Path())
 @click.option("--demo", is_flag=True, help="Open the bundled trace of a matmul.")

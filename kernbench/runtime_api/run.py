@@ -213,6 +213,8 @@ def run_bench(
         raise UsageError(
             "--no-data and --verify: verifying needs the data; leave one of them out"
         )
+    if not 0 <= seed < 1 << 64:
+        raise UsageError(f"seed {seed}: must be from 0 to 2^64 - 1")
     loaded = load_plugins(plugins)
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
