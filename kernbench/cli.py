@@ -16,6 +16,8 @@ from typing import Any, NoReturn, TypeAlias
 import click
 
 from kernbench import __version__
+from kernbench.common.stdout import drop_stdout, end_if_stdout_fails
+from kernbench.common.user_code import text_of
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.visible import guard_tracebacks, visible, visible_text
 
@@ -24,11 +26,27 @@ _CONFIGS = Path(__file__).parent / "configs"
 _topology = click.option(
     "--topology", type=click.Path(), help="A topology.yaml (default: ours)."
 )
+_plugins = click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE.py",
+    help="A file whose classes and modules YAML files may name (repeatable).",
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class _Group(click.Group):
     """Turns our errors into one line on stderr; ``--traceback`` shows the rest."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """As click has it; what cannot be printed is an error of one line as well."""
+        try:
+            return super().main(*args, **kwargs)
+        except (OSError, ValueError):
+            end_if_stdout_fails()
+            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -44,7 +62,7 @@ class _Group(click.Group):
             if ctx.params.get("traceback"):
                 raise
             stopped = isinstance(error, KeyboardInterrupt)
-            what = "interrupted" if stopped else f"error: {error}"
+            what = "interrupted" if stopped else f"error: {text_of(error)}"
             line = "; ".join([what, *getattr(error, "__notes__", [])])
             _say(" ".join(line.splitlines()), err=True)
             sys.exit(130 if stopped else 2 if isinstance(error, UsageError) else 1)
@@ -55,7 +73,7 @@ class _Group(click.Group):
         except (
             BrokenPipeError
         ):  # the reader has enough; the flush at exit shall find no pipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_stdout()
             sys.exit(0)
 
 
@@ -97,6 +115,7 @@ def main(traceback: bool) -> None:
 @click.option("--debug", is_flag=True, help="Check every op beside a float64 oracle.")
 @_topology
 @click.option("--ccl", type=click.Path(), help="A ccl.yaml.")
+@_plugins
 @click.option(
     "--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters."
 )
@@ -132,7 +151,7 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
             click.echo("\r\033[K", err=True, nl=False)
     given = {
         name: options[name]
-        for name in ("spec", "topology", "ccl", "seed", "warn_memory")
+        for name in ("spec", "topology", "ccl", "plugins", "seed", "warn_memory")
     }
     summary = {"bench": bench, "params": result.params, **given, **result.summary()}
     text = _json_text(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
@@ -183,14 +202,17 @@ def record(folder: str) -> None:
 
 @main.command()
 @_topology
+@_plugins
 @_json
-def probe(topology: str | None, as_json: bool) -> None:
+def probe(topology: str | None, plugins: Texts, as_json: bool) -> None:
     """Measure every kind of path of the machine; exits 1 where formula and simulation
     differ.
     """
     from kernbench.probes import probe
+    from kernbench.runtime_api.user_files import load_plugins
     from kernbench.topology import load_topology
 
+    load_plugins(plugins)
     report = probe(load_topology(topology))
     rows = [{**asdict(row), "ok": row.ok} for row in report.rows]
     data = {"rows": rows, "omitted": report.omitted, "ok": report.ok}
@@ -202,7 +224,8 @@ def probe(topology: str | None, as_json: bool) -> None:
     "--topology", type=click.Path(), flag_value="", is_flag=False,
     help="A topology.yaml to describe; without a name print one to start from.",
 )  # fmt: skip
-def info(topology: str | None) -> None:
+@_plugins
+def info(topology: str | None, plugins: Texts) -> None:
     """Show versions, the machine's size and peak numbers, where files are, and the
     benches.
     """
@@ -212,11 +235,13 @@ def info(topology: str | None) -> None:
 
     from kernbench.benches import SHIPPED
     from kernbench.probes import describe
+    from kernbench.runtime_api.user_files import load_plugins
     from kernbench.topology import load_topology
 
     if topology == "":
         _say((_CONFIGS / "topology.yaml").read_text(encoding="utf-8").rstrip("\n"))
         return
+    load_plugins(plugins)
     python = ".".join(map(str, sys.version_info[:3]))
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy"))
     rows = {
@@ -360,7 +385,7 @@ def _scalar(key: str, text: str) -> Any:
     import yaml
 
     value: Any = []
-    with suppress(yaml.YAMLError, ValueError):
+    with suppress(yaml.YAMLError, ValueError, RecursionError):
         value = yaml.safe_load(text)
     if isinstance(value, list | dict):
         raise UsageError(

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,7 +42,19 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 
 
 class _Main(click.Command):
-    """What is wrong with the call shows what was typed as the rest is shown."""
+    """A command of which all that is said is one line, with what was typed shown as
+    the rest is.
+    """
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """As click has it; what cannot be printed is an error of one line as well."""
+        try:
+            return super().main(*args, **kwargs)
+        except (OSError, ValueError):
+            from kernbench.replay.stdout import end_if_stdout_fails
+
+            end_if_stdout_fails()
+            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; raises UsageError."""

@@ -134,6 +134,8 @@ def load(path: Path | None = None) -> Keymap:
         return merged(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Keymap()
+    except RecursionError:
+        return Keymap(notes=("config.toml: not read: nested too deeply",))
     except (OSError, ValueError) as why:
         return Keymap(notes=(f"config.toml: not read: {why}".splitlines()[0],))
 

@@ -1,12 +1,16 @@
-"""``ccl.yaml`` (ADR-0032 D6): queues between PEs, and algorithms that use them."""
+"""``ccl.yaml`` (ADR-0032 D6): queues between PEs, and algorithms that use them.
 
+Nothing is imported because a file names it: a module is ours, or is loaded.
+"""
+
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
+from kernbench.ccl import algorithms
 from kernbench.ccl.contract import SYMBOLS
 from kernbench.common.phys_addr import MAX_CUBES
 from kernbench.errors import TopologyError
@@ -54,13 +58,18 @@ class AlgorithmSpec(EntrySpec):
     name: str = ""
 
     def load(self) -> ModuleType:
-        """The module; TopologyError if there is none, or it lacks a symbol of D7."""
+        """The module; TopologyError if it is not loaded, or lacks a symbol of D7."""
         where = f"ccl: algorithms.{self.name}.module: {self.module}"
-        try:
-            module = import_module(self.module)
-        except ImportError as error:
-            raise TopologyError(f"{where} cannot be imported: {error}") from error
-        lacking = [name for name in SYMBOLS if not hasattr(module, name)]
+        if self.module not in sys.modules:
+            ours = f"{algorithms.__name__}."
+            shipped = [name for name in sys.modules if name.startswith(ours)]
+            raise TopologyError(
+                f"{where} is not loaded, and a ccl.yaml loads none; give the file that "
+                f"has it as --plugin FILE.py, or name one of {', '.join(shipped)}"
+            )
+        module = sys.modules[self.module]
+        names = getattr(module, "__dict__", {})
+        lacking = [name for name in SYMBOLS if name not in names]
         if lacking:
             raise TopologyError(f"{where} lacks {', '.join(lacking)}")
         return module

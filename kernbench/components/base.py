@@ -1,7 +1,7 @@
 """What every component is: a node, slots of service, and hooks that record it.
 
 A model of an engine that takes 5 ns for anything is this class, a row of COMPONENTS or
-its own ``package.module:Class``, and ``impl:`` in topology.yaml:
+a class of a plugin, ``module:Class``, and ``impl:`` in topology.yaml:
 
     class QuickGemm(PeGemm):
         def run(self, env, msg):

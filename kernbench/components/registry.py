@@ -1,11 +1,15 @@
 """``impl:`` to class: COMPONENTS holds ours, ``package.module:Class`` names a user's.
 
-A row is a model that a kind of node (``topology/kinds.py``) can have.
+A row is a model that a kind of node (``topology/kinds.py``) can have. Nothing is
+imported because a file names it: a class is ours, or in a module that is loaded.
 """
 
-import importlib
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
+from kernbench.components import builtin
 from kernbench.components.base import ComponentBase
 from kernbench.components.builtin.hbm_ctrl import HbmCtrl
 from kernbench.components.builtin.io_cpu import IoCpu
@@ -42,6 +46,10 @@ COMPONENTS: dict[str, type[ComponentBase]] = {
     "transit": Transit,
 }
 
+# a model that somebody adds to the shipped ones can be named, though no row has it
+for _module in iter_modules(builtin.__path__, f"{builtin.__name__}."):
+    import_module(_module.name)
+
 
 def component_class(impl: str) -> type[ComponentBase]:
     """The class of an ``impl:``.
@@ -59,13 +67,20 @@ def component_class(impl: str) -> type[ComponentBase]:
 
 
 def _users_class(impl: str) -> type[ComponentBase]:
-    """The class at ``package.module:Class``."""
+    """The class at ``package.module:Class``, of a module that is loaded.
+
+    Its name is looked up without the module's ``__getattr__``, which may import.
+    """
     module, _, name = impl.partition(":")
-    try:
-        found: Any = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever a user's module raises
-        why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"impl {impl!r} cannot be imported: {why}") from error
+    if module not in sys.modules:
+        raise UsageError(
+            f"impl {impl!r}: no module {module!r} is loaded, and a topology loads "
+            "none; give the file that has it as --plugin FILE.py"
+        )
+    names = getattr(sys.modules[module], "__dict__", {})
+    if name not in names:
+        raise UsageError(f"impl {impl!r}: module {module!r} has no class {name!r}")
+    found: Any = names[name]
     is_component = isinstance(found, type) and issubclass(found, ComponentBase)
     if not is_component:
         raise UsageError(f"impl {impl!r} is no subclass of ComponentBase")

@@ -13,6 +13,7 @@ from typing import Any
 
 import greenlet
 
+from kernbench.common.user_code import called, located
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.engine import HOST, GraphEngine
 
@@ -52,10 +53,13 @@ class Multiprocessing:
             raise UsageError(
                 f"spawn: nprocs={nprocs}; a rank is a SIP, so 1 to {sips} are valid"
             )
-        ranks = [greenlet.greenlet(partial(fn, rank, *args)) for rank in range(nprocs)]
+        ranks = [
+            greenlet.greenlet(partial(called, fn, rank, *args))
+            for rank in range(nprocs)
+        ]
         self.nprocs = nprocs
         try:
-            self._schedule(ranks)
+            self._schedule(ranks, fn)
             self._engine.drain()
         finally:
             self._stop(ranks)
@@ -74,12 +78,14 @@ class Multiprocessing:
             assert scheduler is not None
             scheduler.switch()
 
-    def _schedule(self, ranks: Sequence[greenlet.greenlet]) -> None:
+    def _schedule(
+        self, ranks: Sequence[greenlet.greenlet], fn: Callable[..., None]
+    ) -> None:
         """Resume ranks and simulate in turn, until none can go on."""
         ready = list(range(len(ranks)))
         while ready:
             for rank in ready:
-                self._resume(rank, ranks[rank])
+                self._resume(rank, ranks[rank], fn)
             self._engine.simulate()
             ready = [
                 rank
@@ -87,17 +93,23 @@ class Multiprocessing:
                 if not process.dead and not self._engine.is_busy(rank)
             ]
 
-    def _resume(self, rank: int, process: greenlet.greenlet) -> None:
+    def _resume(
+        self, rank: int, process: greenlet.greenlet, fn: Callable[..., None]
+    ) -> None:
         """Let a rank go on until it parks; what it raises names it."""
         self._engine.stream = rank
         try:
-            process.switch()
+            got = process.switch()
+            if isinstance(got, greenlet.GreenletExit):
+                raise got  # a greenlet that it ends gives it back
+        except KeyboardInterrupt:
+            raise
         except KernbenchError as error:
-            raise type(error)(f"rank {rank}: {error}") from error
-        except Exception as error:
-            site = self._engine.sim.sites.of(error.__traceback__)
+            raise located(f"rank {rank}", error, KernbenchError) from error
+        except BaseException as error:
+            site = self._engine.sim.sites.of(error.__traceback__, fn)
             where = f"rank {rank} at {site.file}:{site.line}"
-            raise KernbenchError(f"{where}: {type(error).__name__}: {error}") from error
+            raise located(where, error, KernbenchError) from error
         finally:
             self._engine.stream = HOST
 
@@ -105,7 +117,7 @@ class Multiprocessing:
         """Stop the ranks that have not ended; what they do then hides no error."""
         for rank, process in enumerate(ranks):
             if not process.dead:
-                with suppress(Exception):
+                with suppress(BaseException):
                     self._engine.stream = rank
                     process.throw()
         self._engine.stream = HOST

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from runpy import run_path
 from typing import Any
 
 from kernbench.errors import UsageError
+from kernbench.runtime_api.user_files import run_file
 
 _SHIPPED = "kernbench.benches"
 """The package whose import registers the benches that ship.
@@ -121,10 +121,8 @@ def _registered_by(path: Path, what: str) -> list[Bench]:
     """
     before = dict(BENCHES)
     try:
-        run_path(str(path.absolute()), run_name=f"kernbench_bench_{path.stem}")
+        run_file(path, f"kernbench_bench_{path.stem}", what)
         return [entry for key, entry in BENCHES.items() if before.get(key) is not entry]
-    except Exception as error:
-        raise UsageError(f"{what}: {type(error).__name__}: {error}") from error
     finally:
         BENCHES.clear()
         BENCHES.update(before)

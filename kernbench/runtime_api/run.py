@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from kernbench.ccl.config import load_ccl
+from kernbench.common.user_code import called, described, located
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
+from kernbench.runtime_api.user_files import load_plugins
 from kernbench.sim_engine import op_check
 from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding
 from kernbench.sim_engine.engine import GraphEngine, TimingResult
@@ -193,6 +195,7 @@ def run_bench(
     seed: int = 0,
     data: bool = True,
     warn_memory: bool = False,
+    plugins: Sequence[str | Path] = (),
     progress: RunProgress | None = None,
 ) -> RunResult:
     """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2, compare.
@@ -200,7 +203,8 @@ def run_bench(
     ``topology`` and ``ccl`` are files, by default the shipped ones; ``spec`` overrides
     fields of the topology. ``debug`` checks every op beside the float64 oracle.
     ``data=False`` leaves data out of the trace. ``warn_memory`` makes memory errors
-    warnings.
+    warnings. ``plugins`` are files whose classes and modules ``topology`` and ``ccl``
+    may name.
 
     Raises what the topology, the bench or a kernel raises. A note of it names the
     trace, complete up to there, unless nothing had run yet.
@@ -209,9 +213,12 @@ def run_bench(
         raise UsageError(
             "--no-data and --verify: verifying needs the data; leave one of them out"
         )
+    if not 0 <= seed < 1 << 64:
+        raise UsageError(f"seed {seed}: must be from 0 to 2^64 - 1")
+    loaded = load_plugins(plugins)
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
-    graph = load_topology(topology, {**entry.machine(**bound), **(spec or {})})
+    graph = load_topology(topology, {**_machine(entry, bound), **(spec or {})})
     writer = TraceWriter(trace) if trace is not None else None
     engine = GraphEngine(
         graph, recorder=writer, warn_memory=warn_memory, keep=writer is None
@@ -226,6 +233,8 @@ def run_bench(
         "data": data,
         "warn_memory": warn_memory,
     }
+    if loaded:
+        header["plugins"] = loaded
     try:
         if writer is not None:
             writer.begin(header, graph)
@@ -275,13 +284,24 @@ def _simulation_progress(notify: RunProgress) -> Callable[[float, int, int], obj
 def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
     """Run the bench; what it raises itself becomes a KernbenchError with its line."""
     try:
-        entry.run(torch, **params)
-    except KernbenchError:
+        called(entry.run, torch, **params)
+    except (KernbenchError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        site = torch.engine.sim.sites.of(error.__traceback__)
+    except BaseException as error:
+        site = torch.engine.sim.sites.of(error.__traceback__, entry.run)
         where = f"bench {entry.name} at {site.file}:{site.line}"
-        raise KernbenchError(f"{where}: {type(error).__name__}: {error}") from error
+        raise located(where, error, KernbenchError) from error
+
+
+def _machine(entry: Bench, params: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the topology that a bench asks for; errors as ``_call``."""
+    try:
+        return entry.machine(**params)
+    except (KernbenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        where = f"bench {entry.name}, its machine"
+        raise located(where, error, KernbenchError) from error
 
 
 def _end(writer: TraceWriter, result: RunResult) -> str | None:
@@ -306,8 +326,7 @@ def _keep_what_there_is(
     if now == 0:
         writer.abandon()
         return
-    why = f"{type(error).__name__}: {error}".removesuffix(": ")
-    writer.end(now, error=why)
+    writer.end(now, error=described(error))
     whole = f"trace up to {now:,.0f} ns: kernbench-tui {writer.path}"
     error.add_note(writer.error or whole)
 

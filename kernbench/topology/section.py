@@ -39,6 +39,12 @@ class Range:
         return f"{self.note}{since} {self.low:g} to {self.high:g}"
 
 
+MOST_BYTES = 128 << 10
+"""A file of fields has some KiB; to read a list of megabytes would take minutes."""
+
+_MOST_SHOWN = 200
+"""So many characters of a wrong value are shown."""
+
 Positive = Annotated[float, Range(0, above=True)]
 NonNegative = Annotated[float, Range(0)]
 Count = Annotated[int, Range(1, 2**31)]
@@ -118,12 +124,23 @@ def wrong_fields(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
         if not _is_section(hint):
             wanted = _unmet(value, hint)
             if wanted:
-                yield path, f"must {wanted}, not {value!r}"
+                yield path, f"must {wanted}, not {_shown(value)}"
         elif isinstance(value, hint):
             yield from wrong_fields(value, f"{path}.")
         else:
             wanted = f"have the fields {field_names(hint)}"
-            yield path, f"must {wanted}, not {value!r}"
+            yield path, f"must {wanted}, not {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    """A wrong value as a message has it: of a long one the beginning."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = hex(value)
+    if len(text) > _MOST_SHOWN:
+        return f"{text[:_MOST_SHOWN]}… ({len(text):,} characters)"
+    return text
 
 
 def _unmet(value: Any, hint: Any) -> str:
@@ -188,8 +205,14 @@ class SpecFile:
         """The YAML nodes of the file; None if it is empty."""
         path = self.path
         try:
-            text = path.read_text(encoding="utf-8-sig")
-            return yaml.compose(text, Loader=yaml.SafeLoader)
+            with path.open("rb") as file:
+                raw = file.read(MOST_BYTES + 1)
+            if len(raw) > MOST_BYTES:
+                raise TopologyError(
+                    f"{path}: has more than {MOST_BYTES >> 10} KiB; give a file of "
+                    f"these fields: {field_names(self.root)}"
+                )
+            return yaml.compose(raw.decode("utf-8-sig"), Loader=yaml.SafeLoader)
         except OSError as error:
             raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:

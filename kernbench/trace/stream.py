@@ -84,14 +84,15 @@ class FrameStream:
     """
 
     def __init__(self, path: Path, open_file: OpenFile) -> None:
-        self.path = path
-        self.partial = path.with_name(path.name + ".partial")
         self.error: str | None = None
         self.is_closed = False
         self._offset = 0
         self._spill = bytearray()
         try:
-            self._file = open_file(path, self.partial)
+            # a kernel that changes the directory takes no file with it
+            self.path = path.absolute()
+            self.partial = self.path.with_name(path.name + ".partial")
+            self._file = open_file(self.path, self.partial)
         except OSError as error:
             reason = error.strerror
             if isinstance(error, BlockingIOError):

@@ -38,7 +38,8 @@ H = TypeVar("H", bound=TensorHandle)
 class Issuer:
     """What every tl call of one kernel on one PE needs.
 
-    Owns the PE's scratch, which is a bump allocator in its TCM, and its open scopes.
+    Owns the PE's scratch, which is a bump allocator in its TCM, and its open scopes. It
+    is made in the greenlet of the kernel, in which all of its calls have to be made.
     """
 
     def __init__(self, ctx: KernelContext, store: MemoryStore) -> None:
@@ -48,6 +49,7 @@ class Issuer:
         self._scratch_end = self._scratch + ctx.scratch_bytes
         self._handles = 0
         self._scopes: list[object] = [None]
+        self._kernel = greenlet.getcurrent()
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -73,9 +75,17 @@ class Issuer:
         return Call(name, number, self._ctx.sites.here(), blocking=blocking)
 
     def _switch(self, call: Call) -> None:
-        """Hand ``call`` to the runner; it comes back when the kernel may go on."""
-        runner = greenlet.getcurrent().parent
-        assert runner is not None
+        """Hand ``call`` to the runner; it comes back when the kernel may go on.
+
+        KernelError in a thread or greenlet that is not the kernel's own: the runner
+        would take its calls for those of another.
+        """
+        runner = self._kernel.parent
+        if greenlet.getcurrent() is not self._kernel or runner is None:
+            raise KernelError(
+                f"{call.name} of {self._ctx.node.id} in another thread, greenlet or "
+                "kernel than its own; make all calls of tl in the kernel that got it"
+            )
         runner.switch(call)
 
     def _compute(self, call: Call, out: H, message: MsgBase) -> H:
@@ -246,6 +256,11 @@ class Issuer:
 
         Faults what is unmapped, and pieces that cut elements.
         """
+        if not hasattr(ptr, "__index__"):
+            raise KernelError(
+                f"{call.name}: address {ptr!r} is no whole number; use a pointer that "
+                "the kernel was given, and whole offsets"
+            )
 
         def fault(problem: object) -> None:
             tensor = f"{call.name} of {whole.dtype}{list(whole.shape)} at {ptr:#x}"

@@ -6,7 +6,10 @@ hooks of the components do.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,7 +17,9 @@ import greenlet
 
 from kernbench.common.messages import NO_CMD, MsgBase, Waiter
 from kernbench.common.pe_commands import RecvCmd, SendCmd
+from kernbench.common.user_code import called, located
 from kernbench.errors import KernelError
+from kernbench.sim_engine.event_log import Site
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.triton_emu.calls import Call, KernelContext, overlap
 from kernbench.triton_emu.tl_context import TLContext
@@ -33,6 +38,8 @@ class KernelRunner:
         self._unstarted: list[MsgBase] = []
         self._calls: list[Call] = []
         self._resumed_by: MsgBase | None = None
+        self._pid = os.getpid()
+        self._threads = {*threading.enumerate()}
 
     def run(
         self,
@@ -45,18 +52,37 @@ class KernelRunner:
 
         Raises KernelError for what the kernel raises, with its PE and line.
         """
-        tl = TLContext(self.ctx, store)
         issue_ns = self.ctx.spec.cpu.issue_cycles / self.ctx.spec.clock_ghz
-        child = greenlet.greenlet(lambda: kernel_fn(*args, tl=tl))
-        call: Call | None = self._resume(child, None)
-        while call is not None:
-            t_issue = env.now
-            self._note_waiting(call, t_issue)
-            yield env.timeout(issue_ns)
-            yield from self._serve(env, call)
-            self._record(call, t_issue)
-            call = self._resume(child, call.error)
+
+        def body() -> None:
+            called(kernel_fn, *args, tl=TLContext(self.ctx, store))
+
+        child = greenlet.greenlet(body)
+        try:
+            call = self._resume(child, kernel_fn, None)
+            while call is not None:
+                t_issue = env.now
+                self._note_waiting(call, t_issue)
+                yield env.timeout(issue_ns)
+                yield from self._serve(env, call)
+                self._record(call, t_issue)
+                call = self._resume(child, kernel_fn, call.error)
+        finally:
+            _stop(child)
+        self._refuse_threads(kernel_fn)
         yield from self._exit(env, kernel_fn)
+
+    def _refuse_threads(self, kernel_fn: Callable[..., None]) -> None:
+        """KernelError if the kernel has ended and a thread that it started has not."""
+        if threading.active_count() <= len(self._threads):
+            return
+        for thread in threading.enumerate():
+            if thread not in self._threads:
+                where = self._where(self.ctx.sites.end_of(kernel_fn))
+                raise KernelError(
+                    f"{where}: ended, but its thread {thread.name} goes on; "
+                    "join it in the kernel"
+                )
 
     def _exit(self, env: Any, kernel_fn: Callable[..., None]) -> Process:
         """Wait for all that the kernel has issued; it is recorded as a call "exit".
@@ -76,21 +102,47 @@ class KernelRunner:
                 end.waits_for = before  # the last one that held it up
         self._record(end, t_end)
 
-    def _resume(self, child: greenlet.greenlet, error: Exception | None) -> Any:
+    def _resume(
+        self,
+        child: greenlet.greenlet,
+        kernel_fn: Callable[..., None],
+        error: Exception | None,
+    ) -> Call | None:
         """The next call of the kernel, None at its end.
 
-        ``error`` is raised in the kernel. What the kernel raises is wrapped.
+        ``error`` is raised in the kernel. What the kernel raises is wrapped, but for
+        KeyboardInterrupt. A process that the kernel forked ends here.
         """
         try:
-            return child.switch() if error is None else child.throw(error)
-        except Exception as raised:
-            site = self.ctx.sites.of(raised.__traceback__)
-            kernel = self.ctx.msg.name
-            where = f"{self.ctx.node.id}: kernel {kernel} at {site.file}:{site.line}"
-            kind = type(raised)
-            if issubclass(kind, KernelError):
-                raise kind(f"{where}: {raised}") from raised
-            raise KernelError(f"{where}: {kind.__name__}: {raised}") from raised
+            got = child.switch() if error is None else child.throw(error)
+            if isinstance(got, greenlet.GreenletExit):
+                raise got  # a greenlet that it ends gives it back
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
+            site = self.ctx.sites.of(raised.__traceback__, kernel_fn)
+            self._end_forked()
+            raise located(self._where(site), raised, KernelError) from raised
+        self._end_forked()
+        if child.dead:
+            return None
+        if isinstance(got, Call):
+            return got
+        site = self.ctx.sites.at(child.gr_frame)
+        raise KernelError(
+            f"{self._where(site)}: switched to a greenlet of the simulator; leave the "
+            "kernel by calls of tl only"
+        )
+
+    def _end_forked(self) -> None:
+        """End this process if the kernel forked it: one alone simulates and records."""
+        if os.getpid() != self._pid:
+            os._exit(1)
+
+    def _where(self, site: Site) -> str:
+        """What a message about the kernel begins with."""
+        kernel = self.ctx.msg.name
+        return f"{self.ctx.node.id}: kernel {kernel} at {site.file}:{site.line}"
 
     def _serve(self, env: Any, call: Call) -> Process:
         """Issue the commands of ``call`` in program order, and wait if it waits."""
@@ -197,6 +249,14 @@ class KernelRunner:
             t_issue,
             ctx.env.now,
         )
+
+
+def _stop(child: greenlet.greenlet) -> None:
+    """End a kernel that the run has left; what it does then is nobody's concern."""
+    if not child.dead:
+        child.parent = greenlet.getcurrent()
+        with suppress(BaseException):
+            child.throw()
 
 
 def _is_under_way(call: Call) -> bool:

@@ -12,8 +12,11 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from kernbench.sim_engine.event_log import Recorder, Site
 
@@ -25,8 +28,11 @@ _LIBRARIES = tuple(
 _NOWHERE = Site("?", 0, "?")
 
 
-def shown_name(path: str) -> str | None:
-    """The name of a file in sites; None for a file of the simulator itself."""
+def shown_name(path: str, folder: str) -> str | None:
+    """The name of a file in sites; None for a file of the simulator itself.
+
+    It is relative to the package, or to ``folder`` if it lies there.
+    """
     if path.startswith(_PACKAGE + os.sep):
         inside = os.path.relpath(path, _PACKAGE)
         if inside.split(os.sep)[0] not in _USER_ROOMS:
@@ -34,7 +40,7 @@ def shown_name(path: str) -> str | None:
         return "/".join(["kernbench", *inside.split(os.sep)])
     if path.startswith("<frozen"):
         return None
-    inside = os.path.relpath(path) if os.path.isabs(path) else path
+    inside = os.path.relpath(path, folder) if os.path.isabs(path) else path
     if inside.startswith(".."):
         return path
     return inside.replace(os.sep, "/")
@@ -43,16 +49,23 @@ def shown_name(path: str) -> str | None:
 class CallSites:
     """Finds sites, and gives the recorder the text of each file before its first one.
 
-    Owns the shown name of every file that was seen.
+    Owns the shown name of every file that was seen. Names stay relative to the folder
+    that was the working directory when the run began, wherever a kernel goes.
     """
 
     def __init__(self, events: Recorder | None) -> None:
         self._events = events
         self._shown: dict[str, str | None] = {}
+        self._folder = os.sep
+        with suppress(FileNotFoundError):  # it was removed
+            self._folder = os.getcwd()
 
     def here(self) -> Site:
         """The site of the call that is being made."""
-        frame: FrameType | None = sys._getframe(1)
+        return self.at(sys._getframe(1))
+
+    def at(self, frame: FrameType | None) -> Site:
+        """The innermost site of a stack whose innermost frame is ``frame``."""
         while frame is not None:
             shown = self._name(frame.f_code)
             if shown is not None:
@@ -60,14 +73,24 @@ class CallSites:
             frame = frame.f_back
         return _NOWHERE
 
-    def of(self, traceback: TracebackType | None) -> Site:
-        """The innermost site that an exception passed through, but for libraries."""
+    def of(
+        self, traceback: TracebackType | None, function: Callable[..., None]
+    ) -> Site:
+        """The innermost site that an exception passed through, but for libraries.
+
+        If there is none, it is the first line of ``function``, which was called.
+        """
         site = _NOWHERE
+        code = _code_of(function)
+        if code is not None:
+            site = Site(self._shown_name(code), code.co_firstlineno, code.co_name)
         for frame, line in walk_tb(traceback):
             path = frame.f_code.co_filename
             # ours may be installed among the libraries
             if path.startswith(_LIBRARIES) and not path.startswith(_PACKAGE):
                 continue
+            if path.endswith(".pyx"):
+                continue  # of a compiled library, by its path where that was built
             shown = self._name(frame.f_code)
             if shown is not None:
                 site = Site(shown, line, frame.f_code.co_name)
@@ -75,17 +98,36 @@ class CallSites:
 
     def end_of(self, function: Callable[..., None]) -> Site:
         """The last line of a function, where it returns."""
-        # a partial has no code of its own
-        code = getattr(function, "func", function).__code__
-        last = max(line for _, _, line in code.co_lines() if line is not None)
-        return Site(self._name(code) or code.co_filename, last, code.co_name)
+        code = _code_of(function)
+        if code is None:
+            return _NOWHERE
+        lines = (line for _, _, line in code.co_lines() if line is not None)
+        last = max(lines, default=code.co_firstlineno)
+        return Site(self._shown_name(code), last, code.co_name)
+
+    def _shown_name(self, code: CodeType) -> str:
+        """What a function's file is called, even if it is the simulator's own."""
+        return self._name(code) or code.co_filename
 
     def _name(self, code: CodeType) -> str | None:
         """The shown name of a function's file; None for the simulator's own."""
         path = code.co_filename
         if path not in self._shown:
-            shown = self._shown[path] = shown_name(path)
+            shown = self._shown[path] = shown_name(path, self._folder)
             if shown is not None and self._events is not None:
                 text = "".join(linecache.getlines(path))
                 self._events.source(shown, code.co_name, text)
         return self._shown[path]
+
+
+def _code_of(function: Callable[..., Any]) -> CodeType | None:
+    """The code of a function, or of what is called for an object that is called.
+
+    None of a function that is not written in Python.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    if code is None and callable(function):
+        code = getattr(type(function).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) else None

@@ -1,4 +1,4 @@
-"""An all-reduce of a user: one file, and an entry of a ccl.yaml that names it."""
+"""An all-reduce of a user: one file, a plugin, and an entry of a ccl.yaml for it."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from kernbench.ccl.config import load_ccl
 from kernbench.errors import KernbenchError
 from kernbench.runtime_api import DPPolicy
 from kernbench.runtime_api.torch import Torch
+from kernbench.runtime_api.user_files import load_plugins
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import load_topology
 
@@ -41,12 +42,13 @@ WITH_MESH = EXACTLY_D7.replace(
 
 
 @pytest.fixture
-def reduced(tmp_path, monkeypatch):
+def reduced(tmp_path):
     """reduced(module, text, op) -> what each rank reads after an all-reduce by it."""
-    monkeypatch.syspath_prepend(tmp_path)
 
     def reduced(module, text, op="sum"):
-        (tmp_path / f"{module}.py").write_text(text)
+        plugin = tmp_path / f"{module}.py"
+        plugin.write_text(text)
+        load_plugins([plugin])
         (tmp_path / "ccl.yaml").write_text(CCL.replace("MODULE", module))
         two_cubes = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
         engine = GraphEngine(load_topology(None, two_cubes))

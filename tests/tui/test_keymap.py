@@ -26,6 +26,13 @@ def test_the_file_is_looked_for_in_the_users_config_directory(
     assert load().keys["step"] == ("e",)
 
 
+@pytest.mark.parametrize("line", ["a = %s", "preset = %s", "keys.step = %s"])
+def test_a_file_that_is_nested_deeply_leaves_a_note(tmp_path, line) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(line % ("[" * 5000 + "]" * 5000))
+    assert load(file) == Keymap(notes=("config.toml: not read: nested too deeply",))
+
+
 def test_a_users_keys_replace_those_of_an_action() -> None:
     keymap = merged({"keys": {"step": ["e", "right"], "quit": "Q"}})
     assert keymap.keys["step"] == ("e", "right")

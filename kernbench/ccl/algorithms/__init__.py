@@ -1,0 +1,7 @@
+"""The shipped all-reduce algorithms, one file each; all are loaded with the package."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)
