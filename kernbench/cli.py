@@ -1,5 +1,5 @@
 """The ``kernbench`` command: parsing and printing only. One clear line an error; 1 for
-wrong data or input, 2 for usage, 130 for Ctrl-C.
+wrong data or input, 2 for usage, 130 for Ctrl-C, 143 and 129 for SIGTERM and SIGHUP.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import click
 
 from kernbench import __version__
+from kernbench.common.interrupts import EndedBySignal, interruptible
 from kernbench.errors import KernbenchError, UsageError
 
 Texts: TypeAlias = tuple[str, ...]
@@ -35,11 +36,22 @@ class _Group(click.Group):
         except (KernbenchError, KeyboardInterrupt) as error:
             if ctx.params.get("traceback"):
                 raise
-            stopped = isinstance(error, KeyboardInterrupt)
-            what = "interrupted" if stopped else f"error: {error}"
+            code = 1
+            what = f"error: {error}"
+            if isinstance(error, EndedBySignal):
+                code = 128 + error.number
+                what = f"ended by {error}"
+            elif isinstance(error, KeyboardInterrupt):
+                code = 130
+                what = "interrupted"
+            elif isinstance(error, UsageError):
+                code = 2
             line = "; ".join([what, *getattr(error, "__notes__", [])])
-            click.echo(" ".join(line.splitlines()), err=True)
-            sys.exit(130 if stopped else 2 if isinstance(error, UsageError) else 1)
+            try:
+                click.echo(" ".join(line.splitlines()), err=True)
+            except OSError:  # the terminal is gone
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+            sys.exit(code)
         except click.UsageError as error:
             help_ = f"{(error.ctx or ctx).command_path} --help"
             click.echo(
@@ -119,10 +131,12 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
         options["verify"] = not no_data
     progress = _progress()
     try:
-        result = run_bench(bench, data=not no_data, progress=progress, **options)
+        with interruptible():
+            result = run_bench(bench, data=not no_data, progress=progress, **options)
     finally:
         if progress is not None:
-            click.echo("\r\033[K", err=True, nl=False)
+            with suppress(OSError):
+                click.echo("\r\033[K", err=True, nl=False)
     given = {
         name: options[name]
         for name in ("spec", "topology", "ccl", "seed", "warn_memory")
@@ -170,8 +184,9 @@ def record(folder: str) -> None:
     """
     from kernbench.benches.recorded import record
 
-    for path, error in record(Path(folder)):
-        click.echo(f"{path}  {error or 'ok'}")
+    with interruptible():
+        for path, error in record(Path(folder)):
+            click.echo(f"{path}  {error or 'ok'}")
 
 
 @main.command()
@@ -247,10 +262,12 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
     if part == "make-trace":
         if out is None:
             raise UsageError("make-trace: say with -o FILE what to write")
-        make_trace.make_trace(out, ops)
+        with interruptible():
+            make_trace.make_trace(out, ops)
         return
     parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
-    rows = parts[part].measure()
+    with interruptible():
+        rows = parts[part].measure()
     _answer(
         sim.as_json(rows) if as_json else sim.as_text(rows),
         all(row.met for row in rows),
@@ -311,7 +328,8 @@ def trace(
     if op is None and call.command.pages is not None:
         pages = call.command.pages(session.index, call.args)
     if pages is None:
-        answer = session.call(call)
+        with interruptible():  # it may write a file
+            answer = session.call(call)
         text = json.dumps(as_data(answer)) if as_json else as_text(answer, width)
         _answer(text, getattr(answer, "ok", True))
     for number, page in enumerate(pages):
@@ -365,7 +383,9 @@ def _progress() -> Callable[[str, int, str], None] | None:
         if last - shown >= 1:
             shown = last
             rate = count / max(passed, 1e-9)
-            click.echo(f"\r{text}, {rate:,.0f} {unit}/s\033[K\r", err=True, nl=False)
+            line = f"\r{text}, {rate:,.0f} {unit}/s\033[K\r"
+            with suppress(OSError):  # a terminal that is gone ends no run
+                click.echo(line, err=True, nl=False)
 
     return show
 

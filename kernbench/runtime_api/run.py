@@ -1,11 +1,13 @@
 """``run_bench``: one bench on one machine, recorded and verified."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from kernbench.ccl.config import load_ccl
+from kernbench.common.interrupts import Uninterrupted
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
@@ -213,10 +215,15 @@ def run_bench(
     bound = bind_params(entry, params or {})
     graph = load_topology(topology, {**entry.machine(**bound), **(spec or {})})
     writer = TraceWriter(trace) if trace is not None else None
-    engine = GraphEngine(
-        graph, recorder=writer, warn_memory=warn_memory, keep=writer is None
-    )
-    torch = Torch(engine, seed, load_ccl(ccl))
+    try:
+        engine = GraphEngine(
+            graph, recorder=writer, warn_memory=warn_memory, keep=writer is None
+        )
+        torch = Torch(engine, seed, load_ccl(ccl))
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
     notify = progress or _no_run_progress
     engine.progress = _simulation_progress(notify)
     header = {
@@ -232,30 +239,33 @@ def run_bench(
         engine.run(lambda _: _call(entry, torch, bound))
         phase2 = _run_phase2(torch, notify) if verify else _Phase2(engine.store)
         checks = _check_ops(torch, notify) if debug else _DebugChecks()
+        logger = engine.op_logger
+        assert logger is not None
+        result = RunResult(
+            params=bound,
+            timing=engine.get_timing_result(),
+            end_ns=engine.env.now,
+            ops=logger.rows,
+            tile_stages=logger.tile_stages,
+            read_log=lambda: engine.op_log,
+            store=phase2.store,
+            report=phase2.report,
+            findings=phase2.findings,
+            checked=checks.checked,
+            first_over=checks.first_over,
+            warnings=tuple(engine.sim.warnings) if warn_memory else None,
+            notes=tuple(torch.notes),
+            trace_path=writer.path if writer is not None else None,
+        )
+        if writer is not None:
+            with Uninterrupted():
+                result = replace(result, trace_error=_end(writer, result))
     except BaseException as error:
-        engine.give_up()
-        _keep_what_there_is(writer, engine.env.now, error)
+        # The one that ends it is raised, not another that comes meanwhile.
+        with suppress(KeyboardInterrupt), Uninterrupted():
+            engine.give_up()
+            _keep_what_there_is(writer, engine.env.now, error)
         raise
-    logger = engine.op_logger
-    assert logger is not None
-    result = RunResult(
-        params=bound,
-        timing=engine.get_timing_result(),
-        end_ns=engine.env.now,
-        ops=logger.rows,
-        tile_stages=logger.tile_stages,
-        read_log=lambda: engine.op_log,
-        store=phase2.store,
-        report=phase2.report,
-        findings=phase2.findings,
-        checked=checks.checked,
-        first_over=checks.first_over,
-        warnings=tuple(engine.sim.warnings) if warn_memory else None,
-        notes=tuple(torch.notes),
-        trace_path=writer.path if writer is not None else None,
-    )
-    if writer is not None:
-        result = replace(result, trace_error=_end(writer, result))
     return result
 
 

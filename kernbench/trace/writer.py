@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernbench import __version__
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, nbytes_of
+from kernbench.common.interrupts import Uninterrupted
 from kernbench.common.messages import WAIT_REASONS, Transfer
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
@@ -139,7 +140,7 @@ class TraceWriter:
         self._write_first(header, graph.hash)
         nodes = _columns_of(list(graph.nodes.values()), "nodes")
         edges = _columns_of(graph.edges, "edges")
-        with self._lock:
+        with Uninterrupted(), self._lock:
             self._encoder.write_machine(graph.nodes, nodes, edges, graph.spec)
 
     def verify(self, report: Any) -> None:
@@ -226,7 +227,7 @@ class TraceWriter:
         values = [*params.values()]
         for name in ("snapshot", "input_snapshots"):
             if name in params:
-                with self._lock:
+                with Uninterrupted(), self._lock:
                     stored = self._encoder.stored(params[name])
                 values[names.index(name)] = stored
         for wait in waits:
@@ -313,7 +314,7 @@ class TraceWriter:
         """
         if not self._encoder.keeps_data:
             return
-        with self._lock:
+        with Uninterrupted(), self._lock:
             tensor = self._encoder.number(array)
         head = {
             "name": name,
@@ -362,7 +363,7 @@ class TraceWriter:
 
     def flush(self) -> None:
         """Write all that is buffered."""
-        with self._lock:
+        with Uninterrupted(), self._lock:
             self._flushed_at = self._now
             rows = self._rows
             expects = self._expects
@@ -410,7 +411,7 @@ class TraceWriter:
             "time_unit": "ns",
             "topology_hash": topology_hash,
         }
-        with self._lock:
+        with Uninterrupted(), self._lock:
             self._stream.write([(MAGIC, head | plain(header), b"")], self._now)
             self._began = True
 
@@ -418,7 +419,7 @@ class TraceWriter:
         """Append frames to the file, after the first frame if there is none yet."""
         if not self._began:
             self._write_first({}, "")
-        with self._lock:
+        with Uninterrupted(), self._lock:
             self._stream.write(frames, self._now)
 
 
