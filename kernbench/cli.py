@@ -4,6 +4,7 @@ wrong data or input, 2 for usage, 130 for Ctrl-C, 143 and 129 for SIGTERM and SI
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any, NoReturn, TypeAlias
 import click
 
 from kernbench import __version__
-from kernbench.common.interrupts import EndedBySignal, interruptible
+from kernbench.common.interrupts import interruptible, raised_signal
 from kernbench.errors import KernbenchError, UsageError
 
 Texts: TypeAlias = tuple[str, ...]
@@ -38,10 +39,11 @@ class _Group(click.Group):
                 raise
             code = 1
             what = f"error: {error}"
-            if isinstance(error, EndedBySignal):
-                code = 128 + error.number
-                what = f"ended by {error}"
-            elif isinstance(error, KeyboardInterrupt):
+            number = raised_signal()
+            if number not in (None, signal.SIGINT):
+                code = 128 + number
+                what = f"ended by {signal.Signals(number).name}"
+            elif number is not None or isinstance(error, KeyboardInterrupt):
                 code = 130
                 what = "interrupted"
             elif isinstance(error, UsageError):
@@ -117,6 +119,8 @@ def main(traceback: bool) -> None:
 @click.option(
     "--warn-memory", is_flag=True, help="Memory errors of kernels are warnings."
 )
+@click.option("--max-ns", type=float, help="End after so much simulated time.")
+@click.option("--max-ops", type=int, help="End with more ops than so many.")
 @_json
 def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     """Simulate BENCH (a name of `kernbench list`, or the path of a .py file)."""

@@ -23,10 +23,11 @@ class EndedBySignal(KeyboardInterrupt):
 
 
 class _Held:
-    """How many hold signals back now, and the last signal that came meanwhile."""
+    """How many hold signals back now, the last that came meanwhile, and was raised."""
 
     holders = 0
     came: int | None = None
+    raised: int | None = None
 
 
 @contextmanager
@@ -36,6 +37,7 @@ def interruptible() -> Iterator[None]:
     A signal that is ignored stays ignored, as under nohup. Threads other than the main
     one get no signals, and nothing is done there.
     """
+    _Held.raised = None
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in _ENDING}
@@ -75,7 +77,17 @@ def _on_signal(number: int, frame: object) -> None:
         _raise(number)
 
 
+def raised_signal() -> int | None:
+    """The signal that was raised last; None if none was.
+
+    What it was raised in may have made another error of it: modules in C raise
+    ImportError if they are interrupted while they are imported.
+    """
+    return _Held.raised
+
+
 def _raise(number: int) -> None:
+    _Held.raised = number
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise EndedBySignal(number)

@@ -1,5 +1,6 @@
 """``run_bench``: one bench on one machine, recorded and verified."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from typing import Any, TypeAlias
 
 from kernbench.ccl.config import load_ccl
 from kernbench.common.interrupts import Uninterrupted
+from kernbench.components.base import TileCounts
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
@@ -195,6 +197,8 @@ def run_bench(
     seed: int = 0,
     data: bool = True,
     warn_memory: bool = False,
+    max_ns: float | None = None,
+    max_ops: int | None = None,
     progress: RunProgress | None = None,
 ) -> RunResult:
     """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2, compare.
@@ -202,7 +206,8 @@ def run_bench(
     ``topology`` and ``ccl`` are files, by default the shipped ones; ``spec`` overrides
     fields of the topology. ``debug`` checks every op beside the float64 oracle.
     ``data=False`` leaves data out of the trace. ``warn_memory`` makes memory errors
-    warnings.
+    warnings. LimitError ends a run after ``max_ns`` of simulated time, or with more
+    than ``max_ops`` ops.
 
     Raises what the topology, the bench or a kernel raises. A note of it names the
     trace, complete up to there, unless nothing had run yet.
@@ -211,13 +216,22 @@ def run_bench(
         raise UsageError(
             "--no-data and --verify: verifying needs the data; leave one of them out"
         )
+    if max_ns is not None and not max_ns > 0:
+        raise UsageError(f"--max-ns {max_ns}: must be more than 0")
+    if max_ops is not None and max_ops < 1:
+        raise UsageError(f"--max-ops {max_ops}: must be 1 or more")
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
     graph = load_topology(topology, {**entry.machine(**bound), **(spec or {})})
     writer = TraceWriter(trace) if trace is not None else None
     try:
         engine = GraphEngine(
-            graph, recorder=writer, warn_memory=warn_memory, keep=writer is None
+            graph,
+            recorder=writer,
+            warn_memory=warn_memory,
+            keep=writer is None,
+            max_ns=math.inf if max_ns is None else max_ns,
+            max_ops=max_ops,
         )
         torch = Torch(engine, seed, load_ccl(ccl))
     except BaseException:
@@ -225,7 +239,7 @@ def run_bench(
             writer.abandon()
         raise
     notify = progress or _no_run_progress
-    engine.progress = _simulation_progress(notify)
+    engine.progress = _simulation_progress(notify, engine.sim.tiles)
     header = {
         "bench": entry.name,
         "arguments": bound,
@@ -273,11 +287,17 @@ def _no_run_progress(text: str, count: int, unit: str) -> None:
     """A ``RunProgress`` for callers who just wait."""
 
 
-def _simulation_progress(notify: RunProgress) -> Callable[[float, int, int], object]:
+def _simulation_progress(
+    notify: RunProgress, tiles: TileCounts
+) -> Callable[[float, int, int], object]:
     """What an engine is to call while it simulates."""
 
     def simulated(now_ns: float, ops: int, events: int) -> None:
-        notify(f"{now_ns:,.0f} ns simulated, {ops:,} ops", events, "events")
+        text = f"{now_ns:,.0f} ns simulated, {ops:,} ops"
+        if tiles.known:
+            share = tiles.begun / tiles.known
+            text += f", {share:.1%} of {tiles.known:,} tiles"
+        notify(text, events, "events")
 
     return simulated
 
