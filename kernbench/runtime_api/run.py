@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from kernbench.ccl.config import load_ccl
 from kernbench.common.interrupts import Uninterrupted
-from kernbench.components.base import TileCounts
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
@@ -239,7 +238,7 @@ def run_bench(
             writer.abandon()
         raise
     notify = progress or _no_run_progress
-    engine.progress = _simulation_progress(notify, engine.sim.tiles)
+    engine.progress = _simulation_progress(notify, engine)
     header = {
         "bench": entry.name,
         "arguments": bound,
@@ -288,11 +287,12 @@ def _no_run_progress(text: str, count: int, unit: str) -> None:
 
 
 def _simulation_progress(
-    notify: RunProgress, tiles: TileCounts
+    notify: RunProgress, engine: GraphEngine
 ) -> Callable[[float, int, int], object]:
     """What an engine is to call while it simulates."""
 
     def simulated(now_ns: float, ops: int, events: int) -> None:
+        tiles = engine.sim.tiles
         text = f"{now_ns:,.0f} ns simulated, {ops:,} ops"
         if tiles.known:
             share = tiles.begun / tiles.known
