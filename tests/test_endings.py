@@ -58,7 +58,8 @@ def ended_by(process, number):
     return code, stderr
 
 
-@pytest.mark.parametrize("number", first_fast(CODES))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", CODES)
 def test_a_signal_ends_a_run_and_its_trace_is_whole(tmp_path, number):
     path = tmp_path / "x.msgpack"
     partial = tmp_path / "x.msgpack.partial"

@@ -54,6 +54,7 @@ def test_a_limit_ends_an_endless_kernel_and_its_trace_is_whole(
         assert len(trace.ops) == 1001
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_not_reached_changes_nothing(tmp_path):
     free = run_bench("matmul", params=SMALL, trace=tmp_path / "free")
     limited = run_bench(
@@ -80,6 +81,7 @@ def test_a_limit_of_nothing_is_refused(limit):
         run_bench("matmul", **limit)
 
 
+@pytest.mark.slow
 def test_the_command_line_has_them_and_says_what_still_ran(endless):
     spec = [f"--spec={field}={value}" for field, value in ONE_CUBE.items()]
     done = CliRunner().invoke(main, ["run", endless, "--max-ns", "20000", *spec])
@@ -89,6 +91,7 @@ def test_the_command_line_has_them_and_says_what_still_ran(endless):
     assert "; still running: launch endless at " in line
 
 
+@pytest.mark.slow
 def test_progress_says_what_share_of_the_tiles_has_begun():
     said = []
     run_bench(
