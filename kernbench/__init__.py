@@ -1,9 +1,40 @@
-"""kernbench: simulate kernels on a multi-chiplet accelerator, record everything, replay
-it.
+"""kernbench: simulate kernels on a multi-chiplet AI accelerator, record, replay.
 
 Imports nothing heavy; the rooms are ``kernbench.runtime_api``, ``kernbench.trace`` and
 ``kernbench.replay``.
 """
 
+import os
+import sys
+
 __version__ = "0.1.0"
 __all__ = ["__version__"]
+
+_INTERRUPTED = 130
+
+
+def _end_at_once(number: int = 0, frame: object = None) -> None:
+    """End as Ctrl-C does while there is nothing to finish: a line, and no traceback."""
+    os.write(2, b"interrupted\n")
+    os._exit(_INTERRUPTED)
+
+
+def _is_program() -> bool:
+    """Whether this process is one of our programs, not one that imports us."""
+    words = sys.orig_argv
+    name = os.path.basename(sys.argv[0])
+    if name == "-m" and "-m" in words:
+        module = words[words.index("-m") + 1]
+        return module.split(".")[0] in ("kernbench", "tui")
+    return name in ("kernbench", "kernbench-tui")
+
+
+# What is imported from here on takes a while.
+if _is_program():
+    try:
+        import signal
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _end_at_once)
+    except KeyboardInterrupt:
+        _end_at_once()

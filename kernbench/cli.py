@@ -1,9 +1,10 @@
 """The ``kernbench`` command: parsing and printing only. One clear line an error; 1 for
-wrong data or input, 2 for usage, 130 for Ctrl-C.
+wrong data or input, 2 for usage, 130 for Ctrl-C, 143 and 129 for SIGTERM and SIGHUP.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any, NoReturn, TypeAlias
 import click
 
 from kernbench import __version__
+from kernbench.common.interrupts import interruptible, raised_signal
 from kernbench.common.stdout import drop_stdout, end_if_stdout_fails
 from kernbench.common.user_code import text_of
 from kernbench.errors import KernbenchError, UsageError
@@ -61,11 +63,23 @@ class _Group(click.Group):
         except (KernbenchError, KeyboardInterrupt) as error:
             if ctx.params.get("traceback"):
                 raise
-            stopped = isinstance(error, KeyboardInterrupt)
-            what = "interrupted" if stopped else f"error: {text_of(error)}"
+            code = 1
+            what = f"error: {text_of(error)}"
+            number = raised_signal()
+            if number not in (None, signal.SIGINT):
+                code = 128 + number
+                what = f"ended by {signal.Signals(number).name}"
+            elif number is not None or isinstance(error, KeyboardInterrupt):
+                code = 130
+                what = "interrupted"
+            elif isinstance(error, UsageError):
+                code = 2
             line = "; ".join([what, *getattr(error, "__notes__", [])])
-            _say(" ".join(line.splitlines()), err=True)
-            sys.exit(130 if stopped else 2 if isinstance(error, UsageError) else 1)
+            try:
+                _say(" ".join(line.splitlines()), err=True)
+            except OSError:  # the terminal is gone
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+            sys.exit(code)
         except click.UsageError as error:
             help_ = f"{(error.ctx or ctx).command_path} --help"
             _say(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
@@ -131,6 +145,8 @@ def main(traceback: bool) -> None:
 @click.option(
     "--warn-memory", is_flag=True, help="Memory errors of kernels are warnings."
 )
+@click.option("--max-ns", type=float, help="End after so much simulated time.")
+@click.option("--max-ops", type=int, help="End with more ops than so many.")
 @_json
 def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     """Simulate BENCH (a name of `kernbench list`, or the path of a .py file)."""
@@ -145,10 +161,12 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
         options["verify"] = not no_data
     progress = _progress()
     try:
-        result = run_bench(bench, data=not no_data, progress=progress, **options)
+        with interruptible():
+            result = run_bench(bench, data=not no_data, progress=progress, **options)
     finally:
         if progress is not None:
-            click.echo("\r\033[K", err=True, nl=False)
+            with suppress(OSError):
+                click.echo("\r\033[K", err=True, nl=False)
     given = {
         name: options[name]
         for name in ("spec", "topology", "ccl", "plugins", "seed", "warn_memory")
@@ -196,8 +214,9 @@ def record(folder: str) -> None:
     """
     from kernbench.benches.recorded import record
 
-    for path, error in record(Path(folder)):
-        _say(f"{path}  {error or 'ok'}")
+    with interruptible():
+        for path, error in record(Path(folder)):
+            _say(f"{path}  {error or 'ok'}")
 
 
 @main.command()
@@ -279,10 +298,12 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
     if part == "make-trace":
         if out is None:
             raise UsageError("make-trace: say with -o FILE what to write")
-        make_trace.make_trace(out, ops)
+        with interruptible():
+            make_trace.make_trace(out, ops)
         return
     parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
-    rows = parts[part].measure()
+    with interruptible():
+        rows = parts[part].measure()
     _answer(
         sim.as_json(rows) if as_json else sim.as_text(rows),
         all(row.met for row in rows),
@@ -343,7 +364,8 @@ def trace(
     if op is None and call.command.pages is not None:
         pages = call.command.pages(session.index, call.args)
     if pages is None:
-        answer = session.call(call)
+        with interruptible():  # it may write a file
+            answer = session.call(call)
         text = _json_text(as_data(answer)) if as_json else as_text(answer, width)
         _answer(text, getattr(answer, "ok", True))
     for number, page in enumerate(pages):
@@ -409,7 +431,8 @@ def _progress() -> Callable[[str, int, str], None] | None:
             shown = last
             rate = count / max(passed, 1e-9)
             line = visible(f"{text}, {rate:,.0f} {unit}/s")
-            click.echo(f"\r{line}\033[K\r", err=True, nl=False)
+            with suppress(OSError):  # a terminal that is gone ends no run
+                click.echo(f"\r{line}\033[K\r", err=True, nl=False)
 
     return show
 

@@ -14,6 +14,7 @@ KernbenchError          itself: what a bench raised, with its line; a trace that
 │   ├── PendingDataError    data of a compute result asked for in Phase 1
 │   └── TcmOverflowError    scratch does not fit the TCM of a PE
 ├── DeadlockError       nothing can go on: who waits on whom
+├── LimitError          a run that was to end by a time or a number of ops, and did not
 ├── TraceFormatError    a trace file: offset and frame
 └── VerificationError   data differ from their reference, or cannot be compared
                         with it
@@ -61,6 +62,10 @@ class TcmOverflowError(KernelError):
 
 class DeadlockError(KernbenchError):
     """The event queue ran dry while something still waits."""
+
+
+class LimitError(KernbenchError):
+    """A run has come to the limit that it was given; names what still runs."""
 
 
 class TraceFormatError(KernbenchError):

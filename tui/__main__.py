@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -115,6 +116,9 @@ def main(
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has enough
         _discard_stdout()
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
     except KernbenchError as error:
         _say(f"error: {error}", err=True)
         sys.exit(1)
@@ -244,6 +248,9 @@ def run_script(session: ReplaySession, script: str) -> None:
         text = _script_text(script)
     except (OSError, UnicodeDecodeError) as error:
         raise KernbenchError(f"{script}: cannot be read as a script: {error}") from None
+    # What writes a file is to clean up after Ctrl-C; until here it ended at once.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     answer(session, text.splitlines())
 
 

@@ -39,14 +39,23 @@ from kernbench.triton_emu.sites import CallSites
 Part = TypeVar("Part", bound="ComponentBase")
 
 
+@dataclass(slots=True)
+class TileCounts:
+    """How many tiles have begun, of all that the composites so far have."""
+
+    begun: int = 0
+    known: int = 0
+
+
 @dataclass(frozen=True)
 class Sim:
     """All that a component gets to know of the world.
 
     ``op_logger`` and ``events`` are None where nothing is recorded. ``commands`` gives
     the numbers of calls, and ``warnings`` holds what an engine that only warns of
-    memory errors let pass. ``reserved`` counts the bytes that are taken from the end of
-    a memory: by space, sip, cube and pe (-1: of the whole cube).
+    memory errors let pass. ``tiles`` counts those of the composites so far, and
+    ``reserved`` the bytes that are taken from the end of a memory: by space, sip, cube
+    and pe (-1: of the whole cube).
     """
 
     env: simpy.Environment
@@ -63,6 +72,7 @@ class Sim:
     sites: CallSites
     commands: Iterator[int]
     warnings: list[str]
+    tiles: TileCounts = field(default_factory=TileCounts)
     reserved: Counter[tuple[str, int, int, int]] = field(default_factory=Counter)
 
     def component(self, node_id: str) -> ComponentBase:

@@ -1,11 +1,14 @@
 """``run_bench``: one bench on one machine, recorded and verified."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from kernbench.ccl.config import load_ccl
+from kernbench.common.interrupts import Uninterrupted
 from kernbench.common.user_code import called, described, located
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
@@ -196,6 +199,8 @@ def run_bench(
     data: bool = True,
     warn_memory: bool = False,
     plugins: Sequence[str | Path] = (),
+    max_ns: float | None = None,
+    max_ops: int | None = None,
     progress: RunProgress | None = None,
 ) -> RunResult:
     """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2, compare.
@@ -204,7 +209,8 @@ def run_bench(
     fields of the topology. ``debug`` checks every op beside the float64 oracle.
     ``data=False`` leaves data out of the trace. ``warn_memory`` makes memory errors
     warnings. ``plugins`` are files whose classes and modules ``topology`` and ``ccl``
-    may name.
+    may name. LimitError ends a run after ``max_ns`` of simulated time, or with more
+    than ``max_ops`` ops.
 
     Raises what the topology, the bench or a kernel raises. A note of it names the
     trace, complete up to there, unless nothing had run yet.
@@ -215,17 +221,31 @@ def run_bench(
         )
     if not 0 <= seed < 1 << 64:
         raise UsageError(f"seed {seed}: must be from 0 to 2^64 - 1")
+    if max_ns is not None and not max_ns > 0:
+        raise UsageError(f"--max-ns {max_ns}: must be more than 0")
+    if max_ops is not None and max_ops < 1:
+        raise UsageError(f"--max-ops {max_ops}: must be 1 or more")
     loaded = load_plugins(plugins)
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
     graph = load_topology(topology, {**_machine(entry, bound), **(spec or {})})
     writer = TraceWriter(trace) if trace is not None else None
-    engine = GraphEngine(
-        graph, recorder=writer, warn_memory=warn_memory, keep=writer is None
-    )
-    torch = Torch(engine, seed, load_ccl(ccl))
+    try:
+        engine = GraphEngine(
+            graph,
+            recorder=writer,
+            warn_memory=warn_memory,
+            keep=writer is None,
+            max_ns=math.inf if max_ns is None else max_ns,
+            max_ops=max_ops,
+        )
+        torch = Torch(engine, seed, load_ccl(ccl))
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
     notify = progress or _no_run_progress
-    engine.progress = _simulation_progress(notify)
+    engine.progress = _simulation_progress(notify, engine)
     header = {
         "bench": entry.name,
         "arguments": bound,
@@ -241,30 +261,33 @@ def run_bench(
         engine.run(lambda _: _call(entry, torch, bound))
         phase2 = _run_phase2(torch, notify) if verify else _Phase2(engine.store)
         checks = _check_ops(torch, notify) if debug else _DebugChecks()
+        logger = engine.op_logger
+        assert logger is not None
+        result = RunResult(
+            params=bound,
+            timing=engine.get_timing_result(),
+            end_ns=engine.env.now,
+            ops=logger.rows,
+            tile_stages=logger.tile_stages,
+            read_log=lambda: engine.op_log,
+            store=phase2.store,
+            report=phase2.report,
+            findings=phase2.findings,
+            checked=checks.checked,
+            first_over=checks.first_over,
+            warnings=tuple(engine.sim.warnings) if warn_memory else None,
+            notes=tuple(torch.notes),
+            trace_path=writer.path if writer is not None else None,
+        )
+        if writer is not None:
+            with Uninterrupted():
+                result = replace(result, trace_error=_end(writer, result))
     except BaseException as error:
-        engine.give_up()
-        _keep_what_there_is(writer, engine.env.now, error)
+        # The one that ends it is raised, not another that comes meanwhile.
+        with suppress(KeyboardInterrupt), Uninterrupted():
+            engine.give_up()
+            _keep_what_there_is(writer, engine.env.now, error)
         raise
-    logger = engine.op_logger
-    assert logger is not None
-    result = RunResult(
-        params=bound,
-        timing=engine.get_timing_result(),
-        end_ns=engine.env.now,
-        ops=logger.rows,
-        tile_stages=logger.tile_stages,
-        read_log=lambda: engine.op_log,
-        store=phase2.store,
-        report=phase2.report,
-        findings=phase2.findings,
-        checked=checks.checked,
-        first_over=checks.first_over,
-        warnings=tuple(engine.sim.warnings) if warn_memory else None,
-        notes=tuple(torch.notes),
-        trace_path=writer.path if writer is not None else None,
-    )
-    if writer is not None:
-        result = replace(result, trace_error=_end(writer, result))
     return result
 
 
@@ -272,11 +295,18 @@ def _no_run_progress(text: str, count: int, unit: str) -> None:
     """A ``RunProgress`` for callers who just wait."""
 
 
-def _simulation_progress(notify: RunProgress) -> Callable[[float, int, int], object]:
+def _simulation_progress(
+    notify: RunProgress, engine: GraphEngine
+) -> Callable[[float, int, int], object]:
     """What an engine is to call while it simulates."""
 
     def simulated(now_ns: float, ops: int, events: int) -> None:
-        notify(f"{now_ns:,.0f} ns simulated, {ops:,} ops", events, "events")
+        tiles = engine.sim.tiles
+        text = f"{now_ns:,.0f} ns simulated, {ops:,} ops"
+        if tiles.known:
+            share = tiles.begun / tiles.known
+            text += f", {share:.1%} of {tiles.known:,} tiles"
+        notify(text, events, "events")
 
     return simulated
 

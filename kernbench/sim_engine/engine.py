@@ -8,6 +8,7 @@ others come after. Knows no torch: ``run`` takes a callable that is given the en
 from __future__ import annotations
 
 import gc
+import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,11 +31,11 @@ from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 from kernbench.components.network import Network
 from kernbench.components.pages import PageTable
 from kernbench.components.registry import component_class
-from kernbench.errors import DeadlockError
+from kernbench.errors import DeadlockError, LimitError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.event_log import Recorder, Site
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.op_log import OpLogger, OpRecord
+from kernbench.sim_engine.op_log import OpLogger, OpRecord, OpSink
 from kernbench.sim_engine.pending import PendingRanges
 from kernbench.topology.graph import TopologyGraph
 from kernbench.triton_emu.sites import CallSites
@@ -88,6 +89,24 @@ class _Numbers(Iterator[int]):
         return self.upcoming - 1
 
 
+class _OpLimit:
+    """Hands ops on to ``sink``; calls ``end(why)`` with the first that is too many."""
+
+    def __init__(
+        self, sink: OpSink | None, max_ops: int, end: Callable[[str], None]
+    ) -> None:
+        self._sink = sink
+        self._max_ops = max_ops
+        self._end = end
+
+    def op(self, row: int, *rest: Any) -> None:
+        """Take the op in ``row``."""
+        if self._sink is not None:
+            self._sink.op(row, *rest)
+        if row >= self._max_ops:
+            self._end(f"max_ops={self._max_ops:,}")
+
+
 class _Components(dict[str, ComponentBase]):
     """The components by node id, each made when it is first asked for."""
 
@@ -113,6 +132,9 @@ class GraphEngine:
     unless ``keep``, it alone has the op log. With ``warn_memory``, bytes never written
     read as 0xFF. While it simulates, ``progress(simulated ns, ops, events)`` is called
     every PROGRESS_EVENTS events.
+
+    LimitError ends a run that goes on after ``max_ns`` of simulated time, or makes more
+    than ``max_ops`` ops.
     """
 
     progress: Callable[[float, int, int], object] | None = None
@@ -125,6 +147,8 @@ class GraphEngine:
         recorder: Recorder | None = None,
         warn_memory: bool = False,
         keep: bool = True,
+        max_ns: float = math.inf,
+        max_ops: int | None = None,
     ) -> None:
         self.graph = graph
         self.env = simpy.Environment()
@@ -132,9 +156,15 @@ class GraphEngine:
         self.pending = PendingRanges()
         self.recorder = recorder
         if op_logger is _DEFAULT:
-            op_logger = OpLogger(self.store, recorder, keep, self._is_pending)
+            sink: OpSink | None = recorder
+            if max_ops is not None:
+                sink = _OpLimit(recorder, max_ops, self._end_after_this_event)
+            op_logger = OpLogger(self.store, sink, keep, self._is_pending)
         self.op_logger: OpLogger | None = op_logger
         self._keep = keep
+        # No event after it is simulated, and why not.
+        self._end_ns = max_ns
+        self._limit = f"max_ns={max_ns:,.15g}"
         self._numbers = _Numbers()
         components = _Components(graph)
         self.network = Network(self.env, graph, components, recorder)
@@ -236,6 +266,8 @@ class GraphEngine:
         for _ in range(events):
             if not queue:
                 return False
+            if queue[0][0] > self._end_ns:
+                raise self._limit_error()
             env._now, _, _, event = heappop(queue)
             callbacks = event.callbacks
             event.callbacks = None  # type: ignore[assignment]
@@ -244,6 +276,19 @@ class GraphEngine:
             if not event._ok and not hasattr(event, "_defused"):
                 raise event._value
         return True
+
+    def _end_after_this_event(self, why: str) -> None:
+        self._end_ns = -math.inf
+        self._limit = why
+
+    def _limit_error(self) -> LimitError:
+        """What to raise where something is still to be done and a limit forbids it."""
+        running = [f"{w.what} since {w.since:g} ns" for w in self._waiting.values()]
+        listed = "; ".join(running[:_LISTED]) or "nothing that was called"
+        return LimitError(
+            f"stopped at {self.env.now:g} ns by the limit {self._limit}; still "
+            f"running: {listed}; give a higher limit, or look what never ends"
+        )
 
     def host_write(
         self, writes: Sequence[tuple[Place, HostWriteCmd]], site: Site

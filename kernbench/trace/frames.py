@@ -18,7 +18,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -28,6 +28,7 @@ import msgpack  # type: ignore[import-untyped]
 from kernbench.errors import TraceFormatError
 from kernbench.trace.columns import LOGS
 from kernbench.trace.schema import MAGIC, VERSION, whole
+from kernbench.trace.tail import Tail, read_tail
 
 T = TypeVar("T")
 
@@ -103,6 +104,9 @@ class FrameFile:
     bytes. Without ``scan`` only the first frame is looked at. TraceFormatError for a
     file that has no readable first frame.
 
+    What a run that goes on, or was killed, had recorded and not yet written is read
+    from the file's tail, if it has one. The mapping then is a copy of both.
+
     Several threads may read frames at once. The mapping is never changed, and its
     position is used while the file is scanned only, before anybody else has it. What
     has been found damaged and what has been inflated is noted under a lock, which is
@@ -124,8 +128,10 @@ class FrameFile:
         self._sound: dict[int, bool] = {}  # by offset, of the frames that were read
         self._inflated: set[int] = set()  # offsets of the frames that were
         self._inflated_bytes = 0
+        tail = None
         try:
             if data is None:
+                tail = read_tail(path)  # before the file, which only grows
                 data = _mapped(path)
             self.map = data
             self.size = len(data)
@@ -138,6 +144,8 @@ class FrameFile:
             ) from None
         if scan:
             self._scan()
+            if tail is not None:
+                self._join(tail)
 
     def _read_header(self) -> dict[str, Any]:
         """The head of the first frame; what ``_WRONG`` lists if this is no trace."""
@@ -187,6 +195,27 @@ class FrameFile:
             frames += 1
             offset = frame.start + frame.size
             is_lost = False
+
+    def _join(self, tail: Tail) -> None:
+        """Put ``tail`` behind the frames that it goes on from, if they are ours.
+
+        What the file has behind these is less than the tail has: a run removes its tail
+        when the rows in it are in the file.
+        """
+        mark = 0
+        for frame in sorted(chain.from_iterable(self.by_tag.values())):
+            if frame.offset < tail.after:
+                mark = zlib.crc32(self.map[frame.offset : frame.start], mark)
+        if mark != tail.mark or tail.after > self.size:
+            return
+        joined = mmap.mmap(-1, tail.after + len(tail.frames))
+        joined.write(memoryview(self.map)[: tail.after])
+        joined.write(tail.frames)
+        self.map = joined
+        self.size = len(joined)
+        self.by_tag = {}
+        self.damaged.clear()
+        self._scan()
 
     def _frame_at(self, offset: int) -> Frame:
         """The frame there; OutOfData if the file ends in it, or what ``_WRONG`` lists.
@@ -276,7 +305,8 @@ class FrameFile:
 
     def body(self, frame: Frame) -> memoryview:
         """The bytes of a body, as they lie in the file."""
-        return memoryview(self.map)[frame.start : frame.start + frame.size]
+        body = slice(frame.start, frame.start + frame.size)
+        return memoryview(self.map).toreadonly()[body]
 
     def inflate(self, frame: Frame, more: int = 0) -> bytes:
         """A deflated body, of exactly the size that the head claims.

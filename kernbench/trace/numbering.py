@@ -44,6 +44,11 @@ class NewEntries(list[Any]):
         self.clear()
         return head, taken
 
+    def go_on_from(self, other: NewEntries) -> None:
+        """Number as ``other`` will, which stays as it is."""
+        self.first = other.first
+        self[:] = other
+
 
 class Numbers(dict[Any, int]):
     """The number of each key in a table, given when it is first asked for.
@@ -109,6 +114,12 @@ class TensorStore:
         self._new.append((dtype, array.shape, data, sha))
         self._new_bytes += len(data)
         return number
+
+    def go_on_from(self, other: TensorStore) -> None:
+        """Number as ``other`` will, which stays as it is; know no array again."""
+        self.keeps_data = other.keeps_data
+        self._new.go_on_from(other._new)
+        self._new_bytes = other._new_bytes
 
     def flush(self) -> None:
         """Write the arrays that no frame holds yet."""

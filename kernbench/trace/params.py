@@ -96,6 +96,10 @@ class ParamsEncoder:
         self._tensor = tensor
         self._schemas: dict[tuple[Any, ...], int] = {}
 
+    def go_on_from(self, other: ParamsEncoder) -> None:
+        """Know the schemas of ``other``, and number as it will."""
+        self._schemas.update(other._schemas)
+
     def add(
         self,
         kinds: Sequence[str],

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -18,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from kernbench.errors import KernbenchError
 from kernbench.trace.frames import FrameFile
 from kernbench.trace.schema import pack_frame
+from kernbench.trace.tail import Tail, tail_of
 
 SPILL_BYTES = 1 << 30
 """So much is kept in memory of what no longer went to the file."""
@@ -49,9 +51,9 @@ OpenFile: TypeAlias = Callable[[Path, Path], OutputFile]
 def claim(path: Path, partial: Path) -> OutputFile:
     """A new file at ``partial``, locked.
 
-    What a killed run left there becomes ``partial.old``. No file is ever shortened, so
-    whoever has one mapped keeps it. OSError if the file is not to be had, above all
-    BlockingIOError if another run is writing it.
+    What a killed run left there becomes ``partial.old``, and its tail goes with it. No
+    file is ever shortened, so whoever has one mapped keeps it. OSError if the file is
+    not to be had, above all BlockingIOError if another run is writing it.
     """
 
     def opener(name: str, flags: int) -> int:
@@ -68,10 +70,21 @@ def claim(path: Path, partial: Path) -> OutputFile:
             # It is not found if the run that had the lock has just ended.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(partial), mine):
+                    old = Path(f"{partial}.old")
                     if not mine.st_size:
+                        _remove(tail_of(partial))  # of a file that is no more
                         stack.pop_all()
                         return file
-                    os.replace(partial, f"{partial}.old")
+                    os.replace(partial, old)
+                    _remove(tail_of(old))
+                    with contextlib.suppress(FileNotFoundError):
+                        os.replace(tail_of(partial), tail_of(old))
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, if it is there and lets us."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 class FrameStream:
@@ -81,11 +94,15 @@ class FrameStream:
     (None: all is well), and what was written stays readable. Up to SPILL_BYTES of what
     follows are held in memory for ``reopened``. KernbenchError if the file cannot be
     made, or is being written by another run.
+
+    Beside it, ``put_tail`` keeps what is not in it yet. ``mark`` is the CRC-32 of the
+    heads of all frames so far.
     """
 
     def __init__(self, path: Path, open_file: OpenFile) -> None:
         self.error: str | None = None
         self.is_closed = False
+        self.mark = 0
         self._offset = 0
         self._spill = bytearray()
         try:
@@ -100,6 +117,11 @@ class FrameStream:
             raise KernbenchError(
                 f"cannot write trace {path}: {reason}; name one that may be written"
             ) from None
+
+    @property
+    def size(self) -> int:
+        """The bytes of all frames so far."""
+        return self._offset
 
     @property
     def bytes_held(self) -> int:
@@ -119,12 +141,14 @@ class FrameStream:
         if self.is_closed:
             return
         end = self._offset
+        mark = self.mark
         pieces: list[bytes] = []
         try:
             for tag, head, body in frames:
                 piece = pack_frame(tag, head, body, end)
                 pieces.append(piece)
                 end += len(piece)
+                mark = zlib.crc32(piece[: len(piece) - len(body)], mark)
             if self.error is None:
                 self._append(b"".join(pieces))
         except (OSError, OverflowError, ValueError) as error:
@@ -142,6 +166,32 @@ class FrameStream:
         if self.error is not None and not self.has_lost_frames:
             self._spill += b"".join(pieces)
         self._offset = end
+        self.mark = mark
+
+    def put_tail(self, after: int, mark: int, frames: Iterable[NewFrame]) -> None:
+        """Keep frames that are to follow the first ``after`` bytes, in place of others.
+
+        ``mark`` is that of these bytes. A disk that does not take them keeps what it
+        has.
+        """
+        place = tail_of(self.partial)
+        new = Path(f"{place}.new")
+        _remove(new)
+        pieces: list[bytes] = []
+        end = after
+        for tag, head, body in frames:
+            pieces.append(pack_frame(tag, head, body, end))
+            end += len(pieces[-1])
+        try:
+            with new.open("xb") as file:
+                file.write(Tail(after, mark, b"".join(pieces)).pack())
+            os.replace(new, place)
+        except OSError:
+            _remove(new)
+
+    def drop_tail(self) -> None:
+        """Keep nothing beside the file: all that was there is in it, or given up."""
+        _remove(tail_of(self.partial))
 
     def _append(self, data: bytes) -> None:
         """Write all of it behind the last whole frame; a file may take it in pieces."""
@@ -175,6 +225,7 @@ class FrameStream:
         partial file in between.
         """
         self.is_closed = True
+        self.drop_tail()
         try:
             os.replace(self.partial, self.path)
             self._file.close()
@@ -187,6 +238,7 @@ class FrameStream:
     def abandon(self) -> None:
         """Remove the file."""
         self.is_closed = True
+        self.drop_tail()
         with contextlib.suppress(OSError):
             self.partial.unlink(missing_ok=True)
             self._file.close()

@@ -12,42 +12,26 @@ stop the run for 56 ms each, those of 4 Ki rows for 3 ms.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import numpy as np
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernbench import __version__
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, nbytes_of
+from kernbench.common.interrupts import Uninterrupted
 from kernbench.common.messages import WAIT_REASONS, Transfer
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
 from kernbench.sim_engine.op_log import OpRecord, Params
 from kernbench.trace.columns import LOGS
-from kernbench.trace.numbering import (
-    NO_TENSOR,
-    REMEMBERED,
-    NewEntries,
-    Numbers,
-    TensorStore,
-)
-from kernbench.trace.params import ParamsEncoder
+from kernbench.trace.encoder import BUFFERED, Buffered, RowEncoder
 from kernbench.trace.reader import Trace
-from kernbench.trace.schema import (
-    FIXED_TABLES,
-    MAGIC,
-    NONE,
-    VERSION,
-    Body,
-    pack,
-    plain,
-)
+from kernbench.trace.schema import MAGIC, NONE, VERSION, plain
 from kernbench.trace.stream import FrameStream, NewFrame, OpenFile, claim
+from kernbench.trace.tail import TailThread
 
 if TYPE_CHECKING:
     from kernbench.topology.graph import Edge, Node
@@ -59,9 +43,6 @@ QUIET_ROWS = 256
 QUIET_NS = 10_000.0
 """They are also written when one has QUIET_ROWS, and QUIET_NS of simulated time have
 passed since the last time. No clock takes part in it: equal runs are equal bytes."""
-
-_BUFFERED = ("alloc", "commands", "ops", "transfers", "waits", "launches", "text")
-"""The logs whose rows are buffered, in the order in which they are written."""
 
 _REASONS = frozenset(WAIT_REASONS)
 _MAX_AXES = 3
@@ -87,29 +68,6 @@ class MachineGraph(Protocol):
         """A digest of the machine; "" if there is none."""
 
 
-class _BufferedOps(NamedTuple):
-    """The columns of buffered ops: a row has these cells in this order.
-
-    ``param_names`` and ``param_values`` are the keys and values of its params, arrays
-    among them replaced by numbers. ``deps`` are rows, as ``row`` is.
-    """
-
-    t_start: Sequence[float]
-    t_end: Sequence[float]
-    component: Sequence[str]
-    kind: Sequence[str]
-    name: Sequence[str]
-    nbytes: Sequence[int]
-    param_names: Sequence[tuple[str, ...]]
-    param_values: Sequence[list[Any]]
-    slot: Sequence[int]
-    deps: Sequence[list[int]]
-    cmd: tuple[int, ...]
-    row: tuple[int, ...]
-    waits: tuple[Waits, ...]
-    transfers: tuple[Transfers, ...]
-
-
 class TraceWriter:
     """Records a run to ``path``.
 
@@ -117,6 +75,9 @@ class TraceWriter:
     Recorder takes), ``verify`` if Phase 2 has run, and ``end``. Where the run does not
     get so far, ``close`` names what there is, and ``abandon`` leaves nothing. All times
     are in ns. Only one thread may use it.
+
+    A thread of its own keeps what is buffered in the file's tail, once a second, so
+    that a run that is killed loses no more than that (``kernbench.trace.tail``).
 
     Until ``end`` or ``close`` the file is ``path.partial``. A write error stops the
     recording, not the run: ``error`` then says what happened (None: all is well), and
@@ -133,29 +94,17 @@ class TraceWriter:
         self._began = False
         self._now = 0.0
         self._flushed_at = 0.0
-        self._texts = NewEntries()
-        self._paths = NewEntries()
-        # Names are kept for good, node ids first; texts are forgotten when they are
-        # too many.
-        self._names = Numbers(self._texts)
-        self._values = Numbers(self._texts)
-        self._tables: dict[str, Mapping[Any, int]] = {
-            "node": self._names,
-            "string": self._names,
-            "text": self._values,
-            "path": Numbers(self._paths),
-            "space": Numbers(NewEntries()),
-        }
-        for name, entries in FIXED_TABLES.items():
-            self._tables[name] = {entry: n for n, entry in enumerate(entries)}
-        self._tensors = TensorStore(self._tables, lambda frame: self._write([frame]))
-        self._params = ParamsEncoder(self._values, self._tensors.number)
-        self._counts = dict.fromkeys(_BUFFERED, 0)
+        self._encoder = RowEncoder(self._write)
         self._buffer_nothing()
+        # Held while numbers are given or frames are written; rows need it not.
+        self._lock = RLock()
+        self._flushes = 0
+        self._in_tail: tuple[int, ...] = ()
+        self._tail_thread = TailThread(self.write_tail)
 
     def _buffer_nothing(self) -> None:
         # A row of ops has its waits and transfers, which are so many in all.
-        self._rows: dict[str, list[tuple[Any, ...]]] = {tag: [] for tag in _BUFFERED}
+        self._rows: Buffered = {tag: [] for tag in BUFFERED}
         self._expects: list[NewFrame] = []
         self._waits = 0
         self._transfers = 0
@@ -184,23 +133,15 @@ class TraceWriter:
             raise KernbenchError(
                 "the trace has begun already; call begin once, before all events"
             )
-        self._tensors.keeps_data = bool(header.get("data", True))
+        self._encoder.keeps_data = bool(header.get("data", True))
         if graph is None:
             self._write_first(header, "")
             return
         self._write_first(header, graph.hash)
-        for node in graph.nodes:
-            _ = self._names[node]  # ids of nodes are the first strings
-        body = Body()
         nodes = _columns_of(list(graph.nodes.values()), "nodes")
         edges = _columns_of(graph.edges, "edges")
-        head = {
-            "nodes": body.add_log("nodes", nodes, self._tables),
-            "edges": body.add_log("edges", edges, self._tables),
-            "spec": plain(graph.spec),
-        }
-        self._write_strings()
-        self._write_deflated("topology", head, body)
+        with Uninterrupted(), self._lock:
+            self._encoder.write_machine(graph.nodes, nodes, edges, graph.spec)
 
     def verify(self, report: Any) -> None:
         """Phase 2's verdict: a VerifyReport, or a map for the reader to give back."""
@@ -213,7 +154,7 @@ class TraceWriter:
         """Write that the run ended at ``end_ns``, or that ``error`` ended it; close."""
         self.flush()
         head = {
-            "counts": self._counts,
+            "counts": self._encoder.counts,
             "end_ns": float(end_ns),
             "ok": error is None,
             "error": error,
@@ -227,11 +168,13 @@ class TraceWriter:
         Without an ``end`` before it the trace counts as cut off.
         """
         if not self._stream.is_closed:
+            self._tail_thread.stop()
             self.flush()
             self._stream.close()
 
     def abandon(self) -> None:
         """Leave no file: nothing ran."""
+        self._tail_thread.stop()
         self._stream.abandon()
 
     def op_log(self) -> Sequence[OpRecord]:
@@ -284,7 +227,9 @@ class TraceWriter:
         values = [*params.values()]
         for name in ("snapshot", "input_snapshots"):
             if name in params:
-                values[names.index(name)] = self._stored(params[name])
+                with Uninterrupted(), self._lock:
+                    stored = self._encoder.stored(params[name])
+                values[names.index(name)] = stored
         for wait in waits:
             if wait[1] not in _REASONS:
                 raise KernbenchError(
@@ -314,19 +259,6 @@ class TraceWriter:
         self._transfers += len(transfers)
         longest = max(len(ops), self._waits, self._transfers)
         self._flush_if_due(record.t_end, longest)
-
-    def _stored(self, snapshot: Any) -> Any:
-        """A snapshot, or a list of them, with numbers in the place of arrays."""
-        if type(snapshot) is list:
-            return [self._stored_one(one) for one in snapshot]
-        return self._stored_one(snapshot)
-
-    def _stored_one(self, snapshot: Any) -> Any:
-        if snapshot is None:
-            return NO_TENSOR  # of the same schema as an array
-        if isinstance(snapshot, np.ndarray):
-            return self._tensors.number(snapshot)
-        return snapshot
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
         """A row of ``transfers`` that no op has: a launch or a credit."""
@@ -380,15 +312,17 @@ class TraceWriter:
         The reference is stored as a tensor. Of a run that is recorded without data
         there is none.
         """
-        if not self._tensors.keeps_data:
+        if not self._encoder.keeps_data:
             return
+        with Uninterrupted(), self._lock:
+            tensor = self._encoder.number(array)
         head = {
             "name": name,
             "shard": shard.index,
             "space": shard.space,
             "addr": shard.addr,
             "dtype": shard.dtype,
-            "tensor": self._tensors.number(array),
+            "tensor": tensor,
             "after": after,
             "tolerance": (tolerance.rtol, tolerance.atol),
             "origin": shard.origin,
@@ -408,7 +342,7 @@ class TraceWriter:
         raw = text.encode(errors="backslashreplace")
         sha = hashlib.sha256(raw).hexdigest()
         head = {"file": file, "kernel": kernel, "sha": sha}
-        self._write_deflated("source", head, raw)
+        self._encoder.write_deflated("source", head, raw)
 
     # -- flushing ------------------------------------------------------------------
 
@@ -428,86 +362,47 @@ class TraceWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write all that is buffered.
+        """Write all that is buffered."""
+        with Uninterrupted(), self._lock:
+            self._flushed_at = self._now
+            rows = self._rows
+            expects = self._expects
+            self._buffer_nothing()
+            if not self._stream.has_lost_frames:
+                self._encoder.write_rows(rows, expects)
+            self._flushes += 1
+            if self._in_tail:
+                self._in_tail = ()
+                self._stream.drop_tail()
 
-        Strings, tensors and paths go first: a frame refers to earlier frames only, so a
-        file that is cut off anywhere has all that its frames refer to.
+    def write_tail(self) -> None:
+        """Keep what is buffered beside the file, and leave all here as it is.
+
+        This may be called by another thread. Nothing is done if there is no news, or if
+        the recording has stopped. What cannot be encoded is left for the next flush to
+        raise, in the thread of the run.
         """
-        self._flushed_at = self._now
-        rows_by_log = self._rows
-        expects = self._expects
-        self._buffer_nothing()
-        if self._stream.has_lost_frames:
+        with self._lock:
+            # Arrays last: a row is buffered when those that it refers to have numbers.
+            rows = {tag: buffered.copy() for tag, buffered in self._rows.items()}
+            expects = self._expects.copy()
+            sizes = (self._stream.size, len(expects), *map(len, rows.values()))
+            is_news = any(sizes[1:]) and sizes != self._in_tail
+            if not self._began or self._stream.is_closed or self.error or not is_news:
+                return
+            frames: list[NewFrame] = []
+            encoder = self._encoder.copy(frames.extend)
+            mark = self._stream.mark
+            flushes = self._flushes
+        try:
+            encoder.write_rows(rows, expects)
+        except (ArithmeticError, LookupError, TypeError, ValueError):
             return
-        columns: dict[str, Sequence[Any]] = {}
-        for tag, rows in rows_by_log.items():
-            if rows:
-                columns[tag] = list(zip(*rows, strict=True))
-        if "ops" in columns:
-            _add_events_of_ops(columns, _BufferedOps(*columns["ops"]))
-        frames: list[NewFrame] = []
-        for tag in _BUFFERED:
-            if tag in columns:
-                frames.append(self._log_frame(tag, columns[tag]))
-        head, paths = self._paths.take()
-        if paths:
-            frames.insert(0, self._frame("paths", [paths], head, Body()))
-        self._write_strings()
-        self._tensors.flush()
-        self._write([*frames, *expects])
-        if len(self._values) > REMEMBERED:
-            self._values.clear()
-
-    def _log_frame(self, tag: str, columns: Sequence[Any]) -> NewFrame:
-        """The frame of a log whose buffered columns are these.
-
-        They become the columns of the file: of ops the params go to blocks of their
-        own, and events that came in lists get a row each.
-        """
-        body = Body()
-        head: dict[str, Any] = {}
-        if tag == "ops":
-            ops = _BufferedOps(*columns)
-            schema, place, head = self._params.add(
-                ops.kind, ops.name, ops.param_names, ops.param_values, body
-            )
-            head["first"] = self._counts["ops"]
-            columns = [
-                ops.t_start,
-                ops.t_end,
-                ops.component,
-                ops.name,
-                ops.slot,
-                ops.cmd,
-                ops.nbytes,
-                schema,
-                place,
-                ops.deps,
-            ]
-        elif tag in ("transfers", "waits"):
-            columns = _one_event_a_row(columns)
-            if tag == "waits":
-                columns[-1] = np.bitwise_and(columns[-1], NONE)  # no holder: -1
-        elif tag == "alloc":
-            spaces = [*self._tables["space"], *columns[2]]
-            head["spaces"] = list(dict.fromkeys(spaces))
-        self._counts[tag] += len(columns[0])
-        return self._frame(tag, columns, head, body)
-
-    def _frame(
-        self, tag: str, columns: Sequence[Any], head: dict[str, Any], body: Body
-    ) -> NewFrame:
-        return tag, body.add_log(tag, columns, self._tables) | head, body
-
-    def _write_strings(self) -> None:
-        head, texts = self._texts.take()
-        if texts:
-            self._write_deflated("strings", head | {"n": len(texts)}, pack(texts))
-
-    def _write_deflated(
-        self, tag: str, head: dict[str, Any], raw: bytes | bytearray
-    ) -> None:
-        self._write([(tag, head | {"raw": len(raw)}, zlib.compress(raw, 6))])
+        with self._lock:
+            # If there was a flush meanwhile, these rows are in the file.
+            if flushes == self._flushes and not self._stream.is_closed:
+                self._stream.put_tail(sizes[0], mark, frames)
+                self._in_tail = sizes
 
     def _write_first(self, header: Mapping[str, Any], topology_hash: str) -> None:
         head = {
@@ -516,43 +411,21 @@ class TraceWriter:
             "time_unit": "ns",
             "topology_hash": topology_hash,
         }
-        self._stream.write([(MAGIC, head | plain(header), b"")], self._now)
-        self._began = True
+        with Uninterrupted(), self._lock:
+            self._stream.write([(MAGIC, head | plain(header), b"")], self._now)
+            self._began = True
 
     def _write(self, frames: Iterable[NewFrame]) -> None:
         """Append frames to the file, after the first frame if there is none yet."""
         if not self._began:
             self._write_first({}, "")
-        self._stream.write(frames, self._now)
+        with Uninterrupted(), self._lock:
+            self._stream.write(frames, self._now)
 
 
 def _columns_of(things: Sequence[Any], tag: str) -> list[list[Any]]:
     """The attributes of nodes or edges as the columns of their log."""
     return [[getattr(thing, name) for thing in things] for name in LOGS[tag]]
-
-
-def _add_events_of_ops(columns: dict[str, Sequence[Any]], ops: _BufferedOps) -> None:
-    """Put the transfers and waits of ops among the columns of the logs.
-
-    Each row of these is a call, a row of ops, and a list of events.
-    """
-    if any(ops.transfers):
-        alone = columns.get("transfers", [(), (), ()])
-        columns["transfers"] = [
-            ops.cmd + alone[0],
-            ops.row + alone[1],
-            ops.transfers + alone[2],
-        ]
-    if any(ops.waits):
-        columns["waits"] = [ops.cmd, ops.row, ops.waits]
-
-
-def _one_event_a_row(columns: Sequence[Any]) -> list[Any]:
-    """The columns of calls, rows and lists of events, with a row for each event."""
-    calls, rows, lists = columns
-    lengths = list(map(len, lists))
-    events = zip(*chain.from_iterable(lists), strict=True)
-    return [np.repeat(calls, lengths), np.repeat(rows, lengths), *events]
 
 
 _size_of = lru_cache(maxsize=1024)(nbytes_of)

@@ -1,5 +1,6 @@
 """The scheduler of a PE: commands go to their engine, composites are cut into tiles."""
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from itertools import product
@@ -68,7 +69,10 @@ class PeScheduler(ComponentBase):
         window = self.sim.graph.spec.pe.tile.window
         flying: deque[tuple[Tile, simpy.Process]] = deque()
         fed: simpy.Event | None = None
+        tiles = self.sim.tiles
+        tiles.known += math.prod(map(len, _tile_counts(msg)))
         for tile in self._tiles(msg):
+            tiles.begun += 1
             if len(flying) == window:
                 oldest, process = flying.popleft()
                 t0 = env.now
@@ -112,10 +116,7 @@ class PeScheduler(ComponentBase):
         A plan is made when it is its tile's turn. A tile has a token for each stage, so
         that the row of a token is that of one record.
         """
-        counts = []
-        for size, step in zip((msg.m, msg.n, msg.k), msg.tile, strict=True):
-            counts.append(range(-(-size // step)))
-        for index in product(*counts):
+        for index in product(*_tile_counts(msg)):
             stages = self._plan(msg, index)
             yield [
                 TileToken(
@@ -212,3 +213,11 @@ def _places(blocks: list[Block]) -> dict[str, Any]:
         "addrs": [block.addr for block in blocks],
         "sizes": [block.nbytes for block in blocks],
     }
+
+
+def _tile_counts(msg: CompositeCmd) -> list[range]:
+    """The indices of a composite's tiles along m, n and k."""
+    counts = []
+    for size, step in zip((msg.m, msg.n, msg.k), msg.tile, strict=True):
+        counts.append(range(-(-size // step)))
+    return counts
