@@ -18,6 +18,7 @@ from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import TraceFormatError
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_kinds import KINDS
 from kernbench.sim_engine.op_log import PLACES, OpRecord, Params
 
@@ -195,6 +196,7 @@ def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
     operands = [r.shape for r in reads]
     output = () if write is None else write.shape
     kind = KINDS[record.op_kind]
+    kind.check(record.params, reads, write, NUMPY_OPS)
     found = kind.elements(record.params, operands, output, wanted)
     return [distinct(elements) for elements in found]
 
@@ -309,6 +311,7 @@ def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:
 def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
     """The accesses of a block of params, a part for each region of its ops."""
     schema = block.schema
+    values = block.values  # has looked whether the params can be
     fields = dict(schema.fields)
     columns = {}  # the column of each int or string, by its path in the params
     for i, (path, letter) in enumerate(schema.leaves):
@@ -331,16 +334,23 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
                 f"params of {schema.name!r:.40} lack {space}, {addr} or {dtype}, so "
                 "nobody can say what it touches; record the run again"
             )
-        used, which = np.unique(block.values[columns[dtype]], return_inverse=True)
+        used, which = np.unique(values[columns[dtype]], return_inverse=True)
         sizes = np.array([itemsize(strings[i]) for i in used.tolist()], np.int64)
         nbytes = sizes[which]
+        about = nbytes.astype(np.float64)
         for path, column in columns.items():
             if path.startswith(f"{shape}."):
-                nbytes = nbytes * block.values[column]
+                extents = values[column].astype(np.int64)
+                nbytes = nbytes * extents
+                about = about * extents
+        if (about >= 1 << _ADDRESS_BITS).any():
+            raise TraceFormatError(
+                f"{shape} of a {schema.name!r:.40} has more bytes than addresses"
+            )
         yield _Part(
             block.rows,
             np.full(len(nbytes), place is write),
-            block.values[columns[space]],
-            block.values[columns[addr]],
+            values[columns[space]],
+            values[columns[addr]],
             nbytes,
         )

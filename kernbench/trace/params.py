@@ -27,6 +27,13 @@ import numpy as np
 from kernbench.common.arrays import Array, Ints
 from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.op_log import Params
+from kernbench.sim_engine.op_params import (
+    ADDRESS_BITS,
+    check_params,
+    is_checked,
+    is_measured,
+)
+from kernbench.trace.caching import cached_without_lock
 from kernbench.trace.frames import Frame, FrameFile
 from kernbench.trace.schema import CODES, Body, code_of, whole
 
@@ -58,6 +65,7 @@ _STORED_KINDS = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}
 
 _MAX_DEPTH = 16  # of a tree
 _SCHEMA_BYTES = 16  # a schema takes more of a file
+_END_OF_ADDRESSES = 1 << ADDRESS_BITS
 
 
 # -- writing -----------------------------------------------------------------------
@@ -282,15 +290,22 @@ def read_schemas(file: FrameFile) -> list[Schema | None]:
     return schemas
 
 
-class ParamBlock(NamedTuple):
-    """The params of the ops in ``rows``, all of one schema.
+class ParamBlock:
+    """The params of the ops in ``rows``, all of one ``schema``."""
 
-    The fields f0, f1 … of ``values`` are the leaves of the schema.
-    """
+    def __init__(self, schema: Schema, rows: Array, read: Callable[[], Array]) -> None:
+        self.schema = schema
+        self.rows = rows
+        self._read = read
 
-    schema: Schema
-    values: Array
-    rows: Array
+    @cached_without_lock
+    def values(self) -> Array:
+        """A structured array, whose fields f0, f1 … are the leaves of the schema.
+
+        TraceFormatError, which names the op and the param, if an op of the block has
+        params that cannot be.
+        """
+        return self._read()
 
 
 Block: TypeAlias = tuple[Schema, Array]
@@ -348,13 +363,74 @@ Take: TypeAlias = Callable[[Sequence[Any]], Any]
 """Takes a value of the leaves of an op."""
 
 
+class ParamsReader:
+    """Makes the params of ops of one schema of their leaves, if they can be.
+
+    ``read`` makes a value of a leaf, by letter, where that is not the number itself.
+
+    What the schema says of a param is the same for all its ops, so one is looked at in
+    full. Of each further one only that can be wrong which differs: sizes and addresses,
+    and names of dtypes.
+    """
+
+    def __init__(
+        self, schema: Schema, read: Mapping[str, Callable[[Any], Any]]
+    ) -> None:
+        self._decode = decoder(schema, read)
+        self._decode_without_arrays = decoder(schema, {**read, "t": lambda _: None})
+        self._measured: list[int] = []
+        self._dtypes: list[int] = []
+        if is_checked(schema.kind, schema.name):
+            for place, (path, letter) in enumerate(schema.leaves):
+                if letter == "i" and is_measured(path):
+                    self._measured.append(place)
+                elif letter in "sr" and "dtype" in path:
+                    self._dtypes.append(place)
+        self._is_checked = is_checked(schema.kind, schema.name)
+        self._sound: set[tuple[int, ...]] = set()
+
+    def params(self, leaves: Sequence[Any]) -> Params:
+        """The params of an op; TraceFormatError names one that cannot be."""
+        if self._is_checked:
+            self._check(leaves)
+        return self._decode(leaves)
+
+    def _check(self, leaves: Sequence[Any]) -> None:
+        dtypes = tuple([leaves[place] for place in self._dtypes])
+        is_sound = dtypes in self._sound
+        for place in self._measured:
+            is_sound = is_sound and 0 <= leaves[place] < _END_OF_ADDRESSES
+        if not is_sound:
+            check_params(self._decode_without_arrays(leaves))
+            self._sound.add(dtypes)
+
+    def first_wrong(self, values: Array) -> tuple[int, str] | None:
+        """The place of the first op in a block whose params cannot be, and why."""
+        if not self._is_checked or not len(values):
+            return None
+        suspects = {0}
+        for place in self._measured:
+            column = values[f"f{place}"]
+            is_narrow = column.dtype.kind == "u" and column.dtype.itemsize < 8
+            if not is_narrow:
+                outside = (column < 0) | (column >= _END_OF_ADDRESSES)
+                suspects.update(np.flatnonzero(outside)[:1].tolist())
+        for place in self._dtypes:
+            column = values[f"f{place}"]
+            if (column != column[0]).any():
+                suspects.update(np.unique(column, return_index=True)[1].tolist())
+        for suspect in sorted(suspects):
+            try:
+                self._check(values[suspect].item())
+            except TraceFormatError as why:
+                return suspect, str(why)
+        return None
+
+
 def decoder(
     schema: Schema, read: Mapping[str, Callable[[Any], Any]]
 ) -> Callable[[Sequence[Any]], Params]:
-    """What makes the params of an op of its leaves.
-
-    ``read`` makes a value of a leaf, by letter, where that is not the number itself.
-    """
+    """What makes the params of an op of its leaves; see ``ParamsReader``."""
     places = iter(range(len(schema.leaves)))
     takes = [(name, _take(tree, places, read)) for name, tree in schema.fields]
     return lambda leaves: {name: take(leaves) for name, take in takes}

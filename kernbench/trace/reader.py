@@ -92,7 +92,7 @@ class Trace:
             "r": self.strings.get,
             "t": self._tensors.get,
         }
-        self._ops = OpFrames(file, self._logs, leaves)
+        self._ops = OpFrames(file, self._logs, leaves, self._name_of)
         self.schemas = self._ops.schemas
         self.end = _last(file.each("end", lambda frame: frame.head))
         self.complete = self.end is not None
@@ -246,6 +246,11 @@ class Trace:
             f"{self.path} was cut from a trace, so what memory held before is not "
             "known; ask the whole trace"
         )
+
+    def _name_of(self, row: int) -> str:
+        """The op in ``row`` as an error names it."""
+        name = self.strings[int(self.op_columns.name[row])]
+        return f"{self.path}: op {int(self.position[row])} {name:.40}"
 
     def _record(self, position: int) -> OpRecord:
         """The op at a canonical position; it depends on positions."""

@@ -201,6 +201,8 @@ class PlaceIndex:
         again, and nothing says when a handle is released: what was allocated last by
         the op's call is what the bytes are.
         """
+        if not len(self._trace.order):
+            return np.full(len(ops), -1)
         holders = self._holders(space, addr)
         now = self._trace.op_columns.cmd[self._trace.order[ops]]
         youngest = np.searchsorted(holders.cmds, now, side="right") - 1
