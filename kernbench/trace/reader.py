@@ -46,7 +46,7 @@ from kernbench.trace.mapped import Rows
 from kernbench.trace.ops import OpFrames
 from kernbench.trace.params import ParamBlock
 from kernbench.trace.rows import Command, Launch, Source, Text
-from kernbench.trace.schema import FIXED_TABLES, whole
+from kernbench.trace.schema import FIXED_TABLES, LATEST, whole
 from kernbench.trace.tables import GrowingTable, LazySequence, lists_of
 from kernbench.trace.tensors import Tensors
 
@@ -451,7 +451,7 @@ class Trace:
         """When the run ended, ns; of one that was cut off, when its last op or call."""
         if self.end is not None:
             end = self.end.get("end_ns")
-            if isinstance(end, (int, float)) and np.isfinite(end):
+            if isinstance(end, (int, float)) and 0 <= end <= LATEST:
                 return float(end)
         latest = [
             float(times.max())
