@@ -308,6 +308,11 @@ def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:
     return AccessColumns(row, mode, space, addr, nbytes, names).take(kept)
 
 
+def _as_ints(numbers: Array) -> Array:
+    """Numbers below 2^52 in a type of which products are integers, too."""
+    return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers
+
+
 def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
     """The accesses of a block of params, a part for each region of its ops."""
     schema = block.schema
@@ -337,16 +342,22 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
         used, which = np.unique(values[columns[dtype]], return_inverse=True)
         sizes = np.array([itemsize(strings[i]) for i in used.tolist()], np.int64)
         nbytes = sizes[which]
-        about = nbytes.astype(np.float64)
-        for path, column in columns.items():
-            if path.startswith(f"{shape}."):
-                extents = values[column].astype(np.int64)
-                nbytes = nbytes * extents
-                about = about * extents
-        if (about >= 1 << _ADDRESS_BITS).any():
-            raise TraceFormatError(
-                f"{shape} of a {schema.name!r:.40} has more bytes than addresses"
-            )
+        extents = [
+            _as_ints(values[column])
+            for path, column in columns.items()
+            if path.startswith(f"{shape}.")
+        ]
+        most_bits = 3 + sum(8 * column.itemsize for column in extents)
+        if most_bits > _ADDRESS_BITS:
+            about = nbytes.astype(np.float64)
+            for column in extents:
+                about *= column
+            if about.max() >= 1 << _ADDRESS_BITS:
+                raise TraceFormatError(
+                    f"{shape} of a {schema.name!r:.40} has more bytes than addresses"
+                )
+        for column in extents:
+            nbytes = nbytes * column
         yield _Part(
             block.rows,
             np.full(len(nbytes), place is write),

@@ -10,6 +10,7 @@ A param that no table here names is nobody's but its reader's: it may be anythin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -142,6 +143,7 @@ def is_checked(kind: str, name: str) -> bool:
     return is_executed or name.startswith(TILE_PREFIX)
 
 
+@lru_cache(maxsize=1024)
 def is_measured(path: str) -> bool:
     """Whether the param at a path, as "shape.0", is a number of 0 to 2^52."""
     name = path.partition(".")[0]

@@ -29,6 +29,7 @@ from kernbench.common.progress import (
     computed_beside,
     no_progress,
 )
+from kernbench.common.room import make_room
 from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine import verify
 from kernbench.sim_engine.accesses import Place, places_of, regions
@@ -58,6 +59,8 @@ _BATCH = 256
 
 _SMALL = 4096
 """Elements that an op of several may touch; gemms of 64^3 and adds of 2,048 lose."""
+
+_WIDEST = 8  # bytes of an element while it is computed with
 
 _LONG_WORK = 1 << 18
 """Elements from which on an op may take some ms, with its oracle and all."""
@@ -129,6 +132,9 @@ def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
         held = held * 2
     kind = KINDS.get(record.op_kind, KINDS["memory"])
     kind.check(params, reads, write, ops)
+    touched = reads if write is None else (*reads, write)
+    elements = sum(math.prod(r.shape) for r in touched)
+    make_room(_WIDEST * elements, "what it reads and writes")
     compute = kind.compute(params, reads, ops, wide)
     axes = 0
     if kind.stacks(params, ops) and _is_small(reads, write):

@@ -170,7 +170,10 @@ class OpFrames:
         if schema.leaves:
             leaves = values[chunk.columns["param"][place]].item()
         try:
-            return self._reader(schema_number, schema).params(leaves)
+            reader = self._readers.get(schema_number)
+            if reader is None:
+                reader = self._reader(schema_number, schema)
+            return reader.params(leaves)
         except TraceFormatError as why:
             raise TraceFormatError(f"{self._name_of(row)}: {why}") from None
 

@@ -377,32 +377,33 @@ class ParamsReader:
         self, schema: Schema, read: Mapping[str, Callable[[Any], Any]]
     ) -> None:
         self._decode = decoder(schema, read)
-        self._decode_without_arrays = decoder(schema, {**read, "t": lambda _: None})
+        self._schema = schema
+        self._read = read
+        self._is_checked = is_checked(schema.kind, schema.name)
         self._measured: list[int] = []
         self._dtypes: list[int] = []
-        if is_checked(schema.kind, schema.name):
-            for place, (path, letter) in enumerate(schema.leaves):
-                if letter == "i" and is_measured(path):
-                    self._measured.append(place)
-                elif letter in "sr" and "dtype" in path:
-                    self._dtypes.append(place)
-        self._is_checked = is_checked(schema.kind, schema.name)
+        for place, (path, letter) in enumerate(schema.leaves):
+            if letter == "i" and is_measured(path):
+                self._measured.append(place)
+            elif letter in "sr" and "dtype" in path:
+                self._dtypes.append(place)
+        self._sizes_of = _picker(self._measured)
+        self._dtypes_of = _picker(self._dtypes)
         self._sound: set[tuple[int, ...]] = set()
 
     def params(self, leaves: Sequence[Any]) -> Params:
         """The params of an op; TraceFormatError names one that cannot be."""
-        if self._is_checked:
-            self._check(leaves)
-        return self._decode(leaves)
+        params = self._decode(leaves)
+        if self._is_checked and not self._is_sound(leaves):
+            check_params(params)
+            self._sound.add(self._dtypes_of(leaves))
+        return params
 
-    def _check(self, leaves: Sequence[Any]) -> None:
-        dtypes = tuple([leaves[place] for place in self._dtypes])
-        is_sound = dtypes in self._sound
-        for place in self._measured:
-            is_sound = is_sound and 0 <= leaves[place] < _END_OF_ADDRESSES
-        if not is_sound:
-            check_params(self._decode_without_arrays(leaves))
-            self._sound.add(dtypes)
+    def _is_sound(self, leaves: Sequence[Any]) -> bool:
+        """Whether an op need not be looked at in full."""
+        sizes = sorted(self._sizes_of(leaves))
+        is_known = self._dtypes_of(leaves) in self._sound
+        return is_known and sizes[0] >= 0 and sizes[-1] < _END_OF_ADDRESSES
 
     def first_wrong(self, values: Array) -> tuple[int, str] | None:
         """The place of the first op in a block whose params cannot be, and why."""
@@ -410,21 +411,37 @@ class ParamsReader:
             return None
         suspects = {0}
         for place in self._measured:
-            column = values[f"f{place}"]
-            is_narrow = column.dtype.kind == "u" and column.dtype.itemsize < 8
-            if not is_narrow:
-                outside = (column < 0) | (column >= _END_OF_ADDRESSES)
-                suspects.update(np.flatnonzero(outside)[:1].tolist())
+            stored_as = values.dtype[place]
+            if stored_as.kind == "i":
+                suspects.add(int(values[f"f{place}"].argmin()))
+            if stored_as.itemsize == 8:
+                suspects.add(int(values[f"f{place}"].argmax()))
         for place in self._dtypes:
             column = values[f"f{place}"]
             if (column != column[0]).any():
                 suspects.update(np.unique(column, return_index=True)[1].tolist())
         for suspect in sorted(suspects):
+            leaves = values[suspect].item()
+            if self._is_sound(leaves):
+                continue
             try:
-                self._check(values[suspect].item())
+                check_params(self._decode_without_arrays(leaves))
             except TraceFormatError as why:
                 return suspect, str(why)
+            self._sound.add(self._dtypes_of(leaves))
         return None
+
+    @cached_without_lock
+    def _decode_without_arrays(self) -> Callable[[Sequence[Any]], Params]:
+        """As ``_decode``, which would read the tensors of the file."""
+        return decoder(self._schema, {**self._read, "t": lambda number: None})
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes these leaves of an op, always as a tuple; zeros if there are none."""
+    if not places:
+        return lambda leaves: (0, 0)
+    return itemgetter(*places, places[-1])
 
 
 def decoder(

@@ -412,22 +412,29 @@ class Trace:
 
     def _read_expect(self, frame: Frame) -> Expectation:
         head = frame.head
-        if head["dtype"] not in DTYPES or not isinstance(head["name"], str):
+        name = head["name"]
+        if head["dtype"] not in DTYPES or not isinstance(name, str) or not name:
             raise TraceFormatError("its name or dtype is none")
+        rtol, atol = map(float, head["tolerance"])
+        if not (0 <= rtol < np.inf and 0 <= atol < np.inf):
+            raise TraceFormatError(f"its tolerance is {rtol}, {atol}")
+        array = self.tensor(whole(head["tensor"]))
+        origin = tuple(map(whole, head["origin"]))
+        if len(origin) != array.ndim:
+            raise TraceFormatError(f"its origin is {origin}, its shape {array.shape}")
         addr = whole(head["addr"])
-        tensor = whole(head["tensor"])
         after = whole(head["after"])
         shard = whole(head["shard"])
         return Expectation(
             str(head["space"]),
             addr,
-            self.tensor(tensor),
+            array,
             head["dtype"],
-            Tolerance(*map(float, head["tolerance"])),
+            Tolerance(rtol, atol),
             after,
-            head["name"],
+            name,
             shard,
-            tuple(map(whole, head["origin"])),
+            origin,
         )
 
     @cached_without_lock

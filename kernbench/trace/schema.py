@@ -74,7 +74,7 @@ _IN_ORDER = {
 }
 """Columns of which one is a time that is not before that of the other."""
 
-_MOST_PLACES = 1 << 16  # numbers of a SIP, of a cube in it, of a PE in that
+_MOST_PLACES = 64  # SIPs, dies of each, and PEs of these; an address has fewer
 _END_OF_ADDRESSES = 1 << 52
 _ALIGNMENT = 8
 

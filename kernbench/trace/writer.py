@@ -25,6 +25,7 @@ from kernbench import __version__
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, nbytes_of
 from kernbench.common.messages import WAIT_REASONS, Transfer
+from kernbench.common.texts import cut_text
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
 from kernbench.sim_engine.op_log import OpRecord, Params
@@ -216,7 +217,7 @@ class TraceWriter:
             "counts": self._counts,
             "end_ns": float(end_ns),
             "ok": error is None,
-            "error": error,
+            "error": None if error is None else cut_text(error),
         }
         self._write([("end", head, b"")])
         self.close()
@@ -500,7 +501,8 @@ class TraceWriter:
         return tag, body.add_log(tag, columns, self._tables) | head, body
 
     def _write_strings(self) -> None:
-        head, texts = self._texts.take()
+        head, new = self._texts.take()
+        texts = list(map(cut_text, new))
         if texts:
             self._write_deflated("strings", head | {"n": len(texts)}, pack(texts))
 

@@ -43,7 +43,7 @@ SECONDS = 20  # for one file; a sound one takes 0.02
 # The memory that a file may cost: so many bytes, and so many more times its size.
 FREE = 64 << 20
 TIMES = 4
-SESSION = 512 << 20  # of questions that execute ops
+SESSION = 320 << 20  # of questions that execute ops
 
 HUGE = [
     1 << 16,
