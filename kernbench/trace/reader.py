@@ -94,7 +94,7 @@ class Trace:
         }
         self._ops = OpFrames(file, self._logs, leaves, self._name_of)
         self.schemas = self._ops.schemas
-        self.end = _last(file.each("end", lambda frame: frame.head))
+        self.end = _last(file.each("end", _read_end))
         self.complete = self.end is not None
         self.cut = "cut" in self.header
 
@@ -466,6 +466,13 @@ class Trace:
             if len(times)
         ]
         return max(latest, default=0.0)
+
+
+def _read_end(frame: Frame) -> dict[str, Any]:
+    """The head of an ``end`` frame; TraceFormatError if its error is no text."""
+    if not isinstance(frame.head.get("error"), str | None):
+        raise TraceFormatError("the error that ended the run is no text")
+    return frame.head
 
 
 def _last(found: Iterator[T]) -> T | None:

@@ -455,6 +455,7 @@ def try_values(rng, path, size, sound, out, screen):
         trace = Trace.open(path)
     except TraceFormatError:
         return "refused", []
+    limit(FREE + TIMES * size)
     failures = asked_all(rng, trace, sound, out)
     try:
         touch(Trace.open(path))
@@ -462,6 +463,7 @@ def try_values(rng, path, size, sound, out, screen):
         pass
     except Exception as error:
         failures.append(said("touch", error))
+    limit(SESSION)  # each thread of the screen reserves 8 MiB for its stack
     if screen:
         failures += shown(rng, path)
     if failures:

@@ -163,6 +163,32 @@ def test_a_frame_of_values_that_cannot_be_is_skipped(damaged, tag, name, number,
     assert why in damage.reason
 
 
+def test_an_array_of_2_to_the_64_bytes_is_not_believed(damaged):
+    """Numpy takes it for one of none, and whoever reads it ends the process."""
+
+    def change(frames):
+        for frame in frames:
+            if frame[0] == "tensors":
+                shapes, entry = values_of(frame, frame[1], "shape")
+                shapes = shapes.astype(np.uint64)
+                shapes[:2] = (1 << 31, 1 << 33)
+                store(frame, entry, shapes)
+
+    trace = damaged(change)
+    with pytest.raises(TraceFormatError, match="tensor 0 is not in the file"):
+        trace.tensor(0)
+    assert "array 0" in trace.damaged[0].reason
+
+
+def test_an_error_that_is_no_text_is_none(damaged):
+    def change(frames):
+        frames[-1][1]["error"] = 7
+
+    trace = damaged(change)
+    assert not trace.complete
+    assert "no text" in trace.damaged[0].reason
+
+
 def test_a_trace_without_ops_answers(damaged):
     trace = damaged(
         lambda frames: frames.remove(next(f for f in frames if f[0] == "ops"))
