@@ -450,12 +450,11 @@ def shown(rng, path):
 
 def try_values(rng, path, size, sound, out, screen):
     """What became of a mutant, and what it made anything raise."""
-    limit(SESSION)
+    limit(FREE + TIMES * size)
     try:
         trace = Trace.open(path)
     except TraceFormatError:
         return "refused", []
-    limit(FREE + TIMES * size)
     failures = asked_all(rng, trace, sound, out)
     try:
         touch(Trace.open(path))

@@ -7,10 +7,12 @@ lengths and types, and says of its machine, ops and arrays what cannot be.
 
 import copy
 import zlib
+from math import prod
 
 import msgpack
 import numpy as np
 
+from kernbench.common.dtypes import DTYPES
 from kernbench.trace.columns import LOGS
 from kernbench.trace.schema import CODES, FIXED_TABLES, NONE, pack
 
@@ -216,6 +218,48 @@ def column_shuffled(rng, mutant, _):
     taken, _ = values_of(frame, head, rng.choice([name, *others]))
     order = np.array(rng.sample(range(len(values)), len(values)), int)
     store(frame, entry, rng.choice([taken, taken[::-1].copy(), taken[order]]))
+
+
+def allocation_changed(rng, mutant, _):
+    """An allocation is another box, and as large as that."""
+    frames = [frame for frame in mutant.tagged("alloc") if frame[1]["n"]]
+    if not frames:
+        return
+    frame = rng.choice(frames)
+    columns = {
+        entry[0]: values_of(frame, frame[1], entry[0]) for entry in frame[1]["columns"]
+    }
+    rows = picked_rows(rng, frame[1]["n"])
+    rank = rng.randrange(4)
+    sizes = [row.itemsize for row in DTYPES.values()]
+    shape = [
+        rng.choice([0, 1, 3, 1 << 10, 1 << 15, (1 << 24) + 1]) for _ in range(rank)
+    ]
+    columns["rank"][0][rows] = rank
+    for axis, extent in enumerate(shape):
+        columns[f"shape{axis}"][0][rows] = extent
+        columns[f"origin{axis}"][0][rows] = rng.choice([0, 0, 5, extent, 1 << 20])
+    for row in rows:
+        nbytes = prod(shape) * sizes[columns["dtype"][0][row]]
+        columns["nbytes"][0][row] = nbytes % (1 << 64)
+    for values, entry in columns.values():
+        store(frame, entry, values)
+
+
+def shapes_scaled(rng, mutant, _):
+    """The first extents of all shapes of some ops are larger, or none."""
+    schemas = [found for found in schemas_of(mutant) if found[1]]
+    if not schemas:
+        return
+    (_, _, fields), blocks = rng.choice(schemas)
+    frame, entry = rng.choice(blocks)
+    paths = [name + path for name, tree in fields for path, _ in leaves_of(tree)]
+    factor = rng.choice([0, 2, 1 << 10, 1 << 20, 1 << 30])
+    leaves = read_block(frame, entry)
+    for at, path in enumerate(paths):
+        if "shape" in path and path.endswith(".0"):
+            leaves[at] = leaves[at].astype(np.uint64) * np.uint64(factor)
+    write_block(frame, entry, leaves)
 
 
 def lists_changed(rng, mutant, _):
@@ -487,6 +531,8 @@ def strings_changed(rng, mutant, _):
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(texts))
         texts[at] = rng.choice([*TEXTS, rng.choice(texts)])
+    if rng.random() < 0.1:
+        texts[rng.randrange(len(texts))] = "x" * 10_000_000
     set_body(frame, pack(texts))
 
 
@@ -520,6 +566,8 @@ def frames_mixed(rng, mutant, others):
 WAYS = (
     *[column_changed] * 6,
     *[column_shuffled] * 2,
+    *[allocation_changed] * 2,
+    *[shapes_scaled] * 2,
     lists_changed,
     *[rows_taken] * 2,
     *[params_changed] * 5,
