@@ -310,7 +310,10 @@ class _Math:
         scalars = zip(positions, params.get("scalars", ()), strict=True)
         for position, scalar in sorted(scalars):
             slots.insert(position, scalar)
-        return op.bind(slots, params.get("axis"), params.get("keepdims", False), wide)
+        bound = op.bind(slots, params.get("axis"), params.get("keepdims", False), wide)
+        if NUMPY_OPS.get(op.name) is op:
+            return bound
+        return _of_a_user(op, bound)
 
     def stacks(self, params: Params, ops: Ops) -> bool:
         """Pointwise ops do."""
@@ -348,6 +351,20 @@ class _Math:
             magnitudes = [_magnitude(x) for x in operands]
             relative_to = positive(magnitudes, value.shape)
         return _of_finite(size, (2 * op.ulps + added) * u * relative_to + _UNDERFLOW)
+
+
+def _of_a_user(op: OpSpec, bound: Compute) -> Compute:
+    """The function of an op of somebody else's table, which may raise anything."""
+
+    def compute(operands: Sequence[Array], shape: Shape) -> Array:
+        try:
+            return bound(operands, shape)
+        except Exception as error:
+            raise VerificationError(
+                f"cannot be executed: {op.name} of this table of ops raised {error!r}"
+            ) from error
+
+    return compute
 
 
 def _check_placed(
