@@ -22,6 +22,7 @@ from kernbench.common.texts import LONGEST
 from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import as_data
+from kernbench.replay.text import grid_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.schema import pack
@@ -269,3 +270,8 @@ def test_a_text_that_is_too_long_is_cut_when_it_is_read(damaged):
 
 def texts_of(frame):
     return msgpack.unpackb(bytes(body_of(frame)))
+
+
+def test_a_tensor_without_elements_has_a_grid():
+    nothing = np.zeros((3, 0))
+    assert grid_text(nothing, 12, 80)[-1].split() == ["2"]
