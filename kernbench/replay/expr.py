@@ -183,15 +183,15 @@ def _shape(sign: str, text: str) -> _Test:
 
     def test(data: _Data) -> Bools:
         found = np.zeros(len(data.trace.order), np.bool_)
-        for schema, values, rows in data.trace.param_blocks():
-            for extents in _shapes_of(schema):
+        for block in data.trace.param_blocks():
+            for extents in _shapes_of(block.schema):
                 if len(extents) != len(wanted):
                     continue
-                fits = np.ones(len(rows), np.bool_)
+                fits = np.ones(len(block.rows), np.bool_)
                 for column, extent in zip(extents, wanted, strict=True):
                     if extent is not None:
-                        fits &= values[column] == extent
-                found[rows[fits]] = True
+                        fits &= block.values[column] == extent
+                found[block.rows[fits]] = True
         return found
 
     return test

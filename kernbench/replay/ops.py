@@ -104,7 +104,10 @@ class OpFacts:
         if not launches:
             return 0.0, max(self._trace.end_ns, 1.0)
         first = min(launch.t_start for launch in launches)
-        return first, max(launch.t_end for launch in launches)
+        last = max(launch.t_end for launch in launches)
+        if last <= first:  # launches of nothing, of which nothing is a share
+            last = first + 1.0
+        return first, last
 
     # -- components ---------------------------------------------------------------
 

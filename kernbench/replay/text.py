@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
+from math import prod
 from textwrap import wrap
 from typing import Any
 
@@ -155,7 +156,9 @@ def grid_text(
 
     Elements where ``mask`` does not hold are '-'; where ``mark`` does, a '*' follows.
     """
-    shape = (-1, values.shape[-1]) if values.ndim else (1, 1)
+    shape = (1, 1)
+    if values.ndim:  # of an empty tensor numpy cannot tell the number of rows
+        shape = (prod(values.shape[:-1]), values.shape[-1])
     flat = values.reshape(shape)
     known = np.broadcast_to(mask, values.shape).reshape(shape)
     marked = np.broadcast_to(mark, values.shape).reshape(shape)

@@ -18,6 +18,7 @@ from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import TraceFormatError
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_kinds import KINDS
 from kernbench.sim_engine.op_log import PLACES, OpRecord, Params
 
@@ -195,6 +196,7 @@ def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
     operands = [r.shape for r in reads]
     output = () if write is None else write.shape
     kind = KINDS[record.op_kind]
+    kind.check(record.params, reads, write, NUMPY_OPS)
     found = kind.elements(record.params, operands, output, wanted)
     return [distinct(elements) for elements in found]
 
@@ -306,9 +308,15 @@ def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:
     return AccessColumns(row, mode, space, addr, nbytes, names).take(kept)
 
 
+def _as_ints(numbers: Array) -> Array:
+    """Numbers below 2^52 in a type of which products are integers, too."""
+    return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers
+
+
 def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
     """The accesses of a block of params, a part for each region of its ops."""
     schema = block.schema
+    values = block.values  # has looked whether the params can be
     fields = dict(schema.fields)
     columns = {}  # the column of each int or string, by its path in the params
     for i, (path, letter) in enumerate(schema.leaves):
@@ -331,16 +339,29 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
                 f"params of {schema.name!r:.40} lack {space}, {addr} or {dtype}, so "
                 "nobody can say what it touches; record the run again"
             )
-        used, which = np.unique(block.values[columns[dtype]], return_inverse=True)
+        used, which = np.unique(values[columns[dtype]], return_inverse=True)
         sizes = np.array([itemsize(strings[i]) for i in used.tolist()], np.int64)
         nbytes = sizes[which]
-        for path, column in columns.items():
-            if path.startswith(f"{shape}."):
-                nbytes = nbytes * block.values[column]
+        extents = [
+            _as_ints(values[column])
+            for path, column in columns.items()
+            if path.startswith(f"{shape}.")
+        ]
+        most_bits = 3 + sum(8 * column.itemsize for column in extents)
+        if most_bits > _ADDRESS_BITS:
+            about = nbytes.astype(np.float64)
+            for column in extents:
+                about *= column
+            if about.max() >= 1 << _ADDRESS_BITS:
+                raise TraceFormatError(
+                    f"{shape} of a {schema.name!r:.40} has more bytes than addresses"
+                )
+        for column in extents:
+            nbytes = nbytes * column
         yield _Part(
             block.rows,
             np.full(len(nbytes), place is write),
-            block.values[columns[space]],
-            block.values[columns[addr]],
+            values[columns[space]],
+            values[columns[addr]],
             nbytes,
         )

@@ -18,6 +18,8 @@ from kernbench.common.dtypes import DTYPES, is_float, np_dtype
 
 NumpyDtype: TypeAlias = np.dtype[Any]
 
+_END_OF_I64 = 1 << 63
+
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 _FLOATS = frozenset(row.numpy for row in DTYPES.values() if is_float(row.name))
@@ -34,7 +36,8 @@ def work_dtype(
         return F64
     if not _FLOATS.isdisjoint(dtypes):
         return F32
-    if real or not all(float(x).is_integer() for x in scalars):
+    fit_integers = [float(x).is_integer() and abs(x) < _END_OF_I64 for x in scalars]
+    if real or not all(fit_integers):
         return F64
     # a whole scalar takes the room that it needs: u8 < 300 must not compare with 44
     needed = [np.min_scalar_type(int(x)) for x in scalars]

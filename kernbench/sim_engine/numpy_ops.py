@@ -103,6 +103,11 @@ def _copy(
     return np.asarray(x.reshape(-1)[index])
 
 
+def _full(shape: tuple[int, ...], value: Array | float, *_more: float) -> Array:
+    """``value`` everywhere, whatever scalars there are besides."""
+    return np.full(shape, value)
+
+
 def _arange(shape: tuple[int, ...], start: float = 0, *_end: float) -> Array:
     """start, start + 1, …: as many as the shape holds, so that an end is not needed."""
     return start + np.arange(prod(shape), dtype=np.float64).reshape(shape)
@@ -142,7 +147,7 @@ COPY = OpSpec(
     form=PLACEMENT,
     help="A tensor in row-major order; what reshape, transpose and slice may need.",
 )
-FULL = OpSpec("full", np.full, 1, constant, "A tensor of one value.", form=PLACEMENT)
+FULL = OpSpec("full", _full, 1, constant, "A tensor of one value.", form=PLACEMENT)
 
 _ROWS: tuple[OpSpec, ...] = (
     _special("exp", np.exp, "e ** x.", ulps=4),

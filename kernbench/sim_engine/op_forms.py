@@ -95,9 +95,21 @@ class Reduction(Form):
 
     def shape(self, shapes: Sequence[Shape], axis: Axis, keepdims: bool) -> Shape:
         """The operand's shape without the axis, or with extent 1 there."""
-        whole = np.broadcast_to(np.int8(0), np.broadcast_shapes(*shapes))
-        reduced = whole.max(axis=axis, keepdims=keepdims)
-        return whole.shape if self.keeps_shape else reduced.shape
+        whole = np.broadcast_shapes(*shapes)
+        # numpy knows the axes and what is empty; how long the lines are is all one
+        lines = np.zeros([min(extent, 1) for extent in whole], np.int8)
+        lines.max(axis=axis, keepdims=keepdims)
+        if self.keeps_shape:
+            return whole
+        kept = list(whole)
+        for gone in range(len(whole)) if axis is None else (axis,) * bool(whole):
+            kept[gone] = 1
+        if keepdims:
+            return tuple(kept)
+        if axis is None or not whole:
+            return ()
+        del kept[axis]
+        return tuple(kept)
 
     def options(self, axis: Axis, keepdims: bool) -> dict[str, Any]:
         """The axis and keepdims."""

@@ -19,9 +19,10 @@ import numpy as np
 from kernbench.common.arrays import Array, Ints
 from kernbench.common.dtypes import np_dtype
 from kernbench.common.messages import Region
+from kernbench.errors import VerificationError
 from kernbench.sim_engine.arithmetic import F32, F64, NumpyDtype, accumulator
 from kernbench.sim_engine.gemm import Step, gemm
-from kernbench.sim_engine.numpy_ops import NUMPY_OPS, op_spec
+from kernbench.sim_engine.numpy_ops import COPY, NUMPY_OPS, op_spec
 from kernbench.sim_engine.op_forms import (
     Applied,
     Shape,
@@ -38,14 +39,25 @@ Compute: TypeAlias = Callable[[Sequence[Array], Shape], Array]
 _UNDERFLOW = 2.0**-126
 """The smallest normal f32: what is below may be lost on the way."""
 
+_FAR = 1 << 52
+"""No tensor has so many elements."""
+
 
 class OpKind(Protocol):
     """What the records of one kind have in common."""
 
+    def check(
+        self, params: Params, reads: Sequence[Region], write: Region | None, ops: Ops
+    ) -> None:
+        """VerificationError, which names the param, if the op cannot be executed.
+
+        Operands, output, axis and scalars then do not fit each other, or not the op.
+        """
+
     def compute(
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
     ) -> Compute:
-        """The function of the op, by the table ``ops``.
+        """The function of the op, by the table ``ops``. It has been checked.
 
         ``wide``: in the oracle's dtypes. The function may be called with arrays and a
         shape of one more axis in front if the op ``stacks``.
@@ -75,6 +87,11 @@ class OpKind(Protocol):
 
 class _Memory:
     """A copy: of a load, a store, a transfer between PEs or from the host."""
+
+    def check(
+        self, params: Params, reads: Sequence[Region], write: Region | None, ops: Ops
+    ) -> None:
+        """One shape is that of source and destination."""
 
     def compute(
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
@@ -112,6 +129,37 @@ class _Gemm:
 
     Its operands are a, b, the accumulator if it has one, then those of the epilogue.
     """
+
+    def check(
+        self, params: Params, reads: Sequence[Region], write: Region | None, ops: Ops
+    ) -> None:
+        """a is m x k, b is k x n, and all others are as large as the product."""
+        a, b, *others = [r.shape for r in reads]
+        if min(len(a), len(b)) < 2:
+            raise _unfit("shape_a, shape_b", (a, b), "two axes each, or more")
+        *batch_a, m, k = a
+        *batch_b, depth, n = b
+        if params.get("transpose_a"):
+            m, k = k, m
+        if params.get("transpose_b"):
+            depth, n = n, depth
+        if depth != k:
+            raise _unfit("shape_b", b, f"{k} rows, as {a} has columns")
+        product = (*_broadcast("shape_b", tuple(batch_a), tuple(batch_b)), m, n)
+        has_acc = "src_acc_addr" in params
+        out = () if write is None else write.shape
+        if prod(out) != prod(product) or (has_acc and out != product):
+            raise _unfit("shape_out", out, f"the shape of the product, {product}")
+        steps = _epilogue(params, ops)
+        own = [step.op.name for step, has_operand in steps if has_operand]
+        if len(others) - has_acc != len(own):
+            raise _unfit("epilogue_addrs", len(others), f"as many as {own} take")
+        for step, _ in steps:
+            if not step.op.form.pointwise:
+                raise _unfit("epilogue", step.op.name, "an elementwise op")
+        for shape in others:
+            if _broadcast("epilogue_shapes", shape, product) != product:
+                raise _unfit("epilogue_shapes", shape, f"no larger than {product}")
 
     def compute(
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
@@ -190,7 +238,7 @@ class _Gemm:
         work = accumulator(operands[0].dtype, operands[1].dtype, dtype_acc)
         if work.kind == "f":
             u = _half_ulp(work)
-            slack = u * (steps + 1 + params["k"])
+            slack = u * (steps + 1 + _depth(params, reads))
         elif steps:
             u = _half_ulp(F32)
             slack = u * (steps + 1)
@@ -201,6 +249,12 @@ class _Gemm:
         moved = np.maximum(np.abs(up - value), np.abs(down - value))
         size = _magnitude(value)
         return _of_finite(size, moved + steps * u * size + _UNDERFLOW)
+
+
+def _depth(params: Params, reads: Sequence[Region]) -> int:
+    """How many products are added up for each element."""
+    axis = -2 if params.get("transpose_a") else -1
+    return reads[0].shape[axis]
 
 
 def _epilogue(params: Params, ops: Ops) -> list[tuple[Step, bool]]:
@@ -221,6 +275,31 @@ def _epilogue(params: Params, ops: Ops) -> list[tuple[Step, bool]]:
 class _Math:
     """An op of the MATH unit, which is the row of ``params["op"]``."""
 
+    def check(
+        self, params: Params, reads: Sequence[Region], write: Region | None, ops: Ops
+    ) -> None:
+        """The output is of the shape that the form of the op says."""
+        if "op" not in params:
+            raise _unfit("op", None, "the name of an op")
+        op = op_spec(params["op"], ops)
+        shapes = [r.shape for r in reads]
+        scalars = params.get("scalars", ())
+        out = () if write is None else write.shape
+        if not op.form.computes:
+            _check_placed(op, shapes, scalars, out)
+            return
+        shapes += [()] * len(scalars)
+        op.check_arity(len(shapes))
+        axis = params.get("axis")
+        try:
+            shape = op.form.shape(shapes, axis, params.get("keepdims", False))
+        except ValueError as why:
+            raise _unfit(
+                "input_shapes", shapes, f"what {op.name} takes: {why}"
+            ) from why
+        if prod(shape) != prod(out):
+            raise _unfit("shape_out", out, f"the shape of {op.name}'s result, {shape}")
+
     def compute(
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
     ) -> Compute:
@@ -231,7 +310,10 @@ class _Math:
         scalars = zip(positions, params.get("scalars", ()), strict=True)
         for position, scalar in sorted(scalars):
             slots.insert(position, scalar)
-        return op.bind(slots, params.get("axis"), params.get("keepdims", False), wide)
+        bound = op.bind(slots, params.get("axis"), params.get("keepdims", False), wide)
+        if NUMPY_OPS.get(op.name) is op:
+            return bound
+        return _of_a_user(op, bound)
 
     def stacks(self, params: Params, ops: Ops) -> bool:
         """Pointwise ops do."""
@@ -269,6 +351,54 @@ class _Math:
             magnitudes = [_magnitude(x) for x in operands]
             relative_to = positive(magnitudes, value.shape)
         return _of_finite(size, (2 * op.ulps + added) * u * relative_to + _UNDERFLOW)
+
+
+def _of_a_user(op: OpSpec, bound: Compute) -> Compute:
+    """The function of an op of somebody else's table, which may raise anything."""
+
+    def compute(operands: Sequence[Array], shape: Shape) -> Array:
+        try:
+            return bound(operands, shape)
+        except Exception as error:
+            raise VerificationError(
+                f"cannot be executed: {op.name} of this table of ops raised {error!r}"
+            ) from error
+
+    return compute
+
+
+def _check_placed(
+    op: OpSpec, shapes: Sequence[Shape], scalars: Sequence[float], out: Shape
+) -> None:
+    """VerificationError unless an op that only places elements can be executed."""
+    if len(shapes) > op.arity or len(shapes) + len(scalars) < op.arity:
+        raise _unfit("input_shapes", shapes, f"what {op.name} takes")
+    if not all(map(math.isfinite, scalars)):
+        raise _unfit("scalars", scalars, "finite")
+    if op is COPY:
+        strides = scalars[1:]
+        if len(shapes) != 1 or len(strides) not in (0, len(out)):
+            raise _unfit("scalars", scalars, "an offset, and a stride for each axis")
+        if not strides and prod(shapes[0]) != prod(out):
+            raise _unfit("shape_out", out, f"as many elements as {shapes[0]}")
+        if max(map(abs, scalars), default=0) >= _FAR:
+            raise _unfit("scalars", scalars, "places in a tensor")
+    elif shapes and _broadcast("input_shapes", shapes[0], out) != out:
+        raise _unfit("input_shapes", shapes, f"no larger than {out}")
+
+
+def _broadcast(name: str, one: Shape, other: Shape) -> Shape:
+    """The shape to which two broadcast; VerificationError names the param if none."""
+    try:
+        return np.broadcast_shapes(one, other)
+    except ValueError:
+        raise _unfit(name, one, f"of a shape that fits {other}") from None
+
+
+def _unfit(name: str, value: Any, wanted: str) -> VerificationError:
+    return VerificationError(
+        f"cannot be executed: {name} is {value!r:.80}, and has to be {wanted:.120}"
+    )
 
 
 def _half_ulp(dtype: np.dtype[Any]) -> float:

@@ -18,7 +18,7 @@ from kernbench.common.arrays import Array
 from kernbench.errors import UsageError
 from kernbench.sim_engine.arithmetic import NumpyDtype, oracle_dtype, work_dtype
 from kernbench.sim_engine.op_calls import CallForm
-from kernbench.sim_engine.op_dtypes import PROMOTED, DtypeRule
+from kernbench.sim_engine.op_dtypes import PROMOTED, SIGNED, DtypeRule
 from kernbench.sim_engine.op_forms import ELEMENTWISE, Form
 
 Slots: TypeAlias = Sequence[NumpyDtype | float]
@@ -78,11 +78,12 @@ class OpSpec:
 
         ``wide`` computes every float in f64, as the oracle does. Scalars are values of
         the dtype in which the op is computed, in the oracle too. An op of a pointwise
-        form may be called with arrays and a shape of one more axis in front. The caller
-        mutes numpy's warnings. Raises UsageError for too few or too many operands; f
-        raises ValueError if they do not broadcast.
+        form may be called with arrays and a shape of one more axis in front. Whoever
+        calls f mutes numpy's warnings. Raises UsageError for too few or too many
+        operands, or for the minus of bool; f raises ValueError if they do not
+        broadcast.
         """
-        self._check_arity(len(slots))
+        self.check_arity(len(slots))
         function = self.function
         dtypes = [x for x in slots if isinstance(x, np.dtype)]
         scalars = {i: x for i, x in enumerate(slots) if not isinstance(x, np.dtype)}
@@ -95,8 +96,11 @@ class OpSpec:
             return place
 
         narrow = work_dtype(dtypes, values, self.dtype.real)
+        if self.dtype is SIGNED and narrow.kind == "b":
+            raise UsageError(f"{self.name} of bool has no meaning; cast it to i32")
         work = oracle_dtype(narrow) if wide else narrow
-        fixed = [(i, _as_value(x, narrow, work)) for i, x in scalars.items()]
+        with np.errstate(all="ignore"):
+            fixed = [(i, _as_value(x, narrow, work)) for i, x in scalars.items()]
         options = self.form.options(axis, keepdims)
 
         def compute(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
@@ -107,7 +111,7 @@ class OpSpec:
 
         return compute
 
-    def _check_arity(self, given: int) -> None:
+    def check_arity(self, given: int) -> None:
         """Raise UsageError unless the op takes so many operands."""
         more_is_fine = not self.form.computes
         if given < self.arity or (given > self.arity and not more_is_fine):

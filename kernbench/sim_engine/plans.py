@@ -29,6 +29,7 @@ from kernbench.common.progress import (
     computed_beside,
     no_progress,
 )
+from kernbench.common.room import make_room
 from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine import verify
 from kernbench.sim_engine.accesses import Place, places_of, regions
@@ -58,6 +59,8 @@ _BATCH = 256
 
 _SMALL = 4096
 """Elements that an op of several may touch; gemms of 64^3 and adds of 2,048 lose."""
+
+_WIDEST = 8  # bytes of an element while it is computed with
 
 _LONG_WORK = 1 << 18
 """Elements from which on an op may take some ms, with its oracle and all."""
@@ -131,6 +134,10 @@ def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
         reads = (write,)
         held = held * 2
     kind = KINDS.get(record.op_kind, KINDS["memory"])
+    kind.check(params, reads, write, ops)
+    touched = reads if write is None else (*reads, write)
+    elements = sum(math.prod(r.shape) for r in touched)
+    make_room(_WIDEST * elements, "what it reads and writes")
     compute = kind.compute(params, reads, ops, wide)
     axes = 0
     if kind.stacks(params, ops) and _is_small(reads, write):
@@ -142,6 +149,11 @@ def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
                 guarded.append((i, r.nbytes))
     work = work_of(reads, write, params)
     return Plan(record, reads, write, held, guarded, compute, axes, work)
+
+
+def _nothing(operands: Sequence[Array], shape: tuple[int, ...]) -> Array:
+    """What an op computes that is never executed."""
+    return np.empty(shape)
 
 
 def _address(place: Place) -> tuple[str, int | None]:
@@ -235,7 +247,12 @@ class Plans:
         ] = {}
 
     def of(self, record: OpRecord) -> Plan:
-        """The plan of all ops that differ from ``record`` in params of _OWN only."""
+        """The plan of all ops that differ from ``record`` in params of _OWN only.
+
+        An op that is never executed does nothing.
+        """
+        if record.op_kind not in EXECUTED:
+            return Plan(record, (), None, [], [], _nothing, 0, 0)
         names = (record.op_kind, *record.params)
         known = self._known.get(names)
         if known is None:
@@ -243,7 +260,10 @@ class Plans:
             known = self._known[names] = (shared, {})
         shared, plans = known
         # marshal is quick and exact: it tells 0.0 from -0.0 and 1 from 1.0
-        key = marshal.dumps(shared(record.params), 2)
+        try:
+            key = marshal.dumps(shared(record.params), 2)
+        except ValueError:  # a param that nobody reads is an array
+            return plan_of(record, self._ops)
         plan = plans.get(key)
         if plan is None:
             if len(plans) == _PLANS:
@@ -268,7 +288,7 @@ def gather(turn_of: Callable[[int], Turn], low: int, high: int) -> list[Turn]:
     for position in range(low + 1, min(high, low + _BATCH)):
         try:
             turn = turn_of(position)
-        except Exception:  # what is wrong with it is said when its turn comes
+        except KernbenchError:  # what is wrong with it is said when its turn comes
             break
         if turn.plan is not plan:
             break
@@ -371,15 +391,13 @@ def perform_next(
         results = perform(alike, store, mine, progress, done)
     except Cancelled:
         raise
-    except Exception as why:
+    except KernbenchError as why:
         if stop > step + 1:
             # one of several may be wrong; run one by one, so that it can be named
             return perform_next(
                 turn_of, step, step + 1, store, where, found, room, progress, done
             )
-        if isinstance(why, KernbenchError):
-            raise type(why)(f"{where()}: {why}") from why
-        raise VerificationError(f"{where()} cannot be executed: {why!r}") from why
+        raise type(why)(f"{where()}: {why}") from why
     if found is not None and mine is not None:
         found += mine
     return alike, results

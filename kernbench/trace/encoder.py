@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Array
+from kernbench.common.texts import cut_text
 from kernbench.sim_engine.event_log import Transfers, Waits
 from kernbench.trace.numbering import (
     NO_TENSOR,
@@ -218,7 +219,8 @@ class RowEncoder:
         return tag, body.add_log(tag, columns, self._tables) | head, body
 
     def _write_strings(self) -> None:
-        head, texts = self._texts.take()
+        head, new = self._texts.take()
+        texts = list(map(cut_text, new))
         if texts:
             self.write_deflated("strings", head | {"n": len(texts)}, pack(texts))
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgpack  # type: ignore[import-untyped]
 
+from kernbench.common.texts import cut_text
 from kernbench.errors import TraceFormatError
 from kernbench.trace.columns import LOGS
 from kernbench.trace.schema import MAGIC, VERSION, whole
@@ -334,7 +335,7 @@ class FrameFile:
         return data
 
     def strings(self, frame: Frame) -> list[str]:
-        """The strings of a ``strings`` frame."""
+        """The strings of a ``strings`` frame; one that is too long is cut."""
         n = whole(frame.head["n"])
         unpacker = msgpack.Unpacker(max_array_len=0, max_map_len=0, max_ext_len=0)
         unpacker.feed(self.inflate(frame, _TEXT_BYTES * n))
@@ -343,7 +344,7 @@ class FrameFile:
         others = {*map(type, texts)} - {str}
         if not claimed == len(texts) == n or others:
             raise TraceFormatError(f"it holds something other than {n} strings")
-        return texts
+        return list(map(cut_text, texts))
 
     def fingerprint(self) -> str:
         """A hash of all heads and so, by the checksums in them, of the file.

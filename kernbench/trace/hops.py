@@ -88,13 +88,13 @@ def tile_columns(trace: Trace) -> tuple[Ints, Ints]:
     cmd = trace.op_columns.cmd[:]
     tile = np.full(len(cmd), -1)
     for block in trace.param_blocks():
-        index = [
-            numbers.astype(np.int64)
-            for path, numbers in integers(block).items()
-            if path.startswith("tile_index.")
+        fields = [
+            f"f{number}"
+            for number, (path, letter) in enumerate(block.schema.leaves)
+            if letter == "i" and path.startswith("tile_index.")
         ]
-        if len(index) == 3:
-            row, column, step = index
+        if len(fields) == 3:
+            row, column, step = [block.values[f].astype(np.int64) for f in fields]
             tile[block.rows] = (row << 40) + (column << 20) + step
     composites = np.flatnonzero(named(trace, "composite_"))
     parent = np.append(composites, -1)[Groups(cmd[composites]).first(cmd)]

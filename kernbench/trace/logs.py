@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
-from kernbench.errors import TraceFormatError
 from kernbench.trace.columns import LOGS, ColumnSpec
 from kernbench.trace.frames import Frame, FrameFile
 from kernbench.trace.mapped import ListPointers, MappedColumn, Rows, Translate
@@ -22,7 +21,6 @@ from kernbench.trace.schema import Columns, read_columns
 Tables: TypeAlias = Mapping[str, Sequence[Any]]
 """What the numbers in columns stand for, by the name of the table."""
 
-_ADDRESS_BITS = 52
 _FRAMES_KEPT = 8  # of those that rows were looked up in
 
 
@@ -75,14 +73,7 @@ class Logs:
     def read_frame(self, frame: Frame) -> Columns:
         """The columns of one frame, as views of the mapping; see ``read_columns``."""
         body = self._file.body(frame)
-        columns = read_columns(frame.tag, frame.head, body, self._tables())
-        if frame.tag == "alloc":
-            beyond = (columns["addr"] | columns["nbytes"]) >> np.uint64(_ADDRESS_BITS)
-            if np.any(beyond):
-                raise TraceFormatError(
-                    f"an allocation lies beyond all addresses of {_ADDRESS_BITS} bits"
-                )
-        return columns
+        return read_columns(frame.tag, frame.head, body, self._tables())
 
     def columns(self, tag: str) -> dict[str, MappedColumn[Any]]:
         """The columns of a log, by the names that its dataclass has for them."""

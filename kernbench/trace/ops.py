@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,8 @@ from kernbench.trace.mapped import MappedColumn, Translate
 from kernbench.trace.params import (
     Block,
     ParamBlock,
+    ParamsReader,
     Schema,
-    decoder,
     read_blocks,
     read_schemas,
 )
@@ -48,7 +49,8 @@ class OpFrames:
 
     A row counts the ops that can be read. Where a frame is damaged that is less than
     what was recorded, and whatever refers to rows is counted anew. ``decode`` makes
-    values of the leaves of params, by the letter of their type.
+    values of the leaves of params, by the letter of their type; ``name_of`` names the
+    op in a row for errors.
 
     Its caches are harmless to fill twice: what is in them is made of the file alone,
     and each entry is put there in one step.
@@ -59,11 +61,14 @@ class OpFrames:
         file: FrameFile,
         logs: Logs,
         decode: Mapping[str, Callable[[Any], Any]],
+        name_of: Callable[[int], str],
     ) -> None:
         self._file = file
         self._logs = logs
         self._decode = decode
-        self._decoders: dict[int, Callable[[Sequence[Any]], dict[str, Any]]] = {}
+        self._name_of = name_of
+        self._readers: dict[int, ParamsReader] = {}
+        self._sound_blocks: set[tuple[int, int]] = set()
         self.schemas = read_schemas(file)
 
     @cached_without_lock
@@ -164,11 +169,20 @@ class OpFrames:
         leaves: tuple[Any, ...] = ()
         if schema.leaves:
             leaves = values[chunk.columns["param"][place]].item()
-        decode = self._decoders.get(schema_number)
-        if decode is None:
-            decode = decoder(schema, self._decode)
-            self._decoders[schema_number] = decode
-        return decode(leaves)
+        try:
+            reader = self._readers.get(schema_number)
+            if reader is None:
+                reader = self._reader(schema_number, schema)
+            return reader.params(leaves)
+        except TraceFormatError as why:
+            raise TraceFormatError(f"{self._name_of(row)}: {why}") from None
+
+    def _reader(self, number: int, schema: Schema) -> ParamsReader:
+        reader = self._readers.get(number)
+        if reader is None:
+            reader = ParamsReader(schema, self._decode)
+            self._readers[number] = reader
+        return reader
 
     def param_blocks(self, rows: Array | None = None) -> Iterator[ParamBlock]:
         """The params of ops as columns, a block for each chunk and schema.
@@ -188,11 +202,29 @@ class OpFrames:
             places = here - chunk.rows.start
             schemas = chunk.columns["schema"][places]
             params = chunk.columns["param"][places]
-            for number, (schema, values) in chunk.blocks.items():
+            for number, (schema, _) in chunk.blocks.items():
                 mine = schemas == number
                 if mine.any():
-                    picked = _picked(schema, values, params[mine])
-                    yield ParamBlock(schema, picked, here[mine])
+                    read = partial(self._values, chunk, number, params[mine])
+                    yield ParamBlock(schema, here[mine], read)
+
+    def _values(self, chunk: Chunk, number: int, places: Array) -> Array:
+        """The values of a block at ``places``; TraceFormatError names what is wrong."""
+        schema, values = chunk.blocks[number]
+        if not schema.leaves:
+            return np.empty(len(places), "u1")
+        block = (chunk.rows.start, number)
+        if block not in self._sound_blocks:
+            wrong = self._reader(number, schema).first_wrong(values)
+            if wrong is not None:
+                place, why = wrong
+                is_it = chunk.columns["schema"] == number
+                is_it &= chunk.columns["param"] == place
+                for row in np.flatnonzero(is_it).tolist():
+                    name = self._name_of(chunk.rows.start + row)
+                    raise TraceFormatError(f"{name}: {why}")
+            self._sound_blocks.add(block)
+        return values[places]
 
     # -- dependencies ----------------------------------------------------------------
 
@@ -247,10 +279,3 @@ def rows_of_reading(spans: list[tuple[int, int, int]]) -> Translate:
         return np.where(is_here, bases[chunk] + offset, -1)
 
     return row_here
-
-
-def _picked(schema: Schema, values: Array, places: Array) -> Array:
-    """The values of a block at ``places``; a schema without leaves has none."""
-    if schema.leaves:
-        return values[places]
-    return np.empty(len(places), "u1")

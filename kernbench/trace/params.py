@@ -27,6 +27,13 @@ import numpy as np
 from kernbench.common.arrays import Array, Ints
 from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.op_log import Params
+from kernbench.sim_engine.op_params import (
+    ADDRESS_BITS,
+    check_params,
+    is_checked,
+    is_measured,
+)
+from kernbench.trace.caching import cached_without_lock
 from kernbench.trace.frames import Frame, FrameFile
 from kernbench.trace.schema import CODES, Body, code_of, whole
 
@@ -58,6 +65,7 @@ _STORED_KINDS = {"i": "ui", "f": "f", "b": "u", "s": "u", "t": "u", "r": "u"}
 
 _MAX_DEPTH = 16  # of a tree
 _SCHEMA_BYTES = 16  # a schema takes more of a file
+_END_OF_ADDRESSES = 1 << ADDRESS_BITS
 
 
 # -- writing -----------------------------------------------------------------------
@@ -286,15 +294,22 @@ def read_schemas(file: FrameFile) -> list[Schema | None]:
     return schemas
 
 
-class ParamBlock(NamedTuple):
-    """The params of the ops in ``rows``, all of one schema.
+class ParamBlock:
+    """The params of the ops in ``rows``, all of one ``schema``."""
 
-    The fields f0, f1 … of ``values`` are the leaves of the schema.
-    """
+    def __init__(self, schema: Schema, rows: Array, read: Callable[[], Array]) -> None:
+        self.schema = schema
+        self.rows = rows
+        self._read = read
 
-    schema: Schema
-    values: Array
-    rows: Array
+    @cached_without_lock
+    def values(self) -> Array:
+        """A structured array, whose fields f0, f1 … are the leaves of the schema.
+
+        TraceFormatError, which names the op and the param, if an op of the block has
+        params that cannot be.
+        """
+        return self._read()
 
 
 Block: TypeAlias = tuple[Schema, Array]
@@ -352,13 +367,91 @@ Take: TypeAlias = Callable[[Sequence[Any]], Any]
 """Takes a value of the leaves of an op."""
 
 
+class ParamsReader:
+    """Makes the params of ops of one schema of their leaves, if they can be.
+
+    ``read`` makes a value of a leaf, by letter, where that is not the number itself.
+
+    What the schema says of a param is the same for all its ops, so one is looked at in
+    full. Of each further one only that can be wrong which differs: sizes and addresses,
+    and names of dtypes.
+    """
+
+    def __init__(
+        self, schema: Schema, read: Mapping[str, Callable[[Any], Any]]
+    ) -> None:
+        self._decode = decoder(schema, read)
+        self._schema = schema
+        self._read = read
+        self._is_checked = is_checked(schema.kind, schema.name)
+        self._measured: list[int] = []
+        self._dtypes: list[int] = []
+        for place, (path, letter) in enumerate(schema.leaves):
+            if letter == "i" and is_measured(path):
+                self._measured.append(place)
+            elif letter in "sr" and "dtype" in path:
+                self._dtypes.append(place)
+        self._sizes_of = _picker(self._measured)
+        self._dtypes_of = _picker(self._dtypes)
+        self._sound: set[tuple[int, ...]] = set()
+
+    def params(self, leaves: Sequence[Any]) -> Params:
+        """The params of an op; TraceFormatError names one that cannot be."""
+        params = self._decode(leaves)
+        if self._is_checked and not self._is_sound(leaves):
+            check_params(params)
+            self._sound.add(self._dtypes_of(leaves))
+        return params
+
+    def _is_sound(self, leaves: Sequence[Any]) -> bool:
+        """Whether an op need not be looked at in full."""
+        sizes = sorted(self._sizes_of(leaves))
+        is_known = self._dtypes_of(leaves) in self._sound
+        return is_known and sizes[0] >= 0 and sizes[-1] < _END_OF_ADDRESSES
+
+    def first_wrong(self, values: Array) -> tuple[int, str] | None:
+        """The place of the first op in a block whose params cannot be, and why."""
+        if not self._is_checked or not len(values):
+            return None
+        suspects = {0}
+        for place in self._measured:
+            stored_as = values.dtype[place]
+            if stored_as.kind == "i":
+                suspects.add(int(values[f"f{place}"].argmin()))
+            if stored_as.itemsize == 8:
+                suspects.add(int(values[f"f{place}"].argmax()))
+        for place in self._dtypes:
+            column = values[f"f{place}"]
+            if (column != column[0]).any():
+                suspects.update(np.unique(column, return_index=True)[1].tolist())
+        for suspect in sorted(suspects):
+            leaves = values[suspect].item()
+            if self._is_sound(leaves):
+                continue
+            try:
+                check_params(self._decode_without_arrays(leaves))
+            except TraceFormatError as why:
+                return suspect, str(why)
+            self._sound.add(self._dtypes_of(leaves))
+        return None
+
+    @cached_without_lock
+    def _decode_without_arrays(self) -> Callable[[Sequence[Any]], Params]:
+        """As ``_decode``, which would read the tensors of the file."""
+        return decoder(self._schema, {**self._read, "t": lambda number: None})
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes these leaves of an op, always as a tuple; zeros if there are none."""
+    if not places:
+        return lambda leaves: (0, 0)
+    return itemgetter(*places, places[-1])
+
+
 def decoder(
     schema: Schema, read: Mapping[str, Callable[[Any], Any]]
 ) -> Callable[[Sequence[Any]], Params]:
-    """What makes the params of an op of its leaves.
-
-    ``read`` makes a value of a leaf, by letter, where that is not the number itself.
-    """
+    """What makes the params of an op of its leaves; see ``ParamsReader``."""
     places = iter(range(len(schema.leaves)))
     takes = [(name, _take(tree, places, read)) for name, tree in schema.fields]
     return lambda leaves: {name: take(leaves) for name, take in takes}

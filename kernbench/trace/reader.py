@@ -46,7 +46,7 @@ from kernbench.trace.mapped import Rows
 from kernbench.trace.ops import OpFrames
 from kernbench.trace.params import ParamBlock
 from kernbench.trace.rows import Command, Launch, Source, Text
-from kernbench.trace.schema import FIXED_TABLES, whole
+from kernbench.trace.schema import FIXED_TABLES, LATEST, whole
 from kernbench.trace.tables import GrowingTable, LazySequence, lists_of
 from kernbench.trace.tensors import Tensors
 
@@ -92,9 +92,9 @@ class Trace:
             "r": self.strings.get,
             "t": self._tensors.get,
         }
-        self._ops = OpFrames(file, self._logs, leaves)
+        self._ops = OpFrames(file, self._logs, leaves, self._name_of)
         self.schemas = self._ops.schemas
-        self.end = _last(file.each("end", lambda frame: frame.head))
+        self.end = _last(file.each("end", _read_end))
         self.complete = self.end is not None
         self.cut = "cut" in self.header
 
@@ -246,6 +246,11 @@ class Trace:
             f"{self.path} was cut from a trace, so what memory held before is not "
             "known; ask the whole trace"
         )
+
+    def _name_of(self, row: int) -> str:
+        """The op in ``row`` as an error names it."""
+        name = self.strings[int(self.op_columns.name[row])]
+        return f"{self.path}: op {int(self.position[row])} {name:.40}"
 
     def _record(self, position: int) -> OpRecord:
         """The op at a canonical position; it depends on positions."""
@@ -407,22 +412,29 @@ class Trace:
 
     def _read_expect(self, frame: Frame) -> Expectation:
         head = frame.head
-        if head["dtype"] not in DTYPES or not isinstance(head["name"], str):
+        name = head["name"]
+        if head["dtype"] not in DTYPES or not isinstance(name, str) or not name:
             raise TraceFormatError("its name or dtype is none")
+        rtol, atol = map(float, head["tolerance"])
+        if not (0 <= rtol < np.inf and 0 <= atol < np.inf):
+            raise TraceFormatError(f"its tolerance is {rtol}, {atol}")
+        array = self.tensor(whole(head["tensor"]))
+        origin = tuple(map(whole, head["origin"]))
+        if len(origin) != array.ndim:
+            raise TraceFormatError(f"its origin is {origin}, its shape {array.shape}")
         addr = whole(head["addr"])
-        tensor = whole(head["tensor"])
         after = whole(head["after"])
         shard = whole(head["shard"])
         return Expectation(
             str(head["space"]),
             addr,
-            self.tensor(tensor),
+            array,
             head["dtype"],
-            Tolerance(*map(float, head["tolerance"])),
+            Tolerance(rtol, atol),
             after,
-            head["name"],
+            name,
             shard,
-            tuple(map(whole, head["origin"])),
+            origin,
         )
 
     @cached_without_lock
@@ -446,7 +458,7 @@ class Trace:
         """When the run ended, ns; of one that was cut off, when its last op or call."""
         if self.end is not None:
             end = self.end.get("end_ns")
-            if isinstance(end, (int, float)) and np.isfinite(end):
+            if isinstance(end, (int, float)) and 0 <= end <= LATEST:
                 return float(end)
         latest = [
             float(times.max())
@@ -454,6 +466,13 @@ class Trace:
             if len(times)
         ]
         return max(latest, default=0.0)
+
+
+def _read_end(frame: Frame) -> dict[str, Any]:
+    """The head of an ``end`` frame; TraceFormatError if its error is no text."""
+    if not isinstance(frame.head.get("error"), str | None):
+        raise TraceFormatError("the error that ended the run is no text")
+    return frame.head
 
 
 def _last(found: Iterator[T]) -> T | None:

@@ -52,6 +52,30 @@ _LIMITS = [
 ]
 _BUILT_AS = {"f8": np.float64, "u8": np.uint64}  # what lists become first; int64
 _COUNT_CODES = ("u1", "u2", "u4")
+
+LATEST = 2.0**52
+"""No time is later, in ns: some fifty days, of which a f8 still holds every ns."""
+
+_ANYWHERE = (-LATEST, LATEST)
+
+_RANGES = {
+    "overhead_ns": (0.0, LATEST),
+    "distance_mm": (0.0, LATEST),
+    "routing_weight_mm": (0.0, LATEST),
+    "bandwidth_gbs": (1e-9, float("inf")),
+}
+"""The least and the largest that a column of floats holds, if not ``_ANYWHERE``."""
+
+_IN_ORDER = {
+    "ops": [("t_start", "t_end")],
+    "waits": [("t0", "t1")],
+    "commands": [("t_issue", "t_resume")],
+    "launches": [("t_issue", "t_start"), ("t_start", "t_end")],
+}
+"""Columns of which one is a time that is not before that of the other."""
+
+_MOST_PLACES = 64  # SIPs, dies of each, and PEs of these; an address has fewer
+_END_OF_ADDRESSES = 1 << 52
 _ALIGNMENT = 8
 
 
@@ -203,13 +227,67 @@ def read_columns(
                 raise TraceFormatError(f"column {name}_n is not of {rows} counts")
         view = views[name]
         _check_column(name, column, view, length, tables)
-        # A bandwidth may be infinite; no time and no place is.
-        if view.dtype.kind == "f" and tag != "edges" and not np.isfinite(view).all():
-            raise TraceFormatError(
-                f"column {name} holds a time or place that is not finite"
-            )
         found[name] = view
+    _check_meanings(tag, found)
     return found
+
+
+def _check_meanings(tag: str, columns: Columns) -> None:
+    """TraceFormatError for numbers that are in no range of their column's meaning.
+
+    No time or place is beyond 2^52, no end is before its beginning, and what is of a
+    certain size is not of another.
+    """
+    for name, column in LOGS[tag].items():
+        view = columns[name]
+        if column.widest == "f8" and len(view):
+            low, high = _RANGES.get(name, _ANYWHERE)
+            # NaN is neither
+            if not (view.min() >= low and view.max() <= high):
+                raise TraceFormatError(
+                    f"column {name} holds {float(view.min())} to {float(view.max())}; "
+                    f"it has to be {low:g} to {high:g} {column.unit}"
+                )
+    for early, late in _IN_ORDER.get(tag, ()):
+        if (columns[late] < columns[early]).any():
+            raise TraceFormatError(f"a {late} is before its {early}")
+    if tag == "nodes":
+        for name in ("sip", "cube", "pe"):
+            if not _all_within(columns[name], -1, _MOST_PLACES):
+                raise TraceFormatError(f"column {name} holds what is no place")
+    if tag == "alloc":
+        _check_extents(columns)
+
+
+def _all_within(numbers: Array, low: int, high: int) -> bool:
+    return not len(numbers) or (numbers.min() >= low and numbers.max() <= high)
+
+
+def _check_extents(alloc: Columns) -> None:
+    """TraceFormatError unless each allocation has room for its box, and no more.
+
+    Of one with more than three axes the third stands for all others.
+    """
+    sizes = np.array([row.itemsize for row in DTYPES.values()])
+    elements = np.ones(len(alloc["rank"]))
+    for axis in range(3):
+        has_axis = alloc["rank"] > axis
+        elements *= np.where(has_axis, alloc[f"shape{axis}"], 1)
+        if (alloc[f"origin{axis}"] >= 1 << 31).any():
+            raise TraceFormatError(f"an allocation begins beyond axis {axis}")
+    box = elements * sizes[alloc["dtype"]]
+    nbytes = alloc["nbytes"].astype(np.float64)
+    is_beyond = (nbytes >= _END_OF_ADDRESSES) | (alloc["addr"] >= _END_OF_ADDRESSES)
+    if is_beyond.any():
+        raise TraceFormatError("an allocation lies beyond all addresses of 52 bits")
+    folded = (alloc["rank"] == 3) & (box > 0)
+    apart = np.where(folded, np.remainder(nbytes, np.maximum(box, 1)), nbytes - box)
+    if apart.any():
+        row = int(np.flatnonzero(apart)[0])
+        raise TraceFormatError(
+            f"nbytes of allocation {row} is {int(nbytes[row])}, and its shape and "
+            f"dtype say {box[row]:g}"
+        )
 
 
 def _views(table: Any, body: bytes | memoryview) -> Columns:

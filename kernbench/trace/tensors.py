@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 
 import numpy as np
 
@@ -35,7 +36,13 @@ class Tensors(GrowingTable[Array | None]):
 
         def tensor(number: int) -> Array:
             dtype = dtypes[columns["dtype"][number]].numpy
-            return np.ndarray(shapes[number], dtype, body, int(offsets[number]))
+            shape = shapes[number]
+            offset = int(offsets[number])
+            # numpy counts bytes in 64 bits, and believes a shape whose bytes are 2^64
+            nbytes = prod(shape) * dtype.itemsize
+            if offset + nbytes > len(body):
+                raise TraceFormatError(f"array {number}, {shape}, is not in the body")
+            return np.ndarray(shape, dtype, body, offset)
 
         for number in range(len(offsets)):
             tensor(number)  # lies in the body, or raises

@@ -23,6 +23,7 @@ from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, nbytes_of
 from kernbench.common.interrupts import Uninterrupted
 from kernbench.common.messages import WAIT_REASONS, Transfer
+from kernbench.common.texts import cut_text
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
 from kernbench.sim_engine.op_log import OpRecord, Params
@@ -157,7 +158,7 @@ class TraceWriter:
             "counts": self._encoder.counts,
             "end_ns": float(end_ns),
             "ok": error is None,
-            "error": error,
+            "error": None if error is None else cut_text(error),
         }
         self._write([("end", head, b"")])
         self.close()

@@ -1,5 +1,7 @@
 """In which order Phase 2 runs its ops, how far, and when it judges what is expected."""
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from kernbench.errors import (
 )
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.sim_engine.verify import Expectation
 
@@ -153,6 +156,17 @@ def test_a_damaged_record_is_one_typed_error(damage, error, why):
     record.params.update(damage)
     with pytest.raises(error, match=rf"op 0 \(add on pe0\).*{why}"):
         DataExecutor([record], store).run()
+
+
+def test_what_an_op_of_a_users_table_raises_names_the_op():
+    def broken(a, b):
+        raise RuntimeError("no such unit")
+
+    store = MemoryStore()
+    store.write("tcm", 0, np.ones(4, np.float32))
+    ops = {**NUMPY_OPS, "add": replace(NUMPY_OPS["add"], function=broken)}
+    with pytest.raises(VerificationError, match=r"op 0 \(add on pe0\).*no such unit"):
+        DataExecutor([add(0, 0, 64)], store, ops).run()
 
 
 # -- verify

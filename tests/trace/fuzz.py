@@ -2,24 +2,30 @@
 
 ``python fuzz.py FOLDER FIRST COUNT [NAME]`` breaks the traces of a folder and prints a
 JSON map of what became of them. ``NAME`` is one of SABOTAGE: a reader that is too
-trusting is to be caught.
+trusting is to be caught. ``values`` in its place changes what the traces say, see
+``mutants.py``, and asks every command of each; every tenth is shown on a screen.
 """
 
+import asyncio
 import json
 import mmap
+import os
 import random
 import re
 import resource
+import shutil
 import signal
 import struct
 import sys
 import traceback
+import warnings
 import zlib
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import msgpack
+import mutants
 from recordings import touch
 
 from kernbench.errors import KernbenchError, TraceFormatError
@@ -37,7 +43,7 @@ SECONDS = 20  # for one file; a sound one takes 0.02
 # The memory that a file may cost: so many bytes, and so many more times its size.
 FREE = 64 << 20
 TIMES = 4
-SESSION = 512 << 20  # of questions that execute ops
+SESSION = 320 << 20  # of questions that execute ops
 
 HUGE = [
     1 << 16,
@@ -324,15 +330,229 @@ def try_file(rng, path, size):
     return "damaged" if trace.damaged else "opened"
 
 
+# -- what is done with values that are changed -------------------------------------
+
+SCREEN = 10  # each so many mutants are shown on a screen as well
+KEYS = 40
+
+
+def places_in(rng, trace):
+    """Places that this trace has, as far as it can say."""
+    found = ["hbm 0x0:64"]
+    try:
+        shards = trace.allocs
+    except KernbenchError:
+        return found
+    for shard in rng.sample(shards, min(2, len(shards))):
+        zeros = ",".join("0" * len(shard.shape))
+        found += [f"{shard.tensor}[{zeros}]", f"{shard.space} {shard.addr:#x}:8"]
+    return found
+
+
+def lines_for(rng, trace, sound, out):
+    """A line of every command, with arguments of the kind that it takes."""
+    place = rng.choice(places_in(rng, trace))
+    ops = len(trace.ops)
+    lines = {
+        "goto": [f"{rng.randrange(ops + 1)}", "end"],
+        "t": ["300"],
+        "to-line": ["15"],
+        "mark": ["here"],
+        "find": ["dur >= 1ns and bytes > 16"],
+        "rfind": ["comp ~ '*.pe_*'"],
+        "break": ["kind = gemm or addr = 0"],
+        "watch": [f"{place} w"],
+        "catch": ["hazards", "checks"],
+        "delete": ["1"],
+        "assert": ["none dur > 1ms", "ok verify"],
+        "ops": ["", "3 where wait > 1ns or space = hbm"],
+        "memory": ["", rng.choice(places_in(rng, trace)).partition("[")[0]],
+        "stalls": ["", "all"],
+        "tiles": ["", "0 900"],
+        "timeline": ["", "0 900"],
+        "history": [place],
+        "blame": [place],
+        "who-wrote": [place],
+        "who-reads": [place],
+        "compare": [str(sound)],
+        "cut": [f"{out}.msgpack from 10 to 900"],
+        "export": [f"perfetto {out}.json", f"csv {out}.csv"],
+    }
+    for command in listed():
+        for words in lines.get(command.name, [""]):
+            yield f"{command.name} {words}".strip()
+
+
+def where_from(error):
+    """The innermost line of ours that an error came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if "/kernbench/" in f.filename or "/tui/" in f.filename]
+    last = ours[-1] if ours else frames[-1]
+    name = Path(last.filename)
+    return f"{name.parent.name}/{name.name}:{last.lineno} {last.name}"
+
+
+def said(what, error):
+    """A failure as text: during what, which error, where from."""
+    return f"{what}: {type(error).__name__} at {where_from(error)}: {error!s:.150}"
+
+
+def asked_all(rng, trace, sound, out):
+    """Ask every command; what none of them may raise, as text."""
+    failures = []
+    session = ReplaySession(trace)
+    for line in lines_for(rng, trace, sound, out):
+        signal.alarm(SECONDS)
+        try:
+            if line.split()[0] in ("info", "step", "next", "op"):
+                session.goto(rng.randrange(-1, len(session)))
+            answer = session.run_line(line)
+            as_text(answer), json.dumps(as_data(answer))
+        except KernbenchError:
+            continue
+        except Exception as error:
+            failures.append(said(line.split()[0], error))
+    return failures
+
+
+async def drive(rng, session):
+    """Show a session on a screen, and press keys."""
+    from pilots import fast_keys
+
+    from tui.actions import ACTIONS
+    from tui.app import KernbenchApp
+
+    keys = [key for action in ACTIONS for key in action.keys if key != "q"]
+    keys = [key for key in keys if key not in ("ctrl+q", "ctrl+c", "ctrl+z", "R")]
+    app = KernbenchApp(session, "mutant")
+    size = rng.choice([(80, 24), (120, 40), (40, 12)])
+    async with app.run_test(size=size) as pilot:
+        with fast_keys(app):
+            await pilot.pause()
+            for _ in range(KEYS):
+                await pilot.press(rng.choice(keys))
+            await pilot.pause(0.05)
+
+
+def shown(rng, path):
+    """Open a trace as the program does, on a screen; what is raised, as text."""
+    from tui.__main__ import open_session
+
+    signal.alarm(2 * SECONDS)
+    try:
+        asyncio.run(drive(rng, open_session(path, None)))
+    except KernbenchError:
+        return []
+    except Exception as error:
+        return [said("screen", error)]
+    return []
+
+
+def try_values(rng, path, size, sound, out, screen):
+    """What became of a mutant, and what it made anything raise."""
+    limit(FREE + TIMES * size)
+    try:
+        trace = Trace.open(path)
+    except TraceFormatError:
+        return "refused", []
+    failures = asked_all(rng, trace, sound, out)
+    try:
+        touch(Trace.open(path))
+    except TraceFormatError:
+        pass
+    except Exception as error:
+        failures.append(said("touch", error))
+    limit(SESSION)  # each thread of the screen reserves 8 MiB for its stack
+    if screen:
+        failures += shown(rng, path)
+    if failures:
+        return "failed", failures
+    return "damaged" if trace.damaged else "opened", failures
+
+
+def apart(work):
+    """What ``work()`` gives in a process of its own; how that ended if it ended badly.
+
+    A mutant may end its process (SIGSEGV, SIGBUS), and what one leaves behind in memory
+    is nobody else's.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        try:
+            with os.fdopen(writer, "w") as pipe:
+                json.dump(work(), pipe)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        found = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if not found:
+        return "failed", [f"process: Ended at status:{status} it: no word"]
+    return json.loads(found)
+
+
+def try_mutants(folder, files, first, count):
+    """Change values of the files, and ask everything."""
+    sys.path.append(str(Path(__file__).parents[1] / "tui"))
+    warnings.simplefilter("error")
+    seen = Counter()
+    failures = []
+    path = folder / f"{first}.mutant"
+    out = folder / f"{first}.out"
+    sounds = sorted(folder.glob("*.msgpack"))
+    framed = [frames_of(data) for data in files]
+
+    def asked(data, sound, rng, screen):
+        path.write_bytes(data)
+        found = apart(lambda: try_values(rng, path, len(data), sound, out, screen))
+        for made in folder.glob(f"{first}.out*"):
+            shutil.rmtree(made) if made.is_dir() else made.unlink()
+        return found
+
+    for sound, data in zip(sounds, files, strict=True):
+        # Here, so that what is imported on first use is there for all.
+        path.write_bytes(data)
+        rng = random.Random(0)
+        became, found = try_values(rng, path, len(data), sound, out, False)
+        assert became == "opened", found
+        signal.alarm(0)
+        limit(1 << 34)
+        became, found = asked(data, sound, rng, True)
+        assert became == "opened", found
+    for number in range(first, first + count):
+        rng = random.Random(number)
+        mine, other = rng.sample(range(len(files)), 2)
+        ways, frames = mutants.mutated(rng, framed[mine], framed[other])
+        data = bytes(packed(frames))
+        became, found = asked(data, sounds[mine], rng, number % SCREEN == 0)
+        seen[became] += 1
+        for way in ways:
+            seen[way] += 1
+        failures += [f"file {number}, {ways}: {failure}" for failure in found]
+    return seen, failures
+
+
 def overrun(*_):
     raise TimeoutError(f"took over {SECONDS} s")
 
 
-def main(folder, first, count, sabotage=""):
-    SABOTAGE.get(sabotage, int)()
+def main(folder, first, count, how=""):
     signal.signal(signal.SIGALRM, overrun)
     folder = Path(folder)
     files = [path.read_bytes() for path in sorted(folder.glob("*.msgpack"))]
+    if how == "values":
+        seen, failures = try_mutants(folder, files, int(first), int(count))
+    else:
+        SABOTAGE.get(how, int)()
+        seen, failures = try_broken(folder, files, int(first), int(count))
+    print(json.dumps({"seen": seen, "failures": failures}))
+
+
+def try_broken(folder, files, first, count):
+    """Break the files, and open them."""
     path = folder / f"{first}.broken"
     seen = Counter()
     failures = []
@@ -340,7 +560,7 @@ def main(folder, first, count, sabotage=""):
         path.write_bytes(data)
         seen[try_file(random.Random(0), path, 1 << 30)] += 1
     assert seen == {"opened": len(files)}, seen
-    for number in range(int(first), int(first) + int(count)):
+    for number in range(first, first + count):
         rng = random.Random(number)
         ways, data = broken(rng, files)
         path.write_bytes(data)
@@ -356,7 +576,7 @@ def main(folder, first, count, sabotage=""):
         seen[became] += 1
         for way in ways:
             seen[way] += 1
-    print(json.dumps({"seen": seen, "failures": failures}))
+    return seen, failures
 
 
 def believe_sizes():

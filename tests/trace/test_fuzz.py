@@ -78,6 +78,34 @@ def test_the_fuzzer_notices_a_reader_that_is_too_trusting(folder, sabotage, erro
     assert any(error in failure for failure in failures)
 
 
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory):
+    """Four small sound traces, which have ops and logs of every kind between them."""
+    folder = tmp_path_factory.mktemp("varied")
+    record_all(TraceWriter(folder / "plain.msgpack"), None)
+    for bench, sizes in (
+        ("matmul", {"m": 32, "k": 32, "n": 32, "tile": 16, "pes": 2}),
+        ("softmax", {"m": 4, "n": 16, "block": 2, "pes": 2}),
+        ("flash_attention", {"seq": 16, "d": 8, "block": 8, "pes": 2}),
+    ):
+        path = folder / f"{bench}.msgpack"
+        run_bench(bench, params=sizes, spec=ONE_CUBE, trace=path)
+    return folder
+
+
+@pytest.mark.slow
+def test_every_command_answers_about_values_that_cannot_be(varied):
+    found = fuzzed(varied, 0, 100, "values")
+    assert found["failures"] == []
+    assert found["seen"]["opened"] + found["seen"]["damaged"] > 90
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(1000, 11_000, 1000))
+def test_ten_thousand_more_mutants_break_no_command(varied, first):
+    assert fuzzed(varied, first, 1000, "values")["failures"] == []
+
+
 HEADS = st.recursive(
     st.none()
     | st.booleans()

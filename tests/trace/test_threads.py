@@ -51,7 +51,9 @@ READINGS = {
     "waits of ops": lambda trace: [trace.waits_of(i) for i in range(0, 100, 5)],
     "transfers of ops": lambda trace: [trace.transfers_of(i) for i in range(0, 100, 5)],
     "commands by number": lambda trace: [trace.command(cmd) for cmd in range(9)],
-    "blocks": lambda trace: [repr(block) for block in trace.param_blocks()],
+    "blocks": lambda trace: [
+        repr((block.schema, block.values, block.rows)) for block in trace.param_blocks()
+    ],
     "strings": lambda trace: (trace.strings[:], trace.paths[:], trace.node_index),
     "shards": lambda trace: (trace.shards(), trace.shards([0])),
     "hops": lambda trace: [column.tolist() for column in hop_columns(trace)],

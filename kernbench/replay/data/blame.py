@@ -476,7 +476,7 @@ def _checked(record: OpRecord, elements: Ints) -> _Checked:
     assert out is not None  # it is a writer
     if record.op_kind != "gemm":
         return _Checked(out, None, elements, sum(prod(read.shape) for read in reads))
-    depth = int(record.params["k"])
+    depth = int(record.params.get("k", 1))
     is_matrix = len(out.shape) == 2 and max(len(read.shape) for read in reads) == 2
     if not is_matrix:
         return _Checked(out, None, elements, prod(out.shape) * depth)

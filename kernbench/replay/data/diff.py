@@ -29,7 +29,7 @@ from kernbench.common.progress import (
     no_progress,
     stage,
 )
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.replay.data.arrays import read_only
 from kernbench.replay.data.history import History, products
 from kernbench.replay.data.memory import TensorView
@@ -306,7 +306,8 @@ class DiffIndex:
         if whole is None:
             return Producer(-1, 0)
         depth = int(self._trace.ops[whole].params.get("k", 1))
-        return Producer(whole, prod(record.params["extent"][:2]) * depth)
+        _, extent = _tile_box(record)
+        return Producer(whole, prod(extent[:2]) * depth)
 
     def _local(self, op: int, progress: Progress) -> OpDiff:
         """Compute the diff of an op."""
@@ -656,18 +657,28 @@ def _work(record: OpRecord, producer: Producer) -> int:
     return max(producer.products, read)
 
 
+def _tile_box(tile: OpRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Origin and extent of a tile; TraceFormatError if its params do not say them."""
+    missing = [name for name in ("origin", "extent") if name not in tile.params]
+    if missing:
+        raise TraceFormatError(f"params of a {tile.op_name} lack {', '.join(missing)}")
+    return tile.params["origin"], tile.params["extent"]
+
+
 def _block_of(tile: OpRecord, out: Region) -> _Block:
     """The rows and columns of its composite's output that a tile stands for."""
-    row, column, _ = tile.params["origin"]
-    height, width, _ = tile.params["extent"]
+    (row, column, _), (height, width, _) = _tile_box(tile)
+    if len(out.shape) != 2:
+        raise TraceFormatError(
+            f"{tile.op_name}: shape_out of its composite is {out.shape}, no matrix"
+        )
     rows = np.arange(row, min(row + height, out.shape[0]))
     return _Block(rows, np.arange(column, min(column + width, out.shape[1])))
 
 
 def _tile_diff(found: OpDiff, tile: OpRecord, composite: int) -> OpDiff:
     """``found`` as that of a tile: where its block is, and whose it is."""
-    row, column, _ = tile.params["origin"]
-    height, width, _ = tile.params["extent"]
+    (row, column, _), (height, width, _) = _tile_box(tile)
     where = f"rows {row}..{row + height - 1}, columns {column}..{column + width - 1}"
     note = f"written by composite #{composite}; this tile covers {where}"
     return replace(found, origin=(row, column), note=note)
@@ -692,6 +703,11 @@ def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
     for e in stated:
         pairs = zip(e.origin, e.array.shape, strict=True)
         box = tuple(slice(origin, origin + extent) for origin, extent in pairs)
+        if len(box) != wanted.ndim or wanted[box].shape != e.array.shape:
+            raise TraceFormatError(
+                f"shard {e.shard} that is expected of {view.name}, {e.array.shape} at "
+                f"{e.origin}, does not lie in its shape {wanted.shape}"
+            )
         wanted[box] = e.array
     values = view.values.astype(np.float64)
     comparable = np.where(view.written, wanted, values)

@@ -264,7 +264,9 @@ class GridIndex:
 
 def in_rows(values: Array) -> Array:
     """A tensor as rows and columns: its last axis; a single number as one of each."""
-    return values.reshape(-1, values.shape[-1] if values.ndim else 1)
+    if not values.ndim:
+        return values.reshape(1, 1)
+    return values.reshape(prod(values.shape[:-1]), values.shape[-1])
 
 
 def marks_of(marked: Bools, progress: Progress) -> Marks:

@@ -26,6 +26,7 @@ from kernbench.common.progress import (
     no_progress,
     stage,
 )
+from kernbench.common.room import make_room
 from kernbench.replay.data.arrays import Pace
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.sim_engine.accesses import AccessColumns, access_columns, regions
@@ -399,6 +400,7 @@ class History:
             newest = segment.kept(int(writes.steps[last]))
             if newest is not None and newest.is_range(addr, nbytes):
                 return Contents(newest.bytes(), np.ones(nbytes, np.bool_))
+        make_room(2 * nbytes, f"{space} {addr:#x}:{nbytes}")
         values = np.full(nbytes, self.fill or 0, np.uint8)
         written = np.zeros(nbytes, np.bool_)
         if not nbytes:

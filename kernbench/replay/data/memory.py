@@ -21,6 +21,7 @@ from kernbench.common.progress import (
     computed_beside,
     no_progress,
 )
+from kernbench.common.room import make_room
 from kernbench.replay.data.arrays import read_only
 from kernbench.replay.data.history import History
 from kernbench.replay.data.places import PlaceIndex, name_of
@@ -402,7 +403,9 @@ class MemoryIndex:
             figures = near.tensor.figures.copy()
         else:
             ends = np.array([np.add(s.origin, s.shape) for s in firsts], np.int64)
-            values = np.zeros(tuple(ends.max(axis=0).tolist()), np_dtype(first.dtype))
+            shape = tuple(ends.max(axis=0).tolist())
+            make_room(prod(shape) * (itemsize(first.dtype) + 2), f"tensor {name}")
+            values = np.zeros(shape, np_dtype(first.dtype))
             written = np.zeros(values.shape, np.bool_)
             figures = np.zeros((len(firsts), _NO_FIGURES))
         for i in np.flatnonzero(near.stale).tolist():
@@ -511,7 +514,8 @@ class MemoryIndex:
             return []
         record = self._trace.ops[op]
         params = record.params
-        if record.op_name.startswith("TileToken/") and "addrs" in params:
+        is_tile = record.op_name.startswith("TileToken/")
+        if is_tile and {"spaces", "addrs", "sizes"} <= params.keys():
             mode = "w" if record.op_name.endswith("DMA_WRITE") else "r"
             columns = (params["spaces"], params["addrs"], params["sizes"])
             return [Access(mode, *place) for place in zip(*columns, strict=True)]

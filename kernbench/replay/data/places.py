@@ -27,7 +27,7 @@ from kernbench.common.progress import (
     computed_beside,
     no_progress,
 )
-from kernbench.errors import UsageError
+from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.data.history import History
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.sim_engine.event_log import Shard
@@ -178,6 +178,7 @@ class PlaceIndex:
             if name not in names.numbers:
                 mine = [shard for shard in mine if shard.owner == owner]
             if mine:
+                _check_alike(name, mine)
                 first: dict[tuple[int, ...], Shard] = {}
                 for shard in mine:
                     first.setdefault(shard.origin, shard)
@@ -207,6 +208,8 @@ class PlaceIndex:
         again, and nothing says when a handle is released: what was allocated last by
         the op's call is what the bytes are.
         """
+        if not len(self._trace.order):
+            return np.full(len(ops), -1)
         holders = self._holders(space, addr)
         now = self._trace.op_columns.cmd[self._trace.order[ops]]
         youngest = np.searchsorted(holders.cmds, now, side="right") - 1
@@ -315,6 +318,17 @@ def _place_in(
     if not 0 < len(ranges) <= _MOST_RANGES:
         raise UsageError(f"{text} lies in {len(ranges):,} pieces; ask for a part of it")
     return Place(text, name, shards[0].dtype, index, tuple(ranges))
+
+
+def _check_alike(name: str, shards: Sequence[Shard]) -> None:
+    """TraceFormatError unless the shards can be parts of one tensor."""
+    kinds = {(shard.dtype, len(shard.shape)) for shard in shards}
+    if len(kinds) > 1:
+        (dtype, axes), (other_dtype, other_axes), *_ = sorted(kinds)
+        raise TraceFormatError(
+            f"shards of {name} are {dtype} of {axes} axes, and {other_dtype} of "
+            f"{other_axes}: they are no parts of one tensor"
+        )
 
 
 def _folded(shard: Shard) -> Shard:

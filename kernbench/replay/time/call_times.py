@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.phys_addr import MAX_CUBES
 from kernbench.common.progress import Progress, beside_if_many, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text
@@ -113,7 +114,7 @@ def call_times(trace: Trace, cmd: int, progress: Progress = no_progress) -> Call
     return CallTimes(
         call=trace.strings[log.call[call]],
         site=f"{trace.strings[log.file[call]]}:{log.line[call]}",
-        mesh_width=int(spec_number(trace.spec, "sip.cube_mesh.w")) or 1,
+        mesh_width=min(int(spec_number(trace.spec, "sip.cube_mesh.w")), MAX_CUBES) or 1,
         pes=labels,
         places=tuple(places),
         t_issue=issued,

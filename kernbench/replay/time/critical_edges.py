@@ -197,10 +197,9 @@ class EdgeFinder:
         slots = np.zeros(self._moments.op_count, np.int64)
         param = {"ipcq_copy": "dst_addr", "ipcq_recv": "src_addr"}
         for block in self._trace.param_blocks():
-            address = param.get(block.schema.name, "")
-            numbers = integers(block)
-            if address in numbers:
-                slots[block.rows] = numbers[address]
+            if block.schema.name in param:
+                numbers = integers(block)
+                slots[block.rows] = numbers.get(param[block.schema.name], 0)
         return slots
 
     # -- calls --

@@ -111,6 +111,7 @@ class Roofline:
         grid = [[" "] * columns for _ in range(_PLOT_ROWS)]
         for glyph, intensity, gflops in [*dots, *marks]:
             row = round((top - log10(gflops)) / (top - bottom) * (_PLOT_ROWS - 1))
+            row = max(row, 0)  # a trace may say that an op did more than it can
             column = int((log10(intensity) - left) / decades * columns)
             if row < _PLOT_ROWS:
                 grid[row][min(column, columns - 1)] = glyph

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+_MOST = 1e12
 
 
 def spec_number(spec: Any, path: str) -> float:
-    """The number at a dotted path of a trace's spec; 0 where it has none."""
+    """The number at a dotted path of a trace's spec; 0 where it has none that can be.
+
+    None of a machine is negative, or further from 1 than ``_MOST`` times.
+    """
     for name in path.split("."):
         spec = spec.get(name) if isinstance(spec, dict) else None
-    if isinstance(spec, int | float) and np.isfinite(spec):
+    if isinstance(spec, int | float) and 1 / _MOST <= spec <= _MOST:
         return float(spec)
     return 0.0
 

@@ -1,0 +1,165 @@
+"""What the params of a record have to be, for those who have them from a file.
+
+Records that the simulator makes are right by construction. Those of a trace may say
+anything, so a trace looks at them where it decodes them, and whoever reads a param
+afterwards may take it for what ADR-0052 D3 says it is.
+
+A param that no table here names is nobody's but its reader's: it may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES
+from kernbench.errors import TraceFormatError
+from kernbench.sim_engine.op_log import KIND_RANK
+
+TILE_PREFIX = "TileToken/"
+"""What the names of the stages of tiles begin with."""
+
+ADDRESS_BITS = 52
+"""No physical address and no size is longer than this."""
+
+_MOST_AXES = 64  # of numpy's arrays
+
+Test: TypeAlias = Callable[[Any], bool]
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a number of bytes, elements or things, or an address."""
+    return isinstance(value, int) and 0 <= value < 1 << ADDRESS_BITS
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, str) and value in DTYPES
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _is_axis(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and abs(value) < _MOST_AXES)
+
+
+def _is_array(value: Any) -> bool:
+    return value is None or isinstance(value, np.ndarray)
+
+
+def _all(test: Test) -> Test:
+    """A test of lists whose items all pass ``test``."""
+    return lambda value: isinstance(value, (list, tuple)) and all(map(test, value))
+
+
+_is_shape = _all(is_whole)
+
+
+def _is_box(value: Any) -> bool:
+    return _is_shape(value) and len(value) == 3
+
+
+_WHOLE = "a number of 0 to 2^52"
+_DTYPE = f"one of {', '.join(DTYPES)}"
+
+_RULES: tuple[tuple[Test, str, tuple[str, ...]], ...] = (
+    (
+        is_whole,
+        _WHOLE,
+        (
+            *("src_addr", "dst_addr", "src_a_addr", "src_b_addr", "src_acc_addr"),
+            *("out_addr", "nbytes", "out_nbytes", "m", "k", "n"),
+        ),
+    ),
+    (
+        _is_text,
+        "a text",
+        (
+            *("src_space", "dst_space", "src_a_space", "src_b_space"),
+            *("src_acc_space", "op", "dtype_acc", "stage_type"),
+        ),
+    ),
+    (_is_dtype, _DTYPE, ("dtype", "dtype_in", "dtype_out")),
+    (
+        _is_shape,
+        f"extents, each {_WHOLE}",
+        ("shape", "shape_a", "shape_b", "shape_out"),
+    ),
+    (_is_box, f"three times {_WHOLE}", ("tile", "tile_index", "origin", "extent")),
+    (_is_flag, "true or false", ("transpose_a", "transpose_b", "keepdims")),
+    (_is_axis, "an axis or none", ("axis",)),
+    (_is_array, "an array or none", ("snapshot",)),
+    (_all(_is_array), "arrays", ("input_snapshots",)),
+    (
+        _all(_is_text),
+        "texts",
+        (
+            *("input_spaces", "epilogue_spaces", "epilogue", "epilogue_scopes"),
+            *("spaces", "ops"),
+        ),
+    ),
+    (_all(_is_dtype), f"each {_DTYPE}", ("input_dtypes", "epilogue_dtypes")),
+    (
+        _all(is_whole),
+        f"each {_WHOLE}",
+        ("input_addrs", "epilogue_addrs", "scalar_positions", "addrs", "sizes"),
+    ),
+    (_all(_is_shape), "shapes", ("input_shapes", "epilogue_shapes")),
+    (_all(_is_number), "numbers", ("scalars", "epilogue_scalars")),
+    (_all(_is_flag), "each true or false", ("epilogue_has_operand",)),
+)
+_TESTS = {name: (test, what) for test, what, names in _RULES for name in names}
+
+_MEASURED = (
+    *("shape", "addr", "nbytes", "size", "tile", "origin", "extent", "position"),
+)
+"""What the names of params have in them that are sizes, places or counts."""
+
+_TOGETHER = (
+    ("input_addrs", "input_spaces", "input_dtypes", "input_shapes"),
+    ("epilogue_addrs", "epilogue_spaces", "epilogue_dtypes", "epilogue_shapes"),
+    ("epilogue", "epilogue_scopes", "epilogue_scalars", "epilogue_has_operand"),
+    ("scalars", "scalar_positions"),
+    ("spaces", "addrs", "sizes"),
+)
+"""Lists with an item for each operand, step, scalar or range: equally long."""
+
+
+def is_checked(kind: str, name: str) -> bool:
+    """Whether the params of ops of that kind and name have to be something."""
+    is_executed = KIND_RANK.get(kind, KIND_RANK["unknown"]) < KIND_RANK["unknown"]
+    return is_executed or name.startswith(TILE_PREFIX)
+
+
+@lru_cache(maxsize=1024)
+def is_measured(path: str) -> bool:
+    """Whether the param at a path, as "shape.0", is a number of 0 to 2^52."""
+    name = path.partition(".")[0]
+    return name in ("m", "k", "n") or any(part in name for part in _MEASURED)
+
+
+def check_params(params: Mapping[str, Any]) -> None:
+    """TraceFormatError, which names the param, unless each is what its name says."""
+    for name, value in params.items():
+        rule = _TESTS.get(name)
+        if rule is None:
+            continue
+        test, what = rule
+        if not test(value):
+            raise TraceFormatError(f"{name} is {value!r:.60}, and has to be {what}")
+    for names in _TOGETHER:
+        lengths = {len(params[name]) for name in names if name in params}
+        if len(lengths) > 1:
+            raise TraceFormatError(f"{', '.join(names)} are not equally long")

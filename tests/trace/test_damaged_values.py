@@ -1,0 +1,277 @@
+"""Values that a trace says and that cannot be are refused where they are decoded."""
+
+import json
+from contextlib import suppress
+
+import msgpack
+import numpy as np
+import pytest
+from fuzz import frames_of, packed
+from mutants import (
+    body_of,
+    leaves_of,
+    read_block,
+    schemas_of,
+    set_body,
+    store,
+    values_of,
+    write_block,
+)
+
+from kernbench.common.texts import LONGEST
+from kernbench.errors import KernbenchError, TraceFormatError
+from kernbench.replay import ReplaySession
+from kernbench.replay.commands import as_data
+from kernbench.replay.text import grid_text
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace, TraceWriter
+from kernbench.trace.schema import pack
+
+ONE_CUBE = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "system.sips.count": 1}
+
+
+@pytest.fixture(scope="module")
+def softmax(tmp_path_factory):
+    """The frames of a small run that can be executed."""
+    path = tmp_path_factory.mktemp("damaged") / "softmax.msgpack"
+    sizes = {"m": 4, "n": 16, "block": 2, "pes": 1}
+    run_bench("softmax", params=sizes, spec=ONE_CUBE, trace=path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def damaged(softmax, tmp_path):
+    """``damaged(change)``: the trace after ``change(frames)``."""
+
+    def opened(change):
+        frames = frames_of(softmax)
+        change(frames)
+        path = tmp_path / "damaged.msgpack"
+        path.write_bytes(packed(frames))
+        return Trace.open(path)
+
+    return opened
+
+
+class _Frames:
+    """Frames, as ``schemas_of`` wants them."""
+
+    def __init__(self, frames):
+        self.frames = frames
+
+    def tagged(self, tag):
+        return [frame for frame in self.frames if frame[0] == tag]
+
+
+def with_param(op, leaf, number):
+    """A change: the number at the path of a leaf is another in all ops of a name."""
+
+    def change(frames):
+        for (_, name, fields), blocks in schemas_of(_Frames(frames)):
+            paths = [
+                field + path for field, tree in fields for path, _ in leaves_of(tree)
+            ]
+            if name == op and leaf in paths:
+                for frame, entry in blocks:
+                    leaves = read_block(frame, entry)
+                    at = paths.index(leaf)
+                    leaves[at] = np.full(len(leaves[at]), number)
+                    write_block(frame, entry, leaves)
+
+    return change
+
+
+def with_column(tag, name, number):
+    """A change: the first value of a column is another."""
+
+    def change(frames):
+        for frame in frames:
+            if frame[0] == tag:
+                values, entry = values_of(frame, frame[1], name)
+                values[0] = number
+                store(frame, entry, values)
+
+    return change
+
+
+BEYOND = np.uint64(1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "number"),
+    [
+        ("dst_addr", BEYOND),
+        ("input_shapes.0.0", np.int64(-3)),
+        ("shape_out.1", BEYOND),
+        ("axis", np.int64(1 << 40)),
+        ("dtype", np.uint64(0)),
+    ],
+)
+def test_a_param_that_cannot_be_is_named_with_its_op(damaged, leaf, number):
+    trace = damaged(with_param("max", leaf, number))
+    position = next(at for at in range(len(trace.order)) if named(trace, at) == "max")
+    why = rf"op {position} max: {leaf.partition('.')[0]} "
+    with pytest.raises(TraceFormatError, match=why):
+        _ = trace.ops[position]
+    with pytest.raises(TraceFormatError, match=why):
+        _ = [block.values for block in trace.param_blocks()]
+
+
+def named(trace, position):
+    return trace.strings[int(trace.op_columns.name[trace.order[position]])]
+
+
+def test_an_op_whose_operands_do_not_fit_says_which_param(damaged):
+    session = ReplaySession(damaged(with_param("max", "axis", np.int64(5))))
+    with pytest.raises(KernbenchError, match=r"max.*cannot be executed: input_shapes"):
+        session.run_line("verify")
+
+
+def test_a_text_in_the_place_of_a_shape_breaks_no_command(damaged):
+    def change(frames):
+        for (_, name, fields), blocks in schemas_of(_Frames(frames)):
+            for at, (field, _) in enumerate(fields):
+                if name == "max" and field == "shape_out":
+                    before = sum(len(leaves_of(tree)) for _, tree in fields[:at])
+                    for frame, entry in blocks:
+                        leaves = read_block(frame, entry)
+                        del leaves[before + 1]
+                        write_block(frame, entry, leaves)
+                    fields[at][1] = "s"
+
+    session = ReplaySession(damaged(change))
+    for line in ("memory", "hazards", "divergence", "find shape=2x1", "blame y"):
+        with pytest.raises(TraceFormatError, match="max: shape_out is"):
+            session.run_line(line)
+
+
+@pytest.mark.parametrize(
+    ("tag", "name", "number", "why"),
+    [
+        ("alloc", "nbytes", 1 << 40, "nbytes of allocation 0 is"),
+        ("alloc", "shape0", 77, "its shape and dtype say"),
+        ("alloc", "rank", 0, "its shape and dtype say"),
+        ("ops", "t_end", -1.0, "a t_end is before its t_start"),
+        ("ops", "t_start", 1e300, "column t_start holds"),
+        ("commands", "t_issue", float("nan"), "column t_issue holds nan"),
+        ("launches", "t_end", 0.0, "a t_end is before its t_start"),
+    ],
+)
+def test_a_frame_of_values_that_cannot_be_is_skipped(damaged, tag, name, number, why):
+    trace = damaged(with_column(tag, name, number))
+    (damage,) = trace.check()
+    assert damage.tag == tag
+    assert why in damage.reason
+
+
+def test_an_array_of_2_to_the_64_bytes_is_not_believed(damaged):
+    """Numpy takes it for one of none, and whoever reads it ends the process."""
+
+    def change(frames):
+        for frame in frames:
+            if frame[0] == "tensors":
+                shapes, entry = values_of(frame, frame[1], "shape")
+                shapes = shapes.astype(np.uint64)
+                shapes[:2] = (1 << 31, 1 << 33)
+                store(frame, entry, shapes)
+
+    trace = damaged(change)
+    with pytest.raises(TraceFormatError, match="tensor 0 is not in the file"):
+        trace.tensor(0)
+    assert "array 0" in trace.damaged[0].reason
+
+
+def test_an_error_that_is_no_text_is_none(damaged):
+    def change(frames):
+        frames[-1][1]["error"] = 7
+
+    trace = damaged(change)
+    assert not trace.complete
+    assert "no text" in trace.damaged[0].reason
+
+
+def test_a_trace_without_ops_answers(damaged):
+    trace = damaged(
+        lambda frames: frames.remove(next(f for f in frames if f[0] == "ops"))
+    )
+    session = ReplaySession(trace)
+    tensor = trace.allocs[0].tensor
+    for line in ("info", f"blame {tensor}", "roofline", "busiest", "critical"):
+        with suppress(KernbenchError):
+            json.dumps(as_data(session.run_line(line)))
+
+
+def test_launches_of_no_time_have_a_window(damaged):
+    def change(frames):
+        for frame in frames:
+            if frame[0] == "launches":
+                for name in ("t_issue", "t_start", "t_end"):
+                    values, entry = values_of(frame, frame[1], name)
+                    store(frame, entry, np.full(len(values), 5.0))
+
+    session = ReplaySession(damaged(change))
+    assert session.launch_window() == (5.0, 6.0)
+    session.run_line("busiest")
+    session.run_line("roofline")
+
+
+def test_more_memory_than_there_is_is_refused_before_it_is_taken(damaged):
+    def change(frames):
+        """One tensor is a quarter of a PiB, as its size says, too."""
+        for frame in frames:
+            if frame[0] == "alloc":
+                for name, number in (
+                    ("rank", 2),
+                    ("shape0", 1 << 24),
+                    ("shape1", 1 << 22),
+                    ("origin0", 0),
+                    ("origin1", 0),
+                    ("addr", 0),
+                    ("nbytes", 1 << 47),
+                ):
+                    values, entry = values_of(frame, frame[1], name)
+                    values[0] = number
+                    store(frame, entry, values)
+
+    trace = damaged(change)
+    (first, *_) = trace.allocs
+    assert first.nbytes == 1 << 47
+    with pytest.raises(KernbenchError, match=r"takes [\d,]+ bytes of memory"):
+        ReplaySession(trace).run_line(f"memory {first.tensor}")
+
+
+# -- texts -------------------------------------------------------------------------
+
+LONG = "x" * (10 * LONGEST)
+
+
+def test_a_text_that_is_too_long_is_cut_when_it_is_written(tmp_path):
+    writer = TraceWriter(tmp_path / "x.msgpack")
+    writer.text(1.0, 1, "print", LONG)
+    writer.end(2.0, LONG)
+    frames = frames_of((tmp_path / "x.msgpack").read_bytes())
+    texts = [
+        text for frame in frames if frame[0] == "strings" for text in texts_of(frame)
+    ]
+    assert max(map(len, texts)) == LONGEST
+    trace = Trace.open(tmp_path / "x.msgpack")
+    assert trace.texts[0].message.endswith(f"({len(LONG):,} characters)")
+    assert len(trace.end["error"]) == LONGEST
+
+
+def test_a_text_that_is_too_long_is_cut_when_it_is_read(damaged):
+    def change(frames):
+        for frame in frames:
+            if frame[0] == "strings":
+                set_body(frame, pack([LONG, *texts_of(frame)[1:]]))
+
+    assert len(damaged(change).strings[0]) == LONGEST
+
+
+def texts_of(frame):
+    return msgpack.unpackb(bytes(body_of(frame)))
+
+
+def test_a_tensor_without_elements_has_a_grid():
+    nothing = np.zeros((3, 0))
+    assert grid_text(nothing, 12, 80)[-1].split() == ["2"]
