@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
