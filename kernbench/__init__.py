@@ -19,7 +19,7 @@ def _end_at_once(number: int = 0, frame: object = None) -> None:
     os._exit(_INTERRUPTED)
 
 
-def _is_program() -> bool:
+def is_program() -> bool:
     """Whether this process is one of our programs, not one that imports us."""
     words = sys.orig_argv
     name = os.path.basename(sys.argv[0])
@@ -30,7 +30,7 @@ def _is_program() -> bool:
 
 
 # What is imported from here on takes a while.
-if _is_program():
+if is_program():
     try:
         import signal
 

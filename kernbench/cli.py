@@ -16,10 +16,10 @@ from typing import Any, NoReturn, TypeAlias
 
 import click
 
-from kernbench import __version__
+from kernbench import __version__, is_program
 from kernbench.common.interrupts import interruptible, raised_signal
 from kernbench.common.stdout import drop_stdout, end_if_stdout_fails
-from kernbench.common.user_code import text_of
+from kernbench.common.user_code import end_beside_threads, text_of
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.visible import guard_tracebacks, visible, visible_text
 
@@ -48,6 +48,10 @@ class _Group(click.Group):
             return super().main(*args, **kwargs)
         except (OSError, ValueError):
             end_if_stdout_fails()
+            raise
+        except SystemExit as ended:
+            if is_program() and isinstance(ended.code, int):
+                end_beside_threads(ended.code)
             raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

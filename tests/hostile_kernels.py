@@ -299,6 +299,15 @@ def leaves_a_thread(x, folder, tl):
     threading.Thread(target=time.sleep, args=(0.2,), name="idle").start()
 
 
+@hostile(
+    "ended, but its thread waiting goes on; join it in the kernel", own_process=True
+)
+def leaves_a_thread_for_ever(x, folder, tl):
+    load(x, tl)
+    wait = threading.Event().wait
+    threading.Thread(target=wait, name="waiting").start()
+
+
 @fine()
 def joins_its_thread(x, folder, tl):
     thread = threading.Thread(target=time.sleep, args=(0.001,))

@@ -75,6 +75,41 @@ def test_a_hostile_bench_is_one_line_and_leaves_a_trace(tmp_path, name):
         assert Trace.open(out).complete
 
 
+FORKS = {
+    "the bench, and goes on": "os.fork()",
+    "the bench, and raises": "if os.fork() == 0: raise ValueError",
+    "a rank": "torch.multiprocessing.spawn(lambda rank: os.fork())",
+    "the bench, which allocates": "os.fork(); [torch.zeros((8,)) for _ in range(9999)]",
+}
+
+
+@pytest.mark.parametrize("what", first_fast(FORKS))
+def test_a_process_that_forks_is_one_run(tmp_path, what):
+    bench = tmp_path / "forking.py"
+    out = tmp_path / "out.msgpack"
+    bench.write_text(
+        "import os\nfrom kernbench.benches import bench\n"
+        "@bench(name='forking', description='')\n"
+        "def run(torch):\n"
+        "    torch.zeros((8,), 'f32').numpy()\n"
+        f"    {FORKS[what]}\n"
+        "    torch.zeros((8,), 'f32').numpy()\n"
+    )
+    args = ["run", str(bench), "--spec", *ONE_CUBE, "--trace", str(out)]
+    end = subprocess.run(
+        [sys.executable, "-m", "kernbench.cli", *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (end.returncode, end.stderr) == (0, "")
+    assert end.stdout.count(" ns simulated") == 1
+    recorded = Trace.open(out)
+    assert recorded.complete
+    assert recorded.check() == []
+
+
 def test_what_a_benchs_machine_raises_is_one_line(tmp_path):
     bench = tmp_path / "hostile.py"
     bench.write_text(

@@ -5,6 +5,9 @@ Only Ctrl-C passes it: whoever calls it lets KeyboardInterrupt through, and make
 else that is raised an error of ours with the place where it came from.
 """
 
+import os
+import sys
+import threading
 from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
@@ -68,3 +71,20 @@ def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
             "it is a generator or a coroutine, so nothing of it ran; "
             "write it without yield and async"
         )
+
+
+def end_if_forked(pid: int) -> None:
+    """End this process if users' code forked it from ``pid``: that one alone simulates,
+    and records.
+    """
+    if os.getpid() != pid:
+        os._exit(1)
+
+
+def end_beside_threads(code: int) -> None:
+    """End this process, if a thread of users' code would keep it from ending."""
+    main = threading.main_thread()
+    if any(not (thread is main or thread.daemon) for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

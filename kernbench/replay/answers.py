@@ -216,10 +216,13 @@ def _touching_op(row: OpRow) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What a trace holds."""
+    """What a trace holds; ``plugins`` are the models of users that the run had, by
+    name, with the SHA-256 of their files.
+    """
 
     bench: str
     arguments: dict[str, Any]
+    plugins: dict[str, str]
     ops: int
     by_name: dict[str, int]
     end_ns: float
@@ -235,6 +238,8 @@ class Info:
         """As text for ``width`` columns."""
         facts = field_values(self)
         by_name = facts.pop("by_name")
+        if not self.plugins:
+            del facts["plugins"]
         facts["end_ns"] = time_text(self.end_ns)
         facts["error"] = self.error or "no"
         facts["complete"] = "yes" if self.complete else "no, the recording was cut off"

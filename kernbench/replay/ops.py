@@ -303,6 +303,10 @@ class OpFacts:
         return Info(
             bench=str(trace.header.get("bench", "?")),
             arguments=dict(trace.header.get("arguments", {})),
+            plugins={
+                plugin["name"]: plugin["sha"]
+                for plugin in trace.header.get("plugins", [])
+            },
             ops=len(self),
             by_name={trace.strings[name]: count for name, count in by_name},
             end_ns=trace.end_ns,

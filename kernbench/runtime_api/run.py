@@ -1,6 +1,7 @@
 """``run_bench``: one bench on one machine, recorded and verified."""
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 
 from kernbench.ccl.config import load_ccl
 from kernbench.common.interrupts import Uninterrupted
-from kernbench.common.user_code import called, described, located
+from kernbench.common.user_code import called, described, end_if_forked, located
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
@@ -312,7 +313,11 @@ def _simulation_progress(
 
 
 def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
-    """Run the bench; what it raises itself becomes a KernbenchError with its line."""
+    """Run the bench; what it raises itself becomes a KernbenchError with its line.
+
+    A process that the bench forked ends here.
+    """
+    pid = os.getpid()
     try:
         called(entry.run, torch, **params)
     except (KernbenchError, KeyboardInterrupt):
@@ -321,6 +326,8 @@ def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
         site = torch.engine.sim.sites.of(error.__traceback__, entry.run)
         where = f"bench {entry.name} at {site.file}:{site.line}"
         raise located(where, error, KernbenchError) from error
+    finally:
+        end_if_forked(pid)
 
 
 def _machine(entry: Bench, params: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from kernbench.common.messages import (
     Waiter,
 )
 from kernbench.common.phys_addr import PhysAddr
+from kernbench.common.user_code import end_if_forked
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 from kernbench.components.network import Network
@@ -151,6 +153,7 @@ class GraphEngine:
         max_ops: int | None = None,
     ) -> None:
         self.graph = graph
+        self._pid = os.getpid()
         self.env = simpy.Environment()
         self.store = MemoryStore(fill=0xFF if warn_memory else None)
         self.pending = PendingRanges()
@@ -232,7 +235,8 @@ class GraphEngine:
             gc.unfreeze()
 
     def simulate(self) -> None:
-        """Simulate until nothing more can happen."""
+        """Simulate until nothing more can happen; not in a process that was forked."""
+        end_if_forked(self._pid)
         while self._dispatch(PROGRESS_EVENTS):
             self._events += PROGRESS_EVENTS
             if self.progress is not None:

@@ -161,6 +161,9 @@ class FrameFile:
             )
         if not isinstance(header.get("arguments", {}), dict):
             raise TraceFormatError("its arguments are no map")
+        plugins = header.get("plugins", [])
+        if not isinstance(plugins, list) or not all(map(_is_plugin, plugins)):
+            raise TraceFormatError("its plugins are no list of names and hashes")
         return header
 
     # -- finding frames ------------------------------------------------------------
@@ -378,3 +381,10 @@ def _check_depth(value: Any, depth: int = 0) -> None:
     for item in items:
         if isinstance(item, (dict, list)):
             _check_depth(item, depth + 1)
+
+
+def _is_plugin(stated: Any) -> bool:
+    """Whether this is the name of a plugin, and the hash of its file."""
+    if not isinstance(stated, dict):
+        return False
+    return isinstance(stated.get("name"), str) and isinstance(stated.get("sha"), str)

@@ -105,6 +105,7 @@ class FrameStream:
         self.mark = 0
         self._offset = 0
         self._spill = bytearray()
+        self._pid = os.getpid()
         try:
             # a kernel that changes the directory takes no file with it
             self.path = path.absolute()
@@ -136,9 +137,10 @@ class FrameStream:
     def write(self, frames: Iterable[NewFrame], now: float) -> None:
         """Append frames, each as a whole, or stop recording at ``now`` ns.
 
-        An interrupt passes, and takes the frames with it that it came in.
+        An interrupt passes, and takes the frames with it that it came in. A process
+        that was forked from the one that records writes nothing.
         """
-        if self.is_closed:
+        if self.is_closed or os.getpid() != self._pid:
             return
         end = self._offset
         mark = self.mark

@@ -17,7 +17,7 @@ import greenlet
 
 from kernbench.common.messages import NO_CMD, MsgBase, Waiter
 from kernbench.common.pe_commands import RecvCmd, SendCmd
-from kernbench.common.user_code import called, located
+from kernbench.common.user_code import called, end_if_forked, located
 from kernbench.errors import KernelError
 from kernbench.sim_engine.event_log import Site
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -121,9 +121,9 @@ class KernelRunner:
             raise
         except BaseException as raised:
             site = self.ctx.sites.of(raised.__traceback__, kernel_fn)
-            self._end_forked()
+            end_if_forked(self._pid)
             raise located(self._where(site), raised, KernelError) from raised
-        self._end_forked()
+        end_if_forked(self._pid)
         if child.dead:
             return None
         if isinstance(got, Call):
@@ -133,11 +133,6 @@ class KernelRunner:
             f"{self._where(site)}: switched to a greenlet of the simulator; leave the "
             "kernel by calls of tl only"
         )
-
-    def _end_forked(self) -> None:
-        """End this process if the kernel forked it: one alone simulates and records."""
-        if os.getpid() != self._pid:
-            os._exit(1)
 
     def _where(self, site: Site) -> str:
         """What a message about the kernel begins with."""

@@ -102,6 +102,9 @@ def test_a_plugin_is_named_by_its_file_and_stands_in_the_trace(tmp_path, machine
     assert answer["plugins"] == [str(plugin)]
     sha = hashlib.sha256(plugin.read_bytes()).hexdigest()
     assert Trace.open(out).header["plugins"] == [{"name": "slow_models", "sha": sha}]
+    shown = kernbench("trace", "info", out).stdout
+    assert "slow_models" in shown
+    assert sha in shown.replace("\n", "").replace(" ", "")
 
     assert kernbench("info", *options).exit_code == 0
     assert kernbench("probe", *options).exit_code == 0
