@@ -343,9 +343,9 @@ class Scene:
             wanted.update(dict.fromkeys(queries))
         return list(wanted)
 
-    def ask(self, rows: Iterable[PaneRow]) -> bool:
+    def ask(self, rows: Iterable[PaneRow]) -> set[Query]:
         """Ask what panes want to know, and what they want to know then; settle them for
-        the answers. Whether all of it is known.
+        the answers. What of it is not known yet.
 
         Panes whose picture is kept want to know nothing. A key waits for all that
         together, ``KEY_S``.
@@ -369,7 +369,7 @@ class Scene:
             )
             self.settle(left)
         self._asked -= pending
-        return not pending
+        return pending
 
     def draw(self, row: PaneRow) -> Drawn:
         """The picture of a pane: the kept one, or one of the answers that are there."""

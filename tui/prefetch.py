@@ -25,7 +25,7 @@ from kernbench.replay.commands import (
     TILE,
     moved,
 )
-from kernbench.replay.query import Session
+from kernbench.replay.query import Query, Session
 from tui.desk import Desk
 from tui.widgets.pane_view import PaneView
 
@@ -75,8 +75,11 @@ async def prefetch(
         if session is None:
             continue
         scene = desk.ahead(session)
+        missing: set[Query] = set()
         for _ in range(_TRIES):
-            if scene.ask(desk.in_view):
+            before = missing
+            missing = scene.ask(desk.in_view)
+            if not missing or missing == before:
                 break
             while desk.runner.busy_ahead:
                 await asyncio.sleep(_SHORT_S)

@@ -12,7 +12,8 @@ The rule by which workers and the screen's thread share the processor:
    the key is drawn.
 4. Whatever is asked for cancels what is only computed ahead, in the same lane, and
    that cancels what is only wished for. Once a key has come, nothing is computed any
-   more for those that might have come.
+   more for those that might have come; and what has turned out to take long is not
+   computed ahead at all.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ _LOOK_S = 0.001
 """Between two looks, meanwhile, at whether that very key wants its answer, or lane."""
 _SWITCH_S = 0.0005
 """A key must not wait for a worker's share of the interpreter."""
+_LONG_TURNS = 30
+"""Turns, of a millisecond at least, of a job that takes long: no key waits for it, and
+nobody computes it ahead."""
+_NOTED = 1 << 12
 _LONG_S = 0.5
 """After a job of that length, memory that it has freed is given back."""
 _INSTANT_BYTES = 1 << 14
@@ -87,6 +92,7 @@ class _Job:
         self.title = command.title or command.name
         self.begun = monotonic()
         self.turn = self.begun
+        self.turns = 0
         self.done = 0.0
         self.cancelled = False
         self.dropped = False
@@ -136,6 +142,10 @@ class Runner:
         self._jobs: dict[Query, _Job] = {}
         self._kept: OrderedDict[Query, _Kept] = OrderedDict()
         self._nbytes = 0
+        self._takes_long: set[Query] = set()
+        """What had not ended after ``_LONG_TURNS``."""
+        self._took_long: set[str] = set()
+        """The commands of which that was so the last time that somebody had asked."""
         self._closed = False
         sys.setswitchinterval(_SWITCH_S)
 
@@ -145,7 +155,7 @@ class Runner:
         """The answer, the KernbenchError that computing it raised, or Pending.
 
         An instant question is answered here and now; one of another kind is begun in
-        its lane, unless it was before.
+        its lane, unless it was before, or takes too long to be computed ahead.
         """
         with self._lock:
             kept = self._look_up(query)
@@ -153,6 +163,8 @@ class Runner:
                 return kept.result
             command = BY_NAME[query.command]
             if command.kind != "instant":
+                if urgency is Urgency.AHEAD and query in self._takes_long:
+                    return _Job(query, urgency).pending
                 return self._begun(query, command.lane, urgency).pending
         result = self._computed(query, no_progress)
         with self._lock:
@@ -168,8 +180,9 @@ class Runner:
     def gather(self, queries: Iterable[Query], within_s: float) -> dict[Query, Any]:
         """The answers that a key needs, as ``ask`` has them.
 
-        Waits for ``within_s`` in all at most, and only for lanes that have nothing else
-        to do.
+        Waits for ``within_s`` in all at most, only for lanes that have nothing else to
+        do, and for nothing that takes longer, as far as is known: that very question
+        did, or the last of its command. It is drawn when it is there.
         """
         deadline = monotonic() + within_s
         found = {query: self.ask(query, Urgency.KEY) for query in queries}
@@ -300,7 +313,11 @@ class Runner:
         return job
 
     def _is_free_for(self, query: Query, asked: dict[Query, Any]) -> bool:
-        """Whether a lane's worker is at nothing but questions of the same key."""
+        """Whether a lane's worker is at nothing but questions of the same key, and this
+        one is not known to take long.
+        """
+        if query in self._takes_long or query.command in self._took_long:
+            return False
         lane = self._lanes[BY_NAME[query.command].lane]
         at = lane.current
         return at is None or at.cancelled or at.query in asked
@@ -316,6 +333,8 @@ class Runner:
     def _end(self, job: _Job, result: Any, nbytes: int) -> None:
         if self._jobs.get(job.query) is job:
             del self._jobs[job.query]
+        if job.turns < _LONG_TURNS and not job.cancelled:
+            self._took_long.discard(job.query.command)
         if not (job.dropped and isinstance(result, Cancelled)):
             self._keep(job.query, result, nbytes)
         self._done.notify_all()
@@ -372,7 +391,25 @@ class Runner:
         self._check(job)
         sleep(_BREATH_S)
         self._wait_for_quiet(job)
+        self._note_turn(job)
         job.turn = monotonic()
+
+    def _note_turn(self, job: _Job) -> None:
+        """Know of a job that has run for a while that it takes long; cancel it if it is
+        ahead.
+        """
+        job.turns += 1
+        if job.turns < _LONG_TURNS:
+            return
+        with self._lock:
+            if len(self._takes_long) >= _NOTED:
+                self._takes_long.clear()
+            self._takes_long.add(job.query)
+            if job.urgency is Urgency.AHEAD:
+                self._cancel(job, dropped=True)
+            else:
+                self._took_long.add(job.query.command)
+        self._check(job)
 
     def _wait_for_quiet(self, job: _Job) -> None:
         """Let a key be drawn, unless it waits for this job itself, or for its lane."""

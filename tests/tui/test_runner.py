@@ -224,6 +224,68 @@ def test_once_a_key_has_come_only_what_is_ahead_is_given_up(runner, register) ->
     assert known == [Urgency.WISH, Urgency.VISIBLE, Urgency.KEY]
 
 
+def test_no_key_waits_for_what_is_known_to_take_long(runner, register) -> None:
+    rung = Event()
+
+    def long(index, at, args, progress) -> int:
+        while not rung.is_set():
+            progress(0.5)
+            sleep(0.001)
+        return args.n
+
+    query = register("long", long)(1)
+    runner.ask(query, Urgency.AHEAD)
+    wait_until(lambda: not runner.busy)
+    assert isinstance(runner.gather([query], within_s=1000)[query], Pending)
+    rung.set()
+    assert runner.wait(query) == 1
+
+
+def test_no_key_waits_for_a_command_that_took_long_until_it_takes_no_longer(
+    runner, register
+) -> None:
+    rung = Event()
+
+    def long_if_odd(index, at, args, progress) -> int:
+        while args.n % 2 and not rung.is_set():
+            progress(0.5)
+            sleep(0.001)
+        return args.n
+
+    query = register("long-if-odd", long_if_odd)
+    assert runner.gather([query(0)], within_s=20) == {query(0): 0}
+    assert isinstance(runner.gather([query(1)], within_s=0.5)[query(1)], Pending)
+    assert isinstance(runner.gather([query(3)], within_s=1000)[query(3)], Pending)
+    rung.set()
+    runner.wait(query(3))
+    runner.wait(query(4))
+    assert runner.gather([query(6)], within_s=20) == {query(6): 6}
+
+
+def test_what_takes_long_is_computed_for_who_asks_and_not_ahead(
+    runner, register
+) -> None:
+    ended: list[bool] = []
+
+    def long(index, at, args, progress) -> int:
+        try:
+            for _ in range(200):
+                progress(0.5)
+                sleep(0.001)
+        finally:
+            ended.append(True)
+        return args.n
+
+    query = register("long", long)(1)
+    runner.ask(query, Urgency.AHEAD)
+    wait_until(lambda: not runner.busy)
+    assert ended == [True]
+    assert runner.known(query) is None
+    assert isinstance(runner.ask(query, Urgency.AHEAD), Pending)
+    assert not runner.busy
+    assert runner.wait(query) == 1
+
+
 def test_what_is_ahead_and_then_asked_for_goes_on(runner, register) -> None:
     bell = Bell()
     query = register("bell", bell)()
