@@ -66,7 +66,7 @@ def test_help_says_all_at_any_width(width):
 
 def test_an_error_that_ended_a_run_is_told_to_its_end():
     error = "DeadlockError: " + "still waiting: " * 20 + "the end"
-    info = Info("b", {}, 0, {}, 1.0, True, 0, error, 1, 0, (), None)
+    info = Info("b", {}, {}, 0, {}, 1.0, True, 0, error, 1, 0, (), None)
     text = as_text(info, 80)
     assert "the end\n" in text
     assert "verified   not executed" in text

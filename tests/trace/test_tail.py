@@ -91,7 +91,7 @@ def test_a_tail_goes_on_from_the_frames_before_it(path, partial):
 
 def test_arrays_and_references_are_in_the_tail(path, partial):
     writer = begun(path)
-    wanted = np.arange(8, dtype=np.float16)
+    wanted = np.arange(8, dtype=np.float16).reshape(2, 4)
     writer.expect("c", shard(), wanted, Tolerance(1e-3, 1e-3), 1)
     writer.write_tail()
     (found,) = Trace.open(partial).expects

@@ -192,7 +192,7 @@ async def test_what_is_computed_ahead_is_not_in_the_status_line(
                 pilot, lambda: screen.look(rested=True) or judgement.begun.is_set()
             )
             screen.look(rested=False)
-            assert screen.runner.busy_ahead
+            assert screen.runner.busy
             assert "judgement" not in status_of(pilot)
 
 
