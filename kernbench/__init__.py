@@ -19,7 +19,7 @@ def _end_at_once(number: int = 0, frame: object = None) -> None:
     os._exit(_INTERRUPTED)
 
 
-def is_program() -> bool:
+def _is_program() -> bool:
     """Whether this process is one of our programs, not one that imports us."""
     words = sys.orig_argv
     name = os.path.basename(sys.argv[0])
@@ -29,8 +29,11 @@ def is_program() -> bool:
     return name in ("kernbench", "kernbench-tui")
 
 
+IS_PROGRAM = _is_program()
+"""Found out here, as with ``-m`` the name in ``sys.argv`` is another later on."""
+
 # What is imported from here on takes a while.
-if is_program():
+if IS_PROGRAM:
     try:
         import signal
 

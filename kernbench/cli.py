@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import click
 
-from kernbench import __version__, is_program
+from kernbench import IS_PROGRAM, __version__
 from kernbench.common.interrupts import interruptible, raised_signal
 from kernbench.common.stdout import drop_stdout, end_if_stdout_fails
 from kernbench.common.user_code import end_beside_threads, text_of
@@ -50,7 +50,7 @@ class _Group(click.Group):
             end_if_stdout_fails()
             raise
         except SystemExit as ended:
-            if is_program() and isinstance(ended.code, int):
+            if IS_PROGRAM and isinstance(ended.code, int):
                 end_beside_threads(ended.code)
             raise
 
