@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernbench.errors import KernbenchError
 
-_NOT_WORTH_ASKING = 64 << 20  # bytes
+_NOT_WORTH_ASKING = 16 << 20  # bytes
 
 
 def make_room(nbytes: int, what: str) -> None:

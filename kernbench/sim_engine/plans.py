@@ -61,6 +61,7 @@ _SMALL = 4096
 """Elements that an op of several may touch; gemms of 64^3 and adds of 2,048 lose."""
 
 _WIDEST = 8  # bytes of an element while it is computed with
+_COMPARED = 64  # the same beside the oracle: both, bounds and differences, in f64
 
 _LONG_WORK = 1 << 18
 """Elements from which on an op may take some ms, with its oracle and all."""
@@ -137,7 +138,8 @@ def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
     kind.check(params, reads, write, ops)
     touched = reads if write is None else (*reads, write)
     elements = sum(math.prod(r.shape) for r in touched)
-    make_room(_WIDEST * elements, "what it reads and writes")
+    per_element = _COMPARED if wide else _WIDEST
+    make_room(per_element * elements, "what it reads and writes")
     compute = kind.compute(params, reads, ops, wide)
     axes = 0
     if kind.stacks(params, ops) and _is_small(reads, write):
