@@ -341,7 +341,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def do_cycle_tab(self, by: int) -> None:
         """The next or previous tab of the strip."""
         tabs = self._plan.tabbed or ALL
-        here = next(key for key in tabs if key in self._plan.regions)
+        # before the first layout no pane is in view
+        here = next((key for key in tabs if key in self._plan.regions), self.tab)
         self.do_activate(tabs[(tabs.index(here) + by) % len(tabs)])
 
     def do_maximise(self) -> None:
