@@ -247,10 +247,14 @@ class KernelRunner:
 
 
 def _stop(child: greenlet.greenlet) -> None:
-    """End a kernel that the run has left; what it does then is nobody's concern."""
+    """End a kernel that the run has left; what it does then is nobody's concern.
+
+    A run that was ended leaves it to the exit of Python, when no greenlet switches any
+    more: the kernel is dropped where it stands.
+    """
     if not child.dead:
-        child.parent = greenlet.getcurrent()
         with suppress(BaseException):
+            child.parent = greenlet.getcurrent()
             child.throw()
 
 
