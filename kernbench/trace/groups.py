@@ -49,5 +49,12 @@ class Groups:
         low = np.searchsorted(self._keys, values)
         counts = np.searchsorted(self._keys, values, side="right") - low
         place = np.repeat(np.arange(len(values)), counts)
-        skipped = np.cumsum(counts) - counts
-        return place, self.order[np.arange(len(place)) + (low - skipped)[place]]
+        return place, self.order[ranges(low, counts)]
+
+
+def ranges(firsts: Ints, counts: Ints) -> Ints:
+    """The numbers of some ranges, one range after the other: ``counts[i]`` from
+    ``firsts[i]`` on.
+    """
+    before = np.cumsum(counts) - counts
+    return np.asarray(np.repeat(firsts - before, counts) + np.arange(counts.sum()))

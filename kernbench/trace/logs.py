@@ -15,6 +15,7 @@ import numpy as np
 from kernbench.common.arrays import Array, Ints
 from kernbench.trace.columns import LOGS, ColumnSpec
 from kernbench.trace.frames import Frame, FrameFile
+from kernbench.trace.groups import ranges
 from kernbench.trace.mapped import ListPointers, MappedColumn, Rows, Translate
 from kernbench.trace.schema import Columns, read_columns
 
@@ -181,5 +182,4 @@ def _places_of(values: Array, keys: Array) -> Ints:
         return np.flatnonzero(np.isin(keys, values))
     firsts = np.searchsorted(keys, values)
     counts = np.searchsorted(keys, values, side="right") - firsts
-    before = np.cumsum(counts) - counts
-    return np.asarray(np.repeat(firsts - before, counts) + np.arange(counts.sum()))
+    return ranges(firsts, counts)

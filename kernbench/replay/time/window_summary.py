@@ -15,6 +15,7 @@ from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.progress import Progress, no_progress, stage
 from kernbench.replay.time.steps import PART, parts
 from kernbench.trace import Trace
+from kernbench.trace.groups import ranges
 
 
 class WindowSummary(NamedTuple):
@@ -33,9 +34,7 @@ class WindowSummary(NamedTuple):
         """The rows of some components, by class."""
         firsts = np.searchsorted(self.nodes, components)
         ends = np.searchsorted(self.nodes, components, side="right")
-        counts = ends - firsts
-        before = np.cumsum(counts) - counts
-        rows = np.repeat(firsts - before, counts) + np.arange(counts.sum())
+        rows = ranges(firsts, ends - firsts)
         return np.asarray(rows[np.argsort(self.codes[rows], kind="stable")])
 
 
