@@ -407,7 +407,7 @@ class Runner:
             self._takes_long.add(job.query)
             if job.urgency is Urgency.AHEAD:
                 self._cancel(job, dropped=True)
-            else:
+            elif job.urgency > Urgency.AHEAD:
                 self._took_long.add(job.query.command)
         self._check(job)
 
