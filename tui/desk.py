@@ -241,19 +241,20 @@ class Desk:
         """
         rows = self.in_view
         scene = Scene(self, self.session, self.states, urgency)
-        scene.settle(rows)
-        self._give_up_others(scene, keep)
+        if self.runner.running():
+            scene.settle(rows)
+            self._give_up_others(scene, keep)
         scene.ask(rows)
         found = {row.key: scene.draw(row) for row in rows}
-        self._give_up_others(scene, keep)
+        if self.runner.running():
+            self._give_up_others(scene, keep)
         return found
 
     def _give_up_others(self, scene: Scene, keep: Iterable[Query]) -> None:
         """Give up what is computed for panes in view and that they ask for no more: its
         lane is free then.
         """
-        if self.runner.running():
-            self.runner.retain([*scene.wanted(self.in_view), *keep])
+        self.runner.retain([*scene.wanted(self.in_view), *keep])
 
     def ahead(self, session: Session) -> Scene:
         """The panes in view as a move to another session leaves them."""
