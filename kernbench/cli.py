@@ -18,10 +18,10 @@ import click
 
 from kernbench import IS_PROGRAM, __version__
 from kernbench.common.interrupts import interruptible, raised_signal
-from kernbench.common.stdout import drop_stdout, end_if_stdout_fails
 from kernbench.common.user_code import end_beside_threads, text_of
+from kernbench.console import Program, drop_stdout, say
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.visible import guard_tracebacks, visible, visible_text
+from kernbench.visible import guard_tracebacks, visible
 
 Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
@@ -39,27 +39,17 @@ _plugins = click.option(
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-class _Group(click.Group):
+class _Group(Program, click.Group):
     """Turns our errors into one line on stderr; ``--traceback`` shows the rest."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """As click has it; what cannot be printed is an error of one line as well."""
+        """As of any program; no thread of users' code keeps it from ending."""
         try:
             return super().main(*args, **kwargs)
-        except (OSError, ValueError):
-            end_if_stdout_fails()
-            raise
         except SystemExit as ended:
             if IS_PROGRAM and isinstance(ended.code, int):
                 end_beside_threads(ended.code)
             raise
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            said = visible(error.format_message())
-            raise click.UsageError(said, error.ctx or ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -80,13 +70,13 @@ class _Group(click.Group):
                 code = 2
             line = "; ".join([what, *getattr(error, "__notes__", [])])
             try:
-                _say(" ".join(line.splitlines()), err=True)
+                say(" ".join(line.splitlines()), err=True)
             except OSError:  # the terminal is gone
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
             sys.exit(code)
         except click.UsageError as error:
             help_ = f"{(error.ctx or ctx).command_path} --help"
-            _say(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
+            say(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
             sys.exit(2)
         except (
             BrokenPipeError
@@ -178,7 +168,7 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     summary = {"bench": bench, "params": result.params, **given, **result.summary()}
     text = _json_text(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
     if result.trace_error is not None:
-        _say(text)
+        say(text)
         raise KernbenchError(result.trace_error)
     _answer(text, result.ok)
 
@@ -194,7 +184,7 @@ def list_benches() -> None:
         params = " ".join(
             f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
         )
-        _say(f"{name:<21} {bench.description}\n{'':<21} {params}")
+        say(f"{name:<21} {bench.description}\n{'':<21} {params}")
 
 
 @main.command()
@@ -205,7 +195,7 @@ def doc(name: str | None) -> None:
 
     if name is None:
         for page, about in docs.pages().items():
-            _say(f"{page:<13} {about}")
+            say(f"{page:<13} {about}")
     else:
         click.echo_via_pager(docs.page(name))
 
@@ -220,7 +210,7 @@ def record(folder: str) -> None:
 
     with interruptible():
         for path, error in record(Path(folder)):
-            _say(f"{path}  {error or 'ok'}")
+            say(f"{path}  {error or 'ok'}")
 
 
 @main.command()
@@ -262,7 +252,7 @@ def info(topology: str | None, plugins: Texts) -> None:
     from kernbench.topology import load_topology
 
     if topology == "":
-        _say((_CONFIGS / "topology.yaml").read_text(encoding="utf-8").rstrip("\n"))
+        say((_CONFIGS / "topology.yaml").read_text(encoding="utf-8").rstrip("\n"))
         return
     load_plugins(plugins)
     python = ".".join(map(str, sys.version_info[:3]))
@@ -275,7 +265,7 @@ def info(topology: str | None, plugins: Texts) -> None:
         "benches": ", ".join(SHIPPED),
     }
     for title, text in rows.items():
-        _say(click.wrap_text(text, 100, f"{title:<10} ", " " * 11))
+        say(click.wrap_text(text, 100, f"{title:<10} ", " " * 11))
 
 
 @main.command()
@@ -380,12 +370,7 @@ def trace(
             heads = 2 if number else 1
             lines = whole[heads:] or whole
         if lines:
-            _say("\n".join(lines))
-
-
-def _say(text: str, err: bool = False) -> None:
-    """Print lines: all that is printed goes through here, but for pages of ours."""
-    click.echo(visible_text(text), err=err)
+            say("\n".join(lines))
 
 
 def _json_text(data: Any) -> str:
@@ -395,7 +380,7 @@ def _json_text(data: Any) -> str:
 
 def _answer(text: str, ok: bool) -> NoReturn:
     """Print an answer; exit 1 where data differ or a goal is not met."""
-    _say(text)
+    say(text)
     sys.exit(0 if ok else 1)
 
 

@@ -14,13 +14,14 @@ import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 import kernbench
+from kernbench.console import Program, drop_stdout, say
 from kernbench.errors import KernbenchError
-from kernbench.visible import guard_tracebacks, visible, visible_text
+from kernbench.visible import guard_tracebacks
 from tui import guardian
 from tui.terminal import info_lines, is_terminal, utf8_locale
 
@@ -42,31 +43,7 @@ _LOOK_S = 0.1
 _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 
 
-class _Main(click.Command):
-    """A command of which all that is said is one line, with what was typed shown as
-    the rest is.
-    """
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """As click has it; what cannot be printed is an error of one line as well."""
-        try:
-            return super().main(*args, **kwargs)
-        except (OSError, ValueError):
-            from kernbench.replay.stdout import end_if_stdout_fails
-
-            end_if_stdout_fails()
-            raise
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; raises UsageError."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            said = visible(error.format_message())
-            raise click.UsageError(said, error.ctx or ctx) from None
-
-
-@click.command(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(kernbench.__version__, prog_name="kernbench-tui")
 @click.argument("file", required=False, type=click.Path())
 @click.option("--demo", is_flag=True, help="Open the bundled trace of a matmul.")
@@ -102,36 +79,26 @@ def main(
             path = demo_path()
         ascii_only = plain or not utf8_locale(os.environ)
         if info:
-            _say("\n".join(info_lines(os.environ)))
+            say("\n".join(info_lines(os.environ)))
         elif script is None and is_terminal(os.environ):
             show(path, op, ascii_only)
         elif path is None:
-            _say(_USAGE, err=True)
+            say(_USAGE, err=True)
             sys.exit(2)
         elif script is not None:
             run_script(open_session(path, op), script)
         else:
             print_screen(open_session(path, op), path.name, ascii_only)
-            _say(_HINT, err=True)
+            say(_HINT, err=True)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has enough
-        _discard_stdout()
+        drop_stdout()
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except KernbenchError as error:
-        _say(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         sys.exit(1)
-
-
-def _say(text: str, err: bool = False) -> None:
-    """Print lines: all that is printed without a screen goes through here."""
-    click.echo(visible_text(text), err=err)
-
-
-def _discard_stdout() -> None:
-    """Let the flush at exit go nowhere, so that it raises nothing."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
@@ -158,7 +125,7 @@ def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
     app = OpeningApp(path, paths, read, ascii_only, stay=op is not None)
     code = lifecycle.run(app)
     if app.failure:
-        _say(f"error: {app.failure}", err=True)
+        say(f"error: {app.failure}", err=True)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -176,7 +143,7 @@ def print_screen(session: ReplaySession, name: str, ascii_only: bool) -> None:
         commands.append("op")
     app = KernbenchApp(session, name, ascii_only)
     answer(session, commands)
-    _say(f"\n{asyncio.run(_drawn(app))}")
+    say(f"\n{asyncio.run(_drawn(app))}")
 
 
 async def _drawn(app: KernbenchApp) -> str:
@@ -273,7 +240,7 @@ def answer(session: ReplaySession, lines: Iterable[str]) -> None:
         if not command:
             continue
         try:
-            _say(as_text(session.run_line(command)))
+            say(as_text(session.run_line(command)))
         except KernbenchError as error:
             raise KernbenchError(f"{error}; line {number}: {command}") from None
 
