@@ -1,8 +1,13 @@
 """Machines, a recorder that is a list, and a way to run a few lines of bench."""
 
 import gc
+import os
 from dataclasses import replace
 from types import SimpleNamespace
+
+# As both programs have it, and before numpy is imported: tests run side by side, and a
+# matrix product that waits for a core is counted as time that a job does not report.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings

@@ -48,7 +48,7 @@ def test_a_job_calls_progress_every_10_ms(name, command):
     assert late(TRACES / f"{name}.msgpack", command) == {}
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 @pytest.mark.parametrize("command", JOBS, ids=NAMES)
 def test_a_job_of_100000_ops_calls_progress_every_10_ms(large, command):
     assert late(large, command) == {}
