@@ -792,7 +792,7 @@ def carried_out(
 
 def as_data(answer: Any) -> Any:
     """An answer as lists, maps, numbers and text, ready for JSON; NaN and infinities
-    are text.
+    are text. An array without elements is an empty list, whatever its other extents.
     """
     if is_dataclass(answer) and not isinstance(answer, type):
         shown = [f.name for f in fields(answer) if f.metadata.get("shown", True)]
@@ -802,6 +802,8 @@ def as_data(answer: Any) -> Any:
     if isinstance(answer, list | tuple):
         return [as_data(value) for value in answer]
     if isinstance(answer, np.ndarray | np.generic):
+        if answer.size == 0:
+            return []
         numeric = answer.dtype.kind in "biuf"
         return as_data((answer if numeric else answer.astype("f8")).tolist())
     if isinstance(answer, float) and not np.isfinite(answer):

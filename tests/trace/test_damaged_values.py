@@ -196,9 +196,13 @@ def test_a_trace_without_ops_answers(damaged):
     )
     session = ReplaySession(trace)
     tensor = trace.allocs[0].tensor
+    answered = []
     for line in ("info", f"blame {tensor}", "roofline", "busiest", "critical"):
         with suppress(KernbenchError):
             json.dumps(as_data(session.run_line(line)))
+            answered.append(line)
+    assert "info" in answered
+    assert len(trace.ops) == 0
 
 
 def test_launches_of_no_time_have_a_window(damaged):
@@ -275,3 +279,8 @@ def texts_of(frame):
 def test_a_tensor_without_elements_has_a_grid():
     nothing = np.zeros((3, 0))
     assert grid_text(nothing, 12, 80)[-1].split() == ["2"]
+
+
+def test_a_tensor_without_elements_takes_no_memory_as_data():
+    nothing = np.zeros((32_773, 1 << 20, 0))
+    assert as_data(nothing) == []
