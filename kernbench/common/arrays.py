@@ -17,6 +17,16 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 
+def as_f64(values: Array, copy: bool = True) -> Floats:
+    """Some numbers in f64; without ``copy`` the array itself if it is of that dtype.
+
+    Quietly: data may hold signalling NaN, of which a cast makes quiet ones, and numpy
+    would warn.
+    """
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.float64, copy=copy)
+
+
 def distinct(values: Ints) -> Ints:
     """The values, ascending, each once.
 

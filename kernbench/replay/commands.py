@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from kernbench.common.arrays import as_f64
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import (
@@ -805,7 +806,7 @@ def as_data(answer: Any) -> Any:
         if answer.size == 0:
             return []
         numeric = answer.dtype.kind in "biuf"
-        return as_data((answer if numeric else answer.astype("f8")).tolist())
+        return as_data((answer if numeric else as_f64(np.asarray(answer))).tolist())
     if isinstance(answer, float) and not np.isfinite(answer):
         return str(answer)
     return answer

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints, as_f64
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import Region
 from kernbench.common.progress import Progress, no_progress
@@ -94,12 +94,12 @@ class Reference:
     @np.errstate(all="ignore")
     def bound(self) -> Floats:
         """The largest |error| of each element that rounding explains."""
-        value = self.value.astype(np.float64)
+        value = as_f64(self.value)
         return np.maximum(value - self.low, self.high - value)
 
     def over(self, actual: Array) -> Bools:
         """True where rounding does not explain ``actual``."""
-        wide = actual.astype(np.float64)
+        wide = as_f64(actual)
         is_nan = np.isnan(actual)
         # what is too large for fp8_e4m3 is NaN
         nan_is_right = np.isnan(self.low) | np.isnan(self.high)
@@ -125,7 +125,7 @@ def oracle(record: OpRecord, store: MemoryStore, grid: Grid | None = None) -> Fl
     inputs = _inputs(record, store, grid)
     with np.errstate(all="ignore"):
         value = inputs.turn.plan.compute(inputs.operands, inputs.out.shape)
-        return value.astype(np.float64, copy=False)
+        return as_f64(value, copy=False)
 
 
 class _Inputs(NamedTuple):
@@ -176,7 +176,7 @@ def _reference(inputs: _Inputs) -> Reference:
 
 def _as_written(value: Array, dtype: str) -> Floats:
     """``value`` rounded to the output's dtype, in f64 again."""
-    return rounded(value, dtype).astype(np.float64)
+    return as_f64(rounded(value, dtype))
 
 
 class _OracleMemory:
@@ -203,7 +203,9 @@ class _OracleMemory:
         if is_float(r.dtype):
             self._lanes.add((r.dtype, r.addr % itemsize(r.dtype)))
             space, addr = _place(r)
-            self._store.patch(space, addr, np.ascontiguousarray(value, np.float64))
+            self._store.patch(
+                space, addr, np.ascontiguousarray(as_f64(value, copy=False))
+            )
 
     def read(self, r: Region, real: Array) -> Array:
         """What the oracle has of ``r``, else the ``real`` bytes."""
@@ -358,8 +360,8 @@ def _apart(actual: Array, expected: Array) -> Floats:
 
     It is 0 for the same infinity or two NaN, and inf where one alone is finite.
     """
-    a = actual.astype(np.float64)
-    r = expected.astype(np.float64)
+    a = as_f64(actual)
+    r = as_f64(expected)
     same = (a == r) | (np.isnan(a) & np.isnan(r))
     with np.errstate(all="ignore"):
         apart = np.nan_to_num(np.abs(a - r), nan=inf, posinf=inf)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Ints, as_f64
 from kernbench.common.dtypes import np_dtype
 from kernbench.common.messages import Region
 from kernbench.errors import VerificationError
@@ -408,7 +408,7 @@ def _half_ulp(dtype: np.dtype[Any]) -> float:
 
 def _magnitude(value: Array) -> Array:
     """|value| in f64."""
-    return np.abs(value.astype(np.float64))
+    return np.abs(as_f64(value))
 
 
 def _of_finite(size: Array, spread: Array) -> Array:

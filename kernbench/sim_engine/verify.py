@@ -9,7 +9,7 @@ from math import inf
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats
+from kernbench.common.arrays import Array, Bools, Floats, as_f64
 from kernbench.common.dtypes import Tolerance, is_float, name_of
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import MemoryStoreError, VerificationError
@@ -102,15 +102,15 @@ def _distance(actual: Array, expected: Array) -> Floats:
     if actual.dtype == expected.dtype and actual.dtype.kind in "iu":
         high = np.maximum(actual, expected).astype(np.uint64)
         low = np.minimum(actual, expected).astype(np.uint64)
-        return (high - low).astype(np.float64)
-    return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+        return as_f64(high - low)
+    return np.abs(as_f64(actual) - as_f64(expected))
 
 
 @np.errstate(all="ignore")
 def mismatches(actual: Array, expected: Array, tolerance: Tolerance) -> Bools:
     """Which elements are bad, as ``compare`` says."""
-    a = actual.astype(np.float64)
-    r = expected.astype(np.float64)
+    a = as_f64(actual)
+    r = as_f64(expected)
     near = _distance(actual, expected) <= tolerance.atol + tolerance.rtol * np.abs(r)
     same = (a == r) | (np.isnan(a) & np.isnan(r))
     both_finite = np.isfinite(a) & np.isfinite(r)
@@ -154,8 +154,8 @@ def compare(
     row = VerifyRow(name, tensor or name, dtype, actual.size, tolerance)
     actual = actual.reshape(-1)
     expected = expected.reshape(-1)
-    a = actual.astype(np.float64)
-    r = expected.astype(np.float64)
+    a = as_f64(actual)
+    r = as_f64(expected)
     if _are_equal(actual, expected, a, r):
         infs = int(np.isinf(a).sum())  # there is no NaN, which is equal to nothing
         return replace(row, ok=True, infs=(infs, infs))

@@ -217,6 +217,14 @@ def test_a_number_where_the_oracle_has_none_is_over():
     assert found.over(np.array([0, -1e30], np.float32)).all()
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_signalling_nan_is_compared_without_a_warning():
+    signalling = np.full(4, 0x7F800001, np.uint32).view(np.float32)
+    (found,) = checks([load(0, 0)], store_of(hbm=[(0, signalling)]))
+    assert not found.over
+    assert found.local == 0
+
+
 ROWS = sorted(name for name, op in NUMPY_OPS.items() if op.form.computes)
 SIZED = st.floats(-(2.0**60), 2.0**60, width=32) | st.floats(-8, 8, width=16)
 

@@ -120,7 +120,7 @@ class Cells:
     def at_element(self, element: int, shape: tuple[int, ...]) -> Cells:
         """Another cell picked, by its number in row order, and first in view."""
         _, columns = rows_and_columns(shape)
-        row, column = divmod(element, columns)
+        row, column = divmod(element, columns or 1)
         return Cells(row, column, row, column, self.page)
 
     def scrolled(self, event: Scroll) -> Cells:
@@ -135,10 +135,12 @@ class Cells:
         return replace(self, column=max(self.column + by, 0))
 
     def clamped(self, shape: tuple[int, ...]) -> Cells:
-        """The nearest cell picked that the grid of a tensor of ``shape`` has."""
+        """The nearest cell picked that the grid of a tensor of ``shape`` has; the first
+        of one without elements.
+        """
         rows, columns = rows_and_columns(shape)
-        row = min(max(self.row, 0), rows - 1)
-        column = min(max(self.column, 0), columns - 1)
+        row = max(min(self.row, rows - 1), 0)
+        column = max(min(self.column, columns - 1), 0)
         return replace(self, row=row, column=column)
 
     def settled(self, grid: GridShape, window: Window) -> Cells:

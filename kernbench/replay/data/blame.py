@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints, distinct
+from kernbench.common.arrays import Array, Ints, as_f64, distinct
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.messages import Region
 from kernbench.common.progress import (
@@ -496,10 +496,10 @@ def _error_notes(
     infinite or NaN of a finite value.
     """
     expected = reference(record, memory, checked.grid)
-    value = expected.value.astype(np.float64).reshape(-1)[checked.at]
-    low = expected.low.astype(np.float64).reshape(-1)[checked.at]
-    high = expected.high.astype(np.float64).reshape(-1)[checked.at]
-    actual = own.astype(np.float64)
+    value = as_f64(expected.value).reshape(-1)[checked.at]
+    low = as_f64(expected.low).reshape(-1)[checked.at]
+    high = as_f64(expected.high).reshape(-1)[checked.at]
+    actual = as_f64(own)
     over = Reference(value, low, high).over(actual)
     lost = np.isfinite(value) & ~np.isfinite(actual) & ~over
     notes = list[str]()
@@ -515,7 +515,7 @@ def _value_text(contents: Contents, offsets: Ints, dtype: str) -> str:
     ``offsets`` are those of their bytes in ``contents``; elements that are not written
     whole are left out.
     """
-    values = contents.values[offsets].view(np_dtype(dtype)).astype(np.float64)
+    values = as_f64(contents.values[offsets].view(np_dtype(dtype)))
     written = contents.written[offsets].reshape(-1, itemsize(dtype)).all(axis=1)
     known = values[written]
     numbers = known[~np.isnan(known)]

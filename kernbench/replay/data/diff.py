@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Ints, as_f64
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import itemsize
 from kernbench.common.messages import Region
@@ -133,7 +133,7 @@ class OpDiff:
             "error": self.error,
         }
         if self.simulated is not None:
-            wide = self.actual.astype(np.float64)
+            wide = as_f64(self.actual)
             grids[f"simulated: {self.source}"] = self.simulated
             grids["simulated - expected"] = self.simulated - self.expected
             grids["simulated - actual"] = self.simulated - wide
@@ -693,7 +693,7 @@ def _compared(
     tolerance = dtype_row(out.dtype).tolerance
     row = compare(actual, expected, tolerance, found.name, origin=found.origin)
     with np.errstate(invalid="ignore"):
-        error = actual.astype(np.float64) - expected
+        error = as_f64(actual) - expected
     return replace(found, row=row, expected=expected, actual=actual, error=error)
 
 
@@ -709,7 +709,7 @@ def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
                 f"{e.origin}, does not lie in its shape {wanted.shape}"
             )
         wanted[box] = e.array
-    values = view.values.astype(np.float64)
+    values = as_f64(view.values)
     comparable = np.where(view.written, wanted, values)
     row = compare(view.values, comparable, stated[0].tolerance, view.name)
     expected = np.where(view.written, wanted, np.nan)

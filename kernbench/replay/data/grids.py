@@ -15,7 +15,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats
+from kernbench.common.arrays import Array, Bools, Floats, as_f64
 from kernbench.common.progress import Progress, stage
 from kernbench.replay.data.diff import DiffIndex, OpDiff, mismatches
 from kernbench.replay.data.history import History
@@ -341,7 +341,7 @@ def _largest(view: TensorView) -> float:
 
 def _sizes(values: Array, written: Bools, top: float) -> Floats:
     """|x| as a share of ``top``, the largest one."""
-    size = np.abs(values.astype(np.float64))
+    size = np.abs(as_f64(values))
     shares = np.where(np.isfinite(size), size / (top or 1.0), np.inf)
     shares[~written] = np.nan
     return shares

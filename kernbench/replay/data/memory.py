@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints, as_f64
 from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.progress import (
     Progress,
@@ -536,7 +536,7 @@ def _box(shard: Shard) -> tuple[slice, ...]:
 
 def _figures(known: Array) -> _Figures:
     """The figures of some elements, in f64; of none the least is inf."""
-    wide = known.astype(np.float64)
+    wide = as_f64(known)
     finite = wide[np.isfinite(wide)]
     return _Figures(
         float(finite.min(initial=np.inf)),

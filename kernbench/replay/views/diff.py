@@ -13,6 +13,7 @@ from math import nan
 
 import numpy as np
 
+from kernbench.common.arrays import as_f64
 from kernbench.common.progress import Cancelled, Progress, stage
 from kernbench.errors import KernbenchError
 from kernbench.replay import questions
@@ -147,7 +148,7 @@ def _apart(diff: OpDiff) -> float:
     """The largest difference between what Phase 1 and Phase 2 saw of an output."""
     if diff.simulated is None or diff.actual is None:
         return nan
-    apart = np.abs(diff.simulated - diff.actual.astype(np.float64))
+    apart = np.abs(diff.simulated - as_f64(diff.actual))
     return float(np.fmax.reduce(apart, None))
 
 
