@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from operator import is_not, ne, or_
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from rich.cells import cell_len
 from rich.color import Color, ColorSystem
@@ -162,6 +162,10 @@ class CellRun(NamedTuple):
     text: str
 
 
+_Inked: TypeAlias = tuple[list[str], Style | None]
+"""Cells of one style."""
+
+
 class ScreenDiff(CompositorUpdate):
     """The cells that the terminal shows; stands in for a frame and writes what differs.
 
@@ -201,54 +205,70 @@ class ScreenDiff(CompositorUpdate):
         changes: dict[Style | None, list[CellRun]] = {}
         x = 0
         y = 0
+        beside: list[_Inked] = []  # what comes from x on in row y
         update: Any = self.update
         for part in update.__rich_console__(console, console.options):
             segment = part.segment if isinstance(part, Control) else part
             text, style, control = segment
             if control:  # (ControlType.MOVE_TO, x, y) is all that a frame has
+                self._put(x, y, beside, changes)
+                beside = []
                 _, x, y = cast("tuple[int, int, int]", control[0])
             elif text != "\n":
-                cells = cells_of(text)
                 style = self._styles.setdefault(style, style)
-                runs = self._put(x, y, cells, style)
-                if runs:
-                    changes.setdefault(style, []).extend(runs)
-                x += len(cells)
+                beside.append((cells_of(text), style))
+        self._put(x, y, beside, changes)
         return changes
 
     def _put(
-        self, x: int, y: int, cells: list[str], style: Style | None
-    ) -> list[CellRun]:
-        """Put cells of one style into row ``y`` from ``x`` on.
+        self,
+        x: int,
+        y: int,
+        beside: list[_Inked],
+        changes: dict[Style | None, list[CellRun]],
+    ) -> None:
+        """Put cells into row ``y`` from ``x`` on.
 
-        Return the runs of those that differ from what the terminal shows.
+        Add the runs of those that differ from what the terminal shows to ``changes``.
+        All are compared at once: nearly all are as they were.
         """
+        new_chars: list[str] = []
+        new_styles: list[Style | None] = []
+        for cells, style in beside:
+            new_chars += cells
+            new_styles += [style] * len(cells)
         chars, styles = self._rows.setdefault(y, ([], []))
-        end = x + len(cells)
+        end = x + len(new_chars)
         missing = end - len(chars)
         if missing > 0:
             chars.extend([_UNKNOWN] * missing)
             styles.extend([None] * missing)
-        old_chars = chars[x:end]
-        old_styles = styles[x:end]
-        new_styles = [style] * len(cells)
-        chars[x:end] = cells
-        styles[x:end] = new_styles
-        if cells == old_chars and new_styles == old_styles:
-            return []
-        other_char = map(ne, cells, old_chars)
-        other_style = map(is_not, old_styles, new_styles)
+        other_char = map(ne, new_chars, chars[x:end])
+        other_style = map(is_not, new_styles, styles[x:end])
         changed = bytes(map(or_, other_char, other_style))
-        runs: list[CellRun] = []
-        for match in _CHANGED.finditer(changed):
-            low, high = match.span()
-            # A wide character is written whole, from its first cell on.
-            while low > 0 and not cells[low]:
-                low -= 1
-            while high < len(cells) and not cells[high]:
-                high += 1
-            runs.append(CellRun(y, x + low, x + high, "".join(cells[low:high])))
-        return runs
+        if 1 not in changed:
+            return
+        chars[x:end] = new_chars
+        styles[x:end] = new_styles
+        start = 0
+        for cells, style in beside:
+            part = changed[start : start + len(cells)]
+            if 1 in part:
+                runs = _runs(y, x + start, cells, part)
+                changes.setdefault(style, []).extend(runs)
+            start += len(cells)
+
+
+def _runs(y: int, x: int, cells: list[str], changed: bytes) -> Iterator[CellRun]:
+    """The runs of cells of one style, from ``x`` on in row ``y``, that have changed."""
+    for match in _CHANGED.finditer(changed):
+        low, high = match.span()
+        # A wide character is written whole, from its first cell on.
+        while low > 0 and not cells[low]:
+            low -= 1
+        while high < len(cells) and not cells[high]:
+            high += 1
+        yield CellRun(y, x + low, x + high, "".join(cells[low:high]))
 
 
 @lru_cache(maxsize=4096)
