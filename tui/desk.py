@@ -7,7 +7,6 @@ was drawn ahead of a key need only be shown.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from time import monotonic
@@ -121,7 +120,7 @@ class Desk:
             key: pane.start() for key, pane in self.panes.items()
         }
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
-        self._pictures: OrderedDict[PictureKey, Drawn] = OrderedDict()
+        self._pictures: dict[PictureKey, Drawn] = {}
         self._led_to: dict[PictureKey, Any] = {}
         """The state that a move leads to, by the pane, its state now and its frame
         then.
@@ -277,16 +276,16 @@ class Desk:
 
     def kept_picture(self, key: PictureKey) -> Drawn | None:
         """A picture that was drawn before, and needs no answer that was not there."""
-        kept = self._pictures.get(key)
+        kept = self._pictures.pop(key, None)
         if kept is not None:
-            self._pictures.move_to_end(key)
+            self._pictures[key] = kept  # as the last one looked at
         return kept
 
     def keep_picture(self, key: PictureKey, drawn: Drawn) -> None:
         """Keep a picture; the one that was looked at longest ago goes for it."""
         self._pictures[key] = drawn
         if len(self._pictures) > _KEPT:
-            self._pictures.popitem(last=False)
+            del self._pictures[next(iter(self._pictures))]
 
     def forget(self) -> None:
         """Draw all anew; what was cancelled, or failed, is asked for again."""
