@@ -12,8 +12,8 @@ The rule by which workers and the screen's thread share the processor:
    the key is drawn.
 4. Whatever is asked for cancels what is only computed ahead, in the same lane, and
    that cancels what is only wished for. Once a key has come, nothing is computed any
-   more for those that might have come; and what has turned out to take long is not
-   computed ahead at all.
+   more for those that might have come; and what has turned out to take long is computed
+   ahead only while the user is ``resting``.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class _Kept:
 class Runner:
     """Answers by question. Each is computed once and kept, as far as there is room.
 
-    ``ended(query)`` is called by a worker when an answer is there.
+    ``ended(query)`` is called by a worker when an answer is there. While ``resting``,
+    which the screen sets, no key is expected soon.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class Runner:
     ) -> None:
         self.quiet = Event()
         self.quiet.set()
+        self.resting = False
         self.ended = ended
         self._index = index
         self._lock = Lock()
@@ -163,7 +165,8 @@ class Runner:
                 return kept.result
             command = BY_NAME[query.command]
             if command.kind != "instant":
-                if urgency is Urgency.AHEAD and query in self._takes_long:
+                too_long = query in self._takes_long and not self.resting
+                if urgency is Urgency.AHEAD and too_long:
                     return _Job(query, urgency).pending
                 return self._begun(query, command.lane, urgency).pending
         result = self._computed(query, no_progress)
@@ -396,7 +399,7 @@ class Runner:
 
     def _note_turn(self, job: _Job) -> None:
         """Know of a job that has run for a while that it takes long; cancel it if it is
-        ahead.
+        ahead of a key that is expected soon.
         """
         job.turns += 1
         if job.turns < _LONG_TURNS:
@@ -405,10 +408,10 @@ class Runner:
             if len(self._takes_long) >= _NOTED:
                 self._takes_long.clear()
             self._takes_long.add(job.query)
-            if job.urgency is Urgency.AHEAD:
-                self._cancel(job, dropped=True)
-            elif job.urgency > Urgency.AHEAD:
+            if job.urgency > Urgency.AHEAD:
                 self._took_long.add(job.query.command)
+            elif job.urgency is Urgency.AHEAD and not self.resting:
+                self._cancel(job, dropped=True)
         self._check(job)
 
     def _wait_for_quiet(self, job: _Job) -> None:

@@ -207,7 +207,8 @@ def measure(
     """Measure everything, on traces of ``sizes`` in ops, rising; some 20 minutes."""
     rows: list[PerfRow] = []
     medians: defaultdict[str, list[float]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder:
+    # A program that was ended may still be writing its settings there.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "perf-tui.msgpack"
         for ops in sizes:
             make_trace(path, ops)

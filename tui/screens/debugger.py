@@ -237,7 +237,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     def look(self, rested: bool) -> None:
         """Show how far jobs are; once ``rested``, let panes compute what they
-        wish for.
+        wish for, and what may be shown next even if it takes long.
         """
         self.poll()
         if self._late:
@@ -246,6 +246,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             self._show_lines()
         if rested:
             self.desk.rest()
+            if not self.runner.resting:
+                self.runner.resting = True
+                self.draw_ahead()
 
     # -- ahead ----------------------------------------------------------------
 
@@ -269,6 +272,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def on_key(self, event: events.Key) -> None:
         """Run the key's action; while a line is typed, keys are its."""
         self.stirred = monotonic()
+        self.runner.resting = False
         self._stop_ahead()
         if self.focused is None:
             id = self.keymap.action(event.key, event.character)
