@@ -49,7 +49,8 @@ def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -
     For a single call into numpy that takes longer than 10 ms, as sorting a million
     numbers does: it holds no lock, but cannot report either. It runs on a thread of its
     own, which costs some 100 us. Raises what ``compute`` or ``progress`` raises; in the
-    second case nobody waits for the thread, and its result is dropped.
+    second case nobody waits for the thread, and its result is dropped. Where the system
+    has no room for a thread it is computed by the caller, and not reported.
     """
     if progress is no_progress:
         return compute()
@@ -61,7 +62,10 @@ def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -
         except BaseException as why:
             future.set_exception(why)
 
-    Thread(target=run, daemon=True).start()
+    try:
+        Thread(target=run, daemon=True).start()
+    except RuntimeError:  # of all that a Thread raises: it cannot be started
+        return compute()
     while wait_for([future], _EVERY_S).not_done:
         progress(done)
     return future.result()

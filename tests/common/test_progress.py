@@ -1,6 +1,6 @@
 """Progress: a computation that cannot report is watched from beside, and left."""
 
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -40,3 +40,11 @@ def test_who_just_waits_needs_no_thread():
 
     here = threading.get_ident()
     assert computed_beside(threading.get_ident, no_progress, 0.0) == here
+
+
+def test_where_no_thread_can_be_started_the_caller_computes(monkeypatch):
+    def start(self: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", start)
+    assert computed_beside(lambda: 7, lambda done: None, 0.5) == 7
