@@ -63,35 +63,54 @@ async def prefetch(
 ) -> None:
     """Draw what each likely move leads to, for the panes in view, while it
     ``is_quiet``.
+
+    First the key itself gets its answers, but for those that take long.
     """
+    runner = desk.runner
     await asyncio.sleep(_WRITTEN_S)
-    desk.runner.lower()
-    while desk.runner.running():
+    runner.lower()
+    while runner.busy_for_a_moment:
         await asyncio.sleep(_SHORT_S)
         if not is_quiet():
             return
-    for call in likely(last):
-        session = _led_to(desk, call)
-        if session is None:
-            continue
-        scene = desk.ahead(session)
-        missing: set[Query] = set()
-        for _ in range(_TRIES):
-            before = missing
-            missing = scene.ask(desk.in_view)
-            if not missing or missing == before:
-                break
-            while desk.runner.busy_ahead:
-                await asyncio.sleep(_SHORT_S)
-                if not is_quiet():
-                    return
-        for row in desk.in_view:
-            await asyncio.sleep(0)
-            if not is_quiet():
+    try:
+        for number, call in enumerate(likely(last)):
+            runner.drawing_ahead = number == 0
+            session = _led_to(desk, call)
+            if session is None:
+                continue
+            if not await _drawn(desk, session, views, is_quiet):
                 return
-            drawn = desk.draw_ahead(scene, row)
-            if drawn.waiting is None:
-                views[row.key].prepare(drawn.picture)
+    finally:
+        runner.drawing_ahead = False
+
+
+async def _drawn(
+    desk: Desk,
+    session: Session,
+    views: Mapping[str, PaneView],
+    is_quiet: Callable[[], bool],
+) -> bool:
+    """Draw what a move leads to, for the panes in view; False if a key ended that."""
+    scene = desk.ahead(session)
+    missing: set[Query] = set()
+    for _ in range(_TRIES):
+        before = missing
+        missing = scene.ask(desk.in_view)
+        if not missing or missing == before:
+            break
+        while desk.runner.busy_ahead:
+            await asyncio.sleep(_SHORT_S)
+            if not is_quiet():
+                return False
+    for row in desk.in_view:
+        await asyncio.sleep(0)
+        if not is_quiet():
+            return False
+        drawn = desk.draw_ahead(scene, row)
+        if drawn.waiting is None:
+            views[row.key].prepare(drawn.picture)
+    return True
 
 
 def _led_to(desk: Desk, call: Call) -> Session | None:

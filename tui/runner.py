@@ -6,8 +6,9 @@ The rule by which workers and the screen's thread share the processor:
    program sets it when the frame that the key leads to was handed to the terminal.
 2. A job calls progress at least every 10 ms. At most once a millisecond that raises, if
    the job was cancelled; sleeps for 10 us, since numpy lets go of the interpreter's
-   lock too briefly for another thread to take it; and waits for ``quiet``, at most
-   0.1 s, unless the key itself waits for this job, or for the lane that it is in.
+   lock too briefly for another thread to take it; and waits for ``quiet``, and for
+   what is drawn ahead first, at most 0.1 s, unless the key itself waits for this job,
+   or for the lane that it is in.
 3. ``gather`` makes the questions of a key urgent, ``lower`` makes them ordinary once
    the key is drawn.
 4. Whatever is asked for cancels what is only computed ahead, in the same lane, and
@@ -50,6 +51,8 @@ _SWITCH_S = 0.0005
 _LONG_TURNS = 30
 """Turns, of a millisecond at least, of a job that takes long: no key waits for it, and
 nobody computes it ahead."""
+_GLIMPSE_S = 0.008
+"""After which the pace of a job says whether a key can wait for it."""
 _NOTED = 1 << 12
 _LONG_S = 0.5
 """After a job of that length, memory that it has freed is given back."""
@@ -94,6 +97,7 @@ class _Job:
         self.turn = self.begun
         self.turns = 0
         self.done = 0.0
+        self.started = 0.0
         self.cancelled = False
         self.dropped = False
 
@@ -126,8 +130,9 @@ class _Kept:
 class Runner:
     """Answers by question. Each is computed once and kept, as far as there is room.
 
-    ``ended(query)`` is called by a worker when an answer is there. While ``resting``,
-    which the screen sets, no key is expected soon.
+    ``ended(query)`` is called by a worker when an answer is there. The screen sets
+    ``resting`` while no key is expected soon, and ``drawing_ahead`` while it draws what
+    the next key most likely shows.
     """
 
     def __init__(
@@ -136,6 +141,7 @@ class Runner:
         self.quiet = Event()
         self.quiet.set()
         self.resting = False
+        self.drawing_ahead = False
         self.ended = ended
         self._index = index
         self._lock = Lock()
@@ -185,7 +191,8 @@ class Runner:
 
         Waits for ``within_s`` in all at most, only for lanes that have nothing else to
         do, and for nothing that takes longer, as far as is known: that very question
-        did, or the last of its command. It is drawn when it is there.
+        did, or the last of its command, or it will if it goes on as it has begun. It is
+        drawn when it is there.
         """
         deadline = monotonic() + within_s
         found = {query: self.ask(query, Urgency.KEY) for query in queries}
@@ -200,9 +207,10 @@ class Runner:
                     waiting.remove(query)
                     found[query] = self._kept[query].result
                 left = deadline - monotonic()
+                waiting = [q for q in waiting if not self._is_late(q, left)]
                 if not waiting or left <= 0:
                     break
-                self._done.wait(left)
+                self._done.wait(min(left, _GLIMPSE_S))
         return found
 
     def wait(self, query: Query, within_s: float = 60.0) -> Any:
@@ -282,6 +290,17 @@ class Runner:
         with self._lock:
             return any(j.urgency is Urgency.AHEAD for j in self._jobs.values())
 
+    @property
+    def busy_for_a_moment(self) -> bool:
+        """Whether somebody waits for a job that does not take long, as far as is
+        known.
+        """
+        with self._lock:
+            return any(
+                job.urgency > Urgency.AHEAD and job.turns < _LONG_TURNS
+                for job in self._jobs.values()
+            )
+
     def running(self) -> list[Pending]:
         """What somebody waits for, in the order in which it was asked."""
         with self._lock:
@@ -325,6 +344,16 @@ class Runner:
         at = lane.current
         return at is None or at.cancelled or at.query in asked
 
+    def _is_late(self, query: Query, left: float) -> bool:
+        """Whether the worker of a question's lane takes longer than is ``left``, at the
+        pace that it has had so far.
+        """
+        at = self._lanes[BY_NAME[query.command].lane].current
+        if at is None or not at.done:
+            return False
+        ran = monotonic() - at.started
+        return ran > _GLIMPSE_S and at.done * (ran + left) < ran
+
     def _cancel(self, job: _Job, dropped: bool) -> None:
         job.cancelled = True
         job.dropped = dropped
@@ -367,10 +396,10 @@ class Runner:
                 job = max(lane.queue, key=lambda job: job.urgency)
                 lane.queue.remove(job)
                 lane.current = job
-            begun = monotonic()
+                job.started = monotonic()
             result = self._computed(job.query, partial(self._progress, job))
             nbytes = size_of(result)
-            if monotonic() - begun > _LONG_S:
+            if monotonic() - job.started > _LONG_S:
                 trim()
             with self._lock:
                 lane.current = None
@@ -415,12 +444,22 @@ class Runner:
         self._check(job)
 
     def _wait_for_quiet(self, job: _Job) -> None:
-        """Let a key be drawn, unless it waits for this job itself, or for its lane."""
+        """Let a key be drawn, and the one that is most likely next, unless that waits
+        for this job itself, or for its lane.
+        """
         end = monotonic() + _QUIET_S
         while job.urgency is not Urgency.KEY and monotonic() < end:
             if self.quiet.wait(_LOOK_S):
-                return
+                if not self._gives_way(job):
+                    return
+                sleep(_LOOK_S)
             self._check(job)
+
+    def _gives_way(self, job: _Job) -> bool:
+        """Whether what is drawn ahead comes before a job that is not ahead itself."""
+        if not self.drawing_ahead or job.urgency is Urgency.AHEAD:
+            return False
+        return not self._lanes[BY_NAME[job.query.command].lane].queue
 
     def _check(self, job: _Job) -> None:
         if job.cancelled:

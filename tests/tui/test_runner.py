@@ -334,6 +334,27 @@ def test_a_key_waits_for_answers_of_free_lanes_and_for_no_others(
     assert isinstance(found[late], Pending)
 
 
+def test_a_key_does_not_wait_for_what_will_take_longer_at_its_pace(
+    runner, register
+) -> None:
+    rung = Event()
+
+    def slow(index, at, args, progress) -> int:
+        done = 0.0
+        while not rung.is_set():
+            done += 1e-6
+            progress(done)
+            sleep(0.001)
+        return args.n
+
+    query = register("slow", slow)(1)
+    begun = monotonic()
+    assert isinstance(runner.gather([query], within_s=60)[query], Pending)
+    assert monotonic() - begun < 30
+    rung.set()
+    assert runner.wait(query) == 1
+
+
 def test_a_key_waits_no_longer_than_it_was_told_to(runner, register) -> None:
     bell = Bell()
     query = register("bell", bell)()
@@ -400,6 +421,34 @@ def test_a_job_waits_while_a_key_is_acted_on(runner, register) -> None:
     assert len(steps) - before <= 2
     runner.quiet.set()
     wait_until(lambda: len(steps) > before + 3)
+    rung.set()
+
+
+def test_a_job_waits_while_the_next_key_is_drawn_unless_its_lane_is_wanted(
+    runner, register
+) -> None:
+    steps: list[int] = []
+    rung = Event()
+
+    def count(index, at, args, progress) -> int:
+        while not rung.is_set():
+            progress(0.5)
+            steps.append(1)
+            sleep(0.002)
+        return 0
+
+    query = register("count", count)()
+    runner.ask(query)
+    wait_until(lambda: len(steps) > 3)
+    assert runner.busy_for_a_moment
+    runner.drawing_ahead = True
+    sleep(0.02)
+    before = len(steps)
+    sleep(0.05)
+    assert len(steps) - before <= 2
+    runner.ask(register("other", count)(), Urgency.AHEAD)
+    wait_until(lambda: len(steps) > before + 30)
+    wait_until(lambda: not runner.busy_for_a_moment)
     rung.set()
 
 
