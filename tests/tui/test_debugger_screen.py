@@ -19,8 +19,10 @@ from textual.geometry import Region
 
 from kernbench.replay.commands import listed
 from tui.__main__ import open_session
+from tui.actions import ACTIONS
 from tui.ansi import screen_strips
 from tui.app import KernbenchApp
+from tui.screens.debugger import DebuggerScreen
 from tui.screens.text import TextScreen
 
 TIMELINE = 1
@@ -190,6 +192,21 @@ async def test_number_keys_brackets_and_tab_choose_the_pane(drive) -> None:
             await pilot.press(key)
             assert active_of(pilot) == active, key
         assert pane_of(pilot, 3).display
+
+
+async def test_a_key_before_the_first_layout_ends_nothing(drive, monkeypatch) -> None:
+    """The size of the terminal may come after the keys that were typed ahead."""
+    plain = DebuggerScreen.lay_out
+    monkeypatch.setattr(DebuggerScreen, "lay_out", lambda self: None)
+    ending = {"quit", "suspend", "palette", "redraw"}
+    async with drive(80, 24) as pilot:
+        for action in ACTIONS:
+            if action.id not in ending:
+                pilot.app.debugger.act(action.id)
+        monkeypatch.setattr(DebuggerScreen, "lay_out", plain)
+        pilot.app.debugger.do_activate("ops")
+        assert active_of(pilot) == 2
+        assert region(pilot, 2).height > 0
 
 
 async def test_z_maximises_and_escape_goes_back(drive) -> None:
