@@ -14,9 +14,11 @@ import termios
 import time
 
 import pytest
+import simpy
 from child_signals import reset_signals
 from pace import first_fast
 
+from kernbench.common.interrupts import EndedBySignal
 from kernbench.trace import Trace
 
 MATMUL = ["matmul", "--set", "m=256", "k=256", "n=256", "tile=16", "pes=8"]
@@ -206,3 +208,19 @@ def test_signals_at_random_moments_leave_whole_traces(tmp_path):
 @pytest.mark.soak
 def test_three_hundred_signals_at_random_moments_leave_whole_traces(tmp_path):
     assert signalled(tmp_path, count=300, seed=1) > 30
+
+
+def test_a_signal_in_one_process_of_the_simulation_ends_all_that_wait_for_it():
+    env = simpy.Environment()
+
+    def inner():
+        yield env.timeout(1)
+        raise EndedBySignal(signal.SIGHUP)
+
+    def outer():
+        yield env.process(inner())
+
+    env.process(outer())
+    with pytest.raises(EndedBySignal, match="SIGHUP") as ended:
+        env.run()
+    assert ended.value.number == signal.SIGHUP

@@ -15,11 +15,18 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class EndedBySignal(KeyboardInterrupt):
-    """A signal asked the program to end; as after Ctrl-C, nobody goes on."""
+    """A signal asked the program to end; as after Ctrl-C, nobody goes on.
+
+    SimPy makes another one of its type and args where a process waits for the one that
+    it was raised in.
+    """
 
     def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
+        super().__init__(number)
         self.number = number
+
+    def __str__(self) -> str:
+        return signal.Signals(self.number).name
 
 
 class _Held:
