@@ -16,6 +16,7 @@ import numpy as np
 
 from kernbench.common.arrays import as_f64
 from kernbench.common.progress import Progress, no_progress
+from kernbench.common.room import make_room
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import (
     moves,
@@ -791,6 +792,10 @@ def carried_out(
     return moved(index, session, call, known)
 
 
+_LISTED_BYTES = 128
+"""A number in a list of its own: the innermost axis may have one element."""
+
+
 def as_data(answer: Any) -> Any:
     """An answer as lists, maps, numbers and text, ready for JSON; NaN and infinities
     are text. An array without elements is an empty list, whatever its other extents.
@@ -805,8 +810,11 @@ def as_data(answer: Any) -> Any:
     if isinstance(answer, np.ndarray | np.generic):
         if answer.size == 0:
             return []
+        make_room(_LISTED_BYTES * answer.size, f"{answer.size:,} numbers as data")
         numeric = answer.dtype.kind in "biuf"
-        return as_data((answer if numeric else as_f64(np.asarray(answer))).tolist())
+        plain = answer if numeric else as_f64(np.asarray(answer))
+        listed = plain.tolist()
+        return listed if np.isfinite(plain).all() else as_data(listed)
     if isinstance(answer, float) and not np.isfinite(answer):
         return str(answer)
     return answer

@@ -284,3 +284,9 @@ def test_a_tensor_without_elements_has_a_grid():
 def test_a_tensor_without_elements_takes_no_memory_as_data():
     nothing = np.zeros((32_773, 1 << 20, 0))
     assert as_data(nothing) == []
+
+
+def test_numbers_that_take_too_much_as_data_are_refused():
+    many = np.broadcast_to(np.float32(0), (1 << 40, 1))
+    with pytest.raises(KernbenchError, match="1,099,511,627,776 numbers as data"):
+        as_data(many)
