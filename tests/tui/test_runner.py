@@ -400,9 +400,8 @@ def count_of(monkeypatch: pytest.MonkeyPatch, runner: Runner) -> list[float]:
     return waited
 
 
-def test_a_job_waits_while_a_key_is_acted_on(runner, register) -> None:
-    steps: list[int] = []
-    rung = Event()
+def counting(steps: list[int], rung: Event) -> Any:
+    """A computation that adds to ``steps`` until it is rung for."""
 
     def count(index, at, args, progress) -> int:
         while not rung.is_set():
@@ -411,6 +410,13 @@ def test_a_job_waits_while_a_key_is_acted_on(runner, register) -> None:
             sleep(0.002)
         return 0
 
+    return count
+
+
+def test_a_job_waits_while_a_key_is_acted_on(runner, register) -> None:
+    steps: list[int] = []
+    rung = Event()
+    count = counting(steps, rung)
     query = register("count", count)()
     runner.ask(query)
     wait_until(lambda: len(steps) > 3)
@@ -429,14 +435,7 @@ def test_a_job_waits_while_the_next_key_is_drawn_unless_its_lane_is_wanted(
 ) -> None:
     steps: list[int] = []
     rung = Event()
-
-    def count(index, at, args, progress) -> int:
-        while not rung.is_set():
-            progress(0.5)
-            steps.append(1)
-            sleep(0.002)
-        return 0
-
+    count = counting(steps, rung)
     query = register("count", count)()
     runner.ask(query)
     wait_until(lambda: len(steps) > 3)
