@@ -144,7 +144,7 @@ def main(traceback: bool) -> None:
 @_json
 def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     """Simulate BENCH (a name of `kernbench list`, or the path of a .py file)."""
-    from kernbench.replay.commands import as_data
+    from kernbench.replay.plain import as_data
     from kernbench.runtime_api import run_bench
 
     options["params"] = _pairs("--set", options["params"])
@@ -344,7 +344,8 @@ def trace(
     (verify, outputs, check, compare --fail-over) or hazards were found.
     """
     from kernbench.replay import ReplaySession
-    from kernbench.replay.commands import as_data, parse
+    from kernbench.replay.commands import parse
+    from kernbench.replay.plain import as_data
     from kernbench.replay.text import as_text
     from kernbench.trace import Trace
 

@@ -6,7 +6,7 @@ import pytest
 
 from kernbench.errors import TraceFormatError
 from kernbench.replay.check import check_file
-from kernbench.replay.commands import as_data
+from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.trace.frames import FrameFile
 from kernbench.trace.schema import pack_frame

@@ -13,8 +13,9 @@ from replay_logs import Log, double, host_write, load, store
 from kernbench.cli import main
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data, listed, named, parse
+from kernbench.replay.commands import listed, named, parse
 from kernbench.replay.expr import parse_time
+from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS

@@ -11,8 +11,8 @@ from replay_logs import PE0, PE1, Log, double, host_write, load
 from kernbench.cli import main
 from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
-from kernbench.replay.commands import as_data
 from kernbench.replay.compare import compare, parse_percent
+from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace

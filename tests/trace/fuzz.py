@@ -32,8 +32,9 @@ from recordings import touch
 from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.replay import ReplaySession
 from kernbench.replay.check import check_file
-from kernbench.replay.commands import as_data, listed
+from kernbench.replay.commands import listed
 from kernbench.replay.parsing import arguments_of
+from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace, logs, machine
 from kernbench.trace.columns import LOGS

@@ -21,7 +21,7 @@ from mutants import (
 from kernbench.common.texts import LONGEST
 from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data
+from kernbench.replay.plain import as_data
 from kernbench.replay.text import grid_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter

@@ -7,7 +7,7 @@ from threading import Event, Thread
 import pytest
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data
+from kernbench.replay.plain import as_data
 from kernbench.trace import Trace
 
 PATH = Path(__file__).parents[3] / "traces" / "matmul.msgpack"

@@ -9,8 +9,8 @@ from cancelled import cancelled_at
 
 from kernbench.common.progress import Cancelled
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data
 from kernbench.replay.compare import compare
+from kernbench.replay.plain import as_data
 from kernbench.trace import Trace
 
 TRACES = Path(__file__).parents[3] / "traces"

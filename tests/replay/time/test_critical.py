@@ -14,7 +14,7 @@ from kernbench.common.progress import Cancelled
 from kernbench.components.builtin.pe_math import PeMath
 from kernbench.errors import DeadlockError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data
+from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.replay.time.critical import WHATS, repeated_steps
 from kernbench.runtime_api import run_bench

@@ -12,7 +12,7 @@ from replay_logs import Log, double, load, store
 from kernbench.common.messages import NO_CMD
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data
+from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace, TraceWriter
 

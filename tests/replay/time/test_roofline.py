@@ -8,7 +8,7 @@ from replay_logs import Log, double, load
 from kernbench.errors import TraceFormatError
 from kernbench.probes.probe import describe
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data
+from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter

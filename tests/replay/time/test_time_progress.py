@@ -4,7 +4,7 @@ import pytest
 
 from kernbench.common.progress import Cancelled
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import as_data
+from kernbench.replay.plain import as_data
 from kernbench.replay.time.timeline import RowKey
 from kernbench.trace import Trace
 
