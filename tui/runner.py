@@ -102,6 +102,10 @@ class _Job:
         self.dropped = False
 
     @property
+    def takes_long(self) -> bool:
+        return self.turns >= _LONG_TURNS
+
+    @property
     def pending(self) -> Pending:
         return Pending(self.query, self.title, self.done, self.begun)
 
@@ -286,20 +290,19 @@ class Runner:
 
     @property
     def busy_ahead(self) -> bool:
-        """Whether anything is being computed for a key that may come."""
+        """Whether anything is being computed for a key that may come, and will soon be
+        there, as far as is known.
+        """
         with self._lock:
-            return any(j.urgency is Urgency.AHEAD for j in self._jobs.values())
+            return any(j.urgency is Urgency.AHEAD for j in self._ending_soon())
 
     @property
     def busy_for_a_moment(self) -> bool:
-        """Whether somebody waits for a job that does not take long, as far as is
+        """Whether somebody waits for an answer that will soon be there, as far as is
         known.
         """
         with self._lock:
-            return any(
-                job.urgency > Urgency.AHEAD and job.turns < _LONG_TURNS
-                for job in self._jobs.values()
-            )
+            return any(j.urgency > Urgency.AHEAD for j in self._ending_soon())
 
     def running(self) -> list[Pending]:
         """What somebody waits for, in the order in which it was asked."""
@@ -344,6 +347,17 @@ class Runner:
         at = lane.current
         return at is None or at.cancelled or at.query in asked
 
+    def _ending_soon(self) -> list[_Job]:
+        """The jobs that do not take long, as far as is known, nor stand behind one that
+        does.
+        """
+        return [
+            job
+            for lane in self._lanes.values()
+            if lane.current is None or not lane.current.takes_long
+            for job in lane.jobs
+        ]
+
     def _is_late(self, query: Query, left: float) -> bool:
         """Whether the worker of a question's lane takes longer than is ``left``, at the
         pace that it has had so far.
@@ -365,7 +379,7 @@ class Runner:
     def _end(self, job: _Job, result: Any, nbytes: int) -> None:
         if self._jobs.get(job.query) is job:
             del self._jobs[job.query]
-        if job.turns < _LONG_TURNS and not job.cancelled:
+        if not job.takes_long and not job.cancelled:
             self._took_long.discard(job.query.command)
         if not (job.dropped and isinstance(result, Cancelled)):
             self._keep(job.query, result, nbytes)
@@ -431,7 +445,7 @@ class Runner:
         ahead of a key that is expected soon.
         """
         job.turns += 1
-        if job.turns < _LONG_TURNS:
+        if not job.takes_long:
             return
         with self._lock:
             if len(self._takes_long) >= _NOTED:
@@ -459,7 +473,7 @@ class Runner:
         """Whether what is drawn ahead comes before a job that is not ahead itself."""
         if not self.drawing_ahead or job.urgency is Urgency.AHEAD:
             return False
-        return not self._lanes[BY_NAME[job.query.command].lane].queue
+        return job.takes_long or not self._lanes[BY_NAME[job.query.command].lane].queue
 
     def _check(self, job: _Job) -> None:
         if job.cancelled:

@@ -446,8 +446,29 @@ def test_a_job_waits_while_the_next_key_is_drawn_unless_its_lane_is_wanted(
     sleep(0.05)
     assert len(steps) - before <= 2
     runner.ask(register("other", count)(), Urgency.AHEAD)
-    wait_until(lambda: len(steps) > before + 30)
+    wait_until(lambda: len(steps) > before + 10)
+    rung.set()
+
+
+def test_what_is_drawn_ahead_waits_for_nothing_behind_a_job_that_takes_long(
+    runner, register
+) -> None:
+    steps: list[int] = []
+    rung = Event()
+    count = counting(steps, rung)
+    runner.ask(register("count", count)())
+    runner.ask(register("asked", count)())
+    runner.ask(register("ahead", count)(), Urgency.AHEAD)
+    assert runner.busy_for_a_moment
+    assert runner.busy_ahead
     wait_until(lambda: not runner.busy_for_a_moment)
+    assert runner.busy
+    assert not runner.busy_ahead
+    runner.drawing_ahead = True
+    sleep(0.02)
+    before = len(steps)
+    sleep(0.05)
+    assert len(steps) - before <= 2
     rung.set()
 
 
