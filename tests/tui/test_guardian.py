@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -112,6 +112,51 @@ def test_no_memory_left_gives_the_terminal_back(
         os.write(terminal.fd, b"\x10")
         assert terminal.end() in (1, 128 + signal.SIGSEGV, 128 + signal.SIGABRT)
         assert terminal.restored()
+
+
+@contextmanager
+def memory_group(limit: int) -> Iterator[Path]:
+    """A control group whose processes get so many bytes of memory from now on."""
+    root = Path("/sys/fs/cgroup")
+    unified = not (root / "memory").exists()
+    group = root / ("" if unified else "memory") / f"kernbench-{os.getpid()}"
+    try:
+        group.mkdir()
+        name = "memory.max" if unified else "memory.limit_in_bytes"
+        (group / name).write_text(str(limit))
+    except OSError as why:
+        pytest.skip(f"no control group of memory here: {why}")
+    try:
+        yield group
+    finally:
+        with suppress(OSError):
+            until(lambda: not (group / "cgroup.procs").read_text())
+            group.rmdir()
+
+
+@pytest.mark.slow
+def test_what_the_system_kills_for_its_memory_gives_the_terminal_back(
+    trace_path: Path, tmp_path: Path
+) -> None:
+    code = (
+        "from tui.app import KernbenchApp\n"
+        "def hog(app):\n"
+        "    app.hoard = [b'x' * (1 << 20) for _ in range(1000)]\n"
+        "KernbenchApp.action_command_palette = hog"
+    )
+    with (
+        memory_group(limit=100 << 20) as group,
+        opened(
+            trace_path, "--op", 0, program=program_of(code), state=tmp_path
+        ) as terminal,
+    ):
+        terminal.until(READY)
+        (group / "cgroup.procs").write_text(str(drawing(terminal.pid)))
+        os.write(terminal.fd, b"\x10")
+        assert terminal.end() == 128 + signal.SIGKILL
+        assert terminal.restored()
+        said = "error: kernbench-tui was ended by SIGKILL: "
+        assert last_line(terminal).startswith(said)
 
 
 @pytest.mark.slow
