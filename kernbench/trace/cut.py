@@ -20,6 +20,7 @@ from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.event_log import Site
 from kernbench.topology.graph import Edge, Node
+from kernbench.trace.hops import hop_columns
 from kernbench.trace.machine import edge_rows, node_rows
 from kernbench.trace.reader import Trace
 from kernbench.trace.writer import TraceWriter
@@ -187,15 +188,34 @@ def _write_ops(trace: Trace, writer: TraceWriter, kept: Ints) -> None:
 def _write_transfers_of_no_op(
     trace: Trace, writer: TraceWriter, nodes: Bools, window: _Window
 ) -> None:
-    """Write the transactions in the window that no op has, if they pass a node kept."""
+    """Write the transactions that no op has and that are under way in the window, if
+    they pass a node kept.
+    """
     log = trace.transfers
-    sent_at = log.t0[:]
-    mine = (log.row < 0) & (sent_at >= window.t0) & (sent_at < window.t1)
+    mine = (log.row < 0) & window.overlaps(log.t0[:], _ends_of_transfers(trace))
     for cells in trace.rows_as_recorded("transfers", np.flatnonzero(mine)):
         cmd, _, path, *rest = cells
         if len(path) > 1 and nodes[list(path)].any():
             ids = tuple(trace.node_ids[node] for node in path)
             writer.transfer(cmd, (ids, *rest))
+
+
+def _ends_of_transfers(trace: Trace) -> Floats:
+    """When the last byte of each transaction has entered its last link, in ns.
+
+    That of a transaction without hops is when it was sent. The last of several bursts
+    is no longer than their mean, for which it is taken.
+    """
+    log = trace.transfers
+    hops = hop_columns(trace)
+    # The edge -1, of a hop over no link of the topology, has no speed.
+    speed = np.append(trace.edges.bandwidth_gbs, 0.0)[hops.edge]
+    burst_bytes = (log.nbytes[:] / np.maximum(log.bursts[:], 1))[hops.transfer]
+    has_speed = (speed > 0) & np.isfinite(speed)
+    burst_ns = np.divide(burst_bytes, speed, out=np.zeros(len(speed)), where=has_speed)
+    ends = log.t0[:].astype(np.float64)
+    np.maximum.at(ends, hops.transfer, hops.last + burst_ns)
+    return ends
 
 
 def _touched(trace: Trace, kept: Ints) -> Ints:

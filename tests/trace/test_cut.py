@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from kernbench.trace.cut import cut
 
 SIZES = {"m": 32, "k": 32, "n": 32, "tile": 16, "pes": 2}
 DATA = ("snapshot", "input_snapshots")
+TRACES = Path(__file__).parents[2] / "traces"
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +131,21 @@ def test_of_a_whole_window_nothing_is_missing_but_the_data(demo, tmp_path):
     snapshots = [op.params["snapshot"] for op in found.ops if "snapshot" in op.params]
     assert set(snapshots) == {None}
     assert found.expects == []
+
+
+@pytest.mark.parametrize("share", [k / 10 for k in range(10)])
+def test_links_carry_in_the_window_of_a_cut_what_they_carried_in_the_whole(
+    share, tmp_path
+):
+    whole = Trace.open(TRACES / "ccl_allreduce.msgpack")
+    t0 = share * whole.end_ns
+    t1 = t0 + whole.end_ns / 30
+    found = part(whole, tmp_path, t0, t1)
+    wanted = ReplaySession(whole).link_load(t0, t1).links
+    got = ReplaySession(found).link_load(t0, t1).links
+    assert {(link.src, link.dst): link.nbytes for link in got} == pytest.approx(
+        {(link.src, link.dst): link.nbytes for link in wanted}
+    )
 
 
 def test_a_cut_says_what_it_is(whole, tmp_path):
