@@ -43,6 +43,22 @@ def stage(progress: Progress, low: float, high: float) -> Progress:
     return lambda done: progress(low + (high - low) * done)
 
 
+def forwards(progress: Progress) -> Progress:
+    """The progress of work whose parts each begin at 0: it never reports less than
+    before.
+    """
+    if progress is no_progress:
+        return no_progress
+    most = 0.0
+
+    def report(done: float) -> None:
+        nonlocal most
+        most = max(most, done)
+        progress(most)
+
+    return report
+
+
 def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -> T:
     """The result of ``compute()``, while ``progress(done)`` is called every 2 ms.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, forwards, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import (
     moves,
@@ -744,7 +744,7 @@ def answer(index: Index, query: Query, progress: Progress = no_progress) -> Answ
     compute = BY_NAME[query.command].answer
     if compute is None:
         raise UsageError(f"{query.command} answers no question")
-    return compute(index, query.at, query.args, progress)
+    return compute(index, query.at, query.args, forwards(progress))
 
 
 def needed_by(index: Index, session: Session, call: Call) -> Query | None:

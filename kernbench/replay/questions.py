@@ -385,10 +385,14 @@ def diff(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDiff:
 
 
 def divergence(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDiff:
-    """The first op that rounding does not explain, three-way, by executing
-    everything.
+    """The first op that rounding does not explain, three-way, by executing everything.
+
+    If there is none and an output fails, the op at which that went wrong: where a NaN
+    was made, or what had accumulated was more than the output's tolerance.
     """
-    found = index.diffs.first_divergence(progress)
+    found = index.diffs.first_divergence(stage(progress, 0.0, 0.5))
+    if found is None:
+        found = index.diffs.first_departure(stage(progress, 0.5, 1.0))
     if found is not None:
         return replace(found, site=index.ops.row(found.op).site)
     note = "rounding explains every op"

@@ -227,6 +227,52 @@ def _place(r: Region) -> tuple[str, int]:
     return _lane(r.space, r.dtype, phase), 8 * index
 
 
+class Born(NamedTuple):
+    """How many NaN, and how many infinities, an op made though it was given none."""
+
+    nans: int
+    infinities: int
+
+    def as_text(self) -> str:
+        """What has come into being; empty if nothing has."""
+        found = []
+        if self.nans:
+            found.append(f"{self.nans:,} NaN")
+        if self.infinities:
+            found.append(f"{self.infinities:,} infinities")
+        if not found:
+            return ""
+        return f"{' and '.join(found)} of operands that have none"
+
+
+def born(record: OpRecord, operands: Sequence[Array], actual: Array) -> Born:
+    """What of an op's output is not finite, and is so of nothing that it was given.
+
+    A NaN is born where neither an operand nor a scalar of the op is one, an infinity
+    likewise. ``actual`` is the output, or the part of it that is of interest, and
+    ``operands`` are what that was made of.
+    """
+    scalars = np.array(record.params.get("scalars", ()), np.float64)
+    given = [scalars, *(as_f64(operand) for operand in operands)]
+    made = as_f64(actual)
+    counts = []
+    for is_odd in (np.isnan, np.isinf):
+        was_given = any(is_odd(x).any() for x in given)
+        counts.append(0 if was_given else int(np.count_nonzero(is_odd(made))))
+    return Born(*counts)
+
+
+class Written(NamedTuple):
+    """An op that has run beside the oracle: what it was given and wrote, and what the
+    oracle of it and of all before it has of that.
+    """
+
+    record: OpRecord
+    operands: Sequence[Array]
+    actual: Array
+    wide: Array
+
+
 class _Ran(NamedTuple):
     """An op that has run; ``compare()`` makes its check, which takes ``work``."""
 
@@ -237,11 +283,12 @@ class _Ran(NamedTuple):
 class OracleRun:
     """An executor that runs op by op beside the oracle. Owns the oracle's memory.
 
-    The executor is a fresh one that nobody else runs. Snapshots are ready data: the
-    oracle goes on from them.
+    ``last`` is the op of the last check, None before the first. The executor is a fresh
+    one that nobody else runs. Snapshots are ready data: the oracle goes on from them.
     """
 
     def __init__(self, executor: DataExecutor) -> None:
+        self.last: Written | None = None
         self._executor = executor
         self._memory = _OracleMemory()
         # the op that has run and has no check yet: one was cancelled there
@@ -299,6 +346,7 @@ class OracleRun:
         executor.run_one(progress, done)
         actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)
         self._memory.write(out, wide)
+        self.last = Written(record, own, actual, wide)
         compare = partial(check_op, position, record, actual, expected, wide)
         self._ran = _Ran(compare, work)
 

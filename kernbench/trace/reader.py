@@ -453,6 +453,20 @@ class Trace:
         results = self._file.each("verify", lambda frame: frame.head["results"])
         return _last(found for found in results if isinstance(found, dict))
 
+    @property
+    def recorded_verdicts(self) -> dict[str, bool]:
+        """By tensor whether the run's own Phase 2 found all of its shards right.
+
+        The report is whatever a file holds: rows that are none are left out.
+        """
+        verdicts: dict[str, bool] = {}
+        rows = (self.verify_report or {}).get("rows")
+        for row in rows if isinstance(rows, list | tuple) else ():
+            if isinstance(row, dict):
+                tensor = str(row.get("tensor"))
+                verdicts[tensor] = bool(row.get("ok")) and verdicts.get(tensor, True)
+        return verdicts
+
     @cached_without_lock
     def end_ns(self) -> float:
         """When the run ended, ns; of one that was cut off, when its last op or call."""

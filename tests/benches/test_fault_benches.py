@@ -189,7 +189,10 @@ def test_a_run_by_a_coarse_table_fails_and_names_the_op(tmp_path):
         "VerificationError: y differ from their references; op 3 exp on "
     )
     session = ReplaySession(Trace.open(path))  # which executes with the right one
-    assert session.verify().ok
+    verdict = session.verify()
+    assert (verdict.ok, verdict.rows[0].row.ok) == (False, True)
+    (disagreement,) = verdict.disagreements
+    assert disagreement.startswith("y: the run recorded FAIL, and here it is ok; ")
     assert session.first_divergence().note.endswith(
         f"yet the run ended with {run.error}"
     )

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints, as_f64
+from kernbench.common.dtypes import Tolerance, itemsize
 from kernbench.common.dtypes import dtype as dtype_row
-from kernbench.common.dtypes import itemsize
 from kernbench.common.messages import Region
 from kernbench.common.progress import (
     Cancelled,
@@ -33,6 +33,7 @@ from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.replay.data.arrays import read_only
 from kernbench.replay.data.history import History, products
 from kernbench.replay.data.memory import TensorView
+from kernbench.replay.data.slices import ops_behind
 from kernbench.replay.text import grid_text, wrapped
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.accesses import regions
@@ -41,6 +42,8 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_check import (
     OpCheck,
     OracleRun,
+    Written,
+    born,
     check_op,
     first_over,
     oracle,
@@ -167,13 +170,15 @@ class OutputRow:
 class Outputs:
     """All expected tensors at op ``op``; ``ok`` unless one that is due differs.
 
-    ``note`` says why there are none.
+    ``note`` says why there are none. ``disagreements`` are what the run's own Phase 2
+    recorded otherwise, a sentence a tensor; with one of these it is not ``ok`` either.
     """
 
     op: int
     ok: bool
     rows: tuple[OutputRow, ...]
     note: str = ""
+    disagreements: tuple[str, ...] = ()
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
@@ -185,7 +190,10 @@ class Outputs:
             for out in self.rows
             if not out.due
         ]
-        return report.as_text().splitlines() + late
+        lines = report.as_text().splitlines() + late
+        for disagreement in self.disagreements:
+            lines += wrapped(disagreement, width, 2)
+        return lines
 
 
 class Producer(NamedTuple):
@@ -244,6 +252,14 @@ class _ShardState(NamedTuple):
 
     name: str
     writes: int
+
+
+class _Behind(NamedTuple):
+    """An output that fails: its tolerance, and the ops that it was made by."""
+
+    tensor: str
+    tolerance: Tolerance
+    ops: set[int]
 
 
 class _Recorded(NamedTuple):
@@ -409,6 +425,58 @@ class DiffIndex:
             return None
         diff = self.checked(first.position, self._history.steps, progress)
         return self.with_recorded(diff, progress)
+
+    def first_departure(self, progress: Progress = no_progress) -> OpDiff | None:
+        """Where the outputs that fail went wrong, though no op did by itself.
+
+        Of the ops that they were made by it is the first that made a NaN of operands
+        that have none, or at which the error of all ops before it, together, exceeds
+        the tolerance of the output. None if no output fails, or none of its ops is one.
+        Executes the whole trace beside the oracle; KernbenchError if that cannot be.
+        """
+        failing = self._failing(stage(progress, 0.0, 0.2))
+        behind: list[_Behind] = []
+        sliced = stage(progress, 0.2, 0.4)
+        for count, (tensor, shards) in enumerate(failing.items()):
+            own = stage(sliced, count / len(failing), (count + 1) / len(failing))
+            places = [shard.place for shard in shards]
+            ops = ops_behind(self._history.touched, places, own)
+            behind.append(_Behind(tensor, shards[0].expected.tolerance, ops))
+        if not behind:
+            return None
+        run = self._oracle_run(stage(progress, 0.4, 0.6))
+        walked = stage(progress, 0.6, 0.9)
+        steps = max(self._history.steps, 1)
+        while True:
+            check = run.next_check(walked)
+            if check is None or run.last is None:
+                return None
+            op = int(self._trace.executable_positions[check.position])
+            for output in behind:
+                if op not in output.ops:
+                    continue
+                why = beside_if_many(
+                    run.last.actual.size,
+                    partial(_departs, run.last, output.tolerance),
+                    walked,
+                    check.position / steps,
+                )
+                if why:
+                    note = f"no op is wrong by itself; of those behind {output.tensor} "
+                    last = stage(progress, 0.9, 1.0)
+                    diff = self.checked(op, self._history.steps, last)
+                    return replace(diff, note=f"{note}this is the first {why}")
+
+    def _failing(self, progress: Progress) -> dict[str, list[_Shard]]:
+        """The shards of the outputs that are wrong when they are due, by tensor."""
+        expected = self._expected(progress)
+        rows = self.verify(progress).rows
+        wrong = {out.row.tensor for out in rows if not out.row.ok}
+        failing: dict[str, list[_Shard]] = {}
+        for shard in expected.shards.values():
+            if shard.expected.tensor in wrong:
+                failing.setdefault(shard.expected.tensor, []).append(shard)
+        return failing
 
     def over(self, progress: Progress = no_progress) -> list[int]:
         """All ops that rounding does not explain, by executing everything."""
@@ -603,19 +671,40 @@ class DiffIndex:
     def verify(self, progress: Progress = no_progress) -> Outputs:
         """Every expected tensor when it was due, by executing the whole trace.
 
-        An expectation is judged after exactly the ops that had run when it was stated.
+        An expectation is judged after exactly the ops that had run when it was stated,
+        and beside the verdict that the run recorded of it.
         """
         expected = self._expected(progress)
         shards = expected.shards
         rows = dict[str, VerifyRow]()
-        for name in sorted(shards, key=lambda name: shards[name].expected.after):
+        by_time = sorted(shards, key=lambda name: shards[name].expected.after)
+        for name in by_time:
             shard = shards[name]
             steps = self._history.executed(shard.expected.after - 1)
             progress(steps / max(self._history.steps, 1))
             rows[name] = self._judge_shard(name, shard, steps, progress)
         self._history.reach(self._history.steps, progress)
         report = VerifyReport(tuple(rows[name] for name in shards))
-        return self._summed(len(self._trace.ops) - 1, report.by_tensor(), expected)
+        found = self._summed(len(self._trace.ops) - 1, report.by_tensor(), expected)
+        disagreements = self._disagreements(report.by_tensor())
+        end = self._trace.end
+        ended_early = not shards and (end is None or bool(end.get("error")))
+        ok = found.ok and not disagreements and not ended_early
+        return replace(found, ok=ok, disagreements=disagreements)
+
+    def _disagreements(self, by_tensor: Sequence[VerifyRow]) -> tuple[str, ...]:
+        """Where executing the trace does not come to the run's own verdict."""
+        recorded = self._trace.recorded_verdicts
+        found = list[str]()
+        for row in by_tensor:
+            if recorded.get(row.tensor, row.ok) != row.ok:
+                here, there = ("ok", "FAIL") if row.ok else ("FAIL", "ok")
+                found.append(
+                    f"{row.tensor}: the run recorded {there}, and here it is {here}; "
+                    "the run executed the ops otherwise, with functions of its own "
+                    "(torch.ops) or as another version of kernbench does"
+                )
+        return tuple(found)
 
     def _summed(
         self, op: int, by_tensor: Sequence[VerifyRow], expected: _Expected
@@ -646,6 +735,21 @@ class DiffIndex:
                 lambda: _Expected.of(self._trace.expects), progress, 0.0
             )
         return self._stated
+
+
+def _departs(written: Written, tolerance: Tolerance) -> str:
+    """What sets an op apart that an output went wrong at; empty if nothing does."""
+    nans = born(written.record, written.operands, written.actual).nans
+    if nans:
+        return f"that makes NaN of operands that have none: {nans:,} elements"
+    beyond = mismatches(written.actual, written.wide, tolerance)
+    if not beyond.any():
+        return ""
+    limits = f"rtol {tolerance.rtol:g} atol {tolerance.atol:g}"
+    return (
+        "at which the errors of all ops before add up to more than the tolerance of "
+        f"the output ({limits}): {int(beyond.sum()):,} of {beyond.size:,} elements"
+    )
 
 
 def _work(record: OpRecord, producer: Producer) -> int:

@@ -234,6 +234,7 @@ def test_why_there_is_nothing_to_compare_is_said(tmp_path, one_cube, error, cut,
     session.trace.end = None if cut else {"error": error}
     for answer in (session.outputs(), session.verify()):
         assert as_text(answer) == f"nothing to compare: {note}"
+    assert session.verify().ok == (error is None and not cut)
 
 
 def test_where_nothing_is_expected_no_op_has_to_be_executed(tmp_path, one_cube):
