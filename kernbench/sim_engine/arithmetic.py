@@ -22,6 +22,8 @@ _END_OF_I64 = 1 << 63
 
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
+_I64 = np.dtype(np.int64)
+_U64 = np.dtype(np.uint64)
 _FLOATS = frozenset(row.numpy for row in DTYPES.values() if is_float(row.name))
 
 
@@ -41,7 +43,10 @@ def work_dtype(
         return F64
     # a whole scalar takes the room that it needs: u8 < 300 must not compare with 44
     needed = [np.min_scalar_type(int(x)) for x in scalars]
-    return np.result_type(*dtypes, *needed)
+    common = np.result_type(*dtypes, *needed)
+    if common == F64 and _U64 not in dtypes:
+        return _I64  # a scalar that is u64 to numpy, which of that and i64 makes f64
+    return common
 
 
 def accumulator(a: NumpyDtype, b: NumpyDtype, dtype_acc: str = "f32") -> NumpyDtype:

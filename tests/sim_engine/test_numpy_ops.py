@@ -136,6 +136,13 @@ def test_a_scalar_beyond_the_integer_dtype_compares_by_value():
     assert apply("gt", (x, -1.0), (2,)).tolist() == [True, True]
 
 
+def test_a_scalar_of_more_than_32_bits_leaves_integers_exact():
+    x = np.array([2**53 + 1, -(2**53) - 1], np.int64)
+    assert apply("eq", (x, 2.0**53), (2,)).tolist() == [False, False]
+    added = apply("add", (x, 2.0**40), (2,)) - 2**40
+    assert added.tolist() == x.tolist()
+
+
 def test_big_integers_are_exact():
     x = np.array([2**53 + 1], np.int64)
     assert apply("add", (x, 2.0), (1,)).tolist() == [2**53 + 3]
