@@ -316,7 +316,7 @@ def test_tolerances_are_those_that_the_page_says():
 
 # -- tl --------------------------------------------------------------------------------
 
-NOT_FOR_KERNELS = {"bytes_of"}
+NOT_FOR_KERNELS = {"bytes_of", "truth_of"}
 
 
 def signature_of(name):

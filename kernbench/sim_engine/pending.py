@@ -7,7 +7,26 @@ command.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+Holds: TypeAlias = Callable[[], "bool | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The op of what a comparison of ready data will write; ``why`` describes it.
+
+    Its bytes are pending as any result's, but ``holds()`` says already whether it is
+    true; None of more than one element.
+    """
+
+    why: str
+    holds: Holds
+
+    def __str__(self) -> str:
+        return self.why
 
 
 class _Range(NamedTuple):

@@ -6,14 +6,17 @@ ops of ``NUMPY_OPS`` that Python has operators for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from math import prod
+from operator import index as whole_number
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.arrays import Array
+from kernbench.common.dtypes import is_float
 from kernbench.common.messages import Region
 from kernbench.errors import KernbenchError, PendingDataError
 from kernbench.sim_engine.event_log import Site
@@ -36,6 +39,13 @@ class DataOwner(Protocol):
         """The bytes of ``handle`` as they are stored, or why they are pending.
 
         Raises KernelError if the handle was released.
+        """
+
+    def truth_of(self, handle: TensorHandle) -> bool | None:
+        """Whether the comparison of ready data that fills ``handle`` is true.
+
+        None if no such comparison does. It takes the PE's CPU one issue. Raises
+        ValueError for more than one element.
         """
 
 
@@ -78,6 +88,11 @@ class TensorHandle:
         return self.region.dtype
 
     @property
+    def size(self) -> int:
+        """Elements of the tensor."""
+        return prod(self.region.shape)
+
+    @property
     def addr(self) -> int:
         """Physical address of its first byte."""
         return self.region.addr
@@ -107,7 +122,8 @@ class TensorHandle:
             raise PendingDataError(
                 f"the data of {made} are pending: {data}; Phase 1 has no values of "
                 "compute results. Use it as an operand, or read it with tensor.numpy() "
-                "between launches"
+                "between launches; to branch on or address by loaded data, take them "
+                "as numbers: int(handle) * 4, handle.numpy().max()"
             )
         return data.T if self.transposed else data
 
@@ -116,20 +132,72 @@ class TensorHandle:
     ) -> npt.NDArray[Any]:
         return np.asarray(self.data, dtype=dtype)
 
+    def numpy(self) -> npt.NDArray[Any]:
+        """The data, read-only, as ``data``."""
+        return self.data
+
+    def item(self, *index: Any) -> Any:
+        """The one element as a Python number, or the one at an index, as in numpy."""
+        return self.data.item(*index)
+
+    def tolist(self) -> Any:
+        """The data as lists of Python numbers, nested by axis."""
+        return self.data.tolist()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        problem = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if hasattr(np.ndarray, name) and not name.startswith("__"):
+            problem += f"; an array has: use handle.numpy().{name} of what was loaded"
+            if hasattr(type(self.tl), name):
+                problem += f", or tl.{name}(handle)"
+        raise AttributeError(problem, name=name, obj=self)
+
     def __getitem__(self, index: Any) -> Any:
-        return self.data[index]
+        if isinstance(index, tuple):
+            return self.data[tuple(map(_as_index, index))]
+        return self.data[_as_index(index)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.data)
 
     def __len__(self) -> int:
-        return self.shape[0] if self.shape else 0
+        if not self.shape:
+            raise TypeError(f"len() of {self!r}, which has no axes; see handle.size")
+        return self.shape[0]
 
     def __bool__(self) -> bool:
-        return bool(self.data)
+        known = self.tl.truth_of(self)
+        if known is not None:
+            return known
+        data = self.data
+        if data.size > 1:
+            raise ambiguous(self)
+        return bool(data)
 
     def __float__(self) -> float:
-        return float(self.data.item())
+        return float(self._number())
 
     def __int__(self) -> int:
-        return int(self.data.item())
+        return int(self._number())
+
+    def __index__(self) -> int:
+        number = self._number()
+        if is_float(self.dtype):
+            raise TypeError(
+                f"{self!r} is no whole number, as an index, a count or an address has "
+                "to be; use int(handle)"
+            )
+        return whole_number(number)
+
+    def _number(self) -> Any:
+        """Its element as a Python number; TypeError if there are more."""
+        data = self.data
+        if data.size > 1:
+            raise TypeError(
+                f"{self!r} has {data.size} elements, so it is no number; take one of "
+                "them, as handle[0], or all as handle.numpy()"
+            )
+        return data.item()
 
     def __matmul__(self, other: Any) -> Any:
         if not isinstance(other, (TensorHandle, *SCALARS)):
@@ -145,6 +213,24 @@ class TensorHandle:
         return f"<{self.id} {self.dtype}{list(self.shape)} in {place}, {state}>"
 
 
+def ambiguous(handle: TensorHandle) -> ValueError:
+    """What to raise where more than one element is asked for its truth."""
+    return ValueError(
+        f"the truth value of {handle!r} is ambiguous, as it has {handle.size} "
+        "elements; compare one, as in handle[0] > 0.5, or all that was loaded, as in "
+        "(handle.numpy() > 0.5).all()"
+    )
+
+
+def _as_index(index: Any) -> Any:
+    """What numpy is given for an item of an index; of a handle its number, or data."""
+    if not isinstance(index, TensorHandle):
+        return index
+    if index.size == 1 and index.dtype != "bool":
+        return whole_number(index)
+    return index.data  # elements, or a mask
+
+
 class CompletionHandle(TensorHandle):
     """A composite under way, and a reference to its result in HBM, which is pending."""
 
@@ -157,11 +243,18 @@ def _tl_call(handle: TensorHandle, name: str) -> Callable[..., Any]:
     return call
 
 
+_OPERANDS = (TensorHandle, *SCALARS, np.ndarray, list, tuple)
+"""What an operator hands to its call, which refuses arrays and lists.
+
+Python would take them for unequal to every handle.
+"""
+
+
 def _operator(op: str) -> Callable[..., Any]:
     """The Python operator that is the tl call ``op`` of a handle, and of another."""
 
     def operator(self: TensorHandle, *other: Any) -> Any:
-        if not all(isinstance(x, (TensorHandle, *SCALARS)) for x in other):
+        if not all(isinstance(x, _OPERANDS) for x in other):
             return NotImplemented
         return _tl_call(self, op)(self, *other)
 
@@ -172,7 +265,7 @@ def _reflected_operator(op: str) -> Callable[..., Any]:
     """The same with the handle on the right side, as in ``2 - handle``."""
 
     def operator(self: TensorHandle, other: Any) -> Any:
-        if not isinstance(other, (TensorHandle, *SCALARS)):
+        if not isinstance(other, _OPERANDS):
             return NotImplemented
         return _tl_call(self, op)(other, self)
 

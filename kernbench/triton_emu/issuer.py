@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from operator import index as whole_number
+from typing import Any, SupportsIndex, TypeVar
 
 import greenlet
 
@@ -26,8 +27,9 @@ from kernbench.errors import (
 )
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.pending import Comparison, Holds
 from kernbench.triton_emu.calls import Call, KernelContext, Piece, overlap
-from kernbench.triton_emu.handles import Out, Shape, TensorHandle
+from kernbench.triton_emu.handles import Out, Shape, TensorHandle, ambiguous
 
 _ALIGN = 64
 """Bytes to which each allocation of scratch is rounded up."""
@@ -69,6 +71,21 @@ class Issuer:
         """
         return self._ctx.peek(self._live(handle, "data").region)
 
+    def truth_of(self, handle: TensorHandle) -> bool | None:
+        """Whether the comparison of ready data that fills ``handle`` is true.
+
+        None if no such comparison does. It is recorded as a call "bool", which takes
+        one issue. Raises ValueError for more than one element.
+        """
+        region = self._live(handle, "bool").region
+        op = self._ctx.pending.find(region.space, region.addr, region.nbytes)
+        if not isinstance(op, Comparison):
+            return None
+        if handle.size > 1:
+            raise ambiguous(handle)
+        self._switch(self._new_call("bool"))
+        return op.holds()
+
     def _new_call(self, name: str, blocking: bool = True) -> Call:
         """A call with a number of its own, and the kernel line that makes it."""
         number = next(self._ctx.commands)
@@ -88,15 +105,22 @@ class Issuer:
             )
         runner.switch(call)
 
-    def _compute(self, call: Call, out: H, message: MsgBase) -> H:
-        """Issue a compute call: its output is pending from now on."""
+    def _compute(
+        self, call: Call, out: H, message: MsgBase, holds: Holds | None = None
+    ) -> H:
+        """Issue a compute call: its output is pending from now on.
+
+        ``holds`` is that of a ``Comparison``.
+        """
+        place = out.region
         why = f"{call.name} at {call.site.file}:{call.site.line} computes it in Phase 2"
+        op: object = why if holds is None else Comparison(why, holds)
 
         def issue(_: MsgBase) -> None:
             reads, _written = message.regions()
             for region in reads:
                 self._check_written(call, region)
-            self._ctx.put(out.region, why)
+            self._ctx.pending.mark(place.space, place.addr, place.nbytes, op)
 
         call.messages.append(message)
         call.on_issue = issue
@@ -256,21 +280,17 @@ class Issuer:
 
         Faults what is unmapped, and pieces that cut elements.
         """
-        if not hasattr(ptr, "__index__"):
-            raise KernelError(
-                f"{call.name}: address {ptr!r} is no whole number; use a pointer that "
-                "the kernel was given, and whole offsets"
-            )
+        va = _address(call, ptr)
 
         def fault(problem: object) -> None:
-            tensor = f"{call.name} of {whole.dtype}{list(whole.shape)} at {ptr:#x}"
+            tensor = f"{call.name} of {whole.dtype}{list(whole.shape)} at {va:#x}"
             self._fault(call, AddressError(f"{tensor}: {problem}"))
 
         try:
-            pieces = self._ctx.translate(ptr, whole.nbytes, False)
+            pieces = self._ctx.translate(va, whole.nbytes, False)
         except AddressError as unmapped:
             fault(unmapped)
-            pieces = self._ctx.translate(ptr, whole.nbytes, True)
+            pieces = self._ctx.translate(va, whole.nbytes, True)
         size = itemsize(whole.dtype)
         for _, nbytes, addr in pieces:
             if nbytes % size or addr % size:
@@ -288,11 +308,22 @@ class Issuer:
         if len(pieces) != 1:
             spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p in pieces)
             raise AddressError(
-                f"{call.name} of {dtype}{list(region.shape)} at {ptr:#x} covers "
-                f"{len(pieces)} shards ({spans}); it must lie in one: use the shard's "
-                "own size, or tl.load"
+                f"{call.name} of {dtype}{list(region.shape)} at "
+                f"{_address(call, ptr):#x} covers {len(pieces)} shards ({spans}); it "
+                "must lie in one: use the shard's own size, or tl.load"
             )
         return replace(region, addr=pieces[0].addr)
+
+
+def _address(call: Call, ptr: SupportsIndex) -> int:
+    """A virtual address; KernelError if it is no whole number."""
+    try:
+        return whole_number(ptr)
+    except TypeError as error:
+        raise KernelError(
+            f"{call.name}: address {ptr!r} is no whole number; use a pointer that "
+            "the kernel was given, and whole offsets"
+        ) from error
 
 
 def _checked(call: Call, space: str, addr: int, shape: Shape, dtype: str) -> Region:

@@ -10,20 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, signature
+from math import prod
+from operator import index as whole_number
 from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import is_float, itemsize
+from kernbench.common.dtypes import is_float, itemsize, np_dtype
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import KernelError
 from kernbench.sim_engine.numpy_ops import CAST, COPY, FULL, NUMPY_OPS
 from kernbench.sim_engine.op_calls import CallForm
-from kernbench.sim_engine.op_dtypes import SCALARS, Scalar
-from kernbench.sim_engine.op_spec import OpSpec
+from kernbench.sim_engine.op_dtypes import SCALARS, TRUTH, Scalar
+from kernbench.sim_engine.op_spec import OpSpec, Slots
+from kernbench.sim_engine.pending import Holds
 from kernbench.triton_emu.handles import Operand, Out, Shape, TensorHandle
 from kernbench.triton_emu.issuer import Issuer
 
@@ -70,7 +73,9 @@ class MathCalls(Issuer):
 
     def slice(self, x: TensorHandle, starts: Shape, shape: Shape) -> TensorHandle:
         """The block of ``x`` from ``starts`` on; a copy where it is not contiguous."""
-        return self._moved("slice", x, lambda t: _block(t, starts, tuple(shape)))
+        low = tuple(map(whole_number, starts))
+        extents = tuple(map(whole_number, shape))
+        return self._moved("slice", x, lambda t: _block(t, low, extents))
 
     def _moved(
         self, name: str, x: TensorHandle, move: Callable[[Array], Array]
@@ -156,7 +161,7 @@ class MathCalls(Issuer):
             if isinstance(x, TensorHandle):
                 inputs.append(x.region)
             else:
-                scalars.append(float(x))
+                scalars.append(_as_f64(name, x))
                 positions.append(i)
         # a pointwise op may be written over an operand, but only exactly over it
         in_place = target.region if op.form.pointwise else None
@@ -170,7 +175,10 @@ class MathCalls(Issuer):
             scalars=tuple(scalars),
             scalar_positions=tuple(positions),
         )
-        return self._compute(call, target, message)
+        holds = None
+        if op.dtype is TRUTH and op.form.pointwise:
+            holds = _comparison(op, operands, target.shape)
+        return self._compute(call, target, message, holds)
 
     def _as_floats(self, operands: Sequence[Operand], dtype: str) -> list[Operand]:
         """``operands`` with the handles cast to ``dtype``, if all are integers."""
@@ -179,6 +187,20 @@ class MathCalls(Issuer):
             return list(operands)
         floats = {id(x): self._math(CAST, x, dtype=dtype) for x in handles}
         return [floats.get(id(x), x) for x in operands]
+
+
+def _as_f64(name: str, x: Scalar) -> float:
+    """A number as the command of the call ``name`` holds it.
+
+    KernelError for a whole number that it would round.
+    """
+    number = float(x)
+    if isinstance(x, (int, np.integer)) and number != int(x):
+        raise KernelError(
+            f"{name}: the number {x} has no exact f64, in which a command keeps it; "
+            "load it as a tensor"
+        )
+    return number
 
 
 def _result_shape(
@@ -194,6 +216,30 @@ def _result_shape(
         return op.form.shape(shapes, axis, keepdims)
     except ValueError as error:
         raise KernelError(f"{op.name} of {shapes}, axis={axis}: {error}") from error
+
+
+def _comparison(
+    op: OpSpec, operands: Sequence[Operand], shape: tuple[int, ...]
+) -> Holds | None:
+    """Whether ``op`` of ``operands`` is true, as Phase 2 will compute it.
+
+    It is that of the data as they are now; None if some of them are pending.
+    """
+    handles = [x for x in operands if isinstance(x, TensorHandle)]
+    if not all(x.ready for x in handles):
+        return None
+    if prod(shape) > 1:
+        return lambda: None
+    arrays = [x.data for x in handles]
+    slots: Slots = [
+        np_dtype(x.dtype) if isinstance(x, TensorHandle) else float(x) for x in operands
+    ]
+
+    @np.errstate(all="ignore")
+    def holds() -> bool:
+        return bool(op.bind(slots)(arrays, shape))
+
+    return holds
 
 
 def _block(t: Array, starts: Shape, shape: tuple[int, ...]) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
+from operator import index as whole_number
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class TLContext(IpcqCalls):
     @staticmethod
     def cdiv(a: int, b: int) -> int:
         """Ceiling of a / b."""
-        return -(-a // b)
+        return -(-whole_number(a) // whole_number(b))
 
     def load(
         self, ptr: int, shape: Shape, dtype: str = "f16", wait: bool = True
@@ -216,8 +217,11 @@ class TLContext(IpcqCalls):
 
     def device_assert(self, cond: Any, message: str = "") -> None:
         """Record and raise (KernelError) that not all of ``cond`` is true."""
+        if isinstance(cond, TensorHandle) and cond.size == 1:
+            holds = bool(cond)
+        else:
+            holds = bool(np.all(np.asarray(cond)))
         call = self._new_call("device_assert")
-        holds = bool(np.all(np.asarray(cond)))
         if not holds:
             self._text(call, "assert", message)
         self._switch(call)

@@ -248,6 +248,7 @@ NO_RESULT = {
     *("program_id", "num_programs", "cdiv", "load", "ref", "store", "composite"),
     *("wait", "scope", "device_print", "device_assert", "send", "recv", "recv_async"),
     "bytes_of",
+    "truth_of",
 }
 
 
