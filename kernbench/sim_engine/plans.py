@@ -96,8 +96,7 @@ class Plan(NamedTuple):
         for key, at in self.addresses:
             held = params[key]
             where.append(held if at is None else held[at])
-        snapshots = params.get("input_snapshots") or [params.get("snapshot")]
-        return Turn(self, where, snapshots, position)
+        return Turn(self, where, snapshots_of(record), position)
 
 
 class Turn(NamedTuple):
@@ -120,6 +119,12 @@ class Turn(NamedTuple):
         """
         snapshots = chain(self.snapshots, repeat(None))
         return zip(self.plan.reads, self.where, snapshots, strict=False)
+
+
+def snapshots_of(record: OpRecord) -> Sequence[Array | None]:
+    """The Phase 1 values of an op's first operands, None where there is none."""
+    params = record.params
+    return params.get("input_snapshots") or [params.get("snapshot")]
 
 
 def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from itertools import chain, repeat
 from math import prod
 from typing import NamedTuple
 
@@ -44,13 +45,16 @@ from kernbench.replay.data.touches import RowsOf
 from kernbench.replay.text import number_text
 from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.op_check import Reference, reference
+from kernbench.sim_engine.op_check import Reference, born, reference
 from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.plans import operands_of, plan_of, snapshots_of
 from kernbench.trace import Trace
 
 _MOST_LINKS = 500
 _CHECKED_LINKS = 256
 """Links whose op is compared with its float64 oracle."""
+_WRITES_TRIED = 64
+"""Earlier writes that are undone to find what an operand really was."""
 _CHECKED_WORK = 1 << 24
 """Products, or elements, that the oracle of one link may compute."""
 
@@ -149,6 +153,15 @@ def _holds(part: Part) -> str:
     return f" = {part.value}" if part.value else ""
 
 
+class _Given(NamedTuple):
+    """What an op was given: memory as it was at op ``before``, with what is odd about
+    that as ``note``, "" for nothing.
+    """
+
+    before: int
+    note: str = ""
+
+
 class _Bytes(NamedTuple):
     """Addresses (ascending) of one space, of whole elements of a dtype."""
 
@@ -236,7 +249,7 @@ class BlameIndex:
         walk = _Walk(op, not note, progress)
         dtype = self._places.dtype_of(place, op)
         asked = _Bytes(place.ranges[0][0], addresses(place, progress), dtype)
-        whole = self._asked(walk, asked, op, 0)
+        whole = self._asked(walk, asked, op, 0, op)
         while walk.todo and len(walk.links) < _MOST_LINKS:
             progress(walk.done)
             walk.links.append(self._link(walk, -heappop(walk.todo), depth))
@@ -250,10 +263,13 @@ class BlameIndex:
         first = min(suspects, default=None)
         return Blame(op, whole, tuple(walk.links), first, note)
 
-    def _asked(self, walk: _Walk, wanted: _Bytes, before: int, depth: int) -> Part:
+    def _asked(
+        self, walk: _Walk, wanted: _Bytes, before: int, depth: int, user: int
+    ) -> Part:
         """A part as it was at op ``before``; who wrote it is put on the list.
 
-        ``depth`` is how many ops the part is away from what was asked for.
+        ``depth`` is how many ops the part is away from what was asked for. It is named
+        as at op ``user``, which uses it.
         """
         last = self._history.last_writers(
             wanted.space, wanted.at, before, walk.progress
@@ -261,8 +277,6 @@ class BlameIndex:
         for writer, at in last:
             if writer >= 0:
                 walk.want(writer, at, depth)
-        # an operand is named as the op that reads it does, which comes next
-        user = min(before + 1, walk.op) if depth else before
         writers = tuple(writer for writer, _ in last)
         return self._part(walk, wanted, before, user, writers)
 
@@ -284,15 +298,65 @@ class BlameIndex:
             walk.done,
         )
         parts = list[Part]()
+        odd = list[str]()
         distance = walk.depths[op]
         is_followed = distance < depth
         if is_followed:
-            for region, mine in zip(reads, needed, strict=True):
+            snapshots = chain(snapshots_of(record), repeat(None))
+            for region, mine, snapshot in zip(reads, needed, snapshots, strict=False):
                 operand = self._bytes_of(walk, region, mine)
-                parts.append(self._asked(walk, operand, op - 1, distance + 1))
-        notes = self._notes(walk, op, elements, wrote, parts)
+                given = self._given(walk, op, region, operand, snapshot)
+                part = self._asked(walk, operand, given.before, distance + 1, op)
+                parts.append(part)
+                if given.note:
+                    odd.append(f"{given.note}: {part.name}")
+        notes = (*odd, *self._notes(walk, op, elements, needed, wrote, parts))
         (row,) = self._rows_of([op])
         return Link(row, distance, wrote, tuple(parts), is_followed or not reads, notes)
+
+    def _given(
+        self,
+        walk: _Walk,
+        op: int,
+        region: Region,
+        operand: _Bytes,
+        snapshot: Array | None,
+    ) -> _Given:
+        """The moment at which memory held what an op was given of an operand.
+
+        That is before the op itself, unless Phase 1 recorded other bytes: then before
+        one of the last writes into them, which Phase 1 had not made when the op read.
+        """
+        last = _Given(op - 1)
+        if snapshot is None or not walk.with_values:
+            return last
+        low = int(operand.at[0])
+        span = int(operand.at[-1]) + 1 - low
+        if span > MOST_ADDRESSES:
+            return last
+
+        def taken() -> Array:
+            flat = np.ascontiguousarray(snapshot).reshape(-1).view(np.uint8)
+            return flat[operand.at - region.addr]
+
+        recorded = beside_if_many(len(operand.at), taken, walk.progress, walk.done)
+
+        def is_at(before: int) -> bool:
+            steps = self._history.executed(before)
+            found = self._history.read(steps, operand.space, low, span, walk.progress)
+            return bool((found.values[operand.at - low] == recorded).all())
+
+        if is_at(last.before):
+            return last
+        near = self._history.accesses.overlapping(operand.space, low, span)
+        touched = self._history.touched
+        mine = touched.row[near[touched.mode[near] == 1]]
+        for writer in mine[mine < op][: -_WRITES_TRIED - 1 : -1].tolist():
+            if is_at(writer - 1):
+                why = f"given as it was before op {writer:,} wrote there"
+                return _Given(writer - 1, why)
+        why = "given other bytes (Phase 1) than any of the last ops wrote there"
+        return _Given(op - 1, why)
 
     def _cost(self, numbers: Ints) -> int:
         """How much work a step on some numbers may be: in a long trace always much."""
@@ -358,12 +422,21 @@ class BlameIndex:
     # -- what is wrong with a link --
 
     def _notes(
-        self, walk: _Walk, op: int, elements: Ints, wrote: Part, reads: Sequence[Part]
+        self,
+        walk: _Walk,
+        op: int,
+        elements: Ints,
+        needed: Sequence[Ints],
+        wrote: Part,
+        reads: Sequence[Part],
     ) -> tuple[str, ...]:
-        """All that is wrong with an op: its own errors first, races last."""
+        """All that is wrong with an op: its own errors first, races last.
+
+        ``needed`` are the elements of each operand that went into ``elements``.
+        """
         notes = list[str]()
         if walk.with_values and len(walk.links) < _CHECKED_LINKS:
-            notes += self._errors(walk, op, elements)
+            notes += self._errors(walk, op, elements, needed)
         notes += [
             f"{NEVER_WRITTEN}: {part.name}" for part in reads if -1 in part.writers
         ]
@@ -375,8 +448,11 @@ class BlameIndex:
         )
         return (*notes, *raced)
 
-    def _errors(self, walk: _Walk, op: int, elements: Ints) -> list[str]:
-        """What the float64 oracle says of some elements of the output of an op.
+    def _errors(
+        self, walk: _Walk, op: int, elements: Ints, needed: Sequence[Ints]
+    ) -> list[str]:
+        """What the float64 oracle says of some elements of the output of an op, and
+        whether NaN or infinities come of ``needed`` elements of operands without any.
 
         Nothing where it would have to compute very much; why not, where the op or its
         operands cannot be had.
@@ -400,7 +476,7 @@ class BlameIndex:
             own = actual.reshape(-1)[elements]
             return beside_if_many(
                 work,
-                lambda: _error_notes(record, memory, checked, own),
+                lambda: _error_notes(record, memory, checked, own, needed),
                 walk.progress,
                 walk.done,
             )
@@ -488,12 +564,18 @@ def _checked(record: OpRecord, elements: Ints) -> _Checked:
 
 
 def _error_notes(
-    record: OpRecord, memory: MemoryStore, checked: _Checked, own: Array
+    record: OpRecord,
+    memory: MemoryStore,
+    checked: _Checked,
+    own: Array,
+    needed: Sequence[Ints],
 ) -> list[str]:
-    """How many of the elements ``own`` are wrong, and how many have overflowed.
+    """How many of the elements ``own`` are wrong, how many have overflowed, and what
+    has come into being there.
 
     Wrong is what rounding does not explain; overflowed what rounding alone has made
-    infinite or NaN of a finite value.
+    infinite or NaN of a finite value. NaN and infinities come into being where the
+    ``needed`` elements of the operands have none.
     """
     expected = reference(record, memory, checked.grid)
     value = as_f64(expected.value).reshape(-1)[checked.at]
@@ -506,7 +588,13 @@ def _error_notes(
     for bad, what in ((over, "differ by more than rounding"), (lost, "overflow")):
         if bad.any():
             notes.append(f"{int(bad.sum()):,} of {len(bad):,} {what}")
-    return notes
+    is_from_host = not needed
+    if np.isfinite(actual).all() or notes or is_from_host:
+        return notes
+    operands = operands_of(plan_of(record).turn(record), memory)
+    given = [x.reshape(-1)[at] for x, at in zip(operands, needed, strict=False)]
+    text = born(record, given, own).as_text()
+    return [text] if text else []
 
 
 def _value_text(contents: Contents, offsets: Ints, dtype: str) -> str:

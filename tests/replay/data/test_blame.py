@@ -270,6 +270,37 @@ def test_the_blame_of_a_faulty_output_names_the_fault(fault, params, what, tmp_p
     assert f"faults/{fault}.py" in suspect.op.site
 
 
+def test_an_operand_is_followed_to_what_it_really_was(tmp_path):
+    run = run_bench("fault_early_credit", trace=tmp_path / "t")
+    session = ReplaySession(Trace.open(tmp_path / "t"))
+    session.goto(len(session) - 1)
+    x = session.tensor("x").values
+    y = session.tensor("y").values
+    remarked = 0
+    for row in range(16, 32):
+        (sent,) = np.flatnonzero((2 * x == y[row]).all(axis=1))
+        answer = session.blame(f"y[{row},0]")
+        source = next(link for link in answer.links if link.op.name == "host_write")
+        assert source.wrote.name == f"x[{sent}, 0]"
+        notes = " ".join(note for link in answer.links for note in link.notes)
+        remarked += "given as it was before op" in notes
+    # Phase 2 found as many operands that it would have read otherwise.
+    assert remarked == len(run.findings) == 5
+
+
+def test_an_op_that_makes_nan_of_infinities_is_a_suspect(log):
+    data = np.array([np.inf, 1, np.inf, 2], np.float32)
+    log.op(HostWriteCmd(dst=region("hbm", 0), data=data), 0, 10)
+    log.op(load(0, 0), 20, 30)
+    a = region("tcm", 0)
+    log.op(MathCmd(op="sub", inputs=(a, a), out=region("tcm", 64)), 40, 50)
+    log.alloc("hbm", 0, 16)
+    log.alloc("tcm", 0, 128)
+    answer = log.session().blame("tcm 0x40:16")
+    assert answer.suspect == 2
+    assert answer.links[0].notes == ("2 NaN of operands that have none",)
+
+
 # -- what a part holds --
 
 
