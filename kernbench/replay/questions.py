@@ -238,10 +238,10 @@ def _wanted(index: Index, args: Listed, progress: Progress) -> Ints | range:
     return range(len(index.ops))
 
 
-def _place(index: Index, text: str, progress: Progress) -> data_places.Place:
-    """The bytes that a text names; UsageError says what is wrong with it."""
+def _place(index: Index, text: str, op: int, progress: Progress) -> data_places.Place:
+    """The bytes that a text names at an op; UsageError says what is wrong with it."""
     index.places.prepare(progress)
-    return index.places.place(text, progress)
+    return index.places.place(text, op, progress)
 
 
 # -- what happened ------------------------------------------------------------
@@ -315,9 +315,8 @@ def fitting(index: Index, at: At, args: Fitting, progress: Progress) -> Ints:
 def touching(index: Index, at: At, args: Touching, progress: Progress) -> Ints:
     """The ops that read (r), write (w) or touch (rw) bytes of a place, ascending."""
     history = index.history
-    history.prepare(progress)
-    place = _place(index, args.place, progress)
-    rows = history.accesses.overlapping_any(place.ranges, progress)
+    index.places.prepare(progress)
+    rows = index.places.accesses_to(args.place, progress).numbers
     if args.mode != "rw":
         rows = rows[history.touched.mode[rows] == (args.mode == "w")]
     return distinct(history.touched.row[rows])
@@ -352,26 +351,30 @@ def memory(
 
 def history(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     """Every read and write of a place, from the first op to the last."""
-    place = _place(index, args.place, progress)
-    return index.touches.every(place, progress)
+    index.places.prepare(progress)
+    numbers = index.places.accesses_to(args.place, progress).numbers
+    return Touches(index.touches.numbered(numbers, progress))
 
 
 def blame(index: Index, at: At, args: BlamePlace, progress: Progress) -> Blame:
     """The ops behind a place as it is at an op, or at the end before the first op."""
-    place = _place(index, args.place, progress)
-    return index.blame.of(place, _op_or_last(index, at), args.depth, progress)
+    op = _op_or_last(index, at)
+    place = _place(index, args.place, op, progress)
+    return index.blame.of(place, op, args.depth, progress)
 
 
 def who_wrote(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     """The writers of what a place holds at an op, or at the end before the first op."""
-    place = _place(index, args.place, progress)
-    return index.touches.writers(place, _op_or_last(index, at), progress)
+    op = _op_or_last(index, at)
+    place = _place(index, args.place, op, progress)
+    return index.touches.writers(place, op, progress)
 
 
 def who_reads(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     """The reads after an op of what a place holds there, until it is overwritten."""
-    place = _place(index, args.place, progress)
-    return index.touches.readers(place, op_of(at), progress)
+    op = op_of(at)
+    place = _place(index, args.place, op, progress)
+    return index.touches.readers(place, op, progress)
 
 
 # -- is it right --------------------------------------------------------------

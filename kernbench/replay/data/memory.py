@@ -164,12 +164,14 @@ class _KeptTensor(NamedTuple):
     """A tensor after ``steps`` steps, from which the next is made.
 
     ``figures`` has a row of ``_Figures`` a shard, so that only those of shards which
-    have changed since are computed again.
+    have changed since are computed again. ``firsts`` are the shards: a scratch handle
+    has others than the next one of its name.
     """
 
     steps: int
     view: TensorView
     figures: Floats
+    firsts: Sequence[Shard]
 
 
 class _Nearest(NamedTuple):
@@ -340,7 +342,7 @@ class MemoryIndex:
         shards are read that have been written since.
         """
         self._places.prepare(progress)
-        firsts = self._places.first_copies(name, progress)
+        firsts = self._places.first_copies(name, op, progress)
         steps = self._history.executed(op)
         self._history.reach(steps, progress)
         near = self._nearest(steps, name, firsts)
@@ -375,7 +377,7 @@ class MemoryIndex:
         fewest = len(firsts)
         places = [(shard.addr, shard.nbytes) for shard in firsts]
         for kept in self._tensors:
-            if kept.view.name != name:
+            if kept.view.name != name or kept.firsts != firsts:
                 continue
             stale = self._history.changed(kept.steps, steps, places)
             if np.count_nonzero(stale) <= fewest:
@@ -440,7 +442,7 @@ class MemoryIndex:
             mean=mean,
             nans=int(nans),
         )
-        return _KeptTensor(steps, view, figures)
+        return _KeptTensor(steps, view, figures, firsts)
 
     def _figures_of(
         self, key: _FigureKey, part: Array, known: Bools, progress: Progress

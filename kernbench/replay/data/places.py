@@ -3,7 +3,8 @@
 Owns the names of a trace's allocations and which of them held an address when. A tensor
 is sharded and replicated: its name stands for the first copy of each shard, and with
 @NODE for the copies of one owner. Scratch handles are named with their owner, as every
-PE numbers its own.
+PE numbers its own; one name stands for another handle in every launch, so at an op it
+is that which was made last, as long as its bytes are no other's.
 """
 
 from __future__ import annotations
@@ -68,6 +69,15 @@ class Place:
     tensor: str
     dtype: str
     index: tuple[Span, ...]
+    ranges: tuple[Range, ...]
+
+
+class AccessesTo(NamedTuple):
+    """The accesses to some bytes, by their ascending numbers in the history, and where
+    the bytes lie.
+    """
+
+    numbers: Ints
     ranges: tuple[Range, ...]
 
 
@@ -148,12 +158,19 @@ class PlaceIndex:
                 self._shards[row] = _folded(shard)
         return [self._shards[row] for row in rows]
 
-    def first_copies(self, name: str, progress: Progress = no_progress) -> list[Shard]:
+    def first_copies(
+        self, name: str, op: int | None = None, progress: Progress = no_progress
+    ) -> list[Shard]:
         """The first copy of every shard of ``name``; NAME@NODE: those of one owner.
 
-        Those of the last few names are kept. UsageError, with names that are alike, for
-        one that the trace does not have.
+        Of a scratch handle it is what has that name at op ``op``, None: at the last.
+        Those of the last few tensors are kept. UsageError, with names that are alike,
+        for one that the trace does not have, or for a handle that is not there then.
         """
+        number = self._scratch_number(name)
+        if number is not None:
+            last = len(self._trace.order) - 1
+            return self._handle_at(name, number, last if op is None else op)
         found = self._copies.get(name)
         if found is None:
             most = len(self._trace.alloc_columns.cmd)  # all may be of that name
@@ -164,11 +181,68 @@ class PlaceIndex:
             self._copies = dict(newest) | {name: found}
         return found
 
-    def _first_copies(self, name: str) -> list[Shard]:
-        """Look up ``first_copies``.
+    def _scratch_number(self, name: str) -> int | None:
+        """The number of a name in the table; None unless it is a scratch handle's."""
+        names = self._named_allocs()
+        number = names.numbers.get(name)
+        if number is None:
+            return None
+        first = names.allocs.of(number)[0]
+        is_scratch = self._trace.alloc_columns.va[first] == 0
+        return number if is_scratch else None
 
-        A name that has an owner may be that of a scratch handle, or a tensor's with the
-        owner that is wanted.
+    def _handle_at(self, name: str, number: int, op: int) -> list[Shard]:
+        """What a scratch name stands for at an op; UsageError outside of its life."""
+        rows = self._named_allocs().allocs.of(number)
+        cmds = self._trace.alloc_columns.cmd[rows].astype(np.int64)
+        now = -1
+        if op >= 0 and len(self._trace.order):
+            now = int(self._trace.op_columns.cmd[self._trace.order[op]])
+        made = cmds[cmds <= now]
+        if not len(made):
+            first = self._at_op_of(cmds.min())
+            raise UsageError(f"{name} is not made yet at op {op:,}; ask{first}")
+        mine = rows[cmds == made.max()]
+        end, after = self._end_of_life(mine)
+        if end <= now:
+            other = name_of(self.shards([after])[0])
+            raise UsageError(
+                f"{name} was released{self._at_op_of(end)}, and at op {op:,} its bytes "
+                f"are {other}; ask{self._at_op_of(made.max())}"
+            )
+        shards = self.shards(mine.tolist())
+        _check_alike(name, shards)
+        return shards
+
+    def _at_op_of(self, cmd: int) -> str:
+        """Words for the first op that a call issued: when what it made is there."""
+        rows = np.flatnonzero(self._trace.op_columns.cmd[:] == cmd)
+        if not len(rows):
+            return " later"
+        return f" at op {int(self._trace.position[rows].min()):,}"
+
+    def _end_of_life(self, rows: Ints) -> tuple[int, int]:
+        """The call that made the next allocation over the bytes of some of one call,
+        and the row of that; (2^63 - 1, -1) if there is none.
+        """
+        log = self._trace.alloc_columns
+        end = np.iinfo(np.int64).max
+        after = -1
+        for row in rows.tolist():
+            space = log.spaces[log.space[row]]
+            place = (space, int(log.addr[row]), int(log.nbytes[row]))
+            others = self._alloc_index().overlapping(*place)
+            others = others[log.cmd[others] > log.cmd[row]]
+            if len(others):
+                first = int(others[np.argmin(log.cmd[others])])
+                if log.cmd[first] < end:
+                    end = int(log.cmd[first])
+                    after = first
+        return int(end), after
+
+    def _first_copies(self, name: str) -> list[Shard]:
+        """Look up ``first_copies`` of a tensor, with the owner that is wanted or
+        without.
         """
         names = self._named_allocs()
         wanted, _, owner = name.partition("@")
@@ -226,8 +300,10 @@ class PlaceIndex:
 
     # -- names to bytes --
 
-    def place(self, text: str, progress: Progress = no_progress) -> Place:
-        """The bytes that a text names.
+    def place(
+        self, text: str, op: int | None = None, progress: Progress = no_progress
+    ) -> Place:
+        """The bytes that a text names at op ``op``, None: at the last.
 
         ``c``, ``c[3,17]``, ``c[0:2, :]`` (of first copies), ``a@NODE[0]``, or
         ``hbm 0x4000:64``. UsageError for what is not there.
@@ -235,13 +311,51 @@ class PlaceIndex:
         by_address = _BYTES.fullmatch(text.strip())
         if by_address is not None:
             return self._place_by_address(text, by_address)
-        by_name = _NAMED.fullmatch(text.strip())
-        if by_name is None:
-            raise UsageError(
-                f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64"
-            )
-        shards = self.first_copies(by_name[1], progress)
+        by_name = _parts_of(text)
+        shards = self.first_copies(by_name[1], op, progress)
         return _place_in(shards, text, by_name[1], by_name[2])
+
+    def accesses_to(self, text: str, progress: Progress = no_progress) -> AccessesTo:
+        """The accesses of all ops to what a text names.
+
+        Those to bytes of a scratch name are the ones to all handles that ever had it,
+        while these were there. UsageError for what is not there.
+        """
+        by_name = _NAMED.fullmatch(text.strip())
+        number = None if by_name is None else self._scratch_number(by_name[1])
+        if by_name is None or number is None:
+            ranges = self.place(text, progress=progress).ranges
+            numbers = self._history.accesses.overlapping_any(ranges, progress)
+            return AccessesTo(numbers, ranges)
+        rows = self._named_allocs().allocs.of(number)
+        cmds = self._trace.alloc_columns.cmd[rows].astype(np.int64)
+        found: list[Ints] = []
+        pieces: dict[Range, None] = {}
+        problem: UsageError | None = None
+        for done, cmd in enumerate(distinct(cmds).tolist()):
+            progress(done / len(rows))
+            mine = rows[cmds == cmd]
+            try:
+                shards = self.shards(mine.tolist())
+                place = _place_in(shards, text, by_name[1], by_name[2])
+            except UsageError as why:  # the index may fit another handle of that name
+                problem = why
+                continue
+            found.append(self._accesses_in_life(place, cmd, mine, progress))
+            pieces |= dict.fromkeys(place.ranges)
+        if not found and problem is not None:
+            raise problem
+        return AccessesTo(distinct(np.concatenate(found)), tuple(pieces))
+
+    def _accesses_in_life(
+        self, place: Place, made: int, rows: Ints, progress: Progress
+    ) -> Ints:
+        """The accesses to a place from call ``made`` until ``rows`` are other's."""
+        numbers = self._history.accesses.overlapping_any(place.ranges, progress)
+        ops = self._history.touched.row[numbers]
+        calls = self._trace.op_columns.cmd[self._trace.order[ops]].astype(np.int64)
+        end, _ = self._end_of_life(rows)
+        return numbers[(calls >= made) & (calls < end)]
 
     def _place_by_address(self, text: str, match: re.Match[str]) -> Place:
         """``hbm 0x4000:64``, or one byte, ``hbm 16384``; a space of the trace only."""
@@ -296,6 +410,16 @@ class PlaceIndex:
         whole = (addr - shard.addr) % size == 0 and nbytes % size == 0
         inside = addr + nbytes <= shard.addr + shard.nbytes
         return shard.dtype if whole and inside else place.dtype
+
+
+def _parts_of(text: str) -> re.Match[str]:
+    """The name and the index of a place by name; UsageError if it is none."""
+    match = _NAMED.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(
+            f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64"
+        )
+    return match
 
 
 def name_of(shard: Shard) -> str:

@@ -36,20 +36,13 @@ class TouchIndex:
         self._history = history
         self._rows_of = rows_of
 
-    def every(self, place: Place, progress: Progress = no_progress) -> Touches:
-        """Every read and write of a place, from the first op to the last.
-
-        An access is there once, however many pieces of the place it overlaps, with its
-        own address and size.
-        """
-        self._history.prepare(progress)
-        numbers = self._history.accesses.overlapping_any(place.ranges, progress)
-        return Touches(self.numbered(numbers, progress))
-
     def numbered(
         self, numbers: Ints, progress: Progress = no_progress
     ) -> tuple[Touch, ...]:
-        """Some accesses by their numbers in the history, each with its op."""
+        """Some accesses by their numbers in the history, each with its op.
+
+        An access is there once, with its own address and size.
+        """
         self._history.prepare(progress)
         rows = list[Touch]()
         for first in range(0, len(numbers), _ROWS_AT_ONCE):

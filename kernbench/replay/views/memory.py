@@ -158,7 +158,7 @@ def tensor_cell(
     op = op_of(at)
     grid = index.grids.tensor(op, args.tensor, progress).grid
     name = args.tensor + cell_name(args.row, args.column, grid.shape)
-    place = index.places.place(name, progress)
+    place = index.places.place(name, op, progress)
     space, addr, _ = place.ranges[0]
     writers = index.touches.writers(place, op, progress).rows
     writer = writers[0].op.op if writers else None
@@ -173,8 +173,7 @@ def tensor_cell(
 def accesses_to(index: Index, at: At, args: Place, progress: Progress) -> Accesses:
     """Every read and write of a place, from the first op to the last."""
     index.memory.index(progress)
-    ranges = index.places.place(args.place, progress).ranges
-    numbers = index.history.accesses.overlapping_any(ranges, progress)
+    numbers, ranges = index.places.accesses_to(args.place, progress)
     ops = index.history.touched.row[numbers]
     numbers.setflags(write=False)
     ops.setflags(write=False)

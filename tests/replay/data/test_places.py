@@ -1,5 +1,7 @@
 """How a user names bytes: tensors with indices, or addresses."""
 
+import re
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -7,7 +9,10 @@ from hypothesis import given, settings
 from replay_logs import PE0, PE1, Log, host_write
 
 from kernbench.errors import UsageError
+from kernbench.replay import ReplaySession
+from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.event_log import Shard
+from kernbench.trace import Trace
 
 SHAPE = (6, 5, 4)
 
@@ -113,3 +118,82 @@ def test_bytes_get_the_name_of_the_allocation_that_holds_them(places):
 def test_what_is_not_there_is_refused(places, text, message):
     with pytest.raises(UsageError, match=message):
         places.place(text)
+
+
+# -- scratch names, by what has them at an op --
+
+TWO_LAUNCHES = """
+from kernbench.benches import bench
+
+def first(x_ptr, y_ptr, tl):
+    x = tl.load(x_ptr, (8,), "f32")
+    tl.store(y_ptr, x + 1.0)
+
+def second(x_ptr, y_ptr, tl):
+    x = tl.load(x_ptr, (4, 4), "f32")
+    with tl.scope():
+        tl.store(y_ptr, x * 2.0)
+    tl.store(y_ptr, x - 3.0)
+
+@bench(name="two", description="two launches that use the same scratch")
+def run(torch):
+    x = torch.tensor(torch.rng.standard_normal(16).astype("f4"), name="x")
+    y = torch.empty((16,), "f32", name="y")
+    torch.launch("first", first, x, y)
+    torch.launch("second", second, x, y)
+"""
+OWNER = "sip0.cube0.pe0.pe_cpu"
+
+
+@pytest.fixture(scope="module")
+def two_launches(tmp_path_factory):
+    """0 host_write; 1 load h0.1, 2 add h0.2, 3 store; 4 load h1.1, 5 mul h1.2, 6 store,
+    7 sub h1.3 where h1.2 was, 8 store.
+    """
+    folder = tmp_path_factory.mktemp("launches")
+    (folder / "two.py").write_text(TWO_LAUNCHES)
+    run_bench(str(folder / "two.py"), trace=folder / "t")
+    return ReplaySession(Trace.open(folder / "t"))
+
+
+def test_a_scratch_name_is_what_has_it_at_the_op(two_launches):
+    x = two_launches.tensor("x", len(two_launches) - 1).values
+    assert (two_launches.tensor(f"h0.1@{OWNER}", 2).values == x[:8]).all()
+    assert (two_launches.tensor(f"h0.2@{OWNER}", 3).values == x[:8] + 1).all()
+    doubled = two_launches.tensor(f"h1.2@{OWNER}", 6).values
+    assert (doubled.ravel() == 2 * x).all()
+    less = two_launches.tensor(f"h1.3@{OWNER}", 8).values
+    assert (less.ravel() == x - 3).all()
+
+
+@pytest.mark.parametrize(
+    ("handle", "op", "why"),
+    [
+        ("h0.1", 0, "h0.1@{0} is not made yet at op 0; ask at op 1"),
+        ("h0.1", 4, "was released at op 4, and at op 4 its bytes are h1.1@{0}"),
+        ("h0.2", 8, "was released at op 5, and at op 8 its bytes are h1.2@{0}; ask"),
+        ("h1.2", 8, "was released at op 7, and at op 8 its bytes are h1.3@{0}; ask"),
+    ],
+)
+def test_a_scratch_name_outside_of_its_life_says_what_the_bytes_are(
+    two_launches, handle, op, why
+):
+    two_launches.goto(op)
+    place = f"{handle}@{OWNER}"
+    for line in (f"memory {place}", f"who-wrote {place}", f"blame {place}[0]"):
+        with pytest.raises(UsageError, match=re.escape(why.format(OWNER))):
+            two_launches.run_line(line)
+
+
+def test_the_history_of_a_scratch_name_is_that_of_its_life(two_launches):
+    def ops(place):
+        return [touch.op.op for touch in two_launches.history_of(place).rows]
+
+    assert ops(f"h0.1@{OWNER}") == [1, 2]
+    assert ops(f"h1.2@{OWNER}[0,0]") == [5, 6]
+    assert ops(f"h1.3@{OWNER}") == [7, 8]
+
+
+def test_a_watch_on_a_scratch_name_stops_in_its_life_alone(two_launches):
+    stop = two_launches.watch_place(f"h1.2@{OWNER}", "rw")
+    assert stop.at.tolist() == [5, 6]
