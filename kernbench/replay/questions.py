@@ -16,8 +16,14 @@ from typing import Annotated
 import numpy as np
 
 from kernbench.common.arrays import Ints, distinct
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
-from kernbench.errors import UsageError
+from kernbench.common.progress import (
+    Cancelled,
+    Progress,
+    computed_beside,
+    no_progress,
+    stage,
+)
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import (
     Info,
     Listing,
@@ -244,6 +250,16 @@ def _place(index: Index, text: str, op: int, progress: Progress) -> data_places.
     return index.places.place(text, op, progress)
 
 
+def _on_copies(index: Index, op: int, place: str, progress: Progress) -> str:
+    """What to say of the copies of a tensor; nothing if the ops cannot be executed."""
+    try:
+        return index.memory.on_copies(op, place, progress)
+    except Cancelled:
+        raise
+    except KernbenchError:
+        return ""
+
+
 # -- what happened ------------------------------------------------------------
 
 
@@ -346,7 +362,10 @@ def memory(
     if args.name is None:
         index.memory.index(progress)
         return index.memory.at(op_of(at))
-    return index.memory.tensor(op_of(at), args.name, progress)
+    op = op_of(at)
+    view = index.memory.tensor(op, args.name, stage(progress, 0.0, 0.5))
+    note = index.memory.on_copies(op, args.name, stage(progress, 0.5, 1.0))
+    return replace(view, note=note)
 
 
 def history(index: Index, at: At, args: Place, progress: Progress) -> Touches:
@@ -360,14 +379,18 @@ def blame(index: Index, at: At, args: BlamePlace, progress: Progress) -> Blame:
     """The ops behind a place as it is at an op, or at the end before the first op."""
     op = _op_or_last(index, at)
     place = _place(index, args.place, op, progress)
-    return index.blame.of(place, op, args.depth, progress)
+    found = index.blame.of(place, op, args.depth, progress)
+    notes = [found.note, _on_copies(index, op, args.place, progress)]
+    return replace(found, note="; ".join(filter(None, notes)))
 
 
 def who_wrote(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     """The writers of what a place holds at an op, or at the end before the first op."""
     op = _op_or_last(index, at)
     place = _place(index, args.place, op, progress)
-    return index.touches.writers(place, op, progress)
+    found = index.touches.writers(place, op, progress)
+    notes = [found.note, _on_copies(index, op, args.place, progress)]
+    return replace(found, note="; ".join(filter(None, notes)))
 
 
 def who_reads(index: Index, at: At, args: Place, progress: Progress) -> Touches:

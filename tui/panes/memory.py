@@ -601,9 +601,9 @@ def _bytes_of(entry: MemoryEntry) -> str:
 
 def _name(entry: MemoryEntry) -> str:
     """An allocation's tensor and the number of its shard; scratch has an owner."""
-    if "@" in entry.tensor:
+    if not entry.shard.va:
         return entry.tensor
-    return f"{entry.tensor}.{entry.shard.index}"
+    return f"{entry.shard.tensor}.{entry.shard.index}"
 
 
 def _age(writer: int | None, frame: Frame) -> str:

@@ -42,7 +42,7 @@ from kernbench.replay.data.hazards import (
 from kernbench.replay.data.history import Contents, History
 from kernbench.replay.data.places import MOST_ADDRESSES, Place, PlaceIndex, addresses
 from kernbench.replay.data.touches import RowsOf
-from kernbench.replay.text import number_text
+from kernbench.replay.text import number_text, wrapped
 from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_check import Reference, born, reference
@@ -63,8 +63,9 @@ _CHECKED_WORK = 1 << 24
 class Part:
     """Some elements: their name, the bytes from the first to the last, what they hold.
 
-    ``value`` is text, "" where it is not known. ``writers`` are the ops that wrote
-    them; -1 is nobody.
+    The name is that of the smallest box that has them, of ``box`` elements. ``value``
+    is text, "" where it is not known. ``writers`` are the ops that wrote them; -1 is
+    nobody.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Part:
     addr: int
     nbytes: int
     elements: int
+    box: int
     value: str
     writers: tuple[int, ...] = ()
 
@@ -113,7 +115,7 @@ class Blame:
         lines = [f"{self.part.name} at op {self.op:,}{_holds(self.part)}"]
         _add_tree(lines, self.part, links, set(), "  ")
         if self.note:
-            lines.append(self.note)
+            lines += wrapped(self.note, width)
         if self.suspect is not None:
             row = links[self.suspect].op
             lines.append(f"first suspect: op {row.op:,} {row.name} at {row.site}")
@@ -149,8 +151,11 @@ def _add_tree(
 
 
 def _holds(part: Part) -> str:
-    """What a part holds, behind its name."""
-    return f" = {part.value}" if part.value else ""
+    """How much of the box it is named by a part is, and what it holds."""
+    text = ""
+    if part.elements < part.box:
+        text = f" ({part.elements:,} of its {part.box:,} elements)"
+    return f"{text} = {part.value}" if part.value else text
 
 
 class _Given(NamedTuple):
@@ -400,7 +405,7 @@ class BlameIndex:
         space, at, dtype = wanted
         low = int(at[0])
         span = int(at[-1] - at[0]) + 1
-        name = beside_if_many(
+        named = beside_if_many(
             len(at),
             lambda: self._places.named(space, at, user),
             walk.progress,
@@ -417,7 +422,9 @@ class BlameIndex:
                 walk.done,
             )
         elements = len(at) // itemsize(dtype)
-        return Part(name, space, low, span, elements, value, writers)
+        return Part(
+            named.text, space, low, span, elements, named.elements, value, writers
+        )
 
     # -- what is wrong with a link --
 

@@ -8,7 +8,7 @@ known to ``op_check``, which elements of an output are good to ``verify``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, compress
@@ -170,14 +170,17 @@ class OutputRow:
 class Outputs:
     """All expected tensors at op ``op``; ``ok`` unless one that is due differs.
 
-    ``note`` says why there are none. ``disagreements`` are what the run's own Phase 2
-    recorded otherwise, a sentence a tensor; with one of these it is not ``ok`` either.
+    ``note`` says why there are none. ``copies`` are those that are wrong where another
+    copy of the same shard is right, a sentence each. ``disagreements`` are what the
+    run's own Phase 2 recorded otherwise, a sentence a tensor; with one of these it is
+    not ``ok`` either.
     """
 
     op: int
     ok: bool
     rows: tuple[OutputRow, ...]
     note: str = ""
+    copies: tuple[str, ...] = ()
     disagreements: tuple[str, ...] = ()
 
     def lines(self, width: int) -> list[str]:
@@ -191,8 +194,8 @@ class Outputs:
             if not out.due
         ]
         lines = report.as_text().splitlines() + late
-        for disagreement in self.disagreements:
-            lines += wrapped(disagreement, width, 2)
+        for sentence in (*self.copies, *self.disagreements):
+            lines += wrapped(sentence, width, 2)
         return lines
 
 
@@ -605,7 +608,8 @@ class DiffIndex:
         for row in VerifyReport(mine).by_tensor():
             self._by_tensor[row.tensor] = row
         self._rows_steps = steps
-        return self._summed(op, tuple(self._by_tensor.values()), expected)
+        found = self._summed(op, tuple(self._by_tensor.values()), expected)
+        return replace(found, copies=self._wrong_copies(self._rows, expected))
 
     def _stale(
         self,
@@ -690,7 +694,41 @@ class DiffIndex:
         end = self._trace.end
         ended_early = not shards and (end is None or bool(end.get("error")))
         ok = found.ok and not disagreements and not ended_early
-        return replace(found, ok=ok, disagreements=disagreements)
+        copies = self._wrong_copies(rows, expected)
+        return replace(found, ok=ok, copies=copies, disagreements=disagreements)
+
+    def _wrong_copies(
+        self, rows: Mapping[str, VerifyRow], expected: _Expected
+    ) -> tuple[str, ...]:
+        """The copies that are wrong where another copy of the same shard is right.
+
+        ``rows`` are the verdicts on the shards by name.
+        """
+        groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+        for name, shard in expected.shards.items():
+            key = (shard.expected.tensor, shard.expected.origin)
+            groups.setdefault(key, []).append(name)
+        found = list[str]()
+        for (tensor, _), names in groups.items():
+            wrong = [name for name in names if not rows[name].ok]
+            if not 0 < len(wrong) < len(names):
+                continue
+            for name in wrong:
+                row = rows[name]
+                owner = self._owner_of(expected.shards[name])
+                text = f"{tensor}@{owner} is wrong: {row.mismatches:,} elements"
+                if row.first_bad is not None:
+                    text += f", first {list(row.first_bad)}"
+                right = len(names) - len(wrong)
+                found.append(f"{text}; of its {len(names)} copies {right} are right")
+        return tuple(found)
+
+    def _owner_of(self, shard: _Shard) -> str:
+        """The PE whose memory a shard is in; "?" if it was not recorded."""
+        log = self._trace.alloc_columns
+        here = np.flatnonzero((log.addr[:] == shard.expected.addr) & (log.va[:] != 0))
+        owners = [self._trace.strings[log.owner[row]] for row in here.tolist()]
+        return next(iter(owners), "?")
 
     def _disagreements(self, by_tensor: Sequence[VerifyRow]) -> tuple[str, ...]:
         """Where executing the trace does not come to the run's own verdict."""

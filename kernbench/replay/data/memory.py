@@ -7,7 +7,7 @@ together. Where bytes lie is known to ``places``, what they hold to ``history``.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -25,8 +25,8 @@ from kernbench.common.progress import (
 from kernbench.common.room import make_room
 from kernbench.replay.data.arrays import read_only
 from kernbench.replay.data.history import History
-from kernbench.replay.data.places import PlaceIndex, name_of
-from kernbench.replay.text import grid_text, number_text, table
+from kernbench.replay.data.places import PlaceIndex
+from kernbench.replay.text import grid_text, number_text, table, wrapped
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.accesses import Access, AccessColumns, accesses
 from kernbench.sim_engine.event_log import Shard
@@ -38,6 +38,9 @@ ENTRIES = 200
 
 _BLOCK = 4096
 """Writes whose youngest successor is known without looking at each of them."""
+
+_NAMED = 4
+"""Owners of copies that are named."""
 
 _EVERY = 16
 """Short turns of a loop between two calls of progress."""
@@ -105,7 +108,8 @@ class Memory:
 class TensorView:
     """A tensor at op ``op``, put together from the first copy of each shard.
 
-    The three arrays have the tensor's shape and are read-only: ``values`` in its dtype,
+    ``note`` is what is to be said of its other copies, if that was asked for. The
+    three arrays have the tensor's shape and are read-only: ``values`` in its dtype,
     ``written`` where any op has written them, ``changed`` where op ``op`` has. The
     statistics are over finite ``written`` elements, ``nans`` counts the NaNs of them.
     """
@@ -121,6 +125,7 @@ class TensorView:
     maximum: float
     mean: float
     nans: int
+    note: str = ""
 
     def __post_init__(self) -> None:
         """Freeze the arrays, too."""
@@ -138,6 +143,7 @@ class TensorView:
             f"{held:,} of {self.values.size:,} written",
             f"min {low}  max {high}  mean {mean}  NaN {self.nans}",
         ]
+        lines += wrapped(self.note, width, 2) if self.note else []
         return lines + grid_text(self.values, 12, width, self.written, self.changed)
 
 
@@ -312,7 +318,8 @@ class MemoryIndex:
         entries = list[MemoryEntry]()
         for i, shard in enumerate(self._places.shards(allocs)):
             last = writers[allocs[i]]
-            entries.append(MemoryEntry(name_of(shard), shard, last, i < touched))
+            name = self._places.name_of(shard)
+            entries.append(MemoryEntry(name, shard, last, i < touched))
         spaces = list[SpaceTotal]()
         for held in writes.held:
             count = bisect_right(held.ops, op)
@@ -487,6 +494,44 @@ class MemoryIndex:
                 changed[_box(shard)] |= ~_whole_elements(~flat, shard)
         return changed
 
+    # -- copies --
+
+    def on_copies(self, op: int, place: str, progress: Progress = no_progress) -> str:
+        """What to say of the copies of the tensor that a place is of, at op ``op``.
+
+        Which copy the name stands for, and whose differ from that. Empty where there is
+        one only, or the place says which. Executes the ops that lead there.
+        """
+        name = place.partition("[")[0].strip()
+        owners: dict[str, None] = {}
+        differing: dict[str, int] = {}
+        steps = self._history.executed(op)
+        shards = self._places.copies(name)
+        for number, (first, *others) in enumerate(shards):
+            progress(number / len(shards))
+            if not others:
+                continue
+            owners[first.owner] = None
+            wanted = self._read(steps, first, progress)
+            for other in others:
+                apart = wanted != self._read(steps, other, progress)
+                by_element = apart.reshape(-1, itemsize(first.dtype)).any(axis=1)
+                if by_element.any():
+                    before = differing.get(other.owner, 0)
+                    differing[other.owner] = before + int(by_element.sum())
+        if not owners:
+            return ""
+        text = f"{name} is the copy of {_some(owners)}"
+        if not differing:
+            return f"{text}; its other copies hold the same"
+        told = [f"{name}@{owner} in {count:,}" for owner, count in differing.items()]
+        return f"{text}; it differs from {_some(told)} elements"
+
+    def _read(self, steps: int, shard: Shard, progress: Progress) -> Array:
+        """The bytes of a shard after so many steps."""
+        place = (shard.space, shard.addr, shard.nbytes)
+        return self._history.read(steps, *place, progress).values
+
     # -- what an op is about --
 
     def shown(self, op: int) -> str | None:
@@ -502,7 +547,7 @@ class MemoryIndex:
         for access in _writes_first(touched):
             shard = self._places.holder(access.space, access.addr, op)
             if shard is not None:
-                return name_of(shard)
+                return self._places.name_of(shard)
         return None
 
     def touches(self, op: int) -> str | None:
@@ -523,6 +568,15 @@ class MemoryIndex:
             columns = (params["spaces"], params["addrs"], params["sizes"])
             return [Access(mode, *place) for place in zip(*columns, strict=True)]
         return accesses(record)
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first few of some names, and how many there are besides."""
+    every = list(names)
+    text = ", ".join(every[:_NAMED])
+    if len(every) > _NAMED:
+        text += f" and {len(every) - _NAMED:,} more"
+    return text
 
 
 def _writes_first(touched: Sequence[Access]) -> list[Access]:

@@ -81,6 +81,13 @@ class AccessesTo(NamedTuple):
     ranges: tuple[Range, ...]
 
 
+class Named(NamedTuple):
+    """Bytes as a user names them, and how many elements the box of that name has."""
+
+    text: str
+    elements: int
+
+
 class _Names(NamedTuple):
     """Every name with its number, in the order in which they were first allocated.
 
@@ -119,6 +126,7 @@ class PlaceIndex:
         self._shards: dict[int, Shard] = {}
         self._holders = cache(self._ever_held)
         self._copies: dict[str, list[Shard]] = {}
+        self._firsts: dict[str, dict[tuple[int, ...], int]] = {}
 
     def prepare(self, progress: Progress = no_progress) -> None:
         """Make what the other questions look up; see the class."""
@@ -205,7 +213,7 @@ class PlaceIndex:
         mine = rows[cmds == made.max()]
         end, after = self._end_of_life(mine)
         if end <= now:
-            other = name_of(self.shards([after])[0])
+            other = self.name_of(self.shards([after])[0])
             raise UsageError(
                 f"{name} was released{self._at_op_of(end)}, and at op {op:,} its bytes "
                 f"are {other}; ask{self._at_op_of(made.max())}"
@@ -374,25 +382,58 @@ class PlaceIndex:
 
     # -- bytes to names --
 
-    def named(self, space: str, addresses: Ints, op: int) -> str:
+    def named(self, space: str, addresses: Ints, op: int) -> Named:
         """Bytes (ascending addresses) as a user names them at op ``op``.
 
         ``c[3, 0:128]``, the smallest box of the tensor that has them; ``hbm 0x40:8``
-        where no allocation holds the first of them.
+        where no allocation holds the first of them, which counts as bytes.
         """
         low = int(addresses[0])
         shard = self.holder(space, low, op)
         if shard is None:
-            return f"{space} {low:#x}:{int(addresses[-1]) + 1 - low}"
+            span = int(addresses[-1]) + 1 - low
+            return Named(f"{space} {low:#x}:{span}", span)
         held = addresses[: np.searchsorted(addresses, shard.addr + shard.nbytes)]
         elements = (held - shard.addr) // itemsize(shard.dtype)
         axes = np.unravel_index(elements, shard.shape or (1,))
         spans = list[str]()
+        count = 1
         for at, origin in zip(axes, shard.origin, strict=False):
             first = int(at.min()) + origin
             last = int(at.max()) + origin
+            count *= last + 1 - first
             spans.append(f"{first}:{last + 1}" if last > first else f"{first}")
-        return f"{name_of(shard)}[{', '.join(spans)}]"
+        return Named(f"{self.name_of(shard)}[{', '.join(spans)}]", count)
+
+    def name_of(self, shard: Shard) -> str:
+        """The name to ask for an allocation by: that of a scratch handle, or of a copy
+        that is not the first of its shard, has its owner.
+        """
+        if shard.va and self._first_addresses(shard.tensor)[shard.origin] == shard.addr:
+            return shard.tensor
+        return f"{shard.tensor}@{shard.owner}"
+
+    def _first_addresses(self, tensor: str) -> dict[tuple[int, ...], int]:
+        """Where the first copy of each shard of a tensor lies, by its origin."""
+        found = self._firsts.get(tensor)
+        if found is None:
+            firsts = self.first_copies(tensor)
+            found = {shard.origin: shard.addr for shard in firsts}
+            newest = [*self._firsts.items()][1 - _TENSORS_KEPT :]
+            self._firsts = dict(newest) | {tensor: found}
+        return found
+
+    def copies(self, name: str) -> list[list[Shard]]:
+        """The copies of each shard of a tensor, the first one first; none of a name
+        that is no tensor's, or that says whose copy it is.
+        """
+        number = self._named_allocs().numbers.get(name)
+        if number is None or self._scratch_number(name) is not None:
+            return []
+        by_origin: dict[tuple[int, ...], list[Shard]] = {}
+        for shard in self.shards(self._named_allocs().allocs.of(number).tolist()):
+            by_origin.setdefault(shard.origin, []).append(shard)
+        return list(by_origin.values())
 
     def dtype_of(self, place: Place, op: int) -> str:
         """What the bytes of a place are.
@@ -420,11 +461,6 @@ def _parts_of(text: str) -> re.Match[str]:
             f"{text!r} is no place; give c, c[3,17], c[0:2, :] or hbm 0x4000:64"
         )
     return match
-
-
-def name_of(shard: Shard) -> str:
-    """The name to ask for an allocation by: a scratch handle's has its owner."""
-    return shard.tensor if shard.va else f"{shard.tensor}@{shard.owner}"
 
 
 def _place_in(

@@ -139,7 +139,8 @@ def test_what_an_op_wrote_of_a_tensor_is_marked(index: Index) -> None:
 
 def test_without_a_name_the_tensor_is_that_of_the_op(index: Index) -> None:
     assert answer(index, TENSOR_SUMMARY.ask(16, name="")).name == "c"
-    assert answer(index, TENSOR_SUMMARY.ask(4, name="")).name == "a"
+    copy = "a@sip0.cube0.pe4.pe_cpu"
+    assert answer(index, TENSOR_SUMMARY.ask(4, name="")).name == copy
 
 
 def test_before_the_first_op_there_is_no_tensor(index: Index) -> None:

@@ -136,7 +136,9 @@ def test_memory_lists_what_holds_data_and_who_wrote_it(session, composites):
     written = [e for e in memory.entries if e.writer == composites[0]]
     assert [e.tensor for e in written] == ["c"]
     assert memory.entries[0].touched
-    assert {e.tensor for e in memory.entries} == {"a", "b", "c"}
+    assert {e.shard.tensor for e in memory.entries} == {"a", "b", "c"}
+    copies = {e.tensor for e in memory.entries if e.shard.tensor == "a"}
+    assert copies == {"a", "a@sip0.cube0.pe1.pe_cpu"}
     assert session.memory(-1).entries == ()
 
 

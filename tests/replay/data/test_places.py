@@ -93,10 +93,24 @@ def test_bytes_are_named_by_space_address_and_count(places):
 
 
 def test_bytes_get_the_name_of_the_allocation_that_holds_them(places):
+    def name(addr, n):
+        return places.named("hbm", np.arange(addr, addr + n), 0).text
+
     (_, addr, n), _ = places.place("x[2:4, 0:2, 1]").ranges[:2]
-    assert places.named("hbm", np.arange(addr, addr + n), 0) == "x[2, 0, 1]"
-    assert places.named("hbm", np.arange(0x1000, 0x1010), 0) == "x[3, 0, 0:4]"
-    assert places.named("hbm", np.arange(0x8000, 0x8004), 0) == "hbm 0x8000:4"
+    assert name(addr, n) == "x[2, 0, 1]"
+    assert name(0x1000, 16) == "x[3, 0, 0:4]"
+    assert name(0x8000, 4) == "hbm 0x8000:4"
+
+
+def test_bytes_of_another_copy_than_the_first_are_named_by_its_owner(places):
+    named = places.named("hbm", np.arange(0x2000, 0x2010), 0)
+    assert named.text == f"x@{PE1}[0, 0, 0:4]"
+    assert places.place(named.text).ranges == (("hbm", 0x2000, 16),)
+
+
+def test_the_box_that_names_elements_may_have_more_than_they_are(places):
+    first_and_last = np.array([0, 1, 2, 3, 12, 13, 14, 15])
+    assert places.named("hbm", first_and_last, 0) == ("x[0, 0, 0:4]", 4)
 
 
 @pytest.mark.parametrize(
