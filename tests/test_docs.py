@@ -291,6 +291,68 @@ def test_every_reason_to_wait_is_explained():
     assert tuple(explained) == WAIT_REASONS
 
 
+# -- decisions -------------------------------------------------------------------------
+
+CLAUSES = {
+    "ADR-0020": "D1 D2 D3 D4 D5 D6 D7 D8 D9 D10 D11",
+    "ADR-0032": "D1 D2 D3 D4 D5 D6 D7",
+    "ADR-0051": (
+        "D1 D1.1 D1.2 D1.3 D1.4 D1.5 D2 D3 D3.1 D3.2 D3.3 D3.4 D3.5 D3.6 D4 D5 D6"
+    ),
+    "ADR-0052": (
+        "D1 D2 D3 D3.1 D3.2 D3.3 D3.4 D3.5 D3.6 D3.7 D4 D5 "
+        "D6 D6.1 D6.2 D6.3 D6.4 D6.5 D7"
+    ),
+}
+"""The parts of the four records that shape the core."""
+
+CLAUSE_NAMES = [
+    *(f"{record} {part}" for record in CLAUSES for part in CLAUSES[record].split()),
+    *("ADR-0051 First action", "ADR-0052 First action"),
+]
+
+
+def entry_of(clause):
+    """What the page says under the heading of a clause; "" if it has none."""
+    heading = rf"^#+ {re.escape(clause)}: .+\n((?:(?!#).*\n)*)"
+    found = re.findall(heading, stored("decisions"), re.MULTILINE)
+    return found[0] if len(found) == 1 else ""
+
+
+def names_defined():
+    """The classes and functions of kernbench."""
+    found = set()
+    for file in (ROOT / "kernbench").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found.add(node.name)
+    return found
+
+
+@pytest.mark.parametrize("clause", CLAUSE_NAMES)
+def test_a_clause_says_what_was_decided(clause):
+    what, _, _ = entry_of(clause).partition("**Where.**")
+    assert len(what.split()) >= 5
+
+
+def test_every_clause_says_where_it_lives():
+    defined = names_defined()
+    homeless = []
+    for clause in CLAUSE_NAMES:
+        _, _, where = entry_of(clause).partition("**Where.**")
+        named = names_in(where.partition("**Beyond.**")[0])
+        in_code = {name.rpartition(".")[2] for name in named} & defined
+        files = [name for name in named if (ROOT / name).exists()]
+        if not in_code and not files:
+            homeless.append(clause)
+    assert homeless == []
+
+
+def test_every_part_of_a_record_that_the_page_has_is_a_clause():
+    headings = re.findall(r"^#+ (ADR-\d+ [D\d.]+):", stored("decisions"), re.MULTILINE)
+    assert set(headings) <= set(CLAUSE_NAMES)
+
+
 # -- the machine -----------------------------------------------------------------------
 
 
