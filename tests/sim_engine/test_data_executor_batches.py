@@ -1,6 +1,7 @@
 """Ops that are alike run in one numpy call; nobody can tell from the bytes."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import hypothesis.strategies as st
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from phase2_logs import add, host_write, load, math_op, recorded, region, values
 
 from kernbench.benches import SHIPPED
+from kernbench.common.dtypes import np_dtype
 from kernbench.common.pe_commands import CompositeCmd, Epilogue, GemmCmd
 from kernbench.errors import MemoryStoreError
 from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding
@@ -106,6 +108,59 @@ def test_large_ops_are_not_gathered():
     store.write("tcm", 0, np.ones(1 << 16, np.float32))
     records = [add(0, 0, 4 * 2048 * i, float(i), (2048,)) for i in (1, 2)]
     assert calls(records, store=store) == [(2048,)] * 2
+
+
+def products(count, m, k, n, dtype="f32", acc=False, turned=False):
+    """A store, and gemms on it that share nothing."""
+    store = MemoryStore()
+    rng = np.random.default_rng(0)
+    records = []
+    at = 0
+    for i in range(count):
+        shapes = [(m, k), (n, k) if turned else (k, n), (m, n), (m, n)]
+        held = []
+        for shape in shapes:
+            held.append(region("tcm", at, shape, dtype))
+            numbers = rng.standard_normal(shape) * 3
+            store.write("tcm", at, numbers.astype(np_dtype(dtype)))
+            at += held[-1].nbytes
+        a, b, c, out = held
+        more = {"acc": c} if acc else {}
+        msg = GemmCmd(a=a, b=b, out=out, m=m, k=k, n=n, transpose_b=turned, **more)
+        records.append(recorded(msg, float(i)))
+    return store, records
+
+
+def ops_a_call(store, records):
+    """How many ops each call took, of a run that reports before each."""
+    executor = DataExecutor(records, store.snapshot())
+    begun = []
+    executor.run(lambda _: begun.append(executor.position))
+    return [after - before for before, after in pairwise([*begun, executor.position])]
+
+
+def test_products_of_tiles_of_64_share_calls_that_fit_the_cache():
+    assert ops_a_call(*products(24, 64, 64, 64)) == [10, 10, 4]
+    assert ops_a_call(*products(24, 64, 64, 64, acc=True)) == [8, 8, 8]
+
+
+def test_larger_products_run_one_by_one():
+    assert ops_a_call(*products(3, 96, 96, 96)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "fp8_e4m3", "i8"])
+@pytest.mark.parametrize("acc", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_tiles_of_64_give_the_same_bits_together(dtype, acc, turned):
+    store, records = products(3, 64, 64, 64, dtype, acc, turned)
+    alone = DataExecutor(records, store.snapshot(), batch=False)
+    shared = DataExecutor(records, store.snapshot())
+    alone.run()
+    shared.run()
+    for (_, one), (_, other) in zip(
+        alone.store.extents("tcm"), shared.store.extents("tcm"), strict=True
+    ):
+        assert one.tobytes() == other.tobytes()
 
 
 def test_reductions_run_one_by_one():
