@@ -193,7 +193,7 @@ def _logged(
     engine: str, commands: Iterable[MsgBase], logger: OpLogger
 ) -> list[OpRecord]:
     """The log once an engine has served commands, one a ns."""
-    node = f"sip0.cube0.pe0.{engine}"
+    node = load_topology(None).at(0, 0, 0, engine)
     for i, command in enumerate(commands, logger.rows):
         logger.record_start(float(i), node, command)
         logger.record_end(i + 0.5, node, command)

@@ -297,11 +297,13 @@ class PathRouter:
     def _dijkstra_with_dist(self, start: str, goal: str) -> tuple[list[str], float]:
         return self._run_dijkstra_with_dist(self._adj, start, goal)
 
-    def _run_dijkstra(self, adj: Adjacency, start: str, goal: str) -> list[str]:
-        return self._run_dijkstra_with_dist(adj, start, goal)[0]
+    @staticmethod
+    def _run_dijkstra(adj: Adjacency, start: str, goal: str) -> list[str]:
+        return PathRouter._run_dijkstra_with_dist(adj, start, goal)[0]
 
+    @staticmethod
     def _run_dijkstra_with_dist(
-        self, adj: Adjacency, start: str, goal: str
+        adj: Adjacency, start: str, goal: str
     ) -> tuple[list[str], float]:
         path, distance = _Search(adj, start).to(goal)
         return list(path), distance

@@ -21,6 +21,7 @@ from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.common.peaks import Peaks, peaks
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.errors import TraceFormatError
+from kernbench.policy.routing.router import pe_prefix
 from kernbench.replay.answers import OpRow
 from kernbench.replay.text import wrapped
 from kernbench.replay.time.op_classes import CLASS_LETTERS, TILE_PREFIX
@@ -219,7 +220,7 @@ class RooflineIndex:
 
         rows = []
         for number, (sip, cube, pe) in enumerate(places.T.tolist()):
-            name = f"sip{sip}.cube{cube}.pe{pe}"
+            name = pe_prefix(sip, cube, pe)
             rows.append(_roof(name, flops[number], moved[number], t1 - t0, 1, best))
         total = _roof("all", flops.sum(), moved.sum(), t1 - t0, len(rows), best)
         rows.sort(key=lambda roof: roof.share)
