@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.builtin.pe_ipcq import DIRECTIONS, PeIpcq, Ring
-from kernbench.errors import UsageError
+from kernbench.errors import RoutingError, UsageError
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.event_log import Shard
-from kernbench.topology.graph import NOWHERE, Place
+from kernbench.topology.graph import Place
 from kernbench.topology.spec import TopologySpec
 
 _OPPOSITE_DIR = {
@@ -39,12 +39,11 @@ class _Memory:
     """A memory that rings can lie in.
 
     ``nbytes`` is its size, ``address`` the physical address of a byte of the memory at
-    a place. One that is ``of_cube`` is shared by all PEs of a cube.
+    a place.
     """
 
     nbytes: Callable[[TopologySpec], int]
     address: Callable[[TopologySpec, Place, int], PhysAddr]
-    of_cube: bool = False
 
 
 def _tcm_bytes(spec: TopologySpec) -> int:
@@ -74,7 +73,7 @@ def _hbm_address(spec: TopologySpec, place: Place, offset: int) -> PhysAddr:
 
 _MEMORIES = {
     "tcm": _Memory(_tcm_bytes, _tcm_address),
-    "sram": _Memory(_sram_bytes, _sram_address, of_cube=True),
+    "sram": _Memory(_sram_bytes, _sram_address),
     "hbm": _Memory(_hbm_bytes, _hbm_address),
 }
 
@@ -95,7 +94,8 @@ def install_ipcq(
     ``rank_to_pe`` are (sip, cube, pe). A ring has ``slots`` of ``slot_bytes`` each, at
     the end of the receiver's memory of ``buffer_kind``: tcm, sram or hbm. UsageError
     for tables that do not fit each other, for sizes that are not, and for rings that do
-    not fit their memory.
+    not fit their memory. RoutingError for a queue into or out of a SIP that has no PCIe
+    end point, and for a memory that the machine does not have.
     """
     if min(slots, slot_bytes, credit_bytes) < 1:
         sizes = f"slots={slots}, slot_bytes={slot_bytes}, credit_bytes={credit_bytes}"
@@ -109,6 +109,7 @@ def install_ipcq(
     for rank, table in enumerate(tables):
         for direction in table:
             ends.append((rank, direction, other_end(tables, rank, direction)))
+    _check_sips(engine, rank_to_pe, tables)
     queues = [_ipcq(engine, place) for place in rank_to_pe]
     ends.sort(key=lambda end: (end[0], DIRECTIONS.index(end[1])))
     for rank, direction, back in ends:
@@ -164,6 +165,26 @@ def _unpaired(tables: Sequence[Table], rank: int, peer: int) -> list[str]:
     return found
 
 
+def _check_sips(
+    engine: GraphEngine, rank_to_pe: Sequence[Place], tables: Sequence[Table]
+) -> None:
+    """RoutingError for a queue between SIPs of which one has no PCIe end point.
+
+    What a SIP sends to another leaves by such a point and comes in by one.
+    """
+    end_points = engine.sim.resolver.find_all_pcie_eps()
+    joined = {engine.graph.nodes[end_point].sip for end_point in end_points}
+    for rank, table in enumerate(tables):
+        for direction, peer in table.items():
+            ends = {rank_to_pe[rank][0], rank_to_pe[peer][0]}
+            if len(ends) > 1 and not ends <= joined:
+                listed = ", ".join(end_points) or "none"
+                raise RoutingError(
+                    f"rank {rank}, {direction}: no way to rank {peer}, as SIP "
+                    f"{min(ends - joined)} has no PCIe end point; there are {listed}"
+                )
+
+
 def _ipcq(engine: GraphEngine, place: Place) -> PeIpcq:
     """The queues of a PE; UsageError if they are another's, or wired already."""
     ipcq = engine.sim.component(engine.graph.at(*place, "pe_ipcq"))
@@ -187,9 +208,9 @@ def _reserve(
         raise UsageError(f"unknown buffer_kind {space!r}; valid: {valid}")
     memory = _MEMORIES[space]
     spec = engine.graph.spec
-    sip, cube, pe = place
-    owner = NOWHERE if memory.of_cube else pe
-    key = (space, sip, cube, owner)
+    # the SRAM of a cube has no PE of its own: all rings in it are counted together
+    holder = engine.sim.resolver.resolve(memory.address(spec, place, 0))
+    key = (space, *engine.graph.nodes[holder].place)
     lines = -(-nbytes // _ALIGN_BYTES)
     engine.sim.reserved[key] += lines * _ALIGN_BYTES
     reserved = engine.sim.reserved[key]

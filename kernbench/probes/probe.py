@@ -18,7 +18,6 @@ from kernbench.common.messages import (
     LaunchMsg,
     MsgBase,
     Region,
-    Transaction,
 )
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.peaks import peaks
@@ -119,18 +118,17 @@ class _Case:
     ``fixed_ns`` is all of the formula but bytes / bottleneck. ``addr`` is that of the
     memory at the end of the path; bursts of 0 bytes are one piece. ``beyond`` are links
     that the data pay for and the path leaves out. ``command`` makes the message that
-    the component at the near end serves, for a number of bytes; None where there is no
-    component for it yet.
+    the component at the near end serves, for a number of bytes.
     """
 
     family: str
     op: str
     path: tuple[str, ...]
     fixed_ns: float
+    command: Callable[[int], MsgBase]
     addr: int = 0
     burst_bytes: int = 0
     beyond: tuple[Link, ...] = ()
-    command: Callable[[int], MsgBase] | None = None
 
     @property
     def is_read(self) -> bool:
@@ -176,7 +174,7 @@ def probe(graph: TopologyGraph) -> ProbeReport:
     cases = [
         *prober.host_cases(),
         *prober.pe_cases(targets),
-        prober.m_cpu_case(),
+        *prober.m_cpu_cases(),
     ]
     rows = [prober.row(case, nbytes) for case in cases for nbytes in SIZES]
     rows.append(prober.row(prober.launch_case(), LAUNCH_BYTES))
@@ -185,6 +183,8 @@ def probe(graph: TopologyGraph) -> ProbeReport:
         for choice in choices
         if not choice.candidates
     ]
+    if not prober.m_cpu_has_dma():
+        omitted.append("m_cpu to HBM (its model moves no data)")
     return ProbeReport(tuple(rows), tuple(omitted))
 
 
@@ -330,17 +330,30 @@ class _Prober:
             command=write,
         )
 
-    def m_cpu_case(self) -> _Case:
-        """What an M_CPU writes."""
+    def m_cpu_has_dma(self) -> bool:
+        """Whether the model of the M_CPU writes; one may only hand launches on."""
+        m_cpu = self.sim.component(self.resolver.find_m_cpu(*_HOME[:2]))
+        return issubclass(DmaWriteCmd, m_cpu.serves)
+
+    def m_cpu_cases(self) -> Iterator[_Case]:
+        """What an M_CPU writes, if it does."""
+        if not self.m_cpu_has_dma():
+            return
         m_cpu = self.resolver.find_m_cpu(*_HOME[:2])
         path = self.router.find_mcpu_dma_path(m_cpu, self.slice_node(_HOME))
-        return _Case(
+        addr = self.slice_addr(_HOME)
+
+        def write(nbytes: int) -> MsgBase:
+            return DmaWriteCmd(src=_tcm(nbytes), dst_addr=addr, handle_id="probe")
+
+        yield _Case(
             family="m_cpu to HBM",
             op="write",
             path=tuple(path),
             fixed_ns=self.memory_ns(path),
-            addr=self.slice_addr(_HOME),
+            addr=addr,
             burst_bytes=self.spec.pe.dma.burst_bytes,
+            command=write,
         )
 
     def launch_case(self) -> _Case:
@@ -375,16 +388,6 @@ class _Prober:
     def serve(self, case: _Case, nbytes: int) -> Process:
         """Have the component at the near end serve it."""
         sim = self.sim
-        if case.command is None:
-            data = Transaction(
-                case.path,
-                nbytes,
-                MsgBase(),
-                burst_bytes=case.burst_bytes,
-                dst_addr=case.addr,
-            )
-            yield from sim.transfer(data)
-            return
         message = case.command(nbytes)
         yield from sim.component(case.near_end)._forward_txn(sim.env, message)
         if isinstance(message, LaunchMsg):

@@ -3,17 +3,26 @@
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from kernbench.ccl.install import install_ipcq
+from kernbench.common.messages import LaunchMsg, Region
+from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.phys_addr import PhysAddr, UnitType
+from kernbench.components.builtin.m_cpu import MCpu
 from kernbench.errors import RoutingError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
-from kernbench.topology import TopologySpec, build_topology
+from kernbench.probes import probe
+from kernbench.runtime_api.placement import DPPolicy
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology import TopologyGraph, TopologySpec, build_topology
 from kernbench.topology.kinds import NODE_KINDS
+from kernbench.topology.spec import CubeMeshSpec
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -419,3 +428,182 @@ def test_d5_what_weighs_and_what_is_excluded_is_said_in_the_router_only():
         if re.search(r"routing_weight_mm or|_hbm_slice_bytes\b|\b_adj_\w+", text):
             said.append(file)
     assert said == [ROUTER]
+
+
+# -- D6: who asks ----------------------------------------------------------------------
+
+ASKS = {
+    "probes/probe.py": (
+        "find_pcie_ep find_io_cpu find_m_cpu find_node_path find_mcpu_dma_path "
+        "find_memory_path find_path resolve"
+    ),
+    "ccl/install.py": "find_all_pcie_eps resolve",
+    "components/builtin/io_cpu.py": "find_node_path",
+    "components/builtin/m_cpu.py": "find_mcpu_dma_path",
+}
+
+
+@pytest.mark.parametrize("module", ASKS)
+def test_d6_the_consumers_call_the_helpers(module):
+    tree = ast.parse((ROOT / "kernbench" / module).read_text(encoding="utf-8"))
+    called = {
+        node.func.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    assert set(ASKS[module].split()) - called == set()
+
+
+def without(graph, node):
+    """A machine that has lost a node, and the links to it."""
+    nodes = {id_: each for id_, each in graph.nodes.items() if id_ != node}
+    edges = [e for e in graph.edges if node not in (e.src, e.dst)]
+    return TopologyGraph(nodes, tuple(edges), graph.spec)
+
+
+def wire(graph, places, **options):
+    """A ring of two PEs."""
+    engine = GraphEngine(graph)
+    install_ipcq(
+        engine,
+        world_size=2,
+        rank_to_pe=places,
+        neighbors=lambda rank: {"E": 1 - rank, "W": 1 - rank},
+        **options,
+    )
+    return engine
+
+
+def test_d6_a_queue_between_sips_needs_an_end_point_in_both(small):
+    cut_off = without(small, "sip1.io0.pcie_ep")
+    with pytest.raises(RoutingError, match=r"SIP 1 .*; there are sip0\.io0\.pcie_ep$"):
+        wire(cut_off, [(0, 0, 0), (1, 0, 0)])
+    wire(cut_off, [(1, 0, 0), (1, 1, 0)])
+
+
+def test_d6_a_ring_lies_in_a_memory_that_the_machine_has(small):
+    no_sram = without(small, "sip0.cube1.sram")
+    with pytest.raises(RoutingError, match=r"^node sip0\.cube1\.sram not found"):
+        wire(no_sram, [(0, 0, 0), (0, 1, 0)], buffer_kind="sram")
+
+
+def test_d6_rings_in_the_sram_of_a_cube_are_counted_together(small):
+    options = {"buffer_kind": "sram", "slots": 4, "slot_bytes": 1 << 10}
+    one = wire(small, [(0, 0, 0), (0, 1, 0)], **options)
+    both = wire(small, [(0, 0, 0), (0, 0, 1)], **options)
+    assert both.sim.reserved["sram", 0, 0, -1] == 16 << 10
+    assert one.sim.reserved["sram", 0, 0, -1] == 8 << 10
+
+
+def test_d6_a_launch_goes_where_find_node_path_says(simulate, monkeypatch):
+    asked = []
+    real = PathRouter.find_node_path
+
+    def find_node_path(self, src, dst):
+        asked.append((src, dst))
+        return real(self, src, dst)
+
+    monkeypatch.setattr(PathRouter, "find_node_path", find_node_path)
+
+    def bench(torch):
+        x = torch.zeros((2,), dp=DPPolicy(num_cubes=1, num_pes=1))
+        torch.launch("k", lambda x_ptr, tl: None, x)
+
+    simulate(bench)
+    assert asked == [
+        ("sip0.io0.io_cpu", "sip0.cube0.m_cpu"),
+        ("sip0.cube0.m_cpu", "sip0.cube0.pe0.pe_cpu"),
+    ]
+
+
+def moved_by_m_cpu(graph, command):
+    """The ns that a command takes which the M_CPU of cube 0 serves."""
+    engine = GraphEngine(graph)
+    m_cpu = engine.sim.component(engine.sim.resolver.find_m_cpu(0, 0))
+    engine.env.process(m_cpu._forward_txn(engine.env, command))
+    engine.simulate()
+    return engine.env.now
+
+
+def hbm(pe, offset=0, cube=0):
+    return PhysAddr.pe_hbm_addr(0, cube, pe, offset, 6 * GIB).encode()
+
+
+@pytest.mark.parametrize("cube", [0, 1])
+def test_d6_what_an_m_cpu_moves_goes_where_find_mcpu_dma_path_says(
+    small, monkeypatch, cube
+):
+    asked = []
+    real = PathRouter.find_mcpu_dma_path
+
+    def find_mcpu_dma_path(self, m_cpu_id, dst_hbm_id):
+        asked.append((m_cpu_id, dst_hbm_id))
+        return real(self, m_cpu_id, dst_hbm_id)
+
+    monkeypatch.setattr(PathRouter, "find_mcpu_dma_path", find_mcpu_dma_path)
+    source = Region("tcm", 0, (1024,), "u8", 1024)
+    write = DmaWriteCmd(src=source, dst_addr=hbm(3, cube=cube), handle_id="h")
+    wrote_ns = moved_by_m_cpu(small, write)
+    assert asked == [("sip0.cube0.m_cpu", f"sip0.cube{cube}.hbm_ctrl.pe3")]
+    far = Region("hbm", hbm(5, cube=cube), (1024,), "u8", 1024)
+    read_ns = moved_by_m_cpu(small, DmaReadCmd(src=far, dst=source, handle_id="h"))
+    assert asked[1:] == [("sip0.cube0.m_cpu", f"sip0.cube{cube}.hbm_ctrl.pe5")]
+    both_ns = moved_by_m_cpu(small, replace(write, src=far))
+    assert both_ns == pytest.approx(read_ns + wrote_ns)
+
+
+class LateMCpu(MCpu):
+    """A model of an M_CPU whose DMA takes 7 ns more."""
+
+    def run(self, env, msg):
+        if isinstance(msg, DmaWriteCmd):
+            yield env.timeout(7.0)
+        yield from super().run(env, msg)
+
+
+def one_cube_with_m_cpu(layout_cache, model):
+    """A machine of one cube a SIP whose M_CPU is of this class."""
+    spec = TopologySpec()
+    mine = replace(spec.components.m_cpu, impl=f"{__name__}:{model.__name__}")
+    spec = replace(
+        spec,
+        sip=replace(spec.sip, cube_mesh=CubeMeshSpec(1, 1)),
+        components=replace(spec.components, m_cpu=mine),
+    )
+    return build_topology(spec, layout_cache)
+
+
+def test_d6_the_probe_has_the_m_cpu_itself_move_bytes(layout_cache):
+    report = probe(one_cube_with_m_cpu(layout_cache, LateMCpu))
+    rows = [row for row in report.rows if row.family == "m_cpu to HBM"]
+    assert rows
+    for row in rows:
+        assert row.simulated_ns == pytest.approx(row.formula_ns + 7.0)
+    assert {row.family for row in report.rows if not row.ok} == {"m_cpu to HBM"}
+
+
+class OnlyLaunches(MCpu):
+    """A model of an M_CPU that has no DMA."""
+
+    serves = (LaunchMsg,)
+
+
+def test_d6_the_probe_leaves_out_what_an_m_cpu_does_not_serve(layout_cache):
+    report = probe(one_cube_with_m_cpu(layout_cache, OnlyLaunches))
+    assert "m_cpu to HBM" not in {row.family for row in report.rows}
+    assert [text for text in report.omitted if text.startswith("m_cpu to HBM")]
+    assert report.ok
+
+
+def test_d6_recorded_transfers_took_the_paths_that_the_helpers_give(
+    simulate, events, small
+):
+    def bench(torch):
+        torch.tensor([1.0, 2.0], "f32", DPPolicy(num_cubes=1, num_pes=1))
+
+    simulate(bench, recorder=events)
+    ((*_, transfers),) = events.of("op")
+    ((path, *_),) = transfers
+    end_point = AddressResolver(small).find_pcie_ep(0)
+    wanted = PathRouter(small).find_memory_path(end_point, "sip0.cube0.hbm_ctrl.pe0")
+    assert list(path) == wanted

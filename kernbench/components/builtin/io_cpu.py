@@ -1,8 +1,10 @@
 """The IO CPU of a SIP: hands a launch on to the M_CPU of every cube that takes part."""
 
+from typing import ClassVar
+
 import simpy
 
-from kernbench.common.messages import LaunchMsg
+from kernbench.common.messages import LaunchMsg, MsgBase, Transaction
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 
@@ -13,7 +15,7 @@ class IoCpu(ComponentBase):
     Its own time is the overhead that the header of the launch has paid.
     """
 
-    serves = (LaunchMsg,)
+    serves: ClassVar[tuple[type[MsgBase], ...]] = (LaunchMsg,)
 
     def targets(self, msg: LaunchMsg) -> list[str]:
         """The nodes that it hands ``msg`` on to."""
@@ -24,5 +26,11 @@ class IoCpu(ComponentBase):
     def run(self, env: simpy.Environment, msg: LaunchMsg) -> Process:
         """Send; the launch does not wait here for its targets."""
         for node_id in self.targets(msg):
-            env.process(self.sim.deliver(msg, self.node.id, node_id, LAUNCH_BYTES))
+            env.process(self._hand_on(env, msg, node_id))
         yield env.timeout(0)
+
+    def _hand_on(self, env: simpy.Environment, msg: LaunchMsg, node_id: str) -> Process:
+        """Carry the launch to a node, over command edges, and have it served there."""
+        path = self.sim.router.find_node_path(self.node.id, node_id)
+        yield from self.sim.transfer(Transaction(tuple(path), LAUNCH_BYTES, msg))
+        yield from self.sim.component(node_id)._forward_txn(env, msg)
