@@ -28,18 +28,16 @@ def machine(sips, topology="ring_1d", mesh=(4, 4)):
     )
 
 
-def config(algorithm, mesh, **fields):
-    """The shipped entry of ``algorithm``, fit to a cube mesh."""
-    cfg = load_ccl().of(algorithm)
-    root = -1 if cfg.root_cube < 0 else mesh[0] * mesh[1] - 1
-    return replace(cfg, **{"root_cube": root, **fields})
+def config(algorithm, **fields):
+    """The shipped entry of ``algorithm``, with other ``fields``."""
+    return replace(load_ccl().of(algorithm), **fields)
 
 
 def engine_of(cache, sips, topology, mesh, algorithm="intercube_allreduce", **fields):
     """The machine, its queues wired."""
     spec = machine(sips, topology, mesh)
     engine = GraphEngine(build_topology(spec, cache))
-    configure_sfr_intercube_multisip(engine, spec, config(algorithm, mesh, **fields))
+    configure_sfr_intercube_multisip(engine, spec, config(algorithm, **fields))
     return engine
 
 
@@ -62,7 +60,7 @@ def timed(
     """
     sips, cubes, n_elem = data.shape
     engine = engine_of(cache, sips, topology, mesh, algorithm, **fields)
-    module = config(algorithm, mesh).load()
+    module = config(algorithm).load()
     rest = (*module.kernel_args(sips, n_elem, *mesh), TOPO_NAME_TO_KIND[topology])
 
     def kernel(ptr, n_elem, cube_w, cube_h, n_sips, kind, w, h, tl):

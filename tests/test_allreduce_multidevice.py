@@ -110,7 +110,7 @@ def test_64_ki_elements_over_8_sips_fit_the_scratch_of_a_pe(check, algorithm, dt
 @BOTH
 def test_all_ranks_sending_first_twice_what_the_rings_hold_ends(check, algorithm):
     done = check(algorithm, "ring_1d", 2, (1, 1), 16 * 1024)
-    cfg = config(algorithm, (1, 1))
+    cfg = config(algorithm)
     assert 16 * 1024 * itemsize("f16") == 2 * cfg.slots * cfg.slot_bytes
     assert done.ns > 0
 
@@ -146,7 +146,7 @@ def test_an_unknown_operator_lists_the_valid_ones(layout_cache, algorithm):
 @BOTH
 @pytest.mark.parametrize(("kind", "w"), [(3, 2), (0, 3)])
 def test_a_topology_that_cannot_be_is_refused_with_the_valid_kinds(algorithm, kind, w):
-    kernel = config(algorithm, (1, 1)).load().kernel
+    kernel = config(algorithm).load().kernel
     with pytest.raises(
         KernelError, match=rf"topology {kind} of {w} x 1 = 2 SIPs .*ring_1d"
     ):

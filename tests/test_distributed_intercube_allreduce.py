@@ -345,7 +345,7 @@ def test_a_tensor_of_another_rank_is_refused(ranks):
 
 def test_a_root_that_is_not_the_se_corner_is_refused_when_joining(ranks):
     with pytest.raises(
-        TopologyError, match=r"rank 0: ccl: .*root_cube is 0, .* cube 1 of a 2 x 1"
+        TopologyError, match=r"rank 0: ccl: .*root_cube is 0, .* cube 1 of the 2 x 1"
     ):
         ranks(lambda rank, torch: None, root=0)
 

@@ -120,10 +120,3 @@ def test_a_2d_topology_refuses_a_count_that_is_no_square_and_names_it(
         TopologyError, match=rf"{topology} needs a square .*count is {sips}"
     ):
         wired(sips, topology)
-
-
-def test_a_root_that_is_not_the_se_corner_is_refused_naming_both(wired):
-    with pytest.raises(
-        TopologyError, match=r"root_cube is 12, but .* SE corner, cube 15"
-    ):
-        wired(2, "ring_1d", root_cube=12)

@@ -11,14 +11,12 @@ from types import ModuleType
 from typing import Annotated, Any
 
 from kernbench.ccl import algorithms
-from kernbench.ccl.contract import SYMBOLS
+from kernbench.ccl.contract import SE_CORNER, unkept
 from kernbench.common.phys_addr import MAX_CUBES
 from kernbench.errors import TopologyError
 from kernbench.topology.section import Count, Range, Section, SpecFile, wrong_fields
 
 SHIPPED = Path(__file__).parents[1] / "configs" / "ccl.yaml"
-NO_ROOT = -1
-"""The ``root_cube`` of an algorithm that has none."""
 
 
 class QueueSpec(Section):
@@ -46,10 +44,13 @@ class DefaultsSpec(QueueSpec):
 
 
 class EntrySpec(QueueSpec):
-    """One algorithm as the file has it: its module, and the cube that it reduces to."""
+    """One algorithm as the file has it: its module, and the cube that it reduces to.
+
+    ``root_cube`` is an override: without it that is the SE corner of the mesh.
+    """
 
     module: str = field(kw_only=True)
-    root_cube: Annotated[int, Range(NO_ROOT, MAX_CUBES - 1)] = NO_ROOT
+    root_cube: Annotated[int, Range(SE_CORNER, MAX_CUBES - 1)] = SE_CORNER
 
 
 class AlgorithmSpec(EntrySpec):
@@ -58,7 +59,7 @@ class AlgorithmSpec(EntrySpec):
     name: str = ""
 
     def load(self) -> ModuleType:
-        """The module; TopologyError if it is not loaded, or lacks a symbol of D7."""
+        """The module; TopologyError if it is not loaded, or does not keep to D7."""
         where = f"ccl: algorithms.{self.name}.module: {self.module}"
         if self.module not in sys.modules:
             ours = f"{algorithms.__name__}."
@@ -68,10 +69,9 @@ class AlgorithmSpec(EntrySpec):
                 f"has it as --plugin FILE.py, or name one of {', '.join(shipped)}"
             )
         module = sys.modules[self.module]
-        names = getattr(module, "__dict__", {})
-        lacking = [name for name in SYMBOLS if name not in names]
-        if lacking:
-            raise TopologyError(f"{where} lacks {', '.join(lacking)}")
+        problem = unkept(module)
+        if problem:
+            raise TopologyError(f"{where} {problem}")
         return module
 
 
@@ -126,6 +126,23 @@ def load_ccl(path: str | Path | None = None) -> CclSpec:
         wrong = f"must be one of {', '.join(specs)}, not {chosen!r}"
         raise TopologyError(f"{file.where('defaults.algorithm')}: {wrong}")
     return CclSpec(chosen, specs)
+
+
+def queues_of(cfg: Mapping[str, Any]) -> QueueSpec:
+    """The queues that a mapping of an entry's fields says, the rest by default.
+
+    TopologyError for a field that no ccl.yaml has, and for a wrong value.
+    """
+    fields = DefaultsSpec.field_types() | AlgorithmSpec.field_types()
+    for name in cfg:
+        if name not in fields:
+            valid = ", ".join(fields)
+            raise TopologyError(f"cfg: unknown field {name!r}; valid: {valid}")
+    own = {name: cfg[name] for name in QueueSpec.field_types() if name in cfg}
+    queues = QueueSpec(**own)
+    for field_path, problem in wrong_fields(queues, "cfg."):
+        raise TopologyError(f"{field_path}: {problem}")
+    return queues
 
 
 def _by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

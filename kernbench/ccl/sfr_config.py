@@ -1,32 +1,29 @@
 """The wiring of the collectives: pe0 of every cube of every SIP (ADR-0032 D3)."""
 
-from kernbench.ccl.config import NO_ROOT, AlgorithmSpec
+from collections.abc import Mapping
+from typing import Any
+
+from kernbench.ccl.config import QueueSpec, queues_of
 from kernbench.ccl.install import install_ipcq
 from kernbench.ccl.topologies import grid, sip_neighbors
-from kernbench.errors import TopologyError
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.spec import TopologySpec
 
 
 def configure_sfr_intercube_multisip(
-    engine: GraphEngine, spec: TopologySpec, cfg: AlgorithmSpec
+    engine: GraphEngine, spec: TopologySpec, cfg: QueueSpec | Mapping[str, Any]
 ) -> None:
-    """Wire every cube's pe0, whatever the algorithm needs of it.
+    """Wire every cube's pe0, whatever the algorithm and its root need of it.
 
     It is joined to the pe0 of its mesh neighbours (N S E W, no wraparound), and to that
-    of the same cube of the SIPs beside its own (global_*). TopologyError if
-    ``cfg.root_cube`` is not the SE corner, or the SIP topology has no square.
+    of the same cube of the SIPs beside its own (global_*). ``cfg`` may be a mapping of
+    the fields of ccl.yaml. TopologyError for a wrong one, and if the SIP topology has
+    no square.
     """
+    queues = queues_of(cfg) if isinstance(cfg, Mapping) else cfg
     mesh = spec.sip.cube_mesh
     sips = spec.system.sips
     cubes = mesh.w * mesh.h
-    se_corner = cubes - 1
-    if cfg.root_cube not in (NO_ROOT, se_corner):
-        raise TopologyError(
-            f"ccl: algorithms.{cfg.name}.root_cube is {cfg.root_cube}, but the root is "
-            f"the SE corner, cube {se_corner} of a {mesh.w} x {mesh.h} mesh; "
-            "give a ccl.yaml that says so"
-        )
 
     def neighbors(rank: int) -> dict[str, int]:
         """Where each direction of a rank leads: ranks count SIP by SIP."""
@@ -44,8 +41,8 @@ def configure_sfr_intercube_multisip(
         world_size=len(ranks),
         rank_to_pe=[(*divmod(rank, cubes), 0) for rank in ranks],
         neighbors=neighbors,
-        buffer_kind=cfg.buffer_kind,
-        slots=cfg.slots,
-        slot_bytes=cfg.slot_bytes,
-        credit_bytes=cfg.credit_bytes,
+        buffer_kind=queues.buffer_kind,
+        slots=queues.slots,
+        slot_bytes=queues.slot_bytes,
+        credit_bytes=queues.credit_bytes,
     )

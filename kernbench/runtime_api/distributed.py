@@ -47,6 +47,7 @@ class AhbmCCLBackend:
         self.world_size = sips.count
         kind = self._algorithm.kind(sips.topology)
         self._sip_topo = (kind, *sip_shape(sips.topology, sips.count))
+        self._root = self._algorithm.root(self.cfg.root_cube, self._mesh)
         configure_sfr_intercube_multisip(engine, spec, self.cfg)
 
     def all_reduce(self, tensor: Tensor, op: str, rank: int) -> None:
@@ -54,8 +55,8 @@ class AhbmCCLBackend:
         mesh = self._mesh
         places = [(rank, cube, 0) for cube in range(mesh.w * mesh.h)]
         n_elem = self._elements_a_cube(tensor, places)
-        sizes = self._algorithm.sizes(self.world_size, n_elem, mesh.w, mesh.h)
-        kernel = self._algorithm.kernel(op)
+        sizes = self._algorithm.sizes(self.world_size, n_elem, mesh)
+        kernel = self._algorithm.kernel(op, self._root)
         self._launch("all_reduce", kernel, tensor, *sizes, rank, *self._sip_topo)
 
     def _elements_a_cube(self, tensor: Tensor, places: list[Place]) -> int:

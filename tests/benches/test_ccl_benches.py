@@ -17,9 +17,7 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
 SMALL = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
-CHUNKED = {
-    "algorithm": "ring_chunked_allreduce"
-}  # its root may be anywhere: fits any mesh
+CHUNKED = {"algorithm": "ring_chunked_allreduce"}
 ALGORITHMS = ["default", *(set(load_ccl().algorithms) - {load_ccl().default})]
 TO = "sip0.cube1.pe0."
 FROM = "sip0.cube0.pe0."

@@ -29,14 +29,8 @@ def test_the_shipped_file_names_the_algorithms_and_the_default():
 
 def test_the_shipped_queues_are_those_of_the_machine_table():
     cfg = load_ccl().of()
-    queues = (
-        cfg.buffer_kind,
-        cfg.slots,
-        cfg.slot_bytes,
-        cfg.credit_bytes,
-        cfg.root_cube,
-    )
-    assert queues == ("tcm", 4, 4096, 16, 15)
+    queues = (cfg.buffer_kind, cfg.slots, cfg.slot_bytes, cfg.credit_bytes)
+    assert queues == ("tcm", 4, 4096, 16)
 
 
 @pytest.mark.parametrize("name", load_ccl().algorithms)
