@@ -42,11 +42,33 @@ def grid(place: int, w: int, h: int, wrap: bool = False) -> dict[str, int]:
     return neighbours
 
 
+def ring_1d(sip: int, n_sips: int) -> dict[str, int]:
+    """The SIPs beside one in a ring, which goes to the E."""
+    return grid(sip, *sip_shape("ring_1d", n_sips), wrap=True)
+
+
+def torus_2d(sip: int, n_sips: int) -> dict[str, int]:
+    """The SIPs beside one in a square torus; errors as ``sip_shape``."""
+    return grid(sip, *sip_shape("torus_2d", n_sips), wrap=True)
+
+
+def mesh_2d_no_wrap(sip: int, n_sips: int) -> dict[str, int]:
+    """The SIPs beside one in a square mesh; errors as ``sip_shape``."""
+    return grid(sip, *sip_shape("mesh_2d_no_wrap", n_sips))
+
+
+_BESIDE = {
+    "ring_1d": ring_1d,
+    "torus_2d": torus_2d,
+    "mesh_2d_no_wrap": mesh_2d_no_wrap,
+}
+"""Who is beside whom in each ``system.sips.topology``."""
+
+
 def sip_neighbors(name: str, sip: int, n_sips: int) -> dict[str, int]:
-    """The SIPs beside one by direction, ``global_E`` …; a ring goes to the E."""
-    w, h = sip_shape(name, n_sips)
-    near = grid(sip, w, h, wrap=name != "mesh_2d_no_wrap")
-    return {f"global_{way}": peer for way, peer in near.items()}
+    """The SIPs beside one by direction, ``global_E`` …; errors as ``sip_shape``."""
+    beside = _BESIDE[name](sip, n_sips)
+    return {f"global_{way}": peer for way, peer in beside.items()}
 
 
 def sip_shape(name: str, n_sips: int) -> tuple[int, int]:

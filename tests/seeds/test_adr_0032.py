@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from kernbench.ccl import sfr_config
+from kernbench.ccl import sfr_config, topologies
 from kernbench.ccl.algorithms import intercube_allreduce
 from kernbench.ccl.config import load_ccl
 from kernbench.ccl.install import _OPPOSITE_DIR
@@ -851,6 +851,15 @@ def test_d7_an_error_of_a_foreign_kernel_names_its_file_and_line(by_plugin, deco
 
 
 # Affected files
+
+
+def test_affected_files_torus_2d_and_mesh_2d_no_wrap_are_topologies():
+    assert topologies.torus_2d(0, 9) == {"E": 1, "W": 2, "S": 3, "N": 6}
+    assert topologies.mesh_2d_no_wrap(0, 9) == {"E": 1, "S": 3}
+    assert topologies.mesh_2d_no_wrap(8, 9) == {"W": 7, "N": 5}
+    for topology in (topologies.torus_2d, topologies.mesh_2d_no_wrap):
+        with pytest.raises(TopologyError, match="needs a square number of SIPs"):
+            topology(0, 6)
 
 
 @pytest.mark.parametrize(
