@@ -14,6 +14,7 @@ import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from inspect import unwrap
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -81,13 +82,15 @@ class CallSites:
         If there is none, it is the first line of ``function``, which was called.
         """
         site = _NOWHERE
+        not_libraries = [_PACKAGE]  # it may be installed among them
         code = _code_of(function)
         if code is not None:
             site = Site(self._shown_name(code), code.co_firstlineno, code.co_name)
+            not_libraries.append(code.co_filename)  # a user's own package may be, too
         for frame, line in walk_tb(traceback):
             path = frame.f_code.co_filename
-            # ours may be installed among the libraries
-            if path.startswith(_LIBRARIES) and not path.startswith(_PACKAGE):
+            is_library = path.startswith(_LIBRARIES)
+            if is_library and not path.startswith(tuple(not_libraries)):
                 continue
             if path.endswith(".pyx"):
                 continue  # of a compiled library, by its path where that was built
@@ -127,6 +130,7 @@ def _code_of(function: Callable[..., Any]) -> CodeType | None:
     """
     while isinstance(function, partial):
         function = function.func
+    function = unwrap(function, stop=lambda inner: hasattr(inner, "__code__"))
     code = getattr(function, "__code__", None)
     if code is None and callable(function):
         code = getattr(type(function).__call__, "__code__", None)

@@ -2,9 +2,12 @@
 only the record.
 """
 
+import functools
 import importlib
 import re
 import sys
+import sysconfig
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -18,7 +21,7 @@ from kernbench.ccl.config import load_ccl
 from kernbench.ccl.install import _OPPOSITE_DIR
 from kernbench.ccl.sfr_config import configure_sfr_intercube_multisip
 from kernbench.cli import main
-from kernbench.errors import TopologyError, UsageError
+from kernbench.errors import KernbenchError, KernelError, TopologyError, UsageError
 from kernbench.runtime_api import DPPolicy, run_bench
 from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.data_executor import DataExecutor
@@ -848,6 +851,31 @@ def test_d7_an_error_of_a_foreign_kernel_names_its_file_and_line(by_plugin, deco
     assert ran.exit_code != 0
     (line,) = ran.stderr.splitlines()
     assert_matches(line, rf"kernel all_reduce at \S*my_algo\.py:{number}: TypeError")
+
+
+def test_d7_so_does_one_of_a_package_that_is_installed(my_algo, ccl):
+    file = Path(sysconfig.get_path("purelib"), "their_package", "my_algo.py")
+    text = MY_ALGO.replace(LAST_LINE, "    tl.store(pe_addr, acc) / 0\n")
+    number = 1 + text.splitlines().index("    tl.store(pe_addr, acc) / 0")
+    my_algo(compile(text, str(file), "exec"))
+    with pytest.raises(KernelError, match=rf"their_package/my_algo\.py:{number}: Type"):
+        Reduced(machine(), ccl=ccl())
+
+
+def test_d7_a_kernel_behind_what_has_no_code_is_named_by_its_own_line():
+    engine = GraphEngine(machine(1, 1))
+    torch = Torch(engine)
+
+    @functools.lru_cache
+    def kernel(ptr):
+        """It takes no tl."""
+
+    def bench(_):
+        rows = torch.zeros((2, 1), "f16", DPPolicy(cube="row_wise", num_pes=1))
+        torch.launch("cached", kernel, rows)
+
+    with pytest.raises(KernbenchError, match=r"at \S*test_adr_0032\.py:\d+: TypeError"):
+        engine.run(bench)
 
 
 # Affected files
