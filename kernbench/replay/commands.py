@@ -568,6 +568,15 @@ BUSIEST = job(
     "columns",
     topic=_SLOW,
 )
+ACTIVITY = job(
+    "activity",
+    questions.ActivityWindow,
+    "busy share of every component: engines, memories, CPUs, routers, links",
+    questions.activity,
+    "columns",
+    topic=_SLOW,
+    example="activity 8us 9us components *.hbm_ctrl.*",
+)
 ROOFLINE = job(
     "roofline",
     NoArguments,
@@ -677,6 +686,7 @@ COMMANDS: tuple[Command, ...] = (
     CRITICAL,
     LINKS,
     BUSIEST,
+    ACTIVITY,
     ROOFLINE,
     BOUND,
     COMPARE,

@@ -23,6 +23,7 @@ from kernbench.replay.data.places import PlaceIndex
 from kernbench.replay.data.touches import TouchIndex
 from kernbench.replay.expr import compile
 from kernbench.replay.ops import OpFacts
+from kernbench.replay.time.activity import ActivityIndex
 from kernbench.replay.time.critical import CriticalIndex
 from kernbench.replay.time.loads import LoadIndex
 from kernbench.replay.time.machine_map import MachineMaps
@@ -68,6 +69,7 @@ class Index:
         self.blame = BlameIndex(trace, self.history, self.places, self.ops.rows_of)
         self.stalls = StallIndex(trace, self.op_index)
         self.loads = LoadIndex(trace, self.op_index)
+        self.activity = ActivityIndex(trace, self.op_index)
         self.maps = MachineMaps(trace)
         self.marked_ops: dict[str, Ints] = {}
         self.critical = CriticalIndex(trace, self.op_index)

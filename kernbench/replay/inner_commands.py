@@ -215,6 +215,14 @@ INDEXED_ROWS = _job(
     "timeline",
     title="timeline",
 )
+ACTIVITY_CELLS = _job(
+    "activity-cells",
+    timeline.ComponentCells,
+    "busy shares of components and links, in cells",
+    timeline.activity_cells,
+    "columns",
+    title="activity",
+)
 TILE_OUTLINE = _job(
     "tile-outline",
     NoArguments,
@@ -283,6 +291,7 @@ INNER_COMMANDS = (
     HAZARD_CELLS,
     SUMMARY,
     INDEXED_ROWS,
+    ACTIVITY_CELLS,
     TILE_OUTLINE,
     RUNNING_COMPOSITES,
     TILE_LINES,

@@ -44,6 +44,7 @@ from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader
 from kernbench.replay.query import At
+from kernbench.replay.time.activity import Activity
 from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
 from kernbench.replay.time.loads import Busiest, LinkLoad
@@ -139,6 +140,18 @@ class LoadWindow:
 
     t0: Annotated[float | None, Reader("FROM", parse_time)] = None
     t1: Annotated[float | None, Reader("TO", parse_time)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityWindow:
+    """The same, of the nodes whose names a pattern fits; of links, if it has a "->".
+
+    Without a pattern of all.
+    """
+
+    t0: Annotated[float | None, Reader("FROM", parse_time)] = None
+    t1: Annotated[float | None, Reader("TO", parse_time)] = None
+    components: Annotated[str, Reader("GLOB", option="components")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,6 +564,14 @@ def links(index: Index, at: At, args: LoadWindow, progress: Progress) -> LinkLoa
 def busiest(index: Index, at: At, args: BusiestCount, progress: Progress) -> Busiest:
     """The components and links that are busy for most of the launches' time."""
     return index.loads.busiest(*index.launch_window, args.count, progress)
+
+
+def activity(
+    index: Index, at: At, args: ActivityWindow, progress: Progress
+) -> Activity:
+    """The busy share of every component and link, of all kinds."""
+    t0, t1 = window(index.launch_window, args.t0, args.t1)
+    return index.activity.activity(t0, t1, args.components, progress)
 
 
 def roofline(index: Index, at: At, args: NoArguments, progress: Progress) -> Roofline:

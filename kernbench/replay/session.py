@@ -6,6 +6,7 @@ have.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kernbench.common.arrays import Ints
@@ -25,8 +26,10 @@ from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff, Outputs
 from kernbench.replay.data.memory import ENTRIES, Memory, TensorView
 from kernbench.replay.index import Index
+from kernbench.replay.inner_commands import ACTIVITY_CELLS
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
+from kernbench.replay.time.activity import Activity, ActivityCells
 from kernbench.replay.time.call_times import CallTimes
 from kernbench.replay.time.critical import CriticalPath
 from kernbench.replay.time.loads import Busiest, LinkLoad
@@ -458,6 +461,42 @@ class ReplaySession:
         """The components and links that are busy for most of the launches' time."""
         args = questions.BusiestCount(count)
         return questions.busiest(self.index, At(), args, progress)
+
+    def activity(
+        self,
+        t0: float | None = None,
+        t1: float | None = None,
+        components: str = "",
+        progress: Progress = no_progress,
+    ) -> Activity:
+        """What the nodes that a pattern fits did from t0 to t1 ns; the links, if it has
+        a "->"; without a pattern all.
+        """
+        args = questions.ActivityWindow(t0, t1, components)
+        return questions.activity(self.index, At(), args, progress)
+
+    def activity_cells(
+        self,
+        components: Sequence[int],
+        t0: float,
+        t1: float,
+        columns: int,
+        progress: Progress = no_progress,
+    ) -> ActivityCells:
+        """Busy shares of some components, by the numbers that ``activity`` gives them,
+        in equal cells of [t0, t1) ns.
+        """
+        found = self._ask(
+            ACTIVITY_CELLS,
+            None,
+            progress,
+            components=tuple(components),
+            t0=t0,
+            t1=t1,
+            columns=columns,
+        )
+        assert isinstance(found, ActivityCells)
+        return found
 
     def roofline(self, progress: Progress = no_progress) -> Roofline:
         """FLOPs and HBM bytes of the launches' time against the machine's peaks."""

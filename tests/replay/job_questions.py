@@ -86,6 +86,13 @@ ARGUMENTS: dict[str, Callable[[Subject], tuple[Any, ...]]] = {
     "links": lambda of: (questions.LoadWindow(),),
     "busiest": lambda of: (questions.BusiestCount(),),
     "compare": lambda of: (questions.OtherTrace(of.path, 5.0),),
+    "activity": lambda of: (
+        questions.ActivityWindow(),
+        questions.ActivityWindow(components="*.hbm_ctrl.*"),
+    ),
+    "activity-cells": lambda of: (
+        timeline.ComponentCells(of.components, of.t0, of.t1, _COLUMNS),
+    ),
     "fitting-ops": lambda of: (questions.Fitting("dur > 10us"),),
     "touching-ops": lambda of: (
         questions.Touching(of.tensor, "rw"),

@@ -7,6 +7,7 @@ an answer is frozen data that knows its own text.
 ``timeline`` draws components over a window (``tracks``, ``window_summary``);
 ``tiles`` the stages of composites.
 ``routes``, ``loads`` and ``projections`` follow bytes over the links.
+``activity`` says what every component was busy with (``passages``).
 ``stalls`` says where the time of PEs went, by PE and by kernel line (``pieces``,
 ``kernel_calls``), and ``call_times`` how long one call took on each PE.
 ``critical`` finds what sets the end (``critical_graph``, ``critical_edges``).

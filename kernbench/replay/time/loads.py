@@ -267,7 +267,7 @@ def _carried(log: _HopLog, usual_burst: float) -> Levels:
     first burst to the start of its last it is the mean rate of those in between.
     """
     hops = log.hops
-    size = _burst_bytes(log, usual_burst)
+    size = burst_bytes(log.nbytes, log.bursts, usual_burst)
     first_ends = hops.start + size / log.speed
 
     several = np.flatnonzero(log.bursts > 1)
@@ -287,16 +287,16 @@ def _carried(log: _HopLog, usual_burst: float) -> Levels:
     )
 
 
-def _burst_bytes(log: _HopLog, usual: float) -> Floats:
-    """The bytes of each burst but the last, by hop.
+def burst_bytes(nbytes: Floats, bursts: Array, usual: float) -> Floats:
+    """The bytes of each burst but the last, by transaction of ``nbytes`` in ``bursts``.
 
-    That is what the spec says, unless it does not make up the number of bursts that was
-    recorded.
+    That is what the spec says (``usual``), unless it does not make up the number of
+    bursts that was recorded.
     """
-    mean = log.nbytes / np.maximum(log.bursts, 1)
-    fits = np.ceil(log.nbytes / usual) == log.bursts
+    mean = nbytes / np.maximum(bursts, 1)
+    fits = np.ceil(nbytes / usual) == bursts
     size = np.where(fits, usual, mean)
-    return np.where(log.bursts > 1, size, log.nbytes)
+    return np.where(bursts > 1, size, nbytes)
 
 
 def _waiting(trace: Trace, log: _HopLog) -> Levels:

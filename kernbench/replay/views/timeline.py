@@ -19,7 +19,9 @@ from kernbench.replay import questions
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import At
+from kernbench.replay.time.activity import ActivityCells
 from kernbench.replay.time.op_classes import CLASSES
+from kernbench.replay.time.spans import window
 from kernbench.replay.time.timeline import RowKey
 
 _CHUNK = 1 << 16
@@ -65,6 +67,19 @@ class SomeRows:
     rows: tuple[RowKey, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ComponentCells:
+    """Some components by number, as ``ActivityIndex`` has them, and a window of time.
+
+    The window is [t0, t1) ns, in ``columns`` equal cells.
+    """
+
+    components: tuple[int, ...]
+    t0: float
+    t1: float
+    columns: int
+
+
 # -- cells -------------------------------------------------------------------------
 
 
@@ -87,6 +102,16 @@ def cells(
         letters = np.where(row.busy >= pes / 2, capitals, small)
         texts.append(letters.tobytes().decode())
     return tuple(texts)
+
+
+def activity_cells(
+    index: Index, at: At, args: ComponentCells, progress: Progress
+) -> ActivityCells:
+    """Of each component, whether it serves ops or not, what share of a cell it is busy
+    for, and for what share something waits there.
+    """
+    t0, t1 = window(index.launch_window, args.t0, args.t1)
+    return index.activity.cells(args.components, t0, t1, args.columns, progress)
 
 
 def lanes(index: Index, at: At, args: NoArguments, progress: Progress) -> Lanes:

@@ -56,6 +56,7 @@ QUESTIONS = {
     "tiles between": tiles_between,
     "link load": lambda s, progress: s.link_load(progress=progress),
     "busiest": lambda s, progress: s.busiest(progress=progress),
+    "activity": lambda s, progress: s.activity(progress=progress),
     "stalls": lambda s, progress: s.stalls(progress=progress),
     "lines": lambda s, progress: s.lines(progress=progress),
     "pes": calls,

@@ -1,0 +1,481 @@
+"""What every component of the machine was busy with: engines, memories, CPUs, routers,
+ports, and the links between them.
+
+A component is a node, or a link of ``Trace.edges``. Each has curves over time: how long
+it was busy until then, how long something waited there, and how many bytes it had
+carried. So any window, and each cell of one, is read off at its two ends.
+
+A component is busy while at least one of these holds:
+
+- it serves an op;
+- it carries bytes (a link), or a header pays its overhead there or bytes leave it (a
+  node that a transaction passes);
+- it sends a transaction: from when that was asked for (of a memory: the request has
+  come) until its last byte has left;
+- a transaction ends there: from its header's coming until it has landed;
+- something waits for one of its channels (HBM);
+- it issues a call of a kernel (PE_CPU).
+
+Something waits at a node where a wait is recorded there, and at a PE_CPU while a call
+blocks its kernel. A curve of a component is made when it is first asked for, of a batch
+of components at once; those used longest ago are dropped where they become many.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.messages import WAIT_REASONS
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.errors import UsageError
+from kernbench.replay.text import count_text, table, time_text
+from kernbench.replay.time.kernel_calls import KernelCalls, kernel_calls
+from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.passages import (
+    Spans,
+    Stops,
+    Transactions,
+    spans_of,
+    stops_of,
+    transaction_spans,
+)
+from kernbench.replay.time.spec_values import issue_ns
+from kernbench.replay.time.steps import map_logs, parts
+from kernbench.trace import Trace
+from kernbench.trace.groups import Groups, ranges
+
+_CHANNEL = WAIT_REASONS.index("hbm_channel")
+_BATCH = 1 << 15
+"""Ops, calls, waits and transactions whose curves are made in one go, or of one
+component if it alone has more."""
+_KEPT = 1 << 22
+"""Instants that are kept of all curves together; each takes 36 bytes."""
+_AT_ONCE = 64  # curves that are read between two reports of progress
+_NAMES = 1 << 10  # names that are matched between two
+_SHOWN = 40  # components in the text
+_COLUMNS = "busy waiting nbytes begun kind name"
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentActivity:
+    """What one component did in a window.
+
+    ``busy`` is the share of the window in which it was, ``waiting`` that in which
+    something waited there (None: not known of a link; ``links`` says how long its queue
+    was). ``nbytes`` are what transactions carried over it, or into it where they end;
+    of a window that begins or ends while they move, so many as moved in it. ``begun``
+    counts the ops, calls and transactions that began there. ``kind`` is the type of the
+    node, or the kind of the link. ``component`` is its number: the index of the node,
+    or behind all nodes the row of the link.
+    """
+
+    component: int
+    name: str
+    kind: str
+    busy: float
+    waiting: float | None
+    nbytes: float
+    begun: int
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The components that did something in [t0, t1) ns, the busiest first.
+
+    ``idle`` counts the others among those that were asked for.
+    """
+
+    t0: float
+    t1: float
+    components: tuple[ComponentActivity, ...]
+    idle: int
+
+    def lines(self, width: int) -> list[str]:
+        """As text: a table of the busiest."""
+        count = len(self.components)
+        span = f"{time_text(self.t0)} to {time_text(self.t1)}"
+        asked = count_text(count + self.idle, "component")
+        lines = [f"{count:,} of {asked} busy, {span}"]
+        if count:
+            lines += table(self.components[:_SHOWN], _COLUMNS, width=width)
+        if count > _SHOWN:
+            lines.append(f"({count - _SHOWN:,} less busy)")
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityCells:
+    """Some components over [t0, t1) ns in equal cells.
+
+    ``busy`` and ``waiting`` are the shares of each cell, a row a component in the order
+    of ``components`` (their numbers), a column a cell. Both are read-only. Of a link
+    nothing is known to wait: its shares are 0.
+    """
+
+    t0: float
+    t1: float
+    components: tuple[int, ...]
+    busy: Floats
+    waiting: Floats = field(repr=False)
+
+
+class _Curves(NamedTuple):
+    """What some components had done until each of some instants.
+
+    The instants of component i are ``times[first[i]:first[i + 1]]`` (ns), ascending.
+    ``busy`` and ``waiting`` are in ns and ``nbytes`` in bytes: sums from any start, of
+    which only differences within a component mean something, and linear in between.
+    ``begun`` counts what had begun by each instant, as ``begun[first[i]]`` the first.
+    """
+
+    first: Array
+    times: Array
+    busy: Array
+    waiting: Array
+    nbytes: Array
+    begun: Array
+
+
+class _Tables(NamedTuple):
+    """What leads from a component to what it did.
+
+    ``used`` are the components that anything is recorded of, ascending; batch b of them
+    is ``used[bounds[b]:bounds[b + 1]]``.
+    """
+
+    stops: Stops
+    transactions: Transactions
+    waits: Groups
+    calls: KernelCalls
+    used: Ints
+    bounds: Ints
+
+
+class ActivityIndex:
+    """Answers about the activity of components over any window.
+
+    Its tables are filled by one thread, the worker of lane "columns", when they are
+    first asked for. A computation that is cancelled leaves what was there. Of a
+    transaction and of a wait they hold 16 and 8 bytes.
+    """
+
+    def __init__(
+        self, trace: Trace, ops: OpIndex, batch: int = _BATCH, kept: int = _KEPT
+    ) -> None:
+        self._trace = trace
+        self._ops = ops
+        self._batch = batch
+        self._kept = kept
+        self._tables: _Tables | None = None
+        self._curves: OrderedDict[int, _Curves] = OrderedDict()
+
+    @property
+    def count(self) -> int:
+        """How many components there are: nodes, then links."""
+        return len(self._trace.node_ids) + len(self._trace.edges.src)
+
+    def name(self, component: int) -> str:
+        """The id of a node; of a link those of its two ends."""
+        ids = self._trace.node_ids
+        if component < len(ids):
+            return ids[component]
+        edges = self._trace.edges
+        edge = component - len(ids)
+        return f"{ids[edges.src[edge]]} -> {ids[edges.dst[edge]]}"
+
+    def kind(self, component: int) -> str:
+        """The type of a node, the kind of a link."""
+        types = self._trace.nodes.type
+        if component < len(types):
+            return types[component]
+        return self._trace.edges.kind[component - len(types)]
+
+    def matching(self, glob: str, progress: Progress = no_progress) -> Ints:
+        """The components whose name a pattern fits, ascending; of "" all.
+
+        A pattern with "->" is about links, any other about nodes.
+        """
+        if not glob:
+            return np.arange(self.count)
+        nodes = len(self._trace.node_ids)
+        first = nodes if "->" in glob else 0
+        end = self.count if "->" in glob else nodes
+        found = []
+        for part in parts(end - first, progress, _NAMES):
+            for component in range(first + part.start, first + part.stop):
+                if fnmatchcase(self.name(component), glob):
+                    found.append(component)
+        return np.array(found, np.int64)
+
+    def activity(
+        self, t0: float, t1: float, glob: str = "", progress: Progress = no_progress
+    ) -> Activity:
+        """What each component that a pattern fits did in [t0, t1) ns; see ``matching``.
+
+        A window that goes on after the end of the run has what the run has.
+        """
+        asked = self.matching(glob, stage(progress, 0.0, 0.05))
+        tables = self._all_tables(stage(progress, 0.05, 0.3))
+        edges = np.array([t0, t1])
+        nodes = len(self._trace.node_ids)
+        rows = []
+        wanted = asked[np.isin(asked, tables.used)]
+        for component, curve in self._curves_of(wanted, stage(progress, 0.3, 0.95)):
+            busy, waiting, nbytes = (float(x[0]) for x in _read(curve, edges))
+            begun = _begun(curve, t0, t1)
+            if not (busy or waiting or nbytes or begun):
+                continue
+            rows.append(
+                ComponentActivity(
+                    component,
+                    self.name(component),
+                    self.kind(component),
+                    _share(busy, t1 - t0),
+                    _share(waiting, t1 - t0) if component < nodes else None,
+                    nbytes,
+                    begun,
+                )
+            )
+        rows.sort(key=lambda row: (-row.busy, row.component))
+        return Activity(t0, t1, tuple(rows), len(asked) - len(rows))
+
+    def cells(
+        self,
+        components: Sequence[int],
+        t0: float,
+        t1: float,
+        columns: int,
+        progress: Progress = no_progress,
+    ) -> ActivityCells:
+        """Some components, by number, in ``columns`` equal cells of [t0, t1) ns.
+
+        UsageError for a number that no component has.
+        """
+        for component in components:
+            if not 0 <= component < self.count:
+                raise UsageError(
+                    f"component {component}: must be 0 to {self.count - 1}, the nodes "
+                    "of the trace and then its links"
+                )
+        tables = self._all_tables(stage(progress, 0.0, 0.3))
+        edges = np.linspace(t0, t1, columns + 1)
+        width = np.maximum(np.diff(edges), 1e-12)
+        busy = np.zeros((len(components), columns))
+        waiting = np.zeros((len(components), columns))
+        asked = np.array(components, np.int64)
+        wanted = np.unique(asked[np.isin(asked, tables.used)])
+        for component, curve in self._curves_of(wanted, stage(progress, 0.3, 1.0)):
+            found = _read(curve, edges)
+            mine = asked == component
+            busy[mine] = np.minimum(found.busy / width, 1.0)
+            waiting[mine] = np.minimum(found.waiting / width, 1.0)
+        busy.setflags(write=False)
+        waiting.setflags(write=False)
+        return ActivityCells(t0, t1, tuple(components), busy, waiting)
+
+    # -- curves --
+
+    def _curves_of(
+        self, wanted: Ints, progress: Progress
+    ) -> Iterator[tuple[int, _Curves]]:
+        """Each of some components that are used, ascending, with its own curves."""
+        tables = self._all_tables(no_progress)
+        places = np.searchsorted(tables.used, wanted)
+        batches = np.searchsorted(tables.bounds, places, side="right") - 1
+        done = 0
+        for batch in np.unique(batches).tolist():
+            share = stage(progress, done / len(wanted), 1.0)
+            curves = self._batch_curves(batch, share)
+            first = int(tables.bounds[batch])
+            for place in places[batches == batch].tolist():
+                if done % _AT_ONCE == 0:
+                    progress(done / len(wanted))
+                done += 1
+                yield int(tables.used[place]), _one(curves, place - first)
+
+    def _batch_curves(self, batch: int, progress: Progress) -> _Curves:
+        """The curves of a batch of components, made if they are not kept."""
+        curves = self._curves.get(batch)
+        if curves is None:
+            tables = self._all_tables(no_progress)
+            bounds = tables.bounds[batch : batch + 2]
+            components = tables.used[bounds[0] : bounds[1]]
+            curves = computed_beside(
+                lambda: _curves(components, self._spans(tables, components)),
+                progress,
+                0.0,
+            )
+            self._curves[batch] = curves
+        self._curves.move_to_end(batch)
+        kept = sum(len(some.times) for some in self._curves.values())
+        while kept > self._kept and len(self._curves) > 1:
+            _, dropped = self._curves.popitem(last=False)
+            kept -= len(dropped.times)
+        return curves
+
+    def _spans(self, tables: _Tables, components: Ints) -> list[Spans]:
+        """All that some components do; they ascend."""
+        low = np.searchsorted(tables.stops.place, components)
+        high = np.searchsorted(tables.stops.place, components, side="right")
+        stops = tables.stops.take(ranges(low, high - low))
+        nodes = components[components < len(self._trace.node_ids)]
+        return [
+            *transaction_spans(self._trace, stops, tables.transactions),
+            *self._service_spans(nodes),
+            *self._wait_spans(tables.waits, nodes),
+            *self._call_spans(tables.calls, nodes),
+        ]
+
+    def _service_spans(self, nodes: Ints) -> Iterator[Spans]:
+        """The ops that some nodes serve."""
+        positions = [self._ops.ops_of(node) for node in nodes.tolist()]
+        if not positions:
+            return
+        rows = self._trace.order[np.concatenate(positions)]
+        place = np.repeat(nodes, [len(some) for some in positions])
+        log = self._trace.op_columns
+        yield spans_of(place, log.t_start[rows], log.t_end[rows], 1.0, begins=1)
+
+    def _wait_spans(self, waits: Groups, nodes: Ints) -> Iterator[Spans]:
+        """What waits at some nodes; where it waits for a channel, that is busy."""
+        place, rows = waits.join(nodes)
+        place = nodes[place]
+        log = self._trace.waits
+        since = log.t0[rows]
+        until = log.t1[rows]
+        yield spans_of(place, since, until, waiting=1.0)
+        held = log.reason[rows] == _CHANNEL
+        yield spans_of(place[held], since[held], until[held], 1.0)
+
+    def _call_spans(self, calls: KernelCalls, nodes: Ints) -> Iterator[Spans]:
+        """The calls of kernels on those of some nodes that ran any."""
+        log = self._trace.commands
+        for node in nodes[np.isin(nodes, calls.ran)].tolist():
+            rows = calls.by_pe.of(node)
+            issued = log.t_issue[rows]
+            until = log.t_resume[rows]
+            # A call is over when the next one is issued, at the latest.
+            until[:-1] = np.minimum(until[:-1], issued[1:])
+            issuing = np.minimum(issued + issue_ns(self._trace.spec), until)
+            place = np.full(len(rows), node)
+            yield spans_of(place, issued, issuing, 1.0, begins=1)
+            yield spans_of(place, issuing, until, waiting=1.0)
+
+    # -- tables --
+
+    def _all_tables(self, progress: Progress) -> _Tables:
+        """What leads from a component to what it did."""
+        if self._tables is None:
+            trace = self._trace
+            map_logs(
+                trace, progress, "transfers", "waits", "commands", "edges", "nodes"
+            )
+            stops = computed_beside(lambda: stops_of(trace), progress, 0.1)
+            transactions = computed_beside(
+                lambda: Transactions(
+                    Groups(trace.transfers.path), trace.transfers.start_ptr[:]
+                ),
+                progress,
+                0.2,
+            )
+            waits = computed_beside(lambda: Groups(trace.waits.node), progress, 0.5)
+            calls = computed_beside(lambda: kernel_calls(trace), progress, 0.7)
+            counts = computed_beside(lambda: self._counts(stops, calls), progress, 0.9)
+            used = np.flatnonzero(counts)
+            before = np.cumsum(counts[used]) - counts[used]
+            number = before // self._batch
+            firsts = np.flatnonzero(np.diff(number, prepend=-1))
+            bounds = np.append(firsts, len(used))
+            self._tables = _Tables(stops, transactions, waits, calls, used, bounds)
+        return self._tables
+
+    def _counts(self, stops: Stops, calls: KernelCalls) -> Ints:
+        """By component how much is recorded of it."""
+        trace = self._trace
+        count = self.count
+        on_path = np.bincount(trace.transfers.path[:], minlength=len(trace.paths[:]))
+        found = np.bincount(stops.place, on_path[stops.path], count).astype(np.int64)
+        found += np.bincount(trace.waits.node[:], minlength=count)
+        found += np.bincount(trace.op_columns.component[:], minlength=count)
+        found[calls.ran] += 1
+        return found
+
+
+def _curves(components: Ints, spans: Sequence[Spans]) -> _Curves:
+    """The curves of some components, which ascend, from all that they do."""
+    every = Spans(*map(np.concatenate, zip(*spans, strict=True)))
+    counted = (every.high > every.low) | (every.begins > 0)
+    every = Spans(*(column[counted] for column in every))
+    place = np.searchsorted(components, every.place)
+    times = np.concatenate([every.low, every.high])
+    owner = np.concatenate([place, place])
+    order = np.lexsort((times, owner))
+    times = times[order]
+    owner = owner[order]
+    next_is_other = np.diff(owner, append=-1) != 0
+    ns = np.diff(times, append=0.0)
+    ns[next_is_other] = 0.0
+
+    def until(change: Floats, most: float) -> Floats:
+        """The integral of a level until each instant, of which ``most`` counts."""
+        level = np.cumsum(np.concatenate([change, -change])[order])
+        return np.append(0.0, np.cumsum(np.clip(level, 0.0, most) * ns)[:-1])
+
+    no_begins = np.zeros_like(every.begins)
+    begun = np.cumsum(np.concatenate([every.begins, no_begins])[order])
+    kept = np.flatnonzero(next_is_other | (ns > 0))
+    first = np.searchsorted(owner[kept], np.arange(len(components) + 1))
+    begun_before = np.append(0, begun[kept])[first[:-1]]
+    return _Curves(
+        first,
+        times[kept],
+        until(every.busy, 1.0)[kept],
+        until(every.waiting, 1.0)[kept],
+        until(every.rate, np.inf)[kept],
+        (begun[kept] - np.repeat(begun_before, np.diff(first))).astype(np.int32),
+    )
+
+
+def _one(curves: _Curves, place: int) -> _Curves:
+    """The curves of one component of several."""
+    mine = slice(int(curves.first[place]), int(curves.first[place + 1]))
+    return _Curves(curves.first[:0], *(column[mine] for column in curves[1:]))
+
+
+def _share(ns: float, of_ns: float) -> float:
+    """A share of time, rounded so that those which differ by rounding only are ties."""
+    return round(min(ns / of_ns, 1.0), 9)
+
+
+class _Done(NamedTuple):
+    """What a component did between each two instants: ns, ns and bytes."""
+
+    busy: Floats
+    waiting: Floats
+    nbytes: Floats
+
+
+def _read(curve: _Curves, edges: Floats) -> _Done:
+    """What one component did between each two of ``edges`` (ns)."""
+    if not len(curve.times):
+        zeros = np.zeros(len(edges) - 1)
+        return _Done(zeros, zeros, zeros)
+    return _Done(
+        np.diff(np.interp(edges, curve.times, curve.busy)),
+        np.diff(np.interp(edges, curve.times, curve.waiting)),
+        np.diff(np.interp(edges, curve.times, curve.nbytes)),
+    )
+
+
+def _begun(curve: _Curves, t0: float, t1: float) -> int:
+    """How many ops, calls and transactions began in [t0, t1) ns."""
+    before = np.searchsorted(curve.times, [t0, t1])
+    begun = np.append(0, curve.begun)[before]
+    return int(begun[1] - begun[0])
