@@ -450,11 +450,12 @@ WHO_READS = job(
 )
 ROUTE = job(
     "route",
-    NoArguments,
-    "the routed path of this op, hop by hop",
+    questions.RouteOf,
+    "the routed path of this op, of a launch or of a credit, hop by hop",
     questions.route,
     "tiles",
     ABOUT_OP,
+    example="route\nroute launch 0\nroute credit",
     title="routes",
     topic=_HAPPENED,
 )

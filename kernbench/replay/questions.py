@@ -42,12 +42,17 @@ from kernbench.replay.data.hazards import all_hazards
 from kernbench.replay.data.memory import Memory, TensorView
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
-from kernbench.replay.parsing import NoArguments, Reader
+from kernbench.replay.parsing import NoArguments, Reader, one_of
 from kernbench.replay.query import At
 from kernbench.replay.time.activity import Activity
 from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
 from kernbench.replay.time.loads import Busiest, LinkLoad
+from kernbench.replay.time.message_routes import (
+    MessageRoutes,
+    credit_routes,
+    launch_routes,
+)
 from kernbench.replay.time.roofline import Bound, Roofline
 from kernbench.replay.time.routes import Route, route_of
 from kernbench.replay.time.spans import window
@@ -215,6 +220,14 @@ class ExportTo:
 
     format: Annotated[str, Reader("FORMAT")]
     out: Annotated[str, Reader("OUT")]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOf:
+    """A launch or a credit, by its number or as the op's; without one the op itself."""
+
+    what: Annotated[str, Reader("launch|credit", one_of("launch", "credit"))] = ""
+    number: Annotated[int | None, Reader("N", count, nested=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,10 +474,16 @@ def hazards(index: Index, at: At, args: NoArguments, progress: Progress) -> Touc
 # -- why is it slow -----------------------------------------------------------
 
 
-def route(index: Index, at: At, args: NoArguments, progress: Progress) -> Route:
+def route(
+    index: Index, at: At, args: RouteOf, progress: Progress
+) -> Route | MessageRoutes:
     """The hops of an op's transactions; where it has none, of the nearest stage of its
-    tile that has.
+    tile that has. Or those of a launch, or of credits.
     """
+    if args.what:
+        op = -1 if args.number is not None else index.ops.checked(op_of(at))
+        find = launch_routes if args.what == "launch" else credit_routes
+        return find(index.trace, op, args.number, progress)
     op = index.ops.checked(op_of(at))
     found = route_of(index.trace, op)
     if found.legs:

@@ -33,6 +33,7 @@ from kernbench.replay.time.activity import Activity, ActivityCells
 from kernbench.replay.time.call_times import CallTimes
 from kernbench.replay.time.critical import CriticalPath
 from kernbench.replay.time.loads import Busiest, LinkLoad
+from kernbench.replay.time.message_routes import MessageRoutes
 from kernbench.replay.time.roofline import Bound, Roofline
 from kernbench.replay.time.routes import Route
 from kernbench.replay.time.stalls import Ledger, LineTimes
@@ -286,6 +287,18 @@ class ReplaySession:
         """The hops of an op's transactions."""
         found = self._ask(commands.ROUTE, op)
         assert isinstance(found, Route)
+        return found
+
+    def launch_route(self, launch: int | None = None) -> MessageRoutes:
+        """The way of a launch to its PEs; None: of the one that the op is of."""
+        found = self._ask(commands.ROUTE, what="launch", number=launch)
+        assert isinstance(found, MessageRoutes)
+        return found
+
+    def credit_route(self, credit: int | None = None) -> MessageRoutes:
+        """The way of a credit, counted by their sending; None: those of the op."""
+        found = self._ask(commands.ROUTE, what="credit", number=credit)
+        assert isinstance(found, MessageRoutes)
         return found
 
     def tiles(self, op: int | None = None) -> Tiles:

@@ -77,6 +77,7 @@ ARGUMENTS: dict[str, Callable[[Subject], tuple[Any, ...]]] = {
     "blame": lambda of: (questions.BlamePlace(of.tensor, 100),),
     "who-wrote": lambda of: (questions.Place(of.tensor),),
     "who-reads": lambda of: (questions.Place(of.tensor),),
+    "route": lambda of: (questions.RouteOf(), questions.RouteOf("launch", 0)),
     "tiles": lambda of: (questions.Window(), questions.Window(of.t0, of.t1)),
     "timeline": lambda of: (questions.Window(),),
     "stalls": lambda of: (questions.PeWindow(),),

@@ -373,6 +373,7 @@ def lines_for(rng, trace, sound, out):
         "stalls": ["", "all"],
         "tiles": ["", "0 900"],
         "timeline": ["", "0 900"],
+        "route": ["", "launch", "launch 0", "credit", "credit 0"],
         "activity": ["", "0 900 components *.r*"],
         "history": [place],
         "blame": [place],

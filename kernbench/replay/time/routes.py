@@ -85,13 +85,17 @@ class Route:
         if self.legs:
             lines += wrapped(self.took, width, 2)
         for leg in self.legs:
-            bursts = count_text(leg.bursts, "burst")
-            sent = f"{leg.nbytes:,} bytes in {bursts} from t={leg.t0:.2f} ns"
-            took = f"{leg.hops[-1].arrive - leg.t0:.2f} ns to the last node"
-            lines.append(f"{sent}, {took}")
-            hops = table(leg.hops, "arrive wait leave distance_mm node edge_kind")
-            lines += [f"  {line}" for line in hops]
+            lines += leg_lines(leg)
         return lines
+
+
+def leg_lines(leg: Leg) -> list[str]:
+    """A transaction as text: what was sent when, and a table of hops."""
+    bursts = count_text(leg.bursts, "burst")
+    sent = f"{leg.nbytes:,} bytes in {bursts} from t={leg.t0:.2f} ns"
+    took = f"{leg.hops[-1].arrive - leg.t0:.2f} ns to the last node"
+    hops = table(leg.hops, "arrive wait leave distance_mm node edge_kind")
+    return [f"{sent}, {took}", *(f"  {line}" for line in hops)]
 
 
 def prepare_routes(trace: Trace, progress: Progress = no_progress) -> None:
@@ -112,7 +116,7 @@ def route_of(trace: Trace, position: int) -> Route:
     """
     record = trace.ops[position]
     row = int(trace.order[position])
-    legs = tuple(_leg(trace, transfer) for transfer in trace.transfers_of(row))
+    legs = tuple(leg_of(trace, transfer) for transfer in trace.transfers_of(row))
     note = ""
     if not legs:
         note = "stays inside its component"
@@ -150,8 +154,11 @@ def _parts(
     return parts
 
 
-def _leg(trace: Trace, transfer: Transfer) -> Leg:
-    """A transaction as hops, by the constants of the trace's topology."""
+def leg_of(trace: Trace, transfer: Transfer) -> Leg:
+    """A transaction as hops, by the constants of the trace's topology.
+
+    Raises TraceFormatError if its path takes a link that the topology does not have.
+    """
     path, t0, nbytes, bursts, starts = transfer
     nodes = trace.nodes
     edges = trace.edges
