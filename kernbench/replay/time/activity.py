@@ -307,8 +307,9 @@ class ActivityIndex:
             tables = self._all_tables(no_progress)
             bounds = tables.bounds[batch : batch + 2]
             components = tables.used[bounds[0] : bounds[1]]
+            nodes = len(self._trace.node_ids)
             curves = computed_beside(
-                lambda: _curves(components, self._spans(tables, components)),
+                lambda: _curves(components, nodes, self._spans(tables, components)),
                 progress,
                 0.0,
             )
@@ -404,12 +405,18 @@ class ActivityIndex:
         found = np.bincount(stops.place, on_path[stops.path], count).astype(np.int64)
         found += np.bincount(trace.waits.node[:], minlength=count)
         found += np.bincount(trace.op_columns.component[:], minlength=count)
-        found[calls.ran] += 1
+        caller = trace.commands.pe[calls.by_pe.order]
+        found += np.bincount(caller, minlength=count)
         return found
 
 
-def _curves(components: Ints, spans: Sequence[Spans]) -> _Curves:
-    """The curves of some components, which ascend, from all that they do."""
+def _curves(components: Ints, nodes: int, spans: Sequence[Spans]) -> _Curves:
+    """The curves of some components, which ascend, from all that they do.
+
+    Those from number ``nodes`` on are links. What a node does at once counts once. A
+    link carries one burst at a time: what it does at once is there because the bursts
+    between first and last were spread, and is as long as all of it.
+    """
     every = Spans(*map(np.concatenate, zip(*spans, strict=True)))
     counted = (every.high > every.low) | (every.begins > 0)
     every = Spans(*(column[counted] for column in every))
@@ -423,11 +430,12 @@ def _curves(components: Ints, spans: Sequence[Spans]) -> _Curves:
     ns = np.diff(times, append=0.0)
     ns[next_is_other] = 0.0
 
-    def until(change: Floats, most: float) -> Floats:
+    def until(change: Floats, most: float | Floats) -> Floats:
         """The integral of a level until each instant, of which ``most`` counts."""
         level = np.cumsum(np.concatenate([change, -change])[order])
         return np.append(0.0, np.cumsum(np.clip(level, 0.0, most) * ns)[:-1])
 
+    most_busy = np.where(components >= nodes, np.inf, 1.0)[owner]
     no_begins = np.zeros_like(every.begins)
     begun = np.cumsum(np.concatenate([every.begins, no_begins])[order])
     kept = np.flatnonzero(next_is_other | (ns > 0))
@@ -436,7 +444,7 @@ def _curves(components: Ints, spans: Sequence[Spans]) -> _Curves:
     return _Curves(
         first,
         times[kept],
-        until(every.busy, 1.0)[kept],
+        until(every.busy, most_busy)[kept],
         until(every.waiting, 1.0)[kept],
         until(every.rate, np.inf)[kept],
         (begun[kept] - np.repeat(begun_before, np.diff(first))).astype(np.int32),

@@ -25,7 +25,6 @@ PASSED = 2
 END = 3
 """What a place is to a path that leads through it; a number of ``Stops.role``."""
 
-_EPS = 1e-6  # ns
 _ACCESS_NS = {"hbm_ctrl": "cube.hbm.access_ns", "sram": "cube.sram.access_ns"}
 """By type of node where the spec says how long a memory takes to answer."""
 
@@ -280,9 +279,9 @@ def _moving_bytes(some: _Passages, busy: int) -> Iterator[Spans]:
     yield spans_of(
         place[later], some.last[later], last_end[later], busy, rate=speed[later]
     )
-    between = (some.between_bytes > 0) & (speed > 0)
+    between = (some.between_bytes > 0) & (speed > 0) & (some.last > first_end)
     since = first_end[between]
-    until = np.maximum(some.last[between], since + _EPS)
+    until = some.last[between]
     rate = some.between_bytes[between] / (until - since)
     share = busy * rate / speed[between]
     yield spans_of(place[between], since, until, share, rate=rate)
