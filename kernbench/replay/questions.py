@@ -481,9 +481,7 @@ def route(
     tile that has. Or those of a launch, or of credits.
     """
     if args.what:
-        op = -1 if args.number is not None else index.ops.checked(op_of(at))
-        find = launch_routes if args.what == "launch" else credit_routes
-        return find(index.trace, op, args.number, progress)
+        return _message_routes(index, at, args, progress)
     op = index.ops.checked(op_of(at))
     found = route_of(index.trace, op)
     if found.legs:
@@ -502,6 +500,18 @@ def route(
     other = route_of(index.trace, near)
     note = f"{found.note}; shown is {other.name} #{near:,} of the tile"
     return replace(found, legs=other.legs, note=note, parts=other.parts)
+
+
+def _message_routes(
+    index: Index, at: At, args: RouteOf, progress: Progress
+) -> MessageRoutes:
+    """The hops of a launch or of credits: by its number, or those of an op."""
+    op = op_of(at)
+    if args.number is None:
+        op = index.ops.checked(op)
+    if args.what == "launch":
+        return launch_routes(index.trace, op, args.number, progress)
+    return credit_routes(index.trace, op, args.number, progress)
 
 
 def tiles(index: Index, at: At, args: Window, progress: Progress) -> Tiles | TileWindow:

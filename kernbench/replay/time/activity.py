@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -57,6 +57,7 @@ _BATCH = 1 << 15
 component if it alone has more."""
 _KEPT = 1 << 22
 """Instants that are kept of all curves together; each takes 36 bytes."""
+_EPS = 1e-6  # bytes: what is less is nothing
 _AT_ONCE = 64  # curves that are read between two reports of progress
 _NAMES = 1 << 10  # names that are matched between two
 _SHOWN = 40  # components in the text
@@ -123,7 +124,7 @@ class ActivityCells:
     t1: float
     components: tuple[int, ...]
     busy: Floats
-    waiting: Floats = field(repr=False)
+    waiting: Floats
 
 
 class _Curves(NamedTuple):
@@ -204,9 +205,11 @@ class ActivityIndex:
         """
         if not glob:
             return np.arange(self.count)
-        nodes = len(self._trace.node_ids)
-        first = nodes if "->" in glob else 0
-        end = self.count if "->" in glob else nodes
+        first = 0
+        end = len(self._trace.node_ids)
+        if "->" in glob:
+            first = end
+            end = self.count
         found = []
         for part in parts(end - first, progress, _NAMES):
             for component in range(first + part.start, first + part.stop):
@@ -224,25 +227,21 @@ class ActivityIndex:
         asked = self.matching(glob, stage(progress, 0.0, 0.05))
         tables = self._all_tables(stage(progress, 0.05, 0.3))
         edges = np.array([t0, t1])
-        nodes = len(self._trace.node_ids)
         rows = []
         wanted = asked[np.isin(asked, tables.used)]
         for component, curve in self._curves_of(wanted, stage(progress, 0.3, 0.95)):
-            busy, waiting, nbytes = (float(x[0]) for x in _read(curve, edges))
-            begun = _begun(curve, t0, t1)
-            if not (busy or waiting or nbytes or begun):
-                continue
-            rows.append(
-                ComponentActivity(
-                    component,
-                    self.name(component),
-                    self.kind(component),
-                    _share(busy, t1 - t0),
-                    _share(waiting, t1 - t0) if component < nodes else None,
-                    nbytes,
-                    begun,
-                )
+            done = _read(curve, edges)
+            row = ComponentActivity(
+                component,
+                self.name(component),
+                self.kind(component),
+                busy=_share(float(done.busy[0]), t1 - t0),
+                waiting=self._waiting(component, float(done.waiting[0]), t1 - t0),
+                nbytes=float(done.nbytes[0]),
+                begun=_begun(curve, t0, t1),
             )
+            if row.busy or row.waiting or row.begun or row.nbytes > _EPS:
+                rows.append(row)
         rows.sort(key=lambda row: (-row.busy, row.component))
         return Activity(t0, t1, tuple(rows), len(asked) - len(rows))
 
@@ -279,6 +278,12 @@ class ActivityIndex:
         busy.setflags(write=False)
         waiting.setflags(write=False)
         return ActivityCells(t0, t1, tuple(components), busy, waiting)
+
+    def _waiting(self, component: int, ns: float, of_ns: float) -> float | None:
+        """The share of time in which something waited; None of a link."""
+        if component < len(self._trace.node_ids):
+            return _share(ns, of_ns)
+        return None
 
     # -- curves --
 

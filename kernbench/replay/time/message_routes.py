@@ -109,7 +109,9 @@ def _launch_of(trace: Trace, op: int) -> int:
     """The launch whose kernel issued an op, -1 for none."""
     cmd = int(trace.op_columns.cmd[int(trace.order[op])])
     call = trace.command(cmd)
-    return -1 if call is None else call.launch
+    if call is None:
+        return -1
+    return call.launch
 
 
 def _sent_to(trace: Trace, types: Collection[str]) -> Ints:
