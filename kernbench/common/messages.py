@@ -8,10 +8,13 @@ never an op. What a kernel can issue is in ``pe_commands``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from math import inf
+from types import MethodType
 from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+from kernbench.errors import KernbenchError
 
 NO_CMD = 0xFFFFFFFF
 """The number of a call, where something belongs to none."""
@@ -48,11 +51,27 @@ message stands for it."""
 
 COMMANDS: dict[str, str] = {}
 """The names of the messages that a kernel can issue, each with the engine of a PE that
-serves it; a class that sets ``served_by`` adds itself."""
+serves it; ``register_command`` adds one, and a class that sets ``served_by`` itself."""
+
+
+def register_command(kind: type, engine: str) -> None:
+    """Have messages of a class served by ``engine`` ("pe_math", …) of the issuing PE.
+
+    Then a kernel can issue them, with ``tl.issue``. The ``serves`` of the engine's
+    model has to have the class.
+    """
+    kind.served_by = engine  # type: ignore[attr-defined]
+    COMMANDS[kind.__name__] = engine
+
+
+class _Open:
+    """A base with a ``__dict__``, so that any attribute of an instance can be set."""
+
+    __slots__ = ("__dict__",)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class MsgBase:
+class MsgBase(_Open):
     """One message on its way through the machine.
 
     ``cmd`` is the number of the call that caused it, ``slot`` the slot of its server,
@@ -60,6 +79,7 @@ class MsgBase:
     gather until the record ends. ``resumed_by`` is the op that last let the kernel
     which issued this message go on. ``t_start`` is when its present service started in
     ns, -1 before; ``started`` is a SimPy event for whoever listens for that.
+    ``data_op`` may be set on a class or, before it is served, on one message.
     """
 
     data_op: ClassVar[bool] = False
@@ -77,7 +97,7 @@ class MsgBase:
 
     def __init_subclass__(cls) -> None:
         if cls.served_by:
-            COMMANDS[cls.__name__] = cls.served_by
+            register_command(cls, cls.served_by)
 
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
         """The memory that serving this message reads, and the memory that it writes."""
@@ -94,6 +114,41 @@ class MsgBase:
         if t1 > t0:
             other = None if holder is self else holder
             self.waits.append((node, reason, t0, t1, other))
+
+
+def unserved(msg: MsgBase) -> str:
+    """What to say of a message that no engine serves."""
+    kind = type(msg).__name__
+    return (
+        f"no engine serves {kind}; valid: {', '.join(COMMANDS)}; "
+        f"register_command({kind}, engine) of kernbench.common.messages adds it"
+    )
+
+
+def adopt(msg: Any) -> None:
+    """Give a message whose class is not derived from MsgBase what it lacks of one.
+
+    KernbenchError if it takes no attributes.
+    """
+    if isinstance(msg, MsgBase):
+        return
+    model = MsgBase()
+    names = [each.name for each in fields(MsgBase)]
+    given = {name: getattr(model, name) for name in (*names, *_CLASS_ATTRIBUTES)}
+    given["wait"] = MethodType(MsgBase.wait, msg)
+    given["regions"] = model.regions
+    try:
+        for name, value in given.items():
+            if not hasattr(msg, name):
+                setattr(msg, name, value)
+    except AttributeError as refused:
+        raise KernbenchError(
+            f"{type(msg).__name__} takes no attributes, so it cannot be served; derive "
+            "it from MsgBase (kernbench.common.messages)"
+        ) from refused
+
+
+_CLASS_ATTRIBUTES = ("data_op", "served_by")
 
 
 @dataclass(frozen=True, slots=True)

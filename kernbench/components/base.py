@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 import simpy
 
 from kernbench.common.arrays import Array
-from kernbench.common.messages import MsgBase, Region, Transaction
+from kernbench.common.messages import MsgBase, Region, Transaction, adopt
 from kernbench.components.network import Memory, Network
 from kernbench.components.pages import PageTable
 from kernbench.components.timing import Process as Process
@@ -126,7 +126,7 @@ class ComponentBase:
     of message that ``run`` takes; others are refused.
     """
 
-    serves: ClassVar[tuple[type[MsgBase], ...]] = (MsgBase,)
+    serves: ClassVar[tuple[type[Any], ...]] = (MsgBase,)
     slots: int = 1
     channels: ClassVar[int] = 1
     overhead_ns: float = 0.0
@@ -137,6 +137,7 @@ class ComponentBase:
         self.sim = sim
         self.overhead_ns = node.overhead_ns
         self._op_logger = sim.op_logger
+        self._takes = tuple(kind for kind in self.serves if issubclass(kind, MsgBase))
         self._pools: list[_Slots] = []
 
     def channel(self, msg: Any) -> int:
@@ -176,8 +177,8 @@ class ComponentBase:
 
     def _forward_txn(self, env: simpy.Environment, msg: MsgBase) -> Process:
         """Queue for a slot, serve, record; never overridden."""
-        if not isinstance(msg, self.serves):
-            raise self._refusal(msg)
+        if not isinstance(msg, self._takes):
+            self._admit(msg)
         pools = self._pools or self._made_pools()
         pool = pools[self.channel(msg)]
         if pool.free:
@@ -226,6 +227,12 @@ class ComponentBase:
             )
         if self._op_logger is not None:
             self._op_logger.record_end(now, self.node.id, msg)
+
+    def _admit(self, msg: Any) -> None:
+        """Make a message that is no MsgBase fit to be served, if it may be served."""
+        if not isinstance(msg, self.serves):
+            raise self._refusal(msg)
+        adopt(msg)
 
     def _refusal(self, msg: MsgBase) -> KernbenchError:
         """The error for a message that this component does not serve."""

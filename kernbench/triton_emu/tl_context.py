@@ -15,7 +15,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import is_float, itemsize
-from kernbench.common.messages import NO_CMD, Region
+from kernbench.common.messages import NO_CMD, Region, adopt, unserved
 from kernbench.common.pe_commands import (
     CompositeCmd,
     DmaReadCmd,
@@ -204,6 +204,19 @@ class TLContext(IpcqCalls):
         call.waits_for = root.call
         self._switch(call)
         root.awaited = True
+
+    def issue(self, command: Any, wait: bool = True) -> None:
+        """Have a command of your own served by the engine that its class names.
+
+        That is set by ``register_command``. With ``wait=False`` the kernel goes on at
+        once; it ends when the command has.
+        """
+        call = self._new_call("issue", blocking=wait)
+        adopt(command)
+        if not command.served_by:
+            raise KernelError(f"issue: {unserved(command)}")
+        call.messages.append(command)
+        self._switch(call)
 
     def device_print(self, *args: Any) -> None:
         """Record a line of text with this PE, time and line.

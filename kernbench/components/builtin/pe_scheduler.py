@@ -10,13 +10,13 @@ import simpy
 
 from kernbench.common.dtypes import itemsize
 from kernbench.common.messages import (
-    COMMANDS,
     STAGE_ENGINES,
     MsgBase,
     Region,
     Stage,
     StageType,
     TileToken,
+    unserved,
 )
 from kernbench.common.pe_commands import CompositeCmd
 from kernbench.components.base import ComponentBase, Process, Sim
@@ -53,16 +53,15 @@ class PeScheduler(ComponentBase):
     def dispatch(self, msg: MsgBase) -> simpy.Process:
         """Start serving a command; the process ends when the command has.
 
-        KernelError if no engine serves such a command.
+        Its class says which engine serves it (``register_command``). KernelError if
+        none does.
         """
-        if not msg.served_by:
-            raise KernelError(
-                f"{self.node.id}: no engine serves {type(msg).__name__}; "
-                f"valid: {', '.join(COMMANDS)}"
-            )
+        engine = getattr(msg, "served_by", "")
+        if not engine:
+            raise KernelError(f"{self.node.id}: {unserved(msg)}")
         sim = self.sim
-        engine = sim.component(sim.graph.at(*self.node.place, msg.served_by))
-        return sim.env.process(engine._forward_txn(sim.env, msg))
+        server = sim.component(sim.graph.at(*self.node.place, engine))
+        return sim.env.process(server._forward_txn(sim.env, msg))
 
     def run(self, env: simpy.Environment, msg: CompositeCmd) -> Process:
         """Feed the tiles in order, at most a window of them in flight; await all."""
