@@ -85,6 +85,9 @@ class MsgBase(_Open):
     data_op: ClassVar[bool] = False
     served_by: ClassVar[str] = ""
     """The engine of the issuing PE that serves it; "" for what no kernel issues."""
+    undone: ClassVar[str] = ""
+    """What a service leaves out that takes time only; "" where that is nothing, or
+    once it is done."""
 
     cmd: int = NO_CMD
     slot: int = 0
@@ -148,7 +151,7 @@ def adopt(msg: Any) -> None:
         ) from refused
 
 
-_CLASS_ATTRIBUTES = ("data_op", "served_by")
+_CLASS_ATTRIBUTES = ("data_op", "served_by", "undone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,8 @@ class LaunchMsg(MsgBase):
     All of them start at ``target_start_ns``. ``pes`` are (sip, cube, pe); ``programs``
     says how many of each axis (PE, cube, SIP) take part. ``remaining`` counts the PEs
     that have not ended, and ``done`` is the SimPy event that all have. ``waiting``
-    holds the calls that have not come back, of all launches, by number.
+    holds the calls that have not come back, of all launches, by number. ``ran`` are
+    the pe_cpus that have run the kernel.
     """
 
     launch: int = 0
@@ -220,6 +224,7 @@ class LaunchMsg(MsgBase):
     target_start_ns: float = 0.0
     t_first_start: float = inf
     remaining: int = field(init=False)
+    ran: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.remaining = len(self.pes)

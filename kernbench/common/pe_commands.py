@@ -114,6 +114,7 @@ class SendCmd(MsgBase):
     """
 
     served_by: ClassVar[str] = "pe_ipcq"
+    undone: ClassVar[str] = "its payload was not sent"
     direction: str
     src: Region
 
@@ -132,6 +133,7 @@ class RecvCmd(MsgBase):
     """
 
     served_by: ClassVar[str] = "pe_ipcq"
+    undone: ClassVar[str] = "no payload was taken"
     direction: str
     dst: Region
     call: str

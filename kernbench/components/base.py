@@ -8,21 +8,24 @@ a class of a plugin, ``module:Class``, and ``impl:`` in topology.yaml:
             yield env.timeout(5.0)
 
 The hooks are those of ADR-0020 D2. A model overrides ``run`` only; logging is in the
-hooks around it. Knows no trace and no screen.
+hooks around it. What merely passes a component, or is read or written in it, is given
+to its ``run`` too, as a ``Burst``. Knows no trace and no screen.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import ulp
 from typing import Any, ClassVar, TypeVar
 
 import simpy
 
 from kernbench.common.arrays import Array
 from kernbench.common.messages import MsgBase, Region, Transaction, adopt
+from kernbench.components.network import Burst as Burst
 from kernbench.components.network import Memory, Network
 from kernbench.components.pages import PageTable
 from kernbench.components.timing import Process as Process
@@ -37,6 +40,19 @@ from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.triton_emu.sites import CallSites
 
 Part = TypeVar("Part", bound="ComponentBase")
+
+TICK_NS = 2.0**-10
+"""What a data op lasts whose model takes no time.
+
+In no time it would end as it starts, and the critical path, which goes from an end back
+to what ended then, would begin there. It is more than what that takes for one moment
+(1e-6 ns), and exact in binary.
+"""
+
+
+def tick_ns(now: float) -> float:
+    """TICK_NS, or more where floats are so far apart that it would not be later."""
+    return max(TICK_NS, ulp(now))
 
 
 @dataclass(slots=True)
@@ -102,12 +118,6 @@ class Sim:
         """Carry a request, then the data that answer it; the event is their landing."""
         return self.network.read(request, data)
 
-    def deliver(self, msg: MsgBase, src: str, dst: str, nbytes: int) -> Process:
-        """Carry ``msg`` to the component at ``dst``, and have it served there."""
-        path = self.router.route("node", src, dst)
-        yield from self.transfer(Transaction(path, nbytes, msg))
-        yield from self.components[dst]._forward_txn(self.env, msg)
-
 
 @dataclass(slots=True)
 class _Slots:
@@ -123,10 +133,12 @@ class ComponentBase:
     More queue, first come first served. ``channels`` are independent pools of slots (a
     read and a write channel). ``overhead_ns`` is what a passing header pays here, and
     ``queue_reason`` the wait reason of a message that queues. ``serves`` are the types
-    of message that ``run`` takes; others are refused.
+    of message that ``run`` takes; others are refused. If a ``Burst`` is among them, a
+    ``run`` that is not ours pays for each burst that passes, in place of
+    ``overhead_ns``; bursts need no slot.
     """
 
-    serves: ClassVar[tuple[type[Any], ...]] = (MsgBase,)
+    serves: ClassVar[tuple[type[Any], ...]] = (MsgBase, Burst)
     slots: int = 1
     channels: ClassVar[int] = 1
     overhead_ns: float = 0.0
@@ -146,8 +158,17 @@ class ComponentBase:
 
     def run(self, env: simpy.Environment, msg: Any) -> Process:
         """Pay the service time of ``msg``: the one method that a model overrides."""
-        raise self._refusal(msg)
-        yield
+        if not isinstance(msg, Burst):
+            raise self._refusal(msg)
+        yield env.timeout(self.overhead_ns)
+
+    known_run: ClassVar[Callable[..., Process]] = run
+    """The ``run`` of ours of which the network knows what it takes for a burst."""
+
+    @property
+    def times_bursts(self) -> bool:
+        """Whether the network has to ask ``run`` how long a burst takes."""
+        return is_timed_by_run(type(self))
 
     def as_memory(self) -> Memory:
         """The component as a memory that a path can begin or end at.
@@ -190,9 +211,14 @@ class ComponentBase:
             slot, holder = yield turn
             msg.wait(self.node.id, self.queue_reason, t_queue, env.now, holder)
         msg.slot = slot
-        msg.t_start = env.now
+        msg.t_start = env._now  # the property costs a Python call
         self._on_process_start(env, msg)
         yield from self.run(env, msg)
+        if msg.data_op:
+            if env._now <= msg.t_start:
+                yield env.timeout(tick_ns(env.now))
+        elif msg.undone:
+            raise self._unserved(msg)
         self._on_process_end(env, msg)
         if pool.queue:
             pool.queue.popleft().succeed((slot, msg))
@@ -211,22 +237,9 @@ class ComponentBase:
             self._op_logger.record_start(msg.t_start, self.node.id, msg)
 
     def _on_process_end(self, env: simpy.Environment, msg: MsgBase) -> None:
-        """Close the record of a service; called just after ``run`` (ADR-0020 D2).
-
-        KernbenchError for a data op that took no time: in a tie Phase 2 would put a
-        store before the gemm that feeds it.
-        """
-        if not msg.data_op:
-            return
-        now = env.now
-        if now <= msg.t_start:
-            raise KernbenchError(
-                f"{self.node.id}: service of {type(msg).__name__} took no time "
-                f"at t={now} ns; a data op must take more than 0 ns, "
-                "or Phase 2 could replay it out of order"
-            )
-        if self._op_logger is not None:
-            self._op_logger.record_end(now, self.node.id, msg)
+        """Close the record of a service; called just after ``run`` (ADR-0020 D2)."""
+        if self._op_logger is not None and msg.data_op:
+            self._op_logger.record_end(env.now, self.node.id, msg)
 
     def _admit(self, msg: Any) -> None:
         """Make a message that is no MsgBase fit to be served, if it may be served."""
@@ -236,11 +249,18 @@ class ComponentBase:
 
     def _refusal(self, msg: MsgBase) -> KernbenchError:
         """The error for a message that this component does not serve."""
-        names = [kind.__name__ for kind in self.serves if kind is not MsgBase]
+        names = [kind.__name__ for kind in self.serves if kind not in (MsgBase, Burst)]
         valid = ", ".join(names) or "nothing"
         return KernbenchError(
             f"{self.node.id} ({self.node.type}) serves no {type(msg).__name__}; "
             f"it serves {valid}"
+        )
+
+    def _unserved(self, msg: MsgBase) -> KernbenchError:
+        """The error for a ``run`` that took time and left out what it is there for."""
+        return KernbenchError(
+            f"{self.node.id}: run of {type(self).__name__} ended and {msg.undone}; "
+            "take what time you like, and also `yield from super().run(env, msg)`"
         )
 
     def sibling(self, engine: str, kind: type[Part]) -> Part:
@@ -251,16 +271,22 @@ class ComponentBase:
         found = self.sim.component(self.sim.graph.at(*self.node.place, engine))
         if not isinstance(found, kind):
             raise KernbenchError(
-                f"{found.node.id}: impl of {engine} must subclass the built-in one"
+                f"{found.node.id}: impl of {engine} must subclass the built-in one, "
+                f"{kind.__name__}"
             )
         return found
+
+
+def is_timed_by_run(model: type[ComponentBase]) -> bool:
+    """Whether the ``run`` of a class is not ours, and takes bursts."""
+    return model.run is not model.known_run and issubclass(Burst, model.serves)
 
 
 class MemoryEndpoint(ComponentBase):
     """A component whose bytes a transaction can end at or start from.
 
     ``parallel_bytes`` is how many bytes in a row it takes to keep all of its channels
-    at work.
+    at work. A model overrides ``burst``, which costs no process, or ``run``.
     """
 
     parallel_bytes: int = 1
@@ -268,6 +294,17 @@ class MemoryEndpoint(ComponentBase):
     def as_memory(self) -> Memory:
         """The memory is this component itself."""
         return self
+
+    def run(self, env: simpy.Environment, msg: Burst) -> Process:
+        """Pay what ``burst`` says up to the access; its bytes follow meanwhile."""
+        if not isinstance(msg, Burst) or msg.addr is None:
+            yield from super().run(env, msg)
+            return
+        start, access, service = self.burst(env.now, msg.addr, msg.nbytes, msg.owner)
+        msg.service = max(msg.service, service)
+        yield env.timeout(start + access - env.now)
+
+    known_run = run
 
     def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
         """Reserve the memory for one burst; times are in ns.

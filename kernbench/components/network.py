@@ -6,6 +6,10 @@ when the bytes have passed; the tail's serialisation is paid once, at the slowes
 where the transaction ends. Bursts of one transaction leave one after the other, so
 streams interleave. There is one SimPy event a hop and burst (the last one is the
 landing), and no process. What stands at a node is known as a ``Station`` only.
+
+Of our own components the network knows what ``run`` would take for a burst
+(``overhead_ns``, or ``burst`` of a memory), and does not call it. A station with a
+``run`` of its own is asked by that, in a process.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import heappush
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import simpy
 from simpy.events import NORMAL
@@ -44,6 +48,13 @@ class Station(Protocol):
     @property
     def overhead_ns(self) -> float:
         """What a passing header pays."""
+
+    @property
+    def times_bursts(self) -> bool:
+        """Whether its own ``run`` says how long a burst takes."""
+
+    def run(self, env: simpy.Environment, msg: Any) -> Process:
+        """Pay for a ``Burst`` that passes, or that is read or written here."""
 
     def as_memory(self) -> Memory:
         """The component as a memory; RoutingError if it is none."""
@@ -74,24 +85,51 @@ class Wire:
 class Route:
     """A path made ready: its wires, and the delay of each.
 
-    A delay is the ns from the start on a wire until the next node has the header.
-    ``slowest`` is the bandwidth of the slowest wire, in bytes a ns.
+    A delay is the ns from the start on a wire until the next node has the header, or,
+    if the ``run`` of that node is to be asked, until it is there. ``slowest`` is the
+    bandwidth of the slowest wire, in bytes a ns. ``hops`` has for each wire also what a
+    burst does behind it. ``is_read_by_run`` and ``is_written_by_run`` say whether the
+    ``run`` of the node at its start, and at its end, is to be asked.
     """
 
-    __slots__ = ("delays", "nodes", "slowest", "wires")
+    __slots__ = (
+        "_delays",
+        "hops",
+        "is_read_by_run",
+        "is_written_by_run",
+        "nodes",
+        "slowest",
+        "stations",
+        "wires",
+    )
 
     def __init__(
-        self, nodes: tuple[str, ...], wires: list[Wire], delays: list[float]
+        self, nodes: tuple[str, ...], wires: list[Wire], stations: list[Station]
     ) -> None:
         self.nodes = nodes
         self.wires = wires
-        self.delays = delays
+        self.stations = stations
+        self.is_read_by_run = stations[0].times_bursts
+        self.is_written_by_run = stations[-1].times_bursts
+        self._delays = []
+        self.hops: list[tuple[Wire, float, Then]] = []
+        for wire, station in zip(wires, stations[1:], strict=True):
+            delay = wire.wire_ns
+            then: Then = _PASS
+            if station is stations[-1] or not station.times_bursts:
+                delay += station.overhead_ns
+                then = _STEP
+            self._delays.append(delay)
+            self.hops.append((wire, delay, then))
         rates = [wire.bytes_per_ns for wire in wires]
         self.slowest = min(rates, default=float("inf"))
 
     def zero_load(self, nbytes: int) -> float:
-        """Latency in ns on the empty machine: overheads, wires, bytes / bottleneck."""
-        return sum(self.delays) + nbytes / self.slowest
+        """Latency in ns on the empty machine: overheads, wires, bytes / bottleneck.
+
+        What a ``run`` takes that is to be asked is not in it.
+        """
+        return sum(self._delays) + nbytes / self.slowest
 
 
 class Network:
@@ -117,11 +155,7 @@ class Network:
         route = self._routes.get(path)
         if route is None:
             wires = [self._wire(ends, path) for ends in pairwise(path)]
-            delays = [
-                wire.wire_ns + self.components[node].overhead_ns
-                for wire, node in zip(wires, path[1:], strict=True)
-            ]
-            route = Route(path, wires, delays)
+            route = Route(path, wires, [self.components[node] for node in path])
             self._routes[path] = route
         return route
 
@@ -196,14 +230,23 @@ class Delivery(simpy.Event):
         self._events = network.events
         self.memory_in: Memory | None = None
         self.memory_out: Memory | None = None
+        self.is_read_by_run = False
+        self.at_end: Then | None = None  # what a burst does at a memory that it ends at
         if txn.src_addr is not None:
-            memory = network.components[txn.path[0]].as_memory()
-            at_once = -(-memory.parallel_bytes // self.size)
-            self.memory_in = memory
-            # When the memory has done with the bursts that it reads now.
-            self.reading: deque[float] = deque(maxlen=at_once)
+            if route.is_read_by_run:
+                self.is_read_by_run = True
+            else:
+                memory = route.stations[0].as_memory()
+                at_once = -(-memory.parallel_bytes // self.size)
+                self.memory_in = memory
+                # When the memory has done with the bursts that it reads now.
+                self.reading: deque[float] = deque(maxlen=at_once)
         if txn.dst_addr is not None:
-            self.memory_out = network.components[txn.path[-1]].as_memory()
+            if route.is_written_by_run:
+                self.at_end = _WRITE_BY_RUN
+            else:
+                self.memory_out = route.stations[-1].as_memory()
+                self.at_end = _WRITE
 
     def start(self, _event: Any = None) -> None:
         """Send the first burst off."""
@@ -218,11 +261,9 @@ class Delivery(simpy.Event):
         nbytes = txn.nbytes - offset
         if nbytes > self.size:
             nbytes = self.size
-        burst = _Burst(self, self.emitted, nbytes)
+        burst = Burst(self, self.emitted, nbytes)
         self.emitted += 1
-        if self.memory_in is None:
-            begin = burst.step()
-        else:
+        if self.memory_in is not None:
             assert txn.src_addr is not None
             addr = txn.src_addr + offset
             start, access, service = self.memory_in.burst(now, addr, nbytes, txn.owner)
@@ -232,6 +273,11 @@ class Delivery(simpy.Event):
             burst.at(now, self.ready, _STEP)
             self.reading.append(start + service)
             begin = now
+        elif self.is_read_by_run:
+            self.env.process(burst.served())
+            begin = now
+        else:
+            begin = burst.step()
         if self.emitted < self.bursts:
             rate = min(self.route.wires[0].bytes_per_ns, txn.rate_gbs)
             free_at = begin + nbytes / rate
@@ -265,11 +311,17 @@ class Delivery(simpy.Event):
             self._events.transfer(txn.owner.cmd, row)
 
 
-class _Burst:
+class Burst:
     """One burst, and the event that its header is at the next node.
 
     It is scheduled anew at each hop, as if it were a SimPy event: so a hop costs no
     Timeout, and its callback is a plain method whose ``self`` is the event.
+
+    It is also what a component's own ``run`` is given of a transaction that passes it,
+    or that is read or written there: ``nbytes`` is the size of this burst, ``txn`` the
+    transaction and ``addr`` the address in the memory, None where it only passes.
+    ``service`` is how long the slowest memory so far has been busy with it, in ns: its
+    bytes cannot land in less.
     """
 
     __slots__ = (
@@ -283,21 +335,42 @@ class _Burst:
         "starts",
     )
 
+    data_op: ClassVar[bool] = False
+
     def __init__(self, delivery: Delivery, index: int, nbytes: int) -> None:
         self._ok = True
         self.delivery = delivery
         self.index = index
         self.nbytes = nbytes
         self.hop = 0
-        self.service = 0.0  # of the slowest memory that it has passed
+        self.service = 0.0
         self.starts: list[float] | None = None
         if index == 0 or index == delivery.bursts - 1:
             self.starts = []
             delivery.starts.append(self.starts)
 
-    def at(
-        self, now: float, when: float, callbacks: tuple[Callable[[_Burst], object]]
-    ) -> None:
+    @property
+    def txn(self) -> Transaction:
+        """The transaction that it is a part of."""
+        return self.delivery.txn
+
+    @property
+    def owner(self) -> MsgBase:
+        """The message on whose behalf it goes."""
+        return self.delivery.txn.owner
+
+    @property
+    def addr(self) -> int | None:
+        """Its address in the memory that it is read from, or written to, here."""
+        txn = self.delivery.txn
+        first: int | None = None
+        if self.hop == 0:
+            first = txn.src_addr
+        elif self.hop == len(self.delivery.route.hops):
+            first = txn.dst_addr
+        return None if first is None else first + self.index * self.delivery.size
+
+    def at(self, now: float, when: float, callbacks: Then) -> None:
         """Have ``callbacks`` called at ``when``, as ``Environment.schedule`` would."""
         self.callbacks = callbacks
         env = self.delivery.env
@@ -314,21 +387,21 @@ class _Burst:
         nbytes = self.nbytes
         route = delivery.route
         owner = delivery.txn.owner
-        now: float = delivery.env.now
-        wire = route.wires[hop]
+        now: float = delivery.env._now  # the property costs a Python call
+        wire, delay, then = route.hops[hop]
         start = wire.enter(now, nbytes)
         if start > now:
             owner.wait(route.nodes[hop], "link", now, start, wire.holder)
         wire.holder = owner
         if self.starts is not None:
             self.starts.append(start)
-        when = start + route.delays[hop]
+        when = start + delay
         hop += 1
         self.hop = hop
-        if hop < len(route.wires):
-            self.at(now, when, _STEP)
-        elif delivery.memory_out is not None:
-            self.at(now, when, _WRITE)
+        if hop < len(route.hops):
+            self.at(now, when, then)
+        elif delivery.at_end is not None:
+            self.at(now, when, delivery.at_end)
         else:
             delivery.arrive(when + max(self.service, nbytes / delivery.rate))
         return start
@@ -348,6 +421,36 @@ class _Burst:
         slowest_ns = max(self.service, nbytes / delivery.rate, write_ns)
         delivery.arrive(start + access + slowest_ns)
 
+    def pass_by_run(self) -> None:
+        """The header is at a node whose own ``run`` lets it go on."""
+        self.delivery.env.process(self.served())
 
-_STEP = (_Burst.step,)
-_WRITE = (_Burst.write,)
+    def served(self) -> Process:
+        """Have the station at node ``hop`` pay for it; then take the next link."""
+        yield from self._run()
+        self.step()
+
+    def write_by_run(self) -> None:
+        """The header is at a memory whose own ``run`` takes it."""
+        self.delivery.env.process(self._written())
+
+    def _written(self) -> Process:
+        """Have the memory pay for it; it lands when its bytes have come in as well."""
+        yield from self._run()
+        delivery = self.delivery
+        slowest_ns = max(self.service, self.nbytes / delivery.rate)
+        delivery.arrive(delivery.env.now + slowest_ns)
+
+    def _run(self) -> Process:
+        """What the ``run`` of the station at node ``hop`` takes for it."""
+        delivery = self.delivery
+        return delivery.route.stations[self.hop].run(delivery.env, self)
+
+
+Then: TypeAlias = tuple[Callable[[Burst], object]]
+"""What is called when a burst has come to a node."""
+
+_STEP = (Burst.step,)
+_PASS = (Burst.pass_by_run,)
+_WRITE = (Burst.write,)
+_WRITE_BY_RUN = (Burst.write_by_run,)

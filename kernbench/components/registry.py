@@ -10,7 +10,11 @@ from pkgutil import iter_modules
 from typing import Any
 
 from kernbench.components import builtin
-from kernbench.components.base import ComponentBase
+from kernbench.components.base import (
+    ComponentBase,
+    MemoryEndpoint,
+    is_timed_by_run,
+)
 from kernbench.components.builtin.hbm_ctrl import HbmCtrl
 from kernbench.components.builtin.io_cpu import IoCpu
 from kernbench.components.builtin.m_cpu import MCpu
@@ -27,6 +31,7 @@ from kernbench.components.builtin.pe_tcm import PeTcm
 from kernbench.components.builtin.sram import Sram
 from kernbench.components.builtin.transit import Transit
 from kernbench.errors import UsageError
+from kernbench.topology.kinds import NODE_KINDS
 
 COMPONENTS: dict[str, type[ComponentBase]] = {
     "hbm_ctrl": HbmCtrl,
@@ -46,6 +51,15 @@ COMPONENTS: dict[str, type[ComponentBase]] = {
     "transit": Transit,
 }
 
+RELIED_ON: dict[str, tuple[type[ComponentBase], str]] = {
+    "pe_cpu": (PeCpu, "its run runs the kernel"),
+    "pe_mmu": (PeMmu, "others call its translate"),
+    "pe_scheduler": (PeScheduler, "others call its dispatch"),
+    "pe_tcm": (PeTcm, "others use its read_channel and write_channel"),
+}
+"""The kinds of node of which more is needed than time: what a model has to subclass,
+and why."""
+
 # a model that somebody adds to the shipped ones can be named, though no row has it
 for _module in iter_modules(builtin.__path__, f"{builtin.__name__}."):
     import_module(_module.name)
@@ -64,6 +78,46 @@ def component_class(impl: str) -> type[ComponentBase]:
             f"unknown impl {impl!r}; valid: {known}, or package.module:Class"
         )
     return COMPONENTS[impl]
+
+
+def check_model(kind: str, impl: str) -> None:
+    """UsageError if nodes of a kind cannot have that model, or would not use it."""
+    model = component_class(impl)
+    problem = _problem(kind, model)
+    if problem:
+        raise UsageError(f"impl {impl!r} of {kind}: {problem}")
+
+
+def _problem(kind: str, model: type[ComponentBase]) -> str:
+    """What is wrong with a model for a kind of node, and what to do; "" if nothing."""
+    if kind in RELIED_ON:
+        ours, why = RELIED_ON[kind]
+        if not issubclass(model, ours):
+            return f"it must subclass the built-in one, {ours.__name__}: {why}"
+    if kind == "pe_mmu" and model.run is not PeMmu.run:
+        return (
+            "its run is never called, as to translate is part of a command's issue; "
+            "implement translate(va, nbytes, past_end), or take the time in the run of "
+            "a model of pe_cpu"
+        )
+    shipped = COMPONENTS.get(NODE_KINDS[kind].impl) if kind in NODE_KINDS else None
+    is_memory = shipped is not None and issubclass(shipped, MemoryEndpoint)
+    if is_memory and not _is_memory(model):
+        return (
+            "nothing in it says how long a burst takes; subclass MemoryEndpoint and "
+            "implement burst(now, addr, nbytes, owner), or implement run(env, msg) and "
+            "have Burst among its serves"
+        )
+    return ""
+
+
+def _is_memory(model: type[ComponentBase]) -> bool:
+    """Whether a class says how long it takes to read or write a burst."""
+    if is_timed_by_run(model):
+        return True
+    if not issubclass(model, MemoryEndpoint):
+        return False
+    return model.burst is not MemoryEndpoint.burst
 
 
 def _users_class(impl: str) -> type[ComponentBase]:

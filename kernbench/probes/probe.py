@@ -24,8 +24,8 @@ from kernbench.common.peaks import peaks
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import Process
 from kernbench.components.builtin.hbm_ctrl import channel_shares
-from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
+from kernbench.components.launches import LAUNCH_BYTES, serve_launch
 from kernbench.policy.routing.router import pe_prefix, switch_node
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.graph import Edge, Place, TopologyGraph
@@ -389,9 +389,11 @@ class _Prober:
         """Have the component at the near end serve it."""
         sim = self.sim
         message = case.command(nbytes)
-        yield from sim.component(case.near_end)._forward_txn(sim.env, message)
         if isinstance(message, LaunchMsg):
+            yield from serve_launch(sim, case.near_end, message)
             yield message.done
+        else:
+            yield from sim.component(case.near_end)._forward_txn(sim.env, message)
 
     def row(self, case: _Case, nbytes: int) -> ProbeRow:
         """Simulate one transfer, and compare."""

@@ -29,10 +29,10 @@ from kernbench.common.messages import (
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.common.user_code import end_if_forked
 from kernbench.components.base import ComponentBase, Process, Sim
-from kernbench.components.builtin.pcie_ep import LAUNCH_BYTES
+from kernbench.components.launches import LAUNCH_BYTES, serve_launch
 from kernbench.components.network import Network
 from kernbench.components.pages import PageTable
-from kernbench.components.registry import component_class
+from kernbench.components.registry import check_model, component_class
 from kernbench.errors import DeadlockError, LimitError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.event_log import Recorder, Site
@@ -117,8 +117,10 @@ class _Components(dict[str, ComponentBase]):
     def __init__(self, graph: TopologyGraph) -> None:
         super().__init__()
         self._nodes = graph.nodes
-        impls = {node.impl for node in graph.nodes.values()}
-        self._classes = {impl: component_class(impl) for impl in impls}
+        models = {(node.type, node.impl) for node in graph.nodes.values()}
+        for kind, impl in sorted(models):
+            check_model(kind, impl)
+        self._classes = {impl: component_class(impl) for _, impl in models}
 
     def __missing__(self, node_id: str) -> ComponentBase:
         node = self._nodes[node_id]
@@ -373,7 +375,8 @@ class GraphEngine:
                 target_start_ns=t_issue + latency + _LAUNCH_SLACK_NS,
             )
             for sip in sorted(cubes):
-                self._serve(sip, msg)
+                end_point = self.sim.resolver.find_pcie_ep(sip)
+                self.env.process(serve_launch(self.sim, end_point, msg))
             yield msg.done
             self.launches.append(LaunchSpan(name, msg.t_first_start, self.env.now))
             if self.recorder is not None:
@@ -431,9 +434,7 @@ class GraphEngine:
             msg.cmd = cmd
         yield self.env.all_of([self._serve(place[0], msg) for place, msg in messages])
 
-    def _serve(
-        self, sip: int, msg: LaunchMsg | HostWriteCmd | HostReadCmd
-    ) -> simpy.Process:
+    def _serve(self, sip: int, msg: HostWriteCmd | HostReadCmd) -> simpy.Process:
         """Give a message to the end point of a SIP; ends when it has been served."""
         end_point = self.sim.component(self.sim.resolver.find_pcie_ep(sip))
         return self.env.process(end_point._forward_txn(self.env, msg))

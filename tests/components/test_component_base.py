@@ -5,7 +5,7 @@ from typing import ClassVar
 import pytest
 
 from kernbench.common.messages import MsgBase
-from kernbench.components.base import ComponentBase, MemoryEndpoint
+from kernbench.components.base import TICK_NS, ComponentBase, MemoryEndpoint
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.engine import GraphEngine
 
@@ -92,9 +92,12 @@ def test_channels_have_slots_of_their_own(serve, events):
     ]
 
 
-def test_a_data_op_that_takes_no_time_is_refused(serve):
-    with pytest.raises(KernbenchError, match=r"pe_math.*took no time at t=0"):
-        serve(Worker, Job(work=0.0))
+def test_a_data_op_that_takes_no_time_lasts_a_tick(serve):
+    log = serve(Worker, Job(work=0.0), Job(work=0.0)).op_log
+    assert [(r.t_start, r.t_end) for r in log] == [
+        (0.0, TICK_NS),
+        (TICK_NS, 2 * TICK_NS),
+    ]
 
 
 def test_a_message_that_is_no_data_op_may_take_no_time_and_is_not_logged(serve, events):

@@ -1,5 +1,5 @@
-"""What holds for every entry of COMPONENTS, and how ``impl:`` puts another in its
-place.
+"""What holds for every entry of COMPONENTS and for a foreign class of each kind, and
+how ``impl:`` puts another in its place.
 """
 
 import ast
@@ -21,7 +21,8 @@ from kernbench.components.registry import COMPONENTS, component_class
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.topology import TopologySpec, build_topology
+from kernbench.topology import TopologySpec, build_topology, load_topology
+from kernbench.topology.kinds import NODE_KINDS
 from kernbench.topology.spec import ComponentSpec, ComponentsSpec, CubeMeshSpec, SipSpec
 
 
@@ -56,20 +57,64 @@ class SlowGemm(PeGemm):
         yield env.timeout(1000.0)
 
 
+def foreign(kind):
+    """A class that somebody else has written for a kind of node: 3 ns slower."""
+    ours = COMPONENTS[NODE_KINDS[kind].impl]
+
+    class Foreign(ours):
+        """Thinks for 3 ns."""
+
+        def run(self, env, msg):
+            yield env.timeout(3.0)
+            yield from super().run(env, msg)
+
+    Foreign.__name__ = f"Foreign_{kind}"
+    return Foreign
+
+
+# A run of a pe_mmu would never be called, so there can be none.
+FOREIGN = {f"{__name__}:Foreign_{kind}": kind for kind in NODE_KINDS}
+FOREIGN.pop(f"{__name__}:Foreign_pe_mmu")
+for _kind in FOREIGN.values():
+    globals()[f"Foreign_{_kind}"] = foreign(_kind)
+IMPLS = [*COMPONENTS, *FOREIGN]
+
+
 @pytest.fixture(scope="module")
-def engine(small):
-    return GraphEngine(small)
+def foreign_machine(layout_cache):
+    """As ``small``, with the foreign class of each kind."""
+    chosen = {f"{kind}.impl": impl for impl, kind in FOREIGN.items()}
+    mesh = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
+    return load_topology(None, mesh | chosen, layout_cache)
 
 
-@pytest.fixture(params=COMPONENTS)
-def component(request, engine, small):
+@pytest.fixture
+def place(small, foreign_machine):
+    """place(impl) -> a machine, and the id of a node that has that impl there."""
+
+    def place(impl):
+        graph = foreign_machine if impl in FOREIGN else small
+        return graph, next(n.id for n in graph.nodes.values() if n.impl == impl)
+
+    return place
+
+
+@pytest.fixture(scope="module")
+def engines():
+    return {}
+
+
+@pytest.fixture(params=IMPLS)
+def component(request, engines, place):
     """One component of each kind, where the machine has it."""
-    node = next(n for n in small.nodes.values() if n.impl == request.param)
-    return engine.sim.component(node.id)
+    graph, node_id = place(request.param)
+    if id(graph) not in engines:
+        engines[id(graph)] = GraphEngine(graph)
+    return engines[id(graph)].sim.component(node_id)
 
 
 def test_is_what_the_registry_says_and_documented(component):
-    kind = COMPONENTS[component.node.impl]
+    kind = component_class(component.node.impl)
     assert type(component) is kind
     assert issubclass(kind, ComponentBase)
     assert kind.__doc__
@@ -80,11 +125,13 @@ def test_overrides_neither_the_hooks_nor_the_service_loop(component):
     assert not ours & set(type(component).__dict__)
 
 
-def test_refuses_a_message_that_it_does_not_know(component, engine):
+def test_refuses_a_message_that_it_does_not_know(component):
+    env = component.sim.env
+    served = env.process(component._forward_txn(env, Stranger()))
     with pytest.raises(
         KernbenchError, match=rf"{component.node.id}.* serves no Stranger"
     ):
-        next(component._forward_txn(engine.env, Stranger()))
+        env.run(until=served)
 
 
 def test_pays_the_overhead_of_its_node(component):
@@ -92,9 +139,9 @@ def test_pays_the_overhead_of_its_node(component):
 
 
 DATA_OPS = [
-    pytest.param((name, make), id=f"{name}-{what}")
-    for name, kind in COMPONENTS.items()
-    for what, make in data_ops(name, kind).items()
+    pytest.param((impl, make), id=f"{impl}-{what}")
+    for impl in IMPLS
+    for what, make in data_ops(FOREIGN.get(impl, impl), component_class(impl)).items()
 ]
 
 
@@ -104,26 +151,23 @@ def test_every_data_op_that_an_entry_serves_is_under_contract():
         assert made == {type_ for type_ in kind.serves if type_.data_op}, name
 
 
-def test_starts_idle_and_wakes_nobody(impl_node, small):
-    engine = GraphEngine(small)
-    engine.sim.component(impl_node)
+@pytest.mark.parametrize("impl", IMPLS)
+def test_starts_idle_and_wakes_nobody(impl, place):
+    graph, node_id = place(impl)
+    engine = GraphEngine(graph)
+    engine.sim.component(node_id)
     assert engine.env.peek() == float("inf")
-    assert list(engine.sim.components) == [impl_node]
-
-
-@pytest.fixture(params=COMPONENTS)
-def impl_node(request, small):
-    return next(n.id for n in small.nodes.values() if n.impl == request.param)
+    assert list(engine.sim.components) == [node_id]
 
 
 @pytest.fixture(params=DATA_OPS)
-def crowd(request, small):
+def crowd(request, place):
     """crowd(**options): three messages more than a channel has slots, all at once."""
     impl, make = request.param
-    node = next(n.id for n in small.nodes.values() if n.impl == impl)
+    graph, node = place(impl)
 
     def crowd(**options):
-        engine = GraphEngine(small, **options)
+        engine = GraphEngine(graph, **options)
         component = engine.sim.component(node)
         messages = [make() for _ in range(component.slots + 3)]
         assert len({component.channel(msg) for msg in messages}) == 1

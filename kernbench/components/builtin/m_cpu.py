@@ -1,4 +1,4 @@
-"""The M_CPU of a cube: hands launches on to the PE_CPUs that take part, and has a DMA.
+"""The M_CPU of a cube, where a launch parts to the PE_CPUs of its PEs; it has a DMA.
 
 The DMA moves what it is told to, as that of a PE does but without set-up. Of what ships
 only the probe tells it anything.
@@ -18,7 +18,7 @@ _MOVES = 1
 
 
 class MCpu(IoCpu):
-    """Fans out as an IO CPU does, to PEs; launches do not wait for the DMA."""
+    """Lets launches pass as an IO CPU does; they do not wait for the DMA."""
 
     serves = (LaunchMsg, DmaReadCmd, DmaWriteCmd)
     channels = 2
@@ -27,15 +27,10 @@ class MCpu(IoCpu):
         """Launches and moves have a slot each."""
         return _LAUNCHES if isinstance(msg, LaunchMsg) else _MOVES
 
-    def targets(self, msg: LaunchMsg) -> list[str]:
-        """The nodes that it hands ``msg`` on to."""
-        here = (self.node.sip, self.node.cube)
-        return [self.sim.graph.at(*pe, "pe_cpu") for pe in msg.pes if pe[:2] == here]
-
     def run(
         self, env: simpy.Environment, msg: LaunchMsg | DmaReadCmd | DmaWriteCmd
     ) -> Process:
-        """Hand a launch on; or read what is not at hand, then write."""
+        """Let a launch pass; or read what is not at hand, then write."""
         if isinstance(msg, LaunchMsg):
             yield from super().run(env, msg)
             return

@@ -9,30 +9,28 @@ import simpy
 
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, Transaction
 from kernbench.common.phys_addr import PhysAddr
-from kernbench.components.base import ComponentBase, Process
+from kernbench.components.base import Burst, ComponentBase, Process
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
-
-LAUNCH_BYTES = 64
-"""Bytes of the message that a launch is."""
 
 
 class PcieEp(ComponentBase):
     """One host command at a time; each pays the end point's overhead first."""
 
-    serves = (LaunchMsg, HostWriteCmd, HostReadCmd)
+    serves = (LaunchMsg, HostWriteCmd, HostReadCmd, Burst)
 
     def run(
-        self, env: simpy.Environment, msg: LaunchMsg | HostWriteCmd | HostReadCmd
+        self,
+        env: simpy.Environment,
+        msg: LaunchMsg | HostWriteCmd | HostReadCmd | Burst,
     ) -> Process:
-        """Carry host data to or from a memory, or a launch to the io_cpu."""
+        """Carry host data to or from a memory, or let a launch or a burst pass."""
         yield env.timeout(self.overhead_ns)
-        if isinstance(msg, LaunchMsg):
-            io_cpu = self.sim.resolver.find_io_cpu(self.node.sip)
-            yield from self.sim.deliver(msg, self.node.id, io_cpu, LAUNCH_BYTES)
-        elif isinstance(msg, HostWriteCmd):
+        if isinstance(msg, HostWriteCmd):
             yield from self._write(msg)
-        else:
+        elif isinstance(msg, HostReadCmd):
             yield self._read(msg)
+
+    known_run = run
 
     def _write(self, msg: HostWriteCmd) -> Process:
         """Carry host data to a memory, at the rate of PCIe."""

@@ -34,6 +34,7 @@ class PeCpu(ComponentBase):
         msg.t_first_start = min(msg.t_first_start, env.now)
         runner = KernelRunner(self._context(env, msg))
         yield from runner.run(env, msg.kernel, msg.args, self.sim.store)
+        msg.ran.add(self.node.id)
         msg.remaining -= 1
         if msg.remaining == 0:
             msg.done.succeed()

@@ -10,7 +10,7 @@ import simpy
 from kernbench.common.messages import MsgBase, StageType, TileToken, Transaction
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd, PushCmd
 from kernbench.common.phys_addr import PhysAddr
-from kernbench.components.base import ComponentBase, Process, Sim
+from kernbench.components.base import Burst, ComponentBase, Process, Sim
 from kernbench.topology.graph import Node
 
 REQUEST_BYTES = 32
@@ -28,7 +28,7 @@ Piece = tuple[int, int]
 class PeDma(ComponentBase):
     """Serves loads, stores, DMA stages of tiles, and slots that a PE_IPCQ pushes."""
 
-    serves = (DmaReadCmd, DmaWriteCmd, TileToken, PushCmd)
+    serves = (DmaReadCmd, DmaWriteCmd, TileToken, PushCmd, Burst)
     channels = 3
     queue_reason = "dma_slot"
 
@@ -52,8 +52,11 @@ class PeDma(ComponentBase):
             is_read = isinstance(msg, DmaReadCmd)
         return _READ if is_read else _WRITE
 
-    def run(self, env: simpy.Environment, msg: MsgBase) -> Process:
+    def run(self, env: simpy.Environment, msg: MsgBase | Burst) -> Process:
         """Set-up, the reads of the command side by side, then its writes."""
+        if isinstance(msg, Burst):
+            yield from super().run(env, msg)
+            return
         yield env.timeout(self._dma.setup_ns)
         if isinstance(msg, PushCmd):
             yield from self._push(env, msg)
@@ -64,6 +67,8 @@ class PeDma(ComponentBase):
             yield landed
         for addr, nbytes in writes:
             yield from self._write(msg, addr, nbytes)
+
+    known_run = run
 
     def _pieces(self, msg: MsgBase) -> tuple[list[Piece], list[Piece]]:
         """What a command reads over the network, and what it writes."""

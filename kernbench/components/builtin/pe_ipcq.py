@@ -13,7 +13,7 @@ import simpy
 
 from kernbench.common.messages import MsgBase, Region, Transaction
 from kernbench.common.pe_commands import PushCmd, RecvCmd, SendCmd, SlotCopy
-from kernbench.components.base import ComponentBase, Process, Sim
+from kernbench.components.base import ComponentBase, Process, Sim, tick_ns
 from kernbench.components.builtin.pe_dma import PeDma
 from kernbench.components.builtin.pe_tcm import PeTcm
 from kernbench.errors import KernelError
@@ -107,6 +107,7 @@ class PeIpcq(ComponentBase):
             yield from self._send(env, msg)
         else:
             yield from self._recv(env, msg)
+        msg.undone = ""  # type: ignore[misc]
 
     def _starts(self, env: simpy.Environment, msg: MsgBase) -> None:
         """Let later ops of the PE write what is sent, or use what is received."""
@@ -116,7 +117,7 @@ class PeIpcq(ComponentBase):
     def _send(self, env: simpy.Environment, msg: SendCmd) -> Process:
         """Push a payload slot by slot; ends when all of it has been read."""
         queue = self.queues[msg.direction]
-        dma = self.sibling("pe_dma", PeDma)
+        dma = self.sibling("pe_dma", ComponentBase)
         ring = queue.other_end.ring
         reads: list[simpy.Event] = []
         for piece in _pieces(msg.src, ring.slot_bytes):
@@ -136,11 +137,27 @@ class PeIpcq(ComponentBase):
                 read=read,
                 on_landed=partial(queue.peer.arrive, queue.back, queue.head, copy),
             )
-            env.process(dma._forward_txn(env, push))
+            env.process(self._push(env, dma, push))
             queue.head += 1
         for read in reads:
             yield read
         self._starts(env, msg)
+
+    def _push(
+        self, env: simpy.Environment, dma: ComponentBase, push: PushCmd
+    ) -> Process:
+        """Have the DMA push a slot; what only takes time moves it all at its end."""
+        yield from dma._forward_txn(env, push)
+        if push.read.triggered:
+            return
+        copy = push.copy
+        if env.now <= push.t_start:
+            yield env.timeout(tick_ns(env.now))
+        copy.t_start = push.t_start
+        copy.slot = push.slot
+        copy.data = self.sim.peek(copy.src)
+        push.read.succeed()
+        push.on_landed()
 
     def arrive(self, direction: str, number: int, copy: SlotCopy) -> None:
         """Slot ``number`` of those sent to us in ``direction`` has landed.
@@ -149,7 +166,7 @@ class PeIpcq(ComponentBase):
         """
         queue = self.queues[direction]
         self.sim.put(copy.dst, copy.data)
-        dma = self.sibling("pe_dma", PeDma)
+        dma = self.sibling("pe_dma", ComponentBase)
         self._record(copy, dma.node.id, "ipcq_copy")
         queue.peer_head += 1
         queue.landed[number] = copy
