@@ -4,6 +4,7 @@ D2: an op's record is made by hooks around ``run``. D4: a message says itself wh
 it is an op. D9: a component can be replaced; times change, and results do not.
 """
 
+import textwrap
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import ClassVar
@@ -11,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from kernbench import docs
 from kernbench.ccl.install import install_ipcq
 from kernbench.common.messages import COMMANDS, MsgBase, register_command
 from kernbench.common.pe_commands import DmaReadCmd, MathCmd
@@ -512,18 +514,24 @@ def test_d4_a_new_type_of_message_is_dispatched_and_logged_once_registered(
     assert log == [("unknown", "IpcqMsg", 0, 5), ("unknown", "IpcqMsg", 5, 7)]
 
 
-def test_d4_a_kernel_issues_a_new_command(run, registered):
-    registered(IpcqMsg)
+@pytest.mark.parametrize("kind", [IpcqMsg, Stranger])
+def test_d4_a_kernel_issues_a_new_command(run, registered, kind):
+    registered(kind)
+
+    def lasting(ns):
+        msg = kind()
+        msg.ns = ns
+        return msg
 
     def k(ptr, tl):
-        tl.issue(IpcqMsg(ns=50.0))
-        tl.issue(IpcqMsg(ns=70.0), wait=False)
+        tl.issue(lasting(50.0))
+        tl.issue(lasting(70.0), wait=False)
 
     def bench(torch):
         torch.launch("k", k, torch.zeros((2,), dp=DPPolicy(num_cubes=1, num_pes=1)))
 
     theirs = run(bench, pe_math=f"{__name__}:Talker")
-    ops = [r for r in theirs.log if r.op_name == "IpcqMsg"]
+    ops = [r for r in theirs.log if r.op_name == kind.__name__]
     assert [r.t_end - r.t_start for r in ops] == pytest.approx([50, 70])
     assert ops[1].t_start > ops[0].t_end
     assert theirs.end_ns >= ops[1].t_end
@@ -602,6 +610,22 @@ def test_d4_a_message_that_takes_no_attributes_is_refused_with_what_to_do(
     registered(Sealed)
     with pytest.raises(KernbenchError, match=r"Sealed takes no attributes.*MsgBase"):
         dispatched(talker, Sealed())
+
+
+def test_d4_the_example_of_the_documents_works(run, registered, impl):
+    page = docs.page("architecture")
+    example = textwrap.dedent(page[page.index("    class SortCmd") :].partition("`")[0])
+    known = {"MsgBase": MsgBase, "PeMath": PeMath, "register_command": registered}
+    exec(example, known)
+    sort = known["SortCmd"]
+
+    def bench(torch):
+        x = torch.zeros((2,), dp=DPPolicy(num_cubes=1, num_pes=1))
+        torch.launch("k", lambda ptr, tl: tl.issue(sort(9)), x)
+
+    theirs = run(bench, pe_math=impl(known["Sorting"]))
+    (op,) = (record for record in theirs.log if record.op_name == "SortCmd")
+    assert op.t_end - op.t_start == pytest.approx(9)
 
 
 class Announcing(PeGemm):
