@@ -438,7 +438,7 @@ ASKS = {
         "find_memory_path find_path resolve"
     ),
     "ccl/install.py": "find_all_pcie_eps resolve",
-    "components/builtin/io_cpu.py": "find_node_path",
+    "components/launches.py": "find_node_path",
     "components/builtin/m_cpu.py": "find_mcpu_dma_path",
 }
 
@@ -511,6 +511,7 @@ def test_d6_a_launch_goes_where_find_node_path_says(simulate, monkeypatch):
 
     simulate(bench)
     assert asked == [
+        ("sip0.io0.pcie_ep", "sip0.io0.io_cpu"),
         ("sip0.io0.io_cpu", "sip0.cube0.m_cpu"),
         ("sip0.cube0.m_cpu", "sip0.cube0.pe0.pe_cpu"),
     ]
