@@ -36,6 +36,10 @@ HOST = WHATS.index("host")
 SET_UP = WHATS.index("set-up")
 UNEXPLAINED = WHATS.index("unexplained")
 
+_DMA = "pe_dma"
+_DMA_SLOTS = "pe.dma.outstanding"
+"""The type of the nodes that serve several ops at once, and how many of each kind."""
+
 EPS = 1e-6  # ns: times that are closer than that are one
 _NONE = -1
 
@@ -162,10 +166,43 @@ class EdgeFinder:
     # -- ops in turn --
 
     def _lanes(self) -> tuple[Edges, ...]:
-        """An op starts when its lane is free."""
+        """An op starts when its lane is free.
+
+        The lane of an engine is one slot. Of the slots of a PE_DMA any will do: the op
+        comes after the last one in its own slot only if all others were taken.
+        """
         ops = self._trace.op_columns
+        component = ops.component[:].astype(np.int64)
+        slot = ops.slot[:].astype(np.int64)
+        slots = np.ones(self._moments.op_count, np.int64)
+        types = np.array([kind == _DMA for kind in self._trace.nodes.type], np.bool_)
+        outstanding = int(spec_number(self._trace.spec, _DMA_SLOTS)) or 1
+        if len(types):
+            slots[types[component]] = outstanding
         rows = np.arange(self._moments.op_count)
-        return (self._in_turn(rows, (ops.slot[:], ops.component[:]), ENGINE),)
+        edges = self._in_turn(rows, (slot, component), ENGINE)
+        pool = component << 32 | slot // slots
+        was_full = self._served_beside(pool) >= slots - 1
+        kept = was_full[self._moments.ops_at(edges.effect)]
+        cause, effect, gap, _ = edges
+        return (Edges(cause[kept], effect[kept], gap[kept], ENGINE),)
+
+    def _served_beside(self, pool: Ints) -> Ints:
+        """By row how many other ops of its pool of slots are served as an op starts."""
+        ops = self._trace.op_columns
+        by_start = np.lexsort((ops.t_start[:], pool))
+        by_end = np.lexsort((ops.t_end[:], pool))
+        first = np.searchsorted(pool[by_start], pool)
+        started = np.empty(len(pool), np.int64)
+        started[by_start] = np.arange(len(pool))
+        # All of a pool are put behind those of the pool before, so that one search
+        # among the ends of all finds how many of its own had ended.
+        span = float(ops.t_end[:].max(initial=0.0)) + 1.0
+        number = np.unique(pool, return_inverse=True)[1].reshape(-1)
+        ends = number[by_end] * span + ops.t_end[:][by_end]
+        starts = number * span + ops.t_start[:]
+        ended = np.searchsorted(ends, starts + EPS, side="right")
+        return (started - first) - (ended - first)
 
     def _tiles_in_turn(self) -> tuple[Edges, ...]:
         """A stage of a tile starts when the one before it has ended."""
