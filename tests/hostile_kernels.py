@@ -132,7 +132,7 @@ def raises_stop_iteration(x, folder, tl):
     raise StopIteration(3)
 
 
-@hostile("interrupted", 130)
+@hostile("interrupted", 130, own_process=True)
 def is_interrupted(x, folder, tl):
     load(x, tl)
     os.kill(os.getpid(), signal.SIGINT)

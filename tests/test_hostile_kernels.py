@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import hostile_kernels
 import pytest
+from child_signals import reset_signals
 from click.testing import CliRunner
 from hostile_kernels import HOSTILE
 
@@ -54,7 +55,13 @@ def ran(args, own_process, folder):
         )
     program = [sys.executable, "-m", "kernbench.cli", *args]
     end = subprocess.run(
-        program, capture_output=True, text=True, timeout=60, cwd=folder, check=False
+        program,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        check=False,
+        preexec_fn=reset_signals,
     )
     return SimpleNamespace(code=end.returncode, stdout=end.stdout, stderr=end.stderr)
 
