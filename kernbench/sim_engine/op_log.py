@@ -171,12 +171,13 @@ class OpLogger:
                 record.dependency_ids = [moved[d] for d in record.dependency_ids]
         return self._records
 
-    def record_start(self, t: float, component_id: str, msg: MsgBase) -> None:
+    def record_start(self, t: float, component_id: str, msg: object) -> None:
         """Note that the service of ``msg`` starts at ``t`` ns.
 
-        A tile's stage is read now, since the tile may have moved on at the end (D5).
-        The source of a store from HBM is looked at now and again at the end: only bytes
-        that were the same all the while are a snapshot of what was stored.
+        It may be of any class; one that is no ``MsgBase`` has neither waits nor
+        transfers. A tile's stage is read now, since the tile may have moved on at the
+        end (D5). The source of a store from HBM is looked at now and again at the end:
+        only bytes that were the same all the while are a snapshot of what was stored.
         """
         pending: dict[str, Any] = {"t_start": t}
         if isinstance(msg, TileToken):
@@ -190,7 +191,7 @@ class OpLogger:
             pending["source"] = (self._is_ready(msg.src), self._view(msg.src))
         self._pending[id(msg)] = pending
 
-    def record_end(self, t: float, component_id: str, msg: MsgBase) -> None:
+    def record_end(self, t: float, component_id: str, msg: object) -> None:
         """Make the record of ``msg``, whose service ends at ``t`` ns.
 
         Snapshots (D4) are taken of the inputs of a math op and of the HBM source of a
@@ -218,7 +219,8 @@ class OpLogger:
             params["input_snapshots"] = [self._snapshot(r) for r in msg.inputs]
         elif isinstance(msg, DmaWriteCmd) and "source" in pending:
             params["snapshot"] = self._stored(msg.src, *pending["source"])
-        self._append(msg, pending["t_start"], t, component_id, kind, name, params)
+        served = msg if isinstance(msg, MsgBase) else MsgBase()
+        self._append(served, pending["t_start"], t, component_id, kind, name, params)
 
     def record_copy(
         self,
@@ -239,13 +241,14 @@ class OpLogger:
     ) -> None:
         """Record a copy that no component serves (D3.6).
 
-        Without a ``snapshot`` the store is read now. A str says why there is none, and
-        then the record has none.
+        The record has a copy of ``snapshot``. Without one the store is read now. A str
+        says why there is none, and then the record has none.
         """
+        taken: Array | None = None
         if snapshot is None:
-            snapshot = self._snapshot(Region(src_space, src_addr, shape, dtype, nbytes))
-        elif isinstance(snapshot, str):
-            snapshot = None
+            taken = self._snapshot(Region(src_space, src_addr, shape, dtype, nbytes))
+        elif not isinstance(snapshot, str):
+            taken = snapshot.copy()
         params: Params = {
             "src_space": src_space,
             "src_addr": src_addr,
@@ -254,7 +257,7 @@ class OpLogger:
             "shape": shape,
             "dtype": dtype,
             "nbytes": nbytes,
-            "snapshot": snapshot,
+            "snapshot": taken,
         }
         if msg is None:
             msg = MsgBase()
@@ -277,7 +280,7 @@ class OpLogger:
         waits: Waits = []
         holders: set[int] = set()
         for at, reason, t0, t1, holder in msg.waits:
-            if holder is None:
+            if not isinstance(holder, MsgBase):  # of another class: it has no row
                 waits.append((at, reason, t0, t1, -1))
                 continue
             waits.append((at, reason, t0, t1, holder.row))
@@ -419,7 +422,7 @@ def _lists(prefix: str, regions: Iterable[Region], fields: Names) -> Params:
 
 
 @singledispatch
-def _extract_op_info(msg: MsgBase) -> OpInfo:
+def _extract_op_info(msg: object) -> OpInfo:
     """Return (op_kind, op_name, params) of a message (ADR-0052 D3).
 
     A type that is registered nowhere is of kind "unknown" and has no params (D3.7).
