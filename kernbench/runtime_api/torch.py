@@ -211,6 +211,7 @@ class Torch:
         dtype_row(dtype)
         policy = dp or DPPolicy(num_cubes=1, num_pes=1)
         shards = self._allocator.shards(name, extents, dtype, policy)
+        self.engine.tensors[name] = shards
         return Tensor(name, extents, dtype, shards, self._fetch)
 
     def _of_rank(self, name: str) -> str:

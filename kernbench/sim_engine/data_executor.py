@@ -1,6 +1,6 @@
 """Phase 2: executes an op log on a memory store (ADR-0020 D6, D10, D11).
 
-Owns the order (canonical, held back by dependency_ids) and what has run. There is no
+Owns the order (op_order.py) and what has run. There is no
 pool of threads: two ran f16 gemms of 32^3 to 512^3 at 0.77 to 0.84 times the speed of
 one, as BLAS uses both cores by itself.
 """
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from graphlib import CycleError, TopologicalSorter
-from heapq import heappop, heappush
 from itertools import islice
 from typing import TypeAlias
 
@@ -23,10 +21,18 @@ from kernbench.common.arrays import Floats
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError, VerificationError
 from kernbench.sim_engine import verify
+from kernbench.sim_engine.expected import (
+    NO_TENSORS,
+    Expected,
+    Tensors,
+    expectations,
+)
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_kinds import Ops
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
+from kernbench.sim_engine.op_order import Log, execution_order
+from kernbench.sim_engine.op_params import completed
 from kernbench.sim_engine.plans import (
     EXECUTED,
     Plans,
@@ -50,7 +56,8 @@ _LOOKED_AT = 4096
 
 def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
     """Write into ``store`` what ``record`` makes of its snapshots and of ``store``."""
-    perform([plan_of(record, ops).turn(record)], store)
+    whole = completed(record)
+    perform([plan_of(whole, ops).turn(whole)], store)
 
 
 class DataExecutor:
@@ -64,7 +71,8 @@ class DataExecutor:
     Consecutive small gemms and elementwise ops that are alike in all but addresses,
     none of which reads what an earlier one of them writes, run in one numpy call, with
     the same bits. All are read before any is written, and written in order, so other
-    overlaps need no care. ``batch=False`` runs them one by one.
+    overlaps need no care. ``batch=False`` runs them one by one. ``tensors`` says where
+    those lie that ``verify`` is asked about by name.
 
     What takes long calls ``progress`` with the share done, at least every 10 ms. It may
     raise ``Cancelled``: then the op that was to run has not run, and one can go on
@@ -79,6 +87,7 @@ class DataExecutor:
         ops: Ops = NUMPY_OPS,
         batch: bool = True,
         progress: Progress = no_progress,
+        tensors: Tensors = NO_TENSORS,
     ) -> None:
         self.store = MemoryStore() if initial_store is None else initial_store
         self.position = 0
@@ -87,6 +96,7 @@ class DataExecutor:
         self._initial = self.store.snapshot()
         self._ops = ops
         self._batch = batch
+        self._tensors = tensors
         # in canonical order; a rank is an index of it
         self._records: list[OpRecord] = []
         # the ranks in the order in which they are executed
@@ -112,9 +122,10 @@ class DataExecutor:
         rows: list[int] = computed_beside(
             lambda: canonical_order(t_start, kind_rank).tolist(), progress, 1.0
         )
-        order = _execution_order(added, rows, base, progress)
-        self._records += [added[row] for row in rows]
-        self._order += order
+        log = Log(added, rows, t_start, kind_rank, self._records, self.store)
+        order = execution_order(log, progress)
+        self._records += log.records
+        self._order += [base + place for place in order]
 
     @property
     def upcoming(self) -> tuple[int, OpRecord] | None:
@@ -195,16 +206,20 @@ class DataExecutor:
 
     def verify(
         self,
-        expected: Mapping[str, verify.Expectation],
+        expected: Expected,
         progress: Progress = no_progress,
     ) -> verify.VerifyReport:
-        """Judge each expectation when its ``after`` ops have run.
+        """Judge each expectation when its ``after`` ops have run, an array at the end.
 
-        This executor goes on until then. If it is already past one, a fresh executor
-        replays the log on the initial store instead. ``progress`` begins again at 0 for
-        each expectation.
+        ``expected`` is the last output of the log as an array, or a mapping of arrays
+        by name or (space, address), and of expectations (ADR-0020 D10). This executor
+        goes on until then. If it is already past one, a fresh executor replays the log
+        on the initial store instead. ``progress`` begins again at 0 for each
+        expectation.
         """
-        ordered = sorted(expected.items(), key=lambda item: item[1].after)
+        in_order = [self._records[rank] for rank in self._order]
+        stated = expectations(expected, in_order, self._tensors, self._initial)
+        ordered = sorted(stated.items(), key=lambda item: item[1].after)
         total = len(self._records)
         executor = self
         if ordered and ordered[0][1].after < self.position:
@@ -223,17 +238,20 @@ class DataExecutor:
             else:
                 note = f"to be judged after {after} ops of a log of {total}"
                 rows[name] = verify.missing(name, expectation, note)
-        return verify.VerifyReport(tuple(rows[name] for name in expected))
+        return verify.VerifyReport(tuple(rows[name] for name in stated))
 
 
 def _taken(records: Sequence[OpRecord], progress: Progress) -> list[OpRecord]:
-    """All of ``records``, each asked for once: a trace decodes what it is asked for."""
+    """All of ``records``, each asked for once: a trace decodes what it is asked for.
+
+    Those that somebody has made by hand are completed.
+    """
     taken: list[OpRecord] = []
     total = len(records)
     rest = iter(records)
     for first in range(0, total, _TAKEN):
         progress(first / total)
-        taken += islice(rest, _TAKEN)
+        taken += map(completed, islice(rest, _TAKEN))
     return taken
 
 
@@ -263,53 +281,3 @@ def _checked_columns(
         t_start[row] = record.t_start
         kind_rank[row] = KIND_RANK.get(record.op_kind, unknown)
     return t_start, kind_rank
-
-
-def _execution_order(
-    added: Sequence[OpRecord], rows: Sequence[int], base: int, progress: Progress
-) -> list[int]:
-    """The ranks of ``added`` in the order in which they are to be executed.
-
-    ``rows`` is the canonical order; a rank is ``base`` plus the place of a row in it.
-    """
-    ranks = [0] * len(rows)
-    for rank, row in enumerate(rows, base):
-        ranks[row] = rank
-    in_order = True
-    for row, record in enumerate(added):
-        if row % _LOOKED_AT == 0:
-            progress(1.0)
-        rank = ranks[row]
-        for d in record.dependency_ids:
-            if d >= base and ranks[d - base] >= rank:
-                in_order = False
-    if in_order:
-        return list(range(base, base + len(rows)))
-    dependencies: dict[int, set[int]] = {}
-    for rank, row in enumerate(rows, base):
-        held = added[row].dependency_ids
-        dependencies[rank] = {ranks[d - base] for d in held if d >= base}
-    return computed_beside(lambda: _lowest_first(dependencies), progress, 1.0)
-
-
-def _lowest_first(dependencies: Mapping[int, set[int]]) -> list[int]:
-    """The ranks, in turn the lowest of those whose dependencies have run.
-
-    Raises VerificationError if there is a circle.
-    """
-    sorter = TopologicalSorter(dependencies)
-    ready: list[int] = []
-    order: list[int] = []
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        raise VerificationError(
-            f"ops {sorted(set(error.args[1]))} wait for one another and can never run; "
-            "their dependency_ids form a cycle"
-        ) from None
-    while sorter.is_active():
-        for rank in sorter.get_ready():
-            heappush(ready, rank)
-        order.append(heappop(ready))
-        sorter.done(order[-1])
-    return order

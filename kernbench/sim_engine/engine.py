@@ -35,7 +35,7 @@ from kernbench.components.pages import PageTable
 from kernbench.components.registry import check_model, component_class
 from kernbench.errors import DeadlockError, LimitError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
-from kernbench.sim_engine.event_log import Recorder, Site
+from kernbench.sim_engine.event_log import Recorder, Shard, Site
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLogger, OpRecord, OpSink
 from kernbench.sim_engine.pending import PendingRanges
@@ -191,6 +191,8 @@ class GraphEngine:
         )
         components.sim = self.sim
         self.launches: list[LaunchSpan] = []
+        # where the tensors of the host lie, by name
+        self.tensors: dict[str, Sequence[Shard]] = {}
         self.stream = HOST  # of the host actions that come now
         self._events = 0
         self._launches = 0

@@ -43,6 +43,15 @@ _FAR = 1 << 52
 """No tensor has so many elements."""
 
 
+_LAYOUTS = {
+    "layout_a": "row_major or col_major",
+    "layout_b": "row_major or col_major",
+    "layout_out": "row_major; let another op transpose it",
+}
+"""The layouts of a product's matrices; ``completed`` has made col_major ones row-major.
+"""
+
+
 class OpKind(Protocol):
     """What the records of one kind have in common."""
 
@@ -134,6 +143,10 @@ class _Gemm:
         self, params: Params, reads: Sequence[Region], write: Region | None, ops: Ops
     ) -> None:
         """a is m x k, b is k x n, and all others are as large as the product."""
+        for name, wanted in _LAYOUTS.items():
+            layout = params.get(name, "row_major")
+            if layout != "row_major":
+                raise _unfit(name, layout, wanted)
         a, b, *others = [r.shape for r in reads]
         if min(len(a), len(b)) < 2:
             raise _unfit("shape_a, shape_b", (a, b), "two axes each, or more")

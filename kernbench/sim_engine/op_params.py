@@ -1,8 +1,9 @@
-"""What the params of a record have to be, for those who have them from a file.
+"""What the params of a record have to be, for those who have them from elsewhere.
 
 Records that the simulator makes are right by construction. Those of a trace may say
 anything, so a trace looks at them where it decodes them, and whoever reads a param
-afterwards may take it for what ADR-0052 D3 says it is.
+afterwards may take it for what ADR-0052 D3 says it is. Those that somebody makes by
+hand may have the params of ADR-0020 D5: ``completed`` makes them ours.
 
 A param that no table here names is nobody's but its reader's: it may be anything.
 """
@@ -10,6 +11,8 @@ A param that no table here names is nobody's but its reader's: it may be anythin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -17,7 +20,7 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES
 from kernbench.errors import TraceFormatError
-from kernbench.sim_engine.op_log import KIND_RANK
+from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params
 
 TILE_PREFIX = "TileToken/"
 """What the names of the stages of tiles begin with."""
@@ -163,3 +166,116 @@ def check_params(params: Mapping[str, Any]) -> None:
         lengths = {len(params[name]) for name in names if name in params}
         if len(lengths) > 1:
             raise TraceFormatError(f"{', '.join(names)} are not equally long")
+
+
+# -- records that somebody has made by hand --------------------------------------------
+
+_NEEDED: dict[str, frozenset[str]] = {
+    "memory": frozenset(("shape", "dtype")),
+    "gemm": frozenset(
+        (
+            *("src_a_space", "src_b_space", "dst_space", "dst_addr"),
+            *("shape_out", "dtype_out", "m", "k", "n"),
+        )
+    ),
+    "math": frozenset(("op", "input_spaces", "input_dtypes", "dst_space", "dst_addr")),
+}
+"""The params of each kind that ``completed`` can make of others."""
+
+
+def completed(record: OpRecord) -> OpRecord:
+    """``record`` with the params that our logger gives such an op.
+
+    It is the record itself if it has them. A record may have those of ADR-0020 D5 (one
+    ``addr_space`` and ``dtype`` for all operands, a copy of so many bytes, operands of
+    column-major layout) or of ADR-0052 D3 alone. What cannot be made is left out; who
+    executes the record says what it lacks.
+    """
+    kind = record.op_kind
+    if kind not in _NEEDED:
+        return record
+    params = record.params
+    if _lacks_some(kind, tuple(params)):
+        params = _DEFAULTS[kind](record) | params
+    if "col_major" in (params.get("layout_a"), params.get("layout_b")):
+        with suppress(KeyError, ValueError):  # some are missing, or no matrices
+            params = _row_major(params)
+    return record if params is record.params else replace(record, params=params)
+
+
+@lru_cache(maxsize=1024)
+def _lacks_some(kind: str, names: tuple[str, ...]) -> bool:
+    """Whether params of these names are not all that ``completed`` could make."""
+    return not _NEEDED[kind].issubset(names)
+
+
+def _of_memory(record: OpRecord) -> Params:
+    """A copy of ``nbytes`` is one of bytes."""
+    params = record.params
+    if "shape" in params or "nbytes" not in params:
+        return {}
+    return {"shape": (params["nbytes"],), "dtype": "u8"}
+
+
+def _of_gemm(record: OpRecord) -> Params:
+    """All operands lie in ``addr_space``, the TCM; the output is the product."""
+    params = record.params
+    space = params.get("addr_space", "tcm")
+    made = {"src_a_space": space, "src_b_space": space, "dst_space": space}
+    if "src_acc_addr" in params:
+        made["src_acc_space"] = space
+    if "out_addr" in params:
+        made["dst_addr"] = params["out_addr"]
+    if "dtype_in" in params:
+        made["dtype_out"] = params["dtype_in"]
+    a = tuple(params.get("shape_a", ()))
+    b = tuple(params.get("shape_b", ()))
+    if len(a) == len(b) == 2:
+        m, k = _turned(a) if params.get("transpose_a") else a
+        _, n = _turned(b) if params.get("transpose_b") else b
+        made |= {"shape_out": (m, n), "m": m, "k": k, "n": n}
+    return made
+
+
+def _of_math(record: OpRecord) -> Params:
+    """All operands lie in ``addr_space``, the TCM, and are of one dtype."""
+    params = record.params
+    space = params.get("addr_space", "tcm")
+    inputs = len(params.get("input_addrs", ()))
+    made = {
+        "op": record.op_name,
+        "input_spaces": [space] * inputs,
+        "dst_space": space,
+    }
+    if "out_addr" in params:
+        made["dst_addr"] = params["out_addr"]
+    if "dtype" in params:
+        made["input_dtypes"] = [params["dtype"]] * inputs
+    return made
+
+
+_DEFAULTS: dict[str, Callable[[OpRecord], Params]] = {
+    "memory": _of_memory,
+    "gemm": _of_gemm,
+    "math": _of_math,
+}
+
+
+def _row_major(params: Params) -> Params:
+    """A product of column-major operands as one of row-major operands.
+
+    The bytes of a column-major matrix are those of its transpose in row-major order.
+    """
+    made = dict(params)
+    for x in ("a", "b"):
+        if made.get(f"layout_{x}") == "col_major":
+            made[f"layout_{x}"] = "row_major"
+            made[f"shape_{x}"] = _turned(made[f"shape_{x}"])
+            made[f"transpose_{x}"] = not made.get(f"transpose_{x}", False)
+    return made
+
+
+def _turned(shape: Any) -> tuple[int, ...]:
+    """The shape of the transpose of each matrix."""
+    *outer, rows, columns = shape
+    return (*outer, columns, rows)

@@ -1,0 +1,213 @@
+"""What a log is to leave in memory, as a caller of ``DataExecutor.verify`` says it.
+
+That may be plain arrays (ADR-0020 D10): of a name, of an address, or of the last output
+of the log. Owns how their places and dtypes follow from a log; compares nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kernbench.common.arrays import Array
+from kernbench.common.dtypes import dtype as dtype_row
+from kernbench.common.dtypes import itemsize, name_of, np_dtype
+from kernbench.common.messages import Region
+from kernbench.errors import KernbenchError, VerificationError
+from kernbench.sim_engine.accesses import regions
+from kernbench.sim_engine.event_log import Shard
+from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.verify import Expectation
+
+Address: TypeAlias = tuple[str, int]
+"""The space and the address of a tensor's first byte."""
+
+Tensors: TypeAlias = Mapping[str, "Address | Sequence[Shard]"]
+"""Where tensors lie, by name: in one piece, or in shards."""
+
+NO_TENSORS: Tensors = {}
+
+Expected: TypeAlias = "npt.ArrayLike | Mapping[Any, Expectation | npt.ArrayLike]"
+"""An array, or arrays and expectations by name or by address."""
+
+
+def expectations(
+    expected: Expected,
+    records: Sequence[OpRecord],
+    tensors: Tensors,
+    initial: MemoryStore,
+) -> dict[str, Expectation]:
+    """What ``records`` are to leave behind, by name; ``initial`` was there before.
+
+    An array alone is that of the last op that writes to HBM, or writes at all. In a
+    mapping the key of an array is its (space, address), or a name: one of ``tensors``,
+    or the ``handle_id`` of a store. Arrays are judged after all records with the
+    tolerance of the dtype in which the log has written there (ADR-0020 D11).
+    VerificationError for a name that is not known, and for an array of another size.
+    """
+    if not isinstance(expected, Mapping):
+        array = np.asarray(expected)
+        last = _last_output(records, array, initial)
+        return {"output": _at(last, array, records, initial)}
+    found = {}
+    for key, value in expected.items():
+        if isinstance(value, Expectation):
+            found[key] = value
+            continue
+        array = np.asarray(value)
+        if isinstance(key, tuple):
+            space, addr = key
+            found[f"{space} {addr:#x}"] = _at(key, array, records, initial)
+        else:
+            found |= _of_name(key, array, records, tensors, initial)
+    return found
+
+
+def _of_name(
+    name: str,
+    array: Array,
+    records: Sequence[OpRecord],
+    tensors: Tensors,
+    initial: MemoryStore,
+) -> dict[str, Expectation]:
+    """What is expected of the tensor of a name: one expectation, or one a shard."""
+    place = _place_of(name, records, tensors)
+    match place:
+        case (str(space), int(addr)):
+            return {name: _at((space, addr), array, records, initial)}
+        case _:
+            return _sharded(name, place, array, len(records))
+
+
+def _last_output(
+    records: Sequence[OpRecord], array: Array, initial: MemoryStore
+) -> Address:
+    """Where the last op that writes to HBM does; where none does, the last that writes.
+
+    What the host has written is no output. VerificationError if there is none, or if it
+    is of another size than ``array``.
+    """
+    written = []
+    for record, write in _written(records):
+        if record.op_name != "host_write":
+            written.append(write)
+    if not written:
+        raise VerificationError("an array is expected of a log in which no op writes")
+    in_hbm = [write for write in written if write.space == "hbm"]
+    last = (in_hbm or written)[0]
+    place = (last.space, last.addr)
+    dtype = _dtype_at(place, array, records, initial)
+    if array.size * itemsize(dtype) != last.nbytes:
+        raise VerificationError(
+            f"an array of shape {array.shape} is expected, but the last op writes "
+            f"{last.nbytes} bytes at {last.space} {last.addr:#x}; give a mapping "
+            "from (space, address), or from a name of ``tensors``"
+        )
+    return place
+
+
+def _place_of(
+    name: str, records: Sequence[OpRecord], tensors: Tensors
+) -> Address | Sequence[Shard]:
+    """Where the tensor of a name lies; VerificationError lists the names."""
+    if name in tensors:
+        return tensors[name]
+    stores: dict[str, Address] = {}
+    for record in records:
+        if record.op_kind == "memory" and "dst_addr" in record.params:
+            handle = record.params.get("handle_id")
+            if record.op_name == "dma_write" and isinstance(handle, str):
+                params = record.params
+                stores[handle] = (params["dst_space"], params["dst_addr"])
+    if name in stores:
+        return stores[name]
+    known = ", ".join([*tensors, *stores]) or "none"
+    raise VerificationError(
+        f"nobody knows where {name!r} lies; known are {known}; give the executor "
+        "tensors={name: (space, address)}, or (space, address) as the key"
+    )
+
+
+def _at(
+    place: Address, array: Array, records: Sequence[OpRecord], initial: MemoryStore
+) -> Expectation:
+    """What is expected from an address on."""
+    dtype = _dtype_at(place, array, records, initial)
+    space, addr = place
+    tolerance = dtype_row(dtype).tolerance
+    return Expectation(
+        space, addr, _as_stored(array, dtype), dtype, tolerance, len(records)
+    )
+
+
+def _sharded(
+    name: str, shards: Sequence[Shard], array: Array, after: int
+) -> dict[str, Expectation]:
+    """What is expected of each shard, and each copy of one, of a tensor."""
+    extents = [
+        [low + n for low, n in zip(shard.origin, shard.shape, strict=True)]
+        for shard in shards
+    ]
+    shape = tuple(map(max, zip(*extents, strict=True)))
+    if array.shape != shape:
+        raise VerificationError(
+            f"{name}: an array of shape {array.shape} is expected of a tensor of "
+            f"shape {shape}; give one of the tensor's own shape"
+        )
+    found = {}
+    for number, (shard, end) in enumerate(zip(shards, extents, strict=True)):
+        box = tuple(map(slice, shard.origin, end))
+        found[f"{name}.{number}" if number else name] = Expectation(
+            space=shard.space,
+            addr=shard.addr,
+            array=_as_stored(array[box], shard.dtype),
+            dtype=shard.dtype,
+            tolerance=dtype_row(shard.dtype).tolerance,
+            after=after,
+            tensor=name,
+            shard=number,
+            origin=tuple(shard.origin),
+        )
+    return found
+
+
+def _as_stored(array: Array, dtype: str) -> Array:
+    """A reference rounded to the dtype in which it is stored."""
+    return np.ascontiguousarray(array.astype(np_dtype(dtype)))
+
+
+def _dtype_at(
+    place: Address, array: Array, records: Sequence[OpRecord], initial: MemoryStore
+) -> str:
+    """The dtype in which the log has last written there.
+
+    A copy of bytes is of the dtype of what it copies. What the log has not written is
+    of that in which it was there before, or else of that of ``array``.
+    """
+    space, addr = place
+    for record, write in _written(records):
+        inside = write.addr <= addr < write.addr + write.nbytes
+        if write.space != space or not inside:
+            continue
+        source = regions(record).reads[:1]
+        if record.op_kind != "memory" or write.dtype != "u8" or not source:
+            return write.dtype
+        space = source[0].space
+        addr += source[0].addr - write.addr
+    before = initial.read(space, addr) if initial.has(space, addr) else array
+    return name_of(before.dtype)
+
+
+def _written(records: Sequence[OpRecord]) -> Iterator[tuple[OpRecord, Region]]:
+    """The ops that write, each with what it writes, the last one first."""
+    for record in reversed(records):
+        try:
+            write = regions(record).write
+        except KernbenchError:  # one that cannot be executed
+            continue
+        if write is not None and write.nbytes:
+            yield record, write
