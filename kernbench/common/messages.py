@@ -169,6 +169,12 @@ class Region:
     nbytes: int
 
 
+def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of a tensor of at most two axes; one of one axis is a row."""
+    rows, columns = (1, 1, *shape)[-2:]
+    return rows, columns
+
+
 @dataclass(slots=True, eq=False)
 class Transaction:
     """``nbytes`` carried along ``path`` (node ids) on behalf of ``owner``.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from kernbench.common.messages import MsgBase, Region
+from kernbench.common.messages import MsgBase, Region, as_matrix
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -202,3 +202,38 @@ class CompositeCmd(ProductCmd):
             step.operand for step in self.epilogue if step.operand is not None
         )
         return (self.a, self.b, *operands), (self.out,)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CompositeMathCmd(MsgBase):
+    """out = op(inputs, scalars) in tiles of (m, n, 1) ``tile``, elementwise.
+
+    Arguments of the op are as in a ``MathCmd``. ``out`` lies in HBM and has at most two
+    axes, m and n; the inputs broadcast to it.
+    """
+
+    data_op: ClassVar[bool] = True
+    served_by: ClassVar[str] = "pe_scheduler"
+    axis: ClassVar[None] = None
+    keepdims: ClassVar[bool] = False
+    k: ClassVar[int] = 1
+    op: str
+    inputs: tuple[Region, ...]
+    out: Region
+    tile: tuple[int, int, int]
+    scalars: tuple[float, ...] = ()
+    scalar_positions: tuple[int, ...] = ()
+
+    @property
+    def m(self) -> int:
+        """Rows of the output."""
+        return as_matrix(self.out.shape)[0]
+
+    @property
+    def n(self) -> int:
+        """Columns of the output."""
+        return as_matrix(self.out.shape)[1]
+
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """Reads the inputs, writes out."""
+        return self.inputs, (self.out,)

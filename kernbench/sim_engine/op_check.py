@@ -19,7 +19,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints, as_f64
 from kernbench.common.dtypes import is_float, itemsize
-from kernbench.common.messages import Region
+from kernbench.common.messages import Region, as_matrix
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, MemoryStoreError, UsageError
 from kernbench.sim_engine.arithmetic import rounded
@@ -36,7 +36,7 @@ from kernbench.sim_engine.plans import (
 from kernbench.sim_engine.verify import first_index
 
 Grid: TypeAlias = tuple[Ints, Ints]
-"""Some rows and some columns of a matrix product."""
+"""Some rows and some columns of what a composite writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def reference(
     """The oracle of ``record`` on its own inputs.
 
     Those are its snapshots, and ``store`` as it was before the op. With a ``grid`` it
-    is made of these rows and columns of a matrix product alone. Raises UsageError for
-    an op that writes nothing.
+    is made of these rows and columns alone of what a composite writes. Raises
+    UsageError for an op that writes nothing.
     """
     return _reference(_inputs(record, store, grid))
 
@@ -149,13 +149,22 @@ def _inputs(record: OpRecord, store: MemoryStore, grid: Grid | None) -> _Inputs:
     if grid is None:
         return _Inputs(turn, out, operands)
     rows, columns = grid
+    part_of_out = replace(out, shape=(len(rows), len(columns)))
+    if record.op_kind != "gemm":
+        return _Inputs(turn, part_of_out, _at_grid(operands, out.shape, grid))
     a, b, *others = operands
     own = a[:, rows] if record.params.get("transpose_a") else a[rows]
     other = b[columns] if record.params.get("transpose_b") else b[:, columns]
-    part = [own, other]
-    for x in others:
-        part.append(np.broadcast_to(x, out.shape)[np.ix_(rows, columns)])
-    return _Inputs(turn, replace(out, shape=(len(rows), len(columns))), part)
+    part = [own, other, *_at_grid(others, out.shape, grid)]
+    return _Inputs(turn, part_of_out, part)
+
+
+def _at_grid(
+    operands: Sequence[Array], shape: tuple[int, ...], grid: Grid
+) -> list[Array]:
+    """What an elementwise op of an output of ``shape`` takes at a grid of it."""
+    matrix = as_matrix(shape)
+    return [np.broadcast_to(x, matrix)[np.ix_(*grid)] for x in operands]
 
 
 @np.errstate(all="ignore")

@@ -285,8 +285,14 @@ def _epilogue(params: Params, ops: Ops) -> list[tuple[Step, bool]]:
     return steps
 
 
+def math_op(params: Params) -> str:
+    """The row of an op of MATH: ``op``, or ``math_op`` of a composite."""
+    name: str = params["math_op"] if "math_op" in params else params["op"]
+    return name
+
+
 class _Math:
-    """An op of the MATH unit, which is the row of ``params["op"]``."""
+    """An op of the MATH unit, or a whole composite of one."""
 
     def check(
         self, params: Params, reads: Sequence[Region], write: Region | None, ops: Ops
@@ -294,7 +300,7 @@ class _Math:
         """The output is of the shape that the form of the op says."""
         if "op" not in params:
             raise _unfit("op", None, "the name of an op")
-        op = op_spec(params["op"], ops)
+        op = op_spec(math_op(params), ops)
         shapes = [r.shape for r in reads]
         scalars = params.get("scalars", ())
         out = () if write is None else write.shape
@@ -317,7 +323,7 @@ class _Math:
         self, params: Params, reads: Sequence[Region], ops: Ops, wide: bool
     ) -> Compute:
         """The numpy function of the row; scalars are operands in their places."""
-        op = op_spec(params["op"], ops)
+        op = op_spec(math_op(params), ops)
         slots: list[NumpyDtype | float] = [np_dtype(r.dtype) for r in reads]
         positions = params.get("scalar_positions", ())
         scalars = zip(positions, params.get("scalars", ()), strict=True)
@@ -330,13 +336,13 @@ class _Math:
 
     def stacks(self, params: Params, ops: Ops) -> bool:
         """Pointwise ops do."""
-        return op_spec(params["op"], ops).form.pointwise
+        return op_spec(math_op(params), ops).form.pointwise
 
     def elements(
         self, params: Params, operands: Sequence[Shape], output: Shape, wanted: Ints
     ) -> list[Ints]:
         """What the form of the op says."""
-        op = op_spec(params["op"])
+        op = op_spec(math_op(params))
         applied = Applied(op.function, params, operands, output)
         return op.form.elements(applied, wanted)
 
@@ -348,7 +354,7 @@ class _Math:
         value: Array,
     ) -> Array | float:
         """The ulps of the op's row, and half an ulp for each term that is added."""
-        op = op_spec(params["op"])
+        op = op_spec(math_op(params))
         dtypes = [x.dtype for x in operands]
         if not op.ulps or all(dtype.kind in "iub" for dtype in dtypes):
             return 0.0

@@ -28,6 +28,7 @@ from kernbench.common.messages import (
 )
 from kernbench.common.pe_commands import (
     CompositeCmd,
+    CompositeMathCmd,
     DmaReadCmd,
     DmaWriteCmd,
     GemmCmd,
@@ -455,17 +456,38 @@ def _gemm_info(msg: GemmCmd) -> OpInfo:
 @_extract_op_info.register
 def _math_info(msg: MathCmd) -> OpInfo:
     """An op of MATH (D3.4), named by its row in ``NUMPY_OPS``."""
-    params: Params = {"op": msg.op}
-    params |= _lists("input", msg.inputs, ("addr", "shape", "space", "dtype"))
+    return "math", msg.op, {"op": msg.op} | _operands_of_math(msg)
+
+
+@_extract_op_info.register
+def _composite_math_info(msg: CompositeMathCmd) -> OpInfo:
+    """A composite of MATH (D3.5): the params of its op, and its tiling.
+
+    Its ``op`` says that it is math, so the row in ``NUMPY_OPS`` is its ``math_op``.
+    """
+    params: Params = {
+        "op": "math",
+        "out_addr": msg.out.addr,
+        "out_nbytes": msg.out.nbytes,
+        "math_op": msg.op,
+    }
+    params |= _operands_of_math(msg)
+    params["tile"] = msg.tile
+    return "math", "composite_math", params
+
+
+def _operands_of_math(msg: MathCmd | CompositeMathCmd) -> Params:
+    """What an op of MATH is applied to, and what it writes."""
+    params = _lists("input", msg.inputs, ("addr", "shape", "space", "dtype"))
     params |= _params("math", msg, _MATH_PARAMS)
     params["scalars"] = list(msg.scalars)
     params["scalar_positions"] = list(msg.scalar_positions)
-    return "math", msg.op, params
+    return params
 
 
 @_extract_op_info.register
 def _composite_info(msg: CompositeCmd) -> OpInfo:
-    """A composite (D3.5): the params of a gemm, its tiling and its epilogue.
+    """A composite gemm (D3.5): the params of a gemm, its tiling and its epilogue.
 
     An epilogue step without a scalar has NaN in its place, so that the list is one of
     numbers.
@@ -488,5 +510,4 @@ def _composite_info(msg: CompositeCmd) -> OpInfo:
     params["epilogue_scalars"] = scalars
     params["epilogue_has_operand"] = [s.operand is not None for s in msg.epilogue]
     params |= _lists("epilogue", operands, ("addr", "space", "shape", "dtype"))
-    kind = "gemm" if msg.op == "gemm" else "math"
-    return kind, f"composite_{msg.op}", params
+    return "gemm", f"composite_{msg.op}", params

@@ -91,7 +91,7 @@ _RULES: tuple[tuple[Test, str, tuple[str, ...]], ...] = (
         "a text",
         (
             *("src_space", "dst_space", "src_a_space", "src_b_space"),
-            *("src_acc_space", "op", "dtype_acc", "stage_type"),
+            *("src_acc_space", "op", "math_op", "dtype_acc", "stage_type"),
         ),
     ),
     (_is_dtype, _DTYPE, ("dtype", "dtype_in", "dtype_out")),
@@ -218,14 +218,17 @@ def _of_memory(record: OpRecord) -> Params:
 
 
 def _of_gemm(record: OpRecord) -> Params:
-    """All operands lie in ``addr_space``, the TCM; the output is the product."""
+    """All operands lie in ``addr_space``, the TCM; the output is the product.
+
+    A composite writes to HBM.
+    """
     params = record.params
     space = params.get("addr_space", "tcm")
     made = {"src_a_space": space, "src_b_space": space, "dst_space": space}
     if "src_acc_addr" in params:
         made["src_acc_space"] = space
     if "out_addr" in params:
-        made["dst_addr"] = params["out_addr"]
+        made |= {"dst_space": "hbm", "dst_addr": params["out_addr"]}
     if "dtype_in" in params:
         made["dtype_out"] = params["dtype_in"]
     a = tuple(params.get("shape_a", ()))
@@ -238,7 +241,10 @@ def _of_gemm(record: OpRecord) -> Params:
 
 
 def _of_math(record: OpRecord) -> Params:
-    """All operands lie in ``addr_space``, the TCM, and are of one dtype."""
+    """All operands lie in ``addr_space``, the TCM, and are of one dtype.
+
+    A composite writes to HBM.
+    """
     params = record.params
     space = params.get("addr_space", "tcm")
     inputs = len(params.get("input_addrs", ()))
@@ -248,7 +254,7 @@ def _of_math(record: OpRecord) -> Params:
         "dst_space": space,
     }
     if "out_addr" in params:
-        made["dst_addr"] = params["out_addr"]
+        made |= {"dst_space": "hbm", "dst_addr": params["out_addr"]}
     if "dtype" in params:
         made["input_dtypes"] = [params["dtype"]] * inputs
     return made

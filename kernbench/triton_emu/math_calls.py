@@ -147,33 +147,24 @@ class MathCalls(Issuer):
             name = op.name
         operands = [self._operand(name, x, shape is not None) for x in given]
         if shape is None:
-            shape = _result_shape(op, operands, axis, keepdims)
+            shape = result_shape(op, operands, axis, keepdims)
         if dtype is None:
             dtype = op.dtype.result(op.name, operands)
             if op.dtype.casts_integers and is_float(dtype):
                 operands = self._as_floats(operands, dtype)
         call = self._new_call(name)
         target = self._output(call, tuple(shape), dtype, out)
-        inputs = []
-        scalars = []
-        positions = []
-        for i, x in enumerate(operands):
-            if isinstance(x, TensorHandle):
-                inputs.append(x.region)
-            else:
-                scalars.append(_as_f64(name, x))
-                positions.append(i)
+        arguments = arguments_of(name, operands)
         # a pointwise op may be written over an operand, but only exactly over it
         in_place = target.region if op.form.pointwise else None
-        self._refuse_overlap(call, target, [r for r in inputs if r != in_place])
+        inputs = [r for r in arguments["inputs"] if r != in_place]
+        self._refuse_overlap(call, target, inputs)
         message = MathCmd(
             op=op.name,
-            inputs=tuple(inputs),
             out=target.region,
             axis=axis,
             keepdims=keepdims,
-            scalars=tuple(scalars),
-            scalar_positions=tuple(positions),
+            **arguments,
         )
         holds = None
         if op.dtype is TRUTH and op.form.pointwise:
@@ -203,8 +194,31 @@ def _as_f64(name: str, x: Scalar) -> float:
     return number
 
 
-def _result_shape(
-    op: OpSpec, operands: Sequence[Operand], axis: Axis, keepdims: bool
+def arguments_of(name: str, operands: Sequence[Operand]) -> dict[str, Any]:
+    """The operands of the call ``name`` as keywords of a command: regions, and numbers
+    apart.
+    """
+    inputs = []
+    scalars = []
+    positions = []
+    for i, x in enumerate(operands):
+        if isinstance(x, TensorHandle):
+            inputs.append(x.region)
+        else:
+            scalars.append(_as_f64(name, x))
+            positions.append(i)
+    return {
+        "inputs": tuple(inputs),
+        "scalars": tuple(scalars),
+        "scalar_positions": tuple(positions),
+    }
+
+
+def result_shape(
+    op: OpSpec,
+    operands: Sequence[Operand],
+    axis: Axis = None,
+    keepdims: bool = False,
 ) -> tuple[int, ...]:
     """The shape of a result, as the op's form says; KernelError if it has none."""
     shapes = [x.shape for x in operands if isinstance(x, TensorHandle)]

@@ -18,6 +18,7 @@ from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import NO_CMD, Region, adopt, unserved
 from kernbench.common.pe_commands import (
     CompositeCmd,
+    CompositeMathCmd,
     DmaReadCmd,
     DmaWriteCmd,
     Epilogue,
@@ -25,10 +26,19 @@ from kernbench.common.pe_commands import (
 )
 from kernbench.errors import KernelError
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
+from kernbench.sim_engine.op_dtypes import SCALARS
+from kernbench.sim_engine.op_spec import OpSpec
 from kernbench.triton_emu.calls import Call
-from kernbench.triton_emu.handles import CompletionHandle, Out, Shape, TensorHandle
+from kernbench.triton_emu.handles import (
+    CompletionHandle,
+    Operand,
+    Out,
+    Shape,
+    TensorHandle,
+)
 from kernbench.triton_emu.ipcq_calls import IpcqCalls
 from kernbench.triton_emu.issuer import part
+from kernbench.triton_emu.math_calls import arguments_of, result_shape
 
 _SCOPES = ("output_tile", "k_tile")
 """When an epilogue step runs: on the finished sum, or on each partial product."""
@@ -152,23 +162,50 @@ class TLContext(IpcqCalls):
     def composite(
         self,
         op: str = "gemm",
-        a: TensorHandle | None = None,
-        b: TensorHandle | None = None,
+        a: Operand | None = None,
+        b: Operand | None = None,
         out_ptr: int = 0,
         epilogue: Sequence[Any] = (),
         wait: bool = False,
         *,
+        c: Operand | None = None,
         out_dtype: str | None = None,
         tile: tuple[int, int, int] | None = None,
     ) -> CompletionHandle:
-        """A tiled a[m, k] @ b[k, n] into HBM at virtual ``out_ptr``.
+        """A tiled a[m, k] @ b[k, n] or elementwise op into HBM at virtual ``out_ptr``.
 
         ``tile`` is (m, n, k). ``epilogue`` holds steps "relu", ("scale", number),
         ("dequant", number) and ("bias", handle), each with an optional last item
-        "output_tile" or "k_tile". No number may be NaN.
+        "output_tile" or "k_tile". No number may be NaN. An elementwise op is op(a),
+        op(a, b) or op(a, b, c), without an epilogue.
         """
-        if op != "gemm":
-            raise KernelError(f"composite: unknown op {op!r}; valid: 'gemm'")
+        if not tile:
+            default = self._ctx.spec.tile
+            tile = (default.m, default.n, default.k)
+        if min(tile) < 1:
+            raise KernelError(
+                f"composite: tile {tile} must be (m, n, k), each at least 1"
+            )
+        if op == "gemm":
+            return self._composite_gemm(a, b, out_ptr, epilogue, wait, out_dtype, tile)
+        if epilogue:
+            raise KernelError(
+                f"composite {op}: only a gemm has an epilogue; issue a composite for it"
+            )
+        given = [x for x in (a, b, c) if x is not None]
+        return self._composite_math(op, given, out_ptr, wait, out_dtype, tile)
+
+    def _composite_gemm(
+        self,
+        a: Operand | None,
+        b: Operand | None,
+        out_ptr: int,
+        epilogue: Sequence[Any],
+        wait: bool,
+        out_dtype: str | None,
+        tile: tuple[int, int, int],
+    ) -> CompletionHandle:
+        """A composite whose tiles are products."""
         if a is None or b is None:
             raise KernelError(
                 "composite: operands a and b are needed: tl.ref(…) or tl.load(…)"
@@ -177,20 +214,64 @@ class TLContext(IpcqCalls):
         live_b = self._live(b, "composite")
         product = _Product.of(live_a, live_b)
         shape = (product.m, product.n)
-        if not tile:
-            default = self._ctx.spec.tile
-            tile = (default.m, default.n, default.k)
-        if min(tile) < 1:
-            raise KernelError(
-                f"composite: tile {tile} must be (m, n, k), each at least 1"
-            )
         steps = tuple(self._epilogue(step, shape) for step in epilogue)
         call = self._new_call("composite", blocking=wait)
-        out = self._one_piece(call, out_ptr, shape, out_dtype or a.dtype)
+        out = self._one_piece(call, out_ptr, shape, out_dtype or live_a.dtype)
         fields = product.fields()
-        message = CompositeCmd(op=op, out=out, tile=tile, epilogue=steps, **fields)
+        message = CompositeCmd(op="gemm", out=out, tile=tile, epilogue=steps, **fields)
         reads, _written = message.regions()
         self._refuse_overlap(call, out, reads)
+        handle = self._handle(CompletionHandle, out, call)
+        return self._compute(call, handle, message)
+
+    def _composite_math(
+        self,
+        name: str,
+        given: Sequence[Any],
+        out_ptr: int,
+        wait: bool,
+        out_dtype: str | None,
+        tile: tuple[int, int, int],
+    ) -> CompletionHandle:
+        """A composite whose tiles are those of an elementwise op."""
+        op = NUMPY_OPS.get(name)
+        if op is None or not _is_tiled(op):
+            valid = ["gemm", *(op.name for op in NUMPY_OPS.values() if _is_tiled(op))]
+            raise KernelError(
+                f"composite: unknown op {name!r}; valid: {', '.join(valid)}"
+            )
+        if len(given) != op.arity:
+            raise KernelError(
+                f"composite {name}: takes {op.arity} operands, not {len(given)}: "
+                "a=, b= and c=, in order"
+            )
+        what = f"composite {name}"
+        operands = []
+        for x in given:
+            is_number = isinstance(x, SCALARS)
+            operands.append(x if is_number else self._row_major(x, what))
+        shape = result_shape(op, operands)
+        if len(shape) > 2:
+            raise KernelError(
+                f"{what}: the output has shape {shape}, but tiles are of matrices; "
+                "tl.ref(…) or tl.reshape(…) the operands to at most two axes"
+            )
+        dtype = op.dtype.result(name, operands)
+        handles = [x for x in operands if isinstance(x, TensorHandle)]
+        has_float = any(is_float(x.dtype) for x in handles)
+        if op.dtype.casts_integers and is_float(dtype) and not has_float:
+            raise KernelError(
+                f"{what}: integers with a number that is none; tl.load(…) and "
+                "tl.cast(…) them first"
+            )
+        call = self._new_call("composite", blocking=wait)
+        out = self._one_piece(call, out_ptr, shape, out_dtype or dtype)
+        m, n, _ = tile
+        message = CompositeMathCmd(
+            op=name, out=out, tile=(m, n, 1), **arguments_of("composite", operands)
+        )
+        # a tile may be written over what it alone has read
+        self._refuse_overlap(call, out, [r for r in message.inputs if r != out])
         handle = self._handle(CompletionHandle, out, call)
         return self._compute(call, handle, message)
 
@@ -262,6 +343,11 @@ class TLContext(IpcqCalls):
         if isnan(argument):
             raise KernelError(f"epilogue {name}: its scalar is NaN; give a number")
         return Epilogue(name, scope, scalar=float(argument))
+
+
+def _is_tiled(op: OpSpec) -> bool:
+    """Whether a composite can be made of tiles of an op: an elementwise one."""
+    return op.form.pointwise and op.call is not None
 
 
 def _step_arguments(name: Any) -> int | None:

@@ -4,16 +4,23 @@ Logs are made by hand, with the params that D5 names.
 """
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from kernbench.common.dtypes import dtype as dtype_row
+from kernbench.common.dtypes import np_dtype
 from kernbench.errors import KernbenchError, VerificationError
+from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.numpy_ops import NUMPY_OPS
+from kernbench.sim_engine.op_check import debug_check, first_over
 from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.verify import compare
 
 F32 = np.float32
 
@@ -401,7 +408,6 @@ def test_d7_a_write_at_the_same_address_overwrites_the_tensor():
     "dtype", ["f16", "bf16", "f32", "f64", "i8", "i32", "u8", "bool"]
 )
 def test_d7_dtypes_are_those_of_numpy(dtype):
-    from kernbench.common.dtypes import np_dtype
 
     store = MemoryStore()
     data = np.ones(3, np_dtype(dtype))
@@ -442,7 +448,6 @@ def doubles(x_ptr, y_ptr, tl):
 
 def doubling(engine):
     """A bench that doubles 16 numbers on two PEs."""
-    from kernbench.runtime_api.placement import DPPolicy
 
     torch = Torch(engine)
     halves = DPPolicy(num_cubes=1, num_pes=2, pe="row_wise")
@@ -561,11 +566,8 @@ def test_d10_an_output_of_another_size_says_what_to_give_instead():
     ("dtype", "bound"), [("f32", 1e-5), ("f16", 1e-3), ("bf16", 1e-2)]
 )
 def test_d11_the_tolerance_is_that_of_the_dtype(dtype, bound):
-    from kernbench.common.dtypes import dtype as row
-    from kernbench.common.dtypes import np_dtype
-    from kernbench.sim_engine.verify import compare
 
-    tolerance = row(dtype).tolerance
+    tolerance = dtype_row(dtype).tolerance
     assert (tolerance.rtol, tolerance.atol) == (bound, bound)
     expected = np.array([1.0])
     assert compare(expected + 1.9 * bound, expected, tolerance).ok
@@ -595,10 +597,6 @@ def test_d11_only_the_final_output_is_compared_by_default():
 
 
 def test_d11_debug_mode_compares_every_op():
-    from dataclasses import replace
-
-    from kernbench.sim_engine.numpy_ops import NUMPY_OPS
-    from kernbench.sim_engine.op_check import debug_check, first_over
 
     log = [*product_log(), math("neg", [64], 128, t=3)]
     store = memory(hbm_0=[1, 2, 3, 4])

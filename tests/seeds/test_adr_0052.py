@@ -1,10 +1,13 @@
 """ADR-0052, clause by clause, as somebody writes it who has the record alone."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from kernbench.cli import main
 from kernbench.common.messages import Region, Stage, StageType, TileToken
 from kernbench.common.pe_commands import (
     DmaReadCmd,
@@ -12,7 +15,11 @@ from kernbench.common.pe_commands import (
     GemmCmd,
     MathCmd,
 )
+from kernbench.components.base import ComponentBase
+from kernbench.errors import KernelError
+from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.data_executor import DataExecutor
+from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLogger, OpRecord
 
@@ -206,6 +213,226 @@ def test_d3_5_a_composite_gemm_of_these_params_alone_is_executed_as_a_gemm():
     assert np.array_equal(store.read("hbm", 512), a @ b)
 
 
+# -- D3.5: composites of MATH, as a kernel issues them
+
+
+def issued(graph, kernel, *arrays):
+    """The log of ``kernel(*pointers, tl=)`` on one PE, and an executor that ran it."""
+
+    def bench(engine):
+        torch = Torch(engine)
+        tensors = [torch.tensor(x, name=f"t{i}") for i, x in enumerate(arrays)]
+        torch.launch("k", kernel, *tensors)
+
+    engine = GraphEngine(graph)
+    engine.run(bench)
+    log = list(engine.op_log)
+    executor = DataExecutor(log, tensors=engine.tensors)
+    executor.run()
+    return log, executor
+
+
+def floats(*shape):
+    rng = np.random.default_rng(0)
+    return (0.5 + rng.random(shape)).astype(np.float32)
+
+
+TILED = {
+    "exp": (1, np.exp),
+    "relu": (1, lambda x: np.maximum(x, 0)),
+    "add": (2, np.add),
+    "div": (2, np.divide),
+    "maximum": (2, np.maximum),
+    "fma": (3, lambda a, b, c: a * b + c),
+    "where": (3, lambda a, b, c: np.where(a != 0, b, c)),
+    "clamp": (3, np.clip),
+}
+
+
+@pytest.mark.parametrize("shape", [(100, 130), (130,), (1, 64)])
+@pytest.mark.parametrize("op", TILED)
+def test_d3_5_a_composite_of_math_is_issued_executed_and_verified(one_cube, op, shape):
+    arity, function = TILED[op]
+    inputs = [floats(*shape), floats(*shape) + 1, floats(*shape) + 3]
+
+    def kernel(*pointers, tl):
+        *operands, out_ptr = pointers
+        given = [tl.ref(at, shape, "f32") for at in operands]
+        named = dict(zip("abc", given[:arity], strict=False))
+        tl.wait(tl.composite(op=op, out_ptr=out_ptr, **named))
+
+    _, executor = issued(one_cube, kernel, *inputs, np.zeros(shape, np.float32))
+    expected = function(*inputs[:arity])
+    assert executor.verify({"t3": expected}).ok
+    assert not executor.verify({"t3": expected + 1}).ok
+
+
+def test_d3_5_composite_math_is_recorded_as_the_decision_says(one_cube):
+    def kernel(x_ptr, y_ptr, tl):
+        x = tl.ref(x_ptr, (96, 64), "f32")
+        tl.composite(op="exp", a=x, out_ptr=y_ptr, tile=(64, 64, 1))
+
+    log, _ = issued(one_cube, kernel, floats(96, 64), floats(96, 64))
+    (whole,) = [r for r in log if r.op_name.startswith("composite_")]
+    assert (whole.op_kind, whole.op_name) == ("math", "composite_math")
+    params = whole.params
+    assert params["op"] == "math"
+    assert params["out_nbytes"] == 96 * 64 * 4
+    assert params["out_addr"] == params["dst_addr"]
+    assert params["dst_space"] == "hbm"
+    assert params["input_shapes"] == [(96, 64)]
+    assert params["input_spaces"] == ["hbm"]
+    assert params["math_op"] == "exp"
+
+
+def test_d3_5_its_tiles_go_through_read_fetch_math_store_and_write(one_cube):
+    def kernel(x_ptr, y_ptr, tl):
+        x = tl.ref(x_ptr, (96, 64), "f32")
+        tl.composite(op="exp", a=x, out_ptr=y_ptr, tile=(64, 64, 1))
+
+    log, _ = issued(one_cube, kernel, floats(96, 64), floats(96, 64))
+    tiles = {}
+    for record in log:
+        if record.op_name.startswith("TileToken/"):
+            params = record.params
+            stages = tiles.setdefault(params["tile_index"], [])
+            stages.append((params["stage_type"], params["origin"], params["extent"]))
+    stages = ["DMA_READ", "FETCH", "MATH", "STORE", "DMA_WRITE"]
+    assert tiles == {
+        (0, 0, 0): [(stage, (0, 0, 0), (64, 64, 1)) for stage in stages],
+        (1, 0, 0): [(stage, (64, 0, 0), (32, 64, 1)) for stage in stages],
+    }
+
+
+def test_d3_5_numbers_broadcasts_and_operands_in_scratch(one_cube):
+    def kernel(x_ptr, row_ptr, y_ptr, z_ptr, tl):
+        x = tl.load(x_ptr, (70, 40), "f32")
+        row = tl.ref(row_ptr, (40,), "f32")
+        scaled = tl.composite(op="mul", a=0.5, b=x, out_ptr=y_ptr)
+        tl.composite(op="sub", a=scaled, b=row, out_ptr=z_ptr, tile=(16, 32, 1))
+        tl.composite(op="add", a=scaled, b=1.0, out_ptr=y_ptr)
+
+    x = floats(70, 40)
+    row = floats(40)
+    log, executor = issued(one_cube, kernel, x, row, 0 * x, 0 * x)
+    assert executor.verify({"t2": x / 2 + 1, "t3": x / 2 - row}).ok
+    reads = [r for r in log if r.op_name == "TileToken/DMA_READ"]
+    writes = [r for r in log if r.op_name == "TileToken/DMA_WRITE"]
+    # what lies in scratch is not read again, but what a composite has written is
+    assert sum(r.params["nbytes"] for r in writes) == 3 * x.nbytes
+    assert sum(r.params["nbytes"] for r in reads) == 2 * x.nbytes + 5 * row.nbytes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"op": "softmax"}, "unknown op 'softmax'; valid: gemm, exp, "),
+        ({"op": "math"}, "unknown op 'math'; valid: gemm, exp, "),
+        ({"op": "add"}, "takes 2 operands, not 1: a=, b= and c="),
+        ({"op": "exp", "epilogue": ["relu"]}, "only a gemm has an epilogue"),
+        ({"op": "exp", "tile": (0, 4, 1)}, "each at least 1"),
+    ],
+)
+def test_d3_5_what_cannot_be_tiled_is_refused(one_cube, arguments, why):
+
+    def kernel(x_ptr, y_ptr, tl):
+        tl.composite(a=tl.ref(x_ptr, (8, 8), "f32"), out_ptr=y_ptr, **arguments)
+
+    with pytest.raises(KernelError, match=why):
+        issued(one_cube, kernel, floats(8, 8), floats(8, 8))
+
+
+def test_d3_5_an_output_that_overlaps_what_is_still_to_be_read_is_refused(one_cube):
+
+    def kernel(x_ptr, tl):
+        x = tl.ref(x_ptr, (4, 8), "f32")
+        tl.composite(op="exp", a=x, out_ptr=x_ptr + 32)
+
+    with pytest.raises(KernelError, match="overlaps an operand"):
+        issued(one_cube, kernel, floats(8, 8))
+
+
+def test_d3_5_a_later_store_over_an_operand_is_not_seen(one_cube):
+    def kernel(x_ptr, y_ptr, tl):
+        other = tl.load(x_ptr + 8 * 32, (8, 8), "f32")
+        x = tl.ref(x_ptr, (8, 8), "f32")
+        tl.composite(op="neg", a=x, out_ptr=y_ptr)
+        tl.store(x_ptr, other)
+
+    x = floats(16, 8)
+    _, executor = issued(one_cube, kernel, x, floats(8, 8))
+    assert executor.verify({"t1": -x[:8]}).ok
+
+
+BENCH = """
+import numpy as np
+from kernbench.benches import bench
+
+def kernel(x_ptr, y_ptr, z_ptr, tl):
+    done = tl.composite("exp", a=tl.ref(x_ptr, (96, 80), "f32"), out_ptr=y_ptr)
+    row = tl.ref(x_ptr, (80,), "f32")
+    tl.composite("mul", a=row, b=row, out_ptr=z_ptr)
+
+@bench(name="tiled_math", description="composites of math")
+def run(torch):
+    data = torch.rng.standard_normal((96, 80)).astype("f4")
+    x = torch.tensor(data, "f32", name="x")
+    y = torch.empty((96, 80), "f32", name="y")
+    z = torch.empty((80,), "f32", name="z")
+    torch.launch("tiled_math", kernel, x, y, z)
+    torch.expect(y, np.exp(data))
+    torch.expect(z, data[0] ** 2)
+"""
+
+
+@pytest.fixture(scope="module")
+def tiled_math(tmp_path_factory):
+    """The trace of a bench of composites of math, which its run has verified."""
+
+    folder = tmp_path_factory.mktemp("tiled")
+    (folder / "tiled_math.py").write_text(BENCH)
+    trace = str(folder / "t.msgpack")
+    arguments = ["run", str(folder / "tiled_math.py"), "--trace", trace, "--debug"]
+    ran = CliRunner().invoke(main, arguments)
+    assert ran.exit_code == 0, ran.output
+    assert "none off by more than rounding" in ran.output
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        (["tiles", "--op", "1"], r"composite #1 on .*pe_scheduler: 4 tiles"),
+        (["verify"], r"y +f32 +7680 +ok"),
+        (["blame", "y[95,79]"], r"(?s)composite_math.*from x\[95, 79\]"),
+        (["blame", "z[7]"], r"(?s)composite_math.*from x\[0, 7\]"),
+        (["who-wrote", "y[0,0]"], "composite_math"),
+        (["diff", "--op", "1"], r"ok: 0 of 7,680 beyond"),
+        (["diff", "--op", "3"], r"this tile covers rows .*\n(.*\n)*?ok: 0 of "),
+        (["ops", "where", "name=composite_math"], "composite_math"),
+        (["roofline"], r"7,760 FLOP"),
+        (["hazards"], "none found"),
+        (["critical", "3"], "math"),
+        (["bound", "--op", "1"], "composite_math"),
+        (["stalls", "all"], "compute"),
+        (["timeline"], "pe_math"),
+        (["check"], "ok"),
+    ],
+)
+def test_d3_5_the_debugger_knows_composites_of_math(tiled_math, asked, answered):
+
+    name, *rest = asked
+    said = CliRunner().invoke(main, ["trace", name, tiled_math, *rest])
+    assert said.exit_code == 0, said.output
+    assert re.search(answered, said.output), said.output
+
+
+def test_d3_5_the_diff_of_a_tile_of_one_axis_is_its_block(tiled_math):
+    said = CliRunner().invoke(main, ["trace", "diff", tiled_math])
+    assert "columns 64..79" in said.output
+    assert "ok: 0 of 16 beyond" in said.output
+
+
 COPY = ("hbm", 0, "tcm", 64, (4,), "f32", 16)
 
 
@@ -256,8 +483,6 @@ def test_d3_7_a_class_without_our_base_is_logged_as_unknown_and_skipped(msg):
 
 
 def test_d3_7_a_component_serves_and_logs_a_class_without_our_base(one_cube):
-    from kernbench.components.base import ComponentBase
-    from kernbench.sim_engine.engine import GraphEngine
 
     class Server(ComponentBase):
         serves = (Strange,)

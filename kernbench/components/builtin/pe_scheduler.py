@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import simpy
 
@@ -16,15 +16,24 @@ from kernbench.common.messages import (
     Stage,
     StageType,
     TileToken,
+    as_matrix,
     unserved,
 )
-from kernbench.common.pe_commands import CompositeCmd
+from kernbench.common.pe_commands import CompositeCmd, CompositeMathCmd
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
 
 Tile = list[TileToken]
 """One tile: a token for each of its stages, in order."""
+
+Composite: TypeAlias = CompositeCmd | CompositeMathCmd
+
+Box: TypeAlias = tuple[int, int, int]
+"""The origin or the extent of a tile, or its index, along m, n and k."""
+
+Plan: TypeAlias = list[tuple[StageType, int, dict[str, Any]]]
+"""The stages of a tile: what, how many bytes, and further params."""
 
 
 class Block(NamedTuple):
@@ -41,7 +50,7 @@ class PeScheduler(ComponentBase):
     What it merely hands on to an engine does not queue behind one.
     """
 
-    serves = (CompositeCmd,)
+    serves = (CompositeCmd, CompositeMathCmd)
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
@@ -63,7 +72,7 @@ class PeScheduler(ComponentBase):
         server = sim.component(sim.graph.at(*self.node.place, engine))
         return sim.env.process(server._forward_txn(sim.env, msg))
 
-    def run(self, env: simpy.Environment, msg: CompositeCmd) -> Process:
+    def run(self, env: simpy.Environment, msg: Composite) -> Process:
         """Feed the tiles in order, at most a window of them in flight; await all."""
         window = self.sim.graph.spec.pe.tile.window
         flying: deque[tuple[Tile, simpy.Process]] = deque()
@@ -109,13 +118,14 @@ class PeScheduler(ComponentBase):
             yield from self.sim.components[stage.node]._forward_txn(env, token)
             cause = token
 
-    def _tiles(self, msg: CompositeCmd) -> Iterator[Tile]:
+    def _tiles(self, msg: Composite) -> Iterator[Tile]:
         """The tiles of a composite in order m, n, k.
 
         A plan is made when it is its tile's turn. A tile has a token for each stage, so
         that the row of a token is that of one record.
         """
-        for index in product(*_tile_counts(msg)):
+        for m, n, k in product(*_tile_counts(msg)):
+            index = (m, n, k)
             stages = self._plan(msg, index)
             yield [
                 TileToken(
@@ -129,47 +139,81 @@ class PeScheduler(ComponentBase):
                 for stage_idx in range(len(stages))
             ]
 
-    def _plan(self, msg: CompositeCmd, index: tuple[int, ...]) -> tuple[Stage, ...]:
-        """Stages of one tile; only the last of its K loop stores.
+    def _plan(self, msg: Composite, index: Box) -> tuple[Stage, ...]:
+        """Stages of one tile.
 
         A tile's DMA is modelled as contiguous from its first byte (docs/machine.md,
         "Composites and tiles").
         """
-        step_m, step_n, step_k = msg.tile
-        m0 = index[0] * step_m
-        n0 = index[1] * step_n
-        k0 = index[2] * step_k
-        m = min(step_m, msg.m - m0)
-        n = min(step_n, msg.n - n0)
-        k = min(step_k, msg.k - k0)
-        is_last = k0 + k == msg.k
-        a = _stored_block(msg.a, m0, k0, m, k, msg.transpose_a)
-        b = _stored_block(msg.b, k0, n0, k, n, msg.transpose_b)
-        out = _block(msg.out, m0, n0, m, n)
-        steps = [step for step in msg.epilogue if is_last or step.scope == "k_tile"]
-        operands = [a, b]
-        for step in steps:
-            if step.operand is not None:
-                operands.append(_operand_block(step.operand, m0, n0, m, n))
-        reads = [block for block in operands if block.space == "hbm"]
-        fetched = a.nbytes + b.nbytes
-        plan: list[tuple[StageType, int, dict[str, Any]]] = []
-        if reads:
-            read = sum(block.nbytes for block in reads)
-            plan.append((StageType.DMA_READ, read, _places(reads)))
-        plan.append((StageType.FETCH, fetched, {}))
-        plan.append((StageType.GEMM, fetched, {}))
-        if steps:
-            ops = [step.op for step in steps]
-            plan.append((StageType.MATH, out.nbytes, {"ops": ops}))
-        if is_last:
-            plan.append((StageType.STORE, out.nbytes, {}))
-            plan.append((StageType.DMA_WRITE, out.nbytes, _places([out])))
+        origin = []
+        extent = []
+        for at, step, size in zip(index, msg.tile, (msg.m, msg.n, msg.k), strict=True):
+            origin.append(at * step)
+            extent.append(min(step, size - at * step))
+        m0, n0, k0 = origin
+        m, n, k = extent
+        if isinstance(msg, CompositeMathCmd):
+            plan = _math_plan(msg, (m0, n0, k0), (m, n, k))
+        else:
+            plan = _gemm_plan(msg, (m0, n0, k0), (m, n, k))
         place = {"origin": (m0, n0, k0), "extent": (m, n, k)}
         return tuple(
             Stage(stage, self._stage_nodes[stage], {**place, "nbytes": nbytes, **more})
             for stage, nbytes, more in plan
         )
+
+
+def _gemm_plan(msg: CompositeCmd, origin: Box, extent: Box) -> Plan:
+    """The stages of a tile of a product; only the last of its K loop stores."""
+    m0, n0, k0 = origin
+    m, n, k = extent
+    is_last = k0 + k == msg.k
+    a = _stored_block(msg.a, m0, k0, m, k, msg.transpose_a)
+    b = _stored_block(msg.b, k0, n0, k, n, msg.transpose_b)
+    out = _block(msg.out, m0, n0, m, n)
+    steps = [step for step in msg.epilogue if is_last or step.scope == "k_tile"]
+    operands = [a, b]
+    for step in steps:
+        if step.operand is not None:
+            operands.append(_operand_block(step.operand, m0, n0, m, n))
+    fetched = a.nbytes + b.nbytes
+    plan = _read(operands)
+    plan.append((StageType.FETCH, fetched, {}))
+    plan.append((StageType.GEMM, fetched, {}))
+    if steps:
+        ops = [step.op for step in steps]
+        plan.append((StageType.MATH, out.nbytes, {"ops": ops}))
+    if is_last:
+        plan += _stored(out)
+    return plan
+
+
+def _math_plan(msg: CompositeMathCmd, origin: Box, extent: Box) -> Plan:
+    """The stages of a tile of an elementwise op."""
+    m0, n0, _ = origin
+    m, n, _ = extent
+    operands = [_operand_block(region, m0, n0, m, n) for region in msg.inputs]
+    out = _operand_block(msg.out, m0, n0, m, n)
+    plan = _read(operands)
+    plan.append((StageType.FETCH, sum(block.nbytes for block in operands), {}))
+    plan.append((StageType.MATH, out.nbytes, {"ops": [msg.op]}))
+    return plan + _stored(out)
+
+
+def _read(operands: list[Block]) -> Plan:
+    """The stage that reads those operands which lie in HBM, if any do."""
+    reads = [block for block in operands if block.space == "hbm"]
+    if not reads:
+        return []
+    return [(StageType.DMA_READ, sum(block.nbytes for block in reads), _places(reads))]
+
+
+def _stored(out: Block) -> Plan:
+    """The stages that bring a block of the output to HBM."""
+    return [
+        (StageType.STORE, out.nbytes, {}),
+        (StageType.DMA_WRITE, out.nbytes, _places([out])),
+    ]
 
 
 def _block(region: Region, row: int, col: int, rows: int, cols: int) -> Block:
@@ -190,8 +234,8 @@ def _stored_block(
 
 
 def _operand_block(operand: Region, m0: int, n0: int, m: int, n: int) -> Block:
-    """The part of an epilogue operand that a tile needs: an axis of 1 is broadcast."""
-    all_rows, all_cols = (1, 1, *operand.shape)[-2:]
+    """The part of an operand that a tile needs elementwise; an axis of 1 broadcasts."""
+    all_rows, all_cols = as_matrix(operand.shape)
     row = 0
     rows = 1
     if all_rows > 1:
@@ -214,7 +258,7 @@ def _places(blocks: list[Block]) -> dict[str, Any]:
     }
 
 
-def _tile_counts(msg: CompositeCmd) -> list[range]:
+def _tile_counts(msg: Composite) -> list[range]:
     """The indices of a composite's tiles along m, n and k."""
     counts = []
     for size, step in zip((msg.m, msg.n, msg.k), msg.tile, strict=True):

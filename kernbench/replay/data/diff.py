@@ -20,7 +20,7 @@ import numpy as np
 from kernbench.common.arrays import Array, Ints, as_f64
 from kernbench.common.dtypes import Tolerance, itemsize
 from kernbench.common.dtypes import dtype as dtype_row
-from kernbench.common.messages import Region
+from kernbench.common.messages import Region, as_matrix
 from kernbench.common.progress import (
     Cancelled,
     Progress,
@@ -810,12 +810,13 @@ def _tile_box(tile: OpRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _block_of(tile: OpRecord, out: Region) -> _Block:
     """The rows and columns of its composite's output that a tile stands for."""
     (row, column, _), (height, width, _) = _tile_box(tile)
-    if len(out.shape) != 2:
+    if len(out.shape) > 2:
         raise TraceFormatError(
             f"{tile.op_name}: shape_out of its composite is {out.shape}, no matrix"
         )
-    rows = np.arange(row, min(row + height, out.shape[0]))
-    return _Block(rows, np.arange(column, min(column + width, out.shape[1])))
+    all_rows, all_columns = as_matrix(out.shape)
+    rows = np.arange(row, min(row + height, all_rows))
+    return _Block(rows, np.arange(column, min(column + width, all_columns)))
 
 
 def _tile_diff(found: OpDiff, tile: OpRecord, composite: int) -> OpDiff:
@@ -831,7 +832,7 @@ def _compared(
 ) -> OpDiff:
     """``found`` with the output, or the block of it, and its errors."""
     if block is not None:
-        actual = actual[np.ix_(*block)]
+        actual = actual.reshape(as_matrix(actual.shape))[np.ix_(*block)]
     tolerance = dtype_row(out.dtype).tolerance
     row = compare(actual, expected, tolerance, found.name, origin=found.origin)
     with np.errstate(invalid="ignore"):
