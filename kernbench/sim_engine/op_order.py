@@ -9,8 +9,10 @@ holds back what conflicts with it, and is overtaken where that would be a circle
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeAlias
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.arrays import Floats, Ints
+from kernbench.common.arrays import Floats
 from kernbench.common.progress import Progress
 from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine.accesses import Access, accesses
@@ -164,6 +166,9 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 def _arranged(log: Log, span: Span) -> list[int]:
     """The places of a span in the order in which they are executed."""
     held = {place: {*log.dependencies(place)} for place in range(*span)}
+    conflicts = _conflicts(log, span)
+    if not conflicts and all(d < p for p, found in held.items() for d in found):
+        return [*range(*span)]
     asked = set()
     for place, found in held.items():
         asked |= {(d, place) for d in found if d >= span.low}
@@ -177,17 +182,16 @@ def _arranged(log: Log, span: Span) -> list[int]:
     waits_for = {place: _closure(held, place) for place, found in held.items() if found}
     conflicts = [
         conflict
-        for conflict in _conflicts(log, span)
+        for conflict in conflicts
         if conflict.then not in waits_for.get(conflict.first, ())
     ]
     for by_bytes in (
-        _as_provided(log, span, conflicts),
-        _as_logged(conflicts),
-        _overtaking(log, waits_for, conflicts),
+        partial(_as_provided, log, span, conflicts),
+        partial(_as_logged, conflicts),
     ):
         with suppress(CycleError):
-            return _lowest_first(span, asked | by_bytes)
-    raise AssertionError("ops overtake all that wait for later ones")
+            return _lowest_first(span, asked | by_bytes())
+    return _lowest_first(span, asked | _overtaking(log, waits_for, conflicts))
 
 
 def _closure(held: Mapping[int, set[int]], place: int) -> set[int]:
@@ -244,26 +248,30 @@ def _as_provided(log: Log, span: Span, conflicts: Sequence[Conflict]) -> Edges:
 
 def _conflicts(log: Log, span: Span) -> list[Conflict]:
     """All pairs of ops of a span that touch the same bytes, one of them writing."""
-    places = []
-    found = []
+    touched = []
     for place in range(*span):
-        for access in _touched(log.records[place]):
-            places.append(place)
-            found.append(access)
-    writes = np.array([access.mode == "w" for access in found], bool)
-    lows = np.array([access.addr for access in found], object)
-    highs = np.array([access.addr + access.nbytes for access in found], object)
-    spaces = np.array([access.space for access in found], object)
-    at = np.array(places, np.int64)
+        touched += [(place, access) for access in _touched(log.records[place])]
+    writes = []
+    for i, (_, access) in enumerate(touched):
+        if access.mode == "w":
+            writes.append((access.space, access.addr, i))
+    writes.sort()
+    longest = max((touched[i][1].nbytes for _, _, i in writes), default=0)
     conflicts = []
-    for w in np.flatnonzero(writes).tolist():
-        shares = (spaces == spaces[w]) & (lows < highs[w]) & (highs > lows[w])
-        others: Ints = np.flatnonzero(shares & (at != at[w]))
-        for other in others.tolist():
-            pair = sorted((w, other), key=lambda i: log.number(places[i]))
-            first, then = pair
-            read = None if writes[first] else found[first]
-            conflicts.append(Conflict(places[first], places[then], read))
+    for i, (place, access) in enumerate(touched):
+        end = access.addr + access.nbytes
+        low = bisect_left(writes, (access.space, access.addr - longest, 0))
+        high = bisect_left(writes, (access.space, end, 0))
+        for _, addr, w in writes[low:high]:
+            writer, write = touched[w]
+            seen_before = access.mode == "w" and w <= i
+            if seen_before or writer == place or addr + write.nbytes <= access.addr:
+                continue
+            if log.number(place) > log.number(writer):
+                conflicts.append(Conflict(writer, place, None))
+            else:
+                read = access if access.mode == "r" else None
+                conflicts.append(Conflict(place, writer, read))
     return conflicts
 
 

@@ -25,10 +25,10 @@ from kernbench.errors import (
     UsageError,
     VerificationError,
 )
+from kernbench.sim_engine.accesses import accesses
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
-from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.sim_engine.verify import Expectation
 
 
@@ -251,34 +251,65 @@ def make(number, kind, t, a, b, out):
     )
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(OP, max_size=14), st.permutations(range(14)), st.integers(0, 14))
-def test_random_logs_run_as_by_a_plain_interpreter(ops, shuffled, stop):
+def touched(record):
+    """The slots that a record reads, and the one that it writes."""
+    accessed = {"r": set(), "w": set()}
+    for mode, space, addr, _ in accesses(record):
+        accessed[mode].add((space, addr))
+    return accessed["r"], accessed["w"]
+
+
+def follows(earlier, later):
+    """Whether the later of two records in a log has to run after the earlier one."""
+    reads, writes = touched(earlier)
+    later_reads, later_writes = touched(later)
+    return bool(writes & (later_reads | later_writes) or reads & later_writes)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(OP, min_size=3, max_size=14),
+    st.permutations(range(14)),
+    st.integers(0, 14),
+    st.booleans(),
+)
+def test_random_logs_run_as_by_a_plain_interpreter(ops, shuffled, stop, depend):
     made = [
         make(i, kind, t, a, b, out) for i, (kind, t, a, b, out, _) in enumerate(ops)
     ]
     rank = [r for r in shuffled if r < len(ops)]  # any order without a circle
     for i, (record, _) in enumerate(made):
-        holders = {d % len(ops) for d in ops[i][5]}
+        holders = {d % len(ops) for d in ops[i][5] if depend}
         record.dependency_ids = sorted(
             d for d in holders if rank.index(d) < rank.index(i)
         )
-    left = sorted(
-        range(len(made)),
-        key=lambda i: (made[i][0].t_start, KIND_RANK[made[i][0].op_kind], i),
-    )
-    order = []
-    while left:
-        order.append(
-            next(i for i in left if set(made[i][0].dependency_ids) <= set(order))
-        )
-        left.remove(order[-1])
+    records = [record for record, _ in made]
 
     def store():
         filled = MemoryStore()
         for space in ("hbm", "tcm"):
             filled.write(space, 0, np.zeros(SLOTS, np.float32))
         return filled
+
+    order = []
+    alone = DataExecutor(records, store())
+    while alone.upcoming is not None:
+        _, upcoming = alone.upcoming
+        order.append(next(i for i, r in enumerate(records) if r is upcoming))
+        alone.run_one()
+    assert sorted(order) == [*range(len(ops))]
+    in_log = sorted(range(len(ops)), key=lambda i: (records[i].t_start, i))
+    waits = any(
+        in_log.index(d) > in_log.index(i)
+        for i, record in enumerate(records)
+        for d in record.dependency_ids
+    )
+    for i, record in enumerate(records):
+        assert all(order.index(d) < order.index(i) for d in record.dependency_ids)
+    for at, i in enumerate(in_log):
+        for j in in_log[at + 1 :]:
+            if not waits and follows(records[i], records[j]):
+                assert order.index(i) < order.index(j)
 
     def check(executor, count):
         model = {(space, i): 0.0 for space in ("hbm", "tcm") for i in range(SLOTS)}
@@ -289,7 +320,7 @@ def test_random_logs_run_as_by_a_plain_interpreter(ops, shuffled, stop):
                 model[space, i] for i in range(SLOTS)
             ]
 
-    records = [record for record, _ in made]
+    check(alone, len(records))
     executor = DataExecutor(records, store())
     stop = min(stop, len(records))
     executor.run_until(stop)
