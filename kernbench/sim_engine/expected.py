@@ -43,16 +43,15 @@ def expectations(
 ) -> dict[str, Expectation]:
     """What ``records`` are to leave behind, by name; ``initial`` was there before.
 
-    An array alone is that of the last op that writes to HBM, or writes at all. In a
-    mapping the key of an array is its (space, address), or a name: one of ``tensors``,
-    or the ``handle_id`` of a store. Arrays are judged after all records with the
-    tolerance of the dtype in which the log has written there (ADR-0020 D11).
+    An array alone is that of the last op that writes to HBM, or writes at all: of the
+    tensor of ``tensors`` that it writes a shard of, or of what it writes. In a mapping
+    the key of an array is its (space, address), or a name: one of ``tensors``, or the
+    ``handle_id`` of a store. Arrays are judged after all records, with the tolerance of
+    the dtype in which the log has written there (ADR-0020 D11).
     VerificationError for a name that is not known, and for an array of another size.
     """
     if not isinstance(expected, Mapping):
-        array = np.asarray(expected)
-        last = _last_output(records, array, initial)
-        return {"output": _at(last, array, records, initial)}
+        return _of_output(np.asarray(expected), records, tensors, initial)
     found = {}
     for key, value in expected.items():
         if isinstance(value, Expectation):
@@ -83,10 +82,13 @@ def _of_name(
             return _sharded(name, place, array, len(records))
 
 
-def _last_output(
-    records: Sequence[OpRecord], array: Array, initial: MemoryStore
-) -> Address:
-    """Where the last op that writes to HBM does; where none does, the last that writes.
+def _of_output(
+    array: Array,
+    records: Sequence[OpRecord],
+    tensors: Tensors,
+    initial: MemoryStore,
+) -> dict[str, Expectation]:
+    """What is expected of the last output of a log.
 
     What the host has written is no output. VerificationError if there is none, or if it
     is of another size than ``array``.
@@ -99,6 +101,9 @@ def _last_output(
         raise VerificationError("an array is expected of a log in which no op writes")
     in_hbm = [write for write in written if write.space == "hbm"]
     last = (in_hbm or written)[0]
+    for name, held in tensors.items():
+        if any(isinstance(x, Shard) and _is_in(last, x) for x in held):
+            return _of_name(name, array, records, tensors, initial)
     place = (last.space, last.addr)
     dtype = _dtype_at(place, array, records, initial)
     if array.size * itemsize(dtype) != last.nbytes:
@@ -107,7 +112,13 @@ def _last_output(
             f"{last.nbytes} bytes at {last.space} {last.addr:#x}; give a mapping "
             "from (space, address), or from a name of ``tensors``"
         )
-    return place
+    return {"output": _at(place, array, records, initial)}
+
+
+def _is_in(write: Region, shard: Shard) -> bool:
+    """Whether what is written begins in a shard."""
+    same_space = write.space == shard.space
+    return same_space and shard.addr <= write.addr < shard.addr + shard.nbytes
 
 
 def _place_of(
@@ -161,7 +172,8 @@ def _sharded(
     found = {}
     for number, (shard, end) in enumerate(zip(shards, extents, strict=True)):
         box = tuple(map(slice, shard.origin, end))
-        found[f"{name}.{number}" if number else name] = Expectation(
+        key = name if len(shards) == 1 else f"{name}.{number}"
+        found[key] = Expectation(
             space=shard.space,
             addr=shard.addr,
             array=_as_stored(array[box], shard.dtype),

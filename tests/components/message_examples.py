@@ -20,7 +20,13 @@ from kernbench.common.messages import (
     Stage,
     TileToken,
 )
-from kernbench.common.pe_commands import CompositeCmd, DmaReadCmd, DmaWriteCmd, MathCmd
+from kernbench.common.pe_commands import (
+    CompositeCmd,
+    CompositeMathCmd,
+    DmaReadCmd,
+    DmaWriteCmd,
+    MathCmd,
+)
 from kernbench.common.phys_addr import PhysAddr
 
 HBM = PhysAddr.pe_hbm_addr(0, 0, 0, 0, 6 << 30).encode()
@@ -40,6 +46,12 @@ FIELDS = {
         "b": IN_HBM,
         "out": BEHIND_IT,
         "tile": (64, 64, 64),
+    },
+    CompositeMathCmd: {
+        "op": "exp",
+        "inputs": (IN_HBM,),
+        "out": BEHIND_IT,
+        "tile": (64, 64, 1),
     },
 }
 

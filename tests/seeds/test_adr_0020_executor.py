@@ -480,11 +480,13 @@ def test_d10_an_engines_log_is_executed_and_verified_by_the_names_of_its_tensors
     executor = DataExecutor(engine.op_log, tensors=engine.tensors)
     executor.run()
     expected = 2 * np.arange(16)
+    assert executor.verify(expected).ok
     report = executor.verify({"y": expected})
     assert report.ok
     (row,) = report.by_tensor()
     assert (row.tensor, row.elements) == ("y", 16)
     expected[11] = 0
+    assert not executor.verify(expected).ok  # the tensor of the last output
     (row,) = executor.verify({"y": expected}).by_tensor()
     assert (row.ok, row.mismatches, row.first_bad) == (False, 1, (11,))
 

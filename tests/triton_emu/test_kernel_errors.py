@@ -255,9 +255,24 @@ def output_over_an_operand(tl, x, o):
     tl.composite(a=a, b=b, out_ptr=x + 32, out_dtype="f32")
 
 
-@wrong("unknown op 'conv'; valid: 'gemm'")
+@wrong("unknown op 'conv'; valid: gemm, exp, ")
 def unknown_op(tl, x, o):
     tl.composite("conv")
+
+
+@wrong("integers with a number that is none; tl.load")
+def composite_of_integers_and_a_fraction(tl, x, o):
+    tl.composite("mul", a=tl.ref(x, (4,), "i32"), b=0.5, out_ptr=o)
+
+
+@wrong("the output has shape (2, 2, 2), but tiles are of matrices")
+def composite_of_three_axes(tl, x, o):
+    tl.composite("exp", a=tl.ref(x, (2, 2, 2)), out_ptr=o)
+
+
+@wrong("composite exp: 'a' is no handle")
+def composite_of_a_text(tl, x, o):
+    tl.composite("exp", a="a", out_ptr=o)
 
 
 @wrong("operands a and b are needed")
