@@ -372,7 +372,7 @@ def _run_phase2(torch: Torch, notify: RunProgress) -> _Phase2:
     """Execute the whole op log, and judge what the bench expects on the way."""
     log = list(torch.engine.op_log)
     expected = torch.expectations
-    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops)
+    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops, as_logged=False)
     first_judged = min((e.after for e in expected.values()), default=len(log))
     for position in range(0, first_judged, PHASE2_OPS):
         executor.run_until(position)
@@ -385,7 +385,7 @@ def _run_phase2(torch: Torch, notify: RunProgress) -> _Phase2:
 def _check_ops(torch: Torch, notify: RunProgress) -> _DebugChecks:
     """Check every op beside the float64 oracle."""
     log = list(torch.engine.op_log)
-    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops)
+    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops, as_logged=False)
     checks: list[op_check.OpCheck] = []
     for check in op_check.debug_check(executor):
         checks.append(check)

@@ -62,7 +62,9 @@ class Torch:
         self.ops = dict(NUMPY_OPS)
         self._names: set[str] = set()
         self._allocator = Allocator(engine)
-        self._phase2 = DataExecutor([], self.blank.snapshot(), self.ops)
+        self._phase2 = DataExecutor(
+            [], self.blank.snapshot(), self.ops, as_logged=False
+        )
 
     def tensor(
         self,

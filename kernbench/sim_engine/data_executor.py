@@ -72,7 +72,9 @@ class DataExecutor:
     none of which reads what an earlier one of them writes, run in one numpy call, with
     the same bits. All are read before any is written, and written in order, so other
     overlaps need no care. ``batch=False`` runs them one by one. ``tensors`` says where
-    those lie that ``verify`` is asked about by name.
+    those lie that ``verify`` is asked about by name. ``as_logged=False`` takes ops of
+    one instant for logged in canonical order, in which a trace has them: whoever runs
+    a simulation gets the same from its log as from its trace.
 
     What takes long calls ``progress`` with the share done, at least every 10 ms. It may
     raise ``Cancelled``: then the op that was to run has not run, and one can go on
@@ -88,6 +90,7 @@ class DataExecutor:
         batch: bool = True,
         progress: Progress = no_progress,
         tensors: Tensors = NO_TENSORS,
+        as_logged: bool = True,
     ) -> None:
         self.store = MemoryStore() if initial_store is None else initial_store
         self.position = 0
@@ -97,6 +100,7 @@ class DataExecutor:
         self._ops = ops
         self._batch = batch
         self._tensors = tensors
+        self._as_logged = as_logged
         # in canonical order; a rank is an index of it
         self._records: list[OpRecord] = []
         # the ranks in the order in which they are executed
@@ -123,6 +127,8 @@ class DataExecutor:
             lambda: canonical_order(t_start, kind_rank).tolist(), progress, 1.0
         )
         log = Log(added, rows, t_start, kind_rank, self._records, self.store)
+        if not self._as_logged:
+            log.forget_rows()
         order = execution_order(log, progress)
         self._records += log.records
         self._order += [base + place for place in order]

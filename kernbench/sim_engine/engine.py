@@ -192,7 +192,7 @@ class GraphEngine:
         components.sim = self.sim
         self.launches: list[LaunchSpan] = []
         # where the tensors of the host lie, by name
-        self.tensors: dict[str, Sequence[Shard]] = {}
+        self.tensors: dict[str, list[Shard]] = {}
         self.stream = HOST  # of the host actions that come now
         self._events = 0
         self._launches = 0

@@ -26,7 +26,7 @@ from kernbench.sim_engine.verify import Expectation
 Address: TypeAlias = tuple[str, int]
 """The space and the address of a tensor's first byte."""
 
-Tensors: TypeAlias = Mapping[str, "Address | Sequence[Shard]"]
+Tensors: TypeAlias = Mapping[str, "Address | list[Shard]"]
 """Where tensors lie, by name: in one piece, or in shards."""
 
 NO_TENSORS: Tensors = {}
@@ -75,11 +75,9 @@ def _of_name(
 ) -> dict[str, Expectation]:
     """What is expected of the tensor of a name: one expectation, or one a shard."""
     place = _place_of(name, records, tensors)
-    match place:
-        case (str(space), int(addr)):
-            return {name: _at((space, addr), array, records, initial)}
-        case _:
-            return _sharded(name, place, array, len(records))
+    if isinstance(place, tuple):
+        return {name: _at(place, array, records, initial)}
+    return _sharded(name, place, array, len(records))
 
 
 def _of_output(
@@ -123,7 +121,7 @@ def _is_in(write: Region, shard: Shard) -> bool:
 
 def _place_of(
     name: str, records: Sequence[OpRecord], tensors: Tensors
-) -> Address | Sequence[Shard]:
+) -> Address | list[Shard]:
     """Where the tensor of a name lies; VerificationError lists the names."""
     if name in tensors:
         return tensors[name]

@@ -82,6 +82,10 @@ class Log:
         self._written = PendingRanges()
         self._marked = 0
 
+    def forget_rows(self) -> None:
+        """Take the ops of an instant for logged in canonical order."""
+        self.rows = np.arange(len(self.rows))
+
     def dependencies(self, place: int) -> Iterator[int]:
         """The places that the op at ``place`` depends on, but for earlier records."""
         base = len(self._earlier)

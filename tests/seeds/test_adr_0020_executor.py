@@ -21,6 +21,7 @@ from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_check import debug_check, first_over
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.verify import compare
+from kernbench.trace import TraceWriter
 
 F32 = np.float32
 
@@ -608,3 +609,35 @@ def test_d11_debug_mode_compares_every_op():
     wrong = {**NUMPY_OPS, "neg": replace(NUMPY_OPS["neg"], function=np.abs)}
     checks = [*debug_check(DataExecutor(log, store.snapshot(), wrong))]
     assert first_over(checks).op_name == "neg"
+
+
+# -- a simulation: its log and its trace ----------------------------------------------
+
+
+def races(a_ptr, x_ptr, y_ptr, tl):
+    """PE 0 stores what PE 1 reads from the same instant on, and needs longer."""
+    a = tl.load(a_ptr + 65536 * tl.program_id(0), (128, 128), "f32")
+    if tl.program_id(0) == 0:
+        tl.store(x_ptr, a)
+    else:
+        tl.composite("neg", a=tl.ref(x_ptr, (1, 4), "f32"), out_ptr=y_ptr)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_d6_a_run_judges_a_race_in_the_order_of_its_trace(one_cube, tmp_path, traced):
+    def bench(engine):
+        halves = DPPolicy(num_cubes=1, num_pes=2, pe="row_wise")
+        torch = Torch(engine)
+        a = torch.tensor(np.ones((256, 128), F32), dp=halves)
+        x = torch.tensor(np.full((256, 128), 5, F32), dp=halves)
+        y = torch.zeros((2, 4), "f32", dp=halves)
+        torch.launch("races", races, a, x, y)
+        found.append(y.numpy()[0].tolist())
+
+    found = []
+    recorder = TraceWriter(tmp_path / "t.msgpack") if traced else None
+    engine = GraphEngine(one_cube, recorder=recorder, keep=not traced)
+    engine.run(bench)
+    starts = {r.op_name: r.t_start for r in engine.op_log if r.t_start > 0}
+    assert starts["dma_write"] == starts["composite_math"]
+    assert found == [[-1, -1, -1, -1]]
