@@ -59,7 +59,7 @@ class Log:
 
     ``added`` are the records, of which ``rows`` is the canonical order; ``t_start`` and
     ``kind_rank`` are columns of them. Their dependency_ids count ``earlier`` too, the
-    records before them, which are executed on ``store``.
+    ``base`` records before them, which are executed on ``store``.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Log:
         self.is_executed = kind_rank[self.rows] < KIND_RANK["unknown"]
         self._place = np.empty(len(rows), np.int64)
         self._place[self.rows] = np.arange(len(rows))
+        self.base = len(earlier)
         self._earlier = earlier
         self._store = store
         self._written = PendingRanges()
@@ -88,10 +89,9 @@ class Log:
 
     def dependencies(self, place: int) -> Iterator[int]:
         """The places that the op at ``place`` depends on, but for earlier records."""
-        base = len(self._earlier)
         for d in self.records[place].dependency_ids:
-            if d >= base:
-                yield int(self._place[d - base])
+            if d >= self.base:
+                yield int(self._place[d - self.base])
 
     def number(self, place: int) -> tuple[float, int]:
         """What ascends in the order of the log."""
@@ -102,7 +102,7 @@ class Log:
 
         It is asked for places that ascend.
         """
-        base = len(self._earlier)
+        base = self.base
         for at in range(self._marked, base + place):
             record = self._earlier[at] if at < base else self.records[at - base]
             for mode, space, addr, nbytes in _touched(record):
@@ -179,8 +179,9 @@ def _arranged(log: Log, span: Span) -> list[int]:
     try:
         _lowest_first(span, asked)
     except CycleError as error:
+        circle = sorted(log.base + place for place in set(error.args[1]))
         raise VerificationError(
-            f"ops {sorted(set(error.args[1]))} wait for one another and can never run; "
+            f"ops {circle} wait for one another and can never run; "
             "their dependency_ids form a cycle"
         ) from None
     waits_for = {place: _closure(held, place) for place, found in held.items() if found}
