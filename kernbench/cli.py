@@ -341,7 +341,7 @@ def trace(
 
     ``--name VALUE`` gives the argument NAME. `ops` without COUNT and --op prints all
     ops as it finds them, with --json an object a line. Exit code 1: a verdict is bad
-    (verify, outputs, check, compare --fail-over) or hazards were found.
+    (verify, outputs, check, compare) or hazards were found.
     """
     from kernbench.replay import ReplaySession
     from kernbench.replay.commands import parse

@@ -188,14 +188,15 @@ def test_check_of_a_cut_file_exits_1(tmp_path):
     assert "cut off" in result.output
 
 
-def test_compare_fails_over_its_limit_only(tmp_path):
+def test_compare_fails_where_anything_differs_or_over_its_limit_only(tmp_path):
     paths = []
     for clock in (1.0, 0.5):
         paths.append(str(tmp_path / f"{clock}.msgpack"))
         run_bench("matmul", params=SMALL, spec={"pe.clock_ghz": clock}, trace=paths[-1])
     assert kernbench("trace", "compare", *paths, "--fail-over", "5%").exit_code == 1
     assert kernbench("trace", "compare", *paths, "--fail-over", "500%").exit_code == 0
-    assert kernbench("trace", "compare", *paths).exit_code == 0
+    assert kernbench("trace", "compare", *paths).exit_code == 1
+    assert kernbench("trace", "compare", paths[0], paths[0]).exit_code == 0
     assert kernbench("trace", "compare", *paths[::-1], "--fail-over=5%").exit_code == 0
 
 

@@ -1,16 +1,17 @@
 """Two traces beside each other: what the second does otherwise, and what takes longer.
 
-Ops are matched by kernel and which launch of it, PE, call and which one of that name in
-the launch, op name and tile: never by time, row or address; equals of one call by their
-order. Data are what traces hold: bytes moved, contents of host writes and snapshots,
-references and their verdict. All of that is compared by hashes of 64 bits.
+Ops are matched PE by PE in the order of the program, by their kernel line and what they
+do: never by time, row or address. Of those that are matched params, data, ways and
+times are compared. Both traces are executed, and all tensors of the end are compared
+element by element. What could not be compared is said; "ok" means that all was and
+nothing differs.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,38 +23,66 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Ints
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
-from kernbench.errors import TraceFormatError, UsageError
+from kernbench.errors import UsageError
+from kernbench.replay.alignment import mixed
 from kernbench.replay.answers import OpRow
 from kernbench.replay.index import Index
-from kernbench.replay.text import table
+from kernbench.replay.ops_beside import (
+    NOISE_NS,
+    Matched,
+    Programs,
+    Rows,
+    Sides,
+    durations,
+    match,
+)
+from kernbench.replay.outputs_beside import OutputPair, differing, execute, same_tensors
+from kernbench.replay.program import (
+    OneOp,
+    digest,
+    hashes_of,
+    params_apart,
+    program,
+)
+from kernbench.replay.runs_beside import (
+    SAID,
+    Beside,
+    differing_ends,
+    error_of,
+    lost,
+    other_runs,
+)
+from kernbench.replay.text import count_text, table, wrapped
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
-from kernbench.trace.hops import tile_columns
+from kernbench.trace.hops import named
 
 PERCENT = 5.0
-"""By how much the time of an op must differ where no limit is given."""
+"""By how much the time of an op must differ to be listed where no limit is given."""
 
-_NOISE_NS = 1e-6
-"""Differences of times that are rounding."""
-
-_KNUTH = np.uint64(0x9E3779B97F4A7C15)
-"""2 ** 64 over the golden ratio: Knuth's multiplicative hash."""
-
-_EVERY = 16
-"""Digests that are made between two calls of progress."""
-
-_LARGE_BYTES = 1 << 20
-"""An array whose digest takes some ms."""
+_WORDS = {
+    "missing": "only in A",
+    "added": "only in B",
+    "params": "with other params",
+    "data": "on other data",
+    "rerouted": "on another way",
+}
+"""What is said of ops that differ, by kind; times are said by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """One figure or verdict of both."""
+class Saving:
+    """How much sooner the ops of one name and line end in B, added up, ns.
 
-    what: str
-    a: float | str
-    b: float | str
-    change: str
+    A negative one is a loss. ``ops`` are those of B, or of A where B has none.
+    """
+
+    saved_ns: float
+    a_ns: float
+    b_ns: float
+    ops: int
+    name: str
+    site: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +106,48 @@ class OpChange:
 class Comparison:
     """B beside A; ``counts`` are of all ops, the lists hold the first of theirs.
 
-    ``kernel_lines`` are ns of PEs' time; ``tensors`` those whose reference or verdict
-    differs. ``ok`` is False only where a limit was given and B is over it.
+    ``runs`` is what was run otherwise: bench, parameters, machine, seed, source.
+    ``unknown`` says what could not be compared, and why. ``same``: all was compared,
+    and nothing differs. ``ok`` is that, too, or with a limit that B is within it and
+    no worse. ``outputs`` are tensors whose bytes differ at the end, ``tensors`` those
+    whose reference or verdict does. ``savings`` are added up over ops, ``kernel_lines``
+    are ns of PEs' time.
     """
 
     ok: bool
+    same: bool
     verdict: str
-    totals: tuple[Beside, ...]
-    kernel_lines: tuple[Beside, ...]
+    runs: tuple[Beside, ...]
+    unknown: tuple[str, ...]
+    outputs: tuple[OutputPair, ...]
     tensors: tuple[Beside, ...]
+    totals: tuple[Beside, ...]
+    savings: tuple[Saving, ...]
+    kernel_lines: tuple[Beside, ...]
     counts: dict[str, int]
     changes: tuple[OpChange, ...]
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        lines = [self.verdict]
-        for rows in (self.totals, self.kernel_lines, self.tensors):
+        lines = wrapped(self.verdict, width, 2)
+        for why in self.unknown:
+            lines += wrapped(f"not compared: {why}", width, 2)
+        if self.runs:
+            lines += table(self.runs, "what a b")
+        if self.outputs:
+            names = "differ beyond elements dtype first a b note tensor"
+            lines += table(self.outputs, names)
+            commands = [pair.blame for pair in self.outputs if pair.blame]
+            for command in commands[:SAID]:
+                lines += wrapped(command, width, 2)
+        for rows in (self.tensors, self.totals):
             if rows:
                 lines += table(rows, "a b change what")
+        if self.savings:
+            names = "saved_ns a_ns b_ns ops name site"
+            lines += table(self.savings, names, width=width)
+        if self.kernel_lines:
+            lines += table(self.kernel_lines, "a b change what")
         counts = [f"{count:,} {kind}" for kind, count in self.counts.items()]
         lines.append("ops: " + ", ".join(counts))
         if self.changes:
@@ -103,28 +156,18 @@ class Comparison:
         return lines
 
 
-class _Sides(NamedTuple):
-    """The two traces."""
-
-    a: Index
-    b: Index
-
-
-class _Rows(NamedTuple):
-    """Ops of one kind, as rows of either trace, in the order in which to list them.
-
-    Both are as long, and row i of one is row i of the other; or one is empty.
-    """
-
-    a: Ints
-    b: Ints
-
-
 class _Judged(NamedTuple):
     """The digest of all references of a tensor, and its verdict."""
 
     references: bytes
     verdict: str
+
+
+class _Data(NamedTuple):
+    """What differs in the tensors of the end, or why that is not known."""
+
+    outputs: list[OutputPair]
+    unknown: list[str]
 
 
 def parse_percent(text: str) -> float:
@@ -143,211 +186,217 @@ def compare(
 ) -> Comparison:
     """B beside A, at most ``limit`` rows a list (of ops: a kind), the largest first.
 
-    With ``percent`` B is not ``ok`` if its launches take more than that longer, if it
-    ended in an error where A did not, or if a tensor is wrong that was right; other ops
-    or inputs are no error.
+    Without ``percent`` B is ``ok`` if all was compared and nothing differs. With it B
+    may be another program that takes other times: it is not ``ok`` if its launches take
+    more than that longer, if it ended in an error where A did not, if a tensor is wrong
+    that was right, or if from the same inputs one has become another by more than its
+    dtype's tolerance.
     """
     sides = computed_beside(
-        lambda: _Sides(Index(trace_a), Index(trace_b)), progress, 0.0
+        lambda: Sides(Index(trace_a), Index(trace_b)), progress, 0.0
     )
-    least = PERCENT if percent is None else percent
-    matched, found = _matched(sides, least, progress)
+    traces = (trace_a, trace_b)
+    least = PERCENT
+    if percent is not None:
+        least = percent
+    programs = Programs(
+        program(sides.a, stage(progress, 0.0, 0.1)),
+        program(sides.b, stage(progress, 0.1, 0.2)),
+    )
+    matched = match(sides, programs, least, stage(progress, 0.2, 0.4))
     changes = list[OpChange]()
-    for kind, rows in found.items():
+    for kind, rows in matched.kinds.items():
         first_a = rows.a[:limit].tolist()
         first_b = rows.b[:limit].tolist()
         for row_a, row_b in zip_longest(first_a, first_b, fillvalue=-1):
-            progress(0.9)
-            changes.append(_change(sides, kind, row_a, row_b))
+            progress(0.4)
+            changes.append(_change(sides, programs, matched, kind, row_a, row_b))
+    data = _data(sides, programs, stage(progress, 0.4, 0.9))
+    runs = computed_beside(lambda: other_runs(*traces), progress, 0.9)
     by_line = _by_line(sides, progress)
     totals = _totals(sides, progress)
     tensors = _by_tensor(sides, progress)
-    counts = {"matched": matched}
-    for kind, rows in found.items():
+    savings = computed_beside(lambda: _savings(sides, matched), progress, 0.95)
+    counts = {"matched": len(matched.pairs.a)}
+    for kind, rows in matched.kinds.items():
         counts[kind] = max(len(rows.a), len(rows.b))
-    launches = totals[1]
-    verdict = f"launches {launches.change or 'none'}"
-    wrong = list[str]()
+    unknown = [*data.unknown, *lost(*traces)]
+    differs = [*_differing_ops(counts), *_differing_data(data.outputs, tensors)]
+    issued = (programs.a.calls, programs.b.calls)
+    differs += computed_beside(lambda: differing_ends(*traces, *issued), progress, 0.95)
+    if matched.any_time or any(row.a != row.b for row in totals):
+        differs.append(_differing_times(totals[1], counts, least))
+    same = not (differs or runs or unknown)
+    ok = same
+    said = list[str]()
+    if runs:
+        said.append(_other_run(runs))
     if percent is not None:
-        wrong = _wrong(sides, launches, tensors, percent)
-        verdict += ": " + ("; ".join(wrong) or "ok")
+        wrong = _wrong(sides, totals[1], tensors, percent)
+        if _same_inputs(sides, matched):
+            wrong += _not_as_before(data.outputs)
+        ok = not wrong
+        said += wrong or [f"within {percent:g} %"]
+    if unknown:
+        said.append("not all could be compared")
+    if same:
+        said.append("ok: nothing differs")
+    elif not (differs or unknown):
+        said.append("nothing else differs")
     return Comparison(
-        ok=not wrong,
-        verdict=verdict,
-        totals=totals,
-        kernel_lines=tuple(by_line[:limit]),
+        ok=ok,
+        same=same,
+        verdict="; ".join([*said, *differs]),
+        runs=tuple(runs),
+        unknown=tuple(unknown),
+        outputs=tuple(data.outputs[:limit]),
         tensors=tuple(tensors[:limit]),
+        totals=totals,
+        savings=tuple(savings[:limit]),
+        kernel_lines=tuple(by_line[:limit]),
         counts=counts,
         changes=tuple(changes),
     )
 
 
-# -- which op is which, and what differs ----------------------------------------------
+# -- data ------------------------------------------------------------------------------
 
 
-def _matched(
-    sides: _Sides, percent: float, progress: Progress
-) -> tuple[int, dict[str, _Rows]]:
-    """How many ops are in both; and by kind of change those that have changed.
+def _data(sides: Sides, programs: Programs, progress: Progress) -> _Data:
+    """The tensors that differ when all ops have run, or why that is not known.
 
-    An op may be of several kinds at once.
+    Nothing is executed where both traces do the same on the same data, in the same
+    order: what comes of that is the same.
     """
-    keys_a = computed_beside(partial(_identities, sides.a), progress, 0.1)
-    keys_b = computed_beside(partial(_identities, sides.b), progress, 0.2)
-    _, in_a, in_b = computed_beside(
-        lambda: np.intersect1d(keys_a, keys_b, assume_unique=True, return_indices=True),
-        progress,
-        0.4,
-    )
-    paths_a = computed_beside(partial(_paths, sides.a.trace), progress, 0.5)
-    paths_b = computed_beside(partial(_paths, sides.b.trace), progress, 0.5)
-    data_a = _data(sides.a.trace, stage(progress, 0.6, 0.7))
-    data_b = _data(sides.b.trace, stage(progress, 0.7, 0.8))
-
-    def changed() -> dict[str, _Rows]:
-        """Those that one trace lacks, then by what differs, the largest first."""
-        before = _durations(sides.a)[in_a]
-        longer = _durations(sides.b)[in_b] - before
-        beyond = before * percent / 100 + _NOISE_NS
-        differ = {
-            "slower": longer > beyond,
-            "faster": -longer > beyond,
-            "rerouted": paths_a[in_a] != paths_b[in_b],
-            "data": data_a[in_a] != data_b[in_b],
-        }
-        none = np.empty(0, np.int64)
-        only_a = np.delete(np.arange(len(keys_a)), in_a)
-        only_b = np.delete(np.arange(len(keys_b)), in_b)
-        found = {"missing": _Rows(only_a, none), "added": _Rows(none, only_b)}
-        # the largest difference first, of equal ones A's first row
-        order = np.lexsort((in_a, -np.abs(longer).round(6)))
-        for kind, which in differ.items():
-            mine = order[which[order]]
-            found[kind] = _Rows(in_a[mine], in_b[mine])
-        return found
-
-    return len(in_a), computed_beside(changed, progress, 0.8)
+    do_same = computed_beside(lambda: _do_same(sides, programs), progress, 0.0)
+    if do_same and same_tensors(*sides, progress):
+        return _Data([], [])
+    unknown = list[str]()
+    for which, side, low in (("A", sides.a, 0.0), ("B", sides.b, 0.4)):
+        why = execute(side, stage(progress, low, low + 0.4))
+        if why:
+            unknown.append(f"tensors, as {which} cannot be executed: {why}")
+    if unknown:
+        return _Data([], unknown)
+    return _Data(differing(*sides, stage(progress, 0.8, 1.0)), [])
 
 
-def _durations(side: Index) -> Array:
-    """By row how long each op took, ns."""
-    ops = side.trace.op_columns
-    return np.asarray(ops.t_end - ops.t_start)
-
-
-def _identities(side: Index) -> Array:
-    """By row a hash of what the op is of the program; those of a trace all differ.
-
-    That is kernel and launch, PE, call and its ordinal, op name, tile; and how many ops
-    before have the same.
-    """
-    trace = side.trace
-    text = trace.strings.__getitem__
-    ops = trace.op_columns
-    calls = trace.commands
-    kernels = _launched(trace)
-    call = _mixed(
-        _hashes(calls.launch[:], kernels.get),
-        _hashes(calls.pe[:], trace.node_ids.__getitem__),
-    )
-    call = _counted(_mixed(call, _hashes(calls.call[:], text)))
-    call = np.append(call, np.uint64(0))  # the last: of ops whose call is unknown
-    key = _mixed(call[side.ops.calls(trace.position)], _hashes(ops.name[:], text))
-    _, tiles = tile_columns(trace)
-    return _counted(_mixed(key, tiles))
-
-
-def _launched(trace: Trace) -> dict[int, tuple[str, int]]:
-    """Launch -> its kernel, and which launch of that it is."""
-    found: dict[int, tuple[str, int]] = {}
-    seen = Counter[str]()
-    for launch in sorted(trace.launches):
-        seen[launch.kernel] += 1
-        found[launch.launch] = (launch.kernel, seen[launch.kernel])
-    return found
-
-
-def _hashes(
-    column: Array, what: Callable[[int], Any], progress: Progress = no_progress
-) -> Array:
-    """By row a hash of what the number in the column stands for."""
-    used, which = np.unique(column, return_inverse=True)
-    digests = list[bytes]()
-    for count, number in enumerate(used.tolist()):
-        if count % _EVERY == 0:
-            progress(count / len(used))
-        digests.append(blake2b(repr(what(number)).encode(), digest_size=8).digest())
-    hashes: Array = np.frombuffer(b"".join(digests), np.uint64)
-    return hashes[which]
-
-
-def _mixed(key: Array, column: Array) -> Array:
-    """Hashes of pairs of a hash and a number."""
-    key = (key ^ column.astype(np.uint64)) * _KNUTH
-    return np.asarray(key ^ key >> np.uint64(29))
-
-
-def _counted(key: Array) -> Array:
-    """``key`` mixed with how many rows before have the same."""
-    order = np.argsort(key, kind="stable")
-    ascending = key[order]
-    firsts = np.flatnonzero(np.diff(ascending, prepend=~ascending[:1]))
-    sizes = np.diff(firsts, append=len(key))
-    nth = np.empty(len(key))
-    nth[order] = np.arange(len(key)) - np.repeat(firsts, sizes)
-    return _mixed(key, nth)
-
-
-def _paths(trace: Trace) -> Array:
-    """By row a hash of the nodes that its transactions pass, in whatever order.
-
-    It is the sum of a hash for each transaction, modulo 2 ** 64.
-    """
-    ids = trace.node_ids
-    transfers = trace.transfers
-    hashes = _hashes(
-        transfers.path[:], lambda path: [ids[node] for node in trace.paths[path]]
-    )
-    rows = transfers.row[:]
-    of_ops = np.flatnonzero(rows >= 0)
-    order = of_ops[np.argsort(rows[of_ops], kind="stable")]
-    total = np.zeros(len(trace.op_columns.cmd), np.uint64)
-    if len(order):
-        owners = rows[order]
-        firsts = np.flatnonzero(np.diff(owners, prepend=-1))
-        total[owners[firsts]] = np.add.reduceat(hashes[order], firsts)
-    return total
-
-
-def _data(trace: Trace, progress: Progress) -> Array:
-    """By row a hash of how many bytes it moves, and of the contents of its arrays."""
-
-    def contents(number: int) -> Any:
-        """What a stored array is; None for one that is damaged."""
-        try:
-            array = trace.tensor(number)
-        except TraceFormatError:
-            return None
-        return array.dtype, _digest(array, progress)
-
-    found: Array = trace.op_columns.nbytes.astype(np.uint64)
-    for block in trace.param_blocks():
-        progress(int(block.rows[0]) / len(found))
-        for number, (_, letter) in enumerate(block.schema.leaves):
-            if letter == "t":
-                hashes = _hashes(block.values[f"f{number}"], contents, progress)
-                found[block.rows] = _mixed(found[block.rows], hashes)
-    return found
-
-
-def _digest(array: Array, progress: Progress = no_progress) -> bytes:
-    """A hash of an array's bytes."""
-    if array.nbytes > _LARGE_BYTES:
-        return computed_beside(lambda: _digest(array), progress, 0.5)
-    return blake2b(array.tobytes()).digest()
+def _do_same(sides: Sides, programs: Programs) -> bool:
+    """Whether both traces hold data, and execute the same in the same order."""
+    executed = list[Array]()
+    for side, mine in zip(sides, programs, strict=True):
+        trace = side.trace
+        if trace.cut or trace.header.get("data") is False:
+            return False
+        rows = trace.order[trace.executable_positions]
+        executed.append(mixed(mine.absolute[rows], mine.contents[rows]))
+    warns = [side.trace.header.get("warn_memory") for side in sides]
+    return warns[0] == warns[1] and np.array_equal(executed[0], executed[1])
 
 
 # -- what is reported -----------------------------------------------------------------
+
+
+def _other_run(runs: Sequence[Beside]) -> str:
+    """What was run otherwise, in a few words."""
+    named = [f"{row.what} {row.a} -> {row.b}" for row in runs[:SAID]]
+    more = len(runs) - len(named)
+    if more:
+        named.append(f"{more} more")
+    return f"other runs ({', '.join(named)})"
+
+
+def _differing_ops(counts: Mapping[str, int]) -> list[str]:
+    """How many ops differ, by kind."""
+    return [
+        f"{count_text(counts[kind], 'op')} {words}"
+        for kind, words in _WORDS.items()
+        if counts[kind]
+    ]
+
+
+def _differing_data(
+    outputs: Sequence[OutputPair], tensors: Sequence[Beside]
+) -> list[str]:
+    """Which tensors differ, the first of them in full."""
+    found = list[str]()
+    for pair in outputs[:SAID]:
+        if pair.note:
+            found.append(f"{pair.tensor}: {pair.note}")
+            continue
+        found.append(
+            f"{pair.tensor} differs in {pair.differ:,} of {pair.elements:,} elements, "
+            f"{pair.beyond:,} beyond tolerance; {pair.first}: {pair.a} -> {pair.b}"
+        )
+    if len(outputs) > SAID:
+        found.append(f"{len(outputs) - SAID} more tensors differ")
+    if tensors:
+        names = ", ".join(row.what for row in tensors[:SAID])
+        found.append(f"other references or verdicts of {names}")
+    return found
+
+
+def _differing_times(
+    launches: Beside, counts: Mapping[str, int], percent: float
+) -> str:
+    """By how much times differ."""
+    listed = counts["slower"] + counts["faster"]
+    return (
+        f"launches take {launches.change or 'no time'}, "
+        f"{count_text(listed, 'op')} by more than {percent:g} %"
+    )
+
+
+def _savings(sides: Sides, matched: Matched) -> list[Saving]:
+    """By op name and kernel line how much sooner B's ops end, the largest first."""
+    pairs = matched.pairs
+    groups_a = _name_and_line(sides.a)
+    groups_b = _name_and_line(sides.b)
+    own = matched.kinds["missing"].a
+    new = matched.kinds["added"].b
+    keys = np.concatenate([groups_b[pairs.b], groups_a[own], groups_b[new]])
+    a_ns = np.zeros(len(keys))
+    b_ns = np.zeros(len(keys))
+    both = len(pairs.a)
+    a_ns[:both] = durations(sides.a)[pairs.a]
+    b_ns[:both] = durations(sides.b)[pairs.b]
+    a_ns[both : both + len(own)] = durations(sides.a)[own]
+    b_ns[both + len(own) :] = durations(sides.b)[new]
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    counts = np.bincount(which, minlength=len(first))
+    sum_a = np.bincount(which, a_ns, len(first))
+    sum_b = np.bincount(which, b_ns, len(first))
+    found = list[Saving]()
+    order = np.argsort(sum_b - sum_a, kind="stable")
+    for group in order[np.abs(sum_b - sum_a)[order] > NOISE_NS].tolist():
+        place = int(first[group])
+        row = _shown(sides, pairs, own, new, place)
+        a = float(sum_a[group])
+        b = float(sum_b[group])
+        found.append(Saving(a - b, a, b, int(counts[group]), row.name, row.site))
+    return found
+
+
+def _shown(sides: Sides, pairs: Rows, own: Ints, new: Ints, place: int) -> OpRow:
+    """The op at a place of those that are in both, only in A, only in B."""
+    if place < len(pairs.b):
+        return sides.b.ops.row(int(sides.b.trace.position[pairs.b[place]]))
+    place -= len(pairs.b)
+    if place < len(own):
+        return sides.a.ops.row(int(sides.a.trace.position[own[place]]))
+    return sides.b.ops.row(int(sides.b.trace.position[new[place - len(own)]]))
+
+
+def _name_and_line(side: Index) -> Array:
+    """By row a hash of an op's name and the text of its kernel line's place."""
+    trace = side.trace
+    text = trace.strings.__getitem__
+
+    def place(site: int) -> Any:
+        return site if site < 0 else (text(site >> 32), site & 0xFFFFFFFF)
+
+    sites = hashes_of(side.ops.sites(trace.position), place)
+    return mixed(hashes_of(trace.op_columns.name[:], text), sites)
 
 
 def _beside(what: str, a: float, b: float) -> Beside:
@@ -360,7 +409,7 @@ def _beside(what: str, a: float, b: float) -> Beside:
     return Beside(what, a, b, change)
 
 
-def _totals(sides: _Sides, progress: Progress) -> tuple[Beside, ...]:
+def _totals(sides: Sides, progress: Progress) -> tuple[Beside, ...]:
     """Figures of the whole run; the second is the time of the launches, ns."""
     busy_a = computed_beside(partial(_busy, sides.a), progress, 0.95)
     busy_b = computed_beside(partial(_busy, sides.b), progress, 0.95)
@@ -382,11 +431,11 @@ def _totals(sides: _Sides, progress: Progress) -> tuple[Beside, ...]:
 def _busy(side: Index) -> list[float]:
     """The summed time of the ops of each class, ns."""
     codes = side.op_index.class_codes()
-    found: list[float] = np.bincount(codes, _durations(side), len(CLASSES)).tolist()
+    found: list[float] = np.bincount(codes, durations(side), len(CLASSES)).tolist()
     return found
 
 
-def _by_line(sides: _Sides, progress: Progress) -> list[Beside]:
+def _by_line(sides: Sides, progress: Progress) -> list[Beside]:
     """The time of PEs by kernel line, the largest difference first."""
     times_a = _line_times(sides.a, progress)
     times_b = _line_times(sides.b, progress)
@@ -408,7 +457,7 @@ def _line_times(side: Index, progress: Progress) -> dict[str, float]:
     return spent
 
 
-def _by_tensor(sides: _Sides, progress: Progress) -> list[Beside]:
+def _by_tensor(sides: Sides, progress: Progress) -> list[Beside]:
     """The tensors whose references or verdicts differ."""
     judged_a = _judged(sides.a.trace, progress)
     judged_b = _judged(sides.b.trace, progress)
@@ -433,8 +482,7 @@ def _judged(trace: Trace, progress: Progress) -> dict[str, _Judged]:
     references = defaultdict[str, bytes](bytes)
     for expected in computed_beside(lambda: trace.expects, progress, 0.95):
         progress(0.95)
-        digest = _digest(expected.array, progress)
-        both = references[expected.tensor] + digest
+        both = references[expected.tensor] + digest(expected.array, progress)
         references[expected.tensor] = blake2b(both).digest()
     verdicts = dict.fromkeys(references, "not judged")
     rows = (trace.verify_report or {}).get("rows")
@@ -449,10 +497,17 @@ def _judged(trace: Trace, progress: Progress) -> dict[str, _Judged]:
     }
 
 
-def _change(sides: _Sides, kind: str, row_a: int, row_b: int) -> OpChange:
+def _change(
+    sides: Sides,
+    programs: Programs,
+    matched: Matched,
+    kind: str,
+    row_a: int,
+    row_b: int,
+) -> OpChange:
     """An op that has changed, by its rows, -1 where it is missing.
 
-    ``detail`` says what has: the bytes it moves or their contents, its hops.
+    ``detail`` says what has: its params, the contents of its data, its hops.
     """
     op_a = int(sides.a.trace.position[row_a]) if row_a >= 0 else -1
     op_b = int(sides.b.trace.position[row_b]) if row_b >= 0 else -1
@@ -461,10 +516,14 @@ def _change(sides: _Sides, kind: str, row_a: int, row_b: int) -> OpChange:
     shown = b or a
     assert shown is not None
     detail = ""
-    if kind == "data" and a and b:
-        detail = f"{a.nbytes:,} -> {b.nbytes:,} bytes"
-        if a.nbytes == b.nbytes:
-            detail = "contents"
+    if kind == "data":
+        detail = "contents"
+    if kind == "params" and a and b:
+        one = OneOp(sides.a, programs.a, matched.makers[0], row_a)
+        other = OneOp(sides.b, programs.b, matched.makers[1], row_b)
+        detail = params_apart(one, other)
+        if a.component != b.component:
+            detail = f"{a.component} -> {b.component} {detail}"
     if kind == "rerouted":
         detail = f"{_hops(sides.a.trace, row_a)} -> {_hops(sides.b.trace, row_b)} hops"
     a_ns = a.t_end - a.t_start if a else 0.0
@@ -478,14 +537,17 @@ def _hops(trace: Trace, row: int) -> int:
 
 
 def _wrong(
-    sides: _Sides, launches: Beside, tensors: Sequence[Beside], percent: float
+    sides: Sides,
+    launches: Beside,
+    tensors: Sequence[Beside],
+    percent: float,
 ) -> list[str]:
     """Why B fails, if it does: longer, ended in an error, wrong tensors."""
     wrong = list[str]()
-    if float(launches.b) > float(launches.a) * (1 + percent / 100) + _NOISE_NS:
+    if float(launches.b) > float(launches.a) * (1 + percent / 100) + NOISE_NS:
         wrong.append(f"more than {percent:g} % longer")
-    error = _error(sides.b.trace)
-    if error and not _error(sides.a.trace):
+    error = error_of(sides.b.trace)
+    if error and not error_of(sides.a.trace):
         wrong.append(f"B ended with {error}")
     for tensor in tensors:
         if tensor.a == "ok" and tensor.b == "wrong":
@@ -493,6 +555,20 @@ def _wrong(
     return wrong
 
 
-def _error(trace: Trace) -> Any:
-    """What a run ended with; its recording may have been cut off."""
-    return (trace.end or {"error": "a cut file"}).get("error")
+def _not_as_before(outputs: Sequence[OutputPair]) -> list[str]:
+    """Which tensors are not as they were in A, within the tolerance of their dtype."""
+    return [
+        f"{pair.tensor} is not as in A" for pair in outputs if pair.beyond or pair.note
+    ]
+
+
+def _same_inputs(sides: Sides, matched: Matched) -> bool:
+    """Whether the host has written the same data in both."""
+    kinds = matched.kinds
+    of_a = np.concatenate([kinds["missing"].a, kinds["data"].a])
+    of_b = kinds["added"].b
+    inputs = [
+        named(side.trace, "host_write")[rows].any()
+        for side, rows in zip(sides, (of_a, of_b), strict=True)
+    ]
+    return not any(inputs)

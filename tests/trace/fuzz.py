@@ -379,7 +379,7 @@ def lines_for(rng, trace, sound, out):
         "blame": [place],
         "who-wrote": [place],
         "who-reads": [place],
-        "compare": [str(sound)],
+        "compare": [str(sound), str(trace.path)],
         "cut": [f"{out}.msgpack from 10 to 900"],
         "export": [f"perfetto {out}.json", f"csv {out}.csv"],
     }
