@@ -474,24 +474,15 @@ def _by_tensor(sides: Sides, progress: Progress) -> list[Beside]:
 
 
 def _judged(trace: Trace, progress: Progress) -> dict[str, _Judged]:
-    """By tensor its references, and what the run recorded of it.
-
-    A tensor has a row of the recorded report for each shard; one that is wrong makes it
-    wrong. The report is whatever a file holds, so nothing is taken for granted.
-    """
+    """By tensor its references, and what the run recorded of it."""
     references = defaultdict[str, bytes](bytes)
     for expected in computed_beside(lambda: trace.expects, progress, 0.95):
         progress(0.95)
         both = references[expected.tensor] + digest(expected.array, progress)
         references[expected.tensor] = blake2b(both).digest()
     verdicts = dict.fromkeys(references, "not judged")
-    rows = (trace.verify_report or {}).get("rows")
-    for row in rows if isinstance(rows, list) else ():
-        if not isinstance(row, dict):
-            continue
-        name = str(row.get("tensor"))
-        is_ok = row.get("ok") and verdicts.get(name) != "wrong"
-        verdicts[name] = "ok" if is_ok else "wrong"
+    for name, was_ok in trace.recorded_verdicts.items():
+        verdicts[name] = "ok" if was_ok else "wrong"
     return {
         name: _Judged(references[name], verdict) for name, verdict in verdicts.items()
     }
