@@ -255,6 +255,11 @@ def _check_meanings(tag: str, columns: Columns) -> None:
         for name in ("sip", "cube", "pe"):
             if not _all_within(columns[name], -1, _MOST_PLACES):
                 raise TraceFormatError(f"column {name} holds what is no place")
+    if "nbytes" in columns and not _all_within(columns["nbytes"], 0, _END_OF_ADDRESSES):
+        most = int(columns["nbytes"].max())
+        raise TraceFormatError(
+            f"column nbytes holds {most:,}, which is more than there are addresses"
+        )
     if tag == "alloc":
         _check_extents(columns)
 

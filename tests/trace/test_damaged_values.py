@@ -151,6 +151,8 @@ def test_a_text_in_the_place_of_a_shape_breaks_no_command(damaged):
         ("alloc", "nbytes", 1 << 40, "nbytes of allocation 0 is"),
         ("alloc", "shape0", 77, "its shape and dtype say"),
         ("alloc", "rank", 0, "its shape and dtype say"),
+        ("ops", "nbytes", 1 << 60, "more than there are addresses"),
+        ("transfers", "nbytes", 1 << 60, "more than there are addresses"),
         ("ops", "t_end", -1.0, "a t_end is before its t_start"),
         ("ops", "t_start", 1e300, "column t_start holds"),
         ("commands", "t_issue", float("nan"), "column t_issue holds nan"),
