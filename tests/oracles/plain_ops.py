@@ -1,0 +1,288 @@
+"""What an op of a trace reads, writes and computes, from its params alone.
+
+Written anew from docs/decisions.md, "ADR-0052 D3", and docs/machine.md, "Arithmetic",
+so that a mistake of kernbench is not repeated here. Only ops that random kernels use
+are known; another is a KeyError.
+"""
+
+from math import isnan, prod
+from typing import NamedTuple
+
+import numpy as np
+from plain_frames import DTYPES
+
+
+class Bytes(NamedTuple):
+    """A tensor in memory: contiguous bytes at a physical address."""
+
+    space: str
+    addr: int
+    shape: tuple
+    dtype: str
+
+    @property
+    def itemsize(self):
+        return np.dtype(DTYPES[self.dtype]).itemsize
+
+    @property
+    def nbytes(self):
+        return prod(self.shape) * self.itemsize
+
+
+# -- where ------------------------------------------------------------------------
+
+
+def reads(op):
+    """The operands of an op, in order."""
+    p = op.params
+    if op.kind == "memory":
+        if "src_addr" not in p:
+            return []
+        return [Bytes(p["src_space"], p["src_addr"], tuple(p["shape"]), p["dtype"])]
+    if op.kind == "gemm":
+        found = [_of_gemm(p, "a"), _of_gemm(p, "b")]
+        if "src_acc_addr" in p:
+            found.append(
+                Bytes(
+                    p["src_acc_space"],
+                    p["src_acc_addr"],
+                    tuple(p["shape_out"]),
+                    p["dtype_out"],
+                )
+            )
+        return found + _listed(p, "epilogue")
+    if op.kind == "math":
+        return _listed(p, "input")
+    return []
+
+
+def _of_gemm(p, which):
+    return Bytes(
+        p[f"src_{which}_space"],
+        p[f"src_{which}_addr"],
+        tuple(p[f"shape_{which}"]),
+        p["dtype_in"],
+    )
+
+
+def _listed(p, prefix):
+    names = ("spaces", "addrs", "shapes", "dtypes")
+    columns = [p.get(f"{prefix}_{name}", []) for name in names]
+    found = []
+    for space, addr, shape, dtype in zip(*columns, strict=True):
+        found.append(Bytes(space, addr, tuple(shape), dtype))
+    return found
+
+
+def write(op):
+    """What an op writes, None for nothing."""
+    p = op.params
+    if op.kind == "memory" and "dst_addr" in p:
+        return Bytes(p["dst_space"], p["dst_addr"], tuple(p["shape"]), p["dtype"])
+    if op.kind == "gemm":
+        shape = tuple(p["shape_out"])
+        return Bytes(p["dst_space"], p["dst_addr"], shape, p["dtype_out"])
+    if op.kind == "math":
+        return Bytes(p["dst_space"], p["dst_addr"], tuple(p["shape_out"]), p["dtype"])
+    return None
+
+
+def stored(op):
+    """(space, address, bytes) of what an op stores; of a tile its block."""
+    p = op.params
+    if op.name == "TileToken/DMA_WRITE":
+        return list(zip(p["spaces"], p["addrs"], p["sizes"], strict=True))
+    out = write(op)
+    return [] if out is None else [(out.space, out.addr, out.nbytes)]
+
+
+def accesses(op):
+    """(mode, Bytes) of all that an op touches, reads first, without empty ones."""
+    found = [("r", region) for region in reads(op)]
+    if write(op) is not None:
+        found.append(("w", write(op)))
+    return [(mode, region) for mode, region in found if region.nbytes]
+
+
+def snapshots(op):
+    """What Phase 1 saw of each operand; None where it did not know."""
+    if op.kind == "memory":
+        return [op.params.get("snapshot")]
+    count = len(reads(op))
+    if op.kind == "math":
+        return op.params.get("input_snapshots") or [None] * count
+    return [None] * count
+
+
+# -- what -------------------------------------------------------------------------
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _where(condition, a, b):
+    return np.where(condition != 0, a, b)
+
+
+def _fma(a, b, c):
+    # a product of f32 is exact in f64; the sum is rounded once
+    return a.astype(np.float64) * b.astype(np.float64) + c
+
+
+def _clamp(x, low, high):
+    return np.minimum(np.maximum(x, low), high)
+
+
+def _relu(x):
+    return np.maximum(x, 0)
+
+
+POINTWISE = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "scale": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "lt": np.less,
+    "exp": np.exp,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "relu": _relu,
+    "cast": lambda x: x,
+    "where": _where,
+    "fma": _fma,
+    "clamp": _clamp,
+}
+LINES = {"sum": np.sum, "max": np.max, "min": np.min}
+
+
+def compute(op, operands, wide=False):
+    """The output of an op as an array of its dtype, of arrays of its operands.
+
+    Floats are computed in f32 and rounded once; ``wide``: in f64, not rounded.
+    """
+    out = write(op)
+    p = op.params
+    work = np.float64 if wide else np.float32
+    with np.errstate(all="ignore"):
+        if op.kind == "memory":
+            result = operands[0]
+        elif op.kind == "gemm":
+            result = _product(p, operands, work)
+        elif p["op"] == "copy":
+            result = operands[0].reshape(-1)[_places(p, out.shape, reads(op))]
+        elif p["op"] == "full":
+            result = np.full(out.shape, p["scalars"][0])
+        else:
+            result = _math(p, operands, work)
+        if wide:
+            return np.asarray(result, np.float64).reshape(out.shape)
+        return np.asarray(result).reshape(out.shape).astype(DTYPES[out.dtype])
+
+
+def _math(p, operands, work):
+    slots = [x.astype(work) for x in operands]
+    for at, scalar in sorted(zip(p["scalar_positions"], p["scalars"], strict=True)):
+        slots.insert(at, np.asarray(scalar, np.float32).astype(work))
+    name = p["op"]
+    if name in POINTWISE:
+        return POINTWISE[name](*slots)
+    axis = p["axis"]
+    (x,) = slots
+    if name == "softmax":
+        along = -1 if axis is None else axis
+        powers = np.exp(x - x.max(axis=along, keepdims=True))
+        return powers / powers.sum(axis=along, keepdims=True)
+    return LINES[name](x, axis=axis, keepdims=bool(p["keepdims"]))
+
+
+def _product(p, operands, work):
+    a, b, *rest = operands
+    a = a.astype(work)
+    b = b.astype(work)
+    if p["transpose_a"]:
+        a = a.T
+    if p["transpose_b"]:
+        b = b.T
+    total = a @ b
+    if "src_acc_addr" in p:
+        total = total + rest.pop(0).astype(work)
+    steps = zip(p.get("epilogue", []), p.get("epilogue_scalars", []), strict=True)
+    for name, scalar in steps:
+        extra = [] if isnan(scalar) else [work(np.float32(scalar))]
+        total = POINTWISE[name](total, *extra)
+    return total
+
+
+def _places(p, shape, operands):
+    """The element of the operand that a copy puts at each place of its output."""
+    scalars = [int(number) for number in p["scalars"]]
+    offset = scalars[0] if scalars else 0
+    strides = scalars[1:]
+    if not strides:
+        return offset + np.arange(prod(shape)).reshape(shape)
+    found = np.full(shape, offset)
+    for axis, stride in enumerate(strides):
+        steps = np.arange(shape[axis]) * stride
+        outline = [1] * len(shape)
+        outline[axis] = -1
+        found = found + steps.reshape(outline)
+    return found
+
+
+def needed(op, element):
+    """Of each operand the elements that one element of the output is made of."""
+    out = write(op)
+    p = op.params
+    if op.kind == "memory":
+        return [{element} for _ in reads(op)]
+    shapes = [region.shape for region in reads(op)]
+    if op.kind == "gemm":
+        return _needed_of_product(p, shapes, element)
+    if p["op"] == "copy":
+        return [{int(_places(p, out.shape, reads(op)).reshape(-1)[element])}]
+    if p["op"] == "full":
+        return []
+    if p["op"] in POINTWISE:
+        whole = np.broadcast_shapes(*shapes)
+        return [{_behind(shape, whole, element)} for shape in shapes]
+    # lines along an axis
+    (shape,) = shapes
+    numbers = np.arange(prod(shape)).reshape(shape)
+    axis = p["axis"]
+    if p["op"] == "softmax":
+        axis = -1 if axis is None else axis
+        index = list(np.unravel_index(element, shape))
+        index[axis] = slice(None)
+        return [set(numbers[tuple(index)].reshape(-1).tolist())]
+    if axis is None:
+        return [set(numbers.reshape(-1).tolist())]
+    lines = np.moveaxis(numbers, axis, -1).reshape(-1, shape[axis])
+    return [set(lines[element].tolist())]
+
+
+def _behind(shape, whole, element):
+    """The element of a tensor that broadcasting puts at one of the whole."""
+    numbers = np.arange(prod(shape)).reshape(shape)
+    return int(np.broadcast_to(numbers, whole).reshape(-1)[element])
+
+
+def _needed_of_product(p, shapes, element):
+    a = np.arange(prod(shapes[0])).reshape(shapes[0])
+    b = np.arange(prod(shapes[1])).reshape(shapes[1])
+    if p["transpose_a"]:
+        a = a.T
+    if p["transpose_b"]:
+        b = b.T
+    row, column = divmod(element, b.shape[1])
+    found = [set(a[row].tolist()), set(b[:, column].tolist())]
+    whole = (a.shape[0], b.shape[1])
+    for shape in shapes[2:]:
+        found.append({_behind(shape, whole, element)})
+    return found
