@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import asked_of_data
+import asked_of_ops
 import plain_frames
 import random_kernels
 from plain_memory import Memory
@@ -20,7 +21,7 @@ from kernbench.replay import ReplaySession
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
-CHECKS = (*asked_of_data.CHECKS,)
+CHECKS = (*asked_of_data.CHECKS, *asked_of_ops.CHECKS)
 
 
 class Case:
@@ -30,6 +31,7 @@ class Case:
         self.path = path
         self.rng = random.Random(seed)
         self.tally = Tally()
+        self.reasons = plain_frames.REASONS
         self.recording = plain_frames.read(path)
         self.memory = Memory(self.recording)
         self.session = ReplaySession(Trace.open(path))
