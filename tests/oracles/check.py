@@ -12,6 +12,7 @@ from pathlib import Path
 
 import asked_of_data
 import asked_of_ops
+import asked_of_time
 import plain_frames
 import random_kernels
 from plain_memory import Memory
@@ -21,7 +22,7 @@ from kernbench.replay import ReplaySession
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
-CHECKS = (*asked_of_data.CHECKS, *asked_of_ops.CHECKS)
+CHECKS = (*asked_of_data.CHECKS, *asked_of_ops.CHECKS, *asked_of_time.CHECKS)
 
 
 class Case:

@@ -1,6 +1,251 @@
 """Who was busy when, by looking at every op: intervals, brute force."""
 
+from itertools import pairwise
+
+import numpy as np
+import plain_ops
+from plain_frames import REASONS
+
+KINDS = ("compute", "load", "store", *REASONS, "issue", "unexplained", "idle")
+LETTERS = "GMRWFSHC?"
+NO_CALL = 4294967295
+
 
 def in_flight(recording, time):
     """The positions of the ops that were in service at a time."""
     return [op.position for op in recording.ops if op.t_start <= time < op.t_end]
+
+
+def spec(recording, path):
+    """A field of the machine by its dotted path."""
+    found = recording.head["spec"]
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+def launch_window(recording):
+    """From the first start to the last end of a launch."""
+    starts = [launch["t_start"] for launch in recording.launches]
+    ends = [launch["t_end"] for launch in recording.launches]
+    return min(starts), max(ends)
+
+
+def letter(op):
+    """The class of an op as the page about the timeline says."""
+    if op.name.startswith("composite_"):
+        return "C"
+    if op.name.startswith("host_"):
+        return "H"
+    stages = {
+        "TileToken/DMA_READ": "R",
+        "TileToken/DMA_WRITE": "W",
+        "TileToken/FETCH": "F",
+        "TileToken/STORE": "S",
+        "TileToken/GEMM": "G",
+        "TileToken/MATH": "M",
+        "dma_write": "W",
+        "ipcq_copy": "W",
+    }
+    if op.name in stages:
+        return stages[op.name]
+    return {"memory": "R", "gemm": "G", "math": "M", "unknown": "?"}[op.kind]
+
+
+def covered(spans, t0, t1):
+    """The time of a window that at least one of some spans covers."""
+    total = 0.0
+    until = t0
+    for low, high in sorted(spans):
+        low = max(low, until)
+        high = min(high, t1)
+        if high > low:
+            total += high - low
+            until = high
+    return total
+
+
+# -- the time of a PE -------------------------------------------------------------
+
+
+def place(recording, node):
+    """SIP, cube and PE of a node."""
+    row = recording.nodes[node]
+    return row["sip"], row["cube"], row["pe"]
+
+
+class Ledger:
+    """Where the time of a pe_cpu went: ns by call and kind, and what was waited for."""
+
+    def __init__(self, recording, pe, t0, t1):
+        self.by_call = {}
+        self.meanwhile = {"load": {}, "store": {}}
+        issue_ns = spec(recording, "pe.cpu.issue_cycles") / spec(
+            recording, "pe.clock_ghz"
+        )
+        calls = [c for c in recording.calls if c["pe"] == pe and c["launch"] >= 0]
+        calls.sort(key=lambda call: call["t_issue"])
+        for number, call in enumerate(calls):
+            until = call["t_resume"]
+            if number + 1 < len(calls):
+                until = min(until, calls[number + 1]["t_issue"])
+            low = max(call["t_issue"], t0)
+            high = min(until, t1)
+            if low >= high:
+                continue
+            spans = _spans(recording, pe, call)
+            spans.append(("issue", call["t_issue"], call["t_issue"] + issue_ns))
+            times = self.by_call.setdefault(call["cmd"], dict.fromkeys(KINDS, 0.0))
+            self._cut(spans, low, high, times)
+
+    def _cut(self, spans, low, high, times):
+        """Add the pieces of one call's time."""
+        edges = {low, high}
+        for _, t0, t1 in spans:
+            edges |= {t for t in (t0, t1) if low < t < high}
+        edges = sorted(edges)
+        for begin, end in pairwise(edges):
+            holds = {kind for kind, t0, t1 in spans if t0 <= begin and end <= t1}
+            kind = next((kind for kind in KINDS if kind in holds), "unexplained")
+            times[kind] += end - begin
+            reason = next((reason for reason in REASONS if reason in holds), None)
+            if kind in self.meanwhile and reason is not None:
+                waited = self.meanwhile[kind]
+                waited[reason] = waited.get(reason, 0.0) + end - begin
+
+    def total(self, kind):
+        """The time of one kind in all calls."""
+        return sum(times[kind] for times in self.by_call.values())
+
+
+def _spans(recording, pe, call):
+    """(kind, from, to) of what the ops do that a call waits for."""
+    awaited = call["awaits"]
+    if awaited == NO_CALL:
+        awaited = call["cmd"]
+    kinds = {"G": "compute", "M": "compute", "R": "load", "F": "load"}
+    kinds |= {"W": "store", "S": "store"}
+    set_up = spec(recording, "pe.dma.setup_ns")
+    spans = []
+    for op in recording.ops:
+        if op.cmd != awaited:
+            continue
+        begin = op.t_start
+        if place(recording, op.node) != place(recording, pe):
+            begin -= set_up  # a push is recorded where it goes to, once it is set up
+        if letter(op) in kinds:
+            spans.append((kinds[letter(op)], begin, op.t_end))
+    for wait in recording.waits:
+        if wait["cmd"] == awaited:
+            spans.append((REASONS[wait["reason"]], wait["t0"], wait["t1"]))
+    return spans
+
+
+# -- links ------------------------------------------------------------------------
+
+
+def hops(recording):
+    """(edge, transfer, start, what it waited since) of every hop of a transfer.
+
+    None instead of a time for one that waits for a memory, not for its link.
+    """
+    edges = {}
+    for number, edge in enumerate(recording.edges):
+        edges[edge["src"], edge["dst"]] = number
+    per_mm = spec(recording, "system.ns_per_mm")
+    memories = ("hbm_ctrl", "sram")
+    for transfer in recording.transfers:
+        path = recording.paths[transfer["path"]]
+        came = transfer["t0"]
+        if recording.strings[recording.nodes[path[0]]["type"]] in memories:
+            came = None
+        for (here, there), start in zip(
+            pairwise(path), transfer["start"], strict=False
+        ):
+            number = edges[here, there]
+            yield number, transfer, start, came
+            edge = recording.edges[number]
+            overhead = recording.nodes[there]["overhead_ns"]
+            came = start + edge["distance_mm"] * per_mm + overhead
+
+
+def link_loads(recording, t0, t1):
+    """By edge the bytes in a window, the share of it, and the longest queue."""
+    moved = {}
+    waiting = {}
+    for edge, transfer, start, came in hops(recording):
+        assert transfer["bursts"] == 1
+        speed = recording.edges[edge]["bandwidth_gbs"]
+        end = start + transfer["nbytes"] / speed
+        inside = max(min(end, t1) - max(start, t0), 0.0)
+        moved[edge] = moved.get(edge, 0.0) + inside * speed
+        if came is not None and start > came + 1e-6:
+            waiting.setdefault(edge, []).append((came, start - 1e-6))
+    found = {}
+    for edge, nbytes in moved.items():
+        if nbytes > 1e-6:
+            busy = nbytes / recording.edges[edge]["bandwidth_gbs"] / (t1 - t0)
+            queue = _most(waiting.get(edge, []), t0, t1)
+            found[edge] = (nbytes, min(busy, 1.0), queue)
+    return found
+
+
+def _most(spans, t0, t1):
+    """How many spans hold at once in a window, at most."""
+    best = 0
+    for begin in [t0, *(low for low, _ in spans)]:
+        if t0 <= begin < t1:
+            best = max(best, sum(low <= begin < high for low, high in spans))
+    return best
+
+
+# -- hazards ----------------------------------------------------------------------
+
+CONFLICTS = {
+    ("r", "w"): "write over bytes that are being read",
+    ("w", "r"): "read of bytes whose writer is in flight",
+    ("w", "w"): "overlapping writes in flight",
+}
+
+
+def conflicts(recording):
+    """(kind, space, address, bytes, later op, earlier op) of bytes used twice at once.
+
+    What was in flight in this run: a store of a DMA from its issue, other accesses
+    while their op was in service; what a queue pushes is read when that begins. Not the
+    host's transfers, and not two DMAs of one PE in HBM, which are in order.
+    """
+    touched = []
+    for op in recording.ops:
+        if op.name.startswith("host_"):
+            continue
+        for mode, region in plain_ops.accesses(op):
+            begin = op.t_start
+            end = op.t_end
+            call = recording.call_of(op)
+            if op.name == "dma_write" and mode == "w" and call is not None:
+                begin = min(begin, call["t_issue"])
+            if op.name == "ipcq_copy" and mode == "r":
+                end = begin
+            is_dma = op.name in ("dma_read", "dma_write") and region.space == "hbm"
+            lane = place(recording, op.node) if is_dma else None
+            touched.append((begin, end, op.position, mode, region, lane))
+    found = set()
+    begins = np.array([access[0] for access in touched])
+    lows = np.array([access[4].addr for access in touched])
+    highs = np.array([access[4].addr + access[4].nbytes for access in touched])
+    for number, (begin, end, op, mode, region, lane) in enumerate(touched):
+        bytes_meet = (lows < highs[number]) & (lows[number] < highs)
+        times_meet = (begins >= begin) & (begins < end)
+        for other in np.flatnonzero(bytes_meet & times_meet).tolist():
+            at, _, later, other_mode, place_there, other_lane = touched[other]
+            is_later = at > begin or (at == begin and other > number)
+            in_order = lane is not None and lane == other_lane
+            kind = CONFLICTS.get((mode, other_mode))
+            same_space = place_there.space == region.space
+            if is_later and not in_order and kind and same_space and later != op:
+                low = max(lows[number], lows[other])
+                high = min(highs[number], highs[other])
+                hazard = (kind, region.space, int(low), int(high - low), later, op)
+                found.add(hazard)
+    return found
