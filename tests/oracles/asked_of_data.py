@@ -6,6 +6,9 @@ import plain_ops
 from plain_frames import DTYPES
 from plain_memory import slice_of
 
+TOLERANCES = {"f16": 1e-3, "bf16": 1e-2, "f32": 1e-5}
+"""rtol and atol of docs/machine.md; all other dtypes that are used are exact."""
+
 PLACES = 6
 """Places that are asked about in a program, for each question."""
 
@@ -307,7 +310,8 @@ def _check_operands(case, link, elements, what):
             low = region.addr + next(iter(mine)) * region.itemsize
             one = plain_ops.Bytes(region.space, low, (), region.dtype)
             value = float(case.memory.view(one, position)[0])
-            near = np.isclose(float(part.value), value, 1e-3, 1e-30, equal_nan=True)
+            # a value is told with three digits
+            near = np.isclose(float(part.value), value, 5e-3, 1e-30, equal_nan=True)
             said = f"{part.value} of {part.name} of op {link.op.op} behind {what}"
             case.equal("blame", bool(near), True, said)
 
@@ -461,6 +465,49 @@ def _is_good(a, r, rtol, atol):
     return bool(abs(a - r) <= atol + rtol * abs(r))
 
 
+def check_diff(case):
+    """``diff``: what an op wrote, beside the same op in f64 on its own inputs."""
+    computed = []
+    for op in case.recording.ops:
+        if op.position in case.memory.outputs and op.name != "host_write":
+            computed.append(op)
+    for op in case.rng.sample(computed, min(PLACES, len(computed))):
+        answer = case.ask("diff", op.position)
+        what = f"{op.name} at op {op.position}"
+        actual = case.memory.outputs[op.position]
+        operands = case.memory.operands[op.position]
+        expected = plain_ops.compute(op, operands, wide=True)
+        same = answer.actual.tobytes() == actual.tobytes()
+        case.equal("diff", same, True, f"actual of {what}")
+        with np.errstate(all="ignore"):
+            fits = np.isclose(answer.expected, expected, 1e-9, 1e-300, equal_nan=True)
+            wide = actual.astype(np.float64)
+            error = wide - answer.expected
+            told = np.isclose(answer.error, error, 1e-9, 1e-300, equal_nan=True)
+        case.equal("diff", bool(fits.all()), True, f"expected of {what}")
+        case.equal("diff", bool(told.all()), True, f"error of {what}")
+        bound = TOLERANCES.get(plain_ops.write(op).dtype, 0.0)
+        bad = 0
+        for a, r in zip(wide.reshape(-1), answer.expected.reshape(-1), strict=True):
+            bad += not _is_good(a, r, bound, bound)
+        case.equal("diff", answer.row.mismatches, bad, f"bad elements of {what}")
+
+
+def check_divergence(case):
+    """``divergence`` blames no op where each, computed anew, gives the same bytes.
+
+    ``catch checks`` then stops where an expected tensor is due and wrong.
+    """
+    if case.recording.verdict["results"]["ok"]:
+        case.equal("divergence", case.ask("divergence", -1).op, -1, "culprit")
+    due = set()
+    for shards in _by_tensor(case).values():
+        if not judge(case, shards, None)["ok"]:
+            due.add(max(shard["after"] for shard in shards) - 1)
+    case.ask("catch checks", -1)
+    check_stops(case, "catch", sorted(due), "checks")
+
+
 CHECKS = (
     check_memory,
     check_scratch,
@@ -472,4 +519,6 @@ CHECKS = (
     check_blame,
     check_verify,
     check_outputs,
+    check_diff,
+    check_divergence,
 )

@@ -11,9 +11,11 @@ import tempfile
 from pathlib import Path
 
 import asked_of_data
+import asked_of_files
 import asked_of_ops
 import asked_of_time
 import plain_frames
+import plain_ops
 import random_kernels
 from plain_memory import Memory
 from tally import Tally
@@ -22,7 +24,12 @@ from kernbench.replay import ReplaySession
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
-CHECKS = (*asked_of_data.CHECKS, *asked_of_ops.CHECKS, *asked_of_time.CHECKS)
+CHECKS = (
+    *asked_of_data.CHECKS,
+    *asked_of_ops.CHECKS,
+    *asked_of_time.CHECKS,
+    *asked_of_files.CHECKS,
+)
 
 
 class Case:
@@ -30,6 +37,7 @@ class Case:
 
     def __init__(self, path, seed):
         self.path = path
+        self.accesses = plain_ops.accesses
         self.rng = random.Random(seed)
         self.tally = Tally()
         self.reasons = plain_frames.REASONS

@@ -1,0 +1,149 @@
+"""Asks the debugger for files: other traces beside this one, parts, other formats."""
+
+import csv
+import json
+from collections import Counter
+
+import msgpack
+import plain_frames
+import plain_time
+from asked_of_time import near
+
+CLASSES = {
+    "gemm": "G",
+    "math": "M",
+    "dma read": "R",
+    "dma write": "W",
+    "fetch": "F",
+    "store": "S",
+    "host transfer": "H",
+    "composite": "C",
+    "other": "?",
+}
+
+
+def figures(recording):
+    """The totals that ``compare`` shows of one trace, by their names."""
+    t0, t1 = plain_time.launch_window(recording)
+    found = {"end, ns": recording.end["end_ns"], "ops": len(recording.ops)}
+    found["launches, ns"] = t1 - t0
+    for name, letter in CLASSES.items():
+        mine = [op for op in recording.ops if plain_time.letter(op) == letter]
+        found[f"busy {name}, ns"] = sum(op.t_end - op.t_start for op in mine)
+    return found
+
+
+def check_compare(case):
+    """``compare`` of a trace with itself: nothing differs, and the totals are right."""
+    answer = case.ask(f"compare {case.path}", -1)
+    case.equal("compare", answer.ok, True, "verdict")
+    case.equal("compare", answer.changes, (), "changes")
+    counts = {kind: count for kind, count in answer.counts.items() if count}
+    case.equal("compare", counts, {"matched": len(case.recording.ops)}, "counts")
+    case.equal("compare", answer.tensors, (), "tensors")
+    known = figures(case.recording)
+    for row in answer.totals:
+        case.equal("compare", row.a, row.b, f"both sides of {row.what}")
+        if row.what in known:
+            case.equal("compare", near(row.a, known[row.what]), True, row.what)
+    for row in answer.kernel_lines:
+        case.equal("compare", row.a, row.b, f"both sides of {row.what}")
+
+
+def check_check(case):
+    """``check``: frames, bytes and rows by tag of a file that is whole."""
+    answer = case.ask("check", -1)
+    case.equal("check", (answer.ok, answer.complete), (True, True), "verdict")
+    case.equal("check", answer.bytes, case.path.stat().st_size, "bytes")
+    with case.path.open("rb") as file:
+        frames = list(msgpack.Unpacker(file, max_buffer_size=0))
+    count = Counter(tag for tag, _, _ in frames)
+    nbytes = Counter()
+    rows = Counter()
+    for tag, head, body in frames:
+        nbytes[tag] += len(body)
+        rows[tag] += head.get("n", 0)
+    for found in answer.tags:
+        told = (found.frames, found.bytes)
+        wanted = (count[found.tag], nbytes[found.tag])
+        case.equal("check", told, wanted, f"frames of {found.tag}")
+        if found.rows is not None:
+            case.equal("check", found.rows, rows[found.tag], f"rows of {found.tag}")
+    case.equal("check", {row.tag for row in answer.tags}, set(count), "tags")
+
+
+def cut_out(case, number):
+    """A random part of the trace: its window, and the file that ``cut`` wrote."""
+    ops = case.recording.ops
+    t0 = round(case.rng.choice(ops).t_start, 3)
+    t1 = round(t0 + case.rng.uniform(10, 500), 3)
+    if not any(t0 <= op.t_start < t1 for op in ops):
+        t1 = t0 + 1000
+    out = case.path.with_name(f"cut{number}.msgpack")
+    case.ask(f"cut {out} from {t0}ns to {t1}ns", -1)
+    return t0, t1, out
+
+
+def check_cut(case):
+    """``cut``: the ops that overlap the window, with all that belongs to them."""
+    for number in range(2):
+        t0, t1, out = cut_out(case, number)
+        part = plain_frames.read(out)
+        what = f"from {t0} to {t1}"
+        kept = [
+            op
+            for op in case.recording.ops
+            if op.t_start < t1 and (op.t_end > t0 or op.t_start >= t0)
+        ]
+        found = [(op.name, op.t_start, op.t_end, op.component) for op in part.ops]
+        wanted = [(op.name, op.t_start, op.t_end, op.component) for op in kept]
+        case.equal("cut", found, wanted, f"ops {what}")
+        for log in ("transfers", "waits"):
+            of_part = sum(len(part.of_row(log, op.row)) for op in part.ops)
+            of_whole = sum(len(case.recording.of_row(log, op.row)) for op in kept)
+            case.equal("cut", of_part, of_whole, f"{log} {what}")
+        calls = {call["cmd"] for call in part.calls}
+        case.equal("cut", {op.cmd for op in kept} <= calls, True, f"calls {what}")
+
+
+def check_export(case):
+    """``export``: the ops as tables, and the slices of a Perfetto trace."""
+    ops = case.recording.ops
+    folder = case.path.with_name("csv")
+    case.ask(f"export csv {folder}", -1)
+    with (folder / "ops.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = []
+    wanted = []
+    for row in rows:
+        times = (float(row["t_start"]), float(row["t_end"]))
+        found.append((int(row["op"]), *times, row["name"], row["component"]))
+    for op in ops:
+        times = (op.t_start, op.t_end)
+        wanted.append((op.position, *times, op.name, op.component))
+    case.equal("export", found, wanted, "ops.csv")
+    with (folder / "waits.csv").open(newline="") as file:
+        count = len(list(csv.DictReader(file)))
+    case.equal("export", count, len(case.recording.waits), "waits.csv")
+    with (folder / "accesses.csv").open(newline="") as file:
+        count = len(list(csv.DictReader(file)))
+    wanted = sum(len(case.accesses(op)) for op in ops)
+    case.equal("export", count, wanted, "accesses.csv")
+    out = case.path.with_name("perfetto.json")
+    case.ask(f"export perfetto {out}", -1)
+    events = json.loads(out.read_text())["traceEvents"]
+    slices = {}
+    for event in events:
+        if event["ph"] == "X" and "op" in event.get("args", {}):
+            slices[event["args"]["op"]] = event
+    case.equal("export", sorted(slices), list(range(len(ops))), "slices")
+    for op in ops:
+        event = slices.get(op.position)
+        if event is not None:
+            near_start = near(event["ts"] * 1000, op.t_start, 1e-3)
+            near_time = near(event["dur"] * 1000, op.t_end - op.t_start, 2e-3)
+            fits = (event["name"], near_start, near_time)
+            case.equal("export", fits, (op.name, True, True), f"slice {op.position}")
+
+
+CHECKS = (check_compare, check_check, check_cut, check_export)
