@@ -224,23 +224,25 @@ def check_watch(case):
         for kind, op, _, _ in touches(case, place):
             if kind[0] in mode:
                 wanted.add(op)
-        case.ask(f"watch {place.text} {mode}", -1)
-        check_stops(case, "watch", sorted(wanted), f"{place.text} {mode}")
+        what = f"{place.text} {mode}"
+        check_stops(case, f"watch {what}", sorted(wanted))
 
 
-def check_stops(case, command, wanted, what):
-    """Run through the one stop that is set, forward and back; then forget it."""
+def check_stops(case, line, wanted):
+    """Set a stop, run through it forward and back, and forget it."""
     session = case.session
+    stop = case.ask(line, -1)
+    command = line.split()[0]
+    case.equal(command, stop.ops, len(wanted), line)
     last = len(case.recording.ops) - 1
     found = []
-    session.goto(-1)
     while len(found) <= len(wanted):
         session.run_line("continue")
         found.append(session.cursor)
         if session.cursor == last:
             break
     ends = wanted if last in wanted else [*wanted, last]
-    case.equal(command, found, ends, f"{what}, continue")
+    case.equal("continue", found, ends, line)
     found = []
     while len(found) <= len(wanted) + 1:
         session.run_line("continue back")
@@ -248,7 +250,7 @@ def check_stops(case, command, wanted, what):
             break
         found.append(session.cursor)
     before = [op for op in reversed(wanted) if op != last]
-    case.equal(command, found, before, f"{what}, continue back")
+    case.equal("continue", found, before, f"{line}, back")
     session.run_line(f"delete {session.stops[-1].number}")
 
 
@@ -504,8 +506,82 @@ def check_divergence(case):
     for shards in _by_tensor(case).values():
         if not judge(case, shards, None)["ok"]:
             due.add(max(shard["after"] for shard in shards) - 1)
-    case.ask("catch checks", -1)
-    check_stops(case, "catch", sorted(due), "checks")
+    check_stops(case, "catch checks", sorted(due))
+
+
+def check_stale_blame(case):
+    """``blame`` follows what an operand was, where memory holds something else.
+
+    Of an operand that Phase 1 saw differently it names a writer of those very bytes, if
+    there was one.
+    """
+    last = len(case.recording.ops) - 1
+    for position in sorted(case.memory.stale)[:PLACES]:
+        op = case.recording.ops[position]
+        out = plain_ops.write(op)
+        element = case.rng.randrange(out.nbytes // out.itemsize)
+        low = out.addr + element * out.itemsize
+        place = f"{out.space} {low:#x}:{out.itemsize}"
+        answer = case.ask(f"blame {place} 1", min(position, last))
+        link = next(link for link in answer.links if link.op.op == position)
+        regions = plain_ops.reads(op)
+        needed = plain_ops.needed(op, element)
+        columns = (regions, needed, case.memory.operands[position], link.reads)
+        for region, elements, operand, part in zip(*columns, strict=True):
+            if len(elements) > 1:
+                continue
+            (mine,) = elements
+            value = operand.reshape(-1)[mine].tobytes()
+            wrote = _wrote(case, region, mine, value, position)
+            if wrote:
+                named = {writer for writer in part.writers if writer >= 0}
+                what = f"{place} at op {position}: {sorted(named)} of {sorted(wrote)}"
+                case.equal("blame STALE", named <= wrote, True, what)
+
+
+def _wrote(case, region, element, value, position):
+    """The ops before a position that gave an element of a region this value."""
+    low = region.addr + element * region.itemsize
+    found = None
+    for i, byte in enumerate(value):
+        writes = case.memory.bytes.get((region.space, low + i), [])
+        mine = {op for op, held in writes if op < position and held == byte}
+        found = mine if found is None else found & mine
+    return found
+
+
+def check_released_scratch(case):
+    """A scratch name never stands for what a later owner of its bytes wrote."""
+    allocs = [a for a in case.recording.allocs if not a["va"] and a["space"] == "tcm"]
+    ops = case.recording.ops
+    asked = 0
+    for number, alloc in enumerate(allocs):
+        followers = [
+            other
+            for other in allocs[number + 1 :]
+            if other["owner"] == alloc["owner"]
+            and other["addr"] == alloc["addr"]
+            and other["shape"]
+        ]
+        if not followers or not alloc["shape"] or not _is_certain(case, alloc):
+            continue
+        name = plain_names.name_of(alloc)
+        index = ",".join("0" for _ in alloc["shape"])
+        rows = _answered(case, f"who-wrote {name}[{index}]", len(ops) - 1)
+        later = [row for row in rows if ops[row.op.op].cmd >= followers[0]["cmd"]]
+        found = [row.op.op for row in later]
+        case.equal("who-wrote RELEASED", found, [], f"{name}[{index}]")
+        asked += 1
+        if asked == PLACES:
+            return
+
+
+def _answered(case, line, position):
+    """The rows of an answer; none where the line is refused."""
+    try:
+        return case.ask(line, position).rows
+    except Exception:
+        return ()
 
 
 CHECKS = (
@@ -522,3 +598,5 @@ CHECKS = (
     check_diff,
     check_divergence,
 )
+KNOWN_WRONG = (check_stale_blame, check_released_scratch)
+"""Checks of answers that are still to be mended."""

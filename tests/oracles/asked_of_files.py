@@ -79,7 +79,7 @@ def cut_out(case, number):
     t1 = round(t0 + case.rng.uniform(10, 500), 3)
     if not any(t0 <= op.t_start < t1 for op in ops):
         t1 = t0 + 1000
-    out = case.path.with_name(f"cut{number}.msgpack")
+    out = case.path.with_name(f"{case.path.stem}_cut{number}.msgpack")
     case.ask(f"cut {out} from {t0}ns to {t1}ns", -1)
     return t0, t1, out
 
@@ -104,6 +104,21 @@ def check_cut(case):
             case.equal("cut", of_part, of_whole, f"{log} {what}")
         calls = {call["cmd"] for call in part.calls}
         case.equal("cut", {op.cmd for op in kept} <= calls, True, f"calls {what}")
+
+
+def check_cut_links(case):
+    """The links of a cut carry in its window what those of the whole trace do."""
+    for number in range(4):
+        t0, t1, out = cut_out(case, f"_links{number}")
+        links = case.opened(out).run_line(f"links {t0} {t1}").links
+        found = {(link.src, link.dst): round(link.nbytes, 4) for link in links}
+        wanted = {}
+        loads = plain_time.link_loads(case.recording, t0, t1)
+        for edge, (nbytes, _, _) in loads.items():
+            row = case.recording.edges[edge]
+            ends = [case.recording.strings[row[end]] for end in ("src", "dst")]
+            wanted[tuple(ends)] = round(nbytes, 4)
+        case.equal("cut LINKS", found, wanted, f"from {t0} to {t1}")
 
 
 def check_export(case):
@@ -147,3 +162,5 @@ def check_export(case):
 
 
 CHECKS = (check_compare, check_check, check_cut, check_export)
+KNOWN_WRONG = (check_cut_links,)
+"""Checks of answers that are still to be mended."""

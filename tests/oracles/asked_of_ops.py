@@ -206,8 +206,7 @@ def check_expressions(case):
             passes = _passes(case, f"assert {text}", here)
             case.equal("assert", passes, here in wanted, f"{text} at op {here}")
         if number % 4 == 0:
-            case.ask(f"break {text}", -1)
-            check_stops(case, "break", wanted, text)
+            check_stops(case, f"break {text}", wanted)
 
 
 def _passes(case, line, position=-1):

@@ -246,8 +246,9 @@ def check_route(case):
     """``route``: the transactions of an op, hop by hop."""
     recording = case.recording
     by_transfer = {}
-    for edge, transfer, start, _ in plain_time.hops(recording):
-        by_transfer.setdefault(id(transfer), []).append((edge, start))
+    for hop in plain_time.hops(recording):
+        if hop.is_first:
+            by_transfer.setdefault(id(hop.transfer), []).append(hop.start)
     moving = sorted({transfer["row"] for transfer in recording.transfers})
     rows = [row for row in moving if row < len(recording.rows)]
     for row in case.rng.sample(rows, min(6, len(rows))):
@@ -257,7 +258,7 @@ def check_route(case):
         wanted = []
         for transfer in recording.of_row("transfers", row):
             path = [recording.strings[n] for n in recording.paths[transfer["path"]]]
-            starts = [start for _, start in by_transfer.get(id(transfer), [])]
+            starts = by_transfer.get(id(transfer), [])
             wanted.append(
                 (transfer["t0"], transfer["nbytes"], transfer["bursts"], path, starts)
             )
@@ -357,8 +358,7 @@ def check_hazards(case):
     case.equal("hazards", answer.ok, not answer.rows, "verdict")
     ops = sorted({hazard[4] for hazard in wanted})
     if not others:
-        case.ask("catch hazards", -1)
-        check_stops(case, "catch", ops, "hazards")
+        check_stops(case, "catch hazards", ops)
 
 
 CHECKS = (

@@ -30,6 +30,7 @@ CHECKS = (
     *asked_of_time.CHECKS,
     *asked_of_files.CHECKS,
 )
+KNOWN_WRONG = (*asked_of_data.KNOWN_WRONG, *asked_of_files.KNOWN_WRONG)
 
 
 class Case:
@@ -43,7 +44,11 @@ class Case:
         self.reasons = plain_frames.REASONS
         self.recording = plain_frames.read(path)
         self.memory = Memory(self.recording)
-        self.session = ReplaySession(Trace.open(path))
+        self.session = self.opened(path)
+
+    def opened(self, path):
+        """The debugger on a trace."""
+        return ReplaySession(Trace.open(path))
 
     def ask(self, line, position):
         """The debugger's answer to a line, with its cursor on an op."""
@@ -64,21 +69,21 @@ def recorded(seed, folder):
     return trace
 
 
-def checked(seed, folder):
+def checked(seed, folder, checks=CHECKS):
     """What was counted of the program of a seed."""
     case = Case(recorded(seed, folder), seed)
-    for check in CHECKS:
+    for check in checks:
         check(case)
     case.tally.found = [f"program {seed}: {text}" for text in case.tally.found]
     return case.tally
 
 
-def checked_all(seeds):
+def checked_all(seeds, checks=CHECKS):
     """What was counted of the programs of some seeds together."""
     total = Tally()
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
-            total.add(checked(seed, folder))
+            total.add(checked(seed, folder, checks))
     return total
 
 

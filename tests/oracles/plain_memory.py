@@ -83,31 +83,37 @@ class Memory:
 def slice_of(memory, addresses, position):
     """The ops behind some bytes (space, addr) as they are after op ``position``.
 
-    A dict by op: the elements of its output that went in. And the number of ops that
-    each is away from the bytes, by op.
+    A dict by op: the elements of its output that went in. And by op how many ops it is
+    away from the bytes, by the shortest way from op to op.
     """
     ops = memory.recording.ops
     elements = defaultdict(set)
-    distance = {}
-    level = defaultdict(set)
+    made_of = defaultdict(set)
+    wanted = defaultdict(set)
     for space, addr in addresses:
-        _want(memory, level, space, addr, position)
+        _want(memory, wanted, space, addr, position)
+    nearest = set(wanted)
+    while wanted:
+        number = max(wanted)  # nothing that comes later in the log is asked of it
+        elements[number] = wanted.pop(number)
+        op = ops[number]
+        before = defaultdict(set)
+        for element in elements[number]:
+            needed = plain_ops.needed(op, element)
+            for region, places in zip(plain_ops.reads(op), needed, strict=True):
+                for place in places:
+                    low = region.addr + place * region.itemsize
+                    for addr in range(low, low + region.itemsize):
+                        _want(memory, before, region.space, addr, number - 1)
+        for other, mine in before.items():
+            made_of[number].add(other)
+            wanted[other] |= mine
+    distance = {}
     depth = 0
-    while level:
-        following = defaultdict(set)
-        for number, wanted in level.items():
-            distance.setdefault(number, depth)
-            new = wanted - elements[number]
-            elements[number] |= new
-            op = ops[number]
-            for element in new:
-                needed = plain_ops.needed(op, element)
-                for region, places in zip(plain_ops.reads(op), needed, strict=True):
-                    for place in places:
-                        low = region.addr + place * region.itemsize
-                        for addr in range(low, low + region.itemsize):
-                            _want(memory, following, region.space, addr, number - 1)
-        level = following
+    while nearest:
+        distance |= dict.fromkeys(nearest, depth)
+        following = set().union(*(made_of[number] for number in nearest))
+        nearest = following - distance.keys()
         depth += 1
     return dict(elements), distance
 

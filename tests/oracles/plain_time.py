@@ -1,5 +1,6 @@
 """Who was busy when, by looking at every op: intervals, brute force."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -144,43 +145,71 @@ def _spans(recording, pe, call):
 # -- links ------------------------------------------------------------------------
 
 
-def hops(recording):
-    """(edge, transfer, start, what it waited since) of every hop of a transfer.
+@dataclass
+class Hop:
+    """A burst of a transaction on one link: its bytes, and when they passed.
 
-    None instead of a time for one that waits for a memory, not for its link.
+    ``came`` is since when it waited for the link; None for one that waits for a memory,
+    or that follows its first burst out of where they come from.
+    """
+
+    edge: int
+    transfer: dict
+    start: float
+    end: float
+    nbytes: float
+    came: float | None
+    is_first: bool
+
+
+def hops(recording):
+    """The first burst of every transfer on every link, and the last if there are more.
+
+    Of what is between no times are recorded: it is taken as one that fills the gap.
     """
     edges = {}
     for number, edge in enumerate(recording.edges):
         edges[edge["src"], edge["dst"]] = number
     per_mm = spec(recording, "system.ns_per_mm")
+    burst_bytes = spec(recording, "pe.dma.burst_bytes")
     memories = ("hbm_ctrl", "sram")
     for transfer in recording.transfers:
         path = recording.paths[transfer["path"]]
-        came = transfer["t0"]
-        if recording.strings[recording.nodes[path[0]]["type"]] in memories:
-            came = None
-        for (here, there), start in zip(
-            pairwise(path), transfer["start"], strict=False
-        ):
-            number = edges[here, there]
-            yield number, transfer, start, came
-            edge = recording.edges[number]
-            overhead = recording.nodes[there]["overhead_ns"]
-            came = start + edge["distance_mm"] * per_mm + overhead
+        links = list(pairwise(path))
+        bursts = transfer["bursts"]
+        sizes = [transfer["nbytes"]]
+        if bursts > 1:
+            sizes = [burst_bytes, transfer["nbytes"] - (bursts - 1) * burst_bytes]
+        first = recording.strings[recording.nodes[path[0]]["type"]]
+        for number, nbytes in enumerate(sizes):
+            starts = transfer["start"][number * len(links) :]
+            came = transfer["t0"]
+            if first in memories or number:
+                came = None
+            for place, (link, start) in enumerate(zip(links, starts, strict=False)):
+                if came is not None and number:
+                    came = max(came, transfer["start"][place])
+                edge = edges[link]
+                end = start + nbytes / recording.edges[edge]["bandwidth_gbs"]
+                yield Hop(edge, transfer, start, end, nbytes, came, not number)
+                last = transfer["start"][-len(links) :][place]
+                if bursts > 2 and not number and last > end:
+                    more = (bursts - 2) * burst_bytes
+                    yield Hop(edge, transfer, end, last, more, None, False)
+                wire = recording.edges[edge]["distance_mm"] * per_mm
+                came = start + wire + recording.nodes[link[1]]["overhead_ns"]
 
 
 def link_loads(recording, t0, t1):
     """By edge the bytes in a window, the share of it, and the longest queue."""
     moved = {}
     waiting = {}
-    for edge, transfer, start, came in hops(recording):
-        assert transfer["bursts"] == 1
-        speed = recording.edges[edge]["bandwidth_gbs"]
-        end = start + transfer["nbytes"] / speed
-        inside = max(min(end, t1) - max(start, t0), 0.0)
-        moved[edge] = moved.get(edge, 0.0) + inside * speed
-        if came is not None and start > came + 1e-6:
-            waiting.setdefault(edge, []).append((came, start - 1e-6))
+    for hop in hops(recording):
+        inside = max(min(hop.end, t1) - max(hop.start, t0), 0.0)
+        nbytes = hop.nbytes * inside / (hop.end - hop.start)
+        moved[hop.edge] = moved.get(hop.edge, 0.0) + nbytes
+        if hop.came is not None and hop.start > hop.came + 1e-6:
+            waiting.setdefault(hop.edge, []).append((hop.came, hop.start - 1e-6))
     found = {}
     for edge, nbytes in moved.items():
         if nbytes > 1e-6:

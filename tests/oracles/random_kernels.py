@@ -138,7 +138,7 @@ class Writer:
             (self.composite, 2),
         ]
         if not self.diverged:
-            choices.append((self.talk, 3))
+            choices += [(self.talk, 3), (self.talk_at_length, 1)]
         if depth < 2:
             choices += [
                 (lambda: self.scope(depth), 2),
@@ -377,6 +377,23 @@ class Writer:
         else:
             self.add(a.shape, a.dtype, f"tl.recv({back!r}, {a.shape}, {a.dtype!r})")
 
+    def talk_at_length(self):
+        """Many payloads on their way before the first is received, and that slowly."""
+        tensor = self.tensors[0]
+        shape = self.rng.choice([(4,), (6,), (2, 3)])
+        count = self.rng.randint(5, 9)
+        sent = []
+        for _ in range(count):
+            address = self.place(tensor, prod(shape))
+            text = f"tl.load({address}, {shape}, {tensor.dtype!r})"
+            sent.append(self.add(shape, tensor.dtype, text, ready=True))
+        for handle in sent:
+            self.line(f"tl.send('E', {handle.name}, wait=False)")
+        for handle in sent:
+            text = f"tl.recv('W', {shape}, {handle.dtype!r})"
+            self.add(shape, handle.dtype, text)
+            self.load()
+
     def scope(self, depth):
         self.line("with tl.scope():")
         self.block(depth, self.rng.randint(2, 5))
@@ -436,6 +453,14 @@ def tensors_of(rng):
     return found
 
 
+def faults(rng):
+    """Sometimes a queue gives its slots back too early: then operands are stale."""
+    if rng.random() < 0.75:
+        return []
+    impl = "kernbench.benches.faults.early_credit:EarlyCredit"
+    return [f'        "components.pe_ipcq.impl": "{impl}",']
+
+
 def program(seed):
     """The text of the bench ``random_<seed>``."""
     rng = random.Random(seed)
@@ -462,6 +487,8 @@ def program(seed):
         '        "cube.pes": RANKS,',
         '        "cube.memory_map.slices_per_cube": RANKS,',
         f'        "pe.dma.outstanding": {outstanding},',
+        f'        "pe.dma.burst_bytes": {rng.choice([32, 64, 4096])},',
+        *faults(rng),
         "    }",
         "",
         "",
