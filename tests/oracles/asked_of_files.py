@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import Counter
+from fnmatch import fnmatchcase
 
 import msgpack
 import plain_frames
@@ -72,28 +73,33 @@ def check_check(case):
     case.equal("check", {row.tag for row in answer.tags}, set(count), "tags")
 
 
-def cut_out(case, number):
-    """A random part of the trace: its window, and the file that ``cut`` wrote."""
-    ops = case.recording.ops
+def cut_out(case, number, components="*"):
+    """A random part of the trace: its window, and the file that ``cut`` wrote.
+
+    One of the components has an op in it.
+    """
+    ops = [op for op in case.recording.ops if fnmatchcase(op.component, components)]
     t0 = round(case.rng.choice(ops).t_start, 3)
     t1 = round(t0 + case.rng.uniform(10, 500), 3)
     if not any(t0 <= op.t_start < t1 for op in ops):
         t1 = t0 + 1000
     out = case.path.with_name(f"{case.path.stem}_cut{number}.msgpack")
-    case.ask(f"cut {out} from {t0}ns to {t1}ns", -1)
+    case.ask(f"cut {out} from {t0}ns to {t1}ns components {components}", -1)
     return t0, t1, out
 
 
 def check_cut(case):
     """``cut``: the ops that overlap the window, with all that belongs to them."""
-    for number in range(2):
-        t0, t1, out = cut_out(case, number)
+    for number, components in enumerate(("*", "*.pe1.*", "*.pe_dma")):
+        t0, t1, out = cut_out(case, number, components)
         part = plain_frames.read(out)
-        what = f"from {t0} to {t1}"
+        what = f"from {t0} to {t1} of {components}"
         kept = [
             op
             for op in case.recording.ops
-            if op.t_start < t1 and (op.t_end > t0 or op.t_start >= t0)
+            if op.t_start < t1
+            and (op.t_end > t0 or op.t_start >= t0)
+            and fnmatchcase(op.component, components)
         ]
         found = [(op.name, op.t_start, op.t_end, op.component) for op in part.ops]
         wanted = [(op.name, op.t_start, op.t_end, op.component) for op in kept]

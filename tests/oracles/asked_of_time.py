@@ -55,6 +55,18 @@ def check_stalls(case):
                 )
                 case.equal("stalls", fits or told, True, f"{what}: {kind} {reasons}")
             _check_engines(case, answer, pe, t0, t1, what)
+    _check_all_pes(case)
+
+
+def _check_all_pes(case):
+    """``stalls`` of all PEs is the sum of theirs."""
+    t0, t1 = launch_window(case.recording)
+    answer = case.ask("stalls all", -1)
+    ledgers = [plain_time.Ledger(case.recording, pe, t0, t1) for pe in kernel_pes(case)]
+    for kind in plain_time.KINDS[:-1]:
+        ns = sum(ledger.total(kind) for ledger in ledgers)
+        fits = near(answer.total[kind], ns, 1e-5)
+        case.equal("stalls", fits, True, f"all: {kind} {ns}")
 
 
 def _check_engines(case, answer, pe, t0, t1, what):

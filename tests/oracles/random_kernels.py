@@ -50,8 +50,9 @@ def spoiled(rng, values, count):
 class Tensor:
     """A tensor of a bench; ``policy`` says how its rows or columns lie on the PEs.
 
-    ``part`` is the shape of the piece of one PE. Of ``written`` ones results are
-    stored, so nobody branches on what is there.
+    ``part`` is the shape of the piece of a PE, and ``least`` how many elements the last
+    piece has, which may be smaller. Of ``written`` ones results are stored, so nobody
+    branches on what is there.
     """
 
     name: str
@@ -65,9 +66,20 @@ class Tensor:
         if self.policy == "replicate":
             return self.shape
         part = list(self.shape)
-        axis = 0 if self.policy == "row_wise" else -1
-        part[axis] //= RANKS
+        part[self.axis] = -(-part[self.axis] // RANKS)
         return tuple(part)
+
+    @property
+    def axis(self):
+        return 0 if self.policy == "row_wise" else -1
+
+    @property
+    def least(self):
+        if self.policy == "replicate":
+            return prod(self.shape)
+        whole = prod(self.part)
+        missing = self.part[self.axis] * RANKS - self.shape[self.axis]
+        return whole - missing * whole // self.part[self.axis]
 
     @property
     def part_bytes(self):
@@ -164,15 +176,14 @@ class Writer:
         if tensor.policy == "replicate":
             most = prod(tensor.shape) - elements
             return f"{tensor.name} + {size * self.rng.randint(0, most)}"
-        most = prod(tensor.part) - elements
+        most = tensor.least - elements
         offset = size * self.rng.randint(0, most)
         rank = self.rng.choice(["pe", "pe", "pe", "(pe + 1) % 4", "(pe + 2) % 4"])
         return f"{tensor.name} + {rank} * {tensor.part_bytes} + {offset}"
 
     def load(self):
         tensor = self.rng.choice(self.tensors)
-        room = prod(tensor.part)
-        shapes = [s for s in (*SHAPES, tensor.part) if prod(s) <= room]
+        shapes = [s for s in (*SHAPES, tensor.part) if prod(s) <= tensor.least]
         shape = self.rng.choice(shapes)
         address = self.place(tensor, prod(shape))
         if self.rng.random() < 0.1 and tensor.policy != "replicate":
@@ -316,8 +327,8 @@ class Writer:
             return
         fitting = []
         for tensor in self.tensors:
-            room = prod(tensor.part)
-            if tensor.written and tensor.dtype == a.dtype and room >= prod(a.shape):
+            has_room = tensor.least >= prod(a.shape)
+            if tensor.written and tensor.dtype == a.dtype and has_room:
                 fitting.append(tensor)
         if not fitting:
             return
@@ -433,12 +444,12 @@ def tensors_of(rng):
     """The tensors of a program: sources, results, and those of a composite."""
     dtypes = [rng.choice(FLOATS) for _ in range(3)]
     found = [
-        Tensor("x", (8, 3, 4), dtypes[0], "row_wise", False),
-        Tensor("w", (4, 6), dtypes[1], "replicate", False),
+        Tensor("x", (rng.choice([8, 7]), 3, 4), dtypes[0], "row_wise", False),
+        Tensor("w", (4, 6), dtypes[1], "replicate", rng.random() < 0.3),
         Tensor("v", (3, 16), dtypes[2], "column_wise", False),
         Tensor("y", (8, 4, 4), dtypes[0], "row_wise", True),
-        Tensor("z", (5, 16), dtypes[1], "column_wise", True),
-        Tensor("u", (12, 5), "f32", "row_wise", True),
+        Tensor("z", (5, rng.choice([16, 15])), dtypes[1], "column_wise", True),
+        Tensor("u", (rng.choice([12, 10]), 5), "f32", "row_wise", True),
     ]
     if rng.random() < 0.6:
         dtype = rng.choice(FLOATS)
