@@ -1,8 +1,8 @@
 """What an op of a trace reads, writes and computes, from its params alone.
 
-Written anew from docs/decisions.md, "ADR-0052 D3", and docs/machine.md, "Arithmetic",
-so that a mistake of kernbench is not repeated here. Only ops that random kernels use
-are known; another is a KeyError.
+Written anew from docs/decisions.md, "ADR-0052 D3: parameters by op", and from
+docs/machine.md, "Arithmetic", so that a mistake of kernbench is not repeated here. Only
+ops that random kernels use are known; another is a KeyError.
 """
 
 from math import isnan, prod
