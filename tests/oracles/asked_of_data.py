@@ -366,6 +366,8 @@ def check_verify(case):
     ok = all(row["ok"] for row in judged.values())
     case.equal("verify", answer.ok, ok, "verdict")
     recorded = {}
+    if case.recording.verdict is None:
+        return
     for row in case.recording.verdict["results"]["rows"]:
         fine = recorded.get(row["tensor"], (True, 0))
         recorded[row["tensor"]] = (
@@ -503,7 +505,7 @@ def check_divergence(case):
     answer = case.ask("divergence", -1)
     is_over = answer.check is not None and answer.check.over > 0
     case.equal("divergence", is_over, False, f"op {answer.op}")
-    if case.recording.verdict["results"]["ok"]:
+    if case.recording.end["ok"]:
         case.equal("divergence", answer.op, -1, "culprit")
     due = set()
     for shards in _by_tensor(case).values():

@@ -117,7 +117,7 @@ def check_pes(case):
     ends = {}
     for op in recording.ops:
         ends[op.cmd] = max(ends.get(op.cmd, 0.0), op.t_end)
-    in_kernels = [call for call in recording.calls if call["launch"] >= 0]
+    in_kernels = [call for call in recording.calls if call["launch"] in kernels]
     for call in case.rng.sample(in_kernels, min(4, len(in_kernels))):
         key = ("call", "file", "line", "function")
         alike = {}

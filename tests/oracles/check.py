@@ -78,6 +78,14 @@ def checked(seed, folder, checks=CHECKS):
     return case.tally
 
 
+def checked_trace(path, checks=CHECKS):
+    """What was counted of a trace that is there; parts of it are written beside it."""
+    case = Case(path, 0)
+    for check in checks:
+        check(case)
+    return case.tally
+
+
 def checked_all(seeds, checks=CHECKS):
     """What was counted of the programs of some seeds together."""
     total = Tally()

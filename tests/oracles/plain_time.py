@@ -26,7 +26,9 @@ def spec(recording, path):
 
 
 def launch_window(recording):
-    """From the first start to the last end of a launch."""
+    """From the first start to the last end of a launch; of none the whole run."""
+    if not recording.launches:
+        return 0.0, recording.end["end_ns"]
     starts = [launch["t_start"] for launch in recording.launches]
     ends = [launch["t_end"] for launch in recording.launches]
     return min(starts), max(ends)
