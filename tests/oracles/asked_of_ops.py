@@ -81,89 +81,121 @@ def _shapes(op):
     return [shape for shape in found if shape]
 
 
-def _comparison(case):
-    """A random comparison, and a predicate of an op that means the same."""
-    rng = case.rng
-    model = rng.choice(case.recording.ops)
-    kind = rng.randrange(5)
-    if kind == 0:
-        name, read = rng.choice(sorted(_numbers(case).items()))
-        value = read(model)
-        if value is None:
-            value = 0
-        sign = rng.choice(sorted(SIGNS))
-        text = repr(value)
-        if name in ("t", "dur"):
-            if "e" in text:
-                text = f"{value:.6f}"
-            value = float(text)
-            text += rng.choice(["", "ns"])
+def _number_comparison(case, model):
+    """A number of ops, and the one that an op has."""
+    name, read = case.rng.choice(sorted(_numbers(case).items()))
+    value = read(model)
+    if value is None:
+        value = 0
+    sign = case.rng.choice(sorted(SIGNS))
+    text = repr(value)
+    if name in ("t", "dur"):
+        if "e" in text:
+            text = f"{value:.6f}"
+        value = float(text)
+        text += case.rng.choice(["", "ns"])
 
-        def holds(op):
-            mine = read(op)
-            if mine is None:
-                return sign == "!="
-            return SIGNS[sign](mine, value)
+    def holds(op):
+        mine = read(op)
+        if mine is None:
+            return sign == "!="
+        return SIGNS[sign](mine, value)
 
-        return f"{name} {sign} {text}", holds
-    if kind == 1:
-        name, read = rng.choice(sorted(_texts(case).items()))
-        value = read(model) or "GEMM"
-        sign = rng.choice(["=", "!=", "~", "!~"])
+    return f"{name} {sign} {text}", holds
+
+
+def _text_comparison(case, model):
+    """A text of ops, whole or as a glob."""
+    name, read = case.rng.choice(sorted(_texts(case).items()))
+    value = read(model) or "GEMM"
+    sign = case.rng.choice(["=", "!=", "~", "!~"])
+    if "~" in sign:
+        value = case.rng.choice([f"{value[:2]}*", f"*{value[-3:]}", "*a*", value])
+
+    def fits(op):
         if "~" in sign:
-            value = rng.choice([f"{value[:2]}*", f"*{value[-3:]}", "*a*", value])
+            return fnmatchcase(read(op), value)
+        return read(op) == value
 
-        def holds(op):
-            same = fnmatchcase(read(op), value) if "~" in sign else read(op) == value
-            return same != ("!" in sign)
+    return f'{name} {sign} "{value}"', _held(sign, fits)
 
-        return f'{name} {sign} "{value}"', holds
-    if kind == 2:
-        touched = plain_ops.accesses(model)
-        if not touched:
-            return "op >= 0", lambda op: True
-        _, region = rng.choice(touched)
-        low = region.addr + rng.randrange(region.nbytes)
-        count = rng.choice([1, 1, 4, 32])
-        sign = rng.choice(["=", "!="])
 
-        def holds(op):
-            hit = any(
-                other.addr < low + count and low < other.addr + other.nbytes
-                for _, other in plain_ops.accesses(op)
-            )
-            return hit != ("!" in sign)
+def _held(sign, fits):
+    """Whether an op fits, or, with a sign that says not, does not."""
 
-        size = "" if count == 1 else f":{count}"
-        return f"addr {sign} {low:#x}{size}", holds
-    if kind == 3:
-        sign = rng.choice(["=", "!="])
-        space = rng.choice(["hbm", "tcm"])
+    def holds(op):
+        return fits(op) != ("!" in sign)
 
-        def holds(op):
-            hit = any(other.space == space for _, other in plain_ops.accesses(op))
-            return hit != ("!" in sign)
+    return holds
 
-        return f"space {sign} {space}", holds
+
+def _addr_comparison(case, model):
+    """Some bytes that an op touches."""
+    touched = plain_ops.accesses(model)
+    if not touched:
+        return "op >= 0", lambda op: True
+    _, region = case.rng.choice(touched)
+    low = region.addr + case.rng.randrange(region.nbytes)
+    count = case.rng.choice([1, 1, 4, 32])
+    sign = case.rng.choice(["=", "!="])
+
+    def fits(op):
+        return any(
+            other.addr < low + count and low < other.addr + other.nbytes
+            for _, other in plain_ops.accesses(op)
+        )
+
+    size = "" if count == 1 else f":{count}"
+    return f"addr {sign} {low:#x}{size}", _held(sign, fits)
+
+
+def _space_comparison(case, model):
+    """A memory that ops touch."""
+    sign = case.rng.choice(["=", "!="])
+    space = case.rng.choice(["hbm", "tcm"])
+
+    def fits(op):
+        return any(other.space == space for _, other in plain_ops.accesses(op))
+
+    return f"space {sign} {space}", _held(sign, fits)
+
+
+def _shape_comparison(case, model):
+    """A shape among the params of an op, of which the last extent may be any."""
     shapes = _shapes(model)
     if not shapes:
         return "op < 0", lambda op: False
-    wanted = list(rng.choice(shapes))
+    wanted = list(case.rng.choice(shapes))
     words = [str(extent) for extent in wanted]
-    if len(wanted) > 1 and rng.random() < 0.3:
+    if len(wanted) > 1 and case.rng.random() < 0.3:
         wanted[-1] = None
         words[-1] = "*"
-    sign = rng.choice(["=", "!="])
+    sign = case.rng.choice(["=", "!="])
 
-    def holds(op):
-        hit = any(
+    def fits(op):
+        return any(
             len(shape) == len(wanted)
             and all(w in (None, e) for w, e in zip(wanted, shape, strict=True))
             for shape in _shapes(op)
         )
-        return hit != ("!" in sign)
 
-    return f"shape {sign} {'x'.join(words)}", holds
+    return f"shape {sign} {'x'.join(words)}", _held(sign, fits)
+
+
+COMPARISONS = (
+    _number_comparison,
+    _text_comparison,
+    _addr_comparison,
+    _space_comparison,
+    _shape_comparison,
+)
+
+
+def _comparison(case):
+    """A random comparison, and a predicate of an op that means the same."""
+    model = case.rng.choice(case.recording.ops)
+    kind = case.rng.randrange(len(COMPARISONS))
+    return COMPARISONS[kind](case, model)
 
 
 def expression(case, depth=0):
