@@ -6,6 +6,8 @@ import plain_ops
 from plain_frames import DTYPES
 from plain_memory import slice_of
 
+from kernbench.errors import UsageError
+
 TOLERANCES = {"f16": 1e-3, "bf16": 1e-2, "f32": 1e-5}
 """rtol and atol of docs/machine.md; all other dtypes that are used are exact."""
 
@@ -585,7 +587,7 @@ def _answered(case, line, position):
     """The rows of an answer; none where the line is refused."""
     try:
         return case.ask(line, position).rows
-    except Exception:
+    except UsageError:
         return ()
 
 

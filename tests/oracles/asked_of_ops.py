@@ -8,6 +8,8 @@ import plain_ops
 from asked_of_data import check_stops, ops_asked
 from plain_time import in_flight
 
+from kernbench.errors import KernbenchError
+
 TIMES = 4
 """How often a move or a question is tried in a program."""
 
@@ -247,11 +249,11 @@ def _passes(case, line, position=-1):
 
 
 def _errors(case, line, position):
-    """The error of a line by its type, None if there is none."""
+    """The error that a line ends with, None if there is none."""
     try:
         case.ask(line, position)
-    except Exception as error:
-        return type(error).__name__
+    except KernbenchError as error:
+        return error
     return None
 
 
