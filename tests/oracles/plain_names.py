@@ -1,7 +1,6 @@
 """Names and bytes: which allocation holds what, and where the elements of one lie."""
 
 from itertools import product
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -122,7 +121,3 @@ def holder(recording, space, addr, op):
 def name_of(alloc):
     """The name to ask for an allocation by."""
     return alloc["tensor"] if alloc["va"] else f"{alloc['tensor']}@{alloc['owner']}"
-
-
-def elements(shape):
-    return prod(shape)

@@ -8,7 +8,6 @@ import plain_ops
 from plain_frames import REASONS
 
 KINDS = ("compute", "load", "store", *REASONS, "issue", "unexplained", "idle")
-LETTERS = "GMRWFSHC?"
 NO_CALL = 4294967295
 
 
