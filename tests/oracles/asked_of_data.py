@@ -314,10 +314,23 @@ def _check_operands(case, link, elements, what):
             low = region.addr + next(iter(mine)) * region.itemsize
             one = plain_ops.Bytes(region.space, low, (), region.dtype)
             value = float(case.memory.view(one, position)[0])
-            # a value is told with three digits
-            near = np.isclose(float(part.value), value, 5e-3, 1e-30, equal_nan=True)
+            told = float(part.value)
+            near = np.isclose(told, value, *_rounding(part.value), equal_nan=True)
             said = f"{part.value} of {part.name} of op {link.op.op} behind {what}"
             case.equal("blame", bool(near), True, said)
+
+
+def _rounding(text):
+    """How far a value may be from its text, relative and absolute.
+
+    A text with an exponent is off by half of its last digit at most, another has three
+    digits or more.
+    """
+    mantissa, _, exponent = text.partition("e")
+    if not exponent:
+        return 5e-3, 1e-30
+    decimals = len(mantissa.partition(".")[2])
+    return 0.0, 0.5001 * 10.0 ** (int(exponent) - decimals)
 
 
 def _one_written(case):
