@@ -9,7 +9,7 @@ from check import CHECKS, Case
 from kernbench.errors import KernbenchError
 from kernbench.runtime_api import run_bench
 
-SEED = 3
+SEED = 4  # which has a composite
 ALIKE = {
     "check_roofline",  # other numbers are computed and moved, but as many
     "check_divergence",  # no op is wrong in any of them
