@@ -116,6 +116,7 @@ def _box(alloc):
 
 def check_allocations(case):
     """``memory``: which allocations hold something, and who wrote into them last."""
+    made = {(a["space"], a["addr"], a["cmd"]): a for a in case.recording.allocs}
     for position in ops_asked(case, 2):
         answer = case.ask("memory", position)
         last = {}
@@ -136,9 +137,15 @@ def check_allocations(case):
         case.equal("memory", told, totals, f"bytes by space at op {position}")
         for entry in answer.entries:
             shard = entry.shard
-            key = (shard.space, shard.addr, shard.nbytes, entry.tensor)
+            where = (shard.space, shard.addr, shard.cmd)
+            alloc = made.get(where)
+            if alloc is None:
+                case.equal("memory", where, None, f"allocations at op {position}")
+                continue
             what = f"writer of {entry.tensor} at op {position}"
-            case.equal("memory", entry.writer, last.get(key), what)
+            case.equal("memory", entry.writer, last.get(_key(alloc)), what)
+            name = plain_names.name_to_ask(case.recording, alloc)
+            case.equal("memory", entry.tensor, name, f"name at {shard.addr:#x}")
 
 
 def _key(alloc):
@@ -617,6 +624,6 @@ CHECKS = (
     check_outputs,
     check_diff,
     check_divergence,
+    check_stale_blame,
+    check_released_scratch,
 )
-KNOWN_WRONG = (check_stale_blame, check_released_scratch)
-"""Checks of answers that are still to be mended."""

@@ -168,6 +168,4 @@ def check_export(case):
             case.equal("export", fits, (op.name, True, True), f"slice {op.position}")
 
 
-CHECKS = (check_compare, check_check, check_cut, check_export)
-KNOWN_WRONG = (check_cut_links,)
-"""Checks of answers that are still to be mended."""
+CHECKS = (check_compare, check_check, check_cut, check_cut_links, check_export)

@@ -30,7 +30,6 @@ CHECKS = (
     *asked_of_time.CHECKS,
     *asked_of_files.CHECKS,
 )
-KNOWN_WRONG = (*asked_of_data.KNOWN_WRONG, *asked_of_files.KNOWN_WRONG)
 
 
 class Case:

@@ -118,6 +118,20 @@ def holder(recording, space, addr, op):
     return found
 
 
+def name_to_ask(recording, alloc):
+    """The name to ask for an allocation by: the owner of another copy than the first
+    is said.
+    """
+    for other in recording.allocs:
+        alike = (other["tensor"], other["origin"]) == (alloc["tensor"], alloc["origin"])
+        if alloc["va"] and other["va"] and alike:
+            is_first = other["addr"] == alloc["addr"]
+            return (
+                alloc["tensor"] if is_first else f"{alloc['tensor']}@{alloc['owner']}"
+            )
+    return name_of(alloc)
+
+
 def name_of(alloc):
-    """The name to ask for an allocation by."""
+    """The name of an allocation: that of scratch has its owner."""
     return alloc["tensor"] if alloc["va"] else f"{alloc['tensor']}@{alloc['owner']}"

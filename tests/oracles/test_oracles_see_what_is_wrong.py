@@ -13,6 +13,8 @@ SEED = 4  # which has a composite
 ALIKE = {
     "check_roofline",  # other numbers are computed and moved, but as many
     "check_divergence",  # no op is wrong in any of them
+    "check_stale_blame",  # no operand is stale
+    "check_released_scratch",  # what is refused for one is refused for all
 }
 
 

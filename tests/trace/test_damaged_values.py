@@ -88,7 +88,7 @@ def with_column(tag, name, number):
         for frame in frames:
             if frame[0] == tag:
                 values, entry = values_of(frame, frame[1], name)
-                if values.dtype.kind == "u":  # it may be too narrow for the number
+                if number == 1 << 60:  # the column may be too narrow for it
                     values = values.astype(np.uint64)
                 values[0] = number
                 store(frame, entry, values)
