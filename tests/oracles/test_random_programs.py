@@ -68,7 +68,10 @@ def rows_of_the_docs():
 
 
 def test_the_table_of_the_docs_has_what_is_counted(three):
-    assert {name for name, _, _ in rows_of_the_docs()} == counted_in(three)
+    # Stale operands are rare: not every three programs have one.
+    rare = {"blame STALE"}
+    counted = counted_in(three) | rare
+    assert {name for name, _, _ in rows_of_the_docs()} == counted
 
 
 def test_nothing_in_the_table_of_the_docs_is_wrong():
