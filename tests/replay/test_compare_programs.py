@@ -467,7 +467,7 @@ def longest(a, b):
 
 @given(a=LINES, b=LINES)
 @settings(
-    max_examples=20,
+    max_examples=5,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -266,6 +266,7 @@ def test_cells_are_the_shares_of_windows_of_their_own(bundled):
         assert busy.mean() == pytest.approx(row.busy, abs=1e-9) or busy.max() == 1
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_same_in_batches_of_one_component_none_of_them_kept():
     trace = Trace.open(TRACES / "ccl_allreduce.msgpack")
     index = Index(trace)
