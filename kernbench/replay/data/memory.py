@@ -318,7 +318,7 @@ class MemoryIndex:
         entries = list[MemoryEntry]()
         for i, shard in enumerate(self._places.shards(allocs)):
             last = writers[allocs[i]]
-            name = self._places.name_of(shard)
+            name = self._places.name_of(allocs[i])
             entries.append(MemoryEntry(name, shard, last, i < touched))
         spaces = list[SpaceTotal]()
         for held in writes.held:
@@ -545,9 +545,9 @@ class MemoryIndex:
             whole = self._ops.composite_of(op)
             touched = [] if whole is None else self._touched(whole)
         for access in _writes_first(touched):
-            shard = self._places.holder(access.space, access.addr, op)
-            if shard is not None:
-                return self._places.name_of(shard)
+            row = self._places.alloc_at(access.space, access.addr, op)
+            if row >= 0:
+                return self._places.name_of(row)
         return None
 
     def touches(self, op: int) -> str | None:

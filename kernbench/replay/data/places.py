@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints, distinct
+from kernbench.common.arrays import Bools, Ints, distinct
 from kernbench.common.dtypes import itemsize
 from kernbench.common.progress import (
     Progress,
@@ -91,11 +91,13 @@ class Named(NamedTuple):
 class _Names(NamedTuple):
     """Every name with its number, in the order in which they were first allocated.
 
-    ``allocs`` are the rows of the allocation log by that number.
+    ``allocs`` are the rows of the allocation log by that number, and ``is_first`` says
+    of each row whether it is the first copy of its shard.
     """
 
     numbers: dict[str, int]
     allocs: Groups
+    is_first: Bools
 
 
 class _Holders(NamedTuple):
@@ -126,7 +128,6 @@ class PlaceIndex:
         self._shards: dict[int, Shard] = {}
         self._holders = cache(self._ever_held)
         self._copies: dict[str, list[Shard]] = {}
-        self._firsts: dict[str, dict[tuple[int, ...], int]] = {}
 
     def prepare(self, progress: Progress = no_progress) -> None:
         """Make what the other questions look up; see the class."""
@@ -213,7 +214,7 @@ class PlaceIndex:
         mine = rows[cmds == made.max()]
         end, after = self._end_of_life(mine)
         if end <= now:
-            other = self.name_of(self.shards([after])[0])
+            other = self.name_of(after)
             raise UsageError(
                 f"{name} was released{self._at_op_of(end)}, and at op {op:,} its bytes "
                 f"are {other}; ask{self._at_op_of(made.max())}"
@@ -389,10 +390,11 @@ class PlaceIndex:
         where no allocation holds the first of them, which counts as bytes.
         """
         low = int(addresses[0])
-        shard = self.holder(space, low, op)
-        if shard is None:
+        row = self.alloc_at(space, low, op)
+        if row < 0:
             span = int(addresses[-1]) + 1 - low
             return Named(f"{space} {low:#x}:{span}", span)
+        shard = self.shards([row])[0]
         held = addresses[: np.searchsorted(addresses, shard.addr + shard.nbytes)]
         elements = (held - shard.addr) // itemsize(shard.dtype)
         axes = np.unravel_index(elements, shard.shape or (1,))
@@ -403,25 +405,16 @@ class PlaceIndex:
             last = int(at.max()) + origin
             count *= last + 1 - first
             spans.append(f"{first}:{last + 1}" if last > first else f"{first}")
-        return Named(f"{self.name_of(shard)}[{', '.join(spans)}]", count)
+        return Named(f"{self.name_of(row)}[{', '.join(spans)}]", count)
 
-    def name_of(self, shard: Shard) -> str:
-        """The name to ask for an allocation by: that of a scratch handle, or of a copy
-        that is not the first of its shard, has its owner.
+    def name_of(self, row: int) -> str:
+        """The name to ask for a row of ``trace.allocs`` by: that of a scratch handle,
+        or of a copy that is not the first of its shard, has its owner.
         """
-        if shard.va and self._first_addresses(shard.tensor)[shard.origin] == shard.addr:
+        shard = self.shards([row])[0]
+        if shard.va and self._named_allocs().is_first[row]:
             return shard.tensor
         return f"{shard.tensor}@{shard.owner}"
-
-    def _first_addresses(self, tensor: str) -> dict[tuple[int, ...], int]:
-        """Where the first copy of each shard of a tensor lies, by its origin."""
-        found = self._firsts.get(tensor)
-        if found is None:
-            firsts = self.first_copies(tensor)
-            found = {shard.origin: shard.addr for shard in firsts}
-            newest = [*self._firsts.items()][1 - _TENSORS_KEPT :]
-            self._firsts = dict(newest) | {tensor: found}
-        return found
 
     def copies(self, name: str) -> list[list[Shard]]:
         """The copies of each shard of a tensor, the first one first; none of a name
@@ -523,7 +516,15 @@ def _names(trace: Trace) -> _Names:
         if owner:
             name = f"{name}@{trace.strings[owner - 1]}"
         numbers[name] = number
-    return _Names(numbers, Groups(by_first_use[which.reshape(-1)]))
+    parts = (log.origin2[:], log.origin1[:], log.origin0[:], log.tensor[:])
+    order = np.lexsort(parts)  # of one shard in the order of the log
+    is_other = np.ones(len(order), np.bool_)
+    is_other[1:] = False
+    for part in parts:
+        is_other[1:] |= np.diff(part[order].astype(np.int64)) != 0
+    is_first = np.zeros(len(order), np.bool_)
+    is_first[order[is_other]] = True
+    return _Names(numbers, Groups(by_first_use[which.reshape(-1)]), is_first)
 
 
 # -- indices --

@@ -1,6 +1,7 @@
 """From an element back to what it was made of, and what is wrong there."""
 
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -90,7 +91,8 @@ def is_blamed(session, output, element, tensor, index):
     assert not answer.note
     for link in answer.links:
         name = link.wrote.name
-        if link.op.name != "host_write" or not name.startswith(f"{tensor}["):
+        is_of_tensor = re.match(rf"{re.escape(tensor)}(@[^\[]*)?\[", name)
+        if link.op.name != "host_write" or not is_of_tensor:
             continue
         box = session.index.places.place(name).index
         if all(a <= i < b for i, (a, b) in zip(index, box, strict=True)):
