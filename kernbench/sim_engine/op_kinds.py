@@ -278,6 +278,12 @@ def _epilogue(params: Params, ops: Ops) -> list[tuple[Step, bool]]:
         params.get("epilogue_scalars", ()),
         params.get("epilogue_has_operand", ()),
     )
+    lengths = list(map(len, columns))
+    if len(set(lengths)) > 1:
+        raise VerificationError(
+            f"epilogue: params of {lengths} steps; its ops, scopes, scalars and "
+            "operands have to be as many"
+        )
     steps = []
     for name, scope, scalar, has_operand in zip(*columns, strict=True):
         operand = None if math.isnan(scalar) else scalar

@@ -136,7 +136,8 @@ def _of_launch(trace: Trace, launch: int, sent: Ints) -> Ints:
     first = mine[np.argmin(calls.t_issue[mine])]
     log = trace.transfers
     pe = int(calls.pe[first])
-    to_pe = np.array([bool(path) and path[-1] == pe for path in trace.paths[:]])
+    ends_there = [bool(path) and path[-1] == pe for path in trace.paths[:]]
+    to_pe = np.array(ends_there, np.bool_)
     came: Bools = to_pe[log.path[sent]] & (log.t0[sent] <= calls.t_issue[first])
     if not came.any():
         return sent[:0]
