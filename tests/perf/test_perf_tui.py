@@ -39,6 +39,8 @@ def test_every_goal_has_a_figure(monkeypatch):
         "step p99": 35,
         "mixed keys p50": 10,
         "mixed keys p99": 35,
+        "mixed keys to their answers p50": 10,
+        "mixed keys to their answers p99": 35,
         "bytes of a step": 2048,
         "bytes of a redraw": 61_440,
         "bytes when idle": 0,
@@ -66,6 +68,34 @@ def test_a_key_that_makes_no_byte_takes_no_time(program):
     ) as silent:
         silent.read(30.0, 0.1, b"raw")
         assert (silent.press("x"), silent.data) == (0.0, b"")
+
+
+LATE = """
+import sys, time, tty
+tty.setraw(0)
+print("raw", flush=True)
+while sys.stdin.read(1):
+    print("computing", flush=True)
+    time.sleep(0.2)
+    print("an answer", flush=True)
+"""
+
+
+def test_a_key_that_is_answered_late_is_measured_up_to_its_answer(program):
+    with program(LATE) as late:
+        late.read(30.0, 0.1, b"raw")
+        assert late.press("x") < 200  # the answer is not among it
+        assert b"answer" not in late.data
+        late.read(1.0, 0.3)
+        assert late.press("x", tui.ANSWERED_S) >= 200
+        assert late.data.endswith(b"an answer\n")
+
+
+def test_a_key_that_is_answered_without_end_is_left_to_itself(program, monkeypatch):
+    monkeypatch.setattr(tui, "MOST_S", 0.5)
+    with program(LATE.replace("while sys.stdin.read(1):", "while True:")) as endless:
+        endless.read(30.0, 0.01, b"raw")
+        assert 300 < endless.press("x", tui.ANSWERED_S) <= 500
 
 
 def test_a_program_that_ends_is_an_error_with_its_last_words(program):

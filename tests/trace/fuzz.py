@@ -2,21 +2,28 @@
 
 ``python fuzz.py FOLDER FIRST COUNT [NAME]`` breaks the traces of a folder and prints a
 JSON map of what became of them. ``NAME`` is one of SABOTAGE: a reader that is too
-trusting is to be caught. ``values`` in its place changes what the traces say, see
-``mutants.py``, and asks every command of each; every tenth is shown on a screen.
+trusting is to be caught.
+
+``python fuzz.py FOLDER FIRST COUNT values [JOBS]`` changes what the traces say, see
+``mutants.py``, and asks every command of each; every tenth is shown on a screen. Each
+mutant has a process of its own, forked from one that has imported everything and holds
+no trace; ``JOBS`` of them at a time.
 """
 
 import asyncio
+import gc
 import json
 import mmap
 import os
 import random
 import re
 import resource
+import select
 import shutil
 import signal
 import struct
 import sys
+import tempfile
 import traceback
 import warnings
 import zlib
@@ -421,7 +428,10 @@ def asked_all(rng, trace, sound, out):
 
 
 async def drive(rng, session):
-    """Show a session on a screen, and press keys."""
+    """Show a session on a screen, and press keys.
+
+    Raises what ended a task of the screen, too: nobody waits for what is drawn ahead.
+    """
     from pilots import fast_keys
 
     from tui.actions import ACTIONS
@@ -429,6 +439,9 @@ async def drive(rng, session):
 
     keys = [key for action in ACTIONS for key in action.keys if key != "q"]
     keys = [key for key in keys if key not in ("ctrl+q", "ctrl+c", "ctrl+z", "R")]
+    ended = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: ended.append(context))
     app = KernbenchApp(session, "mutant")
     size = rng.choice([(80, 24), (120, 40), (40, 12)])
     async with app.run_test(size=size) as pilot:
@@ -437,6 +450,9 @@ async def drive(rng, session):
             for _ in range(KEYS):
                 await pilot.press(rng.choice(keys))
             await pilot.pause(0.05)
+    gc.collect()  # a task that nobody waits for says how it ended when it is dropped
+    for context in ended:
+        raise context.get("exception") or RuntimeError(context["message"])
 
 
 def shown(rng, path):
@@ -456,6 +472,7 @@ def shown(rng, path):
 def try_values(rng, path, size, sound, out, screen):
     """What became of a mutant, and what it made anything raise."""
     limit(FREE + TIMES * size)
+    signal.alarm(SECONDS)
     try:
         trace = Trace.open(path)
     except TraceFormatError:
@@ -475,84 +492,140 @@ def try_values(rng, path, size, sound, out, screen):
     return "damaged" if trace.damaged else "opened", failures
 
 
-def apart(work):
-    """What ``work()`` gives in a process of its own; how that ended if it ended badly.
+class Apart:
+    """``work()`` in a process of its own, which is forked here and at once.
 
     A mutant may end its process (SIGSEGV, SIGBUS), and what one leaves behind in memory
-    is nobody else's.
+    is nobody else's. ``fileno`` is of the pipe through which its result comes, for
+    ``select``.
     """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reader)
-        try:
-            with os.fdopen(writer, "w") as pipe:
-                json.dump(work(), pipe)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        found = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if not found:
-        return "failed", [f"process: Ended at status:{status} it: no word"]
-    return json.loads(found)
+
+    def __init__(self, work):
+        reader, writer = os.pipe()
+        self._child = os.fork()
+        if not self._child:
+            os.close(reader)
+            try:
+                with os.fdopen(writer, "w") as pipe:
+                    json.dump(work(), pipe)
+            finally:
+                os._exit(0)
+        os.close(writer)
+        self._reader = os.fdopen(reader)
+
+    def fileno(self):
+        return self._reader.fileno()
+
+    def result(self):
+        """What it gave, waited for; how it ended if it ended badly."""
+        with self._reader as pipe:
+            found = pipe.read()
+        _, status = os.waitpid(self._child, 0)
+        if not found:
+            return "failed", [f"process: Ended at status:{status} it: no word"]
+        return json.loads(found)
 
 
-def try_mutants(folder, files, first, count):
-    """Change values of the files, and ask everything."""
-    sys.path.append(str(Path(__file__).parents[1] / "tui"))
-    warnings.simplefilter("error")
-    seen = Counter()
-    failures = []
-    path = folder / f"{first}.mutant"
-    out = folder / f"{first}.out"
-    sounds = sorted(folder.glob("*.msgpack"))
-    framed = [frames_of(data) for data in files]
+class Mutants:
+    """The mutants of some sound files, by number; ``work`` is a folder for them.
 
-    def asked(data, sound, rng, screen):
+    Mutant ``number`` is the same in every run: its random numbers begin there.
+    """
+
+    def __init__(self, sounds, work):
+        self.sounds = sounds
+        self.work = work
+        self.framed = [frames_of(path.read_bytes()) for path in sounds]
+
+    def start(self, number):
+        """Begin to try a mutant: how it was changed, and its process."""
+        rng = random.Random(number)
+        mine, other = rng.sample(range(len(self.sounds)), 2)
+        ways, frames = mutants.mutated(rng, self.framed[mine], self.framed[other])
+        data = bytes(packed(frames))
+        screen = number % SCREEN == 0
+        return ways, self.tried(number, data, self.sounds[mine], rng, screen)
+
+    def tried(self, number, data, sound, rng, screen):
+        """The process that tries a file of these bytes."""
+        path = self.work / f"{number}.mutant"
         path.write_bytes(data)
-        found = apart(lambda: try_values(rng, path, len(data), sound, out, screen))
-        for made in folder.glob(f"{first}.out*"):
+        out = self.work / f"{number}.out"
+        return Apart(lambda: try_values(rng, path, len(data), sound, out, screen))
+
+    def tidy(self, number):
+        """Remove what a mutant left behind."""
+        for made in self.work.glob(f"{number}.*"):
             shutil.rmtree(made) if made.is_dir() else made.unlink()
-        return found
 
-    for sound, data in zip(sounds, files, strict=True):
-        # Here, so that what is imported on first use is there for all.
-        path.write_bytes(data)
+
+def warmed(tried):
+    """Import all that any mutant may need, and be asked about the sound files.
+
+    In this process, so that what is imported or made on first use is there for all.
+    What is alive by then is never looked at again by the collector of a child: to look
+    is to write, and what is written is copied.
+    """
+    sys.path.append(str(Path(__file__).parents[1] / "tui"))
+    for number, path in enumerate(tried.sounds):
+        size = path.stat().st_size
+        out = tried.work / f"{number}.out"
         rng = random.Random(0)
-        became, found = try_values(rng, path, len(data), sound, out, False)
+        became, found = try_values(rng, path, size, path, out, True)
         assert became == "opened", found
         signal.alarm(0)
         limit(1 << 34)
-        became, found = asked(data, sound, rng, True)
-        assert became == "opened", found
-    for number in range(first, first + count):
-        rng = random.Random(number)
-        mine, other = rng.sample(range(len(files)), 2)
-        ways, frames = mutants.mutated(rng, framed[mine], framed[other])
-        data = bytes(packed(frames))
-        became, found = asked(data, sounds[mine], rng, number % SCREEN == 0)
-        seen[became] += 1
-        for way in ways:
-            seen[way] += 1
-        failures += [f"file {number}, {ways}: {failure}" for failure in found]
-    return seen, failures
+        tried.tidy(number)
+    gc.collect()
+    gc.freeze()
+
+
+def try_mutants(folder, first, count, jobs):
+    """Change values of the files, and ask everything."""
+    warnings.simplefilter("error")
+    seen = Counter()
+    failures = []
+    sounds = sorted(folder.glob("*.msgpack"))
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        tried = Mutants(sounds, Path(work))
+        warmed(tried)
+        for number, sound in enumerate(sounds):
+            data = sound.read_bytes()
+            child = tried.tried(number, data, sound, random.Random(0), True)
+            became, found = child.result()
+            assert became == "opened", found
+            tried.tidy(number)
+        running = {}
+        left = iter(range(first, first + count))
+        while True:
+            for number in left:
+                ways, child = tried.start(number)
+                running[child] = number, ways
+                if len(running) == jobs:
+                    break
+            if not running:
+                return seen, failures
+            for child in select.select([*running], [], [])[0]:
+                number, ways = running.pop(child)
+                became, found = child.result()
+                tried.tidy(number)
+                seen.update([became, *ways])
+                failures += [f"file {number}, {ways}: {failure}" for failure in found]
 
 
 def overrun(*_):
     raise TimeoutError(f"took over {SECONDS} s")
 
 
-def main(folder, first, count, how=""):
+def main(folder, first, count, how="", jobs=1):
     signal.signal(signal.SIGALRM, overrun)
     # Else each thread reserves 64 MiB of addresses, which count and are no memory.
     CDLL(None).mallopt(M_ARENA_MAX, 1)
     folder = Path(folder)
-    files = [path.read_bytes() for path in sorted(folder.glob("*.msgpack"))]
     if how == "values":
-        seen, failures = try_mutants(folder, files, int(first), int(count))
+        seen, failures = try_mutants(folder, int(first), int(count), int(jobs))
     else:
+        files = [path.read_bytes() for path in sorted(folder.glob("*.msgpack"))]
         SABOTAGE.get(how, int)()
         seen, failures = try_broken(folder, files, int(first), int(count))
     print(json.dumps({"seen": seen, "failures": failures}))
