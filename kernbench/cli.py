@@ -36,6 +36,9 @@ _plugins = click.option(
     metavar="FILE.py",
     help="A file whose classes and modules YAML files may name (repeatable).",
 )
+_spec = click.option(
+    "--spec", multiple=True, metavar="FIELD=VALUE …", help="Fields of the topology."
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -127,9 +130,7 @@ def main(traceback: bool) -> None:
 @click.option(
     "--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters."
 )
-@click.option(
-    "--spec", multiple=True, metavar="FIELD=VALUE …", help="Fields of the topology."
-)
+@_spec
 @click.option(
     "--seed", default=0, show_default=True, help="Seed of the bench's inputs."
 )
@@ -148,9 +149,7 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     from kernbench.runtime_api import run_bench
 
     options["params"] = _pairs("--set", options["params"])
-    options["spec"] = {
-        k: _scalar(k, v) for k, v in _pairs("--spec", options["spec"]).items()
-    }
+    options["spec"] = _fields(options["spec"])
     if options["verify"] is None:
         options["verify"] = not no_data
     progress = _progress()
@@ -213,32 +212,42 @@ def record(folder: str) -> None:
             say(f"{path}  {error or 'ok'}")
 
 
-@main.command()
+@main.command(cls=_Run)
 @_topology
 @_plugins
+@_spec
 @_json
-def probe(topology: str | None, plugins: Texts, as_json: bool) -> None:
+def probe(topology: str | None, plugins: Texts, spec: Texts, as_json: bool) -> None:
     """Measure every kind of path of the machine; exits 1 where formula and simulation
     differ.
     """
-    from kernbench.probes import probe
+    from kernbench.probes import LIMITS, probe
     from kernbench.runtime_api.user_files import load_plugins
     from kernbench.topology import load_topology
 
     load_plugins(plugins)
-    report = probe(load_topology(topology))
+    report = probe(load_topology(topology, _fields(spec)))
     rows = [{**asdict(row), "ok": row.ok} for row in report.rows]
-    data = {"rows": rows, "omitted": report.omitted, "ok": report.ok}
+    channels = report.channels
+    cycles = [{"length": c.length, **asdict(c)} for c in channels.shortest]
+    data = {
+        "rows": rows,
+        "omitted": report.omitted,
+        "channels": asdict(channels) | {"shortest": cycles},
+        "limits": LIMITS,
+        "ok": report.ok,
+    }
     _answer(_json_text(data) if as_json else report.as_text(), report.ok)
 
 
-@main.command()
+@main.command(cls=_Run)
 @click.option(
     "--topology", type=click.Path(), flag_value="", is_flag=False,
     help="A topology.yaml to describe; without a name print one to start from.",
 )  # fmt: skip
 @_plugins
-def info(topology: str | None, plugins: Texts) -> None:
+@_spec
+def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
     """Show versions, the machine's size and peak numbers, where files are, and the
     benches.
     """
@@ -249,17 +258,20 @@ def info(topology: str | None, plugins: Texts) -> None:
     from kernbench.benches import SHIPPED
     from kernbench.probes import describe
     from kernbench.runtime_api.user_files import load_plugins
-    from kernbench.topology import load_topology
+    from kernbench.topology import TopologySpec, load_topology
+    from kernbench.topology.provenance import as_yaml
 
+    if topology == "" and spec:
+        raise UsageError("info --topology: without a file it takes no --spec")
     if topology == "":
-        say((_CONFIGS / "topology.yaml").read_text(encoding="utf-8").rstrip("\n"))
+        say(as_yaml(TopologySpec()).rstrip("\n"))
         return
     load_plugins(plugins)
     python = ".".join(map(str, sys.version_info[:3]))
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy"))
     rows = {
         "kernbench": f"{__version__} (python {python}, {libraries})",
-        **describe(load_topology(topology)),
+        **describe(load_topology(topology, _fields(spec))),
         "configs": str(_CONFIGS),
         "cache": str(platformdirs.user_cache_path("kernbench")),
         "benches": ", ".join(SHIPPED),
@@ -302,6 +314,45 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
         sim.as_json(rows) if as_json else sim.as_text(rows),
         all(row.met for row in rows),
     )
+
+
+@main.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@_json
+def validate(tables: Texts, as_json: bool) -> None:
+    """Hold the model against published numbers and sums done by hand.
+
+    Prints each TABLE of them, all without one; exits 1 where a row is farther from its
+    reference than it may be. `kernbench doc machine` says what is compared with what.
+    The tables are gemm, mesh, load, queue, links, dram, ring, energy, laws, matmul.
+    """
+    from kernbench.validation import TABLES
+
+    unknown = [name for name in tables if name not in TABLES]
+    if unknown:
+        valid = ", ".join(TABLES)
+        raise UsageError(f"validate {unknown[0]}: no such table; there are: {valid}")
+    made = {}
+    with interruptible():
+        for name in tables or TABLES:
+            table = TABLES[name]()
+            made[name] = table
+            if not as_json:
+                say(f"{table.title}\n\n{table.as_markdown()}\n")
+    ok = all(table.ok for table in made.values())
+    if as_json:
+        rows = {
+            name: [
+                {**asdict(row), "difference": row.difference, "ok": row.ok}
+                for row in table.rows
+            ]
+            for name, table in made.items()
+        }
+        _answer(_json_text({"tables": rows, "ok": ok}), ok)
+    verdict = "every row is as near to its reference as it may be"
+    if not ok:
+        verdict = "NOT MET: a row is farther from its reference than it may be"
+    _answer(verdict, ok)
 
 
 class _Trace(click.Command):
@@ -390,6 +441,11 @@ def _pairs(option: str, texts: Texts) -> dict[str, str]:
         if text.find("=") < 1:
             raise UsageError(f"{option} {text!r}: must be KEY=VALUE")
     return dict(text.split("=", 1) for text in texts)
+
+
+def _fields(texts: Texts) -> dict[str, Any]:
+    """What ``--spec`` sets, by field."""
+    return {key: _scalar(key, text) for key, text in _pairs("--spec", texts).items()}
 
 
 def _scalar(key: str, text: str) -> Any:

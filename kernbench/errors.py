@@ -12,7 +12,8 @@ KernbenchError          itself: what a bench raised, with its line; a trace that
 │                       non-contiguous array
 ├── KernelError         what a kernel raised, with PE, kernel and line
 │   ├── PendingDataError    data of a compute result asked for in Phase 1
-│   └── TcmOverflowError    scratch does not fit the TCM of a PE
+│   └── TcmOverflowError    scratch, or the tiles of a composite, do not fit the TCM
+│                           of a PE
 ├── DeadlockError       nothing can go on: who waits on whom
 ├── LimitError          a run that was to end by a time or a number of ops, and did not
 ├── TraceFormatError    a trace file: offset and frame
@@ -57,7 +58,7 @@ class PendingDataError(KernelError):
 
 
 class TcmOverflowError(KernelError):
-    """A scratch allocation does not fit in the TCM of a PE."""
+    """Scratch, or the tiles of a composite, do not fit in the TCM of a PE."""
 
 
 class DeadlockError(KernbenchError):

@@ -56,8 +56,9 @@ def kernel(x_ptr, raises, tl):
         raise Rude
 
 @bench(name="rude" + HOSTILE, description=HOSTILE)
-def run(torch, raises: int = 0):
-    x = torch.tensor([0] * 8, dtype="f32", name=HOSTILE)
+def run(torch, raises: int = 0, names: int = 0):
+    name = HOSTILE if names else "x"
+    x = torch.tensor([0] * 8, dtype="f32", name=name)
     torch.launch(HOSTILE, kernel, x, raises)
     torch.expect(x, [1] * 8)
 """
@@ -184,9 +185,11 @@ def test_what_a_bench_says_is_shown(bench, tmp_path) -> None:
     result = kernbench("run", bench, "--trace", trace)
     assert result.exit_code == 1
     assert_harmless(result)
-    assert r"\x1b]52;c;ZXZpbA==\x07" in result.output
-    for command in ("info", "op", "lines", "diff"):
+    for command in ("op", "lines", "diff"):
         assert_harmless(kernbench("trace", command, trace))
+    info = kernbench("trace", "info", trace)
+    assert_harmless(info)
+    assert r"rude\x1b]52;c;ZXZpbA==\x07" in info.output
 
 
 def test_what_a_kernel_raises_is_shown(bench) -> None:
@@ -194,6 +197,13 @@ def test_what_a_kernel_raises_is_shown(bench) -> None:
     assert result.exit_code == 1
     assert_harmless(result)
     assert r"\x1b]52;c;ZXZpbA==\x07" in result.output
+
+
+def test_a_name_of_a_tensor_that_is_refused_is_shown(bench) -> None:
+    result = kernbench("run", bench, "--set", "names=1")
+    assert result.exit_code == 2
+    assert_harmless(result)
+    assert r"tensor name '\x1b]52;c;ZXZpbA==\x07" in result.output
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ os._exit(0)
 PROGRAMS = {
     "kernbench": [str(SCRIPTS / "kernbench"), "trace", "info", TRACE],
     "kernbench-tui": [str(SCRIPTS / "kernbench-tui"), TRACE],
+    "python -m kernbench": [sys.executable, "-m", "kernbench", "trace", "info", TRACE],
     "python -m tui": [sys.executable, "-m", "tui", TRACE],
 }
 

@@ -148,10 +148,10 @@ MATMUL = ("run", "matmul", "--set", "m=64", "k=64", "n=64", "pes=1", "--json")
 def test_a_model_of_a_component_is_one_class_and_impl_in_yaml(checkout):
     checkout.add_file("kernbench/components/builtin/patient_gemm.py", PATIENT_GEMM)
     machine = checkout.kernbench("info", "--topology")
-    ours = "pe_gemm: {impl: pe_gemm}"
+    ours = "    impl: pe_gemm\n"
     patient = "kernbench.components.builtin.patient_gemm:PatientGemm"
     assert machine.count(ours) == 1
-    changed = machine.replace(ours, f"pe_gemm: {{impl: '{patient}'}}")
+    changed = machine.replace(ours, f"    impl: {patient!r}\n")
     checkout.add_file("my_machine.yaml", changed)
 
     before = json.loads(checkout.kernbench(*MATMUL))

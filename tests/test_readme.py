@@ -114,8 +114,8 @@ def test_what_can_be_asked_without_a_screen_is_answered(at_traces):
 def test_an_investigation_is_a_script(at_traces, shell):
     Path("check.kb").write_text(block("assert ok verify"))
     printed = shell("kernbench-tui traces/matmul.msgpack --script check.kb")
-    assert "op 21 of 152\n" in printed
-    assert "\nsip0.cube0.pe3, 8.044us to 8.741us\n" in printed
+    assert "op 19 of 152\n" in printed
+    assert "\nsip0.cube0.pe3, 7.900us to 8.492us\n" in printed
 
 
 def test_the_table_of_questions_is_that_of_the_commands():

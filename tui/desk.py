@@ -194,6 +194,18 @@ class Desk:
             else:
                 self.send(row.key, Moved())
 
+    def prepare(self) -> None:
+        """Compute what some ten ms make quick, for keys that nothing is drawn ahead
+        for.
+        """
+        answers = Given(self.runner, Urgency.WISH)
+        window = self.window
+        for row in self.in_view:
+            pane = self.panes[row.key]
+            frame = self.frame(row, self.session, window)
+            for query in pane.preparations(self.states[row.key], frame, answers):
+                self.runner.ask(query, Urgency.WISH)
+
     def rest(self) -> None:
         """Nothing was pressed for a while: compute what panes would like to know."""
         answers = Given(self.runner, Urgency.WISH)

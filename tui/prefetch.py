@@ -83,6 +83,7 @@ async def prefetch(
                 return
     finally:
         runner.drawing_ahead = False
+    desk.prepare()
 
 
 async def _drawn(

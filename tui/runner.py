@@ -196,7 +196,7 @@ class Runner:
         Waits for ``within_s`` in all at most, only for lanes that have nothing else to
         do, and for nothing that takes longer, as far as is known: that very question
         did, or the last of its command, or it will if it goes on as it has begun. It is
-        drawn when it is there.
+        drawn when it is there; until the key itself is drawn it gives way to that.
         """
         deadline = monotonic() + within_s
         found = {query: self.ask(query, Urgency.KEY) for query in queries}
@@ -215,6 +215,7 @@ class Runner:
                 if not waiting or left <= 0:
                     break
                 self._done.wait(min(left, _GLIMPSE_S))
+            self._lower()
         return found
 
     def wait(self, query: Query, within_s: float = 60.0) -> Any:
@@ -234,9 +235,7 @@ class Runner:
     def lower(self) -> None:
         """The key is drawn: nothing is more urgent than what is in view."""
         with self._lock:
-            for job in self._jobs.values():
-                if job.urgency is Urgency.KEY:
-                    job.urgency = Urgency.VISIBLE
+            self._lower()
 
     # -- cancelling ---------------------------------------------------------------
 
@@ -311,6 +310,11 @@ class Runner:
             return [job.pending for job in asked]
 
     # -- inside; the lock is held -------------------------------------------------
+
+    def _lower(self) -> None:
+        for job in self._jobs.values():
+            if job.urgency is Urgency.KEY:
+                job.urgency = Urgency.VISIBLE
 
     def _look_up(self, query: Query) -> _Kept | None:
         kept = self._kept.get(query)

@@ -105,6 +105,7 @@ def state(screen: DebuggerScreen) -> dict[str, Any]:
 
 def restore(screen: DebuggerScreen, kept: dict[str, Any]) -> list[str]:
     """Make a new screen stand as ``state`` found it; what was left out, a line each."""
+    from kernbench.replay.query import Session
     from tui.panes import PANES
 
     desk = screen.desk
@@ -127,11 +128,14 @@ def restore(screen: DebuggerScreen, kept: dict[str, Any]) -> list[str]:
     session = screen.session
     timeline = desk.states["timeline"]
     t0, t1 = timeline.window
-    desk.replay.state = replace(
-        session,
+    desk.replay.state = Session(
         cursor=taken("cursor", lambda x: _whole(x, -1, last), session.cursor),
         level=taken("level", lambda x: _whole(x, 0, 4), session.level),
         marks=taken("marks", lambda x: _marks(x, last), session.marks),
+        left=session.left,
+        returned=session.returned,
+        stops=session.stops,
+        made=session.made,
     )
     pins = taken("pins", lambda x: tuple(_texts(x)), timeline.pins)
     folds = taken("folds", lambda x: frozenset(_texts(x)), timeline.folds)

@@ -76,19 +76,21 @@ def run(
     # Their sum is exact in any order.
     rows = torch.rng.integers(-1, 2, (sip_count, cubes, n_elem))
     torch.multiprocessing.spawn(worker, (torch, rows, dtype, op), sip_count)
-    _note_bandwidth(torch, sip_count * cubes, nbytes_of((n_elem,), dtype))
+    overhead_ns = dist.algorithm.call_overhead_ns
+    _note_bandwidth(torch, sip_count * cubes, nbytes_of((n_elem,), dtype), overhead_ns)
 
 
-def _note_bandwidth(torch: Any, parties: int, nbytes: int) -> None:
+def _note_bandwidth(torch: Any, parties: int, nbytes: int, overhead_ns: float) -> None:
     """Note how long the all-reduce took, and the bandwidths that nccl-tests gives.
 
     algbw is bytes / time. busbw is algbw times 2 (n - 1) / n, the bytes that each of n
-    parties has to send and receive at least.
+    parties has to send and receive at least. The time has the software of the call in
+    it, ``overhead_ns``.
     """
     spans = [span for span in torch.engine.launches if span.name == "all_reduce"]
     start = min(span.t_start for span in spans)
     end = max(span.t_end for span in spans)
-    ns = end - start
+    ns = end - start + overhead_ns
     factor = 2 * (parties - 1) / parties
     torch.notes.append(
         f"all_reduce of {nbytes:,} bytes in each of {parties} cubes: {ns:,.1f} ns, "

@@ -14,7 +14,15 @@ from kernbench.ccl import algorithms
 from kernbench.ccl.contract import SE_CORNER, unkept
 from kernbench.common.phys_addr import MAX_CUBES
 from kernbench.errors import TopologyError
-from kernbench.topology.section import Count, Range, Section, SpecFile, wrong_fields
+from kernbench.topology.provenance import assumed
+from kernbench.topology.section import (
+    Count,
+    NonNegative,
+    Range,
+    Section,
+    SpecFile,
+    wrong_fields,
+)
 
 SHIPPED = Path(__file__).parents[1] / "configs" / "ccl.yaml"
 
@@ -22,16 +30,21 @@ SHIPPED = Path(__file__).parents[1] / "configs" / "ccl.yaml"
 class QueueSpec(Section):
     """The receive rings, one a direction, and what an algorithm needs beside them.
 
-    ``n_elem`` elements a cube are what a bench takes by default. The topology of the
-    SIPs is not said here: it is that of topology.yaml.
+    ``call_overhead_ns`` is what software takes for a call of a collective, before its
+    kernel is launched; 0, the default, means that it is left out. ``n_elem`` elements a
+    cube are what a bench takes by default. The topology of the SIPs is not said here:
+    it is that of topology.yaml.
     """
 
-    topology: Annotated[str, ("none",)] = "none"
-    buffer_kind: Annotated[str, ("tcm", "sram", "hbm")] = "tcm"
-    slots: Count = 4
-    slot_bytes: Count = 4096
-    credit_bytes: Count = 16
-    n_elem: Count = 8
+    topology: Annotated[str, ("none",)] = assumed("none", "said in topology.yaml")
+    buffer_kind: Annotated[str, ("tcm", "sram", "hbm")] = assumed(
+        "tcm", "the memory that is nearest"
+    )
+    slots: Count = assumed(4, "enough for a link inside a SIP at slots of 4 KiB")
+    slot_bytes: Count = assumed(4096, "as a burst of the DMA")
+    credit_bytes: Count = assumed(16, "an address and a count")
+    call_overhead_ns: NonNegative = assumed(0.0, "left out")
+    n_elem: Count = assumed(8, "a bench that is small")
 
 
 class DefaultsSpec(QueueSpec):
@@ -40,7 +53,7 @@ class DefaultsSpec(QueueSpec):
     ``algorithm`` is the one that is taken where none is named.
     """
 
-    algorithm: str = "intercube_allreduce"
+    algorithm: str = assumed("intercube_allreduce", "few messages, for small tensors")
 
 
 class EntrySpec(QueueSpec):

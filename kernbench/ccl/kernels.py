@@ -5,6 +5,7 @@ Arguments are those of ADR-0032 D7.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -62,6 +63,14 @@ class Peers:
 
     tl: Any
     combine: Callable[..., Any]
+
+    def slot_bytes(self, way: str) -> int:
+        """Bytes of a slot of the rings that lead to and from the neighbour.
+
+        A ``tl`` that has no rings carries any payload whole.
+        """
+        size_of = getattr(type(self.tl), "slot_bytes", None)
+        return sys.maxsize if size_of is None else size_of(self.tl, way)
 
     def merge(self, way: str | None, mine: Any) -> None:
         """Combine what comes with ``mine``, in place."""

@@ -33,12 +33,15 @@ class DType:
     """One element type: our name, numpy's type, and the tolerance of a verification.
 
     Tolerances are those of ADR-0020 D11; for f64, fp8 and bool, which it leaves out,
-    those of docs/machine.md, "Tolerances".
+    those of docs/machine.md, "Tolerances". ``rate`` is the field of ``pe.gemm.rate``
+    and ``pe.math.rate`` that says how fast an engine works on it: unsigned types go as
+    signed ones, bool as i8, and both fp8 formats alike.
     """
 
     name: str
     numpy: np.dtype[np.generic]
     tolerance: Tolerance
+    rate: str
 
     @property
     def itemsize(self) -> int:
@@ -46,27 +49,27 @@ class DType:
         return self.numpy.itemsize
 
 
-# name, numpy type, and the bound that serves as both rtol and atol
-_ROWS: tuple[tuple[str, Any, float], ...] = (
-    ("f16", np.float16, 1e-3),
-    ("bf16", ml_dtypes.bfloat16, 1e-2),
-    ("f32", np.float32, 1e-5),
-    ("f64", np.float64, 1e-12),
-    ("fp8_e4m3", ml_dtypes.float8_e4m3fn, 0.125),
-    ("fp8_e5m2", ml_dtypes.float8_e5m2, 0.25),
-    ("i8", np.int8, 0.0),
-    ("i16", np.int16, 0.0),
-    ("i32", np.int32, 0.0),
-    ("i64", np.int64, 0.0),
-    ("u8", np.uint8, 0.0),
-    ("u16", np.uint16, 0.0),
-    ("u32", np.uint32, 0.0),
-    ("u64", np.uint64, 0.0),
-    ("bool", np.bool_, 0.0),
+# name, numpy type, the bound that serves as both rtol and atol, and the rate
+_ROWS: tuple[tuple[str, Any, float, str], ...] = (
+    ("f16", np.float16, 1e-3, "f16"),
+    ("bf16", ml_dtypes.bfloat16, 1e-2, "bf16"),
+    ("f32", np.float32, 1e-5, "f32"),
+    ("f64", np.float64, 1e-12, "f64"),
+    ("fp8_e4m3", ml_dtypes.float8_e4m3fn, 0.125, "fp8"),
+    ("fp8_e5m2", ml_dtypes.float8_e5m2, 0.25, "fp8"),
+    ("i8", np.int8, 0.0, "i8"),
+    ("i16", np.int16, 0.0, "i16"),
+    ("i32", np.int32, 0.0, "i32"),
+    ("i64", np.int64, 0.0, "i64"),
+    ("u8", np.uint8, 0.0, "i8"),
+    ("u16", np.uint16, 0.0, "i16"),
+    ("u32", np.uint32, 0.0, "i32"),
+    ("u64", np.uint64, 0.0, "i64"),
+    ("bool", np.bool_, 0.0, "i8"),
 )
 DTYPES = {
-    name: DType(name, np.dtype(numpy_type), Tolerance(bound, bound))
-    for name, numpy_type, bound in _ROWS
+    name: DType(name, np.dtype(numpy_type), Tolerance(bound, bound), rate)
+    for name, numpy_type, bound, rate in _ROWS
 }
 
 _NAMES = ", ".join(DTYPES)

@@ -14,6 +14,7 @@ from math import inf
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from kernbench.common.rows import Rows
 from kernbench.errors import KernbenchError
 
 NO_CMD = 0xFFFFFFFF
@@ -156,10 +157,11 @@ _CLASS_ATTRIBUTES = ("data_op", "served_by", "undone")
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A contiguous row-major tensor in one memory.
+    """A row-major tensor in one memory, contiguous unless ``strided`` says otherwise.
 
     ``space`` is "hbm", "tcm" or "sram", ``addr`` a physical address, ``dtype`` one of
-    our names.
+    our names. ``strided`` has the rows in which the elements lie, in order; they begin
+    at ``addr`` and are ``nbytes`` in all.
     """
 
     space: str
@@ -167,6 +169,14 @@ class Region:
     shape: tuple[int, ...]
     dtype: str
     nbytes: int
+    strided: Rows | None = None
+
+    @property
+    def where(self) -> Rows:
+        """Where its bytes lie."""
+        if self.strided is not None:
+            return self.strided
+        return Rows(self.addr, 1, self.nbytes, 0)
 
 
 def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -179,17 +189,18 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 class Transaction:
     """``nbytes`` carried along ``path`` (node ids) on behalf of ``owner``.
 
-    They go in bursts of ``burst_bytes`` each; 0 is one piece. ``src_addr`` is set where
-    path[0] is a memory to be read first, ``dst_addr`` where path[-1] is one to be
-    written. ``rate_gbs`` bounds the rate where something beyond the path does.
+    They go in bursts of ``burst_bytes`` each; 0 is one piece. ``src`` is set where
+    path[0] is a memory to be read first, ``dst`` where path[-1] is one to be written:
+    where the bytes lie in it, ``nbytes`` in all. ``rate_gbs`` bounds the rate where
+    something beyond the path does.
     """
 
     path: tuple[str, ...]
     nbytes: int
     owner: MsgBase
     burst_bytes: int = 0
-    src_addr: int | None = None
-    dst_addr: int | None = None
+    src: Rows | None = None
+    dst: Rows | None = None
     rate_gbs: float = inf
 
 
@@ -255,6 +266,8 @@ class HostReadCmd(MsgBase):
 
 class StageType(Enum):
     """Stages of a tile, in pipeline order."""
+
+    __hash__ = object.__hash__  # that of Enum costs a Python call
 
     DMA_READ = "DMA_READ"
     FETCH = "FETCH"

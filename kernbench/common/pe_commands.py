@@ -11,6 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from kernbench.common.messages import MsgBase, Region, as_matrix
+from kernbench.common.rows import Rows
+
+DATAFLOWS = ("ws", "os", "is")
+"""What may stay in the array while the rest streams: weights, outputs, or inputs."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -30,18 +34,19 @@ class DmaReadCmd(MsgBase):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DmaWriteCmd(MsgBase):
-    """``src`` to HBM at ``dst_addr``."""
+    """``src`` to HBM at ``dst_addr``, in the rows of ``strided`` if there are any."""
 
     data_op: ClassVar[bool] = True
     served_by: ClassVar[str] = "pe_dma"
     src: Region
     dst_addr: int
     handle_id: str
+    strided: Rows | None = None
 
     @property
     def dst(self) -> Region:
         """Where it goes: in HBM, with the shape and dtype of src."""
-        return replace(self.src, space="hbm", addr=self.dst_addr)
+        return replace(self.src, space="hbm", addr=self.dst_addr, strided=self.strided)
 
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
         """Reads src, writes dst."""
@@ -53,7 +58,7 @@ class ProductCmd(MsgBase):
     """out[m, n] = a[m, k] @ b[k, n], accumulated in ``dtype_acc`` and rounded once.
 
     Shapes of ``a`` and ``b`` are as stored: (k, m) and (n, k) where the transpose flag
-    is set.
+    is set. ``dataflow`` is one of ``DATAFLOWS``, or "" for that of the machine.
     """
 
     data_op: ClassVar[bool] = True
@@ -66,6 +71,7 @@ class ProductCmd(MsgBase):
     dtype_acc: str = "f32"
     transpose_a: bool = False
     transpose_b: bool = False
+    dataflow: str = ""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

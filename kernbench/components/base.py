@@ -18,16 +18,19 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import ulp
 from typing import Any, ClassVar, TypeVar
 
 import simpy
 
 from kernbench.common.arrays import Array
+from kernbench.common.exact_time import TICK_NS, exact_ns
 from kernbench.common.messages import MsgBase, Region, Transaction, adopt
+from kernbench.common.rows import Rows
+from kernbench.components.clock import Clock
 from kernbench.components.network import Burst as Burst
-from kernbench.components.network import Memory, Network
+from kernbench.components.network import Granted, Memory, Network
 from kernbench.components.pages import PageTable
+from kernbench.components.ring_sizes import ShortRing
 from kernbench.components.timing import Process as Process
 from kernbench.components.timing import Service as Service
 from kernbench.errors import KernbenchError, RoutingError
@@ -40,19 +43,6 @@ from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.triton_emu.sites import CallSites
 
 Part = TypeVar("Part", bound="ComponentBase")
-
-TICK_NS = 2.0**-10
-"""What a data op lasts whose model takes no time.
-
-In no time it would end as it starts, and the critical path, which goes from an end back
-to what ended then, would begin there. It is more than what that takes for one moment
-(1e-6 ns), and exact in binary.
-"""
-
-
-def tick_ns(now: float) -> float:
-    """TICK_NS, or more where floats are so far apart that it would not be later."""
-    return max(TICK_NS, ulp(now))
 
 
 @dataclass(slots=True)
@@ -70,11 +60,12 @@ class Sim:
     ``op_logger`` and ``events`` are None where nothing is recorded. ``commands`` gives
     the numbers of calls, and ``warnings`` holds what an engine that only warns of
     memory errors let pass. ``tiles`` counts those of the composites so far, and
+    ``short_rings`` those that kept a link waiting, by sender and direction, and
     ``reserved`` the bytes that are taken from the end of a memory: by space, sip, cube
     and pe (-1: of the whole cube).
     """
 
-    env: simpy.Environment
+    env: Clock
     graph: TopologyGraph
     router: PathRouter
     resolver: AddressResolver
@@ -89,6 +80,7 @@ class Sim:
     commands: Iterator[int]
     warnings: list[str]
     tiles: TileCounts = field(default_factory=TileCounts)
+    short_rings: dict[tuple[str, str], ShortRing] = field(default_factory=dict)
     reserved: Counter[tuple[str, int, int, int]] = field(default_factory=Counter)
 
     def component(self, node_id: str) -> ComponentBase:
@@ -97,6 +89,13 @@ class Sim:
 
     def peek(self, region: Region) -> Array | str:
         """The bytes of a region, in its shape, or the reason that they are pending."""
+        if region.strided is not None:
+            why = self.pending.find_rows(region.space, region.strided)
+            if why is not None:
+                return str(why)
+            return self.store.view_rows(
+                region.space, region.strided, region.shape, region.dtype
+            )
         why = self.pending.find(region.space, region.addr, region.nbytes)
         if why is not None:
             return str(why)
@@ -104,11 +103,21 @@ class Sim:
 
     def put(self, region: Region, data: Array | str) -> None:
         """Let these bytes be in a region now; a text is why they are pending there."""
-        if isinstance(data, str):
+        if region.strided is not None:
+            self._put_rows(region.space, region.strided, data)
+        elif isinstance(data, str):
             self.pending.mark(region.space, region.addr, region.nbytes, data)
         else:
             self.store.patch(region.space, region.addr, data)
             self.pending.clear(region.space, region.addr, region.nbytes)
+
+    def _put_rows(self, space: str, rows: Rows, data: Array | str) -> None:
+        """As ``put``, of rows with gaps between them, which stay as they are."""
+        if isinstance(data, str):
+            self.pending.mark_rows(space, rows, data)
+        else:
+            self.store.patch_rows(space, rows, data)
+            self.pending.clear_rows(space, rows)
 
     def transfer(self, txn: Transaction) -> Process:
         """Carry a transaction along its path; ends when its last byte has landed."""
@@ -160,7 +169,7 @@ class ComponentBase:
         """Pay the service time of ``msg``: the one method that a model overrides."""
         if not isinstance(msg, Burst):
             raise self._refusal(msg)
-        yield env.timeout(self.overhead_ns)
+        yield env.timeout(exact_ns(self.overhead_ns))
 
     known_run: ClassVar[Callable[..., Process]] = run
     """The ``run`` of ours of which the network knows what it takes for a burst."""
@@ -216,7 +225,7 @@ class ComponentBase:
         yield from self.run(env, msg)
         if msg.data_op:
             if env._now <= msg.t_start:
-                yield env.timeout(tick_ns(env.now))
+                yield env.timeout(TICK_NS)
         elif msg.undone:
             raise self._unserved(msg)
         self._on_process_end(env, msg)
@@ -239,7 +248,7 @@ class ComponentBase:
     def _on_process_end(self, env: simpy.Environment, msg: MsgBase) -> None:
         """Close the record of a service; called just after ``run`` (ADR-0020 D2)."""
         if self._op_logger is not None and msg.data_op:
-            self._op_logger.record_end(env.now, self.node.id, msg)
+            self._op_logger.record_end(env._now, self.node.id, msg)
 
     def _admit(self, msg: Any) -> None:
         """Make a message that is no MsgBase fit to be served, if it may be served."""
@@ -297,17 +306,31 @@ class MemoryEndpoint(ComponentBase):
 
     def run(self, env: simpy.Environment, msg: Burst) -> Process:
         """Pay what ``burst`` says up to the access; its bytes follow meanwhile."""
-        if not isinstance(msg, Burst) or msg.addr is None:
+        rows = msg.rows if isinstance(msg, Burst) else None
+        if rows is None:
             yield from super().run(env, msg)
             return
-        start, access, service = self.burst(env.now, msg.addr, msg.nbytes, msg.owner)
+        is_write = msg.hop > 0
+        event = env.event()
+
+        def granted(service: Service) -> None:
+            event.succeed(service)
+
+        self.ask(env.now, rows, is_write, msg.owner, granted)
+        start, access, service = yield event
         msg.service = max(msg.service, service)
         yield env.timeout(start + access - env.now)
 
     known_run = run
 
-    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
-        """Reserve the memory for one burst; times are in ns.
+    def ask(
+        self, now: float, rows: Rows, is_write: bool, owner: MsgBase, granted: Granted
+    ) -> None:
+        """Grant one burst at once; a model in which bursts wait has its own."""
+        granted(self.burst(now, rows, owner))
+
+    def burst(self, now: float, rows: Rows, owner: MsgBase) -> Service:
+        """Reserve the memory for one burst, of these bytes; times are in ns.
 
         It is taken from its start for its service time, and its data are there after
         the access latency.

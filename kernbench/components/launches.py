@@ -29,7 +29,8 @@ def serve_launch(sim: Sim, node_id: str, msg: LaunchMsg) -> Process:
         _check_that_it_ran(node_id, type(component).__name__, msg)
         return
     for target in _TARGETS[node.type](sim, node, msg):
-        sim.env.process(_deliver(sim, node_id, target, msg))
+        turn = sim.env.node_turn(sim.graph.nodes[target].place)
+        sim.env.process_at(turn, _deliver(sim, node_id, target, msg))
 
 
 def _deliver(sim: Sim, src: str, dst: str, msg: LaunchMsg) -> Process:

@@ -15,20 +15,26 @@ Of our own components the network knows what ``run`` would take for a burst
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heappush
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import simpy
-from simpy.events import NORMAL
 
+from kernbench.common.exact_time import bytes_ns, exact_ns
 from kernbench.common.messages import MsgBase, Transaction, Transfer
+from kernbench.common.rows import Rows
+from kernbench.components.clock import Clock
 from kernbench.components.timing import Process, Service
 from kernbench.errors import RoutingError
 from kernbench.sim_engine.event_log import Recorder
 from kernbench.topology.graph import TopologyGraph
+
+Granted: TypeAlias = Callable[[Service], None]
+"""What is called when a memory grants a burst, at the time when it does."""
 
 
 class Memory(Protocol):
@@ -38,8 +44,14 @@ class Memory(Protocol):
     def parallel_bytes(self) -> int:
         """How many bytes in a row it takes to keep all of its channels at work."""
 
-    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
-        """Reserve the memory for one burst that comes now."""
+    def ask(
+        self, now: float, rows: Rows, is_write: bool, owner: MsgBase, granted: Granted
+    ) -> None:
+        """Reserve the memory for one burst that comes now: its bytes in the memory.
+
+        ``granted`` is called with the service, at once or at the time when the memory
+        grants it.
+        """
 
 
 class Station(Protocol):
@@ -77,9 +89,36 @@ class Wire:
 
         From then on the link is taken until ``nbytes`` have passed.
         """
+        return self.take(now, bytes_ns(nbytes, self.bytes_per_ns))
+
+    def take(self, now: float, taken_ns: float) -> float:
+        """As ``enter``, for bytes that pass in ``taken_ns``."""
         start = now if now > self.free_at else self.free_at
-        self.free_at = start + nbytes / self.bytes_per_ns
+        self.free_at = start + taken_ns
         return start
+
+
+Hop: TypeAlias = "tuple[Wire, float, Then, float]"
+"""One hop of a burst: the wire, its delay, what the burst does behind it, and how long
+it takes the wire, in ns."""
+
+
+class _Hops(dict[int, list[Hop]]):
+    """The hops of a route by the bytes of a burst, each made when it is first needed.
+
+    ``ways`` are the wire of each hop, its delay, and what a burst does behind it.
+    """
+
+    def __init__(self, ways: list[tuple[Wire, float, Then]]) -> None:
+        self._ways = ways
+
+    def __missing__(self, nbytes: int) -> list[Hop]:
+        """Make them."""
+        hops = []
+        for wire, delay, then in self._ways:
+            hops.append((wire, delay, then, bytes_ns(nbytes, wire.bytes_per_ns)))
+        self[nbytes] = hops
+        return hops
 
 
 class Route:
@@ -87,19 +126,22 @@ class Route:
 
     A delay is the ns from the start on a wire until the next node has the header, or,
     if the ``run`` of that node is to be asked, until it is there. ``slowest`` is the
-    bandwidth of the slowest wire, in bytes a ns. ``hops`` has for each wire also what a
-    burst does behind it. ``is_read_by_run`` and ``is_written_by_run`` say whether the
-    ``run`` of the node at its start, and at its end, is to be asked.
+    bandwidth of the slowest wire, in bytes a ns. ``is_read_by_run`` and
+    ``is_written_by_run`` say whether the ``run`` of the node at its start, and at its
+    end, is to be asked. ``carried`` counts the bytes of all transactions that went this
+    way. ``hops`` are those of a burst, by its bytes.
     """
 
     __slots__ = (
         "_delays",
+        "carried",
         "hops",
         "is_read_by_run",
         "is_written_by_run",
         "nodes",
         "slowest",
         "stations",
+        "thens",
         "wires",
     )
 
@@ -107,29 +149,31 @@ class Route:
         self, nodes: tuple[str, ...], wires: list[Wire], stations: list[Station]
     ) -> None:
         self.nodes = nodes
+        self.carried = 0
         self.wires = wires
         self.stations = stations
         self.is_read_by_run = stations[0].times_bursts
         self.is_written_by_run = stations[-1].times_bursts
+        self.thens: list[Then] = []
         self._delays = []
-        self.hops: list[tuple[Wire, float, Then]] = []
         for wire, station in zip(wires, stations[1:], strict=True):
             delay = wire.wire_ns
             then: Then = _PASS
             if station is stations[-1] or not station.times_bursts:
                 delay += station.overhead_ns
                 then = _STEP
-            self._delays.append(delay)
-            self.hops.append((wire, delay, then))
+            self._delays.append(exact_ns(delay))
+            self.thens.append(then)
         rates = [wire.bytes_per_ns for wire in wires]
         self.slowest = min(rates, default=float("inf"))
+        self.hops = _Hops([*zip(wires, self._delays, self.thens, strict=True)])
 
     def zero_load(self, nbytes: int) -> float:
         """Latency in ns on the empty machine: overheads, wires, bytes / bottleneck.
 
         What a ``run`` takes that is to be asked is not in it.
         """
-        return sum(self._delays) + nbytes / self.slowest
+        return sum(self._delays) + bytes_ns(nbytes, self.slowest)
 
 
 class Network:
@@ -137,7 +181,7 @@ class Network:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         graph: TopologyGraph,
         components: Mapping[str, Station],
         events: Recorder | None,
@@ -158,6 +202,12 @@ class Network:
             route = Route(path, wires, [self.components[node] for node in path])
             self._routes[path] = route
         return route
+
+    def carried(self) -> Iterator[tuple[tuple[str, ...], int]]:
+        """Each path that was used, and the bytes that went along it."""
+        for path, route in self._routes.items():
+            if route.carried:
+                yield path, route.carried
 
     def _wire(self, ends: tuple[str, str], path: tuple[str, ...]) -> Wire:
         """The wire of a link, made when it is first used.
@@ -197,6 +247,12 @@ class Network:
         return answer
 
 
+@lru_cache(maxsize=1024)
+def _cut_anywhere(nbytes: int, size: int) -> tuple[list[Rows], tuple[int, ...]]:
+    """As ``Rows.cut``, of bytes of which no memory is asked."""
+    return Rows(0, 1, nbytes, 0).cut(size)
+
+
 class Delivery(simpy.Event):
     """One transaction under way; the event fires when its last burst has landed.
 
@@ -205,9 +261,13 @@ class Delivery(simpy.Event):
     at once.
 
     The attributes that a burst needs are set here once, for all of them: ``rate`` in
-    bytes a ns, ``size`` and ``bursts`` (the bytes of a burst, and how many there are).
-    ``starts`` holds the start at each hop, in ns, of the first and the last burst.
+    bytes a ns, ``pieces`` (the rows of each burst, in the memory that the path begins
+    or ends at, if there is one), ``sizes`` (the bytes of each) and ``bursts`` (how many
+    there are). ``starts`` holds the start at each hop, in ns, of the first and the last
+    burst.
     """
+
+    env: Clock
 
     def __init__(self, network: Network, txn: Transaction) -> None:
         # These four are what simpy.Event has, made ready in one step.
@@ -219,8 +279,12 @@ class Delivery(simpy.Event):
         self.txn = txn
         self.route = route
         self.rate = txn.rate_gbs if txn.rate_gbs < route.slowest else route.slowest
-        self.size = txn.burst_bytes or txn.nbytes
-        self.bursts = -(-txn.nbytes // self.size)
+        rows = txn.src or txn.dst
+        if rows is None:
+            self.pieces, self.sizes = _cut_anywhere(txn.nbytes, txn.burst_bytes)
+        else:
+            self.pieces, self.sizes = rows.cut(txn.burst_bytes)
+        self.bursts = len(self.sizes)
         self.emitted = 0
         self.arrived = 0
         self.t0 = 0.0
@@ -232,16 +296,19 @@ class Delivery(simpy.Event):
         self.memory_out: Memory | None = None
         self.is_read_by_run = False
         self.at_end: Then | None = None  # what a burst does at a memory that it ends at
-        if txn.src_addr is not None:
+        if txn.src is not None:
             if route.is_read_by_run:
                 self.is_read_by_run = True
             else:
                 memory = route.stations[0].as_memory()
-                at_once = -(-memory.parallel_bytes // self.size)
+                at_once = -(-memory.parallel_bytes // self.sizes[0])
                 self.memory_in = memory
+                self.at_once = at_once
+                self.ungranted = 0  # bursts that the memory lets wait
+                self.next_is_due = False
                 # When the memory has done with the bursts that it reads now.
                 self.reading: deque[float] = deque(maxlen=at_once)
-        if txn.dst_addr is not None:
+        if txn.dst is not None:
             if route.is_written_by_run:
                 self.at_end = _WRITE_BY_RUN
             else:
@@ -250,40 +317,51 @@ class Delivery(simpy.Event):
 
     def start(self, _event: Any = None) -> None:
         """Send the first burst off."""
-        self.t0 = self.env.now
+        self.t0 = self.env._now
         self._emit()
 
     def _emit(self, _event: Any = None) -> None:
         """Send the next burst off; the one after it follows when the source is free."""
         txn = self.txn
-        now = self.env.now
-        offset = self.emitted * self.size
-        nbytes = txn.nbytes - offset
-        if nbytes > self.size:
-            nbytes = self.size
-        burst = Burst(self, self.emitted, nbytes)
+        now = self.env._now  # the property costs a Python call
+        index = self.emitted
+        nbytes = self.sizes[index]
+        burst = Burst(self, index, nbytes)
         self.emitted += 1
+        is_last = self.emitted == self.bursts
         if self.memory_in is not None:
-            assert txn.src_addr is not None
-            addr = txn.src_addr + offset
-            start, access, service = self.memory_in.burst(now, addr, nbytes, txn.owner)
-            burst.service = service
-            if start + access > self.ready:
-                self.ready = start + access
-            burst.at(now, self.ready, _STEP)
-            self.reading.append(start + service)
-            begin = now
-        elif self.is_read_by_run:
+            self.ungranted += 1
+            self.next_is_due = not is_last
+            rows = self.pieces[index]
+            self.memory_in.ask(now, rows, False, txn.owner, burst.read)
+            if self.next_is_due:
+                self.read_on(now, nbytes)
+            return
+        if self.is_read_by_run:
             self.env.process(burst.served())
             begin = now
         else:
             begin = burst.step()
-        if self.emitted < self.bursts:
-            rate = min(self.route.wires[0].bytes_per_ns, txn.rate_gbs)
-            free_at = begin + nbytes / rate
-            if self.memory_in is not None and len(self.reading) == self.reading.maxlen:
-                free_at = max(free_at, self.reading[0])
-            self.env.timeout(free_at - now).callbacks.append(self._emit)
+        if not is_last:
+            self.emit_after(now, begin, nbytes)
+
+    def read_on(self, now: float, nbytes: int) -> None:
+        """Have the next burst read once the link can take it, if it is due.
+
+        It is, behind the one before; but not while so many wait for the memory that all
+        of its channels will be at work.
+        """
+        if self.next_is_due and self.ungranted < self.at_once:
+            self.next_is_due = False
+            self.emit_after(now, now, nbytes)
+
+    def emit_after(self, now: float, begin: float, nbytes: int) -> None:
+        """Send off the next burst behind bytes that began to leave at ``begin``."""
+        rate = min(self.route.wires[0].bytes_per_ns, self.txn.rate_gbs)
+        free_at = begin + bytes_ns(nbytes, rate)
+        if self.memory_in is not None and len(self.reading) == self.reading.maxlen:
+            free_at = max(free_at, self.reading[0])
+        self.env.timeout(free_at - now).callbacks.append(self._emit)
 
     def arrive(self, landing: float) -> None:
         """One more burst will be whole at the destination at ``landing``.
@@ -294,13 +372,14 @@ class Delivery(simpy.Event):
         if landing > self.landing:
             self.landing = landing
         if self.arrived == self.bursts:
-            now = self.env.now
+            now = self.env._now
             delay = self.landing - now if self.landing > now else 0.0
             self.env.schedule(self, delay=delay)
 
     def _note(self, _event: Any) -> None:
         """Hand over what is recorded of a transaction that has landed."""
         txn = self.txn
+        self.route.carried += txn.nbytes
         starts = self.starts[0]
         if self.bursts > 1:
             starts = starts + self.starts[1]
@@ -319,7 +398,8 @@ class Burst:
 
     It is also what a component's own ``run`` is given of a transaction that passes it,
     or that is read or written there: ``nbytes`` is the size of this burst, ``txn`` the
-    transaction and ``addr`` the address in the memory, None where it only passes.
+    transaction, and ``rows`` where its bytes lie in the memory, from ``addr`` on; both
+    are None where it only passes.
     ``service`` is how long the slowest memory so far has been busy with it, in ns: its
     bytes cannot land in less.
     """
@@ -329,6 +409,7 @@ class Burst:
         "callbacks",
         "delivery",
         "hop",
+        "hops",
         "index",
         "nbytes",
         "service",
@@ -343,6 +424,7 @@ class Burst:
         self.index = index
         self.nbytes = nbytes
         self.hop = 0
+        self.hops = delivery.route.hops[nbytes]
         self.service = 0.0
         self.starts: list[float] | None = None
         if index == 0 or index == delivery.bursts - 1:
@@ -360,22 +442,28 @@ class Burst:
         return self.delivery.txn.owner
 
     @property
-    def addr(self) -> int | None:
-        """Its address in the memory that it is read from, or written to, here."""
-        txn = self.delivery.txn
-        first: int | None = None
+    def rows(self) -> Rows | None:
+        """Its bytes in the memory that it is read from, or written to, here."""
+        delivery = self.delivery
+        end: Rows | None = None
         if self.hop == 0:
-            first = txn.src_addr
-        elif self.hop == len(self.delivery.route.hops):
-            first = txn.dst_addr
-        return None if first is None else first + self.index * self.delivery.size
+            end = delivery.txn.src
+        elif self.hop == len(self.hops):
+            end = delivery.txn.dst
+        return None if end is None else delivery.pieces[self.index]
 
-    def at(self, now: float, when: float, callbacks: Then) -> None:
-        """Have ``callbacks`` called at ``when``, as ``Environment.schedule`` would."""
+    @property
+    def addr(self) -> int | None:
+        """The address of its first byte there."""
+        rows = self.rows
+        return None if rows is None else rows.addr
+
+    def at(self, when: float, callbacks: Then) -> None:
+        """Have ``callbacks`` called at ``when``, which is not before now."""
         self.callbacks = callbacks
         env = self.delivery.env
-        at = now + (when - now) if when > now else now
-        heappush(env._queue, (at, NORMAL, next(env._eid), self))  # type: ignore[misc]
+        entry = (when, env.turn, next(env._eid), self)
+        heappush(env._queue, entry)  # type: ignore[misc]
 
     def step(self) -> float:
         """The header is at node ``hop``: take the next link.
@@ -384,41 +472,63 @@ class Burst:
         """
         delivery = self.delivery
         hop = self.hop
-        nbytes = self.nbytes
-        route = delivery.route
+        hops = self.hops
         owner = delivery.txn.owner
         now: float = delivery.env._now  # the property costs a Python call
-        wire, delay, then = route.hops[hop]
-        start = wire.enter(now, nbytes)
+        wire, delay, then, taken_ns = hops[hop]
+        # What ``Wire.take`` does, without the call: there is one a hop and burst.
+        start = wire.free_at
         if start > now:
-            owner.wait(route.nodes[hop], "link", now, start, wire.holder)
+            owner.wait(delivery.route.nodes[hop], "link", now, start, wire.holder)
+        else:
+            start = now
+        wire.free_at = start + taken_ns
         wire.holder = owner
         if self.starts is not None:
             self.starts.append(start)
         when = start + delay
         hop += 1
         self.hop = hop
-        if hop < len(route.hops):
-            self.at(now, when, then)
+        if hop < len(hops):
+            self.at(when, then)
         elif delivery.at_end is not None:
-            self.at(now, when, delivery.at_end)
+            self.at(when, delivery.at_end)
         else:
-            delivery.arrive(when + max(self.service, nbytes / delivery.rate))
+            slowest_ns = bytes_ns(self.nbytes, delivery.rate)
+            if self.service > slowest_ns:
+                slowest_ns = self.service
+            delivery.arrive(when + slowest_ns)
         return start
 
-    def write(self) -> None:
-        """The header is at the memory: it is written while the bytes come in."""
+    def read(self, service: Service) -> None:
+        """The memory has granted it: it leaves it, behind those before it."""
         delivery = self.delivery
-        nbytes = self.nbytes
-        txn = delivery.txn
+        now: float = delivery.env._now
+        start, access, service_ns = service
+        self.service = service_ns
+        if start + access > delivery.ready:
+            delivery.ready = start + access
+        self.at(max(now, delivery.ready), _STEP)
+        delivery.reading.append(start + service_ns)
+        delivery.ungranted -= 1
+        if delivery.next_is_due:
+            delivery.read_on(now, self.nbytes)
+
+    def write(self) -> None:
+        """The header is at the memory: it asks to be written."""
+        delivery = self.delivery
         memory = delivery.memory_out
         assert memory is not None
-        assert txn.dst_addr is not None
-        addr = txn.dst_addr + self.index * delivery.size
-        start, access, write_ns = memory.burst(
-            delivery.env.now, addr, nbytes, txn.owner
-        )
-        slowest_ns = max(self.service, nbytes / delivery.rate, write_ns)
+        rows = delivery.pieces[self.index]
+        owner = delivery.txn.owner
+        memory.ask(delivery.env._now, rows, True, owner, self.written)
+
+    def written(self, service: Service) -> None:
+        """The memory has granted it: it is written while the bytes come in."""
+        delivery = self.delivery
+        start, access, write_ns = service
+        whole_ns = bytes_ns(self.nbytes, delivery.rate)
+        slowest_ns = max(self.service, whole_ns, write_ns)
         delivery.arrive(start + access + slowest_ns)
 
     def pass_by_run(self) -> None:
@@ -438,7 +548,7 @@ class Burst:
         """Have the memory pay for it; it lands when its bytes have come in as well."""
         yield from self._run()
         delivery = self.delivery
-        slowest_ns = max(self.service, self.nbytes / delivery.rate)
+        slowest_ns = max(self.service, bytes_ns(self.nbytes, delivery.rate))
         delivery.arrive(delivery.env.now + slowest_ns)
 
     def _run(self) -> Process:

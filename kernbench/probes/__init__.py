@@ -1,5 +1,6 @@
-"""Measuring the empty machine: ``probe`` and ``describe``."""
+"""Measuring the empty machine: ``probe``, ``describe``; and one ``channel`` of it."""
 
-from kernbench.probes.probe import ProbeReport, ProbeRow, describe, probe
+from kernbench.probes.channel import channel
+from kernbench.probes.probe import LIMITS, ProbeReport, ProbeRow, describe, probe
 
-__all__ = ["ProbeReport", "ProbeRow", "describe", "probe"]
+__all__ = ["LIMITS", "ProbeReport", "ProbeRow", "channel", "describe", "probe"]

@@ -171,6 +171,10 @@ class Source:
 class Touch:
     """``op`` reads or writes bytes, or what is wrong with that; ``other`` is then in
     their way.
+
+    ``nbytes`` lie in so many ``rows``, the first at ``addr``. ``row_bytes`` is 0 where
+    rows differ in size, and ``pitch``, the distance of their beginnings, where that
+    differs or there is one row only.
     """
 
     kind: str
@@ -179,6 +183,21 @@ class Touch:
     nbytes: int
     op: OpRow
     other: OpRow | None = None
+    rows: int = 1
+    row_bytes: int = 0
+    pitch: int = 0
+
+    @property
+    def place(self) -> str:
+        """The bytes in words: ``8,192 bytes in 64 rows of 128, 1,024 apart``."""
+        text = f"{self.nbytes:,} bytes"
+        if self.rows > 1:
+            text += f" in {self.rows:,} rows"
+            if self.row_bytes:
+                text += f" of {self.row_bytes:,}"
+            if self.pitch:
+                text += f", {self.pitch:,} apart,"
+        return f"{text} of {self.space} at {self.addr:#x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +214,7 @@ class Touches:
         """As text for ``width`` columns."""
         lines = wrapped(self.note, width) if self.note else []
         for touch in self.rows:
-            where = f"{touch.nbytes:,} bytes of {touch.space} at {touch.addr:#x}"
-            lines.append(f"{touch.kind}: {where}")
+            lines.append(f"{touch.kind}: {touch.place}")
             lines += _touching_op(touch.op)
             if touch.other is not None:
                 lines += _touching_op(touch.other)

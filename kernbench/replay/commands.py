@@ -586,6 +586,22 @@ ROOFLINE = job(
     "columns",
     topic=_SLOW,
 )
+ENERGY = job(
+    "energy",
+    NoArguments,
+    "J, W and pJ an op by component class, line and tensor",
+    questions.energy,
+    "columns",
+    topic=_SLOW,
+)
+FETCHES = job(
+    "fetches",
+    NoArguments,
+    "how often each operand was fetched, and the tile that would fetch it once",
+    questions.fetches,
+    "columns",
+    topic=_SLOW,
+)
 BOUND = job(
     "bound",
     NoArguments,
@@ -689,6 +705,8 @@ COMMANDS: tuple[Command, ...] = (
     BUSIEST,
     ACTIVITY,
     ROOFLINE,
+    ENERGY,
+    FETCHES,
     BOUND,
     COMPARE,
     CHECK,

@@ -159,10 +159,11 @@ def _addr(sign: str, text: str) -> _Test:
         raise UsageError("addresses are compared by = != < <= > >=, ADDR:BYTES by = !=")
 
     def test(data: _Data) -> Any:
-        first = data.history.touched.addr
-        stop = first + data.history.touched.nbytes
+        touched = data.history.touched
+        first = touched.addr
+        stop = first + touched.spans
         if _is_equality(sign):
-            return (first < end) & (stop > low)
+            return touched.meets(np.arange(len(first)), low, end)
         # one byte of a range is below an address if the first is, above if the last is
         extreme = first if "<" in sign else stop - 1
         return _SIGNS[sign](extreme, low)

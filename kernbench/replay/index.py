@@ -15,16 +15,20 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.data.blame import BlameIndex
+from kernbench.replay.data.departure import DepartureIndex
 from kernbench.replay.data.diff import DiffIndex
 from kernbench.replay.data.grids import GridIndex
 from kernbench.replay.data.history import History
 from kernbench.replay.data.memory import MemoryIndex
+from kernbench.replay.data.outputs import OutputIndex
 from kernbench.replay.data.places import PlaceIndex
 from kernbench.replay.data.touches import TouchIndex
 from kernbench.replay.expr import compile
 from kernbench.replay.ops import OpFacts
 from kernbench.replay.time.activity import ActivityIndex
 from kernbench.replay.time.critical import CriticalIndex
+from kernbench.replay.time.energy import EnergyIndex
+from kernbench.replay.time.fetches import FetchIndex
 from kernbench.replay.time.loads import LoadIndex
 from kernbench.replay.time.machine_map import MachineMaps
 from kernbench.replay.time.op_index import OpIndex
@@ -33,7 +37,7 @@ from kernbench.replay.time.routes import prepare_routes
 from kernbench.replay.time.stalls import StallIndex
 from kernbench.replay.time.tiles import TileIndex
 from kernbench.replay.time.timeline import TimelineIndex
-from kernbench.sim_engine.accesses import AccessColumns
+from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
 
 _EXPRESSIONS = 8
@@ -45,10 +49,10 @@ class Index:
 
     Each part is written by one lane of questions alone, and a lane is one thread:
     ``timelines`` by "timeline", ``tiles`` by "tiles", what is about data (``history``,
-    ``places``, ``touches``, ``memory``, ``diffs``, ``grids``, ``blame``) and
-    ``fitting`` by "memory", the others by "columns". ``maps`` may be filled by any.
-    What instant questions and moves read of them is made by ``prepare``, before the
-    first is asked.
+    ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``, ``departures``,
+    ``grids``, ``blame``) and ``fitting`` by "memory", the others by "columns".
+    ``maps`` may be filled by any. What instant questions and moves read of them is made
+    by ``prepare``, before the first is asked.
 
     ``marked_ops`` are the ops that a view of the timeline marks, by the view's name:
     rows of the log, by their start. Each is written by the lane that looks for it.
@@ -65,7 +69,11 @@ class Index:
         self.touches = TouchIndex(self.history, self.ops.rows_of)
         self.memory = MemoryIndex(trace, self.op_index, self.history, self.places)
         self.diffs = DiffIndex(trace, self.op_index, self.history)
-        self.grids = GridIndex(trace, self.history, self.memory, self.diffs)
+        self.outputs = OutputIndex(trace, self.history)
+        self.departures = DepartureIndex(trace, self.history, self.outputs, self.diffs)
+        self.grids = GridIndex(
+            trace, self.history, self.memory, self.outputs, self.diffs
+        )
         self.blame = BlameIndex(trace, self.history, self.places, self.ops.rows_of)
         self.stalls = StallIndex(trace, self.op_index)
         self.loads = LoadIndex(trace, self.op_index)
@@ -74,6 +82,8 @@ class Index:
         self.marked_ops: dict[str, Ints] = {}
         self.critical = CriticalIndex(trace, self.op_index)
         self.roofline = RooflineIndex(trace, self.op_index, self._touched)
+        self.energy = EnergyIndex(trace, self._touched)
+        self.fetches = FetchIndex(trace, self._touched)
         self._fitting: OrderedDict[str, Ints] = OrderedDict()
 
     def prepare(self, progress: Progress = no_progress) -> None:

@@ -8,7 +8,7 @@ the answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -123,36 +123,40 @@ class Direction:
 # -- jumps: ``back`` undoes them ----------------------------------------------
 
 
-def _jump(index: Index, session: Session, op: int) -> Session:
+def jump(index: Index, session: Session, op: int) -> Session:
     """Put the cursor on an op; UsageError if there is no such op."""
-    ops = len(index.ops)
-    if not -1 <= op < ops:
-        known = f"this trace has ops 0 to {ops - 1}, -1 is before the first"
+    last = index.ops.last
+    if not -1 <= op <= last:
+        known = f"this trace has ops 0 to {last}, -1 is before the first"
         raise UsageError(f"no op {op}; {known}")
     if op == session.cursor:
         return session
-    left = (*session.left[-_JUMPS:], session.cursor)
-    return replace(session, cursor=op, left=left, returned=())
+    before = session.left[-_JUMPS:]
+    here = (session.cursor,)
+    left = before + here
+    return Session(
+        op, session.level, session.marks, left, (), session.stops, session.made
+    )
 
 
 def goto(index: Index, session: Session, args: Where, known: None) -> Session:
     """To an op or a mark."""
     if isinstance(args.op, int):
-        return _jump(index, session, args.op)
+        return jump(index, session, args.op)
     places = dict(session.marks)
     places["start"] = -1
-    places["end"] = len(index.ops) - 1
+    places["end"] = index.ops.last
     if args.op not in places:
         names = ", ".join(name for name, _ in session.marks) or "none is set"
         raise UsageError(
             f"op {args.op!r}: must be a whole number, start, end or a mark ({names})"
         )
-    return _jump(index, session, places[args.op])
+    return jump(index, session, places[args.op])
 
 
 def goto_time(index: Index, session: Session, args: When, known: None) -> Session:
     """To the last op that has started by a time."""
-    return _jump(index, session, index.ops.at_time(args.t))
+    return jump(index, session, index.ops.at_time(args.t))
 
 
 def mark(index: Index, session: Session, args: MarkName, known: None) -> Session:
@@ -161,7 +165,7 @@ def mark(index: Index, session: Session, args: MarkName, known: None) -> Session
     if not name.isidentifier() or name in ("start", "end"):
         raise UsageError(f"mark {name!r}: must be a word other than start and end")
     others = tuple(pair for pair in session.marks if pair[0] != name)
-    return replace(session, marks=(*others, (name, session.cursor)))
+    return session._replace(marks=(*others, (name, session.cursor)))
 
 
 def back(index: Index, session: Session, args: Steps, known: None) -> Session:
@@ -176,7 +180,7 @@ def back(index: Index, session: Session, args: Steps, known: None) -> Session:
         cursor = gone.pop()
     if args.n < 0:
         gone, ahead = ahead, gone
-    return replace(session, cursor=cursor, left=tuple(gone), returned=tuple(ahead))
+    return session._replace(cursor=cursor, left=tuple(gone), returned=tuple(ahead))
 
 
 def to_cause(index: Index, session: Session, args: NoArguments, known: None) -> Session:
@@ -191,7 +195,7 @@ def to_cause(index: Index, session: Session, args: NoArguments, known: None) -> 
     if not len(found):
         return session
     latest = index.ops.ends(found).argmax()
-    return _jump(index, session, int(found[latest]))
+    return jump(index, session, int(found[latest]))
 
 
 def to_effect(
@@ -209,12 +213,12 @@ def to_effect(
     if not len(found):
         return session
     earliest = index.ops.starts[found].argmin()
-    return _jump(index, session, int(found[earliest]))
+    return jump(index, session, int(found[earliest]))
 
 
 def to_first(index: Index, session: Session, args: NoArguments, known: None) -> Session:
     """To the first stage of this op's tile."""
-    return _jump(index, session, int(_stages_of_tile(index, session.cursor)[0]))
+    return jump(index, session, int(_stages_of_tile(index, session.cursor)[0]))
 
 
 def to_last(index: Index, session: Session, args: NoArguments, known: None) -> Session:
@@ -223,11 +227,11 @@ def to_last(index: Index, session: Session, args: NoArguments, known: None) -> S
     """
     stages = _stages_of_tile(index, session.cursor)
     if len(stages) > 1:
-        return _jump(index, session, int(stages[-1]))
+        return jump(index, session, int(stages[-1]))
     op = session.cursor
     mine = index.op_index.ops_of(int(index.ops.components[op]))
     by_end = np.searchsorted(index.ops.starts[mine], index.ops.ends(op), side="right")
-    return _jump(index, session, int(mine[by_end - 1]))
+    return jump(index, session, int(mine[by_end - 1]))
 
 
 def to_line(index: Index, session: Session, args: LineNumber, known: None) -> Session:
@@ -243,7 +247,7 @@ def to_line(index: Index, session: Session, args: LineNumber, known: None) -> Se
             f"line {args.n}: no op of this PE comes from it; :lines shows which do"
         )
     later = np.searchsorted(mine, op, side="right")
-    return _jump(index, session, int(mine[later % len(mine)]))
+    return jump(index, session, int(mine[later % len(mine)]))
 
 
 def find(index: Index, session: Session, args: Expression, known: Ints) -> Session:
@@ -265,27 +269,36 @@ def _found(
         raise UsageError(
             f"no op {way} op {session.cursor} fits {expr!r}; {len(known):,} do"
         )
-    return _jump(index, session, int(known[at]))
+    return jump(index, session, int(known[at]))
 
 
 # -- steps --------------------------------------------------------------------
 
 
+def stepped(index: Index, session: Session, n: int) -> Session:
+    """``n`` ops further, at most to the ends; negative: back."""
+    op = session.cursor + n
+    if op < -1:
+        op = -1
+    elif op > index.ops.last:
+        op = index.ops.last
+    return session.on(op)
+
+
 def step(index: Index, session: Session, args: Steps, known: None) -> Session:
     """By so many ops, at most to the ends."""
-    op = min(max(session.cursor + args.n, -1), len(index.ops) - 1)
-    return replace(session, cursor=op)
+    return stepped(index, session, args.n)
 
 
 def step_in_focus(index: Index, session: Session, args: Steps, known: None) -> Session:
     """By so many ops within the focus, at most to its ends."""
     if session.cursor < 0:
-        return step(index, session, Steps(1), known) if args.n > 0 else session
+        return stepped(index, session, 1) if args.n > 0 else session
     if session.level == _MACHINE:
         at_least_first = max(args.n, -session.cursor)
-        return step(index, session, Steps(at_least_first), known)
+        return stepped(index, session, at_least_first)
     group = index.ops.group(session.cursor, session.level)
-    return replace(session, cursor=index.ops.nth(group, session.cursor, args.n))
+    return session.on(index.ops.nth(group, session.cursor, args.n))
 
 
 def step_lane(index: Index, session: Session, args: Steps, known: None) -> Session:
@@ -298,7 +311,7 @@ def step_lane(index: Index, session: Session, args: Steps, known: None) -> Sessi
         return np.asarray(slots[order[others]] == slots[order[op]])
 
     op = index.ops.seek(group, session.cursor, args.n, same_lane)
-    return replace(session, cursor=op)
+    return session.on(op)
 
 
 def step_line(index: Index, session: Session, args: Steps, known: None) -> Session:
@@ -310,13 +323,13 @@ def step_line(index: Index, session: Session, args: Steps, known: None) -> Sessi
         return np.asarray(index.ops.sites(others) != here)
 
     op = index.ops.seek(group, session.cursor, args.n, other_line)
-    return replace(session, cursor=op)
+    return session.on(op)
 
 
 def step_stage(index: Index, session: Session, args: Steps, known: None) -> Session:
     """By so many stages of this op's tile."""
     stages = _stages_of_tile(index, session.cursor)
-    return replace(session, cursor=index.ops.nth(stages, session.cursor, args.n))
+    return session.on(index.ops.nth(stages, session.cursor, args.n))
 
 
 def step_tile(index: Index, session: Session, args: Steps, known: None) -> Session:
@@ -328,7 +341,7 @@ def step_tile(index: Index, session: Session, args: Steps, known: None) -> Sessi
     if here is None:
         here = -1 if args.n > 0 else 0
     tile = min(max(here + args.n, 0), composite.count - 1)
-    return replace(session, cursor=int(composite.ops_of(tile)[0]))
+    return session.on(int(composite.ops_of(tile)[0]))
 
 
 def _stages_of_tile(index: Index, op: int) -> Ints:
@@ -360,7 +373,7 @@ def _stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:
 
 def widen(index: Index, session: Session, args: Steps, known: None) -> Session:
     """Widen the focus; negative: narrow it."""
-    return replace(session, level=min(max(session.level + args.n, 0), _MACHINE))
+    return session._replace(level=min(max(session.level + args.n, 0), _MACHINE))
 
 
 # -- stops --------------------------------------------------------------------
@@ -370,7 +383,7 @@ def _armed(session: Session, kind: str, what: str, ops: Ints) -> Session:
     """The session with one more stop at ``ops``, which ascend."""
     number = session.made + 1
     stop = Stop(number, kind, what, len(ops), ops)
-    return replace(session, stops=(*session.stops, stop), made=number)
+    return session._replace(stops=(*session.stops, stop), made=number)
 
 
 def break_on(index: Index, session: Session, args: Expression, known: Ints) -> Session:
@@ -394,7 +407,7 @@ def delete(index: Index, session: Session, args: StopNumber, known: None) -> Ses
     if len(left) == len(session.stops):
         numbers = ", ".join(str(stop.number) for stop in session.stops) or "none"
         raise UsageError(f"no stop {args.number}; there is: {numbers}")
-    return replace(session, stops=left)
+    return session._replace(stops=left)
 
 
 def continue_(index: Index, session: Session, args: Direction, known: None) -> Session:
@@ -403,8 +416,8 @@ def continue_(index: Index, session: Session, args: Direction, known: None) -> S
     """
     op = session.next_stop(forward=not args.back)
     if op is None:
-        op = -1 if args.back else len(index.ops) - 1
-    return _jump(index, session, op)
+        op = -1 if args.back else index.ops.last
+    return jump(index, session, op)
 
 
 def stay(index: Index, session: Session, args: Any, known: Any) -> Session:

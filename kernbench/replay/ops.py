@@ -45,6 +45,11 @@ class OpFacts:
         return len(self._trace.order)
 
     @cached_property
+    def last(self) -> int:
+        """The position of the last op; -1 if there is none."""
+        return len(self) - 1
+
+    @cached_property
     def starts(self) -> Floats:
         """When each op started, ns."""
         return np.asarray(self._trace.op_columns.t_start[self._trace.order])

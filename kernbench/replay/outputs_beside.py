@@ -26,6 +26,7 @@ from kernbench.common.progress import (
 )
 from kernbench.common.room import make_room
 from kernbench.errors import KernbenchError
+from kernbench.replay.data.places import check_alike
 from kernbench.replay.index import Index
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.verify import first_index, mismatches
@@ -126,6 +127,8 @@ def _shards(side: Index, progress: Progress) -> dict[str, list[Shard]]:
         progress(0.0)
         for shard in side.places.shards(rows[first : first + _SHARDS_AT_ONCE]):
             found.setdefault(shard.tensor, []).append(shard)
+    for name, shards in found.items():
+        check_alike(name, shards)
     return found
 
 

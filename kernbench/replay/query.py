@@ -8,7 +8,7 @@ and on the trace alone, so it may be computed later, elsewhere, and be kept.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,9 +48,11 @@ class Stop:
         return int(self.at[i]) if 0 <= i < len(self.at) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(NamedTuple):
     """Where a user stands in a trace. A move makes another one of it.
+
+    A named tuple, since every move makes one: a frozen dataclass of as many fields
+    takes three times as long to make.
 
     ``cursor`` is a position of the op log, -1 before the first; "at op i" means that
     ops 0 to i have run. ``level`` is an index of FOCUS_LEVELS. ``marks`` are (name, op)
@@ -66,6 +68,12 @@ class Session:
     returned: tuple[int, ...] = ()
     stops: tuple[Stop, ...] = ()
     made: int = 0
+
+    def on(self, op: int) -> Session:
+        """This session with the cursor on another op, which is no jump."""
+        cursor = (op,)
+        others = self[1:]
+        return tuple.__new__(Session, cursor + others)
 
     def next_stop(self, forward: bool) -> int | None:
         """The nearest op after (or before) the cursor at which any stop halts."""

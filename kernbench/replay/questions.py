@@ -37,9 +37,10 @@ from kernbench.replay.compare import Comparison, parse_percent
 from kernbench.replay.compare import compare as compare_traces
 from kernbench.replay.data import places as data_places
 from kernbench.replay.data.blame import Blame
-from kernbench.replay.data.diff import OpDiff, Outputs
+from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.hazards import all_hazards
 from kernbench.replay.data.memory import Memory, TensorView
+from kernbench.replay.data.outputs import Outputs
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader, one_of
@@ -47,6 +48,8 @@ from kernbench.replay.query import At
 from kernbench.replay.time.activity import Activity
 from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
+from kernbench.replay.time.energy import Energy
+from kernbench.replay.time.fetches import Fetches
 from kernbench.replay.time.loads import Busiest, LinkLoad
 from kernbench.replay.time.message_routes import (
     MessageRoutes,
@@ -276,14 +279,18 @@ def _place(index: Index, text: str, op: int, progress: Progress) -> data_places.
     return index.places.place(text, op, progress)
 
 
-def _on_copies(index: Index, op: int, place: str, progress: Progress) -> str:
-    """What to say of the copies of a tensor; nothing if the ops cannot be executed."""
+def _noted(index: Index, op: int, place: str, note: str, progress: Progress) -> str:
+    """A note, and what to say of the copies of the tensor that a place is of.
+
+    Nothing of these if the ops cannot be executed.
+    """
     try:
-        return index.memory.on_copies(op, place, progress)
+        on_copies = index.memory.on_copies(op, place, progress)
     except Cancelled:
         raise
     except KernbenchError:
-        return ""
+        on_copies = ""
+    return "; ".join(filter(None, (note, on_copies)))
 
 
 # -- what happened ------------------------------------------------------------
@@ -372,7 +379,7 @@ def findings(index: Index, at: At, args: Findings, progress: Progress) -> Ints:
         touches = hazards(index, at, NoArguments(), progress)
         ops = [touch.op.op for touch in touches.rows]
     else:
-        report = index.diffs.verify(stage(progress, 0.0, 0.5))
+        report = index.outputs.verify(stage(progress, 0.0, 0.5))
         ops = [out.after - 1 for out in report.rows if not out.row.ok]
         ops += index.diffs.over(stage(progress, 0.5, 1.0))
     return np.unique(np.array(ops, np.int64))
@@ -406,8 +413,7 @@ def blame(index: Index, at: At, args: BlamePlace, progress: Progress) -> Blame:
     op = _op_or_last(index, at)
     place = _place(index, args.place, op, progress)
     found = index.blame.of(place, op, args.depth, progress)
-    notes = [found.note, _on_copies(index, op, args.place, progress)]
-    return replace(found, note="; ".join(filter(None, notes)))
+    return replace(found, note=_noted(index, op, args.place, found.note, progress))
 
 
 def who_wrote(index: Index, at: At, args: Place, progress: Progress) -> Touches:
@@ -415,8 +421,7 @@ def who_wrote(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     op = _op_or_last(index, at)
     place = _place(index, args.place, op, progress)
     found = index.touches.writers(place, op, progress)
-    notes = [found.note, _on_copies(index, op, args.place, progress)]
-    return replace(found, note="; ".join(filter(None, notes)))
+    return replace(found, note=_noted(index, op, args.place, found.note, progress))
 
 
 def who_reads(index: Index, at: At, args: Place, progress: Progress) -> Touches:
@@ -444,7 +449,7 @@ def divergence(index: Index, at: At, args: NoArguments, progress: Progress) -> O
     """
     found = index.diffs.first_divergence(stage(progress, 0.0, 0.5))
     if found is None:
-        found = index.diffs.first_departure(stage(progress, 0.5, 1.0))
+        found = index.departures.first(stage(progress, 0.5, 1.0))
     if found is not None:
         return replace(found, site=index.ops.row(found.op).site)
     note = "rounding explains every op"
@@ -455,12 +460,12 @@ def divergence(index: Index, at: At, args: NoArguments, progress: Progress) -> O
 
 def outputs(index: Index, at: At, args: NoArguments, progress: Progress) -> Outputs:
     """The expected tensors, against memory at an op."""
-    return index.diffs.outputs(op_of(at), progress)
+    return index.outputs.at(op_of(at), progress)
 
 
 def verify(index: Index, at: At, args: NoArguments, progress: Progress) -> Outputs:
     """The expected tensors, each when it was due, by executing the whole trace."""
-    return index.diffs.verify(progress)
+    return index.outputs.verify(progress)
 
 
 def hazards(index: Index, at: At, args: NoArguments, progress: Progress) -> Touches:
@@ -606,6 +611,16 @@ def activity(
 def roofline(index: Index, at: At, args: NoArguments, progress: Progress) -> Roofline:
     """FLOPs and HBM bytes of the launches' time against the machine's peaks, by PE."""
     return index.roofline.roofline(*index.launch_window, progress)
+
+
+def energy(index: Index, at: At, args: NoArguments, progress: Progress) -> Energy:
+    """The energy of the run by component class, kernel line and tensor."""
+    return index.energy.energy(progress)
+
+
+def fetches(index: Index, at: At, args: NoArguments, progress: Progress) -> Fetches:
+    """How often each operand was fetched."""
+    return index.fetches.fetches(progress)
 
 
 def bound(index: Index, at: At, args: NoArguments, progress: Progress) -> Bound:

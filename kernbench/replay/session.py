@@ -12,7 +12,7 @@ from typing import Any
 from kernbench.common.arrays import Ints
 from kernbench.common.progress import Progress, no_progress, stage
 from kernbench.errors import UsageError
-from kernbench.replay import commands, questions
+from kernbench.replay import commands, moves, questions
 from kernbench.replay.answers import (
     Info,
     OpDetails,
@@ -23,8 +23,9 @@ from kernbench.replay.answers import (
 )
 from kernbench.replay.command import Call, Command
 from kernbench.replay.data.blame import Blame
-from kernbench.replay.data.diff import OpDiff, Outputs
+from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.memory import ENTRIES, Memory, TensorView
+from kernbench.replay.data.outputs import Outputs
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import ACTIVITY_CELLS
 from kernbench.replay.parsing import NoArguments
@@ -32,6 +33,8 @@ from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
 from kernbench.replay.time.activity import Activity, ActivityCells
 from kernbench.replay.time.call_times import CallTimes
 from kernbench.replay.time.critical import CriticalPath
+from kernbench.replay.time.energy import Energy
+from kernbench.replay.time.fetches import Fetches
 from kernbench.replay.time.loads import Busiest, LinkLoad
 from kernbench.replay.time.message_routes import MessageRoutes
 from kernbench.replay.time.roofline import Bound, Roofline
@@ -123,7 +126,8 @@ class ReplaySession:
 
     def goto(self, op: int) -> int:
         """Put the cursor on an op; UsageError if there is no such op."""
-        return self._move(commands.GOTO(op=op))
+        self.state = moves.jump(self.index, self.state, op)
+        return self.state.cursor
 
     def goto_mark(self, name: str) -> int:
         """To ``start``, ``end`` or a mark; UsageError lists the marks."""
@@ -151,7 +155,8 @@ class ReplaySession:
 
     def step(self, n: int = 1) -> int:
         """By ``n`` ops, at most to the ends."""
-        return self._move(commands.STEP(n=n))
+        self.state = moves.stepped(self.index, self.state, n)
+        return self.state.cursor
 
     def step_component(self, n: int = 1) -> int:
         """By ``n`` ops within the focus, at most to its ends."""
@@ -384,18 +389,18 @@ class ReplaySession:
     ) -> Outputs:
         """The expected tensors, against memory at an op."""
         at = self.cursor if op is None else op
-        return self.index.diffs.outputs(at, progress)
+        return self.index.outputs.at(at, progress)
 
     def output(
         self, tensor: str, op: int | None = None, progress: Progress = no_progress
     ) -> OpDiff:
         """One expected tensor beside memory at an op."""
         view = self.tensor(tensor, op, stage(progress, 0.0, 0.5))
-        return self.index.diffs.output(view, stage(progress, 0.5, 1.0))
+        return self.index.outputs.beside(view, stage(progress, 0.5, 1.0))
 
     def verify(self, progress: Progress = no_progress) -> Outputs:
         """The expected tensors, each when it was due, by executing the whole trace."""
-        return self.index.diffs.verify(progress)
+        return self.index.outputs.verify(progress)
 
     def hazards(self, progress: Progress = no_progress) -> Touches:
         """What any op does to bytes that it should not; executes everything."""
@@ -514,6 +519,14 @@ class ReplaySession:
     def roofline(self, progress: Progress = no_progress) -> Roofline:
         """FLOPs and HBM bytes of the launches' time against the machine's peaks."""
         return questions.roofline(self.index, At(), NoArguments(), progress)
+
+    def energy(self, progress: Progress = no_progress) -> Energy:
+        """The energy of the run by component class, kernel line and tensor."""
+        return questions.energy(self.index, At(), NoArguments(), progress)
+
+    def fetches(self, progress: Progress = no_progress) -> Fetches:
+        """How often each operand was fetched."""
+        return questions.fetches(self.index, At(), NoArguments(), progress)
 
     def bound(self, op: int | None = None, progress: Progress = no_progress) -> Bound:
         """The ideal time of an op beside its real one, and its slack."""

@@ -57,6 +57,10 @@ class AhbmCCLBackend:
         n_elem = self._elements_a_cube(tensor, places)
         sizes = self._algorithm.sizes(self.world_size, n_elem, mesh)
         kernel = self._algorithm.kernel(op, self._root)
+        overhead_ns = self.cfg.call_overhead_ns
+        if overhead_ns:
+            site = self._engine.sim.sites.here()
+            self._engine.host_work("software of all_reduce", overhead_ns, places, site)
         self._launch("all_reduce", kernel, tensor, *sizes, rank, *self._sip_topo)
 
     def _elements_a_cube(self, tensor: Tensor, places: list[Place]) -> int:

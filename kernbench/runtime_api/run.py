@@ -5,13 +5,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from kernbench.ccl.config import load_ccl
 from kernbench.common.interrupts import Uninterrupted
 from kernbench.common.user_code import called, described, end_if_forked, located
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import KernbenchError, TraceFormatError, UsageError
+from kernbench.runtime_api.energy import RunEnergy, energy_of_run
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench
 from kernbench.runtime_api.torch import Torch
 from kernbench.runtime_api.user_files import load_plugins
@@ -22,6 +25,7 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.verify import VerifyReport
 from kernbench.topology import load_topology
+from kernbench.trace import Trace
 from kernbench.trace.writer import TraceWriter
 
 PHASE2_OPS = 10_000
@@ -75,10 +79,16 @@ class RunResult:
     """The memory errors that were let pass; None if they end a run."""
 
     notes: tuple[str, ...]
-    """What the bench itself measured, a line each."""
+    """What the bench itself measured, and what to know of it, a line each."""
 
     trace_path: Path | None
     """The trace that was recorded; None if none was."""
+
+    launch_ns: float
+    """For how long at least one launch ran, of those that have ended."""
+
+    find_energy: Callable[[], RunEnergy | None]
+    """Adds up the energy of the run, each time anew."""
 
     trace_error: str | None = None
     """Why not all of the run is in its trace; None if it is."""
@@ -106,11 +116,29 @@ class RunResult:
         """All ops, by t_start."""
         return self.read_log()
 
+    def energy(self) -> RunEnergy | None:
+        """The energy of the run; None if its trace cannot be read.
+
+        Of a million ops it takes a second or two, without a trace some more.
+        """
+        return self.find_energy()
+
     def summary(self) -> dict[str, Any]:
-        """What a sweep needs, by stable names."""
+        """What a sweep needs, by stable names.
+
+        ``launch_ns`` is the time in which at least one launch ran: what is left of
+        ``end_ns`` without transfers of the host. ``energy_j`` is of all of the run,
+        ``energy_static_j`` what of it the machine takes at rest. ``bytes_moved`` are
+        those that were read from HBM or written to it, by kernels and the host.
+        """
         warnings = self.warnings or ()
+        energy = self.energy()
         return {
             "end_ns": self.end_ns,
+            "launch_ns": self.launch_ns,
+            "energy_j": energy and energy.joules,
+            "energy_static_j": energy and energy.static_joules,
+            "bytes_moved": energy and energy.hbm_bytes,
             "ops": self.ops,
             "ops_by_kind": self.timing.ops_by_kind,
             "tile_stages": self.tile_stages,
@@ -129,6 +157,9 @@ class RunResult:
     def as_text(self) -> str:
         """Time and ops, the verdict, findings, how to open the trace, and warnings."""
         lines = [self._counts()]
+        energy = self.energy()
+        if energy is not None:
+            lines.append(energy.as_text(self.end_ns))
         lines += self.notes
         if self.report is not None:
             nothing = "nothing to verify: the bench expects nothing"
@@ -220,12 +251,7 @@ def run_bench(
         raise UsageError(
             "--no-data and --verify: verifying needs the data; leave one of them out"
         )
-    if not 0 <= seed < 1 << 64:
-        raise UsageError(f"seed {seed}: must be from 0 to 2^64 - 1")
-    if max_ns is not None and not max_ns > 0:
-        raise UsageError(f"--max-ns {max_ns}: must be more than 0")
-    if max_ops is not None and max_ops < 1:
-        raise UsageError(f"--max-ops {max_ops}: must be 1 or more")
+    _check_numbers(seed, max_ns, max_ops)
     loaded = load_plugins(plugins)
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
@@ -262,24 +288,10 @@ def run_bench(
         engine.run(lambda _: _call(entry, torch, bound))
         phase2 = _run_phase2(torch, notify) if verify else _Phase2(engine.store)
         checks = _check_ops(torch, notify) if debug else _DebugChecks()
-        logger = engine.op_logger
-        assert logger is not None
-        result = RunResult(
-            params=bound,
-            timing=engine.get_timing_result(),
-            end_ns=engine.env.now,
-            ops=logger.rows,
-            tile_stages=logger.tile_stages,
-            read_log=lambda: engine.op_log,
-            store=phase2.store,
-            report=phase2.report,
-            findings=phase2.findings,
-            checked=checks.checked,
-            first_over=checks.first_over,
-            warnings=tuple(engine.sim.warnings) if warn_memory else None,
-            notes=tuple(torch.notes),
-            trace_path=writer.path if writer is not None else None,
-        )
+        path = writer.path if writer is not None else None
+        result = _result(torch, bound, phase2, checks, path)
+        if warn_memory:
+            result = replace(result, warnings=tuple(engine.sim.warnings))
         if writer is not None:
             with Uninterrupted():
                 result = replace(result, trace_error=_end(writer, result))
@@ -290,6 +302,67 @@ def run_bench(
             _keep_what_there_is(writer, engine.env.now, error)
         raise
     return result
+
+
+def _check_numbers(seed: int, max_ns: float | None, max_ops: int | None) -> None:
+    """UsageError for a seed or a limit that no run can have."""
+    if not 0 <= seed < 1 << 64:
+        raise UsageError(f"seed {seed}: must be from 0 to 2^64 - 1")
+    if max_ns is not None and not max_ns > 0:
+        raise UsageError(f"--max-ns {max_ns}: must be more than 0")
+    if max_ops is not None and max_ops < 1:
+        raise UsageError(f"--max-ops {max_ops}: must be 1 or more")
+
+
+def _result(
+    torch: Torch,
+    params: dict[str, Any],
+    phase2: _Phase2,
+    checks: _DebugChecks,
+    trace_path: Path | None,
+) -> RunResult:
+    """What a run left that has ended, unless its memory errors were let pass."""
+    engine = torch.engine
+    logger = engine.op_logger
+    assert logger is not None
+    return RunResult(
+        params=params,
+        timing=engine.get_timing_result(),
+        end_ns=engine.env.now,
+        ops=logger.rows,
+        tile_stages=logger.tile_stages,
+        read_log=lambda: engine.op_log,
+        store=phase2.store,
+        report=phase2.report,
+        findings=phase2.findings,
+        checked=checks.checked,
+        first_over=checks.first_over,
+        warnings=None,
+        notes=(*torch.notes, *torch.engine.notes),
+        trace_path=trace_path,
+        launch_ns=_launch_ns(engine),
+        find_energy=partial(_energy, engine, trace_path),
+    )
+
+
+def _launch_ns(engine: GraphEngine) -> float:
+    """For how long at least one launch ran."""
+    total = 0.0
+    reached = 0.0
+    for launch in sorted(engine.launches, key=attrgetter("t_start")):
+        total += max(launch.t_end - max(launch.t_start, reached), 0.0)
+        reached = max(reached, launch.t_end)
+    return total
+
+
+def _energy(engine: GraphEngine, trace_path: Path | None) -> RunEnergy | None:
+    """The energy of a run; None if it was recorded, and the trace cannot be read."""
+    if trace_path is None:
+        return energy_of_run(engine, None)
+    try:
+        return energy_of_run(engine, Trace.open(trace_path))
+    except (OSError, TraceFormatError):
+        return None
 
 
 def _no_run_progress(text: str, count: int, unit: str) -> None:

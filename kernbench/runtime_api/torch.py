@@ -6,6 +6,7 @@ runs up to then.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -31,6 +32,9 @@ from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.verify import Expectation
 
 __all__ = ["Tensor", "TensorPtr", "Torch"]
+
+_NAME = re.compile(r"(?!h\d+\.\d+$|ipcq\.)[^\s\[\]@]+")
+"""What the debugger takes for the name of a tensor, and for nothing else."""
 
 Dp: TypeAlias = DPPolicy | None
 Name: TypeAlias = str | None
@@ -108,8 +112,8 @@ class Torch:
     ) -> Tensor:
         """Memory that nothing has been written to: no host transfer.
 
-        UsageError for a name that is taken, an extent below 1, a dtype or a policy that
-        there is not, and where it does not fit.
+        UsageError for a name that is taken or means something else, an extent below 1,
+        a dtype or a policy that there is not, and where it does not fit.
         """
         return self._allocate(tuple(shape), dtype, dp, name)
 
@@ -203,6 +207,12 @@ class Torch:
         """A tensor of memory that nothing has been written to; errors as ``empty``."""
         if name is None:
             name = f"t{len(self._names)}"
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"tensor name {name!r}: it could mean an element (x[0]), a copy "
+                "(x@NODE), bytes (hbm 0x40), a handle (h0.1) or a ring (ipcq.0.E); use "
+                "letters, digits, _, - and . alone, and no such name"
+            )
         name = self._of_rank(name)
         if name in self._names:
             raise UsageError(f"a tensor named {name!r} exists; give another name=…")

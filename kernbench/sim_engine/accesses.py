@@ -7,7 +7,7 @@ unknown kinds touch nothing: the bytes of a tile are those of its composite.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -17,17 +17,28 @@ from kernbench.common.arrays import Array, Bools, Ints, distinct
 from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
 from kernbench.common.progress import Progress, computed_beside, no_progress
+from kernbench.common.rows import MAX_PLANES, MAX_ROWS, Rows
 from kernbench.errors import TraceFormatError
+from kernbench.sim_engine.access_columns import (
+    FORM_COLUMNS,
+    NO_FORMS,
+    AccessColumns,
+    Forms,
+)
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_kinds import KINDS
 from kernbench.sim_engine.op_log import PLACES, OpRecord, Params
+from kernbench.sim_engine.op_params import is_whole
 
 _ADDRESS_BITS = 52
 """No physical address and no size is longer than this."""
 
 
 class Access(NamedTuple):
-    """Contiguous bytes of one memory at a physical address; ``mode`` is "r" or "w"."""
+    """Contiguous bytes of one memory at a physical address; ``mode`` is "r" or "w".
+
+    Of rows with gaps between them each row is one.
+    """
 
     mode: str
     space: str
@@ -42,31 +53,6 @@ class Regions(NamedTuple):
     write: Region | None
 
 
-class AccessColumns(NamedTuple):
-    """Accesses as columns, by ascending ``row``, the reads of a row before its write.
-
-    ``mode`` is 1 for a write and 0 for a read; ``space`` is an index of ``spaces``.
-    """
-
-    row: Ints
-    mode: Ints
-    space: Ints
-    addr: Ints
-    nbytes: Ints
-    spaces: tuple[str, ...]
-
-    def take(self, at: Ints) -> AccessColumns:
-        """The accesses numbered ``at``."""
-        return AccessColumns(
-            self.row[at],
-            self.mode[at],
-            self.space[at],
-            self.addr[at],
-            self.nbytes[at],
-            self.spaces,
-        )
-
-
 # -- where the params hold a region ----------------------------------------------------
 
 _OPTIONAL = ("src", "dst", "acc")
@@ -79,7 +65,8 @@ A host_write has no source, a host_read no destination, most gemms no accumulato
 class Place(NamedTuple):
     """Which params hold the space, addr, shape and dtype of a region.
 
-    Where those params are lists, the region is their item ``at``.
+    Where those params are lists, the region is their item ``at``. ``in_rows`` says that
+    the region lies in the rows of the params ``rows, row_bytes, pitch, planes``.
     """
 
     space: str
@@ -87,6 +74,7 @@ class Place(NamedTuple):
     shape: str
     dtype: str
     at: int | None = None
+    in_rows: bool = False
 
 
 class Places(NamedTuple):
@@ -105,6 +93,9 @@ class _Listed(NamedTuple):
     dtypes: str
 
 
+_STRIDED = {"dma_read": "src", "dma_write": "dst"}
+"""The region of a DMA, by its name, that its rows are those of: the one in memory."""
+
 _LISTS = {
     "gemm": _Listed(
         "epilogue_spaces", "epilogue_addrs", "epilogue_shapes", "epilogue_dtypes"
@@ -114,18 +105,19 @@ _LISTS = {
 
 
 @lru_cache(maxsize=1024)
-def _places(kind: str, names: tuple[str, ...], listed: int) -> Places:
-    """Where params of these names hold what is read and what is written.
+def _places(kind: str, name: str, names: tuple[str, ...], listed: int) -> Places:
+    """Where the params of an op, which has these, hold what is read and written.
 
     ``listed`` operands are items of the lists of the kind.
     """
+    strided = _STRIDED.get(name, "") if "rows" in names else ""
     reads = []
     write = None
     for region, keys in PLACES.get(kind, {}).items():
         if region in _OPTIONAL and keys[0] not in names:
             continue
         space, addr, shape, dtype = keys[:4]
-        place = Place(space, addr, shape, dtype)
+        place = Place(space, addr, shape, dtype, in_rows=region == strided)
         if region in ("out", "dst"):
             write = place
         else:
@@ -142,12 +134,13 @@ def places_of(record: OpRecord) -> Places:
     listed = 0
     if kind in _LISTS:
         listed = len(params.get(_LISTS[kind].addrs, ()))
-    return _places(kind, tuple(params), listed)
+    return _places(kind, record.op_name, tuple(params), listed)
 
 
 def _region(params: Params, place: Place) -> Region:
     """The region at ``place``; TraceFormatError if params that it needs are missing."""
-    *keys, at = place
+    keys = place[:4]
+    at = place.at
     try:
         values = [params[key] for key in keys]
         if at is not None:
@@ -155,7 +148,49 @@ def _region(params: Params, place: Place) -> Region:
     except LookupError:
         raise TraceFormatError(f"params of an op lack {', '.join(keys)}") from None
     space, addr, shape, dtype = values
-    return Region(space, addr, tuple(shape), dtype, nbytes_of(shape, dtype))
+    nbytes = nbytes_of(shape, dtype)
+    strided = _rows(params, addr, nbytes) if place.in_rows else None
+    return Region(space, addr, tuple(shape), dtype, nbytes, strided)
+
+
+def _rows(params: Params, addr: int, nbytes: int) -> Rows:
+    """The rows from ``addr`` on; TraceFormatError unless they are of ``nbytes``."""
+    try:
+        number = params["rows"]
+        row_bytes = params["row_bytes"]
+        pitch = params["pitch"]
+    except KeyError as missing:
+        raise TraceFormatError(f"params of an op in rows lack {missing}") from None
+    planes = tuple(params.get("planes", ()))
+    flat = [number, row_bytes, *(x for axis in planes for x in axis[:1])]
+    if not all(map(is_whole, (*flat, pitch))) or min(flat) < 1 or len(planes) > 2:
+        raise TraceFormatError(
+            f"rows {number!r:.20}, row_bytes {row_bytes!r:.20}, pitch {pitch!r:.20} "
+            f"and planes {planes!r:.40} of an op are no rows; record the run again"
+        )
+    rows = Rows(addr, number, row_bytes, pitch, planes)
+    _check_rows(rows, nbytes)
+    return rows
+
+
+def _check_rows(rows: Rows, nbytes: int) -> None:
+    """TraceFormatError for rows that are not of ``nbytes``, or share bytes."""
+    if rows.total_rows > MAX_ROWS:
+        raise TraceFormatError(
+            f"an op moves {rows.total_rows} rows, and a DMA at most {MAX_ROWS}"
+        )
+    if rows.nbytes != nbytes:
+        raise TraceFormatError(
+            f"rows {rows.total_rows} and row_bytes {rows.row_bytes} are {rows.nbytes} "
+            f"bytes of an op that moves {nbytes}; record the run again"
+        )
+    if rows.overlap():
+        raise TraceFormatError(
+            f"row_bytes {rows.row_bytes} at a pitch of {rows.pitch} (planes "
+            f"{rows.planes}) overlap; record the run again"
+        )
+    if (rows.addr + rows.span) >> _ADDRESS_BITS:
+        raise TraceFormatError("an op touches bytes that no address of 52 bits names")
 
 
 # -- what one record touches -----------------------------------------------------------
@@ -182,7 +217,30 @@ def accesses(record: OpRecord) -> list[Access]:
     touched = [("r", region) for region in reads]
     if write is not None:
         touched.append(("w", write))
-    return [Access(mode, r.space, r.addr, r.nbytes) for mode, r in touched if r.nbytes]
+    found = []
+    for mode, r in touched:
+        if r.strided is not None:
+            pieces = r.strided.each()
+            found += [Access(mode, r.space, *piece) for piece in pieces]
+        elif r.nbytes:
+            found.append(Access(mode, r.space, r.addr, r.nbytes))
+    return found
+
+
+def block_rows(params: Params) -> list[tuple[str, Rows]]:
+    """What a DMA stage of a tile moves, as its params say: spaces and rows."""
+    count = len(params["addrs"])
+    contiguous = {
+        "rows": [1] * count,
+        "row_bytes": params["sizes"],
+        "pitch": [0] * count,
+    }
+    given: Params = contiguous | params
+    columns = [given[name] for name in ("addrs", "rows", "row_bytes", "pitch")]
+    return [
+        (space, Rows(*block))
+        for space, *block in zip(params["spaces"], *columns, strict=True)
+    ]
 
 
 def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
@@ -207,7 +265,8 @@ def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
 class _Part(NamedTuple):
     """Accesses of some rows to one region each.
 
-    ``space`` is an index of the trace's strings.
+    ``space`` is an index of the trace's strings. ``which`` says for each which row of
+    ``table`` (of ``Forms``) it has; both are empty where all are contiguous.
     """
 
     row: Ints
@@ -215,6 +274,8 @@ class _Part(NamedTuple):
     space: Ints
     addr: Ints
     nbytes: Ints
+    which: Ints = np.empty(0, np.int64)
+    table: Ints = np.empty((0, FORM_COLUMNS), np.int64)
 
 
 class ParamSchema(Protocol):
@@ -271,9 +332,10 @@ class ParamSource(Protocol):
 def access_columns(
     trace: ParamSource, progress: Progress = no_progress
 ) -> AccessColumns:
-    """Return ``accesses`` of all ops of a ``Trace`` as columns, by row.
+    """Return what all ops of a ``Trace`` touch as columns, by row.
 
-    No op is decoded. TraceFormatError for params that do not say what an op touches.
+    Rows are one access; their ``pieces`` are ``accesses`` of the op. No op is decoded.
+    TraceFormatError for params that do not say what an op touches.
     """
     parts: list[_Part] = []
     total = max(len(trace.op_columns.t_start), 1)
@@ -291,7 +353,8 @@ def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:
     none = np.empty(0, np.int64)
     columns = [_Part(none, none, none, none, none), *parts]  # type: ignore[arg-type]
     row, mode, where, addr, nbytes = (
-        np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True)
+        np.concatenate(column).astype(np.int64)
+        for column in zip(*[part[:5] for part in columns], strict=True)
     )
     used = distinct(where)
     space = np.searchsorted(used, where)  # np.unique would keep other threads waiting
@@ -303,9 +366,30 @@ def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:
             raise TraceFormatError(
                 "an op touches bytes that no address of 52 bits names"
             )
+    form, forms = _joined_forms(columns)
     kept = np.flatnonzero(nbytes)
     kept = kept[np.argsort(row[kept], kind="stable")]
-    return AccessColumns(row, mode, space, addr, nbytes, names).take(kept)
+    joined = AccessColumns(row, mode, space, addr, nbytes, names, form, forms)
+    return joined.take(kept)
+
+
+def _joined_forms(parts: Sequence[_Part]) -> tuple[Ints, Forms]:
+    """The form of each access of some parts, and what they are numbers of."""
+    tables = [part.table for part in parts]
+    table, number = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
+    if not len(table):
+        return np.empty(0, np.uint8), NO_FORMS
+    number = number.reshape(-1)
+    kind = np.min_scalar_type(len(table))
+    found = []
+    before = 0
+    for part in parts:
+        form = np.zeros(len(part.row), kind)
+        if len(part.table):
+            form[:] = 1 + number[before + part.which]
+        before += len(part.table)
+        found.append(form)
+    return np.concatenate(found), Forms(table)
 
 
 def _as_ints(numbers: Array) -> Array:
@@ -326,7 +410,7 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
     if schema.kind in _LISTS:
         _, items = fields.get(_LISTS[schema.kind].addrs, ("", ()))
         listed = len(items)
-    reads, write = _places(schema.kind, tuple(fields), listed)
+    reads, write = _places(schema.kind, schema.name, tuple(fields), listed)
     touched = reads if write is None else (*reads, write)
     for place in touched:
         suffix = "" if place.at is None else f".{place.at}"
@@ -358,6 +442,16 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
                 )
         for column in extents:
             nbytes = nbytes * column
+        if place.in_rows:
+            yield _part_in_rows(
+                block,
+                columns,
+                place is write,
+                values[columns[space]],
+                values[columns[addr]],
+                nbytes,
+            )
+            continue
         yield _Part(
             block.rows,
             np.full(len(nbytes), place is write),
@@ -365,3 +459,62 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
             values[columns[addr]],
             nbytes,
         )
+
+
+def _part_in_rows(
+    block: ParamBlock,
+    columns: Mapping[str, str],
+    is_write: bool,
+    space: Array,
+    addr: Array,
+    nbytes: Array,
+) -> _Part:
+    """The accesses of a block whose ops move rows.
+
+    ``columns`` has the column of each param, and ``nbytes`` what each op moves.
+    """
+    values = block.values
+    names = ["rows", "row_bytes", "pitch"]
+    depth = sum(path.startswith("planes.") for path in columns) // 2
+    for at in range(depth):
+        names += [f"planes.{at}.0", f"planes.{at}.1"]
+    if not columns.keys() >= {*names} or depth > MAX_PLANES:
+        raise TraceFormatError(
+            f"params of {block.schema.name!r:.40} say no rows; record the run again"
+        )
+    given = np.stack([_as_ints(values[columns[name]]) for name in names], 1)
+    given = given.astype(np.int64)
+    forms, which = np.unique(given, axis=0, return_inverse=True)
+    _check_forms(given, addr, nbytes)
+    missing = np.tile([1, 0], (len(forms), MAX_PLANES - depth))
+    table = np.concatenate((forms[:, :3], missing, forms[:, 3:]), 1)
+    return _Part(
+        block.rows,
+        np.full(len(addr), is_write),
+        space,
+        addr,
+        nbytes,
+        which.reshape(-1),
+        table,
+    )
+
+
+def _check_forms(given: Ints, addr: Array, nbytes: Array) -> None:
+    """TraceFormatError where rows, row_bytes, pitch and planes of an op are no rows.
+
+    ``given`` has an op in each row; there are few different ones.
+    """
+    sized = np.concatenate((given, nbytes[:, None].astype(np.int64)), 1)
+    forms, which = np.unique(sized, axis=0, return_inverse=True)
+    spans = []
+    for number, row_bytes, pitch, *planes, moved in forms.tolist():
+        params = {
+            "rows": number,
+            "row_bytes": row_bytes,
+            "pitch": pitch,
+            "planes": [*zip(planes[::2], planes[1::2], strict=True)],
+        }
+        spans.append(_rows(params, 0, moved).span)
+    ends = addr.astype(np.float64) + np.array(spans, np.float64)[which.reshape(-1)]
+    if len(ends) and ends.max() > 1 << _ADDRESS_BITS:
+        raise TraceFormatError("an op touches bytes that no address of 52 bits names")

@@ -15,10 +15,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import simpy
 
+from kernbench.common.exact_time import exact_ns
 from kernbench.common.messages import (
     NO_CMD,
     HostReadCmd,
@@ -29,17 +30,20 @@ from kernbench.common.messages import (
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.common.user_code import end_if_forked
 from kernbench.components.base import ComponentBase, Process, Sim
+from kernbench.components.clock import HOST as HOST
+from kernbench.components.clock import Clock
 from kernbench.components.launches import LAUNCH_BYTES, serve_launch
 from kernbench.components.network import Network
 from kernbench.components.pages import PageTable
 from kernbench.components.registry import check_model, component_class
+from kernbench.components.ring_sizes import short_ring_notes
 from kernbench.errors import DeadlockError, LimitError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.event_log import Recorder, Shard, Site
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLogger, OpRecord, OpSink
 from kernbench.sim_engine.pending import PendingRanges
-from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.graph import Place, TopologyGraph
 from kernbench.triton_emu.sites import CallSites
 
 _DEFAULT = object()
@@ -47,19 +51,8 @@ _DEFAULT = object()
 PROGRESS_EVENTS = 20_000
 """Events between two calls of ``GraphEngine.progress``."""
 
-_LAUNCH_SLACK_NS = 1e-3
-"""A launch starts 1 ps after the farthest PE has the message.
-
-Sums of floats in another order differ by less, so that no PE is late by rounding.
-"""
-
 _LISTED = 32
 """Waiters that a DeadlockError names."""
-
-HOST = -1
-"""The stream of the bench itself; a rank's has its number."""
-
-Place: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +149,7 @@ class GraphEngine:
     ) -> None:
         self.graph = graph
         self._pid = os.getpid()
-        self.env = simpy.Environment()
+        self.env = Clock(node.place for node in graph.nodes.values())
         self.store = MemoryStore(fill=0xFF if warn_memory else None)
         self.pending = PendingRanges()
         self.recorder = recorder
@@ -218,6 +211,11 @@ class GraphEngine:
         return [] if self.op_logger is None else self.op_logger.records
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the machine that ran, a line each."""
+        return short_ring_notes(self.sim.short_rings)
+
+    @property
     def next_cmd(self) -> int:
         """Number of the next call."""
         return self._numbers.upcoming
@@ -276,7 +274,8 @@ class GraphEngine:
                 return False
             if queue[0][0] > self._end_ns:
                 raise self._limit_error()
-            env._now, _, _, event = heappop(queue)
+            env._now, turn, _, event = heappop(queue)
+            env.turn = turn | 1
             callbacks = event.callbacks
             event.callbacks = None  # type: ignore[assignment]
             for callback in callbacks:
@@ -338,6 +337,16 @@ class GraphEngine:
 
         self._submit("barrier", site, action, [(max(self.stream, 0), 0, 0)])
 
+    def host_work(
+        self, what: str, duration_ns: float, places: Sequence[Place], site: Site
+    ) -> None:
+        """Let the host be busy with ``what`` before its next action for ``places``."""
+
+        def action(_: int) -> Process:
+            yield self.env.timeout(exact_ns(duration_ns))
+
+        self._submit(what, site, action, places)
+
     def is_busy(self, *streams: int) -> bool:
         """Whether a host action of these streams, or of any, has not ended."""
         asked = streams or tuple(self._tails)
@@ -374,11 +383,12 @@ class GraphEngine:
                 programs=programs,
                 done=self.env.event(),
                 waiting=self._waiting,
-                target_start_ns=t_issue + latency + _LAUNCH_SLACK_NS,
+                target_start_ns=t_issue + latency,
             )
             for sip in sorted(cubes):
                 end_point = self.sim.resolver.find_pcie_ep(sip)
-                self.env.process(serve_launch(self.sim, end_point, msg))
+                turn = self.env.node_turn(self.graph.nodes[end_point].place)
+                self.env.process_at(turn, serve_launch(self.sim, end_point, msg))
             yield msg.done
             self.launches.append(LaunchSpan(name, msg.t_first_start, self.env.now))
             if self.recorder is not None:
@@ -411,11 +421,16 @@ class GraphEngine:
         waiting = self._waiting
         end_point = self.sim.resolver.find_pcie_ep(min(places)[0])
         before = [self._tails[s] for s in (HOST, self.stream) if s in self._tails]
+        turn = self.env.stream_turn(self.stream)
 
         def chained() -> Generator[Any, Any, None]:
             # SimPy sends values into this generator, and a list takes none
             for earlier in before:  # noqa: UP028
                 yield earlier
+            if self.env.turn != turn:
+                # what it waited for is another stream's, and so is the turn
+                self.env.turn = turn
+                yield self.env.timeout(0)
             t_issue = self.env.now
             yield from action(cmd)
             del waiting[cmd]
@@ -426,7 +441,7 @@ class GraphEngine:
 
         what = f"{call} at {site.file}:{site.line}"
         waiting[cmd] = Waiter(what, self.env.now, end_point)
-        self._tails[self.stream] = self.env.process(chained())
+        self._tails[self.stream] = self.env.process_at(turn, chained())
 
     def _serve_host(
         self, cmd: int, messages: Sequence[tuple[Place, HostWriteCmd | HostReadCmd]]
@@ -459,7 +474,7 @@ class GraphEngine:
         for src, dst in pairwise(stops):
             path = self.sim.router.route("node", src, dst)
             latency += self.network.route(path).zero_load(LAUNCH_BYTES)
-        return self.sim.component(end_point).overhead_ns + latency
+        return exact_ns(self.sim.component(end_point).overhead_ns) + latency
 
 
 def _deadlock(now: float, waiters: Iterable[Waiter]) -> str:

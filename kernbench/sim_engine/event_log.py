@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
@@ -33,8 +34,8 @@ class Shard:
 
     It is docs/architecture.md, "Allocations". ``addr`` is physical, ``va`` virtual and
     0 where there is none. ``origin`` and ``shape`` are in elements of the whole tensor;
-    at most 3 axes are kept. ``owner`` is the node id of the PE whose memory it is (its
-    pe_cpu), ``cmd`` the call from which on it is valid.
+    a file keeps them ``in_three_axes``. ``owner`` is the node id of the PE whose memory
+    it is (its pe_cpu), ``cmd`` the call from which on it is valid.
     """
 
     tensor: str
@@ -48,6 +49,18 @@ class Shard:
     shape: tuple[int, ...]
     cmd: int
     index: int = 0
+
+
+def in_three_axes(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape or the origin of a box with its axes between first and last as one.
+
+    No tensor is split along those, so that they begin at 0 in every shard, and the
+    elements of a shard lie as before.
+    """
+    if len(extents) <= 3:
+        return extents
+    first, *between, last = extents
+    return first, prod(between), last
 
 
 class Recorder(OpSink, Protocol):

@@ -102,6 +102,12 @@ def _of_output(
     for name, held in tensors.items():
         if any(isinstance(x, Shard) and _is_in(last, x) for x in held):
             return _of_name(name, array, records, tensors, initial)
+    if last.strided is not None:
+        raise VerificationError(
+            "an array is expected, but the last op writes rows with gaps between them "
+            f"at {last.space} {last.addr:#x}; give a mapping from (space, address), or "
+            "from a name of ``tensors``"
+        )
     place = (last.space, last.addr)
     dtype = _dtype_at(place, array, records, initial)
     if array.size * itemsize(dtype) != last.nbytes:
@@ -200,14 +206,14 @@ def _dtype_at(
     """
     space, addr = place
     for record, write in _written(records):
-        inside = write.addr <= addr < write.addr + write.nbytes
-        if write.space != space or not inside:
+        offset = int(write.where.offsets(np.array([addr]))[0])
+        if write.space != space or offset < 0:
             continue
         source = regions(record).reads[:1]
         if record.op_kind != "memory" or write.dtype != "u8" or not source:
             return write.dtype
         space = source[0].space
-        addr += source[0].addr - write.addr
+        addr = int(source[0].where.addresses(np.array([offset]))[0])
     before = initial.read(space, addr) if initial.has(space, addr) else array
     return name_of(before.dtype)
 

@@ -12,9 +12,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import np_dtype
+from kernbench.common.rows import Rows
 from kernbench.errors import MemoryStoreError
 
 
@@ -92,6 +94,15 @@ def _cut(array: Array, low: int, high: int) -> Array:
     if low % size or high % size:
         return flat.view(np.uint8)[low:high]
     return flat[low // size : high // size]
+
+
+def _rows_in(span: Array, rows: Rows) -> Array:
+    """The rows as a view of the bytes from the first of them on, an axis for each."""
+    counts = [count for count, _ in rows.axes]
+    pitches = [pitch for _, pitch in rows.axes]
+    return as_strided(
+        span, (*counts, rows.row_bytes), (*pitches, 1), writeable=span.flags.writeable
+    )
 
 
 _NOTHING = _Extents()  # a space that was never written
@@ -188,6 +199,50 @@ class MemoryStore:
         found = reinterpret(array, shape, wanted).view()
         found.flags.writeable = False
         return found
+
+    def view_rows(
+        self, space: str, rows: Rows, shape: tuple[int, ...], dtype: str
+    ) -> Array:
+        """The bytes of rows in order, read-only, as ``view`` of contiguous ones.
+
+        Nothing is asked of the bytes between them.
+        """
+        if rows.is_one:
+            return self.view(space, rows.addr, shape, dtype)
+        gap = None if self.fill is not None else self.gap(space, rows.addr, rows.span)
+        if gap is None:
+            span = self.view(space, rows.addr, (rows.span,), "u8")
+            found = _rows_in(span, rows).reshape(-1)
+        else:
+            parts = [
+                self.view(space, addr, (nbytes,), "u8") for addr, nbytes in rows.each()
+            ]
+            found = np.concatenate(parts)
+        seen = reinterpret(np.ascontiguousarray(found), shape, np_dtype(dtype)).view()
+        seen.flags.writeable = False
+        return seen
+
+    def patch_rows(self, space: str, rows: Rows, data: Array) -> None:
+        """Write ``data`` to rows, in order; the bytes between them stay.
+
+        ``data`` is C-contiguous. Where all of the span was written before, it becomes
+        one extent of the dtype of ``data``, if no element is cut.
+        """
+        if rows.is_one:
+            self.patch(space, rows.addr, data)
+            return
+        flat = data.reshape(-1).view(np.uint8)
+        if self.gap(space, rows.addr, rows.span) is not None:
+            row_bytes = rows.row_bytes
+            for i, (addr, _) in enumerate(rows.each()):
+                self.write(space, addr, flat[i * row_bytes : (i + 1) * row_bytes])
+            return
+        span = np.array(self.view(space, rows.addr, (rows.span,), "u8"))
+        held = _rows_in(span, rows)
+        held[...] = flat.reshape(held.shape)
+        if rows.span % data.itemsize == 0:
+            span = span.view(data.dtype)
+        self.write(space, rows.addr, span)
 
     def drop(self, space: str, addr: int, nbytes: int) -> None:
         """Forget the bytes of [addr, addr + nbytes)."""

@@ -21,6 +21,7 @@ from kernbench.common.arrays import Array, Bools, Floats, Ints, as_f64
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import Region, as_matrix
 from kernbench.common.progress import Progress, no_progress
+from kernbench.common.rows import Rows
 from kernbench.errors import KernbenchError, MemoryStoreError, UsageError
 from kernbench.sim_engine.arithmetic import rounded
 from kernbench.sim_engine.data_executor import DataExecutor
@@ -29,6 +30,7 @@ from kernbench.sim_engine.op_kinds import KINDS
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import (
     Turn,
+    bytes_at,
     computed_in_time,
     operands_of,
     plan_of,
@@ -204,23 +206,28 @@ class _OracleMemory:
         """Hold the ``value`` of ``r``, and forget its bytes in other lanes."""
         for dtype, phase in self._lanes:
             size = itemsize(dtype)
-            start = r.addr - phase
-            first = start // size
-            end = -(-(start + r.nbytes) // size)
             space = _lane(r.space, dtype, phase)
-            self._store.drop(space, 8 * first, 8 * (end - first))
-        if is_float(r.dtype):
+            for addr, nbytes in r.where.each():
+                start = addr - phase
+                first = start // size
+                end = -(-(start + nbytes) // size)
+                self._store.drop(space, 8 * first, 8 * (end - first))
+        place = _place(r)
+        if is_float(r.dtype) and place is not None:
             self._lanes.add((r.dtype, r.addr % itemsize(r.dtype)))
-            space, addr = _place(r)
-            self._store.patch(
-                space, addr, np.ascontiguousarray(as_f64(value, copy=False))
+            space, rows = place
+            self._store.patch_rows(
+                space, rows, np.ascontiguousarray(as_f64(value, copy=False))
             )
 
     def read(self, r: Region, real: Array) -> Array:
         """What the oracle has of ``r``, else the ``real`` bytes."""
-        space, addr = _place(r)
+        place = _place(r)
+        if place is None:
+            return real
+        space, rows = place
         try:
-            return self._store.view(space, addr, r.shape, "f64")
+            return self._store.view_rows(space, rows, r.shape, "f64")
         except MemoryStoreError:
             return real
 
@@ -230,10 +237,19 @@ def _lane(space: str, dtype: str, phase: int) -> str:
     return f"{space} {dtype} {phase}"
 
 
-def _place(r: Region) -> tuple[str, int]:
-    """Where the oracle's memory holds the elements of ``r``: space and address."""
-    index, phase = divmod(r.addr, itemsize(r.dtype))
-    return _lane(r.space, r.dtype, phase), 8 * index
+def _place(r: Region) -> tuple[str, Rows] | None:
+    """Where the oracle's memory holds the elements of ``r``: space and rows.
+
+    None of rows that are no whole number of elements long, or apart: not in one lane.
+    """
+    size = itemsize(r.dtype)
+    where = r.where
+    index, phase = divmod(where.addr, size)
+    if where.row_bytes % size or any(pitch % size for _, pitch in where.axes):
+        return None
+    axes = tuple((count, pitch // size * 8) for count, pitch in where.axes)
+    rows = Rows.of(8 * index, axes, where.row_bytes // size * 8)
+    return _lane(r.space, r.dtype, phase), rows
 
 
 class Born(NamedTuple):
@@ -353,7 +369,7 @@ class OracleRun:
         work = turn.plan.work
         expected, wide = computed_in_time(compute, work, progress, done)
         executor.run_one(progress, done)
-        actual = executor.store.view(out.space, out.addr, out.shape, out.dtype)
+        actual = bytes_at(executor.store, out.addr, out)
         self._memory.write(out, wide)
         self.last = Written(record, own, actual, wide)
         compare = partial(check_op, position, record, actual, expected, wide)

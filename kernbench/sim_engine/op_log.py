@@ -22,6 +22,7 @@ from kernbench.common.messages import (
     HostWriteCmd,
     MsgBase,
     Region,
+    StageType,
     TileToken,
     Transfer,
     Wait,
@@ -33,7 +34,9 @@ from kernbench.common.pe_commands import (
     DmaWriteCmd,
     GemmCmd,
     MathCmd,
+    ProductCmd,
 )
+from kernbench.common.rows import Rows
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.memory_store import MemoryStore
 
@@ -45,6 +48,8 @@ Transfers: TypeAlias = list[Transfer]
 
 KIND_RANK = {"memory": 0, "gemm": 1, "math": 2, "unknown": 3}
 """The kinds of op in the order in which they run when they start at the same time."""
+
+_TILE_NAMES = {stage.name: f"TileToken/{stage.name}" for stage in StageType}
 
 _BLOCK = 1 << 16
 """Ops that ``canonical_order`` looks at together, so that they stay in the cache."""
@@ -183,11 +188,12 @@ class OpLogger:
         pending: dict[str, Any] = {"t_start": t}
         if isinstance(msg, TileToken):
             stage = msg.stage
-            pending["snap"] = {
-                # plain attribute; the property ``name`` costs a Python call
-                "stage_type": stage.stage_type._name_,
-                "stage_params": dict(stage.params),
-            }
+            # plain attribute; the property ``name`` costs a Python call
+            stage_type = stage.stage_type._name_
+            own = {"tile_index": msg.index, "stage_type": stage_type}
+            pending["stage_type"] = stage_type
+            # the first ``own`` says which keys come first, the second which values win
+            pending["params"] = {**own, **stage.params, **own}
         elif isinstance(msg, DmaWriteCmd) and msg.src.space == "hbm":
             pending["source"] = (self._is_ready(msg.src), self._view(msg.src))
         self._pending[id(msg)] = pending
@@ -204,22 +210,17 @@ class OpLogger:
             raise KernbenchError(
                 f"{component_id}: record_end of {msg!r} without a record_start"
             )
-        snap = pending.get("snap")
-        if snap:
-            assert isinstance(msg, TileToken)
-            stage_type = snap["stage_type"]
-            own = {"tile_index": msg.index, "stage_type": stage_type}
-            # the first ``own`` says which keys come first, the second which values win
-            params = {**own, **snap["stage_params"], **own}
+        if isinstance(msg, TileToken):
             kind = "unknown"
-            name = f"TileToken/{stage_type}"
+            name = _TILE_NAMES[pending["stage_type"]]
+            params = pending["params"]
             self.tile_stages += 1
         else:
             kind, name, params = _extract_op_info(msg)
-        if isinstance(msg, MathCmd):
-            params["input_snapshots"] = [self._snapshot(r) for r in msg.inputs]
-        elif isinstance(msg, DmaWriteCmd) and "source" in pending:
-            params["snapshot"] = self._stored(msg.src, *pending["source"])
+            if isinstance(msg, MathCmd):
+                params["input_snapshots"] = [self._snapshot(r) for r in msg.inputs]
+            elif isinstance(msg, DmaWriteCmd) and "source" in pending:
+                params["snapshot"] = self._stored(msg.src, *pending["source"])
         served = msg if isinstance(msg, MsgBase) else MsgBase()
         self._append(served, pending["t_start"], t, component_id, kind, name, params)
 
@@ -399,6 +400,21 @@ _MATH_PARAMS: Names = (
 )
 
 
+def rows_params(rows: Rows) -> Params:
+    """The params that say in which rows a DMA moves: a copy op of ADR-0020 D7.
+
+    They are of the source of a dma_read, and of the destination of a dma_write.
+    """
+    params: Params = {
+        "rows": rows.rows,
+        "row_bytes": rows.row_bytes,
+        "pitch": rows.pitch,
+    }
+    if rows.planes:
+        params["planes"] = rows.planes
+    return params
+
+
 def _params(kind: str, msg: MsgBase, names: Names) -> Params:
     """The named params of a command.
 
@@ -441,13 +457,25 @@ def _memory_info(
     params = _params("memory", msg, names)
     if isinstance(msg, HostWriteCmd):
         params["snapshot"] = msg.data
+    elif isinstance(msg, DmaReadCmd) and msg.src.strided is not None:
+        params |= rows_params(msg.src.strided)
+    elif isinstance(msg, DmaWriteCmd) and msg.strided is not None:
+        params |= rows_params(msg.strided)
     return "memory", name, params
+
+
+def _dataflow(msg: ProductCmd) -> Params:
+    """The dataflow of a product, where it is not the machine's."""
+    return {"dataflow": msg.dataflow} if msg.dataflow else {}
 
 
 @_extract_op_info.register
 def _gemm_info(msg: GemmCmd) -> OpInfo:
-    """A dot (D3.3); the accumulator's place is there only if it has one."""
-    params = _params("gemm", msg, _GEMM_PARAMS) | _LAYOUTS
+    """A dot (D3.3); the accumulator's place is there only if it has one.
+
+    So is the dataflow, if the call gave one.
+    """
+    params = _params("gemm", msg, _GEMM_PARAMS) | _LAYOUTS | _dataflow(msg)
     if msg.acc is not None:
         params |= _params("gemm", msg, _ACC_PARAMS)
     return "gemm", f"gemm_{msg.a.dtype}", params
@@ -497,7 +525,7 @@ def _composite_info(msg: CompositeCmd) -> OpInfo:
         "out_addr": msg.out.addr,
         "out_nbytes": msg.out.nbytes,
     }
-    params |= _params("gemm", msg, _GEMM_PARAMS) | _LAYOUTS
+    params |= _params("gemm", msg, _GEMM_PARAMS) | _LAYOUTS | _dataflow(msg)
     scalars = []
     operands = []
     for step in msg.epilogue:

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES
+from kernbench.common.pe_commands import DATAFLOWS
 from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, Params
 
@@ -46,6 +47,10 @@ def _is_dtype(value: Any) -> bool:
     return isinstance(value, str) and value in DTYPES
 
 
+def _is_dataflow(value: Any) -> bool:
+    return isinstance(value, str) and value in DATAFLOWS
+
+
 def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -70,12 +75,22 @@ def _all(test: Test) -> Test:
 _is_shape = _all(is_whole)
 
 
+def _is_whole_or_some(value: Any) -> bool:
+    """Of a DMA a number, of the stage of a tile one for each block."""
+    return is_whole(value) or _is_shape(value)
+
+
+def _is_axis_of_rows(value: Any) -> bool:
+    return _is_shape(value) and len(value) == 2
+
+
 def _is_box(value: Any) -> bool:
     return _is_shape(value) and len(value) == 3
 
 
 _WHOLE = "a number of 0 to 2^52"
 _DTYPE = f"one of {', '.join(DTYPES)}"
+_DATAFLOW = f"one of {', '.join(DATAFLOWS)}"
 
 _RULES: tuple[tuple[Test, str, tuple[str, ...]], ...] = (
     (
@@ -95,6 +110,7 @@ _RULES: tuple[tuple[Test, str, tuple[str, ...]], ...] = (
         ),
     ),
     (_is_dtype, _DTYPE, ("dtype", "dtype_in", "dtype_out")),
+    (_is_dataflow, _DATAFLOW, ("dataflow",)),
     (
         _is_shape,
         f"extents, each {_WHOLE}",
@@ -119,6 +135,8 @@ _RULES: tuple[tuple[Test, str, tuple[str, ...]], ...] = (
         f"each {_WHOLE}",
         ("input_addrs", "epilogue_addrs", "scalar_positions", "addrs", "sizes"),
     ),
+    (_is_whole_or_some, f"or each {_WHOLE}", ("rows", "row_bytes", "pitch")),
+    (_all(_is_axis_of_rows), f"pairs of {_WHOLE}", ("planes",)),
     (_all(_is_shape), "shapes", ("input_shapes", "epilogue_shapes")),
     (_all(_is_number), "numbers", ("scalars", "epilogue_scalars")),
     (_all(_is_flag), "each true or false", ("epilogue_has_operand",)),
@@ -127,6 +145,7 @@ _TESTS = {name: (test, what) for test, what, names in _RULES for name in names}
 
 _MEASURED = (
     *("shape", "addr", "nbytes", "size", "tile", "origin", "extent", "position"),
+    *("rows", "row_bytes", "pitch", "planes"),
 )
 """What the names of params have in them that are sizes, places or counts."""
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from kernbench.common.rows import Rows
+
 Holds: TypeAlias = Callable[[], "bool | None"]
 
 
@@ -59,6 +61,29 @@ class PendingRanges:
         """The op of the lowest pending byte in the range; None if all are ready."""
         lowest = self._lowest(space, addr, nbytes)
         return None if lowest is None else lowest.op
+
+    def mark_rows(self, space: str, rows: Rows, op: object) -> None:
+        """``op`` will write these rows; what lies between them stays as it is."""
+        for addr, nbytes in rows.each():
+            self.mark(space, addr, nbytes, op)
+
+    def clear_rows(self, space: str, rows: Rows) -> None:
+        """These rows are ready."""
+        if self._lowest(space, rows.addr, rows.span) is None:
+            return
+        for addr, nbytes in rows.each():
+            self.clear(space, addr, nbytes)
+
+    def find_rows(self, space: str, rows: Rows) -> object | None:
+        """The op of the first pending byte in the rows; None if all are ready."""
+        lowest = self._lowest(space, rows.addr, rows.span)
+        if lowest is None or rows.is_one:
+            return None if lowest is None else lowest.op
+        for addr, nbytes in rows.each():
+            found = self.find(space, addr, nbytes)
+            if found is not None:
+                return found
+        return None
 
     def end_of(self, space: str, addr: int) -> int | None:
         """Where the range that holds ``addr`` ends; None if that byte is ready."""

@@ -219,7 +219,7 @@ def operands_of(
                 "the op holds no data; record the run again with data"
             )
         else:
-            operands.append(store.view(r.space, addr, r.shape, r.dtype))
+            operands.append(bytes_at(store, addr, r))
     return operands
 
 
@@ -229,7 +229,7 @@ def _difference(snapshot: Array, store: MemoryStore, addr: int, r: Region) -> fl
     It is inf where only elements differ that are not finite.
     """
     try:
-        own = store.view(r.space, addr, r.shape, r.dtype)
+        own = bytes_at(store, addr, r)
     except KernbenchError:
         return 0.0
     if own.tobytes() == snapshot.tobytes():
@@ -333,8 +333,23 @@ def perform(
         done,
     )
     for turn, result in zip(alike, results, strict=True):
-        store.patch(out.space, turn.where[-1], result)
+        put_at(store, turn.where[-1], out, result)
     return results
+
+
+def bytes_at(store: MemoryStore, addr: int, r: Region) -> Array:
+    """The tensor in a region of this form that begins at ``addr``."""
+    if r.strided is not None:
+        return store.view_rows(r.space, r.strided.at(addr), r.shape, r.dtype)
+    return store.view(r.space, addr, r.shape, r.dtype)
+
+
+def put_at(store: MemoryStore, addr: int, r: Region, data: Array) -> None:
+    """Write a tensor to a region of this form that begins at ``addr``."""
+    if r.strided is not None:
+        store.patch_rows(r.space, r.strided.at(addr), data)
+    else:
+        store.patch(r.space, addr, data)
 
 
 def computed_in_time(

@@ -149,8 +149,9 @@ class AllocColumns:
     """The shards, replicas and scratch handles in memory, in the order of their making.
 
     Each is a box of a tensor, of at most three axes: it begins at the element that the
-    origin names and has so many elements along each axis. Every access of an op should
-    lie in one of them.
+    origin names and has so many elements along each axis. Of a tensor of more axes
+    those between the first and the last are one, as no tensor is split along them.
+    Every access of an op should lie in one of them.
     """
 
     tensor: Annotated[U4, StoredAs("u4", "name of the tensor", table="text")]

@@ -20,7 +20,7 @@ from kernbench.errors import KernbenchError, UsageError
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.event_log import Site
 from kernbench.topology.graph import Edge, Node
-from kernbench.trace.hops import hop_columns
+from kernbench.trace.hops import hop_columns, speeds_of
 from kernbench.trace.machine import edge_rows, node_rows
 from kernbench.trace.reader import Trace
 from kernbench.trace.writer import TraceWriter
@@ -208,11 +208,10 @@ def _ends_of_transfers(trace: Trace) -> Floats:
     """
     log = trace.transfers
     hops = hop_columns(trace)
-    # The edge -1, of a hop over no link of the topology, has no speed.
-    speed = np.append(trace.edges.bandwidth_gbs, 0.0)[hops.edge]
+    speed = speeds_of(trace, hops.edge)
     burst_bytes = (log.nbytes[:] / np.maximum(log.bursts[:], 1))[hops.transfer]
-    has_speed = (speed > 0) & np.isfinite(speed)
-    burst_ns = np.divide(burst_bytes, speed, out=np.zeros(len(speed)), where=has_speed)
+    burst_ns = np.zeros(len(speed))
+    np.divide(burst_bytes, speed, out=burst_ns, where=speed > 0)
     ends = log.t0[:].astype(np.float64)
     np.maximum.at(ends, hops.transfer, hops.last + burst_ns)
     return ends
@@ -223,12 +222,14 @@ def _touched(trace: Trace, kept: Ints) -> Ints:
     log = trace.alloc_columns
     touched = access_columns(trace)
     mine = touched.take(np.flatnonzero(np.isin(touched.row, kept)))
+    mine = mine.take(mine.distinct_places().first)
+    pieces = mine.pieces(np.arange(len(mine.row)))
     low = log.addr.astype(np.int64)
     high = (log.addr + log.nbytes).astype(np.int64)
     # An allocation is touched if more accesses begin before its end than end by its
     # start.
-    begun = np.searchsorted(np.sort(mine.addr), high)
-    ended = np.searchsorted(np.sort(mine.addr + mine.nbytes), low, side="right")
+    begun = np.searchsorted(np.sort(pieces.addr), high)
+    ended = np.searchsorted(np.sort(pieces.addr + pieces.nbytes), low, side="right")
     last_call = trace.op_columns.cmd[kept].max()
     return np.flatnonzero((begun > ended) & (log.cmd <= last_call))
 

@@ -32,14 +32,51 @@ class Hops(NamedTuple):
     last: Floats
 
 
+class Paths(NamedTuple):
+    """The nodes of all paths, one path after the other.
+
+    Path i has the ``sizes[i]`` nodes from ``firsts[i]`` on; none if it is lost.
+    """
+
+    nodes: Ints
+    firsts: Ints
+    sizes: Ints
+
+
+def flat_paths(trace: Trace) -> Paths:
+    """The nodes of all of ``Trace.paths``."""
+    paths = trace.paths[:]
+    nodes = np.fromiter(chain.from_iterable(paths), np.int64)
+    sizes = np.fromiter(map(len, paths), np.int64, len(paths))
+    return Paths(nodes, np.cumsum(sizes) - sizes, sizes)
+
+
+def path_ends(trace: Trace) -> Ints:
+    """By path the node that it ends at; -1 if it is lost."""
+    paths = flat_paths(trace)
+    ends = np.full(len(paths.sizes), -1)
+    known = paths.sizes > 0
+    ends[known] = paths.nodes[(paths.firsts + paths.sizes - 1)[known]]
+    return ends
+
+
+def edges_between(trace: Trace, src: Ints, dst: Ints) -> Ints:
+    """By pair of nodes the row of ``Trace.edges`` that leads there; -1: none does."""
+    node_count = len(trace.node_ids)
+    keys = trace.edges.src.astype(np.int64) * node_count + trace.edges.dst
+    return Groups(keys).first(src * node_count + dst)
+
+
+def speeds_of(trace: Trace, edge: Ints) -> Floats:
+    """By row of ``Trace.edges`` the bytes a ns; 0 where they are not known, or -1."""
+    speed = np.append(trace.edges.bandwidth_gbs, 0.0)[edge]
+    return np.where((speed > 0) & np.isfinite(speed), speed, 0.0)
+
+
 def hop_columns(trace: Trace) -> Hops:
     """The hops of all transfers, as far as their paths and starts are there."""
     transfers = trace.transfers
-    edges = trace.edges
-    paths = trace.paths[:]
-    nodes = np.fromiter(chain.from_iterable(paths), np.int64)
-    path_sizes = np.fromiter(map(len, paths), np.int64, len(paths))
-    path_firsts = np.cumsum(path_sizes) - path_sizes
+    nodes, path_firsts, path_sizes = flat_paths(trace)
     path = transfers.path[:]
     pointers = transfers.start_ptr[:]
     start_counts = np.diff(pointers)
@@ -54,9 +91,7 @@ def hop_columns(trace: Trace) -> Hops:
     # Of several bursts the starts of the last follow those of the first.
     last_offset = np.where(start_counts == 2 * hop_counts, hop_counts, 0)
     last = start + last_offset[transfer]
-    node_count = len(trace.node_ids)
-    edge_keys = edges.src.astype(np.int64) * node_count + edges.dst
-    edge = Groups(edge_keys).first(src * node_count + dst)
+    edge = edges_between(trace, src, dst)
     return Hops(
         transfer, hop, src, dst, edge, transfers.start[start], transfers.start[last]
     )
@@ -79,14 +114,21 @@ def integers(block: ParamBlock) -> dict[str, Array]:
     return found
 
 
+def tile_composites(trace: Trace) -> Ints:
+    """By row the row of the composite that the op is a tile of; -1 if it is no tile."""
+    cmd = trace.op_columns.cmd[:]
+    composites = np.flatnonzero(named(trace, "composite_"))
+    parent = np.append(composites, -1)[Groups(cmd[composites]).first(cmd)]
+    return np.where(named(trace, "TileToken/"), parent, -1)
+
+
 def tile_columns(trace: Trace) -> tuple[Ints, Ints]:
     """By row the composite that the op is a tile of, and a number for its tile_index.
 
     The composite is a row. The numbers ascend by row, column and step of the tile. Both
     are -1 for an op that is no tile.
     """
-    cmd = trace.op_columns.cmd[:]
-    tile = np.full(len(cmd), -1)
+    tile = np.full(len(trace.order), -1)
     for block in trace.param_blocks():
         fields = [
             f"f{number}"
@@ -96,9 +138,7 @@ def tile_columns(trace: Trace) -> tuple[Ints, Ints]:
         if len(fields) == 3:
             row, column, step = [block.values[f].astype(np.int64) for f in fields]
             tile[block.rows] = (row << 40) + (column << 20) + step
-    composites = np.flatnonzero(named(trace, "composite_"))
-    parent = np.append(composites, -1)[Groups(cmd[composites]).first(cmd)]
-    return np.where(named(trace, "TileToken/"), parent, -1), tile
+    return tile_composites(trace), tile
 
 
 def kernel_lines(trace: Trace) -> tuple[list[str], Ints]:

@@ -271,7 +271,7 @@ def _all_within(numbers: Array, low: int, high: int) -> bool:
 def _check_extents(alloc: Columns) -> None:
     """TraceFormatError unless each allocation has room for its box, and no more.
 
-    Of one with more than three axes the third stands for all others.
+    Older files have the first three of more axes: the third stands for all others.
     """
     sizes = np.array([row.itemsize for row in DTYPES.values()])
     elements = np.ones(len(alloc["rank"]))

@@ -25,7 +25,13 @@ from kernbench.common.interrupts import Uninterrupted
 from kernbench.common.messages import WAIT_REASONS, Transfer
 from kernbench.common.texts import cut_text
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.sim_engine.event_log import Shard, Site, Transfers, Waits
+from kernbench.sim_engine.event_log import (
+    Shard,
+    Site,
+    Transfers,
+    Waits,
+    in_three_axes,
+)
 from kernbench.sim_engine.op_log import OpRecord, Params
 from kernbench.trace.columns import LOGS
 from kernbench.trace.encoder import BUFFERED, Buffered, RowEncoder
@@ -283,12 +289,12 @@ class TraceWriter:
     def alloc(self, shard: Shard) -> None:
         """A row of ``alloc``: a box of a tensor in memory.
 
-        A file has room for three axes. Of a tensor that has more the first three are
-        kept.
+        A file has room for three axes. Of a tensor that has more those between the
+        first and the last are one (``in_three_axes``).
         """
         padding = (0,) * _MAX_AXES
-        origin = (*shard.origin, *padding)[:_MAX_AXES]
-        shape = (*shard.shape, *padding)[:_MAX_AXES]
+        origin = (*in_three_axes(shard.origin), *padding)[:_MAX_AXES]
+        shape = (*in_three_axes(shard.shape), *padding)[:_MAX_AXES]
         row = (
             shard.tensor,
             shard.dtype,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kernbench.common.arrays import Array
 from kernbench.common.messages import LaunchMsg, MsgBase, Region
+from kernbench.common.rows import share_a_byte
 from kernbench.sim_engine.event_log import Recorder, Site
 from kernbench.sim_engine.pending import PendingRanges
 from kernbench.topology.graph import Node
@@ -32,8 +33,9 @@ class KernelContext:
 
     ``translate(va, nbytes, past_end)`` gives the physical pieces of a virtual range,
     ``describe(addr)`` the nearest allocation in words; ``peek`` and ``put`` are those
-    of ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, ``commands``
-    the numbers of calls, ``scratch_bytes`` the size of the scratch in the PE's TCM.
+    of ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, and
+    ``slot_bytes`` the sizes of a slot of the rings there. ``commands`` gives the
+    numbers of calls, ``scratch_bytes`` is the size of the scratch in the PE's TCM.
     """
 
     env: Any
@@ -52,6 +54,7 @@ class KernelContext:
     put: Callable[[Region, Array | str], None]
     scratch_bytes: int
     peers: Mapping[str, str]
+    slot_bytes: Mapping[str, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -78,9 +81,14 @@ class Call:
     last: MsgBase | None = None
     error: Exception | None = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a command of it has been issued and has not landed."""
+        return not all(process.processed for process in self.processes)
+
 
 def overlap(a: Region, b: Region) -> bool:
     """Whether two regions share a byte."""
     if a.space != b.space:
         return False
-    return a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes
+    return share_a_byte(a.where, b.where)

@@ -75,8 +75,23 @@ class IpcqCalls(MathCalls):
         self._switch(call)
         return handle
 
+    def slot_bytes(self, dir: str) -> int:
+        """Bytes of a slot of the rings between this PE and its neighbour in ``dir``.
+
+        A payload of more goes as several. KernelError if the PE has no neighbour there.
+        """
+        self._check_wired("slot_bytes", dir)
+        return self._ctx.slot_bytes[dir]
+
     def _link_call(self, name: str, dir: str, wait: bool) -> Call:
         """A new call over the link in ``dir``; KernelError if the PE has none there."""
+        self._check_wired(name, dir)
+        call = self._new_call(name, blocking=wait)
+        call.link = (dir, self._ctx.peers[dir])
+        return call
+
+    def _check_wired(self, name: str, dir: str) -> None:
+        """KernelError, with the directions that are, if one is not wired."""
         peers = self._ctx.peers
         if dir not in peers:
             nothing = "none; init_process_group or install_ipcq wires them"
@@ -84,6 +99,3 @@ class IpcqCalls(MathCalls):
             raise KernelError(
                 f"{name}: direction {dir!r} is not wired at this PE; wired: {wired}"
             )
-        call = self._new_call(name, blocking=wait)
-        call.link = (dir, peers[dir])
-        return call

@@ -6,11 +6,12 @@ function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import index as whole_number
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeAlias, TypeVar
 
 import greenlet
 
@@ -18,6 +19,7 @@ from kernbench.common.arrays import Array
 from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import MsgBase, Region
 from kernbench.common.phys_addr import PhysAddr
+from kernbench.common.rows import MAX_ROWS, Rows
 from kernbench.errors import (
     AddressError,
     KernbenchError,
@@ -30,18 +32,28 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.pending import Comparison, Holds
 from kernbench.triton_emu.calls import Call, KernelContext, Piece, overlap
 from kernbench.triton_emu.handles import Out, Shape, TensorHandle, ambiguous
+from kernbench.triton_emu.tile_buffers import (
+    Composite,
+    Tile,
+    buffer_bytes,
+    fitting_tile,
+)
 
 _ALIGN = 64
 """Bytes to which each allocation of scratch is rounded up."""
 
 H = TypeVar("H", bound=TensorHandle)
 
+Strides: TypeAlias = "Sequence[int] | None"
+"""How many elements lie from one index of each axis to the next; None: row-major."""
+
 
 class Issuer:
     """What every tl call of one kernel on one PE needs.
 
-    Owns the PE's scratch, which is a bump allocator in its TCM, and its open scopes. It
-    is made in the greenlet of the kernel, in which all of its calls have to be made.
+    Owns the PE's scratch, which is a bump allocator in its TCM, its open scopes, and
+    how many bytes of the TCM the tiles of composites under way take. It is made in the
+    greenlet of the kernel, in which all of its calls have to be made.
     """
 
     def __init__(self, ctx: KernelContext, store: MemoryStore) -> None:
@@ -52,6 +64,7 @@ class Issuer:
         self._handles = 0
         self._scopes: list[object] = [None]
         self._kernel = greenlet.getcurrent()
+        self._tile_buffers: list[tuple[Call, int]] = []
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -154,11 +167,16 @@ class Issuer:
         """Fresh scratch; TcmOverflowError if there is not enough left."""
         r = _checked(call, "tcm", self._scratch, shape, dtype)
         left = self._scratch_end - self._scratch
-        if r.nbytes > left:
+        in_tiles = self._bytes_in_tiles()
+        if r.nbytes > left - in_tiles:
+            remedy = "use smaller tiles, out= or tl.scope()"
+            if in_tiles:
+                held = f"a composite under way holds {in_tiles} of them for its tiles"
+                remedy = f"{held}; tl.wait for it, or {remedy}"
             raise TcmOverflowError(
                 f"{call.name} needs {r.nbytes} bytes of scratch for "
                 f"{dtype}{list(r.shape)}, but {left} of {self._ctx.scratch_bytes} are "
-                "left: use smaller tiles, out= or tl.scope()"
+                f"left: {remedy}"
             )
         blocks = -(-r.nbytes // _ALIGN)
         self._scratch += blocks * _ALIGN
@@ -179,6 +197,51 @@ class Issuer:
             )
             self._ctx.events.alloc(shard)
         return handle
+
+    def _take_tile_buffers(
+        self, call: Call, composite: Composite, is_default: bool = False
+    ) -> None:
+        """Have the tiles of a composite take what they need of the TCM while it runs.
+
+        A tile that is the default is made smaller if it does not fit. Raises
+        TcmOverflowError, with a tile that fits, for another.
+        """
+        window = self._ctx.spec.tile.window
+        room = self._scratch_end - self._scratch
+        needed = buffer_bytes(composite, composite.tile, window)
+        if needed > room:
+            fits = fitting_tile(composite, composite.tile, window, room)
+            if fits is None or not is_default:
+                raise self._no_room_for_tiles(composite, needed, room, fits)
+            composite.tile = fits
+            needed = buffer_bytes(composite, fits, window)
+        self._tile_buffers.append((call, needed))
+
+    def _no_room_for_tiles(
+        self, composite: Composite, needed: int, room: int, fits: Tile | None
+    ) -> TcmOverflowError:
+        """The error for a composite whose tiles need more bytes than there are."""
+        pe = self._ctx.spec
+        remedy = f"tile={fits} fits"
+        if fits is None:
+            remedy = "no tile fits; release scratch (tl.scope()), or use a larger TCM"
+        return TcmOverflowError(
+            f"composite {composite.op}: tile {composite.tile} needs {needed} bytes of "
+            f"TCM with pe.tile.window={pe.tile.window} tiles in flight, but {room} of "
+            f"pe.tcm.size_kib={pe.tcm.size_kib} KiB are left beside scratch and "
+            f"receive rings: {remedy}"
+        )
+
+    def _bytes_in_tiles(self) -> int:
+        """The bytes that composites under way take of the TCM.
+
+        A PE serves one composite at a time: the one whose tiles need most counts.
+        """
+        if not self._tile_buffers:
+            return 0
+        under_way = [held for held in self._tile_buffers if held[0].is_under_way]
+        self._tile_buffers = under_way
+        return max((nbytes for _, nbytes in under_way), default=0)
 
     def _output(
         self,
@@ -257,12 +320,19 @@ class Issuer:
         """Fault bytes of HBM that were never written and that are not pending."""
         if region.space != "hbm":
             return
-        at = region.addr
-        end = region.addr + region.nbytes
+        rows = region.where
+        if self._store.gap("hbm", rows.addr, rows.span) is None:
+            return
+        for addr, nbytes in rows.each():
+            if not self._is_written(call, region, addr, addr + nbytes):
+                return
+
+    def _is_written(self, call: Call, region: Region, at: int, end: int) -> bool:
+        """Whether bytes of ``region`` were written or are pending; else a fault."""
         while True:
             gap = self._store.gap("hbm", at, end - at)
             if gap is None:
-                return
+                return True
             pending_to = self._ctx.pending.end_of("hbm", gap)
             if pending_to is None:
                 error = MemoryStoreError(
@@ -272,11 +342,39 @@ class Issuer:
                     "torch.zeros or tl.store"
                 )
                 self._fault(call, error)
-                return
+                return False
             at = pending_to
 
-    def _pieces(self, call: Call, ptr: int, whole: Region) -> Sequence[Piece]:
-        """Where a tensor at virtual ``ptr`` lies.
+    def _places(
+        self, call: Call, ptr: int, whole: Region, strides: Strides
+    ) -> list[tuple[Piece, Rows | None]]:
+        """The pieces of a tensor at virtual ``ptr``, one for each command of a DMA.
+
+        ``strides`` count elements, one for each axis; None is row-major without gaps.
+        A piece that is not contiguous comes with its rows. Raises as ``_pieces``, and
+        KernelError for strides that make no descriptor.
+        """
+        rows = Rows.one(0, whole.nbytes)
+        if strides is not None:
+            rows = _descriptor(call, whole, strides)
+        pieces = self._pieces(call, ptr, whole, rows.span)
+        if rows.is_one:
+            return [(piece, None) for piece in pieces]
+        found = []
+        offset = 0
+        ends = [piece.offset + piece.nbytes for piece in pieces]
+        for part in rows.parts(ends):
+            piece = pieces[bisect_right(ends, part.addr)]
+            addr = piece.addr + part.addr - piece.offset
+            strided = None if part.is_one else part.at(addr)
+            found.append((Piece(offset, part.nbytes, addr), strided))
+            offset += part.nbytes
+        return found
+
+    def _pieces(
+        self, call: Call, ptr: int, whole: Region, nbytes: int
+    ) -> Sequence[Piece]:
+        """Where ``nbytes`` from virtual ``ptr`` on lie, which hold ``whole``.
 
         Faults what is unmapped, and pieces that cut elements.
         """
@@ -284,19 +382,21 @@ class Issuer:
 
         def fault(problem: object) -> None:
             tensor = f"{call.name} of {whole.dtype}{list(whole.shape)} at {va:#x}"
+            if nbytes != whole.nbytes:
+                tensor += f", whose rows span {nbytes} bytes"
             self._fault(call, AddressError(f"{tensor}: {problem}"))
 
         try:
-            pieces = self._ctx.translate(va, whole.nbytes, False)
+            pieces = self._ctx.translate(va, nbytes, False)
         except AddressError as unmapped:
             fault(unmapped)
-            pieces = self._ctx.translate(va, whole.nbytes, True)
+            pieces = self._ctx.translate(va, nbytes, True)
         size = itemsize(whole.dtype)
-        for _, nbytes, addr in pieces:
-            if nbytes % size or addr % size:
+        for _, held, addr in pieces:
+            if held % size or addr % size:
                 place = f"at {addr:#x} ({self._ctx.describe(addr)})"
                 fault(
-                    f"its piece of {nbytes} bytes {place} is not aligned to its "
+                    f"its piece of {held} bytes {place} is not aligned to its "
                     f"{size}-byte elements; address whole elements"
                 )
         return pieces
@@ -304,7 +404,7 @@ class Issuer:
     def _one_piece(self, call: Call, ptr: int, shape: Shape, dtype: str) -> Region:
         """The region at virtual ``ptr``; AddressError if it lies in several pieces."""
         region = _checked(call, "hbm", 0, shape, dtype)
-        pieces = self._pieces(call, ptr, region)
+        pieces = self._pieces(call, ptr, region, region.nbytes)
         if len(pieces) != 1:
             spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p in pieces)
             raise AddressError(
@@ -334,12 +434,66 @@ def _checked(call: Call, space: str, addr: int, shape: Shape, dtype: str) -> Reg
     return Region(space, addr, extents, dtype, nbytes_of(extents, dtype))
 
 
-def part(whole: Region, space: str, addr: int, nbytes: int) -> Region:
+def _descriptor(call: Call, whole: Region, strides: Sequence[int]) -> Rows:
+    """The rows of a tensor of these strides, in elements, from address 0 on.
+
+    KernelError, which says what would do, for strides that make no descriptor.
+    """
+    what = f"{call.name} of {whole.dtype}{list(whole.shape)}"
+    try:
+        given = [*map(whole_number, strides)]
+    except TypeError as error:
+        shown = strides
+        if isinstance(strides, Iterable):
+            shown = [*strides]
+        raise KernelError(
+            f"{what} with strides {shown}: they have to be whole numbers of elements, "
+            f"one for each of its {len(whole.shape)} axes"
+        ) from error
+    what += f" with strides {given}"
+    if len(given) != len(whole.shape):
+        raise KernelError(
+            f"{what}: give one stride for each of its {len(whole.shape)} axes, in "
+            "elements"
+        )
+    if min(given, default=1) < 1:
+        raise KernelError(
+            f"{what}: a stride below 1 is no distance between rows; give how many "
+            "elements lie from one index of the axis to the next"
+        )
+    size = itemsize(whole.dtype)
+    axes = tuple(
+        (extent, stride * size)
+        for extent, stride in zip(whole.shape, given, strict=True)
+    )
+    try:
+        rows = Rows.of(0, axes, size)
+    except ValueError as error:
+        raise KernelError(
+            f"{what}: a DMA descriptor cannot have {error}; move it in several calls"
+        ) from error
+    if rows.total_rows > MAX_ROWS:
+        raise KernelError(
+            f"{what}: {rows.total_rows} rows, and a DMA descriptor has at most "
+            f"{MAX_ROWS}; move it in several calls"
+        )
+    if rows.overlap():
+        raise KernelError(
+            f"{what}: its rows overlap, as one begins before the one before it has "
+            "ended; the stride of an axis has to be at least what lies within it"
+        )
+    return rows
+
+
+def part(
+    whole: Region, space: str, addr: int, nbytes: int, strided: Rows | None = None
+) -> Region:
     """A piece of a tensor: the whole keeps its shape, less is flat.
 
-    It is bytes where elements would be cut.
+    It is bytes where elements would be cut. ``strided`` are the rows in which it lies.
     """
     if nbytes == whole.nbytes:
-        return replace(whole, space=space, addr=addr)
+        return replace(whole, space=space, addr=addr, strided=strided)
     dtype = "u8" if nbytes % itemsize(whole.dtype) else whole.dtype
-    return Region(space, addr, (nbytes // itemsize(dtype),), dtype, nbytes)
+    shape = (nbytes // itemsize(dtype),)
+    return Region(space, addr, shape, dtype, nbytes, strided)

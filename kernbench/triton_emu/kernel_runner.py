@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import greenlet
 
+from kernbench.common.exact_time import TICK_NS, cycles_ns
 from kernbench.common.messages import NO_CMD, MsgBase, Waiter
 from kernbench.common.pe_commands import RecvCmd, SendCmd
 from kernbench.common.user_code import called, end_if_forked, located
@@ -52,7 +53,7 @@ class KernelRunner:
 
         Raises KernelError for what the kernel raises, with its PE and line.
         """
-        issue_ns = self.ctx.spec.cpu.issue_cycles / self.ctx.spec.clock_ghz
+        issue_ns = cycles_ns(self.ctx.spec.cpu.issue_cycles, self.ctx.spec.clock_ghz)
 
         def body() -> None:
             called(kernel_fn, *args, tl=TLContext(self.ctx, store))
@@ -142,7 +143,7 @@ class KernelRunner:
     def _serve(self, env: Any, call: Call) -> Process:
         """Issue the commands of ``call`` in program order, and wait if it waits."""
         if call.messages:
-            self._calls = [c for c in self._calls if _is_under_way(c)]
+            self._calls = [c for c in self._calls if c.is_under_way]
             self._calls.append(call)
         for msg in call.messages:
             msg.cmd = call.cmd
@@ -188,7 +189,7 @@ class KernelRunner:
         So Phase 2, which replays by t_start, sees program order (docs/machine.md,
         "Program order").
         """
-        cycle = 1 / self.ctx.spec.clock_ghz
+        cycle = max(TICK_NS, cycles_ns(1, self.ctx.spec.clock_ghz))
         unstarted = []
         for earlier in self._unstarted:
             if earlier.t_start < 0 or earlier.t_start + cycle > env.now:
@@ -256,11 +257,6 @@ def _stop(child: greenlet.greenlet) -> None:
         with suppress(BaseException):
             child.parent = greenlet.getcurrent()
             child.throw()
-
-
-def _is_under_way(call: Call) -> bool:
-    """Whether a command of ``call`` has not landed."""
-    return not all(process.processed for process in call.processes)
 
 
 def _conflict(earlier: MsgBase, later: MsgBase) -> bool:

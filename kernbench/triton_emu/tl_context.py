@@ -17,6 +17,7 @@ from kernbench.common.arrays import Array
 from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import NO_CMD, Region, adopt, unserved
 from kernbench.common.pe_commands import (
+    DATAFLOWS,
     CompositeCmd,
     CompositeMathCmd,
     DmaReadCmd,
@@ -37,7 +38,7 @@ from kernbench.triton_emu.handles import (
     TensorHandle,
 )
 from kernbench.triton_emu.ipcq_calls import IpcqCalls
-from kernbench.triton_emu.issuer import part
+from kernbench.triton_emu.issuer import Strides, part
 from kernbench.triton_emu.math_calls import arguments_of, result_shape
 
 _SCOPES = ("output_tile", "k_tile")
@@ -62,19 +63,27 @@ class TLContext(IpcqCalls):
         return -(-whole_number(a) // whole_number(b))
 
     def load(
-        self, ptr: int, shape: Shape, dtype: str = "f16", wait: bool = True
+        self,
+        ptr: int,
+        shape: Shape,
+        dtype: str = "f16",
+        wait: bool = True,
+        *,
+        strides: Strides = None,
     ) -> TensorHandle:
         """DMA from virtual ``ptr`` to scratch; pending where its bytes are.
 
-        ``wait=True`` reads the memory when the DMA has ended, ``wait=False`` when it is
-        issued; then the handle is ready once it is awaited.
+        ``strides`` say how many elements lie from one index of each axis to the next,
+        as those of the matrix that this is a slice of. ``wait=True`` reads the memory
+        when the DMA has ended, ``wait=False`` when it is issued; then the handle is
+        ready once it is awaited.
         """
         call = self._new_call("load", blocking=wait)
         handle = self._allocate(call, shape, dtype)
         handle.awaited = wait
         whole = handle.region
-        for piece in self._pieces(call, ptr, whole):
-            src = part(whole, "hbm", piece.addr, piece.nbytes)
+        for piece, strided in self._places(call, ptr, whole, strides):
+            src = part(whole, "hbm", piece.addr, piece.nbytes, strided)
             dst = part(whole, "tcm", whole.addr + piece.offset, piece.nbytes)
             call.messages.append(DmaReadCmd(src=src, dst=dst, handle_id=handle.id))
         under_way = f"the load of {handle.id}, still under way"
@@ -105,16 +114,25 @@ class TLContext(IpcqCalls):
         region = self._one_piece(call, ptr, shape, dtype)
         return self._handle(TensorHandle, region, call)
 
-    def store(self, ptr: int, handle: TensorHandle, wait: bool = True) -> None:
-        """DMA of a handle to virtual ``ptr``.
+    def store(
+        self,
+        ptr: int,
+        handle: TensorHandle,
+        wait: bool = True,
+        *,
+        strides: Strides = None,
+    ) -> None:
+        """DMA of a handle to virtual ``ptr``, with ``strides`` as those of ``load``.
 
         It is visible at issue, the data of a pending handle in Phase 2.
         """
         whole = self._row_major(handle, "store").region
         call = self._new_call("store", blocking=wait)
-        for piece in self._pieces(call, ptr, whole):
+        for piece, strided in self._places(call, ptr, whole, strides):
             src = part(whole, whole.space, whole.addr + piece.offset, piece.nbytes)
-            message = DmaWriteCmd(src=src, dst_addr=piece.addr, handle_id=handle.id)
+            message = DmaWriteCmd(
+                src=src, dst_addr=piece.addr, handle_id=handle.id, strided=strided
+            )
             if whole.space == "hbm":
                 self._refuse_overlap(call, message.dst, [whole])
             call.messages.append(message)
@@ -135,11 +153,13 @@ class TLContext(IpcqCalls):
         acc: Out = None,
         out_dtype: str | None = None,
         out: Out = None,
+        *,
+        dataflow: str | None = None,
     ) -> TensorHandle:
         """a[m, k] @ b[k, n] (+ acc) of operands in scratch, accumulated in f32.
 
         The result is pending. It is written to ``out``, else to ``acc``, else to fresh
-        scratch.
+        scratch. ``dataflow`` is "ws", "os" or "is", by default the machine's.
         """
         live_a = self._live(a, "dot", "operand a")
         live_b = self._live(b, "dot", "operand b")
@@ -156,7 +176,12 @@ class TLContext(IpcqCalls):
             if added != target.region:
                 operands.append(added)
         self._refuse_overlap(call, target, operands)
-        message = GemmCmd(out=target.region, acc=added, **product.fields())
+        message = GemmCmd(
+            out=target.region,
+            acc=added,
+            dataflow=_dataflow("dot", dataflow),
+            **product.fields(),
+        )
         return self._compute(call, target, message)
 
     def composite(
@@ -171,26 +196,32 @@ class TLContext(IpcqCalls):
         c: Operand | None = None,
         out_dtype: str | None = None,
         tile: tuple[int, int, int] | None = None,
+        dataflow: str | None = None,
     ) -> CompletionHandle:
         """A tiled a[m, k] @ b[k, n] or elementwise op into HBM at virtual ``out_ptr``.
 
-        ``tile`` is (m, n, k). ``epilogue`` holds steps "relu", ("scale", number),
-        ("dequant", number) and ("bias", handle), each with an optional last item
-        "output_tile" or "k_tile". No number may be NaN. An elementwise op is op(a),
-        op(a, b) or op(a, b, c), without an epilogue.
+        ``tile`` is (m, n, k); what the tiles in flight need of the TCM has to fit.
+        ``epilogue`` holds steps "relu", ("scale", number), ("dequant", number) and
+        ("bias", handle), each with an optional last item "output_tile" or "k_tile". No
+        number may be NaN. ``dataflow`` is "ws", "os" or "is", by default the machine's.
+        An elementwise op is op(a), op(a, b) or op(a, b, c), without an epilogue.
         """
-        if not tile:
-            default = self._ctx.spec.tile
-            tile = (default.m, default.n, default.k)
-        if min(tile) < 1:
+        if tile and (len(tile) != 3 or min(tile) < 1):
             raise KernelError(
                 f"composite: tile {tile} must be (m, n, k), each at least 1"
             )
+        flow = _dataflow("composite", dataflow)
         if op == "gemm":
-            return self._composite_gemm(a, b, out_ptr, epilogue, wait, out_dtype, tile)
+            return self._composite_gemm(
+                a, b, out_ptr, epilogue, wait, out_dtype, tile, flow
+            )
         if epilogue:
             raise KernelError(
                 f"composite {op}: only a gemm has an epilogue; issue a composite for it"
+            )
+        if flow:
+            raise KernelError(
+                f"composite {op}: only a gemm has a dataflow; leave out dataflow="
             )
         given = [x for x in (a, b, c) if x is not None]
         return self._composite_math(op, given, out_ptr, wait, out_dtype, tile)
@@ -203,7 +234,8 @@ class TLContext(IpcqCalls):
         epilogue: Sequence[Any],
         wait: bool,
         out_dtype: str | None,
-        tile: tuple[int, int, int],
+        tile: tuple[int, int, int] | None,
+        dataflow: str,
     ) -> CompletionHandle:
         """A composite whose tiles are products."""
         if a is None or b is None:
@@ -218,7 +250,15 @@ class TLContext(IpcqCalls):
         call = self._new_call("composite", blocking=wait)
         out = self._one_piece(call, out_ptr, shape, out_dtype or live_a.dtype)
         fields = product.fields()
-        message = CompositeCmd(op="gemm", out=out, tile=tile, epilogue=steps, **fields)
+        message = CompositeCmd(
+            op="gemm",
+            out=out,
+            tile=tile or self._default_tile(),
+            epilogue=steps,
+            dataflow=dataflow,
+            **fields,
+        )
+        self._take_tile_buffers(call, message, is_default=not tile)
         reads, _written = message.regions()
         self._refuse_overlap(call, out, reads)
         handle = self._handle(CompletionHandle, out, call)
@@ -231,7 +271,7 @@ class TLContext(IpcqCalls):
         out_ptr: int,
         wait: bool,
         out_dtype: str | None,
-        tile: tuple[int, int, int],
+        tile: tuple[int, int, int] | None,
     ) -> CompletionHandle:
         """A composite whose tiles are those of an elementwise op."""
         op = NUMPY_OPS.get(name)
@@ -266,10 +306,11 @@ class TLContext(IpcqCalls):
             )
         call = self._new_call("composite", blocking=wait)
         out = self._one_piece(call, out_ptr, shape, out_dtype or dtype)
-        m, n, _ = tile
+        m, n, _ = tile or self._default_tile()
         message = CompositeMathCmd(
             op=name, out=out, tile=(m, n, 1), **arguments_of("composite", operands)
         )
+        self._take_tile_buffers(call, message, is_default=not tile)
         # a tile may be written over what it alone has read
         self._refuse_overlap(call, out, [r for r in message.inputs if r != out])
         handle = self._handle(CompletionHandle, out, call)
@@ -296,6 +337,8 @@ class TLContext(IpcqCalls):
         adopt(command)
         if not command.served_by:
             raise KernelError(f"issue: {unserved(command)}")
+        if isinstance(command, CompositeCmd | CompositeMathCmd):
+            self._take_tile_buffers(call, command)
         call.messages.append(command)
         self._switch(call)
 
@@ -321,6 +364,11 @@ class TLContext(IpcqCalls):
         self._switch(call)
         if not holds:
             raise KernelError(f"device_assert failed: {message or repr(cond)}")
+
+    def _default_tile(self) -> tuple[int, int, int]:
+        """The machine's tile, (m, n, k)."""
+        tile = self._ctx.spec.tile
+        return tile.m, tile.n, tile.k
 
     def _epilogue(self, step: Any, shape: tuple[int, int]) -> Epilogue:
         """A step as a kernel writes it; KernelError if it is none."""
@@ -388,6 +436,18 @@ def _printed(x: Any) -> Any:
     if isinstance(x, TensorHandle) and x.ready:
         return x.data
     return x
+
+
+def _dataflow(what: str, given: str | None) -> str:
+    """The dataflow that a call asks for, "" for the machine's; KernelError if none."""
+    if given is None:
+        return ""
+    if given not in DATAFLOWS:
+        raise KernelError(
+            f"{what}: dataflow={given!r} must be one of {', '.join(DATAFLOWS)}; leave "
+            "it out for that of the machine (pe.gemm.dataflow)"
+        )
+    return given
 
 
 def _dot_dtype(a: TensorHandle, acc: Out, out: Out) -> str:

@@ -101,6 +101,8 @@ def test_the_data_are_right_in_every_dtype(report, one_cube, name, dtype):
     [
         ("matmul_ref", {"variant": "load"}),
         ("matmul_ref", {"variant": "dot"}),
+        ("matmul_ref", {"variant": "slices"}),
+        ("matmul_ref", {"variant": "slices", "m": 300, "k": 130, "n": 140}),
         ("softmax", {"fused": True}),
         ("softmax", {"block": 100, "n": 1}),
         ("layernorm", {"m": 1, "n": 1}),
@@ -169,7 +171,11 @@ def test_another_dtype_is_refused(simulate, one_cube, name):
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
-        ("matmul_ref", {"variant": "refs"}, "variant=refs: valid: ref, load, dot"),
+        (
+            "matmul_ref",
+            {"variant": "refs"},
+            "variant=refs: valid: ref, load, dot, slices",
+        ),
         ("moe_route", {"top": 9}, "top=9: must be at most experts=8"),
         ("softmax", {"pes": 9}, "pes=9: valid are 1 to 8, or a multiple of 8 up to 8"),
         ("softmax", {"m": 16, "n": 50_000, "pes": 1}, "bytes of scratch"),
@@ -178,6 +184,19 @@ def test_another_dtype_is_refused(simulate, one_cube, name):
 def test_what_is_impossible_is_refused(simulate, one_cube, name, params, message):
     with pytest.raises(KernbenchError, match=message):
         ran(simulate, name, one_cube, **params)
+
+
+def test_slices_are_read_and_written_in_rows(simulate, one_cube):
+    params = {"m": 64, "k": 128, "n": 96, "pes": 1, "variant": "slices"}
+    run = ran(simulate, "matmul_ref", one_cube, **params)
+    reads = [r.params for r in run.log if r.op_name == "dma_read"]
+    # 64 x 64 of A, 64 x 64 of B, twice along k; then the last 32 columns of B and C
+    forms = [(p["rows"], p["row_bytes"], p["pitch"]) for p in reads]
+    a = (64, 128, 256)
+    assert forms == [a, (64, 128, 192)] * 2 + [a, (64, 64, 192)] * 2
+    writes = [r.params for r in run.log if r.op_name == "dma_write"]
+    forms = [(p["rows"], p["row_bytes"], p["pitch"]) for p in writes]
+    assert forms == [(64, 128, 192), (64, 64, 192)]
 
 
 @pytest.mark.parametrize("variant", ["ref", "load", "dot"])

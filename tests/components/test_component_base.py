@@ -4,8 +4,10 @@ from typing import ClassVar
 
 import pytest
 
+from kernbench.common.exact_time import TICK_NS
 from kernbench.common.messages import MsgBase
-from kernbench.components.base import TICK_NS, ComponentBase, MemoryEndpoint
+from kernbench.common.rows import Rows
+from kernbench.components.base import ComponentBase, MemoryEndpoint
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.engine import GraphEngine
 
@@ -129,4 +131,4 @@ def test_a_base_component_serves_nothing_and_models_no_bursts(small):
     with pytest.raises(KernbenchError, match=r"pe_math.*serves no Job"):
         next(ComponentBase(node, engine.sim)._forward_txn(engine.env, Job()))
     with pytest.raises(KernbenchError, match="models no bursts"):
-        MemoryEndpoint(node, engine.sim).burst(0.0, 0, 1, Job())
+        MemoryEndpoint(node, engine.sim).burst(0.0, Rows.one(0, 1), Job())

@@ -8,12 +8,23 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from exact_times import header_ns, rounded
 
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, MsgBase, Region
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.phys_addr import PhysAddr
+from kernbench.common.rows import Rows
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.engine import GraphEngine
+
+
+@pytest.fixture(scope="module")
+def small(small):
+    """Its channels are ideal and not hashed, so that sums can be made by hand."""
+    hbm = replace(small.spec.cube.hbm, model="ideal", channel_hash="none")
+    spec = replace(small.spec, cube=replace(small.spec.cube, hbm=hbm))
+    return replace(small, spec=spec)
+
 
 OVERHEAD = {"router": 2, "ucie": 8, "io_noc": 2, "pcie_ep": 150, "switch": 100}
 SETUP = 20
@@ -22,7 +33,6 @@ CHANNELS = 8
 CHANNEL_BW = 32
 INTERLEAVE = 256
 BURST = 4096
-NS_PER_MM = 0.01
 PCIE = 63
 SLICE = 48 * 2**30 // 8
 PLACES = {
@@ -49,11 +59,7 @@ def path_of(graph, addr, source=(0, 0, 0)):
 
 def header(graph, path):
     """ns until a header that left path[0] is at path[-1]."""
-    types = [graph.nodes[node].type for node in path[1:]]
-    wires = (
-        sum(graph.edge_by_ends[ends].distance_mm for ends in pairwise(path)) * NS_PER_MM
-    )
-    return sum(OVERHEAD.get(type_, 0) for type_ in types) + wires
+    return header_ns(graph, path, OVERHEAD)
 
 
 def bottleneck(graph, path):
@@ -67,7 +73,7 @@ def channel_ns(nbytes):
     shares = [0] * CHANNELS
     for byte in range(0, nbytes, INTERLEAVE):
         shares[byte // INTERLEAVE % CHANNELS] += min(INTERLEAVE, nbytes - byte)
-    return max(shares) / CHANNEL_BW
+    return rounded(max(shares) / CHANNEL_BW)
 
 
 def data_ns(graph, path, nbytes):
@@ -78,8 +84,8 @@ def data_ns(graph, path, nbytes):
     """
     *whole, last = [min(BURST, nbytes - at) for at in range(0, nbytes, BURST)]
     slowest = bottleneck(graph, path)
-    return sum(max(n / slowest, channel_ns(n)) for n in whole) + max(
-        last / slowest, channel_ns(last)
+    return sum(max(rounded(n / slowest), channel_ns(n)) for n in whole) + max(
+        rounded(last / slowest), channel_ns(last)
     )
 
 
@@ -109,12 +115,10 @@ def test_a_lone_read_takes_request_access_and_data(small, where, nbytes):
     addr = hbm(PLACES[where])
     there = path_of(small, addr)
     back = there[::-1]
-    request = header(small, there) + 32 / bottleneck(small, there)
+    request = header(small, there) + rounded(32 / bottleneck(small, there))
     data = header(small, back) + data_ns(small, back, nbytes)
     (record,) = serve(small, ((0, 0, 0), read(addr, nbytes)))
-    assert record.t_end - record.t_start == pytest.approx(
-        SETUP + request + ACCESS + data
-    )
+    assert record.t_end - record.t_start == SETUP + request + ACCESS + data
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
@@ -124,7 +128,7 @@ def test_a_lone_write_is_counted_to_its_landing(small, where, nbytes):
     path = path_of(small, addr)
     expected = SETUP + header(small, path) + ACCESS + data_ns(small, path, nbytes)
     (record,) = serve(small, ((0, 0, 0), write(addr, nbytes)))
-    assert record.t_end - record.t_start == pytest.approx(expected)
+    assert record.t_end - record.t_start == expected
 
 
 @pytest.mark.parametrize("nbytes", [2, 4096, 100_000, 1 << 20])
@@ -141,10 +145,10 @@ def test_a_host_write_is_one_piece_from_the_end_point(small, nbytes):
     engine.env.run()
     (record,) = engine.op_log
     piece = max(
-        nbytes / PCIE, channel_ns(nbytes)
+        rounded(nbytes / PCIE), channel_ns(nbytes)
     )  # the slowest, though not on the path
     expected = OVERHEAD["pcie_ep"] + header(small, path) + ACCESS + piece
-    assert record.t_end - record.t_start == pytest.approx(expected)
+    assert record.t_end - record.t_start == expected
 
 
 def test_a_host_read_asks_and_is_answered(small):
@@ -161,11 +165,11 @@ def test_a_host_read_asks_and_is_answered(small):
     engine.env.run()
     (record,) = engine.op_log
     back = there[::-1]
-    piece = max(nbytes / PCIE, channel_ns(nbytes))
-    request = header(small, there) + 32 / bottleneck(small, there)
+    piece = max(rounded(nbytes / PCIE), channel_ns(nbytes))
+    request = header(small, there) + rounded(32 / bottleneck(small, there))
     # the end point is where the data land: their header pays its overhead once more
     expected = OVERHEAD["pcie_ep"] + request + ACCESS + header(small, back) + piece
-    assert record.t_end - record.t_start == pytest.approx(expected)
+    assert record.t_end - record.t_start == expected
 
 
 def test_a_path_slower_than_pcie_sets_the_pace_of_the_host(small):
@@ -184,9 +188,9 @@ def test_a_path_slower_than_pcie_sets_the_pace_of_the_host(small):
         OVERHEAD["pcie_ep"]
         + header(small, path)
         + ACCESS
-        + nbytes / bottleneck(small, path)
+        + rounded(nbytes / bottleneck(small, path))
     )
-    assert engine.env.now == pytest.approx(landed)
+    assert engine.env.now == landed
 
 
 def interleaved(graph, nbytes):
@@ -237,7 +241,7 @@ def test_bursts_of_a_read_leave_the_memory_in_order(small, events):
     engine = GraphEngine(interleaved(small, 2048), recorder=events)
     owner = engine.sim.component("sip0.cube0.hbm_ctrl.pe0")
     owner.burst(
-        0.0, hbm((0, 0, 0)), 2048, MsgBase()
+        0.0, Rows.one(hbm((0, 0, 0)), 2048), MsgBase()
     )  # the first channel is busy for 64 ns
     dma = engine.sim.component(small.at(0, 0, 0, "pe_dma"))
     engine.env.process(dma._forward_txn(engine.env, read(hbm((0, 0, 0)), 2 * BURST)))
@@ -258,7 +262,7 @@ def test_a_store_from_hbm_reads_and_then_writes(small):
     (first,) = serve(small, ((0, 0, 0), read(src, nbytes)))
     (second,) = serve(small, ((0, 0, 0), write(dst, nbytes)))
     expected = first.t_end + second.t_end - SETUP
-    assert record.t_end == pytest.approx(expected)
+    assert record.t_end == expected
 
 
 def test_reads_on_disjoint_paths_do_not_disturb_each_other(small):
@@ -304,3 +308,54 @@ def test_a_write_does_not_wait_for_the_slots_of_reads(small):
     many = [((0, 0, 0), read(hbm((0, 0, 0), i * 64), 64)) for i in range(8)]
     log = serve(small, *many, ((0, 0, 0), write(hbm((0, 0, 1)), 64)))
     assert [r.t_start for r in log] == [0] * 9
+
+
+# -- rows of a matrix ------------------------------------------------------------------
+
+
+def strided_read(addr, rows, row_bytes, pitch):
+    src = region("hbm", addr, rows * row_bytes)
+    where = Rows(addr, rows, row_bytes, pitch)
+    dst = region("tcm", 0, rows * row_bytes)
+    return DmaReadCmd(src=replace(src, strided=where), dst=dst, handle_id="h")
+
+
+def strided_write(addr, rows, row_bytes, pitch):
+    command = write(addr, rows * row_bytes)
+    command.strided = Rows(addr, rows, row_bytes, pitch)
+    return command
+
+
+@pytest.mark.parametrize(
+    ("rows", "data_ns"),
+    [
+        # 32 rows a burst, 16 each on channels 0 and 4: 2048 B at 32 GB/s, twice
+        ((64, 128, 1024), 128.0),
+        # one row a channel: 2 bursts of 8 rows, of which 1 KiB lies on each channel
+        ((16, 256, 256 * 9), 16.0),
+    ],
+)
+def test_rows_of_a_matrix_take_what_the_channels_of_its_rows_take(small, rows, data_ns):
+    addr = hbm((0, 0, 0))
+    there = path_of(small, addr)
+    request = header(small, there) + 32 / bottleneck(small, there)
+    (record,) = serve(small, ((0, 0, 0), strided_read(addr, *rows)))
+    expected = SETUP + request + ACCESS + header(small, there[::-1]) + data_ns
+    assert record.t_end - record.t_start == pytest.approx(expected)
+    (record,) = serve(small, ((0, 0, 0), strided_write(addr, *rows)))
+    expected = SETUP + header(small, there) + ACCESS + data_ns
+    assert record.t_end - record.t_start == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("make", [strided_read, strided_write])
+@pytest.mark.parametrize("rows", [(5, 640, 640), (1, 5000, 0), (9, 4096, 4096)])
+def test_rows_that_touch_take_what_contiguous_bytes_take(small, make, rows):
+    addr = hbm((0, 0, 0))
+    count, row_bytes, pitch = rows
+    joined = make(addr, 1, count * row_bytes, 0)
+    where = Rows.of(addr, ((count, pitch or 1),), row_bytes)
+    assert where == Rows.one(addr, count * row_bytes)
+    (record,) = serve(small, ((0, 0, 0), joined))
+    plain = read if make is strided_read else write
+    (expected,) = serve(small, ((0, 0, 0), plain(addr, count * row_bytes)))
+    assert record.t_end == expected.t_end

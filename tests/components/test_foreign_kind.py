@@ -7,6 +7,7 @@ import pytest
 from message_examples import data_ops
 
 from kernbench.common.messages import MsgBase, Region, Transaction
+from kernbench.common.rows import Rows
 from kernbench.components.base import ComponentBase, MemoryEndpoint
 from kernbench.components.builtin.pe_scheduler import PeScheduler
 from kernbench.components.registry import COMPONENTS
@@ -43,7 +44,7 @@ class PeSort(ComponentBase):
 class L2(MemoryEndpoint):
     """A memory that answers in 7 ns."""
 
-    def burst(self, now, addr, nbytes, owner):
+    def burst(self, now, rows, owner):
         return now, 7.0, 0.0
 
 
@@ -153,7 +154,7 @@ def test_a_memory_of_a_cube_can_be_read_over_the_network(l2, machine):
     path = engine.sim.router.route("pe", graph.at(0, 0, 0, "pe_dma"), "sip0.cube0.l2")
     owner = MsgBase()
     request = Transaction(path, 32, owner)
-    data = Transaction(path[::-1], 256, owner, src_addr=0)
+    data = Transaction(path[::-1], 256, owner, src=Rows.one(0, 256))
     engine.env.run(until=engine.sim.read(request, data))
     assert engine.env.now > 7
 

@@ -77,12 +77,6 @@ def test_the_array_of_the_spec_is_what_counts(layout_cache):
     assert record.t_end - record.t_start == cold(20, 40, 70, rows=16, cols=32) / 2
 
 
-def test_two_dots_are_both_cold_even_back_to_back(small):
-    first, second = serve(small, gemm_cmd(64, 64, 64), gemm_cmd(64, 64, 64))
-    assert second.t_start == first.t_end
-    assert second.t_end - second.t_start == pytest.approx(cold(64, 64, 64))
-
-
 def composite_tiles(simulate, m, k, n, **options):
     """GEMM records of one composite over operands in scratch, in time order."""
 

@@ -2,6 +2,7 @@
 each memory.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -170,6 +171,9 @@ def test_a_ring_with_room_makes_nobody_wait_for_a_credit(graph, events):
 
 @pytest.mark.parametrize("kind", ["tcm", "sram", "hbm"])
 def test_a_slot_costs_what_its_memory_does(graph, kind):
+    hbm = replace(graph.spec.cube.hbm, model="ideal")
+    spec = replace(graph.spec, cube=replace(graph.spec.cube, hbm=hbm))
+    graph = replace(graph, spec=spec)
     n = 1024
     run = talk(graph, one_way(n), n, places=CROSS_SIP, buffer_kind=kind)
     (copy,) = named(run, "ipcq_copy")

@@ -64,6 +64,31 @@ def check_scratch(case):
         _check_writers(case, "who-wrote SCRATCH", place, op.position)
 
 
+def check_lives_of_scratch(case):
+    """At any op a scratch name has its data from its first op until the bytes' next."""
+    allocs = case.recording.allocs
+    certain = [
+        number
+        for number, alloc in enumerate(allocs)
+        if not alloc["va"] and alloc["shape"] and _is_certain(case, alloc)
+    ]
+    for position in ops_asked(case, 2):
+        lost = plain_names.losers(case.recording, position)
+        for number in case.rng.sample(certain, min(PLACES, len(certain))):
+            alloc = allocs[number]
+            name = plain_names.name_of(alloc)
+            made = plain_names.made_at(case.recording, alloc)
+            is_there = made <= position and number not in lost
+            try:
+                view = case.ask(f"memory {name}", position)
+            except UsageError:
+                view = None
+            what = f"{name} at op {position}"
+            case.equal("memory SCRATCH", view is not None, is_there, what)
+            if view is not None and is_there:
+                _check_tensor(case, "memory SCRATCH", view, [alloc], position)
+
+
 def _is_certain(case, alloc):
     """Whether the handle's name is that of one allocation."""
     name = plain_names.name_of(alloc)
@@ -115,7 +140,11 @@ def _box(alloc):
 
 
 def check_allocations(case):
-    """``memory``: which allocations hold something, and who wrote into them last."""
+    """``memory``: which allocations hold something, and who wrote into them last.
+
+    Of scratch that is used again only the handle that has the bytes then; and that is
+    the one which can be asked for by its name.
+    """
     made = {(a["space"], a["addr"], a["cmd"]): a for a in case.recording.allocs}
     for position in ops_asked(case, 2):
         answer = case.ask("memory", position)
@@ -127,6 +156,8 @@ def check_allocations(case):
             alloc = plain_names.holder(case.recording, out.space, out.addr, op)
             if alloc is not None:
                 last[_key(alloc)] = op.position
+        for number in plain_names.losers(case.recording, position):
+            last.pop(_key(case.recording.allocs[number]), None)
         case.equal("memory", answer.total, len(last), f"allocations at op {position}")
         totals = {}
         for space, _addr, nbytes, _name in last:
@@ -146,6 +177,10 @@ def check_allocations(case):
             case.equal("memory", entry.writer, last.get(_key(alloc)), what)
             name = plain_names.name_to_ask(case.recording, alloc)
             case.equal("memory", entry.tensor, name, f"name at {shard.addr:#x}")
+            if alloc["shape"] and _is_certain(case, alloc):
+                view = case.ask(f"memory {name}", position)
+                held = view.written.any()
+                case.equal("memory", bool(held), True, f"{name} at op {position}")
 
 
 def _key(alloc):
@@ -186,8 +221,8 @@ def check_who_reads(case):
         held = set(place.addresses)
         wanted = []
         for op in case.recording.ops[position + 1 :]:
-            for mode, region in plain_ops.accesses(op):
-                mine = range(region.addr, region.addr + region.nbytes)
+            for mode, region in plain_ops.touched(op):
+                mine = set(region.addresses)
                 if region.space != place.space or held.isdisjoint(mine):
                     continue
                 if mode == "r":
@@ -203,10 +238,8 @@ def touches(case, place):
     wanted = []
     mine = set(place.addresses)
     for op in case.recording.ops:
-        for mode, region in plain_ops.accesses(op):
-            overlaps = not mine.isdisjoint(
-                range(region.addr, region.addr + region.nbytes)
-            )
+        for mode, region in plain_ops.touched(op):
+            overlaps = not mine.isdisjoint(region.addresses)
             if region.space == place.space and overlaps:
                 kind = {"r": "read", "w": "write"}[mode]
                 wanted.append((kind, op.position, region.addr, region.nbytes))
@@ -304,8 +337,7 @@ def _check_operands(case, link, elements, what):
     for region, mine in zip(regions, needed, strict=True):
         writers = set()
         for element in mine:
-            low = region.addr + element * region.itemsize
-            for addr in range(low, low + region.itemsize):
+            for addr in region.element(element):
                 writers.add(case.memory.writer(region.space, addr, link.op.op - 1))
         writers.discard(None)
         wanted.append((len(mine), region.space, sorted(writers)))
@@ -318,7 +350,7 @@ def _check_operands(case, link, elements, what):
     ]
     for part, (region, mine, position) in zip(single, parts, strict=True):
         if len(mine) == 1 and part.value:
-            low = region.addr + next(iter(mine)) * region.itemsize
+            low = region.element(next(iter(mine)))[0]
             one = plain_ops.Bytes(region.space, low, (), region.dtype)
             value = float(case.memory.view(one, position)[0])
             told = float(part.value)
@@ -359,9 +391,9 @@ def _one_written(case):
 
 def _element_at(name, alloc, out, rng):
     size = plain_names.itemsize(alloc["dtype"])
-    flat = (out.addr - alloc["addr"]) // size + rng.randrange(
-        max(1, min(out.nbytes, alloc["addr"] + alloc["nbytes"] - out.addr) // size)
-    )
+    end = alloc["addr"] + alloc["nbytes"]
+    mine = [addr for addr in out.addresses if addr < end]
+    flat = (rng.choice(mine) - alloc["addr"]) // size
     index = np.unravel_index(flat, alloc["shape"])
     whole = [int(i) + o for i, o in zip(index, alloc["origin"], strict=True)]
     spans = [range(i, i + 1) for i in whole]
@@ -547,7 +579,7 @@ def check_stale_blame(case):
         op = case.recording.ops[position]
         out = plain_ops.write(op)
         element = case.rng.randrange(out.nbytes // out.itemsize)
-        low = out.addr + element * out.itemsize
+        low = out.element(element)[0]
         place = f"{out.space} {low:#x}:{out.itemsize}"
         answer = case.ask(f"blame {place} 1", min(position, last))
         link = next(link for link in answer.links if link.op.op == position)
@@ -568,10 +600,9 @@ def check_stale_blame(case):
 
 def _wrote(case, region, element, value, position):
     """The ops before a position that gave an element of a region this value."""
-    low = region.addr + element * region.itemsize
     found = None
-    for i, byte in enumerate(value):
-        writes = case.memory.bytes.get((region.space, low + i), [])
+    for addr, byte in zip(region.element(element), value, strict=True):
+        writes = case.memory.bytes.get((region.space, addr), [])
         mine = {op for op, held in writes if op < position and held == byte}
         found = mine if found is None else found & mine
     return found
@@ -614,6 +645,7 @@ def _answered(case, line, position):
 CHECKS = (
     check_memory,
     check_scratch,
+    check_lives_of_scratch,
     check_allocations,
     check_who_wrote,
     check_who_reads,

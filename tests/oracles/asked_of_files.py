@@ -4,6 +4,7 @@ import csv
 import json
 from collections import Counter
 from fnmatch import fnmatchcase
+from math import prod
 
 import msgpack
 import plain_frames
@@ -147,8 +148,11 @@ def check_export(case):
     with (folder / "waits.csv").open(newline="") as file:
         count = len(list(csv.DictReader(file)))
     case.equal("export", count, len(case.recording.waits), "waits.csv")
+    count = 0
     with (folder / "accesses.csv").open(newline="") as file:
-        count = len(list(csv.DictReader(file)))
+        for row in csv.DictReader(file):
+            planes = [int(plane.split("x")[0]) for plane in row["planes"].split()]
+            count += int(row["rows"]) * prod(planes)
     wanted = sum(len(case.accesses(op)) for op in ops)
     case.equal("export", count, wanted, "accesses.csv")
     out = case.path.with_name(f"{case.path.stem}.json")

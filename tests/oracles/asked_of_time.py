@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import plain_energy
 import plain_ops
 import plain_time
 from asked_of_data import check_stops, ops_asked
@@ -322,6 +323,32 @@ def _flops(op):
     return 0
 
 
+def check_fetches(case):
+    """``fetches``: the bytes that DMAs read of each tensor, and those read again."""
+    found = {}
+    for row in case.ask("fetches", -1).tensors:
+        found[row.tensor] = (row.nbytes, row.distinct, row.pes, row.launches)
+    wanted = plain_energy.fetched(case.recording)
+    case.equal("fetches", set(found), set(wanted), "tensors")
+    for tensor, numbers in wanted.items():
+        case.equal("fetches", found.get(tensor), numbers, tensor)
+
+
+def check_energy(case):
+    """``energy``: every class of components, and each table adds up to the whole."""
+    answer = case.ask("energy", -1)
+    wanted = {name: pj for name, pj in plain_energy.spent(case.recording).items() if pj}
+    found = {row.name: row.joules * 1e12 for row in answer.classes}
+    case.equal("energy", set(found), set(wanted), "classes")
+    for name, pj in wanted.items():
+        fits = near(found.get(name, 0.0), pj)
+        case.equal("energy", fits or found.get(name), True, f"{name}: {pj} pJ")
+    whole = sum(wanted.values())
+    for table in (answer.classes, answer.lines_, answer.tensors):
+        total = sum(row.joules for row in table) * 1e12
+        case.equal("energy", near(total, whole) or total, True, f"all: {whole} pJ")
+
+
 def check_critical(case):
     """``critical`` accounts for all of the time, and ops only while in service.
 
@@ -383,6 +410,8 @@ CHECKS = (
     check_tiles,
     check_route,
     check_roofline,
+    check_fetches,
+    check_energy,
     check_critical,
     check_hazards,
 )

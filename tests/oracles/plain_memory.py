@@ -31,7 +31,7 @@ class Memory:
         seen = plain_ops.snapshots(op)
         regions = plain_ops.reads(op)
         for region, snapshot in zip(regions, seen, strict=False):
-            held, _ = self.at(region.space, region.addr, region.nbytes, op.position)
+            held, _ = self.at(region.space, region.addresses, op.position)
             value = held.view(DTYPES[region.dtype]).reshape(region.shape)
             if snapshot is not None:
                 if snapshot.tobytes() != value.tobytes():
@@ -47,8 +47,8 @@ class Memory:
         self.operands[op.position] = operands
         self.outputs[op.position] = result
         assert result.nbytes == out.nbytes
-        for i, byte in enumerate(result.tobytes()):
-            self.bytes[out.space, out.addr + i].append((op.position, byte))
+        for addr, byte in zip(out.addresses, result.tobytes(), strict=True):
+            self.bytes[out.space, addr].append((op.position, byte))
 
     def last(self, space, addr, position):
         """The last write (position, byte) into a byte by op ``position``, or None."""
@@ -56,12 +56,12 @@ class Memory:
         count = bisect_right(writes, (position, 256))
         return writes[count - 1] if count else None
 
-    def at(self, space, addr, nbytes, position):
+    def at(self, space, addresses, position):
         """The bytes after op ``position`` has run, and which of them were written."""
-        values = np.zeros(nbytes, np.uint8)
-        written = np.zeros(nbytes, np.bool_)
-        for i in range(nbytes):
-            last = self.last(space, addr + i, position)
+        values = np.zeros(len(addresses), np.uint8)
+        written = np.zeros(len(addresses), np.bool_)
+        for i, addr in enumerate(addresses):
+            last = self.last(space, addr, position)
             if last is not None:
                 values[i] = last[1]
                 written[i] = True
@@ -74,7 +74,7 @@ class Memory:
 
     def view(self, region, position):
         """A tensor as it is after op ``position``, and which elements are whole."""
-        values, written = self.at(region.space, region.addr, region.nbytes, position)
+        values, written = self.at(region.space, region.addresses, position)
         whole = written.reshape(-1, region.itemsize).all(axis=1)
         array = values.view(DTYPES[region.dtype]).reshape(region.shape)
         return array, whole.reshape(region.shape)
@@ -102,8 +102,7 @@ def slice_of(memory, addresses, position):
             needed = plain_ops.needed(op, element)
             for region, places in zip(plain_ops.reads(op), needed, strict=True):
                 for place in places:
-                    low = region.addr + place * region.itemsize
-                    for addr in range(low, low + region.itemsize):
+                    for addr in region.element(place):
                         _want(memory, before, region.space, addr, number - 1)
         for other, mine in before.items():
             made_of[number].add(other)
@@ -123,4 +122,4 @@ def _want(memory, level, space, addr, position):
     writer = memory.writer(space, addr, position)
     if writer is not None:
         out = plain_ops.write(memory.recording.ops[writer])
-        level[writer].add((addr - out.addr) // out.itemsize)
+        level[writer].add(out.addresses.index(addr) // out.itemsize)

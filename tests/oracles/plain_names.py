@@ -118,6 +118,38 @@ def holder(recording, space, addr, op):
     return found
 
 
+def made_at(recording, alloc):
+    """The position from which on an allocation is there: the first op of its call.
+
+    Of a call that has no op the first op of any later one.
+    """
+    later = [op for op in recording.ops if op.cmd >= alloc["cmd"]]
+    own = [op.position for op in later if op.cmd == alloc["cmd"]]
+    return min(own or [op.position for op in later], default=len(recording.ops))
+
+
+def losers(recording, position):
+    """The numbers of the scratch allocations that another has a byte of by a position.
+
+    Byte by byte: each belongs to who was made last.
+    """
+    there = []
+    for number, alloc in enumerate(recording.allocs):
+        made = made_at(recording, alloc)
+        if made <= position:
+            there.append((made, number))
+    owners = {}
+    lost = set()
+    for made, number in sorted(there):
+        alloc = recording.allocs[number]
+        for addr in range(alloc["addr"], alloc["addr"] + alloc["nbytes"]):
+            before = owners.get((alloc["space"], addr))
+            if before is not None and before[0] < made:
+                lost.add(before[1])
+            owners[alloc["space"], addr] = (made, number)
+    return {number for number in lost if not recording.allocs[number]["va"]}
+
+
 def name_to_ask(recording, alloc):
     """The name to ask for an allocation by: the owner of another copy than the first
     is said.

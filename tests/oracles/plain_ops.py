@@ -13,12 +13,40 @@ from plain_frames import DTYPES
 
 
 class Bytes(NamedTuple):
-    """A tensor in memory: contiguous bytes at a physical address."""
+    """A tensor in memory: contiguous bytes at a physical address.
+
+    Or pieces of ``row_bytes`` each, which begin at the addresses ``rows``: its bytes in
+    order.
+    """
 
     space: str
     addr: int
     shape: tuple
     dtype: str
+    rows: tuple = ()
+    row_bytes: int = 0
+
+    @property
+    def addresses(self):
+        """The address of each byte, in order."""
+        if not self.rows:
+            return list(range(self.addr, self.addr + self.nbytes))
+        found = []
+        for row in self.rows:
+            found += range(row, row + self.row_bytes)
+        return found
+
+    @property
+    def pieces(self):
+        """The tensor, or each of its rows as one of bytes."""
+        if not self.rows:
+            return [self]
+        return [Bytes(self.space, row, (self.row_bytes,), "u8") for row in self.rows]
+
+    def element(self, number):
+        """The addresses of the bytes of one element."""
+        size = self.itemsize
+        return self.addresses[number * size : (number + 1) * size]
 
     @property
     def itemsize(self):
@@ -38,7 +66,9 @@ def reads(op):
     if op.kind == "memory":
         if "src_addr" not in p:
             return []
-        return [Bytes(p["src_space"], p["src_addr"], tuple(p["shape"]), p["dtype"])]
+        rows = _rows(p, p["src_addr"]) if op.name == "dma_read" else ()
+        shape = tuple(p["shape"])
+        return [Bytes(p["src_space"], p["src_addr"], shape, p["dtype"], *rows)]
     if op.kind == "gemm":
         found = [_of_gemm(p, "a"), _of_gemm(p, "b")]
         if "src_acc_addr" in p:
@@ -54,6 +84,16 @@ def reads(op):
     if op.kind == "math":
         return _listed(p, "input")
     return []
+
+
+def _rows(p, addr):
+    """The first byte of each row of a DMA, and its length; nothing of one row."""
+    if "rows" not in p:
+        return ()
+    starts = [addr]
+    for count, pitch in [*p.get("planes", ()), (p["rows"], p["pitch"])]:
+        starts = [start + i * pitch for start in starts for i in range(count)]
+    return tuple(starts), p["row_bytes"]
 
 
 def _of_gemm(p, which):
@@ -78,7 +118,9 @@ def write(op):
     """What an op writes, None for nothing."""
     p = op.params
     if op.kind == "memory" and "dst_addr" in p:
-        return Bytes(p["dst_space"], p["dst_addr"], tuple(p["shape"]), p["dtype"])
+        rows = _rows(p, p["dst_addr"]) if op.name == "dma_write" else ()
+        shape = tuple(p["shape"])
+        return Bytes(p["dst_space"], p["dst_addr"], shape, p["dtype"], *rows)
     if op.kind == "gemm":
         shape = tuple(p["shape_out"])
         return Bytes(p["dst_space"], p["dst_addr"], shape, p["dtype_out"])
@@ -91,16 +133,37 @@ def stored(op):
     """(space, address, bytes) of what an op stores; of a tile its block."""
     p = op.params
     if op.name == "TileToken/DMA_WRITE":
-        return list(zip(p["spaces"], p["addrs"], p["sizes"], strict=True))
+        found = []
+        for i, space in enumerate(p["spaces"]):
+            if "rows" not in p:
+                found.append((space, p["addrs"][i], p["sizes"][i]))
+                continue
+            for row in range(p["rows"][i]):
+                start = p["addrs"][i] + row * p["pitch"][i]
+                found.append((space, start, p["row_bytes"][i]))
+        return found
     out = write(op)
-    return [] if out is None else [(out.space, out.addr, out.nbytes)]
+    if out is None:
+        return []
+    return [(out.space, piece.addr, piece.nbytes) for piece in out.pieces]
 
 
-def accesses(op):
-    """(mode, Bytes) of all that an op touches, reads first, without empty ones."""
+def touched(op):
+    """(mode, Bytes) of all that an op touches, as ``accesses``; rows are one."""
     found = [("r", region) for region in reads(op)]
     if write(op) is not None:
         found.append(("w", write(op)))
+    return [(mode, region) for mode, region in found if region.nbytes]
+
+
+def accesses(op):
+    """(mode, Bytes) of all that an op touches, reads first, without empty ones.
+
+    Of rows each is one.
+    """
+    found = [("r", piece) for region in reads(op) for piece in region.pieces]
+    if write(op) is not None:
+        found += [("w", piece) for piece in write(op).pieces]
     return [(mode, region) for mode, region in found if region.nbytes]
 
 

@@ -137,6 +137,7 @@ class Writer:
     def statement(self, depth):
         choices = [
             (self.load, 5),
+            (self.load_slice, 3),
             (self.binary, 7),
             (self.unary, 4),
             (self.in_place, 4),
@@ -146,6 +147,7 @@ class Writer:
             (self.dot, 2),
             (self.fill, 2),
             (self.store, 5),
+            (self.store_slice, 3),
             (self.wait, 2),
             (self.composite, 2),
         ]
@@ -202,6 +204,69 @@ class Writer:
             ready=awaited and not tensor.written,
             awaited=awaited,
         )
+
+    def strides(self, shape):
+        """Distances of the axes of a slice, sometimes turned, and how far it reaches.
+
+        Each axis steps over all that lies within it, and often over a gap too.
+        """
+        order = list(range(len(shape)))
+        if self.rng.random() < 0.2:
+            self.rng.shuffle(order)
+        strides = [0] * len(shape)
+        within = 1
+        reach = 1
+        for axis in reversed(order):
+            strides[axis] = within + self.rng.choice([0, 0, 1, 3])
+            reach += (shape[axis] - 1) * strides[axis]
+            within = strides[axis] * shape[axis]
+        return tuple(strides), reach
+
+    def slice_in(self, tensors, shapes):
+        """The place of a slice of a tensor: tensor, shape, address and strides."""
+        fitting = []
+        for tensor in tensors:
+            for shape in shapes:
+                strides, reach = self.strides(shape)
+                if reach <= tensor.least:
+                    fitting.append((tensor, shape, strides, reach))
+        if not fitting:
+            return None
+        tensor, shape, strides, reach = self.rng.choice(fitting)
+        address = self.place(tensor, reach)
+        if self.rng.random() < 0.15 and tensor.policy != "replicate":
+            # from the end of one piece into the next
+            at = tensor.part_bytes - reach // 2 * SIZES[tensor.dtype]
+            if reach > 1:
+                address = f"{tensor.name} + {at}"
+        return tensor, shape, address, strides
+
+    def load_slice(self):
+        found = self.slice_in(self.tensors, SHAPES)
+        if found is None:
+            return None
+        tensor, shape, address, strides = found
+        awaited = self.rng.random() < 0.7
+        wait = "" if awaited else ", wait=False"
+        return self.add(
+            shape,
+            tensor.dtype,
+            f"tl.load({address}, {shape}, {tensor.dtype!r}{wait}, strides={strides})",
+            ready=awaited and not tensor.written,
+            awaited=awaited,
+        )
+
+    def store_slice(self):
+        a = self.pick(lambda h: h.dtype in FLOATS and len(h.shape) <= 4)
+        if a is None:
+            return
+        taken = [t for t in self.tensors if t.written and t.dtype == a.dtype]
+        found = self.slice_in(taken, [a.shape])
+        if found is None:
+            return
+        _, _, address, strides = found
+        wait = self.rng.choice(["", "", ", wait=False"])
+        self.line(f"tl.store({address}, {a.name}{wait}, strides={strides})")
 
     def binary(self):
         a = self.float_handle()

@@ -12,6 +12,7 @@ from kernbench.runtime_api import run_bench
 SEED = 4  # which has a composite
 ALIKE = {
     "check_roofline",  # other numbers are computed and moved, but as many
+    "check_fetches",  # in all of them the same is loaded, as often
     "check_divergence",  # no op is wrong in any of them
     "check_stale_blame",  # no operand is stale
     "check_released_scratch",  # what is refused for one is refused for all

@@ -36,13 +36,17 @@ FAMILIES = [
 class SlowHbm(HbmCtrl):
     """A user's model of the HBM: a nanosecond later than the spec says."""
 
-    def burst(self, now, addr, nbytes, owner):
-        start, access, service = super().burst(now, addr, nbytes, owner)
+    def burst(self, now, rows, owner):
+        start, access, service = super().burst(now, rows, owner)
         return start, access + 1, service
 
 
 def kernbench(*args):
     return CliRunner().invoke(main, list(args))
+
+
+CHANNELS_GBS = 8 * 32 * (1 - 260 / 3900)
+"""What the channels of a slice give together, less what refreshes take."""
 
 
 def small_spec(cube=None, pe=None, sips=1, cubes=(1, 1)):
@@ -90,17 +94,22 @@ def test_formula_and_simulation_agree_on_the_shipped_machine(report):
 
 def test_the_formula_of_a_read_of_the_own_slice_by_hand(report):
     row = pick(report, "own slice", "read")
-    request = 2 + 0.013 + 32 / 256  # router, 1.3 mm of wire at 0.01 ns/mm, 32 B
-    data = 2 + 0.013 + 4096 / 256
-    assert row.formula_ns == pytest.approx(20 + request + 30 + data)
+    # the router of 2 ns and 1.3 mm of wire at 0.01 ns/mm, in 1/1024 ns: 13.312
+    hop = 2 + 13 / 1024
+    request = hop + 32 / 256
+    # the controller, tRP, tRCD and CL; then 512 bytes of each channel, as 8 accesses
+    # of 2 ns, a fifteenth of the time being refreshes
+    access = 3 + 14 + 14 + 14
+    data = hop + 8 * round(2 / (1 - 260 / 3900) * 1024) / 1024
+    assert row.formula_ns == row.simulated_ns == 20 + request + access + data
     assert row.bandwidth_gbs == pytest.approx(4096 / row.simulated_ns)
 
 
 @pytest.mark.parametrize(
     ("family", "op", "gbs"),
     [
-        ("own slice", "read", 256),
-        ("cross half", "write", 256),
+        ("own slice", "read", CHANNELS_GBS),
+        ("cross half", "write", CHANNELS_GBS),
         ("farthest cube", "read", 128),
         ("other SIP", "write", 63),
         ("host to HBM", "write", 63),
@@ -111,7 +120,8 @@ def test_the_formula_of_a_read_of_the_own_slice_by_hand(report):
 def test_each_byte_more_takes_one_over_the_bottleneck(report, family, op, gbs):
     small, large = (pick(report, family, op, nbytes) for nbytes in (1 << 18, 1 << 20))
     more = (1 << 20) - (1 << 18)
-    assert large.formula_ns - small.formula_ns == pytest.approx(more / gbs)
+    longer = large.formula_ns - small.formula_ns
+    assert longer == pytest.approx(more / gbs, rel=5e-4)
 
 
 def test_farther_means_later_and_longer(shipped, report):
@@ -133,7 +143,7 @@ def test_farther_means_later_and_longer(shipped, report):
 @pytest.mark.parametrize(
     ("family", "kind", "gbs"),
     [
-        ("own slice", "router", 256),
+        ("own slice", "hbm channels", CHANNELS_GBS),
         ("farthest cube", "ucie", 128),
         ("other SIP", "(pcie)", 63),
         ("host to HBM", "(pcie)", 63),
@@ -145,7 +155,7 @@ def test_the_bottleneck_is_the_slowest_link_and_fills_up(report, family, kind, g
     assert rows
     for row in rows:
         assert kind in row.bottleneck
-        assert row.utilisation == pytest.approx(row.bandwidth_gbs / gbs)
+        assert row.utilisation == pytest.approx(row.bandwidth_gbs / gbs, rel=0.02)
         assert 0.9 < row.utilisation < 1
 
 
@@ -154,14 +164,16 @@ def test_the_bottleneck_is_the_slowest_link_and_fills_up(report, family, kind, g
 def test_all_channels_work_whatever_the_interleave(layout_cache, op, interleave):
     spec = small_spec({"hbm": HbmSpec(interleave_bytes=interleave)})
     row = pick(probe(build_topology(spec, layout_cache)), "own slice", op, 1 << 20)
-    assert 0.93 * 256 < row.bandwidth_gbs < 256
+    # where a burst covers few channels, the hash has some of them wait for others
+    least = 0.97 if interleave <= 512 else 0.8
+    assert least * CHANNELS_GBS < row.bandwidth_gbs < CHANNELS_GBS
 
 
 def test_slow_channels_are_the_bottleneck(layout_cache):
     slow = build_topology(small_spec({"hbm": HbmSpec(channel_bw_gbs=4)}), layout_cache)
     row = pick(probe(slow), "own slice", "read", 1 << 20)
     assert row.bottleneck == "hbm channels"
-    assert row.utilisation == pytest.approx(row.bandwidth_gbs / 32)
+    assert row.utilisation == pytest.approx(row.bandwidth_gbs / 30, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +242,19 @@ def test_probe_exits_0_with_a_table_where_all_agree(tmp_path):
     assert result.exit_code == 0
     assert "agree" in result.output.splitlines()[-1]
     assert "DIFFERS" not in result.output
+
+
+def test_probe_and_info_take_fields_as_a_run_does():
+    one = ["--spec", "sips.count=1", "cube_mesh.w=1", "cube_mesh.h=1"]
+    result = kernbench("probe", *one, "router.overhead_ns=3", "--json")
+    slow = json.loads(result.output)["rows"]
+    fast = json.loads(kernbench("probe", *one, "--json").output)["rows"]
+    at = [row["family"] for row in fast].index("own slice")
+    one_router_each_way = 2 * (3 - 2)
+    assert fast[at]["op"] == "read"
+    assert slow[at]["simulated_ns"] - fast[at]["simulated_ns"] == one_router_each_way
+    assert "1 SIPs x 1 cubes" in kernbench("info", *one).output
+    assert kernbench("info", "--topology", "--spec", "pes=1").exit_code == 2
 
 
 def test_probe_exits_1_and_says_where_they_differ(tmp_path):

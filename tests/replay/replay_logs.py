@@ -4,7 +4,7 @@ kernel.
 
 import numpy as np
 
-from kernbench.common.dtypes import Tolerance, nbytes_of
+from kernbench.common.dtypes import Tolerance, itemsize, nbytes_of
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd, MathCmd
 from kernbench.replay import ReplaySession
@@ -64,9 +64,11 @@ class Log:
         self.logger.record_start(t0, node, msg)
         self.logger.record_end(t1, node, msg)
 
-    def alloc(self, space, addr, nbytes, tensor="x"):
-        box = (0,), (nbytes // 4,)
-        self.writer.alloc(Shard(tensor, "f32", space, addr, 0, nbytes, PE0, *box, 0))
+    def alloc(self, space, addr, nbytes, tensor="x", cmd=0, dtype="f32"):
+        """Scratch of PE0 that call ``cmd`` made."""
+        box = (0,), (nbytes // itemsize(dtype),)
+        shard = Shard(tensor, dtype, space, addr, 0, nbytes, PE0, *box, cmd)
+        self.writer.alloc(shard)
 
     def expect(self, tensor, addr, values):
         """The reference of bytes of hbm, judged after all ops so far."""

@@ -427,7 +427,8 @@ def test_a_session_of_commands_sets_stops_and_runs_to_them(shipped_session):
     ],
 )
 def test_what_is_so_can_be_asserted(shipped_session, text):
-    shipped_session.goto(16)
+    (gemm,) = shipped_session.matching("kind=gemm and pe=4")
+    shipped_session.goto(gemm)
     assert as_text(shipped_session.run_line(f"assert {text}")).split(None, 1) == [
         "ok",
         text,

@@ -40,7 +40,7 @@ CAUSES = {
         ({"table": "coarse", "debug": True}, "# fault", "exp", "sip0.cube0.pe0.")
     ],
     "early_credit": [({}, "# reads", "ipcq_recv", "sip0.cube1.pe0.")],
-    "ring_by_name": [({}, "# waits", "recv W", "sip0.cube1.pe0.")],
+    "ring_by_name": [({}, "# waits", "recv W", "sip0.cube0.pe0.")],
     "wrong_root": [({}, "tl.send(toward[root], x)", "ipcq_copy", "sip0.cube0.pe0.")],
 }
 CASES = [(fault, *case) for fault, cases in CAUSES.items() for case in cases]

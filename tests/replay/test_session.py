@@ -5,6 +5,8 @@ import pytest
 from replay_logs import PE0, PE1, Log, load
 
 from kernbench.errors import UsageError
+from kernbench.replay import ReplaySession
+from kernbench.replay.query import Session
 
 
 def test_a_new_session_stands_before_the_first_op(session):
@@ -369,3 +371,31 @@ def test_find_goes_to_the_nearest_op_that_fits(session):
         UsageError, match=f"no op after op .* fits 'stage = GEMM'; {len(fits)} do"
     ):
         session.find("stage = GEMM")
+
+
+def test_a_move_of_the_object_is_that_of_the_command_line(session):
+    by_call = ReplaySession(session.trace)
+    by_line = ReplaySession(session.trace)
+    by_call.mark("here")
+    by_line.run_line("mark here")
+    for op, steps in ((7, 3), (0, -5), (40, 10_000), (40, 1), (-1, 0), (12, -1)):
+        by_call.goto(op)
+        by_line.run_line(f"goto {op}")
+        assert by_call.state == by_line.state
+        by_call.step(steps)
+        by_line.run_line(f"step {steps}")
+        assert by_call.state == by_line.state
+    for wrong in (-2, len(by_call)):
+        with pytest.raises(UsageError, match=f"no op {wrong}; this trace has ops 0 to"):
+            by_call.goto(wrong)
+        assert by_call.state == by_line.state
+
+
+def test_a_session_cannot_be_changed_and_a_move_keeps_what_it_does_not_move():
+    session = Session(4, 2, (("here", 3),), (1, 2), (9,), made=6)
+    with pytest.raises(AttributeError):
+        session.cursor = 5
+    moved = session.on(5)
+    assert moved == Session(5, 2, (("here", 3),), (1, 2), (9,), made=6)
+    assert isinstance(moved, Session)
+    assert session.cursor == 4

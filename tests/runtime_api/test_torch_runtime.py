@@ -1,5 +1,6 @@
 """Tensors on the machine, launches, barriers and expectations."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -37,6 +38,19 @@ def doubled(x_ptr, y_ptr, tl):
 )
 def test_what_was_written_is_read_back_whatever_the_policy(torch, dp):
     assert np.array_equal(torch.tensor(X, dp=dp).numpy(), X)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x[0]", "x@sip0.cube0.pe0.pe_cpu", "hbm 0x40", "h0.1", "ipcq.0.E"]
+)
+def test_a_name_that_could_mean_something_else_is_refused(torch, name):
+    with pytest.raises(UsageError, match=f"tensor name {re.escape(repr(name))}: .*;"):
+        torch.empty((4,), "f32", name=name)
+
+
+@pytest.mark.parametrize("name", ["x", "h0", "layer0.w", "h0.1.grad", "größe-2"])
+def test_any_other_name_is_taken_as_it_is(torch, name):
+    assert torch.empty((4,), "f32", name=name).name == name
 
 
 def test_data_are_copied_when_given(torch):

@@ -124,8 +124,10 @@ def test_d1_1_resolve_finds_the_unit_of_a_pe_resource(resolver, addr, node):
     ("addr", "why"),
     [
         (PhysAddr(0, 0, "pe_resource", unit_type=UnitType.IO), "unsupported unit_type"),
+        (PhysAddr(0, 0, "pe_resource"), "unsupported unit_type"),
         (PhysAddr(0, 16, "io"), "unsupported address kind"),
         (PhysAddr.sram_addr(7, 0, 0), "node sip7.cube0.sram not found in topology"),
+        (PhysAddr.hbm_addr(0, 0, 48 * GIB), "node sip0.cube0.hbm_ctrl.pe8 not found"),
     ],
 )
 def test_d1_1_resolve_fails_loudly(resolver, addr, why):
@@ -310,6 +312,7 @@ def test_d4_a_routing_weight_stands_in_for_the_distance():
 def test_d4_a_node_is_at_no_distance_from_itself():
     made = router_of()
     assert made._dijkstra_with_dist("a", "a") == (["a"], 0.0)
+    assert made.find_node_path("a", "a") == ["a"]
 
 
 def test_d4_no_path_is_a_routing_error():

@@ -1,6 +1,7 @@
 from typing import ClassVar
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -203,10 +204,12 @@ MESSAGES = st.one_of(
 
 
 def rows(columns):
-    lists = [column.tolist() for column in columns[:5]]
+    pieces = columns.pieces(np.arange(len(columns.row)))
+    of = columns.take(pieces.of)
+    lists = [of.row, of.mode, of.space, pieces.addr, pieces.nbytes]
     return [
         (i, Access("rw"[m], columns.spaces[s], *at))
-        for i, m, s, *at in zip(*lists, strict=True)
+        for i, m, s, *at in zip(*[one.tolist() for one in lists], strict=True)
     ]
 
 

@@ -155,6 +155,19 @@ def test_a_composite_runs_whole_with_its_epilogue():
     assert store.view("hbm", 128, (4, 4), "f32").tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize(
+    "name", ["epilogue_scopes", "epilogue_scalars", "epilogue_has_operand"]
+)
+def test_an_epilogue_of_columns_of_different_lengths_is_refused(name):
+    record = composite((Epilogue("relu"), Epilogue("scale", scalar=0.5)))
+    record.params[name] = record.params[name][:1]
+    store = MemoryStore()
+    for addr in (0, 64):
+        store.write("hbm", addr, np.ones((4, 4), np.float32))
+    with pytest.raises(VerificationError, match=r"epilogue: params of \[2, .*1.*\]"):
+        execute(record, store)
+
+
 def test_scalars_stand_at_their_positions():
     store = MemoryStore()
     store.write("tcm", 0, np.array([1, 2, 3, 4], np.float32))

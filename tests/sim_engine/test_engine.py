@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from exact_times import header_ns, rounded
 
 import kernbench.sim_engine.engine as engine_module
 from kernbench.benches.matmul import run as matmul
@@ -162,9 +163,8 @@ def test_headers_take_their_time_from_hop_to_hop(run):
             for (node, after), (a, b) in zip(
                 pairwise(path[:-1]), pairwise(times), strict=False
             ):
-                wire = graph.edge_by_ends[node, after].distance_mm * 0.01
-                least = wire + OVERHEAD.get(graph.nodes[after].type, 0)
-                assert b >= a + least - 1e-6, (node, after)
+                least = header_ns(graph, (node, after), OVERHEAD)
+                assert b >= a + least, (node, after)
 
 
 def test_every_launch_reaches_its_pes_over_the_command_network(run):
@@ -178,13 +178,8 @@ def landing(graph, transfer):
     path, _, nbytes, bursts, starts = transfer
     assert bursts == 1
     slowest = min(graph.edge_by_ends[ends].bandwidth_gbs for ends in pairwise(path))
-    wire = graph.edge_by_ends[path[-2:]].distance_mm * 0.01
-    return (
-        starts[-1]
-        + wire
-        + OVERHEAD.get(graph.nodes[path[-1]].type, 0)
-        + nbytes / slowest
-    )
+    last_hop = header_ns(graph, path[-2:], OVERHEAD)
+    return starts[-1] + last_hop + rounded(nbytes / slowest)
 
 
 def test_how_long_each_pe_waited_for_its_launch_can_be_read(run):
@@ -196,8 +191,8 @@ def test_how_long_each_pe_waited_for_its_launch_can_be_read(run):
         arrivals[row[0][-1]].append(landing(run.engine.graph, row))
     for launch, _, pes, t_issue, t_start, _ in run.events.of("launch"):
         waits = [t_start - arrivals[pe][launch] for pe in pes]
-        assert all(-1e-6 <= wait < t_start - t_issue for wait in waits)
-        assert min(waits) == pytest.approx(1e-3, abs=1e-6)  # the farthest is 1 ps early
+        assert all(0 <= wait < t_start - t_issue for wait in waits)
+        assert min(waits) == 0  # all start when the farthest has it
         assert len(pes) == 1 or max(waits) > 0.01
 
 

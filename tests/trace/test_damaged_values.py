@@ -294,3 +294,20 @@ def test_numbers_that_take_too_much_as_data_are_refused():
     many = np.broadcast_to(np.float32(0), (1 << 40, 1))
     with pytest.raises(KernbenchError, match="1,099,511,627,776 numbers as data"):
         as_data(many)
+
+
+def test_shards_of_different_axes_are_no_tensor_that_can_be_compared(tmp_path):
+    sizes = {"m": 4, "n": 16, "block": 2, "pes": 2}
+    whole = tmp_path / "whole.msgpack"
+    run_bench("softmax", params=sizes, spec=ONE_CUBE, trace=whole)
+    frames = frames_of(whole.read_bytes())
+    for frame in frames:
+        if frame[0] == "alloc":
+            for name, number in (("rank", 1), ("shape0", 32)):
+                values, entry = values_of(frame, frame[1], name)
+                values[0] = number
+                store(frame, entry, values)
+    flat = tmp_path / "flat.msgpack"
+    flat.write_bytes(packed(frames))
+    with pytest.raises(TraceFormatError, match="they are no parts of one tensor"):
+        ReplaySession(Trace.open(whole)).run_line(f"compare {flat}")

@@ -41,7 +41,13 @@ def frames_of(data):
 # -- the writer's side ------------------------------------------------------------
 
 
-def test_until_the_end_the_file_is_partial_and_opens(tmp_path):
+@pytest.fixture
+def no_tails(monkeypatch):
+    """However slow this machine is, no tail is written."""
+    monkeypatch.setattr("kernbench.trace.tail.EVERY_S", 3600.0)
+
+
+def test_until_the_end_the_file_is_partial_and_opens(tmp_path, no_tails):
     path = tmp_path / "x.msgpack"
     writer = TraceWriter(path)
     record_ops(writer, repeat=700, step=0.1)
@@ -53,6 +59,21 @@ def test_until_the_end_the_file_is_partial_and_opens(tmp_path):
     writer.end(1.0)
     assert [p.name for p in tmp_path.iterdir()] == ["x.msgpack"]
     assert len(Trace.open(path).ops) == 700 * 12 + 1
+
+
+def test_until_the_end_it_opens_with_its_tail_which_is_gone_then(tmp_path, no_tails):
+    path = tmp_path / "x.msgpack"
+    writer = TraceWriter(path)
+    record_ops(writer, repeat=700, step=0.1)
+    writer.write_tail()
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == ["x.msgpack.partial", "x.msgpack.partial.tail"]
+    trace = Trace.open(tmp_path / "x.msgpack.partial")
+    assert trace.check() == []
+    assert len(trace.ops) == 700 * 12 + 1
+    assert not trace.complete
+    writer.end(1.0)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.msgpack"]
 
 
 def test_an_error_that_ended_the_run_is_named(tmp_path):

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from recordings import assert_same, record_ops
 
 from kernbench.common.dtypes import DTYPES
+from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.op_log import OpRecord
+from kernbench.sim_engine.op_params import check_params
 from kernbench.trace import Trace, TraceWriter
 
 NUMBER = count()
@@ -39,7 +41,18 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple),
     max_leaves=8,
 )
-params = st.dictionaries(st.text(max_size=6), values, max_size=6)
+
+
+def is_recorded(dicts):
+    """Whether params are such as machines record: those of known names are sound."""
+    try:
+        check_params(dicts)
+    except TraceFormatError:
+        return False
+    return True
+
+
+params = st.dictionaries(st.text(max_size=6), values, max_size=6).filter(is_recorded)
 
 
 def recorded(path, dicts):
@@ -161,3 +174,10 @@ def test_nan_and_minus_zero_survive(tmp_path):
     got = recorded(tmp_path / "x.msgpack", [{"a": math.nan, "b": -0.0}]).params(0)
     assert math.isnan(got["a"])
     assert math.copysign(1, got["b"]) == -1
+
+
+def test_a_dataflow_that_there_is_not_is_damage():
+    check_params({"dataflow": "os"})
+    for wrong in ("rs", 1, None):
+        with pytest.raises(TraceFormatError, match="one of ws, os, is"):
+            check_params({"dataflow": wrong})

@@ -247,7 +247,7 @@ CASES = OTHER_CASES | {name: BY_FORM[op.call] for name, op in op_calls().items()
 NO_RESULT = {
     *("program_id", "num_programs", "cdiv", "load", "ref", "store", "composite"),
     *("wait", "scope", "device_print", "device_assert", "send", "recv", "recv_async"),
-    *("bytes_of", "truth_of", "issue"),
+    *("slot_bytes", "bytes_of", "truth_of", "issue"),
 }
 
 

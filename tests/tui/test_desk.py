@@ -30,6 +30,13 @@ READ = 120
 """A DMA read of the matmul, whose path crosses a router."""
 
 
+def ops_of(bench: DeskBench, component: str) -> list[int]:
+    """The ops that a component serves, in order."""
+    node = bench.index.trace.node_index[component]
+    found: list[int] = bench.index.op_index.ops_of(node).tolist()
+    return found
+
+
 def pictures(bench: DeskBench) -> dict[str, Picture]:
     """What the panes in view show at rest, once they have all of their answers."""
     bench.rest()
@@ -77,10 +84,12 @@ def test_every_pane_follows_the_cursor(size, key, desk_bench) -> None:
 @pytest.mark.parametrize("row", PANES, ids=[row.key for row in PANES])
 def test_a_pane_that_comes_into_view_is_at_the_cursor(row, desk_bench) -> None:
     bench = desk_bench("matmul", 16)
+    # of the last PE: whatever was in view before, lists of engines are at their end
+    op = ops_of(bench, "sip0.cube0.pe7.pe_gemm")[0]
     bench.show(next(other.key for other in PANES if other is not row))
-    bench.move(GOTO(op=100))
+    bench.move(GOTO(op=op))
     bench.show(row.key)
-    other = desk_bench("matmul", 100)
+    other = desk_bench("matmul", op)
     other.show(row.key)
     assert bench.text(row.key) == other.text(row.key)
 
@@ -130,10 +139,15 @@ def test_the_session_is_the_one_that_the_desk_was_given(desk_bench) -> None:
     assert bench.replay.cursor == 19
 
 
-@pytest.mark.parametrize("op", [384, 385])
-def test_a_place_is_spelled_alike_in_timeline_ops_and_tiles(op, desk_bench) -> None:
-    bench = desk_bench("mlp_tp", op, LARGE)
-    place = f"s{op - 384}c2.pe0"
+@pytest.mark.parametrize("sip", [0, 1])
+def test_a_place_is_spelled_alike_in_timeline_ops_and_tiles(sip, desk_bench) -> None:
+    bench = desk_bench("mlp_tp", size=LARGE)
+    place = f"s{sip}c2.pe0"
+    # the read of its last composite
+    composite = ops_of(bench, f"sip{sip}.cube2.pe0.pe_scheduler")[-1]
+    reads = ops_of(bench, f"sip{sip}.cube2.pe0.pe_dma")
+    op = next(read for read in reads if read > composite)
+    bench.move(GOTO(op=op))
     assert f"> {place}.pe_dma " in bench.text("timeline")
     (row,) = [x for x in bench.text("ops").splitlines() if x.startswith(f"> {op} ")]
     assert f" {place} DMA_READ" in row
@@ -205,7 +219,8 @@ def test_a_heading_has_number_title_and_any_view_but_the_first(row, desk_bench) 
 
 
 def test_the_bytes_that_are_picked_in_a_pane_have_a_name(desk_bench) -> None:
-    bench = desk_bench("matmul", 40, SMALL)
+    bench = desk_bench("matmul", size=SMALL)
+    bench.move(GOTO(op=ops_of(bench, "sip0.cube0.pe4.pe_dma")[2]))
     bench.show("memory")
     bench.settle()
     assert bench.desk.place("memory") is None

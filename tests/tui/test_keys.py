@@ -16,11 +16,11 @@ from tui.screens.text import TextScreen
 # trace, keys, from, to; no other key of these leads from there to the same op
 MEANT = [
     # a send waited for a read that was not the op before it
-    ("ccl_allreduce", "t", 64, 40),
-    ("ccl_allreduce", "T", 32, 96),
+    ("ccl_allreduce", "t", 64, 32),
+    ("ccl_allreduce", "T", 34, 96),
     # from the line of a sum to the next line of its PE
-    ("ccl_allreduce", "i", 80, 237),
-    ("ccl_allreduce", "I", 237, 80),
+    ("ccl_allreduce", "i", 80, 236),
+    ("ccl_allreduce", "I", 236, 80),
     # n would stop at another lane's op, 320
     ("mlp_tp", ".", 160, 384),
     ("mlp_tp", ",", 384, 160),

@@ -22,7 +22,7 @@ from kernbench.replay.commands import (
     STEP,
     Call,
 )
-from kernbench.replay.inner_commands import CELLS
+from kernbench.replay.inner_commands import CELLS, INDEXED_ROWS
 from tui.app import KernbenchApp
 from tui.desk import Drawn
 from tui.panes.base import ChangeView, Picture, Scroll
@@ -294,3 +294,26 @@ async def test_the_screen_is_the_same_as_one_that_draws_nothing_ahead(
                 shown.append(await play(pilot))
     for (key, drawn_ahead), (_, drawn_late) in zip(*shown, strict=True):
         assert drawn_ahead == drawn_late, key
+
+
+def test_after_that_rows_in_view_are_indexed_so_that_a_zoom_finds_them(
+    desk_bench,
+) -> None:
+    bench = desk_bench("matmul", 40, LARGE)
+    bench.settle()
+    timelines = bench.index.timelines
+    drawn = timelines.indexed
+    assert drawn
+    timelines.forget()
+    rest(bench)
+    bench.wait()
+    assert timelines.indexed >= drawn
+
+
+def test_no_row_is_indexed_while_a_key_waits(desk_bench) -> None:
+    bench = desk_bench("matmul", 40, LARGE)
+    bench.settle()
+    bench.index.timelines.forget()
+    bench.runner.asked.clear()
+    rest(bench, is_quiet=lambda: False)
+    assert INDEXED_ROWS.name not in bench.runner.commands_asked

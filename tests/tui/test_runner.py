@@ -490,6 +490,21 @@ def test_what_the_key_itself_waits_for_goes_on(runner, register, monkeypatch) ->
     assert waited
 
 
+def test_what_the_key_did_not_wait_for_lets_it_be_drawn(runner, register) -> None:
+    steps: list[int] = []
+    rung = Event()
+    query = register("count", counting(steps, rung))()
+    runner.quiet.clear()
+    assert isinstance(runner.gather([query], within_s=0.01)[query], Pending)
+    sleep(0.02)
+    before = len(steps)
+    sleep(0.05)
+    assert len(steps) - before <= 2
+    runner.quiet.set()
+    wait_until(lambda: len(steps) > before + 3)
+    rung.set()
+
+
 @pytest.mark.parametrize("same", [True, False], ids=["it", "its-lane"])
 def test_a_job_that_waits_for_a_key_looks_whether_that_wants_it_or_its_lane(
     same, runner, register, monkeypatch

@@ -101,11 +101,11 @@ def test_shift_f3_as_terminals_send_it(
     with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
         ready(terminal)
         terminal.press("/gemm\r")
-        terminal.until("op 72/")
+        terminal.until("op 64/")
         terminal.press("\x1bOR")
-        terminal.until("op 73/")
+        terminal.until("op 65/")
         terminal.press(sequence)
-        terminal.until("op 72/")
+        terminal.until("op 64/")
 
 
 # -- sizes -------------------------------------------------------------------------

@@ -123,11 +123,11 @@ def test_within_tmux(trace_path: Path, tmp_path: Path) -> None:
         terminal.press("s")
         terminal.until("op 41/151")
         terminal.press("/gemm\r")
-        terminal.until("op 72/151")
+        terminal.until("op 64/151")
         terminal.press("ss")
-        terminal.until("op 74/151")
+        terminal.until("op 66/151")
         terminal.press("\x1b[1;2R")  # Shift+F3
-        terminal.until("op 73/151")
+        terminal.until("op 65/151")
         terminal.press("y")
         terminal.until("copied by tmux")
         copied = subprocess.run(

@@ -1,99 +1,255 @@
-"""The model against published numbers; ``validation_checks`` says what is compared with
-what.
-"""
+"""The model against published numbers: the tables of ``kernbench validate``."""
 
-from pathlib import Path
+import json
+from collections import defaultdict
+from itertools import pairwise, product
+from operator import attrgetter
 
 import pytest
-import validation_checks as suite
+from click.testing import CliRunner
 
-README = Path(__file__).parents[2] / "README.md"
+from kernbench import docs
+from kernbench.cli import main
+from kernbench.topology import TopologySpec, build_topology
+from kernbench.topology.spec import HbmSpec
+from kernbench.validation import TABLES
+from kernbench.validation.gemm import BY_HAND, scale_sim_cycles
+from kernbench.validation.laws import improvement, launch_ns
+from kernbench.validation.links import channel_ends, mesh_link_ends, ucie_ends
+from kernbench.validation.machines import one_sip
+from kernbench.validation.mesh import loaded_latency, lone_latencies
+from kernbench.validation.table import EXACT, Bound, Row, Table
+
+SLOW = {"load", "queue", "laws", "matmul"}
 
 
 @pytest.fixture(scope="module")
-def checks(layout_cache):
-    """Rows of each suite, by its name."""
-    return {made.__name__: list(made(layout_cache)) for made in suite.SUITES}
+def table_of():
+    """A table by its name, made once."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            made[name] = TABLES[name]()
+        return made[name]
+
+    return make
 
 
-@pytest.fixture(scope="module")
-def verdicts(tmp_path_factory):
-    return {
-        name: suite.matmul(name, tmp_path_factory.mktemp("m"))
-        for name in suite.MACHINES
-    }
-
-
-def test_gemm_takes_the_cycles_of_scale_sim(checks):
-    assert [c.model for c in checks["scale_sim"]] == [
-        cycles for _, _, cycles in suite.SCALE_SIM
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in TABLES
     ]
+)
+def name(request):
+    return request.param
+
+
+# -- every table -----------------------------------------------------------------------
+
+
+def test_every_row_is_as_near_to_its_reference_as_it_says(table_of, name):
+    assert [row for row in table_of(name).rows if not row.ok] == []
+
+
+def test_the_page_has_what_the_command_prints(table_of, name):
+    _, _, section = docs.page("machine").partition("\n## Validation\n")
+    assert f"`kernbench validate {name}`" in section
+    assert table_of(name).as_markdown() in section
+
+
+def kernbench(*args):
+    return CliRunner().invoke(main, ["validate", *args])
+
+
+def test_the_command_prints_the_tables_that_are_named(table_of):
+    result = kernbench("mesh")
+    assert result.exit_code == 0
+    assert result.output.startswith("A packet alone\n\n| what | compared with |")
+    assert table_of("mesh").as_markdown() in result.output
+    assert "GEMM" not in result.output
+
+
+def test_the_command_gives_json():
+    rows = json.loads(kernbench("mesh", "--json").output)["tables"]["mesh"]
+    assert rows[0]["what"] == "4 x 4 mesh, 1 flit, mean"
+    assert (rows[0]["reference"], rows[0]["model"]) == (19.5, 19.5)
+    assert rows[0]["ok"] is True
+
+
+def test_an_unknown_table_is_named_with_those_that_there_are():
+    result = kernbench("gem")
+    assert result.exit_code == 2
+    message = str(result.exception) + result.output
+    assert "gem: no such table; there are: gemm, mesh" in message
+
+
+def test_the_help_names_all_tables():
+    words = " ".join(kernbench("--help").output.split())
+    assert f"The tables are {', '.join(TABLES)}." in words
+
+
+def test_a_row_beyond_its_bound_is_shown_and_fails_the_command(monkeypatch):
+    row = Row("a link", "its bandwidth", 100, 94, "GB/s", Bound(5))
+    monkeypatch.setitem(TABLES, "mesh", lambda: Table("Wrong", [row]))
+    result = kernbench("mesh")
+    assert result.exit_code == 1
+    line = "| a link | its bandwidth | 100 GB/s | 94 GB/s | -6.00 % | 5 %, NOT MET |"
+    assert line in result.output
+
+
+@pytest.mark.parametrize(
+    ("reference", "model", "unit", "bound", "ok"),
+    [
+        (254, 254, "cycles", EXACT, True),
+        (254, 254.001, "cycles", EXACT, False),
+        (20, 21, "cycles", Bound(5), True),
+        (20, 21.01, "cycles", Bound(5), False),
+        (16, 25, "%", Bound(10), True),  # nine points, though it is 56 % more
+        (16, 27, "%", Bound(10), False),
+        (256, 250, "GB/s", Bound(5, never_above=True), True),
+        (256, 256, "GB/s", Bound(5, never_above=True), True),
+        (256, 257, "GB/s", Bound(5, never_above=True), False),
+    ],
+)
+def test_a_bound_is_of_the_reference_or_in_points(reference, model, unit, bound, ok):
+    assert Row("x", "y", reference, model, unit, bound).ok is ok
+
+
+# -- the array -------------------------------------------------------------------------
+
+
+def test_gemm_takes_the_cycles_that_were_worked_out_by_hand(table_of):
+    by_hand = [cycles for _, _, _, cycles in BY_HAND]
+    assert [row.model for row in table_of("gemm").rows[: len(BY_HAND)]] == by_hand
+
+
+@pytest.mark.parametrize(
+    ("dataflow", "cycles"),
+    [
+        # rows are k, columns n, time is m: 4 x 3 folds of 32 + 64 - 2 + 100
+        ("ws", 12 * 194),
+        # rows are m, columns n, time is k: 7 x 3 folds of 32 + 64 - 2 + 50
+        ("os", 21 * 144),
+        # rows are k, columns m, time is n: 4 x 2 folds of 32 + 64 - 2 + 130
+        ("is", 8 * 224),
+    ],
+)
+def test_the_formula_is_that_of_each_dataflow(dataflow, cycles):
+    assert scale_sim_cycles((16, 64), (100, 50, 130), dataflow) == cycles
+
+
+# -- the mesh --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("size", "farthest"), [(4, 7), (8, 15)])
-def test_a_packet_alone_takes_booksims_cycles_whatever_its_way(
-    layout_cache, size, farthest
-):
+def test_a_packet_alone_takes_booksims_cycles_whatever_its_way(size, farthest):
     flits = 3
-    seen = list(suite.mesh_latencies(suite.booksim_mesh(size, layout_cache), flits))
+    seen = list(lone_latencies(size, flits))
+    assert len(seen) == size**4
     assert {routers for routers, _ in seen} == set(range(1, farthest + 1))
-    for routers, ns in seen:
-        assert ns == pytest.approx(5 * routers + 2 + flits - 1)
+    for routers, cycles in seen:
+        assert cycles == 5 * routers + 2 + flits - 1
 
 
-def test_booksims_mean_and_corners(checks):
-    assert len(checks["booksim"]) == 8
-    for check in checks["booksim"]:
-        assert check.model == pytest.approx(check.reference), check
+def waits_of_output_queues(size, load):
+    """The mean wait of a packet where each output has a queue of any length.
+
+    A link that takes a packet a cycle, from inputs that each have one with their own
+    probability p, independently: (sum(p)^2 - sum(p^2)) / (2 (1 - sum(p))) packets wait
+    for it (Karol, Hluchyj and Morgan, 1987). Packets go along the row first.
+    """
+    nodes = list(product(range(size), repeat=2))
+    inputs = defaultdict(lambda: defaultdict(float))
+    for (row, col), (last_row, last_col) in product(nodes, repeat=2):
+        step = 1 if last_col > col else -1
+        across = [(row, each) for each in range(col, last_col, step)]
+        step = 1 if last_row > row else -1
+        down = [(each, last_col) for each in range(row, last_row, step)]
+        way = ["source", *across, *down, (last_row, last_col), "sink"]
+        for before, link in zip(way, pairwise(way[1:]), strict=False):
+            inputs[link][before] += load / size**2
+    queued = 0.0
+    for shares in inputs.values():
+        rho = sum(shares.values())
+        alike = sum(share**2 for share in shares.values())
+        queued += (rho**2 - alike) / (2 * (1 - rho))
+    return queued / (load * size**2)
 
 
-def test_a_mesh_link_saturates_at_its_bandwidth_and_never_above(checks):
-    (check,) = checks["saturation"]
-    assert 0.95 * check.reference <= check.model <= check.reference
+def test_waits_under_random_traffic_are_those_of_output_queues():
+    seen = loaded_latency(4, 0.3, warm_up=200, measured=2000)
+    wait = seen.mean - 19.5
+    assert wait == pytest.approx(waits_of_output_queues(4, 0.3), rel=0.15)
+    assert seen.packets == pytest.approx(0.3 * 16 * 2000, rel=0.05)
 
 
-def test_what_leaves_a_saturated_link_later_approaches_its_bandwidth_further(
-    layout_cache,
-):
-    graph = suite.machine(layout_cache)
-    rates = [16 * n / max(suite.link_ends(graph, n)[0]) for n in (4096, 65536, 262144)]
+def test_the_page_has_what_output_queues_of_any_length_give():
+    assert f"{19.5 + waits_of_output_queues(4, 0.4):.2f}" == "19.98"
+    said = "give the model's waits: 19.98 cycles at a load of 0.4"
+    assert said in " ".join(docs.page("machine").split())
+
+
+def test_a_seed_gives_the_same_traffic_again():
+    first, again, other = (
+        loaded_latency(4, 0.2, seed, warm_up=20, measured=200) for seed in (7, 7, 8)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_a_longer_run_has_a_smaller_error():
+    short, long = (
+        loaded_latency(4, 0.3, warm_up=100, measured=each) for each in (200, 3200)
+    )
+    assert long.standard_error < short.standard_error / 2
+
+
+# -- shared links ----------------------------------------------------------------------
+
+
+def test_what_leaves_a_saturated_link_later_approaches_its_bandwidth_further():
+    graph = build_topology(one_sip(hbm=HbmSpec(model="ideal")))
+    sizes = (4096, 65536, 262144)
+    rates = [16 * nbytes / max(mesh_link_ends(graph, nbytes)[0]) for nbytes in sizes]
     assert rates == sorted(rates)
     assert 0.995 * 256 <= rates[-1] <= 256
 
 
-def test_readers_of_one_channel_end_within_a_round_of_bursts(layout_cache):
-    graph = suite.machine(layout_cache, hbm=suite.HbmSpec(channels=1))
-    ends = suite.channel_ends(graph, 1, 65536, 65536)
+def test_readers_of_one_channel_end_within_a_round_of_bursts():
+    graph = build_topology(one_sip(hbm=HbmSpec(model="ideal", channels=1)))
+    ends = channel_ends(graph, 1, 65536, 65536)
     assert max(ends) - min(ends) < 8 * 4096 / 32
 
 
-def test_one_channel_gives_its_bandwidth_to_eight_readers_together(checks):
-    totals = [c for c in checks["fair_channel"] if c.source == "its bandwidth"]
-    assert len(totals) == 2
-    for check in totals:
-        assert 0.95 * check.reference <= check.model <= check.reference
-
-
-def test_readers_line_by_line_differ_by_their_distance_at_most(checks):
-    for check in checks["fair_channel"]:
-        if check.source == "an eighth":
-            assert abs(check.error) < 6, check
-
-
 @pytest.mark.parametrize("op", ["read", "write"])
-def test_two_streams_over_one_ucie_connection_get_half_each(layout_cache, op):
+def test_two_streams_over_one_ucie_connection_get_half_each(op):
     nbytes = 1 << 20
     burst_ns = 4096 / 128
-    first, second = suite.ucie_ends(op, nbytes, layout_cache)
+    first, second = ucie_ends(op, nbytes)
     assert abs(first - second) <= 2 * burst_ns
     assert 0.98 * 128 <= 2 * nbytes / max(first, second) <= 128
 
 
-@pytest.mark.slow
-def test_matmul_is_right_on_every_machine_size(verdicts):
-    assert [(v.elements, v.mismatches) for v in verdicts.values()] == [(65536, 0)] * 3
+# -- laws ------------------------------------------------------------------------------
 
 
-def test_the_readme_shows_what_was_measured_here(checks, verdicts):
-    rows = [check for made in checks.values() for check in made]
-    assert suite.as_markdown(rows, verdicts) in README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("seed", range(40))
+def test_an_improvement_makes_every_field_better(seed):
+    shipped = TopologySpec()
+    fields = improvement(seed)
+    assert fields == improvement(seed)
+    for path, value in fields.items():
+        before = attrgetter(path)(shipped)
+        if path.endswith(("_ns", "_per_mm")):
+            assert 0 <= value < before
+        else:
+            assert value > before
+
+
+def test_a_worse_machine_is_seen_to_be_slower():
+    shipped = launch_ns("softmax", {})
+    slow_links = launch_ns("softmax", {"cube.hbm.to_router_bw_gbs": 32.0})
+    # each of 16 PEs reads 32 KiB, and writes as much
+    assert slow_links - shipped > 32768 / 32 - 32768 / 256

@@ -77,7 +77,8 @@ def minimap(axis: Axis, end: float) -> Line:
     cells = [(axis.glyphs.rule, "rule")] * axis.columns
     cells[low : high + 1] = [(axis.glyphs.thick, "flight")] * (high + 1 - low)
     if axis.time is not None:
-        cells[int(min(axis.time / end, 1.0) * last)] = ("V", "mark")
+        share = min(max(axis.time / end, 0.0), 1.0)
+        cells[int(share * last)] = ("V", "mark")
     label = clip(f" all {time_text(end)}", axis.label, axis.glyphs)
     return [(label, "dim"), *cells]
 

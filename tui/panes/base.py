@@ -248,6 +248,13 @@ class Pane(Protocol[S]):
         ``render`` can do without, and looks for them by ``Answers.known``.
         """
 
+    def preparations(
+        self, state: S, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """Questions of some ten ms whose answers make that of another key quick. They
+        are asked once what the next key is likely to show has been drawn.
+        """
+
     def render(self, state: S, frame: Frame, answers: Answers) -> Picture:
         """The picture of a state. Raises what ``Answers.of`` raises, where no part of
         the picture can do without that answer.
@@ -395,6 +402,12 @@ class BasePane(Generic[S]):
 
     def wishes(self, state: S, frame: Frame, answers: Answers) -> tuple[Query, ...]:
         """Nothing is worth computing unasked."""
+        return ()
+
+    def preparations(
+        self, state: S, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """Every answer is quick enough."""
         return ()
 
     def next_view(self, state: S, by: int) -> S | None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from kernbench.replay.answers import Touch, Touches
 from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
-from kernbench.replay.data.diff import OutputRow, Outputs
 from kernbench.replay.data.grids import cell_name
+from kernbench.replay.data.outputs import OutputRow, Outputs
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     COMPARISON,

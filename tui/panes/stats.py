@@ -1,8 +1,9 @@
 """Pane 8: where the time goes.
 
 Stalls of the focus; the critical path; the roofline; the components and links that are
-busiest; the call of the op on all of its PEs. Each answer is shown as rows of text,
-most of them with a bar for a share.
+busiest; the call of the op on all of its PEs; how often operands were fetched; where
+the energy went. Each answer is shown as rows of text, most of them with a bar for a
+share.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.replay.commands import BUSIEST, GOTO, PES, ROOFLINE, STALLS
+from kernbench.replay.commands import (
+    BUSIEST,
+    ENERGY,
+    FETCHES,
+    GOTO,
+    PES,
+    ROOFLINE,
+    STALLS,
+)
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
 from kernbench.replay.query import Query
@@ -48,6 +57,8 @@ CRITICAL_VIEW = "critical path"
 ROOFLINE_VIEW = "roofline"
 BUSIEST_VIEW = "busiest"
 PES_VIEW = "PEs"
+FETCHES_VIEW = "fetches"
+ENERGY_VIEW = "energy"
 
 _STEPS = 500
 """Steps of the critical path, the longest."""
@@ -97,6 +108,8 @@ class StatsPane(BasePane[StatsState]):
         ROOFLINE_VIEW,
         BUSIEST_VIEW,
         PES_VIEW,
+        FETCHES_VIEW,
+        ENERGY_VIEW,
     )
 
     def __init__(self, index: Index) -> None:
@@ -193,6 +206,10 @@ class StatsPane(BasePane[StatsState]):
             return ROOFLINE.ask()
         if mode == BUSIEST_VIEW:
             return BUSIEST.ask(count=_BUSIEST)
+        if mode == FETCHES_VIEW:
+            return FETCHES.ask()
+        if mode == ENERGY_VIEW:
+            return ENERGY.ask()
         if frame.cursor < 0:
             return None
         row = self._index.ops.row_of(frame.cursor)

@@ -59,6 +59,9 @@ _MARKS: dict[int, Command] = {CRITICAL: CRITICAL_CELLS, HAZARDS: HAZARD_CELLS}
 """The question that each view with marks asks: which cells of the rows in view to mark.
 """
 
+LIGHT_OPS = 500_000
+"""Ops that are indexed in some ten ms."""
+
 LONG_OPS = 50_000
 """A trace of more ops than this is long. Its window is summarised while no key comes,
 since indexing row after row would take seconds.
@@ -482,6 +485,27 @@ class TimelinePane(BasePane[TimelineState]):
             return (window,)
         rows = tuple(branch.row for branch in table.in_view(state.rows))
         return (INDEXED_ROWS.ask(rows=rows),)
+
+    def preparations(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """An index of those rows in view that have few ops: zoomed or panned, they are
+        then drawn at once.
+        """
+        table = self._table(state, frame, answers)
+        if table is None:
+            return ()
+        light: list[RowKey] = []
+        ops = 0
+        for branch in table.in_view(state.rows):
+            missing = self._index.timelines.unindexed([branch.row])
+            ops += missing.ops
+            if ops > LIGHT_OPS:
+                break
+            light += missing.rows
+        if not light:
+            return ()
+        return (INDEXED_ROWS.ask(rows=tuple(light)),)
 
     def _ask_cells(
         self, command: Command, state: TimelineState, frame: Frame, table: _Table

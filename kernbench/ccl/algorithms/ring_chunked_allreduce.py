@@ -21,10 +21,7 @@ from kernbench.ccl.topologies import SIP_TOPO_MESH as SIP_TOPO_MESH
 from kernbench.ccl.topologies import SIP_TOPO_RING as SIP_TOPO_RING
 from kernbench.ccl.topologies import SIP_TOPO_TORUS as SIP_TOPO_TORUS
 from kernbench.ccl.topologies import TOPO_NAME_TO_KIND as TOPO_NAME_TO_KIND
-from kernbench.common.dtypes import nbytes_of
-
-PIECE_BYTES = 4096
-"""Of a chunk, a slot of the shipped rings: one is reduced while the next comes."""
+from kernbench.common.dtypes import itemsize
 
 
 class Move(NamedTuple):
@@ -109,12 +106,12 @@ def _all_reduce(peers: Peers, acc: Any, block: range, lanes: Sequence[Lane]) -> 
     lane, *others = lanes
     chunks = [_part(block, index, lane.size) for index in range(lane.size)]
     for move in reduce_scatter(lane):
-        for piece in _pieces(peers, acc, chunks[move.chunk]):
+        for piece in _pieces(peers, acc, chunks[move.chunk], move):
             peers.merge(move.source, piece)
             peers.give(move.target, piece)
     _all_reduce(peers, acc, chunks[owned(lane)], others)
     for move in all_gather(lane):
-        for piece in _pieces(peers, acc, chunks[move.chunk]):
+        for piece in _pieces(peers, acc, chunks[move.chunk], move):
             peers.take(move.source, piece)
             peers.give(move.target, piece)
 
@@ -129,12 +126,18 @@ def _part(block: range, index: int, count: int) -> range:
     return block[start:stop]
 
 
-def _pieces(peers: Peers, acc: Any, chunk: range) -> Iterator[Any]:
-    """Views of a chunk of ``acc``, of PIECE_BYTES at most."""
-    count = -(-nbytes_of((len(chunk),), acc.dtype) // PIECE_BYTES)
-    for index in range(count):
-        piece = _part(chunk, index, count)
-        yield peers.tl.slice(acc, (piece.start,), (len(piece),))
+def _pieces(peers: Peers, acc: Any, chunk: range, move: Move) -> Iterator[Any]:
+    """Views of a chunk of ``acc``, of a slot each: one is reduced as the next comes.
+
+    The last holds what is left.
+    """
+    way = move.source or move.target
+    if way is None:
+        return
+    elements = max(peers.slot_bytes(way) // itemsize(acc.dtype), 1)
+    for start in range(chunk.start, chunk.stop, elements):
+        length = min(elements, chunk.stop - start)
+        yield peers.tl.slice(acc, (start,), (length,))
 
 
 kernel = all_reduce_kernel(_exchange)

@@ -1,91 +1,227 @@
-"""HBM controller of one PE's slice: pseudo-channels, each free from some time on."""
+"""HBM controller of one PE's slice: its channels, and who waits for them.
 
-from functools import lru_cache
+A burst whose channels are all busy waits; when one of them is free the oldest command
+is served first, and of a composite the oldest tile. ``dram.py`` has the model of a
+channel in time.
+"""
 
-from kernbench.common.messages import MsgBase
+from bisect import insort
+from math import inf
+from typing import NamedTuple
+
+from kernbench.common.messages import MsgBase, TileToken
+from kernbench.common.rows import Rows
 from kernbench.components.base import MemoryEndpoint, Service, Sim
+from kernbench.components.builtin.dram import (
+    ChannelModel,
+    Pattern,
+    Served,
+    layout_of,
+    new_channel,
+)
+from kernbench.components.network import Granted
 from kernbench.topology.graph import Node
+
+Age = tuple[int, tuple[int, ...], int]
+"""The number of a command, the tile of it, and the tile's stage: less is older."""
+
+
+class _Waiting(NamedTuple):
+    """A burst that waits for a channel, in the order in which they are granted.
+
+    ``arrival`` tells apart those of one age; nothing behind it is compared. ``turn`` is
+    whose turn it was then, and is again when it is granted.
+    """
+
+    age: Age
+    arrival: int
+    since: float
+    pattern: Pattern
+    base: int
+    is_write: bool
+    owner: MsgBase
+    granted: Granted
+    turn: int
 
 
 class HbmCtrl(MemoryEndpoint):
-    """Address bits pick the channel: ``interleave_bytes`` in a row lie on one.
+    """Channels of DRAM, and the bursts that wait for one.
 
-    ``avail`` is the time, in ns, from which each channel is free.
+    Channels that have been asked for the same share one state until one of them is
+    asked for something else.
     """
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
-        self.hbm = sim.graph.spec.cube.hbm
-        self.parallel_bytes = self.hbm.interleave_bytes * self.hbm.channels
-        self.avail = [0.0] * self.hbm.channels
-        self._holders: list[MsgBase | None] = [None] * self.hbm.channels
+        hbm = sim.graph.spec.cube.hbm
+        self.hbm = hbm
+        self.parallel_bytes = hbm.interleave_bytes * hbm.channels
+        self._layout = layout_of(hbm)
+        self._channels: list[ChannelModel] = [new_channel(hbm)] * hbm.channels
+        self._all_alike = True
+        # Who had the channels last; where they are all alike it is one for all.
+        self._holder: MsgBase | None = None
+        self._holders: list[MsgBase | None] = []
+        self._waiting: list[_Waiting] = []
+        self._arrivals = 0
+        self._wakes_at = inf
+        self._turn = sim.env.node_turn(node.place)
+        self._has_own_burst = type(self).burst is not HbmCtrl.burst
 
-    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
-        """Take each channel that it covers; it is whole when the last of them is."""
-        if nbytes % self.parallel_bytes == 0:
-            # All channels alike, as for most bursts: no loop over them, where they are
-            # also alike before.
-            latest = max(self.avail)
-            if latest <= now or latest == min(self.avail):
-                return self._even_burst(now, latest, nbytes, owner)
-        hbm = self.hbm
-        avail = self.avail
-        holders = self._holders
-        start = now
-        end = now
-        blocker: MsgBase | None = None
-        shares = channel_shares(
-            addr % self.parallel_bytes, nbytes, hbm.interleave_bytes, hbm.channels
+    def ask(
+        self, now: float, rows: Rows, is_write: bool, owner: MsgBase, granted: Granted
+    ) -> None:
+        """Serve a burst that comes now, or once a channel of it is free.
+
+        A subclass with a ``burst`` of its own is asked by that.
+        """
+        if self._has_own_burst:
+            super().ask(now, rows, is_write, owner, granted)
+            return
+        pattern, base = self._layout.find(rows)
+        waiting = self._waiting
+        if not waiting:
+            # Of channels that are all alike one stands for all.
+            if self._all_alike:
+                free_at = self._channels[0].free_at(is_write)
+            else:
+                free_at = self._first_free(pattern, is_write)
+            if free_at <= now:
+                granted(self._serve(now, now, pattern, base, is_write, owner))
+                return
+        self._arrivals += 1
+        one = _Waiting(
+            age=_age(owner),
+            arrival=self._arrivals,
+            since=now,
+            pattern=pattern,
+            base=base,
+            is_write=is_write,
+            owner=owner,
+            granted=granted,
+            turn=self.sim.env.turn,
         )
-        for channel, share in shares:
-            begin = avail[channel]
-            if begin < now:
-                begin = now
-            elif begin > start:
-                start = begin
-                blocker = holders[channel]
-            free_at = begin + share / hbm.channel_bw_gbs
-            avail[channel] = free_at
-            holders[channel] = owner
-            if free_at > end:
-                end = free_at
-        if start > now:
-            owner.wait(self.node.id, "hbm_channel", now, start, blocker)
-        return start, hbm.access_ns, end - start
+        insort(waiting, one)
+        if waiting[0] is one or not self._all_alike or self._wakes_at <= now:
+            self._grant(now)
 
-    def _even_burst(
-        self, now: float, latest: float, nbytes: int, owner: MsgBase
+    def burst(self, now: float, rows: Rows, owner: MsgBase) -> Service:
+        """Reserve the channels for a read at once, behind all that was granted."""
+        pattern, base = self._layout.find(rows)
+        return self._serve(now, now, pattern, base, False, owner)
+
+    def _first_free(self, pattern: Pattern, is_write: bool) -> float:
+        """When the first of a burst's channels is free."""
+        channels = self._channels
+        return min(channels[at].free_at(is_write) for at, _ in pattern.shares)
+
+    def _grant(self, now: float) -> None:
+        """Serve those who wait and have a free channel, the oldest first."""
+        waiting = self._waiting
+        env = self.sim.env
+        turn = env.turn
+        next_free = inf
+        at = 0
+        while at < len(waiting):
+            one = waiting[at]
+            if self._all_alike:
+                free_at = self._channels[0].free_at(one.is_write)
+            else:
+                free_at = self._first_free(one.pattern, one.is_write)
+            if free_at <= now:
+                del waiting[at]
+                env.turn = one.turn
+                one.granted(
+                    self._serve(
+                        one.since, now, one.pattern, one.base, one.is_write, one.owner
+                    )
+                )
+                continue
+            if free_at < next_free:
+                next_free = free_at
+            if self._all_alike:
+                break  # no other has a free channel either
+            at += 1
+        if next_free < self._wakes_at:
+            self._wakes_at = next_free
+            env.turn = self._turn
+            env.timeout(next_free - now).callbacks.append(self._wake)
+        env.turn = turn
+
+    def _wake(self, _event: object) -> None:
+        """A channel that was waited for is free."""
+        self._wakes_at = inf
+        if self._waiting:
+            self._grant(self.sim.env.now)
+
+    def _serve(
+        self,
+        since: float,
+        now: float,
+        pattern: Pattern,
+        base: int,
+        is_write: bool,
+        owner: MsgBase,
     ) -> Service:
-        """A burst that takes all channels from one time to another."""
-        hbm = self.hbm
-        start = now
-        if latest > now:
-            start = latest
-            owner.wait(self.node.id, "hbm_channel", now, latest, self._holders[0])
-        end = start + nbytes // hbm.channels / hbm.channel_bw_gbs
-        self.avail = [end] * hbm.channels
-        self._holders = [owner] * hbm.channels
-        return start, hbm.access_ns, end - start
+        """Take the channels for a burst that came at ``since`` and is granted now."""
+        channels = self._channels
+        if self._all_alike and pattern.even:
+            begin, end, busy = channels[0].serve(
+                now, is_write, pattern.shares[0][1], base
+            )
+            blocker = self._holder
+            self._holder = owner
+        else:
+            begin, end, busy, blocker = self._serve_each(
+                now, pattern, base, is_write, owner
+            )
+        if begin > since:
+            owner.wait(self.node.id, "hbm_channel", since, begin, blocker)
+        access = end - begin - busy
+        return begin, access if access > 0.0 else 0.0, busy
+
+    def _serve_each(
+        self, now: float, pattern: Pattern, base: int, is_write: bool, owner: MsgBase
+    ) -> tuple[float, float, float, MsgBase | None]:
+        """As channels answer together, and who had the one that begins last before.
+
+        A state is advanced once for all channels that share it and are asked for the
+        same.
+        """
+        channels = self._channels
+        if self._all_alike:
+            self._holders = [self._holder] * len(channels)
+        holders = self._holders
+        done: dict[tuple[int, int], tuple[ChannelModel, Served]] = {}
+        kept = []  # as long as they are, no other object has their id
+        begin = now
+        end = now
+        busy = 0.0
+        blocker: MsgBase | None = holders[pattern.shares[0][0]]
+        for at, share in pattern.shares:
+            before = channels[at]
+            key = (id(before), id(share))
+            if key not in done:
+                kept.append(before)
+                after = before.copy()
+                done[key] = (after, after.serve(now, is_write, share, base))
+            after, served = done[key]
+            channels[at] = after
+            its_begin, its_end, its_busy = served
+            if its_begin > begin:
+                begin = its_begin
+                blocker = holders[at]
+            end = max(end, its_end)
+            busy = max(busy, its_busy)
+            holders[at] = owner
+        self._all_alike = all(each is channels[0] for each in channels)
+        if self._all_alike:
+            self._holder = owner
+        return begin, end, busy, blocker
 
 
-@lru_cache(maxsize=4096)
-def channel_shares(
-    first_byte: int, nbytes: int, step: int, count: int
-) -> list[tuple[int, int]]:
-    """The channels that a burst covers, each with how many of its bytes it has.
-
-    The burst begins ``first_byte`` bytes into a period of ``count`` channels, of which
-    each has ``step`` bytes in a row.
-    """
-    first = first_byte // step
-    last = (first_byte + nbytes - 1) // step
-    chunks = last - first + 1
-    whole, extra = divmod(chunks, count)
-    shares = [0] * count
-    for k in range(min(chunks, count)):
-        rounds = whole + 1 if k < extra else whole
-        shares[(first + k) % count] = rounds * step
-    # Of the first and the last chunk the burst may have a part only.
-    shares[first % count] -= first_byte - first * step
-    shares[last % count] -= (last + 1) * step - first_byte - nbytes
-    return [(channel, share) for channel, share in enumerate(shares) if share]
+def _age(owner: MsgBase) -> Age:
+    """How old the command of a message is, and of a tile's stage the tile."""
+    if isinstance(owner, TileToken):
+        return owner.cmd, owner.index, owner.stage_idx
+    return owner.cmd, (), 0

@@ -48,7 +48,7 @@ class MCpu(IoCpu):
             msg.src.nbytes,
             msg,
             self._burst_bytes(),
-            src_addr=msg.src.addr,
+            src=msg.src.where,
         )
         return self.sim.read(request, data)
 
@@ -56,7 +56,7 @@ class MCpu(IoCpu):
         """Carry the bytes to their memory; ends when the last has landed."""
         path = self._path_to(msg.dst_addr)
         data = Transaction(
-            path, msg.src.nbytes, msg, self._burst_bytes(), dst_addr=msg.dst_addr
+            path, msg.src.nbytes, msg, self._burst_bytes(), dst=msg.dst.where
         )
         return self.sim.transfer(data)
 

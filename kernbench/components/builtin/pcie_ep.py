@@ -7,6 +7,7 @@ behind the PCIe link.
 
 import simpy
 
+from kernbench.common.exact_time import exact_ns
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, LaunchMsg, Transaction
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.components.base import Burst, ComponentBase, Process
@@ -24,7 +25,7 @@ class PcieEp(ComponentBase):
         msg: LaunchMsg | HostWriteCmd | HostReadCmd | Burst,
     ) -> Process:
         """Carry host data to or from a memory, or let a launch or a burst pass."""
-        yield env.timeout(self.overhead_ns)
+        yield env.timeout(exact_ns(self.overhead_ns))
         if isinstance(msg, HostWriteCmd):
             yield from self._write(msg)
         elif isinstance(msg, HostReadCmd):
@@ -35,7 +36,7 @@ class PcieEp(ComponentBase):
     def _write(self, msg: HostWriteCmd) -> Process:
         """Carry host data to a memory, at the rate of PCIe."""
         path = self._path_to(msg.dst.addr)
-        data = Transaction(path, msg.dst.nbytes, msg, dst_addr=msg.dst.addr)
+        data = Transaction(path, msg.dst.nbytes, msg, dst=msg.dst.where)
         data.rate_gbs = self._pcie_gbs()
         return self.sim.transfer(data)
 
@@ -43,7 +44,7 @@ class PcieEp(ComponentBase):
         """Ask a memory for data; the event is that the host has them."""
         path = self._path_to(msg.src.addr)
         request = Transaction(path, REQUEST_BYTES, msg)
-        data = Transaction(path[::-1], msg.src.nbytes, msg, src_addr=msg.src.addr)
+        data = Transaction(path[::-1], msg.src.nbytes, msg, src=msg.src.where)
         data.rate_gbs = self._pcie_gbs()
         return self.sim.read(request, data)
 

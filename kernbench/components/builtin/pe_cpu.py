@@ -63,4 +63,5 @@ class PeCpu(ComponentBase):
             put=sim.put,
             scratch_bytes=spec.tcm.size_kib * 1024 - reserved_bytes,
             peers=ipcq.peers if isinstance(ipcq, PeIpcq) else {},
+            slot_bytes=ipcq.slot_bytes if isinstance(ipcq, PeIpcq) else {},
         )

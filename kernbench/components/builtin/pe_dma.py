@@ -5,13 +5,22 @@ Service is the whole transfer: it ends when the last byte has landed. A read is 
 32-byte request along the path, the access, and data back on the reversed path.
 """
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import simpy
 
+from kernbench.common.exact_time import bytes_ns, exact_ns
 from kernbench.common.messages import MsgBase, StageType, TileToken, Transaction
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd, PushCmd
 from kernbench.common.phys_addr import PhysAddr
+from kernbench.common.rows import Rows
 from kernbench.components.base import Burst, ComponentBase, Process, Sim
+from kernbench.components.builtin.blocks import rows_of_blocks
 from kernbench.topology.graph import Node
+
+Path: TypeAlias = tuple[str, ...]
+"""Ids of nodes, from one to the next."""
 
 REQUEST_BYTES = 32
 PE_WINDOW = 1 << 34
@@ -20,9 +29,6 @@ PE_WINDOW = 1 << 34
 _READ = 0
 _WRITE = 1
 _PUSH = 2
-
-Piece = tuple[int, int]
-"""A physical address and the number of bytes from there on."""
 
 
 class PeDma(ComponentBase):
@@ -36,18 +42,19 @@ class PeDma(ComponentBase):
         super().__init__(node, sim)
         self._dma = sim.graph.spec.pe.dma
         self.slots = self._dma.outstanding
+        self._setup_ns = exact_ns(self._dma.setup_ns)
         # No two memories lie in one block of this size: every boundary is a multiple of
         # it. So the path to a block is found once.
         slice_bytes = sim.graph.spec.cube.memory_map.slice_bytes
         self._block = min(slice_bytes & -slice_bytes, PE_WINDOW)
-        self._paths: dict[int, tuple[str, ...]] = {}
+        self._paths: dict[int, tuple[Path, Path]] = {}
 
     def channel(self, msg: MsgBase) -> int:
         """Reads, writes and pushes have slots of their own."""
-        if isinstance(msg, PushCmd):
-            return _PUSH
         if isinstance(msg, TileToken):
             is_read = msg.stage.stage_type is StageType.DMA_READ
+        elif isinstance(msg, PushCmd):
+            return _PUSH
         else:
             is_read = isinstance(msg, DmaReadCmd)
         return _READ if is_read else _WRITE
@@ -57,35 +64,35 @@ class PeDma(ComponentBase):
         if isinstance(msg, Burst):
             yield from super().run(env, msg)
             return
-        yield env.timeout(self._dma.setup_ns)
+        yield env.timeout(self._setup_ns)
         if isinstance(msg, PushCmd):
             yield from self._push(env, msg)
             return
         reads, writes = self._pieces(msg)
-        under_way = [self.read(msg, addr, nbytes) for addr, nbytes in reads]
+        under_way = [self.read(msg, rows) for rows in reads]
         for landed in under_way:  # noqa: UP028 (SimPy sends values; a list takes none)
             yield landed
-        for addr, nbytes in writes:
-            yield from self._write(msg, addr, nbytes)
+        for rows in writes:
+            yield from self._write(msg, rows)
 
     known_run = run
 
-    def _pieces(self, msg: MsgBase) -> tuple[list[Piece], list[Piece]]:
+    def _pieces(self, msg: MsgBase) -> tuple[Sequence[Rows], Sequence[Rows]]:
         """What a command reads over the network, and what it writes."""
         if isinstance(msg, TileToken):
-            params = msg.stage.params
-            pieces = [*zip(params["addrs"], params["sizes"], strict=True)]
-            if self.channel(msg) == _READ:
-                return pieces, []
-            return [], pieces
+            stage = msg.stage
+            pieces = rows_of_blocks(stage.params)
+            if stage.stage_type is StageType.DMA_READ:
+                return pieces, ()
+            return (), pieces
         if isinstance(msg, DmaReadCmd):
-            return [(msg.src.addr, msg.src.nbytes)], []
+            return [msg.src.where], ()
         assert isinstance(msg, DmaWriteCmd)
         # A source in the TCM is at hand; one in HBM is read first.
         reads = []
         if msg.src.space == "hbm":
-            reads.append((msg.src.addr, msg.src.nbytes))
-        return reads, [(msg.dst_addr, msg.src.nbytes)]
+            reads.append(msg.src.where)
+        return reads, [msg.dst.where]
 
     def _push(self, env: simpy.Environment, msg: PushCmd) -> Process:
         """A slot's worth of a payload, to the slot of another PE.
@@ -96,37 +103,40 @@ class PeDma(ComponentBase):
         copy = msg.copy
         nbytes = copy.src.nbytes
         if copy.src.space == "hbm":
-            yield self.read(copy, copy.src.addr, nbytes)
+            yield self.read(copy, copy.src.where)
         copy.t_start = env.now
         copy.slot = msg.slot
-        landing = env.process(self._write(copy, copy.dst.addr, nbytes))
-        yield env.timeout(nbytes / self._dma.to_router_bw_gbs)
+        landing = env.process(self._write(copy, copy.dst.where))
+        yield env.timeout(bytes_ns(nbytes, self._dma.to_router_bw_gbs))
         copy.data = self.sim.peek(copy.src)
         msg.read.succeed()
         yield landing
         msg.on_landed()
 
-    def read(self, msg: MsgBase, addr: int, nbytes: int) -> simpy.Event:
+    def read(self, msg: MsgBase, rows: Rows) -> simpy.Event:
         """Read a memory for ``msg``; the event is that its bytes are here."""
-        path = self._path(addr)
+        path, back = self._paths_to(rows.addr)
         request = Transaction(path, REQUEST_BYTES, msg)
-        data = Transaction(
-            path[::-1], nbytes, msg, self._dma.burst_bytes, src_addr=addr
-        )
+        data = Transaction(back, rows.nbytes, msg, self._dma.burst_bytes, src=rows)
         return self.sim.read(request, data)
 
-    def _write(self, msg: MsgBase, addr: int, nbytes: int) -> Process:
+    def _write(self, msg: MsgBase, rows: Rows) -> Process:
         """Carry bytes to a memory for ``msg``; ends when the last has landed."""
-        path = self._path(addr)
-        data = Transaction(path, nbytes, msg, self._dma.burst_bytes, dst_addr=addr)
+        path, _ = self._paths_to(rows.addr)
+        data = Transaction(path, rows.nbytes, msg, self._dma.burst_bytes, dst=rows)
         return self.sim.transfer(data)
 
-    def _path(self, addr: int) -> tuple[str, ...]:
+    def path_to(self, addr: int) -> Path:
         """The path to the memory that holds a physical address."""
+        return self._paths_to(addr)[0]
+
+    def _paths_to(self, addr: int) -> tuple[Path, Path]:
+        """The path to the memory that holds a physical address, and the way back."""
         block = addr // self._block
-        path = self._paths.get(block)
-        if path is None:
+        paths = self._paths.get(block)
+        if paths is None:
             node = self.sim.resolver.resolve(PhysAddr.decode(addr))
             path = self.sim.router.route("pe", self.node.id, node)
-            self._paths[block] = path
-        return path
+            paths = (path, path[::-1])
+            self._paths[block] = paths
+        return paths

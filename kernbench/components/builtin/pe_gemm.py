@@ -1,64 +1,185 @@
-"""The GEMM array of a PE: weight-stationary, R x C MACs."""
+"""The GEMM array of a PE: R x C MACs, in one of three dataflows.
+
+Owns the cycles of a product (docs/machine.md, "GEMM"). The formulas are SCALE-Sim's
+(Samajdar et al., ISPASS 2020, equation 3).
+"""
+
+from typing import NamedTuple
 
 import simpy
 
-from kernbench.common.messages import MsgBase, TileToken
-from kernbench.common.pe_commands import GemmCmd
+from kernbench.common.dtypes import dtype
+from kernbench.common.exact_time import exact_ns
+from kernbench.common.messages import MsgBase, Region, TileToken
+from kernbench.common.pe_commands import GemmCmd, ProductCmd
 from kernbench.components.base import ComponentBase, Process, Sim
+from kernbench.components.builtin.pe_tcm import PeTcm, tcm_bytes
 from kernbench.topology.graph import Node
 
+Shape = tuple[int, int, int]
+"""m, n and k of a product: the order of a tile's extent."""
 
-def cold_cycles(m: int, k: int, n: int, rows: int, cols: int) -> int:
-    """Cycles of a GEMM that finds the array empty (SCALE-Sim, weight stationary).
 
-    Each of the ceil(k/R) * ceil(n/C) folds loads its weights (R), and streams m rows
-    through (R + C + m - 2).
+class Folds(NamedTuple):
+    """How often the array is filled, and the vectors that stream through each time."""
+
+    number: int
+    vectors: int
+
+
+def folds(m: int, k: int, n: int, rows: int, cols: int, dataflow: str = "ws") -> Folds:
+    """The folds of a product on an array of ``rows`` x ``cols``.
+
+    What stays in the array lies along its rows and columns: k x n weights, m x n
+    outputs, or k x m inputs. The third extent is the time.
     """
-    return _folds(k, n, rows, cols) * (2 * rows + cols + m - 2)
+    along_rows, along_cols, vectors = {
+        "ws": (k, n, m),
+        "os": (m, n, k),
+        "is": (k, m, n),
+    }[dataflow]
+    number = -(-along_rows // rows) * -(-along_cols // cols)
+    return Folds(number, vectors)
 
 
-def streaming_cycles(m: int, k: int, n: int, rows: int, cols: int) -> int:
+def cold_cycles(
+    m: int, k: int, n: int, rows: int, cols: int, dataflow: str = "ws"
+) -> int:
+    """Cycles of a dot on an idle array (SCALE-Sim): every fold fills it anew.
+
+    A fold of T vectors loads what stays, or drains it (R), and streams the vectors
+    through (R + C + T - 2).
+    """
+    number, vectors = folds(m, k, n, rows, cols, dataflow)
+    return number * (2 * rows + cols + vectors - 2)
+
+
+def streaming_cycles(
+    m: int, k: int, n: int, rows: int, cols: int, dataflow: str = "ws"
+) -> int:
     """Cycles of a tile behind another of its composite.
 
-    The next weights load while rows stream, so a fold takes the longer of the two.
+    The array is filled for the next fold while vectors stream, so a fold takes the
+    longer of the two.
     """
-    return _folds(k, n, rows, cols) * max(m, rows)
+    number, vectors = folds(m, k, n, rows, cols, dataflow)
+    return number * max(vectors, rows)
 
 
-def _folds(k: int, n: int, rows: int, cols: int) -> int:
-    """How often the array is filled with weights: ceil(k/R) * ceil(n/C)."""
-    return -(-k // rows) * -(-n // cols)
+def first_tile_cycles(
+    m: int, k: int, n: int, rows: int, cols: int, dataflow: str = "ws"
+) -> int:
+    """Cycles of a tile that finds the array idle.
+
+    Its first fold is cold, and the others stream behind it.
+    """
+    number, vectors = folds(m, k, n, rows, cols, dataflow)
+    first = 2 * rows + cols + vectors - 2
+    return first + (number - 1) * max(vectors, rows)
 
 
 class PeGemm(ComponentBase):
     """Serves dots and the GEMM stage of tiles, one at a time.
 
     A tile streams when the array ended the tile before it, of the same composite, in
-    the same instant; a gap drains the array, and the next tile is cold.
+    the same instant; a gap drains the array, and the next tile is cold. A dot that
+    queued behind another fills the array as far as it can meanwhile.
     """
 
     serves = (GemmCmd, TileToken)
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
+        pe = sim.graph.spec.pe
+        self._spec = pe.gemm
+        self._clock_ghz = pe.clock_ghz
+        self._overhead_ns = exact_ns(pe.gemm.overhead_ns)
         self._last: MsgBase | None = None
         self._free_since = -1.0
+        self._composite: MsgBase | None = None
+        self._tile_ns: dict[tuple[Shape, bool], float] = {}
 
     def run(self, env: simpy.Environment, msg: GemmCmd | TileToken) -> Process:
         """Pay the cycles of one GEMM."""
         owner: MsgBase
         if isinstance(msg, TileToken):
-            m, n, k = msg.stage.params["extent"]
             owner = msg.composite
+            duration = self._duration_of_tile(env.now, msg)
         else:
-            m = msg.m
-            k = msg.k
-            n = msg.n
             owner = msg
-        streams = owner is self._last and env.now == self._free_since
-        cycles_of = streaming_cycles if streams else cold_cycles
-        pe = self.sim.graph.spec.pe
-        cycles = cycles_of(m, k, n, pe.gemm.rows, pe.gemm.cols)
-        yield env.timeout(cycles / pe.clock_ghz)
+            duration = self._duration_of_dot(env.now, msg)
+        yield env.timeout(duration)
         self._last = owner
         self._free_since = env.now
+
+    def _duration_of_tile(self, now: float, token: TileToken) -> float:
+        """How long a tile takes, ns; once a composite that costs the overhead too."""
+        composite = token.composite
+        if composite is not self._composite:
+            self._composite = composite
+            self._tile_ns = {}
+        extent = token.stage.params["extent"]
+        streams = composite is self._last and now == self._free_since
+        duration = self._tile_ns.get((extent, streams))
+        if duration is None:
+            m, n, k = extent
+            cycles_of = streaming_cycles if streams else first_tile_cycles
+            cycles = cycles_of(m, k, n, *self._array(composite))
+            duration = self._ns(cycles, composite)
+            self._tile_ns[extent, streams] = duration
+        if self._overhead_ns and not any(token.index):
+            duration += self._overhead_ns
+        return duration
+
+    def _duration_of_dot(self, now: float, dot: GemmCmd) -> float:
+        """How long a dot takes, ns: its folds, or longer if its TCM is slower."""
+        cycles = cold_cycles(dot.m, dot.k, dot.n, *self._array(dot))
+        work_ns = self._ns(cycles, dot) - self._filled_ns(now, dot)
+        reads, writes = dot.regions()
+        tcm = self.sibling("pe_tcm", PeTcm)
+        end = tcm.stream(now, tcm_bytes(reads), tcm_bytes(writes), work_ns)
+        return end - now + self._overhead_ns
+
+    def _filled_ns(self, now: float, dot: GemmCmd) -> float:
+        """For how long a dot has filled the array behind the dot before it, ns.
+
+        It can do so while it waits for that dot, if what it fills the array with is not
+        that dot's result.
+        """
+        before = self._last
+        if not isinstance(before, GemmCmd) or now != self._free_since:
+            return 0.0
+        if any(_overlap(before.out, region) for region in self._needed_early(dot)):
+            return 0.0
+        for node, _, since, until, _ in reversed(dot.waits):
+            if node == self.node.id and until == now:
+                waited = now - max(since, before.t_start)
+                return min(waited, self._ns(self._spec.rows, dot))
+        return 0.0
+
+    def _needed_early(self, dot: GemmCmd) -> tuple[Region, ...]:
+        """The operands that a dot needs before the one before it has ended.
+
+        While outputs of one dot drain, the next one streams both of its operands.
+        """
+        dataflow = dot.dataflow or self._spec.dataflow
+        return {"ws": (dot.b,), "os": (dot.a, dot.b), "is": (dot.a,)}[dataflow]
+
+    def _array(self, product: MsgBase) -> tuple[int, int, str]:
+        """Rows, columns and the dataflow that a product asks for."""
+        dataflow = getattr(product, "dataflow", "") or self._spec.dataflow
+        return self._spec.rows, self._spec.cols, dataflow
+
+    def _ns(self, cycles: int, product: MsgBase) -> float:
+        """How long so many cycles take in the dtype of a product."""
+        rate = 1.0
+        if isinstance(product, ProductCmd):
+            rate = getattr(self._spec.rate, dtype(product.a.dtype).rate)
+        return exact_ns(cycles / (self._clock_ghz * rate))
+
+
+def _overlap(a: Region, b: Region) -> bool:
+    """Whether two regions share a byte."""
+    if a.space != b.space:
+        return False
+    return a.addr < b.addr + b.nbytes and b.addr < a.addr + a.nbytes

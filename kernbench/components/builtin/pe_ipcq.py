@@ -11,11 +11,13 @@ from functools import partial
 
 import simpy
 
+from kernbench.common.exact_time import TICK_NS
 from kernbench.common.messages import MsgBase, Region, Transaction
 from kernbench.common.pe_commands import PushCmd, RecvCmd, SendCmd, SlotCopy
-from kernbench.components.base import ComponentBase, Process, Sim, tick_ns
-from kernbench.components.builtin.pe_dma import PeDma
+from kernbench.components.base import ComponentBase, Process, Sim
+from kernbench.components.builtin.pe_dma import REQUEST_BYTES, PeDma
 from kernbench.components.builtin.pe_tcm import PeTcm
+from kernbench.components.ring_sizes import ShortRing
 from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.issuer import part
@@ -48,7 +50,8 @@ class Queue:
 
     ``head`` slots were sent, of which the neighbour has given back ``peer_tail``; it
     has sent ``peer_head``, of which ``tail`` were taken. ``landed`` are those in
-    between, by number. ``credit`` and ``arrival`` are events, where somebody waits for
+    between, by number. ``full_run`` counts the full slots that were sent last, one
+    after the other. ``credit`` and ``arrival`` are events, where somebody waits for
     one.
     """
 
@@ -60,6 +63,7 @@ class Queue:
     tail: int = 0
     peer_head: int = 0
     landed: dict[int, SlotCopy] = field(default_factory=dict)
+    full_run: int = 0
     credit: simpy.Event | None = None
     arrival: simpy.Event | None = None
 
@@ -87,6 +91,11 @@ class PeIpcq(ComponentBase):
             direction: at(*queue.peer.node.place, "pe_cpu")
             for direction, queue in self.queues.items()
         }
+
+    @property
+    def slot_bytes(self) -> dict[str, int]:
+        """The size of a slot of the ring in each wired direction."""
+        return {way: queue.ring.slot_bytes for way, queue in self.queues.items()}
 
     def connect(self, direction: str, ring: Ring, peer: "PeIpcq", back: str) -> None:
         """Wire a direction: ``peer`` sends into ``ring`` from its own ``back``."""
@@ -124,6 +133,8 @@ class PeIpcq(ComponentBase):
             slot = replace(piece, space=ring.space, addr=ring.slot_addr(queue.head))
             copy = _copy(msg, piece, slot)
             if queue.head - queue.peer_tail == ring.slots:
+                if queue.full_run >= ring.slots:
+                    self._check_size(msg.direction, queue)
                 t0 = env.now
                 queue.credit = env.event()
                 holder = yield queue.credit
@@ -139,9 +150,52 @@ class PeIpcq(ComponentBase):
             )
             env.process(self._push(env, dma, push))
             queue.head += 1
+            queue.full_run += 1
+            if piece.nbytes < ring.slot_bytes:
+                queue.full_run = 0
         for read in reads:
             yield read
         self._starts(env, msg)
+
+    def _check_size(self, direction: str, queue: Queue) -> None:
+        """Remember the neighbour's ring if all its slots are too few for the link."""
+        key = (self.node.id, direction)
+        if key in self.sim.short_rings:
+            return
+        ring = queue.other_end.ring
+        peer = queue.peer
+        dma = self.sibling("pe_dma", PeDma)
+        there = self.sim.network.route(dma.path_to(ring.base))
+        back = self.sim.network.route(
+            self.sim.router.route("pe", peer.node.id, self.node.id)
+        )
+        spec = self.sim.graph.spec
+        round_trip_ns = (
+            spec.pe.dma.setup_ns
+            + there.zero_load(ring.slot_bytes)
+            + self._access_ns(ring)
+            + peer.copy_out_ns(ring)
+            + back.zero_load(ring.credit_bytes)
+        )
+        found = ShortRing(ring.slots, ring.slot_bytes, there.slowest, round_trip_ns)
+        if found.is_short:
+            self.sim.short_rings[key] = found
+
+    def _access_ns(self, ring: Ring) -> float:
+        """The access latency of the memory that a ring lies in."""
+        cube = self.sim.graph.spec.cube
+        latencies = {"sram": cube.sram.access_ns, "hbm": cube.hbm.access_ns}
+        return latencies.get(ring.space, 0.0)
+
+    def copy_out_ns(self, ring: Ring) -> float:
+        """What taking a full slot of one of our rings costs on the idle machine."""
+        if ring.space == "tcm":
+            tcm = self.sim.graph.spec.pe.tcm
+            return ring.slot_bytes / min(tcm.read_bw_gbs, tcm.write_bw_gbs)
+        path = self.sibling("pe_dma", PeDma).path_to(ring.base)
+        request_ns = self.sim.network.route(path).zero_load(REQUEST_BYTES)
+        data_ns = self.sim.network.route(path[::-1]).zero_load(ring.slot_bytes)
+        return request_ns + self._access_ns(ring) + data_ns
 
     def _push(
         self, env: simpy.Environment, dma: ComponentBase, push: PushCmd
@@ -152,7 +206,7 @@ class PeIpcq(ComponentBase):
             return
         copy = push.copy
         if env.now <= push.t_start:
-            yield env.timeout(tick_ns(env.now))
+            yield env.timeout(TICK_NS)
         copy.t_start = push.t_start
         copy.slot = push.slot
         copy.data = self.sim.peek(copy.src)
@@ -213,7 +267,7 @@ class PeIpcq(ComponentBase):
         """Copy a slot to scratch: by the channels of the TCM, or as a DMA read."""
         if copy.src.space != "tcm":
             dma = self.sibling("pe_dma", PeDma)
-            yield dma.read(copy, copy.src.addr, copy.src.nbytes)
+            yield dma.read(copy, copy.src.where)
             return
         tcm = self.sibling("pe_tcm", PeTcm)
         tcm.read_channel.enter(env.now, copy.src.nbytes)

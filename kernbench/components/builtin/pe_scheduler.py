@@ -3,8 +3,9 @@
 import math
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import simpy
 
@@ -20,9 +21,13 @@ from kernbench.common.messages import (
     unserved,
 )
 from kernbench.common.pe_commands import CompositeCmd, CompositeMathCmd
+from kernbench.common.rows import Rows
 from kernbench.components.base import ComponentBase, Process, Sim
+from kernbench.components.builtin.blocks import Block, params_of_blocks
 from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
+
+_itemsize = lru_cache(maxsize=1024)(itemsize)
 
 Tile = list[TileToken]
 """One tile: a token for each of its stages, in order."""
@@ -34,14 +39,6 @@ Box: TypeAlias = tuple[int, int, int]
 
 Plan: TypeAlias = list[tuple[StageType, int, dict[str, Any]]]
 """The stages of a tile: what, how many bytes, and further params."""
-
-
-class Block(NamedTuple):
-    """A piece of a memory that a tile reads or writes: contiguous, by its address."""
-
-    space: str
-    addr: int
-    nbytes: int
 
 
 class PeScheduler(ComponentBase):
@@ -105,14 +102,14 @@ class PeScheduler(ComponentBase):
         stay there. ``behind`` and ``fed`` carry the op whose end let the tiles go on.
         """
         cause: MsgBase | None = None
-        for token in tile:
-            stage = token.stage
+        for token, stage in zip(tile, tile[0].stages, strict=True):
             if stage.stage_type is StageType.FETCH:
                 if behind is not None:
                     t0 = env.now
                     opened_by = yield behind
-                    token.wait(stage.node, "operand", t0, env.now, opened_by)
-                    if env.now > t0:
+                    until = env.now
+                    token.wait(stage.node, "operand", t0, until, opened_by)
+                    if until > t0:
                         cause = opened_by
                 fed.succeed(cause)
             yield from self.sim.components[stage.node]._forward_txn(env, token)
@@ -140,11 +137,7 @@ class PeScheduler(ComponentBase):
             ]
 
     def _plan(self, msg: Composite, index: Box) -> tuple[Stage, ...]:
-        """Stages of one tile.
-
-        A tile's DMA is modelled as contiguous from its first byte (docs/machine.md,
-        "Composites and tiles").
-        """
+        """Stages of one tile."""
         origin = []
         extent = []
         for at, step, size in zip(index, msg.tile, (msg.m, msg.n, msg.k), strict=True):
@@ -157,9 +150,12 @@ class PeScheduler(ComponentBase):
         else:
             plan = _gemm_plan(msg, (m0, n0, k0), (m, n, k))
         place = {"origin": (m0, n0, k0), "extent": (m, n, k)}
+        nodes = self._stage_nodes
         return tuple(
-            Stage(stage, self._stage_nodes[stage], {**place, "nbytes": nbytes, **more})
-            for stage, nbytes, more in plan
+            [
+                Stage(stage, nodes[stage], {**place, "nbytes": nbytes, **more})
+                for stage, nbytes, more in plan
+            ]
         )
 
 
@@ -170,7 +166,6 @@ def _gemm_plan(msg: CompositeCmd, origin: Box, extent: Box) -> Plan:
     is_last = k0 + k == msg.k
     a = _stored_block(msg.a, m0, k0, m, k, msg.transpose_a)
     b = _stored_block(msg.b, k0, n0, k, n, msg.transpose_b)
-    out = _block(msg.out, m0, n0, m, n)
     steps = [step for step in msg.epilogue if is_last or step.scope == "k_tile"]
     operands = [a, b]
     for step in steps:
@@ -180,6 +175,8 @@ def _gemm_plan(msg: CompositeCmd, origin: Box, extent: Box) -> Plan:
     plan = _read(operands)
     plan.append((StageType.FETCH, fetched, {}))
     plan.append((StageType.GEMM, fetched, {}))
+    if steps or is_last:
+        out = _block(msg.out, m0, n0, m, n)
     if steps:
         ops = [step.op for step in steps]
         plan.append((StageType.MATH, out.nbytes, {"ops": ops}))
@@ -205,23 +202,28 @@ def _read(operands: list[Block]) -> Plan:
     reads = [block for block in operands if block.space == "hbm"]
     if not reads:
         return []
-    return [(StageType.DMA_READ, sum(block.nbytes for block in reads), _places(reads))]
+    params = params_of_blocks(reads)
+    return [(StageType.DMA_READ, sum(params["sizes"]), params)]
 
 
 def _stored(out: Block) -> Plan:
     """The stages that bring a block of the output to HBM."""
     return [
         (StageType.STORE, out.nbytes, {}),
-        (StageType.DMA_WRITE, out.nbytes, _places([out])),
+        (StageType.DMA_WRITE, out.nbytes, params_of_blocks([out])),
     ]
 
 
 def _block(region: Region, row: int, col: int, rows: int, cols: int) -> Block:
-    """A block of a region of at most two axes, as one piece from its first byte."""
-    size = itemsize(region.dtype)
-    pitch = region.shape[-1] if region.shape else 1
-    addr = region.addr + (row * pitch + col) * size
-    return Block(region.space, addr, rows * cols * size)
+    """A block of a region of at most two axes, where its elements lie."""
+    size = _itemsize(region.dtype)
+    all_cols = region.shape[-1] if region.shape else 1
+    pitch = all_cols * size
+    addr = region.addr + row * pitch + col * size
+    nbytes = rows * cols * size
+    if rows == 1 or cols == all_cols:
+        return Block(region.space, Rows(addr, 1, nbytes, 0), nbytes)
+    return Block(region.space, Rows(addr, rows, cols * size, pitch), nbytes)
 
 
 def _stored_block(
@@ -247,15 +249,6 @@ def _operand_block(operand: Region, m0: int, n0: int, m: int, n: int) -> Block:
         col = n0
         cols = n
     return _block(operand, row, col, rows, cols)
-
-
-def _places(blocks: list[Block]) -> dict[str, Any]:
-    """The blocks that a DMA stage moves, as its record has them."""
-    return {
-        "spaces": [block.space for block in blocks],
-        "addrs": [block.addr for block in blocks],
-        "sizes": [block.nbytes for block in blocks],
-    }
 
 
 def _tile_counts(msg: Composite) -> list[range]:

@@ -1,6 +1,8 @@
 """The SRAM of a cube: one port, one access latency."""
 
+from kernbench.common.exact_time import bytes_ns, exact_ns
 from kernbench.common.messages import MsgBase
+from kernbench.common.rows import Rows
 from kernbench.components.base import MemoryEndpoint, Service, Sim
 from kernbench.components.network import Wire
 from kernbench.topology.graph import Node
@@ -11,11 +13,12 @@ class Sram(MemoryEndpoint):
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
-        self._sram = sim.graph.spec.cube.sram
-        self._port = Wire(self._sram.to_router_bw_gbs, 0.0)
+        sram = sim.graph.spec.cube.sram
+        self._access_ns = exact_ns(sram.access_ns)
+        self._port = Wire(sram.to_router_bw_gbs, 0.0)
 
-    def burst(self, now: float, addr: int, nbytes: int, owner: MsgBase) -> Service:
+    def burst(self, now: float, rows: Rows, owner: MsgBase) -> Service:
         """The port is taken for the bytes of the burst."""
-        start = self._port.enter(now, nbytes)
-        service_ns = nbytes / self._sram.to_router_bw_gbs
-        return start, self._sram.access_ns, service_ns
+        service_ns = bytes_ns(rows.nbytes, self._port.bytes_per_ns)
+        start = self._port.take(now, service_ns)
+        return start, self._access_ns, service_ns

@@ -271,16 +271,24 @@ class PathRouter:
         return self._find(policy, src, dst)[0]
 
     def _find(self, policy: Policy, src: str, dst: str) -> tuple[Path, float]:
-        """The path and its length in mm; found once for each policy and ends."""
+        """The path and its length in mm; found once for each policy and ends.
+
+        A search that ends halfway, as by Ctrl-C, is not gone on with.
+        """
         found = self._paths.get((policy, src, dst))
         if found is None:
-            found = self._search(policy, src, dst).to(dst)
+            local = _same_cube(src, dst)
+            search = self._search(policy, local, src)
+            try:
+                found = search.to(dst)
+            except BaseException:
+                del self._searches[policy, local, src]
+                raise
             self._paths[policy, src, dst] = found
         return found
 
-    def _search(self, policy: Policy, src: str, dst: str) -> _Search:
-        """The search from ``src`` that may cross what leads to ``dst``."""
-        local = _same_cube(src, dst)
+    def _search(self, policy: Policy, local: bool, src: str) -> _Search:
+        """The search from ``src``, within its cube or between cubes."""
         search = self._searches.get((policy, local, src))
         if search is None:
             if len(self._searches) == _SEARCHES:

@@ -3,12 +3,15 @@
     arrays     read-only arrays of answers, and long calls into numpy
     intervals  which of many ranges of bytes overlap one
     history    memory after any number of executed ops
+    lives      from which op to which an allocation has its bytes
     places     c[3,17] or hbm 0x40:8 to bytes, and back
     memory     what memory holds at an op; the numbers of a tensor
     touches    who reads and writes the bytes of a place
     hazards    bytes that ops use at one time, or that nobody wrote or allocated
     blame      from an element back to the inputs it was made of
-    diff       ops beside their float64 oracle, outputs beside their references
+    diff       ops beside their float64 oracle
+    outputs    outputs beside what the bench expects of them
+    departure  where an output went wrong though no op did
 
 Each imports from those above it only.
 """

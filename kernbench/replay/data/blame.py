@@ -47,7 +47,7 @@ from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_check import Reference, born, reference
 from kernbench.sim_engine.op_log import OpRecord
-from kernbench.sim_engine.plans import operands_of, plan_of, snapshots_of
+from kernbench.sim_engine.plans import bytes_at, operands_of, plan_of, snapshots_of
 from kernbench.trace import Trace
 
 _MOST_LINKS = 500
@@ -342,7 +342,7 @@ class BlameIndex:
 
         def taken() -> Array:
             flat = np.ascontiguousarray(snapshot).reshape(-1).view(np.uint8)
-            return flat[operand.at - region.addr]
+            return flat[region.where.offsets(operand.at)]
 
         recorded = beside_if_many(len(operand.at), taken, walk.progress, walk.done)
 
@@ -373,7 +373,8 @@ class BlameIndex:
         size = itemsize(out.dtype)
 
         def elements() -> Ints:
-            return distinct((distinct(np.concatenate(parts)) - out.addr) // size)
+            offsets = out.where.offsets(distinct(np.concatenate(parts)))
+            return distinct(offsets // size)
 
         count = sum(map(len, parts))
         return beside_if_many(count, elements, walk.progress, walk.done)
@@ -383,8 +384,10 @@ class BlameIndex:
         size = itemsize(region.dtype)
 
         def every() -> Ints:
-            starts = region.addr + elements * size
-            return np.asarray((starts[:, None] + np.arange(size)).ravel())
+            starts = region.where.addresses(elements * size)
+            found = np.asarray((starts[:, None] + np.arange(size)).ravel())
+            # Who asks for bytes has them ascend; the planes of rows may not.
+            return found if region.strided is None else np.sort(found)
 
         at = beside_if_many(len(elements), every, walk.progress, walk.done)
         return _Bytes(region.space, at, region.dtype)
@@ -479,7 +482,7 @@ class BlameIndex:
             memory = self._history.inputs(op, work, walk.progress)
             self._history.reach(self._history.executed(op), walk.progress)
             written = self._history.at(op)
-            actual = written.view(out.space, out.addr, out.shape, out.dtype)
+            actual = bytes_at(written, out.addr, out)
             own = actual.reshape(-1)[elements]
             return beside_if_many(
                 work,
@@ -513,11 +516,11 @@ class BlameIndex:
         for access in range(
             bisect_left(touched.row, op), bisect_left(touched.row, op + 1)
         ):
-            low = touched.addr[access]
-            high = low + touched.nbytes[access]
             space = touched.spaces[touched.space[access]]
+            at = np.array([access])
             for part in parts:
-                if space == part.space and low <= part.addr < high:
+                begins = (part.addr, part.addr + 1)
+                if space == part.space and touched.meets(at, *begins)[0]:
                     yield from self._races_for(access, part)
 
     def _races_for(self, access: int, part: Part) -> Iterator[str]:

@@ -1,25 +1,24 @@
-"""Phase 2 beside its float64 oracle, op by op, and outputs beside their references.
+"""Phase 2 beside its float64 oracle, op by op.
 
 The oracle is the op's own function in float64. On the op's own inputs it shows the
 local error: what this op alone has got wrong. On inputs that were never rounded either,
 from the first op on, it shows the accumulated error. Which errors rounding explains is
-known to ``op_check``, which elements of an output are good to ``verify``.
+known to ``op_check``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, compress
+from itertools import chain
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints, as_f64
-from kernbench.common.dtypes import Tolerance, itemsize
 from kernbench.common.dtypes import dtype as dtype_row
+from kernbench.common.dtypes import itemsize
 from kernbench.common.messages import Region, as_matrix
 from kernbench.common.progress import (
     Cancelled,
@@ -32,8 +31,6 @@ from kernbench.common.progress import (
 from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.replay.data.arrays import read_only
 from kernbench.replay.data.history import History, products
-from kernbench.replay.data.memory import TensorView
-from kernbench.replay.data.slices import ops_behind
 from kernbench.replay.text import grid_text, wrapped
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.accesses import regions
@@ -42,22 +39,16 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_check import (
     OpCheck,
     OracleRun,
-    Written,
-    born,
     check_op,
     first_over,
     oracle,
     reference,
 )
 from kernbench.sim_engine.op_log import OpRecord
-from kernbench.sim_engine.plans import plan_of
+from kernbench.sim_engine.plans import bytes_at, plan_of
 from kernbench.sim_engine.verify import (
-    Expectation,
-    VerifyReport,
     VerifyRow,
     compare,
-    judge,
-    missing,
 )
 from kernbench.sim_engine.verify import mismatches as mismatches
 from kernbench.trace import Trace
@@ -66,7 +57,6 @@ FEW_STEPS = 2000
 """Steps up to which the accumulated error of an op is computed unasked."""
 
 _DIFFS_KEPT = 4
-_ROWS_KEPT = 1 << 14
 _MOST_READERS = 64
 """Readers of an output whose snapshots are looked at."""
 _DECODING = 0.3
@@ -157,48 +147,6 @@ def _verdict(row: VerifyRow) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRow:
-    """One expected tensor at an op: ``due`` once ops 0 to ``after`` - 1 have run."""
-
-    due: bool
-    after: int
-    row: VerifyRow
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """All expected tensors at op ``op``; ``ok`` unless one that is due differs.
-
-    ``note`` says why there are none. ``copies`` are those that are wrong where another
-    copy of the same shard is right, a sentence each. ``disagreements`` are what the
-    run's own Phase 2 recorded otherwise, a sentence a tensor; with one of these it is
-    not ``ok`` either.
-    """
-
-    op: int
-    ok: bool
-    rows: tuple[OutputRow, ...]
-    note: str = ""
-    copies: tuple[str, ...] = ()
-    disagreements: tuple[str, ...] = ()
-
-    def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        if not self.rows:
-            return [f"nothing to compare: {self.note}"]
-        report = VerifyReport(tuple(out.row for out in self.rows))
-        late = [
-            f"{out.row.tensor} is due at op {out.after - 1:,}"
-            for out in self.rows
-            if not out.due
-        ]
-        lines = report.as_text().splitlines() + late
-        for sentence in (*self.copies, *self.disagreements):
-            lines += wrapped(sentence, width, 2)
-        return lines
-
-
 class Producer(NamedTuple):
     """The op that wrote what an op shows (-1: it did not end), and its products."""
 
@@ -213,58 +161,6 @@ class _Block(NamedTuple):
     columns: Ints
 
 
-class _Shard(NamedTuple):
-    """An expectation and the bytes that it is about."""
-
-    expected: Expectation
-    nbytes: int
-
-    @property
-    def place(self) -> tuple[str, int, int]:
-        """Space, address and bytes."""
-        return self.expected.space, self.expected.addr, self.nbytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """All expectations: by tensor and shard, where their bytes are, when they are due.
-
-    ``places`` are (addr, nbytes), in the order of ``shards``. A tensor is due after as
-    many ops as the last of its shards.
-    """
-
-    shards: dict[str, _Shard]
-    places: list[tuple[int, int]]
-    due: dict[str, int]
-
-    @classmethod
-    def of(cls, stated: Sequence[Expectation]) -> _Expected:
-        """Those that a trace holds."""
-        shards: dict[str, _Shard] = {}
-        due: dict[str, int] = {}
-        for e in stated:
-            nbytes = e.array.size * itemsize(e.dtype)
-            shards[f"{e.tensor}.{e.shard}"] = _Shard(e, nbytes)
-            due[e.tensor] = max(e.after, due.get(e.tensor, 0))
-        places = [(shard.expected.addr, shard.nbytes) for shard in shards.values()]
-        return cls(shards, places, due)
-
-
-class _ShardState(NamedTuple):
-    """A shard by name, and how many writes into it had been made."""
-
-    name: str
-    writes: int
-
-
-class _Behind(NamedTuple):
-    """An output that fails: its tolerance, and the ops that it was made by."""
-
-    tensor: str
-    tolerance: Tolerance
-    ops: set[int]
-
-
 class _Recorded(NamedTuple):
     """Values that were recorded of some bytes, as they were before op ``before``."""
 
@@ -276,12 +172,11 @@ class _Recorded(NamedTuple):
 
 
 class DiffIndex:
-    """Compares what ops wrote, and outputs, on the memory of a History.
+    """Compares what ops wrote with their oracle, on the memory of a History.
 
     All of it belongs to the thread of lane "memory": it executes ops. Kept are the last
-    few diffs, the rows of outputs by what their shards held, and every check of the
-    walk beside the oracle, which goes on where it was. ``producer`` changes nothing and
-    may be asked beside it.
+    few diffs, and every check of the walk beside the oracle, which goes on where it
+    was. ``producer`` changes nothing and may be asked beside it.
     """
 
     def __init__(self, trace: Trace, ops: OpIndex, history: History) -> None:
@@ -289,12 +184,6 @@ class DiffIndex:
         self._ops = ops
         self._history = history
         self._diffs: dict[int, OpDiff] = {}
-        self._stated: _Expected | None = None
-        # the rows of all shards after so many steps (-1: of none yet), and by tensor
-        self._rows_steps = -1
-        self._rows: dict[str, VerifyRow] = {}
-        self._by_tensor: dict[str, VerifyRow] = {}
-        self._judged: dict[_ShardState, VerifyRow] = {}
         self._checks: dict[int, OpCheck] = {}
         self._walk: OracleRun | None = None
 
@@ -354,7 +243,7 @@ class DiffIndex:
             )
             self._history.reach(self._history.executed(producer.op), progress)
             written = self._history.at(producer.op)
-            actual = written.view(out.space, out.addr, out.shape, out.dtype)
+            actual = bytes_at(written, out.addr, out)
         except Cancelled:
             raise
         except KernbenchError as why:
@@ -429,58 +318,6 @@ class DiffIndex:
         diff = self.checked(first.position, self._history.steps, progress)
         return self.with_recorded(diff, progress)
 
-    def first_departure(self, progress: Progress = no_progress) -> OpDiff | None:
-        """Where the outputs that fail went wrong, though no op did by itself.
-
-        Of the ops that they were made by it is the first that made a NaN of operands
-        that have none, or at which the error of all ops before it, together, exceeds
-        the tolerance of the output. None if no output fails, or none of its ops is one.
-        Executes the whole trace beside the oracle; KernbenchError if that cannot be.
-        """
-        failing = self._failing(stage(progress, 0.0, 0.2))
-        behind: list[_Behind] = []
-        sliced = stage(progress, 0.2, 0.4)
-        for count, (tensor, shards) in enumerate(failing.items()):
-            own = stage(sliced, count / len(failing), (count + 1) / len(failing))
-            places = [shard.place for shard in shards]
-            ops = ops_behind(self._history.touched, places, own)
-            behind.append(_Behind(tensor, shards[0].expected.tolerance, ops))
-        if not behind:
-            return None
-        run = self._oracle_run(stage(progress, 0.4, 0.6))
-        walked = stage(progress, 0.6, 0.9)
-        steps = max(self._history.steps, 1)
-        while True:
-            check = run.next_check(walked)
-            if check is None or run.last is None:
-                return None
-            op = int(self._trace.executable_positions[check.position])
-            for output in behind:
-                if op not in output.ops:
-                    continue
-                why = beside_if_many(
-                    run.last.actual.size,
-                    partial(_departs, run.last, output.tolerance),
-                    walked,
-                    check.position / steps,
-                )
-                if why:
-                    note = f"no op is wrong by itself; of those behind {output.tensor} "
-                    last = stage(progress, 0.9, 1.0)
-                    diff = self.checked(op, self._history.steps, last)
-                    return replace(diff, note=f"{note}this is the first {why}")
-
-    def _failing(self, progress: Progress) -> dict[str, list[_Shard]]:
-        """The shards of the outputs that are wrong when they are due, by tensor."""
-        expected = self._expected(progress)
-        rows = self.verify(progress).rows
-        wrong = {out.row.tensor for out in rows if not out.row.ok}
-        failing: dict[str, list[_Shard]] = {}
-        for shard in expected.shards.values():
-            if shard.expected.tensor in wrong:
-                failing.setdefault(shard.expected.tensor, []).append(shard)
-        return failing
-
     def over(self, progress: Progress = no_progress) -> list[int]:
         """All ops that rounding does not explain, by executing everything."""
         known = tuple(self._checks.values())
@@ -494,7 +331,7 @@ class DiffIndex:
         the error again.
         """
         if self._walk is None:
-            self._walk = self._oracle_run(stage(progress, 0.0, _DECODING))
+            self._walk = self.oracle_run(stage(progress, 0.0, _DECODING))
         walked = stage(progress, _DECODING, 1.0)
         while True:
             try:
@@ -510,7 +347,7 @@ class DiffIndex:
             self._checks[op] = replace(check, position=op)
             yield self._checks[op]
 
-    def _oracle_run(self, progress: Progress) -> OracleRun:
+    def oracle_run(self, progress: Progress) -> OracleRun:
         """A walk beside the oracle that is about to begin; all records are decoded."""
         executor = DataExecutor((), MemoryStore(self._history.fill))
         executor.extend(self._trace.executable, progress)
@@ -523,8 +360,8 @@ class DiffIndex:
         out = regions(self._trace.ops[diff.op]).write
         if out is None or diff.actual is None:
             return diff
-        if self._stated is None:  # then what the bench expects may not be decoded yet
-            computed_beside(lambda: self._trace.expects, progress, 0.0)
+        # what the bench expects may not be decoded yet
+        computed_beside(lambda: self._trace.expects, progress, 0.0)
         found = np.full(prod(out.shape), np.nan)
         source = ""
         for recorded in self._recorded(diff.op, out):
@@ -542,7 +379,8 @@ class DiffIndex:
         for e in self._trace.expects:
             yield _Recorded(f"expected {e.tensor}", e.space, e.addr, e.array, e.after)
         touched = self._history.touched
-        near = self._history.accesses.overlapping(out.space, out.addr, out.nbytes)
+        where = out.where
+        near = self._history.accesses.overlapping(out.space, where.addr, where.span)
         later = near[(touched.row[near] > op) & (touched.mode[near] == 0)]
         for reader in touched.row[later[:_MOST_READERS]].tolist():
             record = self._trace.ops[reader]
@@ -563,7 +401,9 @@ class DiffIndex:
         array = recorded.array
         if recorded.space != out.space or array.itemsize != size:
             return False
-        elements = np.arange(out.addr, out.addr + out.nbytes, size)
+        elements = out.where.addresses(np.arange(0, out.nbytes, size))
+        if out.strided is not None:
+            elements = np.sort(elements)
         first = np.searchsorted(elements, recorded.addr)
         end = np.searchsorted(elements, recorded.addr + array.nbytes)
         own = elements[first:end]
@@ -572,222 +412,11 @@ class DiffIndex:
         any_copied = False
         for last in self._history.last_writers(out.space, own, recorded.before - 1):
             if last.op == op:
-                to = (last.addresses - out.addr) // size
+                to = out.where.offsets(last.addresses) // size
                 from_ = (last.addresses - recorded.addr) // size
                 into[to] = array.reshape(-1)[from_]
                 any_copied = True
         return any_copied
-
-    # -- outputs beside their references --
-
-    def outputs(self, op: int, progress: Progress = no_progress) -> Outputs:
-        """Every expected tensor at op ``op``, its shards and copies summed up.
-
-        Also those that are not due yet. Only shards that were written since the last
-        question are compared again, and of those only what has not been seen before.
-        """
-        expected = self._expected(progress)
-        self._history.prepare(progress)
-        steps = self._history.executed(op)
-        stale = self._stale(steps, expected, progress)
-        new = dict[str, VerifyRow]()
-        for count, state in enumerate(stale):
-            progress(count / len(stale))
-            row = self._judged.get(state)
-            if row is None:
-                shard = expected.shards[state.name]
-                row = self._judged_at(steps, state.name, shard, progress)
-                if len(self._judged) > _ROWS_KEPT:
-                    self._judged = {}
-                self._judged[state] = row
-            new[state.name] = row
-        # Only now: what was cancelled half-way must not pass for the rows of an op.
-        self._rows |= new
-        changed = {row.tensor for row in new.values()}
-        mine = tuple(row for row in self._rows.values() if row.tensor in changed)
-        for row in VerifyReport(mine).by_tensor():
-            self._by_tensor[row.tensor] = row
-        self._rows_steps = steps
-        found = self._summed(op, tuple(self._by_tensor.values()), expected)
-        return replace(found, copies=self._wrong_copies(self._rows, expected))
-
-    def _stale(
-        self,
-        steps: int,
-        expected: _Expected,
-        progress: Progress = no_progress,
-    ) -> list[_ShardState]:
-        """The shards whose rows in ``_rows`` are not those after so many steps.
-
-        Each as it is then.
-        """
-        before = max(self._rows_steps, 0)
-        changed = self._history.changed(before, steps, expected.places)
-        if self._rows_steps < 0:
-            changed[:] = True
-        stale = list[_ShardState]()
-        for name, shard in compress(expected.shards.items(), changed.tolist()):
-            progress(0.0)
-            writes = self._history.writes_before(steps, *shard.place)
-            stale.append(_ShardState(name, writes))
-        return stale
-
-    def _judged_at(
-        self, steps: int, name: str, shard: _Shard, progress: Progress
-    ) -> VerifyRow:
-        """The row of a shard after so many steps."""
-        unwritten = self._history.unwritten(steps, *shard.place, progress)
-        if unwritten:
-            note = f"{unwritten:,} of its {shard.nbytes:,} bytes are not written yet"
-            return missing(name, shard.expected, note)
-        return self._judge_shard(name, shard, steps, progress)
-
-    def _judge_shard(
-        self, name: str, shard: _Shard, steps: int, progress: Progress
-    ) -> VerifyRow:
-        """The row of a shard after so many steps.
-
-        Its bytes are looked up by this thread; comparing them may be another's work.
-        """
-        expected = shard.expected
-        contents = self._history.read(steps, *shard.place, progress)
-        store: MemoryStore = self._history.after(steps)
-        if contents.written.all():
-            store = MemoryStore()
-            store.patch(expected.space, expected.addr, contents.values)
-        return judge(name, expected, store, progress)
-
-    def output(self, view: TensorView, progress: Progress = no_progress) -> OpDiff:
-        """What the bench expects of a tensor, beside it as it is.
-
-        Both are NaN where nobody has written yet, which is no mismatch.
-        """
-        mine = [
-            shard.expected
-            for shard in self._expected(progress).shards.values()
-            if shard.expected.tensor == view.name
-        ]
-        if not mine:
-            return OpDiff(view.op, view.name, note="the bench states nothing of it")
-        size = view.values.size
-        return beside_if_many(size, partial(_output_diff, view, mine), progress, 0.5)
-
-    def verify(self, progress: Progress = no_progress) -> Outputs:
-        """Every expected tensor when it was due, by executing the whole trace.
-
-        An expectation is judged after exactly the ops that had run when it was stated,
-        and beside the verdict that the run recorded of it.
-        """
-        expected = self._expected(progress)
-        shards = expected.shards
-        rows = dict[str, VerifyRow]()
-        by_time = sorted(shards, key=lambda name: shards[name].expected.after)
-        for name in by_time:
-            shard = shards[name]
-            steps = self._history.executed(shard.expected.after - 1)
-            progress(steps / max(self._history.steps, 1))
-            rows[name] = self._judge_shard(name, shard, steps, progress)
-        self._history.reach(self._history.steps, progress)
-        report = VerifyReport(tuple(rows[name] for name in shards))
-        found = self._summed(len(self._trace.ops) - 1, report.by_tensor(), expected)
-        disagreements = self._disagreements(report.by_tensor())
-        end = self._trace.end
-        ended_early = not shards and (end is None or bool(end.get("error")))
-        ok = found.ok and not disagreements and not ended_early
-        copies = self._wrong_copies(rows, expected)
-        return replace(found, ok=ok, copies=copies, disagreements=disagreements)
-
-    def _wrong_copies(
-        self, rows: Mapping[str, VerifyRow], expected: _Expected
-    ) -> tuple[str, ...]:
-        """The copies that are wrong where another copy of the same shard is right.
-
-        ``rows`` are the verdicts on the shards by name.
-        """
-        groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-        for name, shard in expected.shards.items():
-            key = (shard.expected.tensor, shard.expected.origin)
-            groups.setdefault(key, []).append(name)
-        found = list[str]()
-        for (tensor, _), names in groups.items():
-            wrong = [name for name in names if not rows[name].ok]
-            if not 0 < len(wrong) < len(names):
-                continue
-            for name in wrong:
-                row = rows[name]
-                owner = self._owner_of(expected.shards[name])
-                text = f"{tensor}@{owner} is wrong: {row.mismatches:,} elements"
-                if row.first_bad is not None:
-                    text += f", first {list(row.first_bad)}"
-                right = len(names) - len(wrong)
-                found.append(f"{text}; of its {len(names)} copies {right} are right")
-        return tuple(found)
-
-    def _owner_of(self, shard: _Shard) -> str:
-        """The PE whose memory a shard is in; "?" if it was not recorded."""
-        log = self._trace.alloc_columns
-        here = np.flatnonzero((log.addr[:] == shard.expected.addr) & (log.va[:] != 0))
-        owners = [self._trace.strings[log.owner[row]] for row in here.tolist()]
-        return next(iter(owners), "?")
-
-    def _disagreements(self, by_tensor: Sequence[VerifyRow]) -> tuple[str, ...]:
-        """Where executing the trace does not come to the run's own verdict."""
-        recorded = self._trace.recorded_verdicts
-        found = list[str]()
-        for row in by_tensor:
-            if recorded.get(row.tensor, row.ok) != row.ok:
-                here, there = ("ok", "FAIL") if row.ok else ("FAIL", "ok")
-                found.append(
-                    f"{row.tensor}: the run recorded {there}, and here it is {here}; "
-                    "the run executed the ops otherwise, with functions of its own "
-                    "(torch.ops) or as another version of kernbench does"
-                )
-        return tuple(found)
-
-    def _summed(
-        self, op: int, by_tensor: Sequence[VerifyRow], expected: _Expected
-    ) -> Outputs:
-        """The answer of one row a tensor: which are due, and whether those are ok."""
-        rows = list[OutputRow]()
-        for row in by_tensor:
-            after = expected.due[row.tensor]
-            rows.append(OutputRow(op + 1 >= after, after, row))
-        ok = all(out.row.ok for out in rows if out.due)
-        return Outputs(op, ok, tuple(rows), self._why_none())
-
-    def _why_none(self) -> str:
-        """Why a bench would have stated no expected outputs."""
-        end = self._trace.end
-        if end is None:  # the file was cut off
-            return "the recording stopped before expected outputs were stated"
-        if end.get("error"):
-            return "the run ended before expected outputs were stated"
-        return "the bench states no expected outputs"
-
-    def _expected(self, progress: Progress = no_progress) -> _Expected:
-        """What the bench has stated; KernbenchError of a cut trace."""
-        if self._stated is None:
-            if self._trace.cut:
-                self._trace.refuse()
-            self._stated = computed_beside(
-                lambda: _Expected.of(self._trace.expects), progress, 0.0
-            )
-        return self._stated
-
-
-def _departs(written: Written, tolerance: Tolerance) -> str:
-    """What sets an op apart that an output went wrong at; empty if nothing does."""
-    nans = born(written.record, written.operands, written.actual).nans
-    if nans:
-        return f"that makes NaN of operands that have none: {nans:,} elements"
-    beyond = mismatches(written.actual, written.wide, tolerance)
-    if not beyond.any():
-        return ""
-    limits = f"rtol {tolerance.rtol:g} atol {tolerance.atol:g}"
-    return (
-        "at which the errors of all ops before add up to more than the tolerance of "
-        f"the output ({limits}): {int(beyond.sum()):,} of {beyond.size:,} elements"
-    )
 
 
 def _work(record: OpRecord, producer: Producer) -> int:
@@ -838,36 +467,3 @@ def _compared(
     with np.errstate(invalid="ignore"):
         error = as_f64(actual) - expected
     return replace(found, row=row, expected=expected, actual=actual, error=error)
-
-
-def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
-    """A tensor beside all that a bench has stated of it."""
-    wanted = np.full(view.values.shape, np.nan)
-    for e in stated:
-        pairs = zip(e.origin, e.array.shape, strict=True)
-        box = tuple(slice(origin, origin + extent) for origin, extent in pairs)
-        if len(box) != wanted.ndim or wanted[box].shape != e.array.shape:
-            raise TraceFormatError(
-                f"shard {e.shard} that is expected of {view.name}, {e.array.shape} at "
-                f"{e.origin}, does not lie in its shape {wanted.shape}"
-            )
-        wanted[box] = e.array
-    values = as_f64(view.values)
-    comparable = np.where(view.written, wanted, values)
-    row = compare(view.values, comparable, stated[0].tolerance, view.name)
-    expected = np.where(view.written, wanted, np.nan)
-    actual = np.where(view.written, values, np.nan)
-    with np.errstate(invalid="ignore"):
-        error = actual - expected
-    unwritten = int((~view.written).sum())
-    return OpDiff(
-        op=view.op,
-        name=view.name,
-        space=view.space,
-        origin=(0,) * values.ndim,
-        row=row,
-        expected=expected,
-        actual=actual,
-        error=error,
-        note=f"{unwritten:,} not written yet are nan here" if unwritten else "",
-    )

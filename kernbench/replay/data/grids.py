@@ -17,11 +17,12 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, as_f64
 from kernbench.common.progress import Progress, stage
-from kernbench.replay.data.diff import DiffIndex, OpDiff, mismatches
+from kernbench.replay.data.diff import DiffIndex, OpDiff
 from kernbench.replay.data.history import History
 from kernbench.replay.data.memory import MemoryIndex, TensorView
+from kernbench.replay.data.outputs import OutputIndex
 from kernbench.sim_engine.accesses import regions
-from kernbench.sim_engine.verify import VerifyRow
+from kernbench.sim_engine.verify import VerifyRow, mismatches
 from kernbench.trace import Trace
 
 T = TypeVar("T")
@@ -168,17 +169,23 @@ class _Heat:
 
 
 class GridIndex:
-    """Answers of a MemoryIndex and a DiffIndex as grids.
+    """Answers of a MemoryIndex, an OutputIndex and a DiffIndex as grids.
 
     What it keeps is written and read by lane "memory" alone.
     """
 
     def __init__(
-        self, trace: Trace, history: History, memory: MemoryIndex, diffs: DiffIndex
+        self,
+        trace: Trace,
+        history: History,
+        memory: MemoryIndex,
+        outputs: OutputIndex,
+        diffs: DiffIndex,
     ) -> None:
         self._trace = trace
         self._history = history
         self._memory = memory
+        self._outputs = outputs
         self._diffs = diffs
         self._tensors = _Newest[TensorGrid]()
         self._compared = _Newest[DiffGrid]()
@@ -220,7 +227,7 @@ class GridIndex:
             return found
         if output:
             view = self._memory.tensor(op, output, stage(progress, 0.0, 0.5))
-            diff = self._diffs.output(view, stage(progress, 0.5, 1.0))
+            diff = self._outputs.beside(view, stage(progress, 0.5, 1.0))
         else:
             diff = self._diffs.of(op, progress)
         grid = _grid_of(diff, progress)

@@ -25,15 +25,23 @@ from kernbench.common.progress import (
     no_progress,
     stage,
 )
+from kernbench.common.room import make_room
 from kernbench.errors import KernbenchError
 from kernbench.replay.answers import Touch, Touches
 from kernbench.replay.data.history import History
 from kernbench.replay.data.intervals import level_bytes, size_levels
-from kernbench.replay.data.touches import RowsOf, rows_in_parts
-from kernbench.sim_engine.accesses import AccessColumns, regions
+from kernbench.replay.data.spread import (
+    Spread,
+    shared_bytes,
+    spread_of,
+    spread_of_rows,
+)
+from kernbench.replay.data.touches import RowsOf, rows_in_parts, touch_of
+from kernbench.sim_engine.access_columns import AccessColumns, Places
+from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups
+from kernbench.trace.groups import Groups, ranges
 
 LATE_WRITER = "read of bytes whose writer is in flight"
 TWO_WRITERS = "overlapping writes in flight"
@@ -61,6 +69,8 @@ _ROWS_AT_ONCE = 1 << 12
 """Rows that Python looks at between two calls of progress."""
 _EDGES_AT_ONCE = 1 << 16
 """Begins and ends of accesses that are numbered in one call into numpy, under 1 ms."""
+_BYTES_A_PIECE = 100
+"""Memory that the cells of one piece take, about."""
 _MOST = 10_000
 """Hazards of a kind that are reported, about."""
 
@@ -69,6 +79,7 @@ class Hazard(NamedTuple):
     """Bytes [addr, end) of a space that op ``op`` uses as it should not.
 
     ``other`` is the op that is in its way, -1 for none. Both are canonical positions.
+    ``spread`` says how those bytes lie that are in question, None: all of them are.
     """
 
     kind: str
@@ -77,6 +88,7 @@ class Hazard(NamedTuple):
     space: str
     addr: int
     end: int
+    spread: Spread | None = None
 
 
 class Timing(NamedTuple):
@@ -177,14 +189,14 @@ def _conflicting(
     the later access times the number of all, plus the earlier.
     """
     a, b = meeting.pairs(batch)
-    starts = np.maximum(touched.addr[a], touched.addr[b])
-    ends = np.minimum(
-        touched.addr[a] + touched.nbytes[a], touched.addr[b] + touched.nbytes[b]
-    )
     lane = timing.lane[a]
     in_order = (lane >= 0) & (lane == timing.lane[b])
-    real = (starts < ends) & (touched.row[a] != touched.row[b]) & ~in_order
-    return np.asarray(b[real] * len(touched.row) + a[real])
+    near = np.flatnonzero((touched.row[a] != touched.row[b]) & ~in_order)
+    a = a[near]
+    b = b[near]
+    real = touched.share(a, b)
+    # a pair may share several granules
+    return distinct(b[real] * len(touched.row) + a[real])
 
 
 def _as_hazards(
@@ -202,18 +214,26 @@ def _as_hazards(
         progress(0.5)
         some = pairs[first : first + _ROWS_AT_ONCE]
         later, earlier = np.divmod(some, len(touched.row))
-        starts = np.maximum(touched.addr[earlier], touched.addr[later])
-        ends = np.minimum(
-            touched.addr[earlier] + touched.nbytes[earlier],
-            touched.addr[later] + touched.nbytes[later],
-        )
-        modes = (touched.mode[earlier], touched.mode[later])
-        ops = (touched.row[later], touched.row[earlier])
-        columns = (*modes, *ops, touched.space[later], starts, ends)
-        for before, after, op, other, space, low, high in np.stack(columns, 1).tolist():
-            kind = CONFLICTS[before][after]
-            hazards.append(Hazard(kind, op, other, touched.spaces[space], low, high))
+        for before, after in zip(earlier.tolist(), later.tolist(), strict=True):
+            hazards.append(_conflict(touched, before, after))
+            progress(0.5)
     return hazards
+
+
+def _conflict(touched: AccessColumns, earlier: int, later: int) -> Hazard:
+    """The conflict of two accesses that share bytes."""
+    kind = CONFLICTS[touched.mode[earlier]][touched.mode[later]]
+    op = int(touched.row[later])
+    other = int(touched.row[earlier])
+    space = touched.spaces[touched.space[later]]
+    a = touched.rows_of(earlier)
+    b = touched.rows_of(later)
+    if a.is_one and b.is_one:
+        low = max(a.addr, b.addr)
+        high = min(a.addr + a.nbytes, b.addr + b.nbytes)
+        return Hazard(kind, op, other, space, low, high)
+    spread = shared_bytes(a, b)
+    return Hazard(kind, op, other, space, spread.addr, spread.end, spread)
 
 
 def _meetings(
@@ -248,7 +268,7 @@ def _meetings(
 
 def _levels(touched: AccessColumns, timing: Timing) -> Ints:
     """The size level of each access; ``_LEFT_OUT`` of those that begin at inf."""
-    level = size_levels(touched.nbytes)
+    level = size_levels(touched.spans)
     level[timing.begins == np.inf] = _LEFT_OUT
     return level
 
@@ -299,7 +319,7 @@ def _hashed_granules(touched: AccessColumns, level: Ints, at: int) -> tuple[Ints
     size = level_bytes(at)
     fitting = np.flatnonzero(level <= at)
     first = touched.addr[fitting] // size
-    last = (touched.addr[fitting] + touched.nbytes[fitting] - 1) // size
+    last = (touched.addr[fitting] + touched.spans_of(fitting) - 1) // size
     across = last > first
     who = np.concatenate([fitting, fitting[across]])
     granule = np.concatenate([first, last[across]]) * len(touched.spaces)
@@ -323,23 +343,33 @@ def _meeting(granules: _Granules, earlier: Bools, later: Bools) -> _Meeting:
 
 
 class _Cells(NamedTuple):
-    """Memory cut at every address where an access begins or ends.
+    """Memory cut at every address where a piece of an access begins or ends.
 
-    ``points`` are those addresses (of all spaces, one behind the other); access i has
-    cells ``low[i]`` to ``high[i] - 1``; ``base[i]`` is where its space begins.
+    ``points`` are those addresses (of all spaces, one behind the other); piece i has
+    cells ``low[i]`` to ``high[i] - 1``. Place j of ``places``, which begins at
+    ``base[j]`` of its space, has pieces ``bounds[j]`` to ``bounds[j + 1] - 1``.
     """
 
     points: Ints
     low: Ints
     high: Ints
+    places: Places
     base: Ints
+    bounds: Ints
 
 
 def _cells(touched: AccessColumns) -> _Cells:
-    """Cut memory: within a cell every byte has the same history."""
-    base = touched.space.astype(np.int64) << _ADDRESS_BITS
-    starts = base + touched.addr
-    edges = np.concatenate([starts, starts + touched.nbytes])
+    """Cut memory: within a cell every byte has the same history.
+
+    KernbenchError if that takes too much memory.
+    """
+    places = touched.distinct_places()
+    counts = touched.piece_counts(places.first)
+    make_room(int(counts.sum()) * _BYTES_A_PIECE, "every row of every access")
+    pieces = touched.pieces(places.first)
+    base = touched.space[places.first].astype(np.int64) << _ADDRESS_BITS
+    starts = base[pieces.of] + pieces.addr
+    edges = np.concatenate([starts, starts + pieces.nbytes])
     order = np.argsort(edges)
     ascending = edges[order]
     is_new = np.ones(len(edges), np.bool_)
@@ -351,7 +381,8 @@ def _cells(touched: AccessColumns) -> _Cells:
         part = slice(first, first + _EDGES_AT_ONCE)
         cells[order[part]] = number[part]
     low, high = cells.reshape(2, -1)
-    return _Cells(ascending[is_new], low, high, base)
+    bounds = np.append(0, np.cumsum(counts))
+    return _Cells(ascending[is_new], low, high, places, base, bounds)
 
 
 def never_written(
@@ -359,8 +390,8 @@ def never_written(
 ) -> list[Hazard]:
     """Reads of bytes that no op before has written.
 
-    Of each read the first gap in what was written: [addr, end) of the hazard. At most
-    10,000.
+    Of each read of contiguous bytes the first gap in what was written: [addr, end) of
+    the hazard; of one of rows all that was not. At most 10,000.
     """
     cells = computed_beside(lambda: _cells(touched), progress, 0.0)
     first = _first_writers(touched, cells, progress)
@@ -368,36 +399,55 @@ def never_written(
         lambda: _unwritten_reads(touched, cells, first), progress, 0.8
     )
     found = list[Hazard]()
-    for count, i in enumerate(bad[:_MOST].tolist()):
-        if count % _ROWS_AT_ONCE == 0:
-            progress(0.9)
-        op = int(touched.row[i])
-        missing = first[cells.low[i] : cells.high[i]] >= op
-        start = int(np.argmax(missing))
-        written_again = np.append(~missing[start:], True)
-        stop = start + int(np.argmax(written_again))
-        low = int(cells.points[cells.low[i] + start] - cells.base[i])
-        end = int(cells.points[cells.low[i] + stop] - cells.base[i])
-        space = touched.spaces[touched.space[i]]
-        found.append(Hazard(NEVER_WRITTEN, op, -1, space, low, end))
+    for i in bad[:_MOST].tolist():
+        progress(0.9)
+        found.append(_unwritten(touched, cells, first, i))
     return found
+
+
+def _unwritten(touched: AccessColumns, cells: _Cells, first: Ints, read: int) -> Hazard:
+    """What an access reads that nobody wrote before."""
+    op = int(touched.row[read])
+    space = touched.spaces[touched.space[read]]
+    place = int(cells.places.which[read])
+    pieces = slice(cells.bounds[place], cells.bounds[place + 1])
+    low = cells.low[pieces]
+    mine = ranges(low, cells.high[pieces] - low)
+    missing = first[mine] >= op
+    if touched.is_in_rows(read):
+        gaps = mine[missing]
+        starts = cells.points[gaps] - cells.base[place]
+        spread = spread_of(starts, cells.points[gaps + 1] - cells.points[gaps])
+        return Hazard(NEVER_WRITTEN, op, -1, space, spread.addr, spread.end, spread)
+    start = int(np.argmax(missing))
+    written_again = np.append(~missing[start:], True)
+    stop = start + int(np.argmax(written_again))
+    addr = int(cells.points[low[0] + start] - cells.base[place])
+    end = int(cells.points[low[0] + stop] - cells.base[place])
+    return Hazard(NEVER_WRITTEN, op, -1, space, addr, end)
 
 
 def _first_writers(touched: AccessColumns, cells: _Cells, progress: Progress) -> Ints:
     """The first op that wrote each cell, ``_NEVER`` for none.
 
-    Accesses are assigned from the last to the first, so that the first one stays.
+    Pieces are assigned from that of the last op to the first, so that the first stays.
     """
-    row = touched.row
 
-    def begin_with_none() -> tuple[Ints, Ints, Ints]:
-        """No writer of any cell; the writes of several cells, and those of one."""
+    def begin_with_none() -> tuple[Ints, Ints, Ints, Ints]:
+        """The first op that wrote each piece; no writer of any cell; the pieces of
+        several cells, and those of one.
+        """
         writes = np.flatnonzero(touched.mode == 1)[::-1]
-        is_wide = (cells.high - cells.low)[writes] > 1
+        by_place = np.full(len(cells.places.first), _NEVER)
+        by_place[cells.places.which[writes]] = touched.row[writes]
+        row = np.repeat(by_place, np.diff(cells.bounds))
+        written = np.flatnonzero(row < _NEVER)
+        written = written[np.argsort(row[written], kind="stable")][::-1]
+        is_wide = (cells.high - cells.low)[written] > 1
         none = np.full(len(cells.points), _NEVER)
-        return none, writes[is_wide], writes[~is_wide]
+        return row, none, written[is_wide], written[~is_wide]
 
-    first, wide, narrow = computed_beside(begin_with_none, progress, 0.5)
+    row, first, wide, narrow = computed_beside(begin_with_none, progress, 0.5)
     for begin in range(0, len(wide), _ROWS_AT_ONCE):
         progress(0.5 + 0.3 * begin / len(wide))
         part = wide[begin : begin + _ROWS_AT_ONCE]
@@ -419,11 +469,13 @@ def _unwritten_reads(touched: AccessColumns, cells: _Cells, first: Ints) -> Ints
     reads = np.flatnonzero(touched.mode != 1)
     if not len(reads):
         return reads
-    reads = reads[np.argsort(cells.low[reads])]
-    # of every second interval: reduceat takes what lies between two reads as well
-    ends = np.stack([cells.low[reads], cells.high[reads]], axis=1).ravel()
-    latest = np.maximum.reduceat(first, ends)[::2]
-    return np.sort(reads[latest >= touched.row[reads]])
+    order = np.argsort(cells.low)
+    # of every second interval: reduceat takes what lies between two pieces as well
+    ends = np.stack([cells.low[order], cells.high[order]], axis=1).ravel()
+    latest = np.empty(len(order), np.int64)
+    latest[order] = np.maximum.reduceat(first, ends)[::2]
+    by_place = np.maximum.reduceat(latest, cells.bounds[:-1])
+    return reads[by_place[cells.places.which[reads]] >= touched.row[reads]]
 
 
 def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Hazard]:
@@ -431,7 +483,8 @@ def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Hazard]:
 
     None if there is no allocation at all: then nothing is known. An access is held if,
     of the allocations that begin at or before it, the one that reaches furthest ends
-    behind it, so two that lie side by side do not hold one across both. At most 10,000.
+    behind it, so two that lie side by side do not hold one across both. The rows of an
+    access may be in different ones. At most 10,000.
     """
     if not len(allocs.row):
         return []
@@ -441,15 +494,35 @@ def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Hazard]:
     ends = (starts + allocs.nbytes.astype(np.int64))[order]
     # the furthest end of those that begin by then
     reach = np.append(-1, np.maximum.accumulate(ends))
-    low = (touched.space.astype(np.int64) << _ADDRESS_BITS) + touched.addr
-    begun = np.searchsorted(starts[order], low, side="right")
-    bad = np.flatnonzero(reach[begun] < low + touched.nbytes)[:_MOST]
+
+    def is_out(space: Ints, addr: Ints, nbytes: Ints) -> Bools:
+        """Which ranges no allocation holds."""
+        low = (space.astype(np.int64) << _ADDRESS_BITS) + addr
+        begun = np.searchsorted(starts[order], low, side="right")
+        return np.asarray(reach[begun] < low + nbytes)
+
+    places = touched.distinct_places()
+    spans = touched.spans_of(places.first)
+    space = touched.space[places.first]
+    bad = is_out(space, touched.addr[places.first], spans)
+    spreads: dict[int, Spread] = {}
+    for place in np.flatnonzero(bad & (touched.forms_of(places.first) > 0)).tolist():
+        pieces = touched.pieces(places.first[place : place + 1])
+        out = np.flatnonzero(is_out(space[place], pieces.addr, pieces.nbytes))
+        if len(out):
+            spreads[place] = spread_of(pieces.addr[out], pieces.nbytes[out])
+        else:
+            bad[place] = False
     found = list[Hazard]()
-    for i in bad.tolist():
+    for i in np.flatnonzero(bad[places.which])[:_MOST].tolist():
         addr = int(touched.addr[i])
         end = addr + int(touched.nbytes[i])
-        space = touched.spaces[touched.space[i]]
-        found.append(Hazard(OUTSIDE, int(touched.row[i]), -1, space, addr, end))
+        spread = spreads.get(int(places.which[i]))
+        if spread is not None:
+            addr = spread.addr
+            end = spread.end
+        where = touched.spaces[touched.space[i]]
+        found.append(Hazard(OUTSIDE, int(touched.row[i]), -1, where, addr, end, spread))
     return found
 
 
@@ -520,8 +593,9 @@ def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[
     for finding in findings:
         read = regions(trace.executable[finding.position]).reads[finding.which]
         op = int(trace.executable_positions[finding.position])
-        end = read.addr + read.nbytes
-        found.append(Hazard(SNAPSHOT, op, -1, read.space, read.addr, end))
+        end = read.addr + read.where.span
+        spread = None if read.strided is None else spread_of_rows(read.strided)
+        found.append(Hazard(SNAPSHOT, op, -1, read.space, read.addr, end, spread))
     return found
 
 
@@ -545,7 +619,7 @@ def all_hazards(
         raise
     except KernbenchError as why:
         note = f"Phase 1 was not compared with Phase 2: {why}"
-    hazards = sorted(set(found), key=lambda hazard: (hazard[1:], hazard.kind))
+    hazards = sorted(set(found), key=lambda hazard: (hazard[1:6], hazard.kind))
     return Touches(tuple(_described(hazards, rows_of, progress)), note, ok=not hazards)
 
 
@@ -558,7 +632,9 @@ def _described(
     lines = rows_in_parts(rows_of, known, progress)
     row_of = dict(zip(known, lines, strict=True))
     found = list[Touch]()
-    for kind, op, other, space, addr, end in hazards:
+    for kind, op, other, space, addr, end, spread in hazards:
         with_whom = row_of.get(other)
-        found.append(Touch(kind, space, addr, end - addr, row_of[op], with_whom))
+        if spread is None:
+            spread = Spread(addr, end, end - addr, 1, end - addr, 0)
+        found.append(touch_of(kind, space, spread, row_of[op], with_whom))
     return found

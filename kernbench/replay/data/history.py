@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,9 +28,11 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.common.room import make_room
+from kernbench.common.rows import Rows
 from kernbench.replay.data.arrays import Pace
 from kernbench.replay.data.intervals import IntervalIndex
-from kernbench.sim_engine.accesses import AccessColumns, access_columns, regions
+from kernbench.sim_engine.access_columns import AccessColumns
+from kernbench.sim_engine.accesses import access_columns, regions
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import (
@@ -67,15 +70,37 @@ def products(record: OpRecord) -> int:
 
 
 class Write(NamedTuple):
-    """The array that a step stored, and where it begins."""
+    """The array that a step stored, and where it begins.
+
+    ``rows`` are those in which it lies, None if it is contiguous.
+    """
 
     space: str
     addr: int
     array: Array
+    rows: Rows | None = None
 
     def is_range(self, addr: int, nbytes: int) -> bool:
         """Whether it covers these bytes and no other."""
-        return self.addr == addr and self.array.nbytes == nbytes
+        is_same = self.addr == addr and self.array.nbytes == nbytes
+        return is_same and self.rows is None
+
+    def from_address(self, addr: int) -> Array:
+        """Its bytes from that at an address on, not to be written into.
+
+        As many as are wanted follow it in memory too: the address is in one row.
+        """
+        offset = addr - self.addr
+        if self.rows is not None:
+            offset = int(self.rows.offsets(np.array([addr]))[0])
+        return self.bytes()[offset:]
+
+    def put(self, store: MemoryStore) -> None:
+        """Write it into a store."""
+        if self.rows is None:
+            store.patch(self.space, self.addr, self.array)
+        else:
+            store.patch_rows(self.space, self.rows, self.array)
 
     def bytes(self) -> Array:
         """The array as bytes, not to be written into."""
@@ -148,7 +173,7 @@ class _Segment:
                 progress(number / (steps - self.first))
             write = self.writes[number]
             if write is not None:
-                store.patch(*write)
+                write.put(store)
         return store
 
 
@@ -277,7 +302,7 @@ class History:
         writes = self.touched.take(written)
         order = np.argsort(writes.addr)
         # the furthest byte that any write which begins by then has reached
-        ends = np.maximum.accumulate((writes.addr + writes.nbytes)[order])
+        ends = np.maximum.accumulate((writes.addr + writes.spans)[order])
         ends_so_far = np.append(-1, ends)
         addresses, sizes = np.array(ranges, np.int64).reshape(-1, 2).T
         begun = np.searchsorted(writes.addr[order], addresses + sizes)
@@ -313,12 +338,15 @@ class History:
         for i in np.flatnonzero(lows < highs)[::-1].tolist():
             pace.step(int(highs[i] - lows[i]), 1 - left / len(at))
             part = slice(lows[i], highs[i])
+            rows_of_write = touched.rows_of(int(rows[i]))
             mine = free[part]
+            if not rows_of_write.is_one:
+                mine = mine & (rows_of_write.offsets(at[part]) >= 0)
             new = int(np.count_nonzero(mine))
             if not new:
                 continue
             found.append(LastWriter(int(touched.row[rows[i]]), at[part][mine]))
-            free[part] = False
+            free[part] &= ~mine
             left -= new
             if not left:
                 return found
@@ -327,7 +355,7 @@ class History:
     def _writes_to(self, space: str, at: Ints, op: int) -> tuple[Ints, Ints, Ints]:
         """The writes by op ``op`` into the range of ``at``, and what of it they hit.
 
-        Write i is into ``at[lows[i] : highs[i]]``.
+        Write i is into ``at[lows[i] : highs[i]]``, of rows into some of that.
         """
         touched = self.touched
         rows = self._writes(space, int(at[0]), int(at[-1] - at[0]) + 1)
@@ -335,7 +363,7 @@ class History:
         rows = rows[:before]
         starts = touched.addr[rows]
         lows = np.searchsorted(at, starts)
-        highs = np.searchsorted(at, starts + touched.nbytes[rows])
+        highs = np.searchsorted(at, starts + touched.spans_of(rows))
         return rows, lows, highs
 
     # -- memory --
@@ -371,10 +399,11 @@ class History:
         for region, addr, snapshot in plan.turn(record).reads():
             if snapshot is not None or region is plan.write:
                 continue
-            contents = self.read(steps, region.space, addr, region.nbytes, progress)
-            if self.fill is None and not contents.written.all():
-                memory.view(region.space, addr, region.shape, region.dtype)  # raises
-            store.patch(region.space, addr, contents.values)
+            for at, nbytes in region.where.at(addr).each():
+                contents = self.read(steps, region.space, at, nbytes, progress)
+                if self.fill is None and not contents.written.all():
+                    memory.view(region.space, at, (nbytes,), "u8")  # raises
+                store.patch(region.space, at, contents.values)
         return store
 
     def read(
@@ -411,19 +440,34 @@ class History:
         for at in range(last, -1, -1):
             row = writes.rows[at]
             start = int(self.touched.addr[row])
-            end = start + int(self.touched.nbytes[row])
+            end = start + int(self.touched.spans_of(row))
             low = max(addr, start)
             high = min(addr + nbytes, end)
             pace.step(high - low, 1 - left / nbytes)
+            write = segment.kept(int(writes.steps[at]))
+            rows = self.touched.rows_of(int(row))
+            if not rows.is_one:
+                where, offsets = bytes_within(rows, low, high)
+                is_missing = ~written[where - addr]
+                where = where[is_missing]
+                if write is None:
+                    stored = _held(segment.checkpoint, space, where)
+                else:
+                    stored = write.bytes()[offsets[is_missing]]
+                values[where - addr] = stored
+                written[where - addr] = True
+                left -= len(where)
+                if not left:
+                    break
+                continue
             missing = ~written[low - addr : high - addr]
             new = int(np.count_nonzero(missing))
             if not new:
                 continue
-            write = segment.kept(int(writes.steps[at]))
             if write is None:
                 stored = segment.checkpoint.view(space, low, (high - low,), "u8")
             else:
-                stored = write.bytes()[low - start : high - start]
+                stored = write.from_address(low)[: high - low]
             np.copyto(values[low - addr : high - addr], stored, where=missing)
             written[low - addr : high - addr] = True
             left -= new
@@ -535,7 +579,9 @@ class History:
             segment.writes += [None] * len(alike)
             return
         for turn, result in zip(alike, results, strict=True):
-            segment.writes.append(Write(out.space, turn.where[-1], result))
+            addr = turn.where[-1]
+            rows = None if out.strided is None else out.strided.at(addr)
+            segment.writes.append(Write(out.space, addr, result, rows))
         segment.nbytes += out.nbytes * len(alike)
 
     def _perform(
@@ -623,6 +669,48 @@ class MemoryAt(MemoryStore):
         found.flags.writeable = False
         return found
 
+    def view_rows(
+        self, space: str, rows: Rows, shape: tuple[int, ...], dtype: str
+    ) -> Array:
+        """As of any store; MemoryStoreError for bytes of rows never written."""
+        contents = self._history.read(self._steps, space, rows.addr, rows.span)
+        offsets = np.arange(rows.nbytes)
+        at = rows.addresses(offsets) - rows.addr
+        if self.fill is None and not contents.written[at].all():
+            # raises, naming what is near
+            return super().view_rows(space, rows, shape, dtype)
+        found: Array = contents.values[at].view(np_dtype(dtype)).reshape(shape)
+        found.flags.writeable = False
+        return found
+
+
+def bytes_within(rows: Rows, low: int, high: int) -> tuple[Ints, Ints]:
+    """The addresses in [low, high) that lie in rows, and how far into these they are.
+
+    It costs as much as there are bytes in the rows, or in the range if that is less.
+    """
+    if high - low < rows.nbytes:
+        addresses = np.arange(low, high)
+        offsets = rows.offsets(addresses)
+        is_in = offsets >= 0
+    else:
+        offsets = np.arange(rows.nbytes)
+        addresses = rows.addresses(offsets)
+        is_in = (addresses >= low) & (addresses < high)
+    return addresses[is_in], offsets[is_in]
+
+
+def _held(store: MemoryStore, space: str, addresses: Ints) -> Array:
+    """The bytes of a store at addresses, all of which it has."""
+    found = np.empty(len(addresses), np.uint8)
+    ends = np.flatnonzero(np.diff(addresses) != 1) + 1
+    bounds = [0, *ends.tolist(), len(addresses)]
+    for first, end in pairwise(bounds):
+        if first < end:
+            addr = int(addresses[first])
+            found[first:end] = store.view(space, addr, (end - first,), "u8")
+    return found
+
 
 def _place_of(segments: list[_Segment], steps: int) -> int:
     """The number of the segment that step ``steps`` is in."""
@@ -654,6 +742,8 @@ def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
         addr=sorted_as(columns.addr, np.int64),
         nbytes=sorted_as(columns.nbytes, np.int32 if small_sizes else np.int64),
         spaces=columns.spaces,
+        form=columns.form[order] if len(columns.form) else columns.form,
+        forms=columns.forms,
     )
 
 

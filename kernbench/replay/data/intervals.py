@@ -18,7 +18,7 @@ from kernbench.common.progress import (
     computed_beside,
     no_progress,
 )
-from kernbench.sim_engine.accesses import AccessColumns
+from kernbench.sim_engine.access_columns import AccessColumns
 
 _STRIDE = 64
 """Every so many-th address of a sorted table is kept beside it, as a landmark."""
@@ -77,7 +77,8 @@ class IntervalIndex:
         """The numbers of the ranges that overlap [addr, addr + nbytes), ascending.
 
         In each table only those are compared that begin less than its largest size
-        before ``addr``; the landmarks show which.
+        before ``addr``; the landmarks show which. Rows overlap by their own bytes, and
+        not by those between them.
         """
         end = addr + nbytes
         found = [np.empty(0, np.int64)]
@@ -85,9 +86,7 @@ class IntervalIndex:
             reach = (addr - table.largest + 1, end)
             first, last = np.searchsorted(table.landmarks, reach).tolist()
             near = table.rows[max(first - 1, 0) * _STRIDE : last * _STRIDE]
-            starts = self._columns.addr[near]
-            ends = starts + self._columns.nbytes[near]
-            found.append(near[(starts < end) & (ends > addr)])
+            found.append(near[self._columns.meets(near, addr, end)])
         return np.sort(np.concatenate(found))
 
     def overlapping_any(
@@ -115,7 +114,7 @@ def _tables(columns: AccessColumns) -> dict[str, list[_Table]]:
         return tables
     few_spaces = len(columns.spaces) < 1 << 10
     small: Any = np.int16 if few_spaces else np.int64
-    levels = size_levels(columns.nbytes).astype(small)
+    levels = size_levels(columns.spans).astype(small)
     kinds = columns.space.astype(small) * 16 + levels
     order = np.lexsort((columns.addr, kinds))
     starts = np.flatnonzero(np.diff(kinds[order])) + 1

@@ -21,14 +21,17 @@ from kernbench.common.progress import (
     beside_if_many,
     computed_beside,
     no_progress,
+    stage,
 )
 from kernbench.common.room import make_room
+from kernbench.common.rows import Rows
 from kernbench.replay.data.arrays import read_only
-from kernbench.replay.data.history import History
-from kernbench.replay.data.places import PlaceIndex
+from kernbench.replay.data.history import History, bytes_within
+from kernbench.replay.data.places import MOST_ADDRESSES, PlaceIndex, Range
 from kernbench.replay.text import grid_text, number_text, table, wrapped
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.sim_engine.accesses import Access, AccessColumns, accesses
+from kernbench.sim_engine.access_columns import AccessColumns
+from kernbench.sim_engine.accesses import block_rows, regions
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -166,6 +169,10 @@ _FigureKey: TypeAlias = tuple[str, str, int, int, int]
 """dtype, space, address, bytes, and how many writes into them had been made."""
 
 
+_CopiesKey: TypeAlias = tuple[Range, int, Range, int]
+"""Two copies of a shard, each with how many writes into it had been made."""
+
+
 class _KeptTensor(NamedTuple):
     """A tensor after ``steps`` steps, from which the next is made.
 
@@ -187,16 +194,33 @@ class _Nearest(NamedTuple):
     stale: Bools
 
 
-class _SpaceHeld(NamedTuple):
-    """How full one space is, at any op.
+class _Filling(NamedTuple):
+    """Ops, ascending, at which allocations came to hold data, or lost their bytes.
 
-    ``ops`` are the ops at which an allocation of the space was first written,
-    ascending; ``nbytes`` the bytes of all that were written by then.
+    ``nbytes`` are the bytes of all allocations up to each of them.
     """
 
-    space: str
     ops: Ints
     nbytes: Ints
+
+    def by(self, op: int) -> tuple[int, int]:
+        """How many allocations it were by an op, and their bytes."""
+        count = bisect_right(self.ops, op)
+        return count, int(self.nbytes[count - 1]) if count else 0
+
+
+class _SpaceHeld(NamedTuple):
+    """How full one space is, at any op: what was first written, less what was lost."""
+
+    space: str
+    written: _Filling
+    lost: _Filling
+
+    def at(self, op: int) -> SpaceTotal:
+        """What the space holds at an op."""
+        written, nbytes = self.written.by(op)
+        lost, lost_bytes = self.lost.by(op)
+        return SpaceTotal(self.space, written - lost, nbytes - lost_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,12 +228,14 @@ class _AllocWrites:
     """All writes of a trace in the order of their ops, each with its allocation.
 
     ``allocs`` are rows of ``trace.allocs`` (-1: none holds what is written), and
-    ``following`` the number of the next write into the same allocation; beyond all of
-    them for the last, -1 where there is no allocation. ``latest`` is the highest
+    ``following`` the number of the next write into the same allocation, or of the first
+    after its bytes were lost (see ``losses``); beyond all of them if there is neither,
+    -1 where there is no allocation. ``latest`` is the highest
     ``following`` of each block of ``_BLOCK`` writes, ``by_alloc`` the writes of each
-    allocation. The allocations that hold something after the first n writes, the one
-    written last first, are those of the writes before n whose ``following`` is n or
-    more; ``latest`` says which blocks have any.
+    allocation, ``losses`` the op at which each allocation lost its bytes to another.
+    The allocations that hold something after the first n writes, the one written last
+    first, are those of the writes before n whose ``following`` is n or more; ``latest``
+    says which blocks have any.
     """
 
     ops: Ints
@@ -217,6 +243,7 @@ class _AllocWrites:
     following: Ints
     latest: Ints
     by_alloc: Groups
+    losses: Ints
     held: tuple[_SpaceHeld, ...]
 
     def last_into(self, alloc: int, upto: int) -> int | None:
@@ -228,23 +255,39 @@ class _AllocWrites:
         count = int(np.searchsorted(mine, mine.dtype.type(upto)))
         return int(self.ops[mine[count - 1]]) if count else None
 
-    def youngest(self, upto: int, limit: int) -> dict[int, int]:
-        """The allocations written last, with that op, by the first ``upto`` writes.
+    def youngest(self, op: int, limit: int) -> dict[int, int]:
+        """The allocations written last by op ``op``, each with the op that wrote it.
 
-        At most ``limit``; only blocks that hold one of them are looked at.
+        At most ``limit`` of those that have their bytes then; only blocks that hold one
+        of them are looked at.
         """
         found: dict[int, int] = {}
+        upto = bisect_right(self.ops, op)
         blocks = self.latest[: -(-upto // _BLOCK)] >= upto
         for block in np.flatnonzero(blocks)[::-1].tolist():
             low = block * _BLOCK
             # the last write into its allocation so far: the next one comes later
             is_last = self.following[low : min(low + _BLOCK, upto)] >= upto
-            rows = low + np.flatnonzero(is_last)[::-1][: limit - len(found)]
+            rows = low + np.flatnonzero(is_last)[::-1]
+            # bytes may be lost at an op that writes nothing: no write tells of that
+            rows = rows[self.losses[self.allocs[rows]] > op][: limit - len(found)]
             allocs = self.allocs[rows].tolist()
             found.update(zip(allocs, self.ops[rows].tolist(), strict=True))
             if len(found) >= limit:
                 break
         return found
+
+
+_ROWS_LOOKED_UP = 1 << 10
+"""Rows of an access at most whose allocations are marked."""
+
+
+class _Touched(NamedTuple):
+    """Rows of a memory that an op reads ("r") or writes ("w")."""
+
+    mode: str
+    space: str
+    rows: Rows
 
 
 class _ByAddress(NamedTuple):
@@ -278,6 +321,7 @@ class MemoryIndex:
         self._alloc_writes: _AllocWrites | None = None
         self._tensors: tuple[_KeptTensor, ...] = ()
         self._figures: dict[_FigureKey, _Figures] = {}
+        self._differences: dict[_CopiesKey, int] = {}
 
     def index(self, progress: Progress = no_progress) -> bool:
         """Make what the answers look up; those that execute nothing take ms then.
@@ -309,10 +353,11 @@ class MemoryIndex:
         writers: dict[int, int | None] = {}
         unwritten = 0
         for alloc in self._touched_allocs(op):
-            writers[alloc] = writes.last_into(alloc, upto)
-            unwritten += writers[alloc] is None
+            if writes.losses[alloc] > op:
+                writers[alloc] = writes.last_into(alloc, upto)
+                unwritten += writers[alloc] is None
         touched = len(writers)
-        for alloc, writer in writes.youngest(upto, limit).items():
+        for alloc, writer in writes.youngest(op, limit).items():
             writers.setdefault(alloc, writer)
         allocs = list(writers)[:limit]
         entries = list[MemoryEntry]()
@@ -320,22 +365,19 @@ class MemoryIndex:
             last = writers[allocs[i]]
             name = self._places.name_of(allocs[i])
             entries.append(MemoryEntry(name, shard, last, i < touched))
-        spaces = list[SpaceTotal]()
-        for held in writes.held:
-            count = bisect_right(held.ops, op)
-            if count:
-                nbytes = int(held.nbytes[count - 1])
-                spaces.append(SpaceTotal(held.space, count, nbytes))
+        spaces = [held.at(op) for held in writes.held]
+        spaces = [space for space in spaces if space.allocations]
         total = unwritten + sum(space.allocations for space in spaces)
         return Memory(op, total, tuple(entries), tuple(spaces))
 
     def _touched_allocs(self, op: int) -> list[int]:
         """The allocations that an op touches, each once."""
         found: dict[int, None] = {}
-        for access in self._touched(op):
-            alloc = self._places.alloc_at(access.space, access.addr, op)
-            if alloc >= 0:
-                found[alloc] = None
+        for _, space, rows in self._touched(op):
+            for addr in rows.starts()[:_ROWS_LOOKED_UP].tolist():
+                alloc = self._places.alloc_at(space, addr, op)
+                if alloc >= 0:
+                    found[alloc] = None
         return list(found)
 
     # -- the numbers of a tensor --
@@ -478,19 +520,24 @@ class MemoryIndex:
     ) -> Bools:
         """Which elements of a tensor op ``op`` writes, if only some of their bytes."""
         changed = np.zeros(shape, np.bool_)
-        writes = [access for access in self._touched(op) if access.mode == "w"]
+        writes = [touched for touched in self._touched(op) if touched.mode == "w"]
         if not writes:
             return changed
         for i, shard in enumerate(firsts):
             if i % _EVERY == 0:
                 progress(0.95)
             for write in writes:
-                low = max(write.addr, shard.addr)
-                high = min(write.addr + write.nbytes, shard.addr + shard.nbytes)
+                rows = write.rows
+                low = max(rows.addr, shard.addr)
+                high = min(rows.addr + rows.span, shard.addr + shard.nbytes)
                 if write.space != shard.space or low >= high:
                     continue
                 flat = np.zeros(shard.nbytes, np.bool_)
-                flat[low - shard.addr : high - shard.addr] = True
+                if rows.is_one:
+                    flat[low - shard.addr : high - shard.addr] = True
+                else:
+                    addresses, _ = bytes_within(rows, low, high)
+                    flat[addresses - shard.addr] = True
                 changed[_box(shard)] |= ~_whole_elements(~flat, shard)
         return changed
 
@@ -512,13 +559,10 @@ class MemoryIndex:
             if not others:
                 continue
             owners[first.owner] = None
-            wanted = self._read(steps, first, progress)
             for other in others:
-                apart = wanted != self._read(steps, other, progress)
-                by_element = apart.reshape(-1, itemsize(first.dtype)).any(axis=1)
-                if by_element.any():
-                    before = differing.get(other.owner, 0)
-                    differing[other.owner] = before + int(by_element.sum())
+                apart = self._apart(steps, first, other, progress)
+                if apart:
+                    differing[other.owner] = differing.get(other.owner, 0) + apart
         if not owners:
             return ""
         text = f"{name} is the copy of {_some(owners)}"
@@ -526,6 +570,26 @@ class MemoryIndex:
             return f"{text}; its other copies hold the same"
         told = [f"{name}@{owner} in {count:,}" for owner, count in differing.items()]
         return f"{text}; it differs from {_some(told)} elements"
+
+    def _apart(self, steps: int, first: Shard, other: Shard, progress: Progress) -> int:
+        """In how many elements two copies of a shard differ after so many steps.
+
+        It is kept by where they are and how often they had been written.
+        """
+        a = (first.space, first.addr, first.nbytes)
+        b = (other.space, other.addr, other.nbytes)
+        writes = self._history.writes_before
+        key = (a, writes(steps, *a), b, writes(steps, *b))
+        found = self._differences.get(key)
+        if found is None:
+            wanted = self._read(steps, first, progress)
+            apart = wanted != self._read(steps, other, progress)
+            by_element = apart.reshape(-1, itemsize(first.dtype)).any(axis=1)
+            found = int(by_element.sum())
+            if len(self._differences) > _FIGURES_KEPT:
+                self._differences = {}
+            self._differences[key] = found
+        return found
 
     def _read(self, steps: int, shard: Shard, progress: Progress) -> Array:
         """The bytes of a shard after so many steps."""
@@ -544,19 +608,27 @@ class MemoryIndex:
         if not touched and op >= 0:  # a tile in the array: what its composite makes
             whole = self._ops.composite_of(op)
             touched = [] if whole is None else self._touched(whole)
-        for access in _writes_first(touched):
-            row = self._places.alloc_at(access.space, access.addr, op)
+        for _, space, rows in _writes_first(touched):
+            row = self._places.alloc_at(space, rows.addr, op)
             if row >= 0:
                 return self._places.name_of(row)
         return None
 
     def touches(self, op: int) -> str | None:
-        """The bytes that an op writes, else reads, as a place; None if it has none."""
-        for access in _writes_first(self._touched(op)):
-            return f"{access.space} {access.addr:#x}:{access.nbytes}"
-        return None
+        """The bytes that an op writes, else reads, as a place; None if it has none.
 
-    def _touched(self, op: int) -> list[Access]:
+        Of rows it is the box of the tensor that has them, as ``y[0:64, 16:32]``.
+        """
+        touched = _writes_first(self._touched(op))
+        if not touched:
+            return None
+        _, space, rows = touched[0]
+        if rows.is_one or rows.nbytes > MOST_ADDRESSES:
+            return f"{space} {rows.addr:#x}:{rows.span}"
+        addresses = np.sort(rows.addresses(np.arange(rows.nbytes)))
+        return self._places.named(space, addresses, op).text
+
+    def _touched(self, op: int) -> list[_Touched]:
         """What an op touches; a tile's bytes are in its params."""
         if not 0 <= op < len(self._trace.ops):
             return []
@@ -565,9 +637,13 @@ class MemoryIndex:
         is_tile = record.op_name.startswith("TileToken/")
         if is_tile and {"spaces", "addrs", "sizes"} <= params.keys():
             mode = "w" if record.op_name.endswith("DMA_WRITE") else "r"
-            columns = (params["spaces"], params["addrs"], params["sizes"])
-            return [Access(mode, *place) for place in zip(*columns, strict=True)]
-        return accesses(record)
+            blocks = block_rows(params)
+            return [_Touched(mode, space, rows) for space, rows in blocks]
+        reads, write = regions(record)
+        found = [_Touched("r", read.space, read.where) for read in reads]
+        if write is not None:
+            found.append(_Touched("w", write.space, write.where))
+        return [touched for touched in found if touched.rows.nbytes]
 
 
 def _some(names: Iterable[str]) -> str:
@@ -579,9 +655,9 @@ def _some(names: Iterable[str]) -> str:
     return text
 
 
-def _writes_first(touched: Sequence[Access]) -> list[Access]:
-    """Accesses, the writes before the reads, each in the order of operands."""
-    return sorted(touched, key=lambda access: access.mode != "w")
+def _writes_first(touched: Sequence[_Touched]) -> list[_Touched]:
+    """Regions, the writes before the reads, each in the order of operands."""
+    return sorted(touched, key=lambda region: region.mode != "w")
 
 
 def _box(shard: Shard) -> tuple[slice, ...]:
@@ -629,14 +705,15 @@ def _alloc_writes(
     allocs = np.full(count, count, writes.row.dtype)
     for i in range(len(starts) - 1):
         if i % _EVERY == 0:
-            progress(0.5 + 0.4 * i / len(starts))
+            progress(0.5 + 0.3 * i / len(starts))
         mine = order[starts[i] : starts[i + 1]]
         first = mine[0]
         space = writes.spaces[writes.space[first]]
         addr = int(writes.addr[first])
         allocs[mine] = places.allocs_at(space, addr, writes.row[mine])
+    losses = places.lives.losses(stage(progress, 0.8, 0.95))
     return computed_beside(
-        lambda: _linked_writes(trace, writes.row, allocs), progress, 0.95
+        lambda: _linked_writes(trace, writes.row, allocs, losses), progress, 0.95
     )
 
 
@@ -652,7 +729,7 @@ def _by_address(touched: AccessColumns) -> _ByAddress:
     return _ByAddress(writes, order, [*np.flatnonzero(is_new).tolist(), count])
 
 
-def _linked_writes(trace: Trace, ops: Ints, allocs: Ints) -> _AllocWrites:
+def _linked_writes(trace: Trace, ops: Ints, allocs: Ints, losses: Ints) -> _AllocWrites:
     """Writes, each with the number of the next one into its allocation."""
     count = len(ops)
     by_alloc = Groups(allocs)
@@ -660,23 +737,43 @@ def _linked_writes(trace: Trace, ops: Ints, allocs: Ints) -> _AllocWrites:
     in_turn = by_alloc.order
     has_next = np.flatnonzero(np.diff(allocs[in_turn]) == 0)
     following[in_turn[has_next]] = in_turn[has_next + 1]
+    if len(losses):  # what lost its bytes is not held up to the next write into it
+        np.minimum(following, np.searchsorted(ops, losses)[allocs], out=following)
     following[allocs < 0] = -1
     blocks = np.arange(0, count, _BLOCK)
     latest = np.maximum.reduceat(following, blocks) if count else blocks
-    return _AllocWrites(
-        ops, allocs, following, latest, by_alloc, _held(trace, ops, allocs)
-    )
+    held = _held(trace, ops, allocs, losses)
+    return _AllocWrites(ops, allocs, following, latest, by_alloc, losses, held)
 
 
-def _held(trace: Trace, ops: Ints, allocs: Ints) -> tuple[_SpaceHeld, ...]:
-    """Of each space when its allocations were first written, and the bytes of those."""
+def _held(
+    trace: Trace, ops: Ints, allocs: Ints, losses: Ints
+) -> tuple[_SpaceHeld, ...]:
+    """Of each space when its allocations were first written, and lost their bytes.
+
+    What is written for the first time after it has lost its bytes is in neither.
+    """
     log = trace.alloc_columns
-    used, first = np.unique(allocs, return_index=True)
-    first = np.sort(first[used >= 0])
-    mine = allocs[first]
+    mine, first = np.unique(allocs, return_index=True)
+    written = ops[first].astype(np.int64)
+    counted = (mine >= 0) & (written < losses[mine] if len(losses) else False)
+    mine = mine[counted]
+    written = written[counted]
     found = list[_SpaceHeld]()
     for number, space in enumerate(log.spaces):
         here = log.space[mine] == number
-        nbytes = np.cumsum(log.nbytes[mine[here]])
-        found.append(_SpaceHeld(space, ops[first[here]], nbytes))
+        nbytes = log.nbytes[mine[here]].astype(np.int64)
+        found.append(
+            _SpaceHeld(
+                space,
+                _filling(written[here], nbytes),
+                _filling(losses[mine[here]], nbytes),
+            )
+        )
     return tuple(found)
+
+
+def _filling(ops: Ints, nbytes: Ints) -> _Filling:
+    """Ops in their order, with the bytes up to each."""
+    order = np.argsort(ops, kind="stable")
+    return _Filling(ops[order], np.cumsum(nbytes[order]))

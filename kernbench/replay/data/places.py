@@ -4,7 +4,7 @@ Owns the names of a trace's allocations and which of them held an address when. 
 is sharded and replicated: its name stands for the first copy of each shard, and with
 @NODE for the copies of one owner. Scratch handles are named with their owner, as every
 PE numbers its own; one name stands for another handle in every launch, so at an op it
-is that which was made last, as long as its bytes are no other's.
+is that which was made last, as long as its bytes are no other's (``lives``).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from kernbench.common.progress import (
 from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.data.history import History
 from kernbench.replay.data.intervals import IntervalIndex
+from kernbench.replay.data.lives import Lives
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -113,11 +114,11 @@ class _Holders(NamedTuple):
 class PlaceIndex:
     """The allocations of a trace by name and by address.
 
-    ``prepare`` makes the table of names and the index of addresses; ``names``,
-    ``place``, ``named`` and ``holder`` make them if it has not run. Both are assigned
-    once whole and never changed, so the screen's thread may ask beside the thread of
-    lane "memory". So it may for what is kept of single allocations: it depends on the
-    trace alone, and made twice it is the same.
+    ``prepare`` makes the table of names, the index of addresses and the lives; who asks
+    makes them if it has not run. All are assigned once whole and never changed, so the
+    screen's thread may ask beside the thread of lane "memory". So it may for what is
+    kept of single allocations: it depends on the trace alone, and made twice it is the
+    same.
     """
 
     def __init__(self, trace: Trace, history: History) -> None:
@@ -125,6 +126,7 @@ class PlaceIndex:
         self._history = history
         self._names: _Names | None = None
         self._allocs: IntervalIndex | None = None
+        self._lives: Lives | None = None
         self._shards: dict[int, Shard] = {}
         self._holders = cache(self._ever_held)
         self._copies: dict[str, list[Shard]] = {}
@@ -136,6 +138,10 @@ class PlaceIndex:
             self._names = computed_beside(lambda: _names(self._trace), progress, 0.9)
         if self._allocs is None:
             self._allocs = IntervalIndex(self._history.allocs, progress)
+        if self._lives is None:
+            self._lives = computed_beside(
+                lambda: Lives(self._trace, self._alloc_index()), progress, 1.0
+            )
 
     def _named_allocs(self) -> _Names:
         """The table of names, made by whoever asks first."""
@@ -152,6 +158,13 @@ class PlaceIndex:
     # -- allocations --
 
     @property
+    def lives(self) -> Lives:
+        """How long each allocation has its bytes, made by whoever asks first."""
+        if self._lives is None:
+            self._lives = Lives(self._trace, self._alloc_index())
+        return self._lives
+
+    @property
     def names(self) -> list[str]:
         """What can be asked for; a scratch handle is h0.3@sip0.cube0.pe0.pe_cpu."""
         return list(self._named_allocs().numbers)
@@ -159,7 +172,8 @@ class PlaceIndex:
     def shards(self, rows: Sequence[int]) -> list[Shard]:
         """Rows of ``trace.allocs``.
 
-        A trace keeps three axes at most: the others are folded into the last of them.
+        A trace keeps three axes at most. An older one has the first three of more: the
+        others are folded into the last of them.
         """
         new = [row for row in rows if row not in self._shards]
         if new:
@@ -203,51 +217,35 @@ class PlaceIndex:
     def _handle_at(self, name: str, number: int, op: int) -> list[Shard]:
         """What a scratch name stands for at an op; UsageError outside of its life."""
         rows = self._named_allocs().allocs.of(number)
-        cmds = self._trace.alloc_columns.cmd[rows].astype(np.int64)
-        now = -1
-        if op >= 0 and len(self._trace.order):
-            now = int(self._trace.op_columns.cmd[self._trace.order[op]])
-        made = cmds[cmds <= now]
-        if not len(made):
-            first = self._at_op_of(cmds.min())
-            raise UsageError(f"{name} is not made yet at op {op:,}; ask{first}")
-        mine = rows[cmds == made.max()]
-        end, after = self._end_of_life(mine)
-        if end <= now:
-            other = self.name_of(after)
+        made = self.lives.made[rows]
+        by_now = made[made <= op]
+        if not len(by_now):
+            first = int(made.min())
+            when = f"at op {first:,}" if first < self.lives.ops else "later"
+            raise UsageError(f"{name} is not made yet at op {op:,}; ask {when}")
+        mine = rows[made == by_now.max()]
+        loss = self.lives.loss(mine)
+        if loss.op <= op:
             raise UsageError(
-                f"{name} was released{self._at_op_of(end)}, and at op {op:,} its bytes "
-                f"are {other}; ask{self._at_op_of(made.max())}"
+                f"{name} was released at op {loss.op:,}, and at op {op:,} its bytes "
+                f"are {self.name_of(loss.to)}; ask at op {by_now.max():,}"
             )
         shards = self.shards(mine.tolist())
-        _check_alike(name, shards)
+        check_alike(name, shards)
         return shards
 
-    def _at_op_of(self, cmd: int) -> str:
-        """Words for the first op that a call issued: when what it made is there."""
-        rows = np.flatnonzero(self._trace.op_columns.cmd[:] == cmd)
-        if not len(rows):
-            return " later"
-        return f" at op {int(self._trace.position[rows].min()):,}"
-
-    def _end_of_life(self, rows: Ints) -> tuple[int, int]:
-        """The call that made the next allocation over the bytes of some of one call,
-        and the row of that; (2^63 - 1, -1) if there is none.
+    def _last_call(self, rows: Ints) -> int:
+        """The call that made the next allocation over the bytes of some of one call;
+        2^63 - 1 if there is none.
         """
         log = self._trace.alloc_columns
-        end = np.iinfo(np.int64).max
-        after = -1
-        for row in rows.tolist():
-            space = log.spaces[log.space[row]]
-            place = (space, int(log.addr[row]), int(log.nbytes[row]))
+        end: int = np.iinfo(np.int64).max
+        for shard in self.shards(rows.tolist()):
+            place = (shard.space, shard.addr, shard.nbytes)
             others = self._alloc_index().overlapping(*place)
-            others = others[log.cmd[others] > log.cmd[row]]
-            if len(others):
-                first = int(others[np.argmin(log.cmd[others])])
-                if log.cmd[first] < end:
-                    end = int(log.cmd[first])
-                    after = first
-        return int(end), after
+            later = log.cmd[others][log.cmd[others] > shard.cmd]
+            end = min([end, *later.tolist()])
+        return end
 
     def _first_copies(self, name: str) -> list[Shard]:
         """Look up ``first_copies`` of a tensor, with the owner that is wanted or
@@ -261,7 +259,7 @@ class PlaceIndex:
             if name not in names.numbers:
                 mine = [shard for shard in mine if shard.owner == owner]
             if mine:
-                _check_alike(name, mine)
+                check_alike(name, mine)
                 first: dict[tuple[int, ...], Shard] = {}
                 for shard in mine:
                     first.setdefault(shard.origin, shard)
@@ -303,9 +301,16 @@ class PlaceIndex:
         return int(self.allocs_at(space, addr, np.array([op]))[0])
 
     def holder(self, space: str, addr: int, op: int) -> Shard | None:
-        """The youngest allocation by op ``op`` that holds an address."""
-        row = self.alloc_at(space, addr, op)
-        return self.shards([row])[0] if row >= 0 else None
+        """The allocation that has an address at op ``op``: of those made by then the
+        youngest.
+        """
+        rows = self._holders(space, addr).allocs[1:]
+        made = self.lives.made[rows]
+        rows = rows[made <= op]
+        if not len(rows):
+            return None
+        youngest = np.argsort(made[made <= op], kind="stable")[-1]
+        return self.shards([int(rows[youngest])])[0]
 
     # -- names to bytes --
 
@@ -330,9 +335,11 @@ class PlaceIndex:
         Those to bytes of a scratch name are the ones to all handles that ever had it,
         while these were there. UsageError for what is not there.
         """
-        by_name = _NAMED.fullmatch(text.strip())
-        number = None if by_name is None else self._scratch_number(by_name[1])
-        if by_name is None or number is None:
+        number: int | None = None
+        if not _BYTES.fullmatch(text.strip()):
+            by_name = _parts_of(text)
+            number = self._scratch_number(by_name[1])
+        if number is None:
             ranges = self.place(text, progress=progress).ranges
             numbers = self._history.accesses.overlapping_any(ranges, progress)
             return AccessesTo(numbers, ranges)
@@ -363,8 +370,7 @@ class PlaceIndex:
         numbers = self._history.accesses.overlapping_any(place.ranges, progress)
         ops = self._history.touched.row[numbers]
         calls = self._trace.op_columns.cmd[self._trace.order[ops]].astype(np.int64)
-        end, _ = self._end_of_life(rows)
-        return numbers[(calls >= made) & (calls < end)]
+        return numbers[(calls >= made) & (calls < self._last_call(rows))]
 
     def _place_by_address(self, text: str, match: re.Match[str]) -> Place:
         """``hbm 0x4000:64``, or one byte, ``hbm 16384``; a space of the trace only."""
@@ -473,7 +479,7 @@ def _place_in(
     return Place(text, name, shards[0].dtype, index, tuple(ranges))
 
 
-def _check_alike(name: str, shards: Sequence[Shard]) -> None:
+def check_alike(name: str, shards: Sequence[Shard]) -> None:
     """TraceFormatError unless the shards can be parts of one tensor."""
     kinds = {(shard.dtype, len(shard.shape)) for shard in shards}
     if len(kinds) > 1:
@@ -487,8 +493,8 @@ def _check_alike(name: str, shards: Sequence[Shard]) -> None:
 def _folded(shard: Shard) -> Shard:
     """A shard whose last axis has all that its bytes say is there.
 
-    Of a handle of shape (2, 3, 2, 5) a trace keeps (2, 3, 2) and 240 bytes; it becomes
-    (2, 3, 10).
+    Of a handle of shape (2, 3, 2, 5) older traces keep (2, 3, 2) and 240 bytes; it
+    becomes (2, 3, 10).
     """
     kept = prod(shard.shape) * itemsize(shard.dtype)
     more = shard.nbytes // max(kept, 1)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from kernbench.common.progress import Progress
-from kernbench.sim_engine.accesses import AccessColumns
+from kernbench.sim_engine.access_columns import AccessColumns
 
 _AT_ONCE = 1 << 10
 """Accesses between two calls of progress."""
@@ -79,12 +79,19 @@ def ops_behind(
         progress(1.0 - end / len(touched.row))
         part = touched.take(np.arange(max(end - _AT_ONCE, 0), end)[::-1])
         columns = (part.row, part.mode, part.space, part.addr, part.addr + part.nbytes)
-        for op, is_write, space, low, high in zip(
-            *(column.tolist() for column in columns), strict=True
+        for number, (op, is_write, space, low, high) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True)
         ):
+            mine = wanted[space]
+            pieces = [(low, high)]
+            if part.is_in_rows(number):
+                rows = part.rows_of(number)
+                pieces = [(addr, addr + nbytes) for addr, nbytes in rows.each()]
             if is_write:
-                if wanted[space].take(low, high):
+                # all of them are taken: a list, so that none is left out
+                if any([mine.take(*piece) for piece in pieces]):
                     found.add(op)
             elif op in found:
-                wanted[space].add(low, high)
+                for piece in pieces:
+                    mine.add(*piece)
     return found

@@ -15,6 +15,7 @@ from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.answers import OpRow, Touch, Touches
 from kernbench.replay.data.history import History
 from kernbench.replay.data.places import Place, addresses
+from kernbench.replay.data.spread import Spread, spread_of_addresses, spread_of_rows
 
 RowsOf: TypeAlias = Callable[[Sequence[int] | Ints], list[OpRow]]
 """Lines of the op log by canonical positions; many at a time cost some us each."""
@@ -49,16 +50,12 @@ class TouchIndex:
             progress(first / len(numbers))
             some = numbers[first : first + _ROWS_AT_ONCE]
             touched = self._history.touched.take(some)
-            columns = (
-                touched.mode.tolist(),
-                touched.space.tolist(),
-                touched.addr.tolist(),
-                touched.nbytes.tolist(),
-                self._rows_of(touched.row),
-            )
-            for mode, space, addr, nbytes, op in zip(*columns, strict=True):
-                kind = "write" if mode else "read"
-                rows.append(Touch(kind, touched.spaces[space], addr, nbytes, op))
+            ops = self._rows_of(touched.row)
+            for i, op in enumerate(ops):
+                kind = "write" if touched.mode[i] else "read"
+                space = touched.spaces[touched.space[i]]
+                spread = spread_of_rows(touched.rows_of(i))
+                rows.append(touch_of(kind, space, spread, op))
         return tuple(rows)
 
     def writers(
@@ -84,8 +81,8 @@ class TouchIndex:
         ops = rows_in_parts(self._rows_of, [last.op for last in found], progress)
         rows = list[Touch]()
         for last, row in zip(found, ops, strict=True):
-            first = int(last.addresses[0])
-            rows.append(Touch("write", space, first, len(last.addresses), row))
+            spread = spread_of_addresses(last.addresses)
+            rows.append(touch_of("write", space, spread, row))
         return Touches(tuple(rows), note)
 
     def readers(
@@ -105,26 +102,45 @@ class TouchIndex:
         later = np.searchsorted(touched.row[numbers], op, side="right")
         near = touched.take(numbers[later:])
         lows = np.searchsorted(wanted, near.addr)
-        highs = np.searchsorted(wanted, near.addr + near.nbytes)
+        highs = np.searchsorted(wanted, near.addr + near.spans)
         holds = np.ones(len(wanted), np.bool_)  # what it held at op ``op``
         reads = list[int]()
         for count, i in enumerate(np.flatnonzero(lows < highs).tolist()):
             if count % _EVERY == 0:
                 progress(count / len(lows))
-            part = holds[lows[i] : highs[i]]
+            part = slice(lows[i], highs[i])
+            mine = np.ones(highs[i] - lows[i], np.bool_)
+            if near.is_in_rows(i):
+                mine = near.rows_of(i).offsets(wanted[part]) >= 0
             if near.mode[i]:
-                part[:] = False
-            elif part.any():
+                holds[part] &= ~mine
+            elif (holds[part] & mine).any():
                 reads.append(i)
             if len(reads) == _MOST_READS or not holds.any():
                 break
         ops = rows_in_parts(self._rows_of, near.row[reads], progress)
         rows = list[Touch]()
         for i, row in zip(reads, ops, strict=True):
-            rows.append(
-                Touch("read", space, int(near.addr[i]), int(near.nbytes[i]), row)
-            )
+            spread = spread_of_rows(near.rows_of(i))
+            rows.append(touch_of("read", space, spread, row))
         return Touches(tuple(rows))
+
+
+def touch_of(
+    kind: str, space: str, spread: Spread, op: OpRow, other: OpRow | None = None
+) -> Touch:
+    """A line about bytes that lie so."""
+    return Touch(
+        kind,
+        space,
+        spread.addr,
+        spread.nbytes,
+        op,
+        other,
+        spread.rows,
+        spread.row_bytes,
+        spread.pitch,
+    )
 
 
 def rows_in_parts(

@@ -21,7 +21,7 @@ from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.spec_values import spec_number
 from kernbench.replay.time.steps import map_logs, parts
 from kernbench.trace import Trace
-from kernbench.trace.hops import Hops, Levels, hop_columns
+from kernbench.trace.hops import Hops, Levels, hop_columns, speeds_of
 
 _EPS = 1e-6  # ns, and bytes: what is less is nothing
 _SHOWN = 40  # links in the text
@@ -249,11 +249,10 @@ def _hop_log(trace: Trace) -> _HopLog:
     """Every hop of every transaction that a link of known speed carried."""
     log = trace.transfers
     hops = hop_columns(trace)
-    # The edge -1, of a hop over no link of the topology, has no speed.
-    speed = np.append(trace.edges.bandwidth_gbs, 0.0)[hops.edge]
-    sound = (speed > 0) & np.isfinite(speed)
+    speed = speeds_of(trace, hops.edge)
+    sound = speed > 0
     if not sound.all():
-        hops = Hops(*(column[sound] for column in hops))
+        hops = Hops._make(column[sound] for column in hops)
         speed = speed[sound]
     row = hops.transfer
     nbytes = log.nbytes[row].astype(np.float64)

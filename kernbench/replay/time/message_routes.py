@@ -14,6 +14,7 @@ from kernbench.replay.text import count_text
 from kernbench.replay.time.routes import Leg, leg_lines, leg_of
 from kernbench.replay.time.steps import map_logs, parts
 from kernbench.trace import Trace
+from kernbench.trace.hops import path_ends
 
 _CPUS = ("io_cpu", "m_cpu", "pe_cpu")
 """Types of nodes that a launch goes to."""
@@ -60,8 +61,9 @@ def launch_routes(
             raise UsageError(f"op {op:,} belongs to no launch; {valid}")
     if launch not in launches:
         raise UsageError(f"launch {launch}: no kernel of it was recorded; {valid}")
-    sent = computed_beside(lambda: _sent_to(trace, _CPUS), progress, 0.1)
-    rows = computed_beside(lambda: _of_launch(trace, launch, sent), progress, 0.3)
+    ends = computed_beside(lambda: path_ends(trace), progress, 0.1)
+    sent = computed_beside(lambda: _sent_to(trace, ends, _CPUS), progress, 0.2)
+    rows = computed_beside(lambda: _of_launch(trace, ends, launch, sent), progress, 0.3)
     return MessageRoutes(
         f"launch {launch}", _legs(trace, rows, stage(progress, 0.5, 1.0))
     )
@@ -76,7 +78,8 @@ def credit_routes(
     there is no such credit.
     """
     map_logs(trace, progress, "transfers", "nodes", "edges")
-    sent = computed_beside(lambda: _sent_to(trace, _QUEUES), progress, 0.0)
+    ends = computed_beside(lambda: path_ends(trace), progress, 0.0)
+    sent = computed_beside(lambda: _sent_to(trace, ends, _QUEUES), progress, 0.1)
     valid = f"valid for N of route credit N: {_valid(range(len(sent)))}"
     if credit is None:
         cmd = trace.op_columns.cmd[int(trace.order[op])]
@@ -114,18 +117,21 @@ def _launch_of(trace: Trace, op: int) -> int:
     return call.launch
 
 
-def _sent_to(trace: Trace, types: Collection[str]) -> Ints:
-    """The transactions of no op that end at nodes of some types, by their sending."""
+def _sent_to(trace: Trace, ends: Ints, types: Collection[str]) -> Ints:
+    """The transactions of no op that end at nodes of some types, by their sending.
+
+    ``ends`` has the last node of each path.
+    """
     log = trace.transfers
-    node_types = trace.nodes.type
-    ends = [bool(path) and node_types[path[-1]] in types for path in trace.paths[:]]
+    is_wanted = np.array([type_ in types for type_ in trace.nodes.type])
     rows = np.flatnonzero(log.row[:] < 0)
-    rows = rows[np.array(ends, np.bool_)[log.path[rows]]]
+    end = ends[log.path[rows]]
+    rows = rows[(end >= 0) & is_wanted[end]]
     by_time: Ints = rows[np.argsort(log.t0[rows], kind="stable")]
     return by_time
 
 
-def _of_launch(trace: Trace, launch: int, sent: Ints) -> Ints:
+def _of_launch(trace: Trace, ends: Ints, launch: int, sent: Ints) -> Ints:
     """Those of some messages to CPUs that belong to a launch.
 
     All of a launch have the number of one call of the host. It is that of the last
@@ -136,9 +142,8 @@ def _of_launch(trace: Trace, launch: int, sent: Ints) -> Ints:
     first = mine[np.argmin(calls.t_issue[mine])]
     log = trace.transfers
     pe = int(calls.pe[first])
-    ends_there = [bool(path) and path[-1] == pe for path in trace.paths[:]]
-    to_pe = np.array(ends_there, np.bool_)
-    came: Bools = to_pe[log.path[sent]] & (log.t0[sent] <= calls.t_issue[first])
+    to_pe = ends[log.path[sent]] == pe
+    came: Bools = to_pe & (log.t0[sent] <= calls.t_issue[first])
     if not came.any():
         return sent[:0]
     cmd = log.cmd[sent]

@@ -8,25 +8,22 @@ that lead through it, so any places can be looked at without all others.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.replay.time.loads import burst_bytes
-from kernbench.replay.time.spec_values import spec_number
+from kernbench.replay.time.spec_values import spec_number, spec_value
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
+from kernbench.trace.hops import edges_between, flat_paths, speeds_of
 
 LINK = 0
 SOURCE = 1
 PASSED = 2
 END = 3
 """What a place is to a path that leads through it; a number of ``Stops.role``."""
-
-_ACCESS_NS = {"hbm_ctrl": "cube.hbm.access_ns", "sram": "cube.sram.access_ns"}
-"""By type of node where the spec says how long a memory takes to answer."""
 
 
 class Spans(NamedTuple):
@@ -101,26 +98,20 @@ def stops_of(trace: Trace) -> Stops:
     nodes = trace.nodes
     edges = trace.edges
     node_count = len(trace.node_ids)
-    paths = trace.paths[:]
-    sizes = np.fromiter(map(len, paths), np.int64, len(paths))
-    visited = np.fromiter(chain.from_iterable(paths), np.int64)
-    firsts = np.cumsum(sizes) - sizes
-    path = np.repeat(np.arange(len(paths)), sizes)
+    visited, firsts, sizes = flat_paths(trace)
+    path = np.repeat(np.arange(len(sizes)), sizes)
     at = np.arange(len(visited)) - firsts[path]
     hops = sizes[path] - 1
 
     # By visit the link that the path takes from there on; -1: it ends, or no such link.
-    keys = edges.src.astype(np.int64) * node_count + edges.dst
     is_last = at == hops
-    following = np.append(visited[1:], -1)
-    edge = Groups(keys).first(visited * node_count + following)
+    edge = edges_between(trace, visited, np.append(visited[1:], -1))
     edge[is_last] = -1
-    speed = np.append(edges.bandwidth_gbs, 0.0)[edge]
-    speed[~np.isfinite(speed) | (speed <= 0)] = 0.0
+    speed = speeds_of(trace, edge)
     ns_per_mm = spec_number(trace.spec, "system.ns_per_mm")
     wire_ns = np.append(edges.distance_mm, 0.0)[edge] * ns_per_mm
     wire_before = np.append(0.0, wire_ns[:-1])
-    slowest = np.full(len(paths), np.inf)
+    slowest = np.full(len(sizes), np.inf)
     known = speed > 0
     np.minimum.at(slowest, path[known], speed[known])
 
@@ -157,10 +148,16 @@ def stops_of(trace: Trace) -> Stops:
 
 
 def _access_ns(trace: Trace) -> Floats:
-    """By node how long it takes to answer, if it is a memory, ns."""
-    access = {
-        type_: spec_number(trace.spec, field) for type_, field in _ACCESS_NS.items()
-    }
+    """By node how long it takes at least to write to it, if it is a memory, ns.
+
+    Of HBM with banks that is a write to an open row.
+    """
+    spec = trace.spec
+    hbm = spec_number(spec, "cube.hbm.access_ns")
+    if spec_value(spec, "cube.hbm.model") == "banked":
+        hbm = spec_number(spec, "cube.hbm.controller_ns")
+        hbm += spec_number(spec, "cube.hbm.cwl_ns")
+    access = {"hbm_ctrl": hbm, "sram": spec_number(spec, "cube.sram.access_ns")}
     return np.array([access.get(type_, 0.0) for type_ in trace.nodes.type])
 
 

@@ -1,7 +1,8 @@
 """FLOPs and HBM bytes of every PE against the machine's peaks; the ideal time of ops.
 
 A gemm of m, n, k is 2mnk FLOPs: a product and a sum for each. An op of MATH, and each
-step of an epilogue, is one for each element. The peaks come from common/peaks.py. What
+step of an epilogue, is one for each element. The peaks come from common/peaks.py, for
+each dtype its own; of several the peak is what their FLOPs take one after another. What
 a PE can attain at an intensity of i FLOPs a byte is the lower of its peak FLOPs and of
 i times the peak bytes of its HBM: the roof, with a ridge where the two meet.
 """
@@ -9,7 +10,7 @@ i times the peak bytes of its HBM: the roof, with a ridge where the two meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import log10
@@ -28,11 +29,11 @@ from kernbench.replay.time.op_classes import CLASS_LETTERS, TILE_PREFIX
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.spec_values import spec_number
 from kernbench.replay.time.steps import parts
-from kernbench.sim_engine.accesses import AccessColumns
+from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
-from kernbench.trace.hops import integers, named
-from kernbench.trace.params import Schema
+from kernbench.trace.hops import integers, named, tile_composites
+from kernbench.trace.params import Names, ParamBlock, Schema
 
 _PLOT_ROWS = 10
 _SHOWN = 8  # PEs in the text
@@ -40,6 +41,10 @@ _READ = CLASS_LETTERS.index("R")
 _WRITE = CLASS_LETTERS.index("W")
 _FETCH = CLASS_LETTERS.index("F")
 _STORE = CLASS_LETTERS.index("S")
+_MULTIPLIED = ("dtype_in",)
+"""The params with the dtypes that the array works on."""
+_WORKED_ON = ("dtype", "input_dtypes", "dtype_acc", "epilogue_dtypes")
+"""The params with the dtypes that MATH works on: of an op, or of an epilogue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,8 @@ class Roof:
 class Roofline:
     """All PEs over [t0, t1) ns, the furthest from their roof first.
 
-    The peaks are of one PE: GFLOP/s, and GB/s of its HBM.
+    The peaks are of one PE: GFLOP/s of the dtypes that were multiplied (of f16 where
+    none were), and GB/s of its HBM.
     """
 
     t0: float
@@ -151,19 +157,30 @@ class _Work(NamedTuple):
     """What each op does, by row of the log.
 
     ``flops`` and ``moved`` (bytes of HBM) count everything once: a composite computes,
-    its tiles move. ``ideal`` is in ns.
+    its tiles move. ``at_peak`` are the FLOPs of a rate of 1 in the same time.
+    ``ideal`` is in ns.
     """
 
     flops: Floats
+    at_peak: Floats
     moved: Floats
     ideal: Floats
 
 
 class _Computed(NamedTuple):
-    """By row: FLOPs of the GEMM array, and elements of MATH."""
+    """By row: FLOPs of the GEMM array, elements of MATH, and the rates of both."""
 
     gemm: Floats
     elements: Floats
+    gemm_rate: Floats
+    math_rate: Floats
+
+
+class _Streamed(NamedTuple):
+    """By row: the bytes that a dot or an op of MATH reads from TCM, and writes."""
+
+    read: Floats
+    written: Floats
 
 
 class RooflineIndex:
@@ -214,31 +231,37 @@ class RooflineIndex:
         places, which = np.unique(place, axis=1, return_inverse=True)
         pe_of_node = np.full(len(nodes.pe), -1, np.int64)
         pe_of_node[served] = which.ravel()
-        flops, moved = self._sums(
+        flops, at_peak, moved = self._sums(
             work, pe_of_node, places.shape[1], stage(progress, 0.9, 1.0)
         )
 
         rows = []
         for number, (sip, cube, pe) in enumerate(places.T.tolist()):
             name = pe_prefix(sip, cube, pe)
-            rows.append(_roof(name, flops[number], moved[number], t1 - t0, 1, best))
-        total = _roof("all", flops.sum(), moved.sum(), t1 - t0, len(rows), best)
+            peak = _peak_gflops(flops[number], at_peak[number], best)
+            done = (flops[number], moved[number], t1 - t0)
+            rows.append(_roof(name, *done, 1, peak, best.hbm))
+        peak = _peak_gflops(flops.sum(), at_peak.sum(), best)
+        done = (flops.sum(), moved.sum(), t1 - t0)
+        total = _roof("all", *done, len(rows), peak, best.hbm)
         rows.sort(key=lambda roof: roof.share)
-        return Roofline(t0, t1, best.gemm, best.hbm, total, tuple(rows))
+        return Roofline(t0, t1, peak, best.hbm, total, tuple(rows))
 
     def _sums(
         self, work: _Work, pe_of_node: Ints, pes: int, progress: Progress
-    ) -> tuple[Floats, Floats]:
-        """The FLOPs, and the bytes of HBM, of each PE."""
+    ) -> tuple[Floats, Floats, Floats]:
+        """The FLOPs, those of a rate of 1, and the bytes of HBM, of each PE."""
         component = self._trace.op_columns.component
         flops = np.zeros(pes)
+        at_peak = np.zeros(pes)
         moved = np.zeros(pes)
         for part in parts(len(component), progress):
             pe = pe_of_node[component[part]]
             mine = pe >= 0
             flops += np.bincount(pe[mine], work.flops[part][mine], pes)
+            at_peak += np.bincount(pe[mine], work.at_peak[part][mine], pes)
             moved += np.bincount(pe[mine], work.moved[part][mine], pes)
-        return flops, moved
+        return flops, at_peak, moved
 
     # -- what every op does --
 
@@ -246,18 +269,26 @@ class RooflineIndex:
         """The table of work; making it takes half a second for a million ops."""
         if self._work is None:
             touched = self._touched(stage(progress, 0.0, 0.4))
-            computed = _computed(self._trace, stage(progress, 0.4, 0.8))
-            hbm_bytes = _hbm_bytes(self._trace, touched, stage(progress, 0.8, 0.9))
-            self._work = self._worked(computed, hbm_bytes, stage(progress, 0.9, 1.0))
+            trace = self._trace
+            computed = _computed(trace, self._peaks, stage(progress, 0.4, 0.8))
+            hbm_bytes = _hbm_bytes(trace, touched, stage(progress, 0.8, 0.85))
+            streamed = _streamed(trace, touched, stage(progress, 0.85, 0.9))
+            self._work = self._worked(
+                computed, hbm_bytes, streamed, stage(progress, 0.9, 1.0)
+            )
         return self._work
 
     def _worked(
-        self, computed: _Computed, hbm_bytes: Floats, progress: Progress
+        self,
+        computed: _Computed,
+        hbm_bytes: Floats,
+        streamed: _Streamed,
+        progress: Progress,
     ) -> _Work:
         """What every op does, from what it computes and its bytes of HBM, by row.
 
         The ideal time is that of the engine that would take longest, each at its peak:
-        the array, MATH, HBM or PCIe, and what is fetched from TCM or stored to it.
+        the array, MATH, HBM or PCIe, and what goes from TCM or to it.
         """
         trace = self._trace
         ops = trace.op_columns
@@ -269,6 +300,9 @@ class RooflineIndex:
         codes = self._ops.class_codes(progress=stage(progress, 0.0, 0.5))
 
         flops = np.where(tile, 0.0, computed.gemm + computed.elements)
+        gemm_ones = computed.gemm / computed.gemm_rate
+        math_ones = computed.elements / computed.math_rate
+        at_peak = np.where(tile, 0.0, gemm_ones + computed.elements)
         moved = np.empty(len(flops))
         ideal = np.empty(len(flops))
         for part in parts(len(flops), stage(progress, 0.5, 1.0)):
@@ -286,31 +320,82 @@ class RooflineIndex:
             by_dma = in_pe & ~is_copy
             by_host = ~in_pe & ~is_copy
             amounts = (
-                (computed.gemm[part], rates.gemm),
-                (computed.elements[part], rates.math),
+                (gemm_ones[part], rates.gemm),
+                (math_ones[part], rates.math),
                 (from_hbm * by_dma, rates.hbm),
                 (from_hbm * by_host, pcie),
                 (nbytes * (code == _FETCH), rates.tcm_read),
                 (nbytes * (is_copy | (code == _STORE)), rates.tcm_write),
+                (streamed.read[part], rates.tcm_read),
+                (streamed.written[part], rates.tcm_write),
             )
             times = [amount / (rate or np.inf) for amount, rate in amounts]
             ideal[part] = np.max(times, axis=0)
-        return _Work(flops, moved, ideal)
+        return _Work(flops, at_peak, moved, ideal)
 
 
-def _computed(trace: Trace, progress: Progress) -> _Computed:
-    """What every op computes, from the sizes among its params."""
+def _computed(trace: Trace, best: Peaks, progress: Progress) -> _Computed:
+    """What every op computes, from the sizes and dtypes among its params.
+
+    The dtypes of a tile are those of its composite.
+    """
     count = len(trace.order)
     gemm = np.zeros(count)
     elements = np.zeros(count)
+    gemm_rate = np.ones(count)
+    math_rate = np.ones(count)
     for block in trace.param_blocks():
         sizes = {}
         for path, numbers in integers(block).items():
             sizes[path] = numbers.astype(np.float64)
         gemm[block.rows] = _gemm_flops(block.schema, sizes)
         elements[block.rows] = _math_elements(block.schema, sizes)
-        progress(float(block.rows[-1] + 1) / count)
-    return _Computed(gemm, elements)
+        gemm_rate[block.rows] = _slowest(trace, block, _MULTIPLIED, best.gemm_rates)
+        math_rate[block.rows] = _slowest(trace, block, _WORKED_ON, best.math_rates)
+        progress(0.8 * float(block.rows[-1] + 1) / count)
+    parent = computed_beside(lambda: tile_composites(trace), progress, 0.8)
+    tiles = np.flatnonzero(parent >= 0)
+    gemm_rate[tiles] = gemm_rate[parent[tiles]]
+    math_rate[tiles] = math_rate[parent[tiles]]
+    return _Computed(gemm, elements, gemm_rate, math_rate)
+
+
+def _slowest(
+    trace: Trace, block: ParamBlock, params: Names, rates: Mapping[str, float]
+) -> Floats:
+    """The rate of the slowest dtype among some params, by row of a block; else 1."""
+    slowest = np.full(len(block.rows), np.inf)
+    for number, (path, letter) in enumerate(block.schema.leaves):
+        if letter != "s" or path.partition(".")[0] not in params:
+            continue
+        texts, which = np.unique(block.values[f"f{number}"], return_inverse=True)
+        found = [rates.get(trace.strings[text], 1.0) for text in texts.tolist()]
+        slowest = np.minimum(slowest, np.array(found)[which])
+    return np.where(np.isinf(slowest), 1.0, slowest)
+
+
+def _streamed(trace: Trace, touched: AccessColumns, progress: Progress) -> _Streamed:
+    """What dots and ops of MATH read from TCM and write to it, bytes by row.
+
+    Nothing in a trace that has no rates: those ops did not stream yet.
+    """
+    count = len(trace.order)
+    read = np.zeros(count)
+    written = np.zeros(count)
+    if not spec_number(trace.spec, "pe.gemm.rate.f16"):
+        return _Streamed(read, written)
+    is_tcm: Bools = np.array([space == "tcm" for space in touched.spaces], bool)
+    kind = trace.op_columns.kind[:]
+    streams = (kind == KIND_RANK["gemm"]) | (kind == KIND_RANK["math"])
+    streams &= ~computed_beside(lambda: named(trace, "composite_"), progress, 0.0)
+    for part in parts(len(touched.row), progress):
+        rows = trace.order[touched.row[part]]
+        mine = is_tcm[touched.space[part]] & streams[rows]
+        nbytes = np.where(mine, touched.nbytes[part], 0)
+        is_write = touched.mode[part] == 1
+        np.add.at(read, rows, np.where(is_write, 0, nbytes))
+        np.add.at(written, rows, np.where(is_write, nbytes, 0))
+    return _Streamed(read, written)
 
 
 def _hbm_bytes(trace: Trace, touched: AccessColumns, progress: Progress) -> Floats:
@@ -324,8 +409,24 @@ def _hbm_bytes(trace: Trace, touched: AccessColumns, progress: Progress) -> Floa
     return nbytes
 
 
+def _peak_gflops(flops: float, at_peak: float, best: Peaks) -> float:
+    """The peak of a PE for the mix of dtypes of some FLOPs; of f16 if there are none.
+
+    In the time of these FLOPs ``at_peak`` are done at a rate of 1.
+    """
+    if at_peak:
+        return best.gemm * flops / at_peak
+    return best.gemm * best.gemm_rates["f16"]
+
+
 def _roof(
-    name: str, flops: float, nbytes: float, ns: float, pes: int, best: Peaks
+    name: str,
+    flops: float,
+    nbytes: float,
+    ns: float,
+    pes: int,
+    peak_gflops: float,
+    peak_gbs: float,
 ) -> Roof:
     """What so many PEs did together in ``ns``, against the peaks of each.
 
@@ -334,10 +435,10 @@ def _roof(
     attained = flops / ns
     intensity = flops / nbytes if nbytes else float("inf")
     if flops:
-        share = attained / min(best.gemm, intensity * best.hbm) / pes
+        share = attained / min(peak_gflops, intensity * peak_gbs) / pes
     else:
-        share = nbytes / ns / best.hbm / max(pes, 1)
-    bound = "compute" if intensity * best.hbm >= best.gemm else "memory"
+        share = nbytes / ns / peak_gbs / max(pes, 1)
+    bound = "compute" if intensity * peak_gbs >= peak_gflops else "memory"
     return Roof(name, round(flops), round(nbytes), intensity, attained, bound, share)
 
 

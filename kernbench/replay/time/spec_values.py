@@ -12,11 +12,17 @@ def spec_number(spec: Any, path: str) -> float:
 
     None of a machine is negative, or further from 1 than ``_MOST`` times.
     """
+    value = spec_value(spec, path)
+    if isinstance(value, int | float) and 1 / _MOST <= value <= _MOST:
+        return float(value)
+    return 0.0
+
+
+def spec_value(spec: Any, path: str) -> Any:
+    """What a trace's spec has at a dotted path; None where it has nothing."""
     for name in path.split("."):
         spec = spec.get(name) if isinstance(spec, dict) else None
-    if isinstance(spec, int | float) and 1 / _MOST <= spec <= _MOST:
-        return float(spec)
-    return 0.0
+    return spec
 
 
 def issue_ns(spec: Any) -> float:

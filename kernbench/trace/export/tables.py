@@ -86,14 +86,29 @@ def _call_columns(trace: Trace, cmd: Array) -> Columns:
 
 
 def _access_table(trace: Trace) -> Columns:
-    """A row for each contiguous range of bytes that an op reads or writes."""
+    """A row for each region that an op reads or writes, in so many rows of bytes.
+
+    "planes" are the further axes of those rows, the outermost first, as "3x4096 2x512":
+    how many, and how many bytes apart. It is empty for most.
+    """
     touched = access_columns(trace)
+    every = np.arange(len(touched.row))
+    form = touched.forms_of(every)
+    rows, row_bytes, pitch = touched.forms.table[form, :3].T
+    planes = [""]
+    for number in range(1, len(touched.forms.table)):
+        axes = touched.forms.rows(number, 0).planes
+        planes.append(" ".join(f"{count}x{apart}" for count, apart in axes))
     return {
         "op": _positions(trace, touched.row),
         "mode": _texts(("read", "write"), touched.mode),
         "space": _texts(touched.spaces, touched.space),
         "addr": touched.addr,
         "nbytes": touched.nbytes,
+        "rows": rows,
+        "row_bytes": np.where(form > 0, row_bytes, touched.nbytes),
+        "pitch": pitch,
+        "planes": _texts(planes, form),
     }
 
 

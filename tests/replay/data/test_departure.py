@@ -13,7 +13,7 @@ from kernbench.common.progress import no_progress
 from kernbench.replay import ReplaySession
 from kernbench.replay.data.slices import ops_behind
 from kernbench.runtime_api import run_bench
-from kernbench.sim_engine.accesses import AccessColumns
+from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
 
 ADDS = """

@@ -32,6 +32,7 @@ from kernbench.replay.inner_commands import (
     TENSOR_SUMMARY,
 )
 from kernbench.replay.views.grids import GridOf
+from kernbench.sim_engine.accesses import accesses
 from kernbench.trace import Trace
 
 TRACES = Path(__file__).parents[3] / "traces"
@@ -180,8 +181,14 @@ def test_nothing_of_an_answer_can_be_written_to(index: Index) -> None:
 def test_a_cell_has_its_value_its_place_and_its_writer(index: Index) -> None:
     cell = answer(index, TENSOR_CELL.ask(17, tensor="c", row=2, column=1))
     value = index.memory.tensor(17, "c").values[2, 1]
-    space, addr, _ = index.places.place("c[2,1]").ranges[0]
-    assert (cell.space, cell.addr, cell.writer) == (space, addr, 17)
+    space, addr, nbytes = index.places.place("c[2,1]").ranges[0]
+    writers = []
+    for op in range(18):
+        for access in accesses(index.trace.ops[op]):
+            last = access.addr + access.nbytes
+            if access.mode == "w" and access.addr <= addr < addr + nbytes <= last:
+                writers.append(op)
+    assert (cell.space, cell.addr, cell.writer) == (space, addr, writers[-1])
     assert cell.value == float(value)
     assert cell.bits == f"{value.view('u2'):04x}"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from kernbench.replay.data.intervals import IntervalIndex, level_bytes, size_levels
-from kernbench.sim_engine.accesses import AccessColumns
+from kernbench.sim_engine.access_columns import AccessColumns
 
 SPACES = ("hbm", "tcm")
 RANGE = st.tuples(st.integers(0, 1), st.integers(0, 300), st.integers(1, 300))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay_logs import Log, double, host_write, load, store
+from replay_logs import PE0, PE1, Log, double, host_write, load, store
 
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
@@ -98,6 +98,26 @@ def test_scratch_of_two_launches_is_told_apart(tmp_path):
     assert [view.values.tolist() for view in loaded] == [[1, 2, 3, 4], [2, 3]]
 
 
+def test_of_handles_at_the_same_bytes_only_the_one_that_has_them_is_listed(tmp_path):
+    bench = tmp_path / "twice.py"
+    bench.write_text(TWO_LAUNCHES)
+    run_bench(str(bench), trace=tmp_path / "t")
+    session = ReplaySession(Trace.open(tmp_path / "t"))
+    # 0 host_write x; launch 0: 1 load h0.1, 2 add h0.2, 3 store; then the same of h1
+    held = {}
+    for op in range(len(session)):
+        memory = session.memory(op)
+        scratch = [e for e in memory.entries if e.shard.space == "tcm"]
+        held[op] = {entry.tensor.split("@")[0] for entry in scratch}
+        nbytes = sum(entry.shard.nbytes for entry in scratch)
+        totals = {space: (count, size) for space, count, size in memory.spaces}
+        assert totals.get("tcm", (0, 0)) == (len(scratch), nbytes)
+        assert memory.total == len(memory.entries)
+    assert held[3] == {"h0.1", "h0.2"}
+    assert held[4] == {"h1.1", "h0.2"}
+    assert held[6] == {"h1.1", "h1.2"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("bench", ["matmul", "mlp_tp"])
 def test_answers_after_random_jumps_are_those_of_a_fresh_session(bench):
@@ -180,6 +200,55 @@ def test_totals_count_every_allocation_that_was_written(written):
     memory = written.memory(4, 1)
     assert memory.total == 5
     assert memory.spaces == (("hbm", 1, 512), ("tcm", 4, 256))
+
+
+@pytest.fixture
+def reused(tmp_path, one_cube):
+    """0 host_write; 1 load a; 2 load b over half of a's bytes; 3 a load of PE1 that was
+    issued before b was made, but began later; 4 load c over the other half of b's.
+    """
+    log = Log(tmp_path / "log", one_cube)
+    log.alloc("hbm", 0, 512)
+    log.op(host_write(), 0, 5)
+    log.alloc("tcm", 0, 32, "a", cmd=2)
+    log.op(load(0, 0, 8), 10, 15)
+    log.op(load(0, 256), 40, 50, pe=PE1)
+    log.alloc("tcm", 16, 32, "b", cmd=4, dtype="i32")
+    log.op(load(0, 16, 8), 20, 30)
+    log.alloc("tcm", 32, 16, "c", cmd=5)
+    log.op(load(0, 32), 60, 70)
+    return log.session()
+
+
+def test_a_handle_that_lost_a_part_of_its_bytes_is_listed_no_more(reused):
+    listed = [{*shown(reused.memory(op))} - {"x"} for op in range(5)]
+    assert listed == [set(), {"a"}, {"b"}, {"b"}, {"c"}]
+    bytes_in_tcm = [
+        dict((space, held) for space, _, held in reused.memory(op).spaces).get("tcm", 0)
+        for op in range(5)
+    ]
+    assert bytes_in_tcm == [0, 32, 32, 32, 16]
+
+
+def test_every_handle_that_is_listed_can_be_asked_for_by_its_name(reused):
+    for op in range(len(reused)):
+        for entry in reused.memory(op).entries:
+            assert reused.tensor(entry.tensor, op).written.any()
+
+
+def test_who_has_bytes_does_not_change_while_older_calls_begin(reused):
+    # Op 3 was issued before b was made, and began after b was loaded.
+    held = reused.tensor(f"b@{PE0}", 3).values
+    assert held.view("f4").tolist() == [*range(8)]
+    with pytest.raises(UsageError, match=r"a@.* was released at op 2, and at op 3"):
+        reused.tensor(f"a@{PE0}", 3)
+
+
+def test_bytes_are_of_the_dtype_of_the_handle_that_has_them(reused):
+    places = reused.index.places
+    place = places.place("tcm 0x10:4")
+    found = [places.dtype_of(place, op) for op in range(5)]
+    assert found == ["u8", "f32", "i32", "i32", "i32"]
 
 
 # -- what an op is about --

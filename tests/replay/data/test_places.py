@@ -79,12 +79,11 @@ def test_a_copy_is_named_by_its_owner(places):
     assert places.place(f"x@{PE1}[0]").ranges == (("hbm", 0x2000, 80),)
 
 
-def test_axes_that_a_trace_does_not_keep_are_folded_into_the_last_that_it_does(
-    places,
-):
-    assert places.place(f"h0.1@{PE0}[1, 2, 9]").ranges == (("tcm", 236, 4),)
+def test_of_four_axes_those_between_the_first_and_the_last_are_one(places):
+    # Element [1, 2, 1, 4] of (2, 3, 2, 5) is the 60th and last of f32.
+    assert places.place(f"h0.1@{PE0}[1, 5, 4]").ranges == (("tcm", 236, 4),)
     (handle,) = places.first_copies(f"h0.1@{PE0}")
-    assert handle.shape == (2, 3, 10)
+    assert handle.shape == (2, 6, 5)
 
 
 def test_bytes_are_named_by_space_address_and_count(places):

@@ -181,19 +181,29 @@ def test_a_deadlock_is_explained_up_to_the_last_op(tmp_path):
 
 
 def held(x, y, tl):
-    """A small load waits until the ninth large store has started; it ends before it."""
-    x, y = mine(tl, x, y)
+    """A small load waits until the ninth large store has started; it ends before it.
+
+    It reads what that store writes, in the HBM of the other PE, where nobody else is.
+    """
+    if tl.program_id(0) == 1:
+        return
+    there = y + 32 * 512 * 2
     a = tl.load(x, (32, 512), "f16")
-    for _ in range(9):
+    for _ in range(8):
         tl.store(y, a, wait=False)
-    tl.load(y, (1, 32), "f16", wait=False)
+    tl.store(there, a, wait=False)
+    tl.load(there, (1, 32), "f16", wait=False)
     b = tl.load(x, (32, 32), "f16")
     for _ in range(16):
         b = tl.dot(b, b, out_dtype="f16")
 
 
 def test_a_call_that_is_held_in_program_order_waits_for_its_operand(record, one_cube):
-    path = record(held, one_cube).critical_path()
+    session = record(held, one_cube)
+    *_, store = session.matching("name=dma_write")
+    _, small, _ = session.matching("name=dma_read")
+    assert session.row(small).t_end < session.row(store).t_end
+    path = session.critical_path()
     assert path.totals["operand"] > 100
     assert "unexplained" not in path.totals
 

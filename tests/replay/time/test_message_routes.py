@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from replay_logs import Log, load
 
 from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
@@ -152,6 +153,14 @@ def test_what_is_not_there_is_refused_with_what_is(session, line, why):
     session.goto(0)
     with pytest.raises(UsageError, match=why):
         session.run_line(line)
+
+
+def test_a_launch_of_a_trace_that_has_no_paths_has_no_way(tmp_path, one_cube):
+    log = Log(tmp_path / "log", one_cube)
+    log.op(load(0, 0), 10, 20)
+    session = log.session()
+    assert len(session.trace.paths) == 0
+    assert session.run_line("route launch 0").legs == ()
 
 
 def test_where_nothing_was_sent_nothing_is_valid():

@@ -5,6 +5,9 @@ import pytest
 from bench_sizes import UNEVEN
 from replay_logs import Log, double, load
 
+from kernbench.common.messages import Region
+from kernbench.common.pe_commands import GemmCmd
+from kernbench.common.peaks import peaks
 from kernbench.errors import TraceFormatError
 from kernbench.probes.probe import describe
 from kernbench.replay import ReplaySession
@@ -108,6 +111,61 @@ def test_the_ideal_time_of_a_gemm_and_of_a_load(run):
     assert ideal["gemm_f16"] == 2 * 64**3 / 8192
     assert ideal["dma_read"] == 64 * 64 * 2 / 256
     assert ideal["host_write"] == pytest.approx(64 * 64 * 2 / 63)
+
+
+def ideals(session, kind):
+    """The ideal times of the ops of a kind."""
+    return {
+        session.bound(op).ideal
+        for op in range(len(session))
+        if session.row(op).name == kind
+    }
+
+
+@pytest.mark.parametrize(("dtype", "rate"), [("f32", 0.5), ("f64", 0.25)])
+def test_the_peak_is_that_of_the_dtype(run, dtype, rate):
+    session = run("matmul_ref", m=64, k=64, n=64, variant="dot", pes=1, dtype=dtype)
+    answer = session.roofline()
+    assert answer.peak_gflops == 8192 * rate
+    assert ideals(session, f"gemm_{dtype}") == {2 * 64**3 / (8192 * rate)}
+    assert 0 < answer.total.share < 1
+
+
+def test_tiles_have_the_rate_of_their_composite(run):
+    session = run("matmul", m=64, k=128, n=64, tile=64, pes=1, dtype="f32")
+    assert session.roofline().peak_gflops == 4096
+    assert ideals(session, "TileToken/GEMM") == {2 * 64**3 / 4096}
+    for op in range(len(session)):
+        bound = session.bound(op)
+        assert 0 < bound.ideal <= bound.real
+
+
+def test_several_dtypes_share_the_time_of_the_array(tmp_path, one_cube):
+    log = Log(tmp_path / "trace", one_cube)
+    for i, dtype in enumerate(("f16", "f32")):
+        size = {"f16": 2, "f32": 4}[dtype]
+        square = Region("tcm", i << 16, (64, 64), dtype, 64 * 64 * size)
+        out = Region("tcm", i << 16 | 1 << 15, (64, 64), dtype, 64 * 64 * size)
+        dot = GemmCmd(a=square, b=square, out=out, m=64, k=64, n=64)
+        log.op(dot, 1000.0 * i, 1000.0 * (i + 1), engine="pe_gemm")
+    # one part at 8192, one of as many FLOPs at 4096
+    answer = log.session().roofline()
+    assert answer.peak_gflops == pytest.approx(2 / (1 / 8192 + 1 / 4096))
+
+
+def test_a_dot_takes_at_least_what_its_tcm_gives(tmp_path):
+    path = tmp_path / "trace"
+    params = {"m": 64, "k": 64, "n": 64, "variant": "dot", "pes": 1}
+    run_bench("matmul_ref", params=params, spec={"pe.tcm.read_bw_gbs": 8}, trace=path)
+    session = ReplaySession(Trace.open(path))
+    assert ideals(session, "gemm_f16") == {2 * 64 * 64 * 2 / 8}
+
+
+def test_a_trace_without_rates_had_dtypes_of_equal_speed():
+    fields = {"pe.clock_ghz": 1.0, "pe.gemm.rows": 64, "pe.gemm.cols": 64}
+    best = peaks(lambda path: fields.get(path, 0.0))
+    assert best.gemm == 8192
+    assert {*best.gemm_rates.values(), *best.math_rates.values()} == {1.0}
 
 
 def test_the_plot_has_the_roof_and_all_pes(matmul):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from trace_kinds import KINDS
 
+from kernbench.common.rows import Rows
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.accesses import accesses
 from kernbench.trace.export import export
@@ -61,8 +62,16 @@ def test_accesses_are_what_each_op_touches(trace):
         for access in accesses(record)
     ]
     table = TABLES["accesses"](trace)
-    assert list(table) == ["op", "mode", "space", "addr", "nbytes"]
-    assert picked(rows(table), list(table)) == sorted(wanted)
+    of_place = ["rows", "row_bytes", "pitch", "planes"]
+    assert list(table) == ["op", "mode", "space", "addr", "nbytes", *of_place]
+    found = []
+    for op, mode, space, addr, nbytes, *rows_of in picked(rows(table), list(table)):
+        number, row_bytes, pitch, planes = rows_of
+        axes = [map(int, axis.split("x")) for axis in planes.split()]
+        places = Rows(addr, number, row_bytes, pitch, tuple(map(tuple, axes)))
+        assert places.nbytes == nbytes
+        found += [(op, mode, space, *piece) for piece in places.each()]
+    assert sorted(found) == sorted(wanted)
 
 
 def test_hops_are_those_of_each_op_s_transactions(trace):

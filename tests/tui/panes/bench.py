@@ -20,6 +20,20 @@ from tui.panes.base import Event, Frame, Moved, Picture, Settle, Waiting, drawn
 TRACES = Path(__file__).parents[3] / "traces"
 
 
+def ops_of(index: Index, component: str) -> list[int]:
+    """The ops that a component serves, in order."""
+    node = index.trace.node_index[component]
+    found: list[int] = index.op_index.ops_of(node).tolist()
+    return found
+
+
+def component_of(index: Index, op: int) -> str:
+    """The id of the component that serves an op."""
+    node = index.ops.component(op)
+    name: str = index.trace.node_ids[node]
+    return name
+
+
 class Computed:
     """Answers that are computed when they are asked for, or held back.
 

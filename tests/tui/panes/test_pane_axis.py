@@ -103,3 +103,11 @@ def test_a_cursor_that_is_not_in_view_is_in_no_cell():
 )
 def test_it_says_how_long_the_window_and_a_cell_are(span, columns, said):
     assert axis(0.0, span, columns=columns).summary == said
+
+
+@pytest.mark.parametrize("time", [-1e6, -0.5, 2e9])
+def test_a_cursor_before_or_after_the_run_is_at_that_end_of_the_minimap(time):
+    line = text(minimap(axis(0.0, 1000.0, time, columns=11), 1000.0))
+    cells = line[23:]
+    assert len(cells) == 11
+    assert cells.index("V") == (0 if time < 0 else 10)

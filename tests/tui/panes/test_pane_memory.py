@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench import PaneBench
+from bench import TRACES, PaneBench, ops_of
 from pictures import MAXIMISED, MIDDLE, SMALL, UPPER_RIGHT, Region, filled, shown
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import BLAME, GOTO
 from kernbench.replay.data.memory import TensorView
+from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     ACCESSES_TO,
     GRID_HEAT,
@@ -22,7 +23,7 @@ from kernbench.replay.inner_commands import (
 )
 from kernbench.replay.query import Query
 from kernbench.replay.views.grids import Heat
-from kernbench.trace import TraceWriter
+from kernbench.trace import Trace, TraceWriter
 from tui.draw import ASCII, Line
 from tui.panes.base import (
     Back,
@@ -41,7 +42,19 @@ from tui.panes.memory import MemoryPane
 VIEWS = MemoryPane.views
 
 
-def memory(op: int = 17, region: Region = SMALL, view: str = "overview") -> PaneBench:
+def composite_of(pe: int) -> int:
+    """The composite of a PE in the matmul, which writes 16 columns of c."""
+    index = Index(Trace.open(TRACES / "matmul.msgpack"))
+    return ops_of(index, f"sip0.cube0.pe{pe}.pe_scheduler")[0]
+
+
+AT_PE0 = composite_of(0)
+"""This one writes the first columns."""
+
+
+def memory(
+    op: int = AT_PE0, region: Region = SMALL, view: str = "overview"
+) -> PaneBench:
     """The pane on the matmul at an op, in a view."""
     bench = PaneBench(MemoryPane, "matmul", op, region.width, region.height)
     for _ in range(VIEWS.index(view)):
@@ -113,7 +126,7 @@ def test_it_shows_what_it_showed_in_its_other_views(view: str) -> None:
 
 def test_the_spaces_are_named_beside_the_title() -> None:
     bench = memory()
-    held = bench.index.memory.at(17)
+    held = bench.index.memory.at(AT_PE0)
     space, count, size = held.spaces[0]
     assert bench.subtitle == f"{count} in {space} ({size:,} B)"
 
@@ -126,7 +139,8 @@ def test_the_tensor_that_the_op_writes_is_below_the_list() -> None:
     bench = memory()
     assert " c f16 128x128" in bench.text
     assert "2,048 changed*" in bench.text
-    assert "12,288 never written" in bench.text
+    never = int((~tensor(bench).written).sum())
+    assert f"{never:,} never written" in bench.text
 
 
 def test_values_that_are_no_numbers_are_counted() -> None:
@@ -143,7 +157,7 @@ def test_no_allocation_is_picked_until_the_user_picks_one() -> None:
 def test_a_picked_allocation_is_what_watch_takes() -> None:
     bench = memory()
     bench.send(Scroll(1))
-    shard = bench.index.memory.at(17).entries[1].shard
+    shard = bench.index.memory.at(AT_PE0).entries[1].shard
     assert bench.place == f"{shard.space} {shard.addr:#x}:{shard.nbytes}"
 
 
@@ -160,7 +174,7 @@ def test_enter_keeps_the_picked_tensor_and_again_lets_go() -> None:
     bench = memory()
     bench.send(Scroll(1))
     bench.send(Enter())
-    name = bench.index.memory.at(17).entries[1].tensor
+    name = bench.index.memory.at(AT_PE0).entries[1].tensor
     assert f" {name} (kept: Esc lets go)" in bench.text
     bench.send(Enter())
     assert "kept" not in bench.text
@@ -169,7 +183,7 @@ def test_enter_keeps_the_picked_tensor_and_again_lets_go() -> None:
 def test_a_click_on_an_allocation_keeps_its_tensor() -> None:
     bench = memory()
     bench.send(Click(5, 2))
-    name = bench.index.memory.at(17).entries[1].tensor
+    name = bench.index.memory.at(AT_PE0).entries[1].tensor
     assert f" {name} (kept: Esc lets go)" in bench.text
 
 
@@ -196,7 +210,7 @@ def test_a_view_opened_from_a_picked_allocation_is_of_its_tensor() -> None:
     bench = memory()
     bench.send(Scroll(1))
     bench.send(ChangeView(1))
-    name = bench.index.memory.at(17).entries[1].tensor
+    name = bench.index.memory.at(AT_PE0).entries[1].tensor
     assert f" {name} (kept: Esc lets go)" in bench.text
     assert f"\n {name}[0,0]" in bench.text
 
@@ -237,7 +251,7 @@ def test_the_numbers_view_picks_a_cell_and_says_all_about_it() -> None:
     space, addr, _ = bench.index.places.place("c[2,1]").ranges[0]
     bits = f"0x{value.view('u2'):04x}"
     cell = f" c[2,1] = {float(value):.7g}  {bits}  {space} {addr:#x}"
-    assert f"{cell}  written op 17 (0 ago)" in bench.text
+    assert f"{cell}  written op {AT_PE0} (0 ago)" in bench.text
     assert bench.text.count(">") == 1
 
 
@@ -258,11 +272,15 @@ def test_a_click_in_the_numbers_changes_nothing() -> None:
 
 
 def test_an_element_that_nobody_wrote_has_neither_value_nor_writer() -> None:
-    bench = memory(16, view="numbers")
+    bench = memory(view="numbers")
+    row, column = np.argwhere(~tensor(bench).written)[0].tolist()
     bench.send(Scroll(-(10**9)))
+    bench.send(Scroll(row))
     bench.send(Pan(-(10**9)))
-    space, addr, _ = bench.index.places.place("c[0,0]").ranges[0]
-    assert f" c[0,0]  {space} {addr:#x}  written never" in bench.text
+    bench.send(Pan(column))
+    cell = f"c[{row},{column}]"
+    space, addr, _ = bench.index.places.place(cell).ranges[0]
+    assert f" {cell}  {space} {addr:#x}  written never" in bench.text
     assert f">{'-'}" in bench.text
 
 
@@ -339,18 +357,22 @@ def test_scrolling_a_small_tensor_asks_for_no_further_numbers() -> None:
 
 
 def test_heat_is_a_glyph_a_block_with_its_scale() -> None:
-    bench = memory(16, view="heatmap")
+    bench = memory(view="heatmap")
     lines = bench.lines
-    assert lines[3] == " ▁ 0 to █ 3.635, the largest |x| of 19x2 cells; ! beyond"
+    c = tensor(bench)
+    sizes = np.where(c.written, np.abs(c.values), 0).astype(np.float64)
+    scale = f" ▁ 0 to █ {sizes.max():.4g}, the largest |x| of 19x2 cells; ! beyond"
+    assert lines[3] == scale
     names = [line[:5].strip() for line in lines[4:]]
     assert names == ["0", "19", "38", "57", "76", "95", "114"]
-    blocks = np.flatnonzero(tensor(bench).written.any(axis=0)) // 2
+    blocks = np.flatnonzero(c.written.any(axis=0)) // 2
     filled_columns = set()
     for line in lines[4:]:
         filled_columns |= {i - 7 for i in range(7, len(line)) if line[i] != " "}
     assert filled_columns == set(blocks.tolist())
     assert all(line[5] == "*" for line in lines[4:])
-    assert "█" in lines[9] + lines[10]
+    row, column = np.unravel_index(sizes.argmax(), sizes.shape)
+    assert lines[4 + row // 19][7 + column // 2] == "█"
 
 
 def test_heat_has_signs_of_their_own_for_what_is_beyond_and_for_what_is_blank() -> None:
@@ -374,7 +396,7 @@ def test_the_cell_is_picked_in_the_heatmap_too() -> None:
 
 
 def test_ascii_heat_needs_no_other_characters() -> None:
-    bench = PaneBench(MemoryPane, "matmul", 17, 80, 11, ASCII)
+    bench = PaneBench(MemoryPane, "matmul", AT_PE0, 80, 11, ASCII)
     bench.send(ChangeView(1))
     bench.send(ChangeView(1))
     assert bench.text.isascii()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench import TRACES, PaneBench
+from bench import TRACES, PaneBench, component_of
 from pictures import MIDDLE, SHARED, SMALL, Region, filled, shown
 
 from kernbench.errors import UsageError
@@ -85,7 +85,8 @@ def test_the_line_of_the_op_is_marked_and_in_view() -> None:
 def test_lines_say_what_share_of_the_time_of_this_pe_they_took() -> None:
     bench = source_pane(width=120, height=200)
     bench.refocus(PE)
-    times = answer(bench.index, LINES.ask(pe="sip0.cube0.pe4"))
+    pe = component_of(bench.index, bench.frame.cursor).rpartition(".")[0]
+    times = answer(bench.index, LINES.ask(pe=pe))
     here = [row for row in times.rows if row.site.startswith(source_at(bench).file)]
     assert here
     for row in here:

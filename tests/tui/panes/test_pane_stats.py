@@ -1,17 +1,27 @@
-"""The Stats pane: five answers about time, as bars and rows that can be entered."""
+"""The Stats pane: seven answers about time, as bars and rows that can be entered."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from bench import PaneBench
+from bench import TRACES, PaneBench, ops_of
 from pictures import MAXIMISED, MIDDLE, SHARED, SMALL, Region, filled, shown
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import BUSIEST, GOTO, PES, ROOFLINE, STALLS
+from kernbench.replay.commands import (
+    BUSIEST,
+    ENERGY,
+    FETCHES,
+    GOTO,
+    PES,
+    ROOFLINE,
+    STALLS,
+)
+from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
 from kernbench.replay.query import FOCUS_LEVELS
 from kernbench.replay.text import time_text
+from kernbench.trace import Trace
 from tui.draw import ASCII, UNICODE
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Scroll
 from tui.panes.stats import StatsPane
@@ -23,11 +33,22 @@ ANSWER_OF = {
     "roofline": ROOFLINE,
     "busiest": BUSIEST,
     "PEs": PES,
+    "fetches": FETCHES,
+    "energy": ENERGY,
 }
 """What is asked in each view."""
 PE = FOCUS_LEVELS.index("pe")
 CUBE = FOCUS_LEVELS.index("cube")
 MACHINE = FOCUS_LEVELS.index("machine")
+
+
+def read_of_pe4() -> int:
+    """A read of a PE of the matmul that is not the first one."""
+    index = Index(Trace.open(TRACES / "matmul.msgpack"))
+    return ops_of(index, "sip0.cube0.pe4.pe_dma")[2]
+
+
+AT_PE4 = read_of_pe4()
 
 
 def stats(
@@ -87,7 +108,7 @@ def test_it_shows_what_it_showed_in_its_other_views(view: str) -> None:
 
 
 def test_stalls_are_the_ledger_of_this_pe_with_what_is_unexplained() -> None:
-    bench = stats()
+    bench = stats(op=AT_PE4)
     ledger = session_on(bench).stalls("sip0.cube0.pe4")
     assert bench.lines[0].startswith(" sip0.cube0.pe4, ")
     assert "unexplained" in bench.text
@@ -96,7 +117,7 @@ def test_stalls_are_the_ledger_of_this_pe_with_what_is_unexplained() -> None:
 
 
 def test_a_wider_focus_has_the_ledger_of_more_pes() -> None:
-    bench = stats()
+    bench = stats(op=AT_PE4)
     bench.refocus(CUBE)
     assert "8 PEs, " in bench.lines[0]
     bench.refocus(PE)
@@ -104,7 +125,7 @@ def test_a_wider_focus_has_the_ledger_of_more_pes() -> None:
 
 
 def test_what_is_busy_is_not_cut() -> None:
-    bench = stats(width=50)
+    bench = stats(op=AT_PE4, width=50)
     text = " ".join(line.strip() for line in bench.lines)
     ledger = session_on(bench).stalls("sip0.cube0.pe4")
     for engine, share in ledger.engines.items():

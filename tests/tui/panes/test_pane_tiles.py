@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from bench import TRACES, PaneBench
+from bench import TRACES, PaneBench, component_of, ops_of
 from screens import MAXIMISED, PLACES, SIZES, Place, on_screen
 
 from kernbench.replay.commands import GOTO
@@ -38,6 +38,13 @@ def tiles(index: Index, op: int, width: int = 80, height: int = 19) -> PaneBench
 
 def last(index: Index) -> int:
     return len(index.ops) - 1
+
+
+def name_of_first(index: Index) -> str:
+    """The number and the PE of the first composite of a machine of one cube."""
+    op = int(index.tiles.positions[0])
+    pe = component_of(index, op).split(".")[-2]
+    return f"#{op} {pe}"
 
 
 def rows_of(bench: PaneBench) -> list[str]:
@@ -173,7 +180,8 @@ def test_what_is_in_service_at_the_cursors_time_is_marked(matmul):
 
 
 def test_a_composite_is_named_by_the_place_of_its_pe(many):
-    text = tiles(many, 384, 75, 13).text
+    op = ops_of(many, "sip0.cube2.pe0.pe_scheduler")[0]
+    text = tiles(many, op, 75, 13).text
     assert " s0c2.pe0: " in text
 
 
@@ -203,14 +211,14 @@ def test_the_legend_and_the_head_fit_80_columns(matmul):
     head, legend = tiles(matmul, 0).lines[:2]
     assert legend.endswith(", other")
     assert len(legend) <= 80
-    assert re.fullmatch(
-        r" last composite #16 pe4: 4 tiles; [\d.]+ns from [\d.]+us", head
-    )
+    name = re.escape(name_of_first(matmul))
+    what = rf" last composite {name}: 4 tiles; [\d.]+ns from [\d.]+us"
+    assert re.fullmatch(what, head)
 
 
 def test_before_the_first_op_the_first_composite_is_open(matmul):
     bench = tiles(matmul, -1)
-    assert bench.lines[0].startswith(" last composite #16 pe4: ")
+    assert bench.lines[0].startswith(f" last composite {name_of_first(matmul)}: ")
     assert not [line for line in bench.lines if "│" in line]
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from bench import TRACES, PaneBench
+from bench import TRACES, PaneBench, component_of, ops_of
 from screens import MAXIMISED, PLACES, SIZES, on_screen, title_on_screen
 
 from kernbench.replay.commands import CRITICAL, GOTO, TIME, answer
@@ -75,6 +75,11 @@ def pick(bench: PaneBench, name: str) -> None:
     wanted = next(i for i, line in enumerate(lines) if line[2:].split()[:1] == [name])
     bench.send(Scroll(-ALL_ROWS))
     bench.send(Scroll(wanted))
+
+
+def last_write(index: Index, cube: str) -> int:
+    """The last op of the DMA of a cube's first PE."""
+    return ops_of(index, f"{cube}.pe0.pe_dma")[-1]
 
 
 def gone_to(bench: PaneBench) -> int:
@@ -176,11 +181,10 @@ def test_enter_folds_and_unfolds_a_group(matmul):
 
 
 def test_enter_on_an_engine_goes_to_its_op_by_the_cursor(matmul):
-    bench = timeline(matmul, 40)
+    bench = timeline(matmul, ops_of(matmul, "sip0.cube0.pe4.pe_dma")[2])
     bench.send(Scroll(1))
     bench.send(Enter())
-    node = matmul.ops.component(gone_to(bench))
-    assert matmul.trace.node_ids[node] == "sip0.cube0.pe4.pe_fetch_store"
+    assert component_of(matmul, gone_to(bench)) == "sip0.cube0.pe4.pe_fetch_store"
 
 
 def test_enter_on_an_engine_that_has_not_served_yet_goes_to_its_first_op(matmul):
@@ -192,7 +196,7 @@ def test_enter_on_an_engine_that_has_not_served_yet_goes_to_its_first_op(matmul)
 
 
 def test_a_large_machine_is_open_where_the_cursor_is(many_cubes):
-    bench = timeline(many_cubes, len(many_cubes.ops) - 1)
+    bench = timeline(many_cubes, last_write(many_cubes, "sip0.cube0"))
     rows = rows_of(bench)
     assert rows["s0"].startswith("*-")
     assert rows["s0c0"].startswith("*-")
@@ -203,24 +207,17 @@ def test_a_large_machine_is_open_where_the_cursor_is(many_cubes):
 
 
 def test_what_is_open_follows_the_cursor(many_cubes):
-    ops = many_cubes.ops
-    nodes = many_cubes.trace.nodes
-    last = len(ops) - 1
-    elsewhere = [
-        op
-        for op in range(last)
-        if ops.component(op) != ops.component(last) and nodes.pe[ops.component(op)] >= 0
-    ]
-    bench = timeline(many_cubes, last)
-    bench.goto(elsewhere[-1])
+    bench = timeline(many_cubes, last_write(many_cubes, "sip0.cube0"))
+    assert "s0c0.pe0.pe_dma" in rows_of(bench)
+    bench.goto(last_write(many_cubes, "sip1.cube4"))
     rows = rows_of(bench)
     assert "s0c0.pe0.pe_dma" not in rows
-    (here,) = (name for name, line in rows.items() if line.startswith("> "))
-    assert here.endswith(nodes.engine[ops.component(elsewhere[-1])])
+    here = [name for name, line in rows.items() if line.startswith("> ")]
+    assert here == ["s1c4.pe0.pe_dma"]
 
 
 def test_what_was_folded_by_hand_stays_folded_under_the_cursor(many_cubes):
-    bench = timeline(many_cubes, len(many_cubes.ops) - 1)
+    bench = timeline(many_cubes, last_write(many_cubes, "sip0.cube0"))
     pick(bench, "s0c1")
     bench.send(Enter())
     pick(bench, "s0c0")
@@ -257,9 +254,10 @@ def test_ops_in_service_are_marked_in_their_lane_and_above(matmul):
     bench = timeline(matmul, len(matmul.ops) - 1)
     show(bench, IN_LANES)
     lines = bench.lines
-    marks = [line[0] for line in lines if line[1:].startswith(" pe2.pe_dma ")]
+    pe = component_of(matmul, bench.frame.cursor).split(".")[-2]
+    marks = [line[0] for line in lines if line[1:].startswith(f" {pe}.pe_dma ")]
     assert marks == [" ", " ", " ", " ", ">"]
-    assert any(line.startswith("*-pe2 ") for line in lines)
+    assert any(line.startswith(f"*-{pe} ") for line in lines)
     serving = {
         matmul.trace.node_ids[matmul.ops.component(op)]
         for op in matmul.ops.in_flight(bench.frame.cursor)
@@ -418,10 +416,11 @@ def test_a_click_on_a_bar_goes_to_the_op_there(matmul):
 def test_a_click_on_a_bar_of_a_group_goes_to_an_op_of_it(matmul):
     bench = timeline(matmul, 75)
     x, y = cell_of(bench, 99)
-    assert bench.lines[y - 4][2:].split()[0] == "pe1"
+    pe = component_of(matmul, 99).rpartition(".")[0]
+    assert bench.lines[y - 4][2:].split()[0] == pe.split(".")[-1]
     bench.send(Click(x, y - 4))
     op = gone_to(bench)
-    assert matmul.trace.nodes.pe[matmul.ops.component(op)] == 1
+    assert component_of(matmul, op).rpartition(".")[0] == pe
     assert op > 75
 
 
@@ -607,7 +606,8 @@ def test_rows_come_when_their_cells_are_there(matmul):
 
 
 def test_rows_that_were_there_stay_while_others_are_computed(matmul):
-    bench = timeline(matmul, 40, height=10)
+    op = ops_of(matmul, "sip0.cube0.pe4.pe_dma")[0]  # half way down
+    bench = timeline(matmul, op, height=10)
     before = rows_of(bench)
     bench.answers.held = {CELLS.name}
     bench.answers.kept = {*bench.answers.asked}
@@ -669,6 +669,27 @@ def test_rows_in_view_are_indexed_for_another_window():
     assert len(wish.args.rows) == 38
     bench.answers.of(wish)
     assert index.timelines.unindexed(wish.args.rows) == ((), 0)
+
+
+def prepared(bench: PaneBench):
+    return bench.pane.preparations(bench.state, bench.frame, bench.answers)
+
+
+def test_rows_of_few_ops_are_indexed_between_two_keys(monkeypatch):
+    index = Index(Trace.open(TRACES / "matmul.msgpack"))
+    bench = PaneBench(TimelinePane, index, 40, 120, 40)
+    index.timelines.forget()
+    (query,) = prepared(bench)
+    assert query.command == INDEXED_ROWS.name
+    assert len(query.args.rows) == 38
+    # as many of the first rows as have no more ops together than that
+    some = query.args.rows[:7]
+    ops = sum(index.timelines.unindexed([row]).ops for row in some)
+    monkeypatch.setattr("tui.panes.timeline.LIGHT_OPS", ops)
+    (fewer,) = prepared(bench)
+    assert fewer.args.rows == some
+    bench.answers.of(query)
+    assert prepared(bench) == ()
 
 
 def test_nothing_is_computed_at_rest_out_of_view(matmul):

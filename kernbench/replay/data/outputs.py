@@ -1,0 +1,401 @@
+"""Outputs of a bench beside what it expects of them: at an op, and when they are due.
+
+Which elements of an output are good is known to ``verify``, what memory holds to
+``history``. A tensor that is expected has shards, and copies of these: each is judged,
+and a tensor is as good as the worst of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import as_f64
+from kernbench.common.dtypes import Tolerance, itemsize
+from kernbench.common.progress import (
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+)
+from kernbench.errors import TraceFormatError
+from kernbench.replay.data.diff import OpDiff
+from kernbench.replay.data.history import History
+from kernbench.replay.data.memory import TensorView
+from kernbench.replay.data.places import Range
+from kernbench.replay.text import wrapped
+from kernbench.sim_engine.event_log import in_three_axes
+from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.verify import (
+    Expectation,
+    VerifyReport,
+    VerifyRow,
+    compare,
+    judge,
+    missing,
+)
+from kernbench.trace import Trace
+
+_ROWS_KEPT = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRow:
+    """One expected tensor at an op: ``due`` once ops 0 to ``after`` - 1 have run."""
+
+    due: bool
+    after: int
+    row: VerifyRow
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """All expected tensors at op ``op``; ``ok`` unless one that is due differs.
+
+    ``note`` says why there are none. ``copies`` are those that are wrong where another
+    copy of the same shard is right, a sentence each. ``disagreements`` are what the
+    run's own Phase 2 recorded otherwise, a sentence a tensor; with one of these it is
+    not ``ok`` either.
+    """
+
+    op: int
+    ok: bool
+    rows: tuple[OutputRow, ...]
+    note: str = ""
+    copies: tuple[str, ...] = ()
+    disagreements: tuple[str, ...] = ()
+
+    def lines(self, width: int) -> list[str]:
+        """As text for ``width`` columns."""
+        if not self.rows:
+            return [f"nothing to compare: {self.note}"]
+        report = VerifyReport(tuple(out.row for out in self.rows))
+        late = [
+            f"{out.row.tensor} is due at op {out.after - 1:,}"
+            for out in self.rows
+            if not out.due
+        ]
+        lines = report.as_text().splitlines() + late
+        for sentence in (*self.copies, *self.disagreements):
+            lines += wrapped(sentence, width, 2)
+        return lines
+
+
+class FailingOutput(NamedTuple):
+    """A tensor that is not as the bench expects: where its bytes are, in any copy."""
+
+    tensor: str
+    tolerance: Tolerance
+    places: tuple[Range, ...]
+
+
+class _Shard(NamedTuple):
+    """An expectation and the bytes that it is about."""
+
+    expected: Expectation
+    nbytes: int
+
+    @property
+    def place(self) -> Range:
+        """Space, address and bytes."""
+        return self.expected.space, self.expected.addr, self.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """All expectations: by tensor and shard, where their bytes are, when they are due.
+
+    ``places`` are (addr, nbytes), in the order of ``shards``. A tensor is due after as
+    many ops as the last of its shards.
+    """
+
+    shards: dict[str, _Shard]
+    places: list[tuple[int, int]]
+    due: dict[str, int]
+
+    @classmethod
+    def of(cls, stated: Sequence[Expectation]) -> _Expected:
+        """Those that a trace holds."""
+        shards: dict[str, _Shard] = {}
+        due: dict[str, int] = {}
+        for e in stated:
+            nbytes = e.array.size * itemsize(e.dtype)
+            shards[f"{e.tensor}.{e.shard}"] = _Shard(e, nbytes)
+            due[e.tensor] = max(e.after, due.get(e.tensor, 0))
+        places = [(shard.expected.addr, shard.nbytes) for shard in shards.values()]
+        return cls(shards, places, due)
+
+
+class _ShardState(NamedTuple):
+    """A shard by name, and how many writes into it had been made."""
+
+    name: str
+    writes: int
+
+
+class OutputIndex:
+    """Compares outputs with what the bench expects, on the memory of a History.
+
+    All of it belongs to the thread of lane "memory": it executes ops. Kept are the rows
+    of outputs by what their shards held.
+    """
+
+    def __init__(self, trace: Trace, history: History) -> None:
+        self._trace = trace
+        self._history = history
+        self._stated: _Expected | None = None
+        # the rows of all shards after so many steps (-1: of none yet), and by tensor
+        self._rows_steps = -1
+        self._rows: dict[str, VerifyRow] = {}
+        self._by_tensor: dict[str, VerifyRow] = {}
+        self._judged: dict[_ShardState, VerifyRow] = {}
+
+    def at(self, op: int, progress: Progress = no_progress) -> Outputs:
+        """Every expected tensor at op ``op``, its shards and copies summed up.
+
+        Also those that are not due yet. Only shards that were written since the last
+        question are compared again, and of those only what has not been seen before.
+        """
+        expected = self._expected(progress)
+        self._history.prepare(progress)
+        steps = self._history.executed(op)
+        stale = self._stale(steps, expected, progress)
+        new = dict[str, VerifyRow]()
+        for count, state in enumerate(stale):
+            progress(count / len(stale))
+            row = self._judged.get(state)
+            if row is None:
+                shard = expected.shards[state.name]
+                row = self._judged_at(steps, state.name, shard, progress)
+                if len(self._judged) > _ROWS_KEPT:
+                    self._judged = {}
+                self._judged[state] = row
+            new[state.name] = row
+        # Only now: what was cancelled half-way must not pass for the rows of an op.
+        self._rows |= new
+        changed = {row.tensor for row in new.values()}
+        mine = tuple(row for row in self._rows.values() if row.tensor in changed)
+        for row in VerifyReport(mine).by_tensor():
+            self._by_tensor[row.tensor] = row
+        self._rows_steps = steps
+        found = self._summed(op, tuple(self._by_tensor.values()), expected)
+        return replace(found, copies=self._wrong_copies(self._rows, expected))
+
+    def _stale(
+        self,
+        steps: int,
+        expected: _Expected,
+        progress: Progress = no_progress,
+    ) -> list[_ShardState]:
+        """The shards whose rows in ``_rows`` are not those after so many steps.
+
+        Each as it is then.
+        """
+        before = max(self._rows_steps, 0)
+        changed = self._history.changed(before, steps, expected.places)
+        if self._rows_steps < 0:
+            changed[:] = True
+        stale = list[_ShardState]()
+        for name, shard in compress(expected.shards.items(), changed.tolist()):
+            progress(0.0)
+            writes = self._history.writes_before(steps, *shard.place)
+            stale.append(_ShardState(name, writes))
+        return stale
+
+    def _judged_at(
+        self, steps: int, name: str, shard: _Shard, progress: Progress
+    ) -> VerifyRow:
+        """The row of a shard after so many steps."""
+        unwritten = self._history.unwritten(steps, *shard.place, progress)
+        if unwritten:
+            note = f"{unwritten:,} of its {shard.nbytes:,} bytes are not written yet"
+            return missing(name, shard.expected, note)
+        return self._judge_shard(name, shard, steps, progress)
+
+    def _judge_shard(
+        self, name: str, shard: _Shard, steps: int, progress: Progress
+    ) -> VerifyRow:
+        """The row of a shard after so many steps.
+
+        Its bytes are looked up by this thread; comparing them may be another's work.
+        """
+        expected = shard.expected
+        contents = self._history.read(steps, *shard.place, progress)
+        store: MemoryStore = self._history.after(steps)
+        if contents.written.all():
+            store = MemoryStore()
+            store.patch(expected.space, expected.addr, contents.values)
+        return judge(name, expected, store, progress)
+
+    def beside(self, view: TensorView, progress: Progress = no_progress) -> OpDiff:
+        """What the bench expects of a tensor, beside it as it is.
+
+        Both are NaN where nobody has written yet, which is no mismatch.
+        """
+        mine = [
+            shard.expected
+            for shard in self._expected(progress).shards.values()
+            if shard.expected.tensor == view.name
+        ]
+        if not mine:
+            return OpDiff(view.op, view.name, note="the bench states nothing of it")
+        size = view.values.size
+        return beside_if_many(size, partial(_output_diff, view, mine), progress, 0.5)
+
+    def verify(self, progress: Progress = no_progress) -> Outputs:
+        """Every expected tensor when it was due, by executing the whole trace.
+
+        An expectation is judged after exactly the ops that had run when it was stated,
+        and beside the verdict that the run recorded of it.
+        """
+        expected = self._expected(progress)
+        shards = expected.shards
+        rows = dict[str, VerifyRow]()
+        by_time = sorted(shards, key=lambda name: shards[name].expected.after)
+        for name in by_time:
+            shard = shards[name]
+            steps = self._history.executed(shard.expected.after - 1)
+            progress(steps / max(self._history.steps, 1))
+            rows[name] = self._judge_shard(name, shard, steps, progress)
+        self._history.reach(self._history.steps, progress)
+        report = VerifyReport(tuple(rows[name] for name in shards))
+        found = self._summed(len(self._trace.ops) - 1, report.by_tensor(), expected)
+        disagreements = self._disagreements(report.by_tensor())
+        end = self._trace.end
+        ended_early = not shards and (end is None or bool(end.get("error")))
+        ok = found.ok and not disagreements and not ended_early
+        copies = self._wrong_copies(rows, expected)
+        return replace(found, ok=ok, copies=copies, disagreements=disagreements)
+
+    def failing(self, progress: Progress = no_progress) -> list[FailingOutput]:
+        """The tensors that are wrong when they are due, each with all of its bytes."""
+        rows = self.verify(progress).rows
+        wrong = {out.row.tensor for out in rows if not out.row.ok}
+        mine: dict[str, list[_Shard]] = {}
+        for shard in self._expected().shards.values():
+            if shard.expected.tensor in wrong:
+                mine.setdefault(shard.expected.tensor, []).append(shard)
+        return [
+            FailingOutput(
+                tensor,
+                shards[0].expected.tolerance,
+                tuple(shard.place for shard in shards),
+            )
+            for tensor, shards in mine.items()
+        ]
+
+    def _wrong_copies(
+        self, rows: Mapping[str, VerifyRow], expected: _Expected
+    ) -> tuple[str, ...]:
+        """The copies that are wrong where another copy of the same shard is right.
+
+        ``rows`` are the verdicts on the shards by name.
+        """
+        groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+        for name, shard in expected.shards.items():
+            key = (shard.expected.tensor, shard.expected.origin)
+            groups.setdefault(key, []).append(name)
+        found = list[str]()
+        for (tensor, _), names in groups.items():
+            wrong = [name for name in names if not rows[name].ok]
+            if not 0 < len(wrong) < len(names):
+                continue
+            for name in wrong:
+                row = rows[name]
+                owner = self._owner_of(expected.shards[name])
+                text = f"{tensor}@{owner} is wrong: {row.mismatches:,} elements"
+                if row.first_bad is not None:
+                    text += f", first {list(row.first_bad)}"
+                right = len(names) - len(wrong)
+                found.append(f"{text}; of its {len(names)} copies {right} are right")
+        return tuple(found)
+
+    def _owner_of(self, shard: _Shard) -> str:
+        """The PE whose memory a shard is in; "?" if it was not recorded."""
+        log = self._trace.alloc_columns
+        here = np.flatnonzero((log.addr[:] == shard.expected.addr) & (log.va[:] != 0))
+        owners = [self._trace.strings[log.owner[row]] for row in here.tolist()]
+        return next(iter(owners), "?")
+
+    def _disagreements(self, by_tensor: Sequence[VerifyRow]) -> tuple[str, ...]:
+        """Where executing the trace does not come to the run's own verdict."""
+        recorded = self._trace.recorded_verdicts
+        found = list[str]()
+        for row in by_tensor:
+            if recorded.get(row.tensor, row.ok) != row.ok:
+                here, there = ("ok", "FAIL") if row.ok else ("FAIL", "ok")
+                found.append(
+                    f"{row.tensor}: the run recorded {there}, and here it is {here}; "
+                    "the run executed the ops otherwise, with functions of its own "
+                    "(torch.ops) or as another version of kernbench does"
+                )
+        return tuple(found)
+
+    def _summed(
+        self, op: int, by_tensor: Sequence[VerifyRow], expected: _Expected
+    ) -> Outputs:
+        """The answer of one row a tensor: which are due, and whether those are ok."""
+        rows = list[OutputRow]()
+        for row in by_tensor:
+            after = expected.due[row.tensor]
+            rows.append(OutputRow(op + 1 >= after, after, row))
+        ok = all(out.row.ok for out in rows if out.due)
+        return Outputs(op, ok, tuple(rows), self._why_none())
+
+    def _why_none(self) -> str:
+        """Why a bench would have stated no expected outputs."""
+        end = self._trace.end
+        if end is None:  # the file was cut off
+            return "the recording stopped before expected outputs were stated"
+        if end.get("error"):
+            return "the run ended before expected outputs were stated"
+        return "the bench states no expected outputs"
+
+    def _expected(self, progress: Progress = no_progress) -> _Expected:
+        """What the bench has stated; KernbenchError of a cut trace."""
+        if self._stated is None:
+            if self._trace.cut:
+                self._trace.refuse()
+            self._stated = computed_beside(
+                lambda: _Expected.of(self._trace.expects), progress, 0.0
+            )
+        return self._stated
+
+
+def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
+    """A tensor beside all that a bench has stated of it."""
+    wanted = np.full(view.values.shape, np.nan)
+    for e in stated:
+        extents = in_three_axes(e.array.shape)
+        pairs = zip(in_three_axes(e.origin), extents, strict=True)
+        box = tuple(slice(origin, origin + extent) for origin, extent in pairs)
+        if len(box) != wanted.ndim or wanted[box].shape != extents:
+            raise TraceFormatError(
+                f"shard {e.shard} that is expected of {view.name}, {e.array.shape} at "
+                f"{e.origin}, does not lie in its shape {wanted.shape}"
+            )
+        wanted[box] = e.array.reshape(extents)
+    values = as_f64(view.values)
+    comparable = np.where(view.written, wanted, values)
+    row = compare(view.values, comparable, stated[0].tolerance, view.name)
+    expected = np.where(view.written, wanted, np.nan)
+    actual = np.where(view.written, values, np.nan)
+    with np.errstate(invalid="ignore"):
+        error = actual - expected
+    unwritten = int((~view.written).sum())
+    return OpDiff(
+        op=view.op,
+        name=view.name,
+        space=view.space,
+        origin=(0,) * values.ndim,
+        row=row,
+        expected=expected,
+        actual=actual,
+        error=error,
+        note=f"{unwritten:,} not written yet are nan here" if unwritten else "",
+    )
