@@ -8,8 +8,8 @@ from types import SimpleNamespace
 # As both programs have it, and before numpy is imported: tests run side by side, and a
 # matrix product that waits for a core is counted as time that a job does not report.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# In which order a product is summed is up to the processor, and so are the last bits of
-# a sum, which snapshots show. With these kernels they are the same on all that have AVX.
+# In which order a product is summed is up to the processor, and so are the last bits
+# of a sum, which snapshots show. With these kernels they are alike on all with AVX.
 os.environ["OPENBLAS_CORETYPE"] = "Sandybridge"
 
 import pytest

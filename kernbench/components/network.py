@@ -301,13 +301,14 @@ class Delivery(simpy.Event):
                 self.is_read_by_run = True
             else:
                 memory = route.stations[0].as_memory()
-                at_once = -(-memory.parallel_bytes // self.sizes[0])
                 self.memory_in = memory
-                self.at_once = at_once
-                self.ungranted = 0  # bursts that the memory lets wait
-                self.next_is_due = False
-                # When the memory has done with the bursts that it reads now.
-                self.reading: deque[float] = deque(maxlen=at_once)
+                if self.bursts > 1:
+                    at_once = -(-memory.parallel_bytes // self.sizes[0])
+                    self.at_once = at_once
+                    self.ungranted = 0  # bursts that the memory lets wait
+                    self.next_is_due = False
+                    # When the memory has done with the bursts that it reads now.
+                    self.reading: deque[float] = deque(maxlen=at_once)
         if txn.dst is not None:
             if route.is_written_by_run:
                 self.at_end = _WRITE_BY_RUN
@@ -330,11 +331,11 @@ class Delivery(simpy.Event):
         self.emitted += 1
         is_last = self.emitted == self.bursts
         if self.memory_in is not None:
-            self.ungranted += 1
-            self.next_is_due = not is_last
-            rows = self.pieces[index]
-            self.memory_in.ask(now, rows, False, txn.owner, burst.read)
-            if self.next_is_due:
+            if self.bursts > 1:
+                self.ungranted += 1
+                self.next_is_due = not is_last
+            self.memory_in.ask(now, self.pieces[index], False, txn.owner, burst.read)
+            if not is_last and self.next_is_due:
                 self.read_on(now, nbytes)
             return
         if self.is_read_by_run:
@@ -343,7 +344,7 @@ class Delivery(simpy.Event):
         else:
             begin = burst.step()
         if not is_last:
-            self.emit_after(now, begin, nbytes)
+            self.emit_after(begin, nbytes)
 
     def read_on(self, now: float, nbytes: int) -> None:
         """Have the next burst read once the link can take it, if it is due.
@@ -353,15 +354,16 @@ class Delivery(simpy.Event):
         """
         if self.next_is_due and self.ungranted < self.at_once:
             self.next_is_due = False
-            self.emit_after(now, now, nbytes)
+            self.emit_after(now, nbytes)
 
-    def emit_after(self, now: float, begin: float, nbytes: int) -> None:
+    def emit_after(self, begin: float, nbytes: int) -> None:
         """Send off the next burst behind bytes that began to leave at ``begin``."""
         rate = min(self.route.wires[0].bytes_per_ns, self.txn.rate_gbs)
         free_at = begin + bytes_ns(nbytes, rate)
         if self.memory_in is not None and len(self.reading) == self.reading.maxlen:
             free_at = max(free_at, self.reading[0])
-        self.env.timeout(free_at - now).callbacks.append(self._emit)
+        env = self.env
+        env.call_at(free_at, env.turn, self._emit)
 
     def arrive(self, landing: float) -> None:
         """One more burst will be whole at the destination at ``landing``.
@@ -405,7 +407,6 @@ class Burst:
     """
 
     __slots__ = (
-        "_ok",
         "callbacks",
         "delivery",
         "hop",
@@ -417,9 +418,9 @@ class Burst:
     )
 
     data_op: ClassVar[bool] = False
+    _ok: ClassVar[bool] = True
 
     def __init__(self, delivery: Delivery, index: int, nbytes: int) -> None:
-        self._ok = True
         self.delivery = delivery
         self.index = index
         self.nbytes = nbytes
@@ -471,10 +472,11 @@ class Burst:
         Returns when the header started on it, in ns.
         """
         delivery = self.delivery
+        env = delivery.env
         hop = self.hop
         hops = self.hops
         owner = delivery.txn.owner
-        now: float = delivery.env._now  # the property costs a Python call
+        now: float = env._now  # the property costs a Python call
         wire, delay, then, taken_ns = hops[hop]
         # What ``Wire.take`` does, without the call: there is one a hop and burst.
         start = wire.free_at
@@ -490,7 +492,10 @@ class Burst:
         hop += 1
         self.hop = hop
         if hop < len(hops):
-            self.at(when, then)
+            # What ``at`` does, without the call.
+            self.callbacks = then
+            entry = (when, env.turn, next(env._eid), self)
+            heappush(env._queue, entry)  # type: ignore[misc]
         elif delivery.at_end is not None:
             self.at(when, delivery.at_end)
         else:
@@ -506,13 +511,17 @@ class Burst:
         now: float = delivery.env._now
         start, access, service_ns = service
         self.service = service_ns
-        if start + access > delivery.ready:
-            delivery.ready = start + access
-        self.at(max(now, delivery.ready), _STEP)
-        delivery.reading.append(start + service_ns)
-        delivery.ungranted -= 1
-        if delivery.next_is_due:
-            delivery.read_on(now, self.nbytes)
+        ready = start + access
+        if ready > delivery.ready:
+            delivery.ready = ready
+        else:
+            ready = delivery.ready
+        self.at(ready if ready > now else now, _STEP)
+        if delivery.bursts > 1:
+            delivery.reading.append(start + service_ns)
+            delivery.ungranted -= 1
+            if delivery.next_is_due:
+                delivery.read_on(now, self.nbytes)
 
     def write(self) -> None:
         """The header is at the memory: it asks to be written."""

@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -270,11 +270,15 @@ class GraphEngine:
         env = self.env
         queue = env._queue
         for _ in range(events):
-            if not queue:
+            try:
+                entry = heappop(queue)
+            except IndexError:
                 return False
-            if queue[0][0] > self._end_ns:
+            when, turn, _, event = entry
+            if when > self._end_ns:
+                heappush(queue, entry)
                 raise self._limit_error()
-            env._now, turn, _, event = heappop(queue)
+            env._now = when
             env.turn = turn | 1
             callbacks = event.callbacks
             event.callbacks = None  # type: ignore[assignment]

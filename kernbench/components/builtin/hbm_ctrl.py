@@ -65,6 +65,7 @@ class HbmCtrl(MemoryEndpoint):
         self._waiting: list[_Waiting] = []
         self._arrivals = 0
         self._wakes_at = inf
+        self._env = sim.env
         self._turn = sim.env.node_turn(node.place)
         self._has_own_burst = type(self).burst is not HbmCtrl.burst
 
@@ -80,7 +81,8 @@ class HbmCtrl(MemoryEndpoint):
             return
         pattern, base = self._layout.find(rows)
         waiting = self._waiting
-        if not waiting:
+        is_alone = not waiting
+        if is_alone:
             # Of channels that are all alike one stands for all.
             if self._all_alike:
                 free_at = self._channels[0].free_at(is_write)
@@ -90,19 +92,22 @@ class HbmCtrl(MemoryEndpoint):
                 granted(self._serve(now, now, pattern, base, is_write, owner))
                 return
         self._arrivals += 1
+        # In the order of the fields: by name it costs twice as much.
         one = _Waiting(
-            age=_age(owner),
-            arrival=self._arrivals,
-            since=now,
-            pattern=pattern,
-            base=base,
-            is_write=is_write,
-            owner=owner,
-            granted=granted,
-            turn=self.sim.env.turn,
+            _age(owner),
+            self._arrivals,
+            now,
+            pattern,
+            base,
+            is_write,
+            owner,
+            granted,
+            self._env.turn,
         )
         insort(waiting, one)
-        if waiting[0] is one or not self._all_alike or self._wakes_at <= now:
+        if is_alone:
+            self._wake_at(free_at)
+        elif waiting[0] is one or not self._all_alike or self._wakes_at <= now:
             self._grant(now)
 
     def burst(self, now: float, rows: Rows, owner: MsgBase) -> Service:
@@ -118,7 +123,7 @@ class HbmCtrl(MemoryEndpoint):
     def _grant(self, now: float) -> None:
         """Serve those who wait and have a free channel, the oldest first."""
         waiting = self._waiting
-        env = self.sim.env
+        env = self._env
         turn = env.turn
         next_free = inf
         at = 0
@@ -130,29 +135,29 @@ class HbmCtrl(MemoryEndpoint):
                 free_at = self._first_free(one.pattern, one.is_write)
             if free_at <= now:
                 del waiting[at]
-                env.turn = one.turn
-                one.granted(
-                    self._serve(
-                        one.since, now, one.pattern, one.base, one.is_write, one.owner
-                    )
-                )
+                _, _, since, pattern, base, is_write, owner, granted, its_turn = one
+                env.turn = its_turn
+                granted(self._serve(since, now, pattern, base, is_write, owner))
                 continue
             if free_at < next_free:
                 next_free = free_at
             if self._all_alike:
                 break  # no other has a free channel either
             at += 1
-        if next_free < self._wakes_at:
-            self._wakes_at = next_free
-            env.turn = self._turn
-            env.timeout(next_free - now).callbacks.append(self._wake)
+        self._wake_at(next_free)
         env.turn = turn
+
+    def _wake_at(self, when: float) -> None:
+        """Look again at a time, if that is not to be done before."""
+        if when < self._wakes_at:
+            self._wakes_at = when
+            self._env.call_at(when, self._turn, self._wake)
 
     def _wake(self, _event: object) -> None:
         """A channel that was waited for is free."""
         self._wakes_at = inf
         if self._waiting:
-            self._grant(self.sim.env.now)
+            self._grant(self._env._now)
 
     def _serve(
         self,

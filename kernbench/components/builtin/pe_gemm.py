@@ -104,13 +104,13 @@ class PeGemm(ComponentBase):
         owner: MsgBase
         if isinstance(msg, TileToken):
             owner = msg.composite
-            duration = self._duration_of_tile(env.now, msg)
+            duration = self._duration_of_tile(env._now, msg)
         else:
             owner = msg
             duration = self._duration_of_dot(env.now, msg)
         yield env.timeout(duration)
         self._last = owner
-        self._free_since = env.now
+        self._free_since = env._now
 
     def _duration_of_tile(self, now: float, token: TileToken) -> float:
         """How long a tile takes, ns; once a composite that costs the overhead too."""

@@ -105,9 +105,9 @@ class PeScheduler(ComponentBase):
         for token, stage in zip(tile, tile[0].stages, strict=True):
             if stage.stage_type is StageType.FETCH:
                 if behind is not None:
-                    t0 = env.now
+                    t0 = env._now  # the property costs a Python call
                     opened_by = yield behind
-                    until = env.now
+                    until = env._now
                     token.wait(stage.node, "operand", t0, until, opened_by)
                     if until > t0:
                         cause = opened_by
