@@ -188,6 +188,11 @@ def _key(alloc):
     return alloc["space"], alloc["addr"], alloc["nbytes"], name
 
 
+def layout_of(touch):
+    """How the bytes lie that a line of the debugger is about, as it says."""
+    return touch.addr, touch.nbytes, touch.rows, touch.row_bytes, touch.pitch
+
+
 def check_who_wrote(case):
     """``who-wrote``: the last writer of every byte of a place."""
     for _ in range(PLACES):
@@ -203,8 +208,8 @@ def _check_writers(case, command, place, position):
         writer = case.memory.writer(place.space, addr, position)
         wanted.setdefault(writer, []).append(addr)
     nobody = wanted.pop(None, [])
-    found = [(touch.op.op, touch.addr, touch.nbytes) for touch in answer.rows]
-    rows = [(op, min(mine), len(mine)) for op, mine in sorted(wanted.items())]
+    found = [(touch.op.op, layout_of(touch)) for touch in answer.rows]
+    rows = [(op, plain_ops.layout(mine)) for op, mine in sorted(wanted.items())]
     what = f"{place.text} at op {position}"
     case.equal(command, found, rows, what)
     case.equal(command, bool(answer.note), bool(nobody), f"note of {what}")
@@ -226,15 +231,15 @@ def check_who_reads(case):
                 if region.space != place.space or held.isdisjoint(mine):
                     continue
                 if mode == "r":
-                    wanted.append((op.position, region.addr, region.nbytes))
+                    wanted.append((op.position, region.layout))
                 else:
                     held.difference_update(mine)
-        found = [(touch.op.op, touch.addr, touch.nbytes) for touch in answer.rows]
+        found = [(touch.op.op, layout_of(touch)) for touch in answer.rows]
         case.equal("who-reads", found, wanted, f"{place.text} at op {position}")
 
 
 def touches(case, place):
-    """(kind, op, address, bytes) of every access of a place, in order."""
+    """(kind, op, layout) of every access of a place, in order."""
     wanted = []
     mine = set(place.addresses)
     for op in case.recording.ops:
@@ -242,7 +247,7 @@ def touches(case, place):
             overlaps = not mine.isdisjoint(region.addresses)
             if region.space == place.space and overlaps:
                 kind = {"r": "read", "w": "write"}[mode]
-                wanted.append((kind, op.position, region.addr, region.nbytes))
+                wanted.append((kind, op.position, region.layout))
     return wanted
 
 
@@ -251,9 +256,7 @@ def check_history(case):
     for _ in range(PLACES):
         place = a_place(case)
         answer = case.ask(f"history {place.text}", -1)
-        found = [
-            (touch.kind, touch.op.op, touch.addr, touch.nbytes) for touch in answer.rows
-        ]
+        found = [(touch.kind, touch.op.op, layout_of(touch)) for touch in answer.rows]
         case.equal("history", found, touches(case, place), place.text)
 
 
@@ -263,7 +266,7 @@ def check_watch(case):
         place = a_place(case)
         mode = case.rng.choice(["r", "w", "rw"])
         wanted = set()
-        for kind, op, _, _ in touches(case, place):
+        for kind, op, _ in touches(case, place):
             if kind[0] in mode:
                 wanted.add(op)
         what = f"{place.text} {mode}"

@@ -6,9 +6,10 @@ import numpy as np
 import plain_energy
 import plain_ops
 import plain_time
-from asked_of_data import check_stops, ops_asked
+from asked_of_data import check_stops, layout_of, ops_asked
 from plain_time import covered, launch_window, letter
 
+SNAPSHOT = "Phase 1 snapshot differs from the Phase 2 value"
 NEAR_NS = 1e-6
 """How far sums of times may be apart."""
 
@@ -374,30 +375,33 @@ def check_critical(case):
 
 
 def check_hazards(case):
-    """``hazards``: what was in flight together, every pair compared."""
+    """``hazards``: what was in flight together, every pair compared; and all others."""
     answer = case.ask("hazards", -1)
-    found = set()
-    others = Counter()
+    conflicts = []
+    others = []
+    snapshots = 0
     for touch in answer.rows:
         if touch.kind in plain_time.CONFLICTS.values():
-            earlier = touch.other.op
-            hazard = (touch.kind, touch.space, touch.addr, touch.nbytes)
-            found.add((*hazard, touch.op.op, earlier))
+            hazard = (touch.kind, touch.space, layout_of(touch))
+            conflicts.append((*hazard, touch.op.op, touch.other.op))
+        elif touch.kind == SNAPSHOT:
+            snapshots += 1
         else:
-            others[touch.kind] += 1
+            others.append((touch.kind, touch.space, touch.addr, touch.op.op))
+    found = set(conflicts)
     wanted = plain_time.conflicts(case.recording)
     case.equal("hazards", found - wanted, set(), "which are none")
     case.equal("hazards", wanted - found, set(), "which are missing")
-    # programs read nothing that nobody wrote, nothing outside, and nothing stale
-    wanted_others = dict.fromkeys(
-        ["Phase 1 snapshot differs from the Phase 2 value"], len(case.memory.stale)
-    )
-    told = {name: others.get(name, 0) for name in wanted_others}
-    case.equal("hazards", told, wanted_others, "snapshots")
+    case.equal("hazards", len(conflicts), len(found), "lines, each once")
+    others_wanted = plain_time.never_written(case.memory)
+    others_wanted |= plain_time.outside(case.recording)
+    case.equal("hazards", sorted(others), sorted(others_wanted), "of one op")
+    case.equal("hazards", snapshots, len(case.memory.stale), "snapshots")
     case.equal("hazards", answer.ok, not answer.rows, "verdict")
-    ops = sorted({hazard[4] for hazard in wanted})
-    if not others:
-        check_stops(case, "catch hazards", ops)
+    ops = {later for _, _, _, later, _ in wanted}
+    ops |= {op for _, _, _, op in others_wanted}
+    ops |= case.memory.stale
+    check_stops(case, "catch hazards", sorted(ops))
 
 
 CHECKS = (

@@ -5,11 +5,42 @@ docs/machine.md, "Arithmetic", so that a mistake of kernbench is not repeated he
 ops that random kernels use are known; another is a KeyError.
 """
 
+from itertools import pairwise
 from math import isnan, prod
 from typing import NamedTuple
 
 import numpy as np
 from plain_frames import DTYPES
+
+
+class Layout(NamedTuple):
+    """How bytes lie: ``nbytes`` from ``addr`` on, in ``rows`` with gaps between them.
+
+    ``row_bytes`` is 0 where rows differ in size, and ``pitch``, the distance of their
+    beginnings, where that differs or there is one row only.
+    """
+
+    addr: int
+    nbytes: int
+    rows: int
+    row_bytes: int
+    pitch: int
+
+
+def layout(addresses):
+    """How the bytes at some addresses lie; an address may be given twice."""
+    mine = set(addresses)
+    starts = sorted(addr for addr in mine if addr - 1 not in mine)
+    ends = sorted(addr + 1 for addr in mine if addr + 1 not in mine)
+    sizes = [end - start for start, end in zip(starts, ends, strict=True)]
+    apart = [after - before for before, after in pairwise(starts)]
+    return Layout(starts[0], len(mine), len(starts), _same(sizes), _same(apart))
+
+
+def _same(numbers):
+    """The number that all of them are; 0 of none, or of different ones."""
+    found = set(numbers)
+    return found.pop() if len(found) == 1 else 0
 
 
 class Bytes(NamedTuple):
@@ -35,6 +66,20 @@ class Bytes(NamedTuple):
         for row in self.rows:
             found += range(row, row + self.row_bytes)
         return found
+
+    @property
+    def end(self):
+        """The address behind the last byte."""
+        if not self.rows:
+            return self.addr + self.nbytes
+        return max(self.rows) + self.row_bytes
+
+    @property
+    def layout(self):
+        """How its bytes lie."""
+        if not self.rows:
+            return Layout(self.addr, self.nbytes, 1, self.nbytes, 0)
+        return layout(self.addresses)
 
     @property
     def pieces(self):
@@ -154,6 +199,20 @@ def touched(op):
     if write(op) is not None:
         found.append(("w", write(op)))
     return [(mode, region) for mode, region in found if region.nbytes]
+
+
+def shared(one, other):
+    """How the bytes lie that are in two tensors; None if there is none."""
+    if one.space != other.space:
+        return None
+    low = max(one.addr, other.addr)
+    high = min(one.end, other.end)
+    if low >= high:
+        return None
+    if not one.rows and not other.rows:
+        return Layout(low, high - low, 1, high - low, 0)
+    both = set(one.addresses).intersection(other.addresses)
+    return layout(both) if both else None
 
 
 def accesses(op):

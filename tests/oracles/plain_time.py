@@ -236,20 +236,23 @@ CONFLICTS = {
     ("w", "r"): "read of bytes whose writer is in flight",
     ("w", "w"): "overlapping writes in flight",
 }
+NEVER_WRITTEN = "read of bytes never written"
+OUTSIDE = "access outside its allocation"
 
 
 def conflicts(recording):
-    """(kind, space, address, bytes, later op, earlier op) of bytes used twice at once.
+    """(kind, space, layout, later op, earlier op) of bytes that are used twice at once.
 
-    What was in flight in this run: a store of a DMA from its issue, other accesses
-    while their op was in service; what a queue pushes is read when that begins. Not the
-    host's transfers, and not two DMAs of one PE in HBM, which are in order.
+    One of any two accesses, however many rows of bytes they share. What was in flight
+    in this run: a store of a DMA from its issue, other accesses while their op was in
+    service; what a queue pushes is read when that begins. Not the host's transfers, and
+    not two DMAs of one PE in HBM, which are in order.
     """
     touched = []
     for op in recording.ops:
         if op.name.startswith("host_"):
             continue
-        for mode, region in plain_ops.accesses(op):
+        for mode, region in plain_ops.touched(op):
             begin = op.t_start
             end = op.t_end
             call = recording.call_of(op)
@@ -263,19 +266,51 @@ def conflicts(recording):
     found = set()
     begins = np.array([access[0] for access in touched])
     lows = np.array([access[4].addr for access in touched])
-    highs = np.array([access[4].addr + access[4].nbytes for access in touched])
+    highs = np.array([access[4].end for access in touched])
     for number, (begin, end, op, mode, region, lane) in enumerate(touched):
-        bytes_meet = (lows < highs[number]) & (lows[number] < highs)
+        spans_meet = (lows < highs[number]) & (lows[number] < highs)
         times_meet = (begins >= begin) & (begins < end)
-        for other in np.flatnonzero(bytes_meet & times_meet).tolist():
+        for other in np.flatnonzero(spans_meet & times_meet).tolist():
             at, _, later, other_mode, place_there, other_lane = touched[other]
             is_later = at > begin or (at == begin and other > number)
             in_order = lane is not None and lane == other_lane
             kind = CONFLICTS.get((mode, other_mode))
-            same_space = place_there.space == region.space
-            if is_later and not in_order and kind and same_space and later != op:
-                low = max(lows[number], lows[other])
-                high = min(highs[number], highs[other])
-                hazard = (kind, region.space, int(low), int(high - low), later, op)
-                found.add(hazard)
+            if is_later and not in_order and kind and later != op:
+                both = plain_ops.shared(region, place_there)
+                if both is not None:
+                    found.add((kind, region.space, both, later, op))
     return found
+
+
+def never_written(memory):
+    """(kind, space, address, op) of reads: the first byte that nobody wrote before."""
+    found = set()
+    for op in memory.recording.ops:
+        for region in plain_ops.reads(op):
+            for addr in sorted(region.addresses):
+                if memory.writer(region.space, addr, op.position - 1) is None:
+                    found.add((NEVER_WRITTEN, region.space, addr, op.position))
+                    break
+    return found
+
+
+def outside(recording):
+    """(kind, space, address, op) of accesses: the first row in no allocation."""
+    found = set()
+    for op in recording.ops:
+        for _, region in plain_ops.touched(op):
+            for piece in sorted(region.pieces, key=lambda piece: piece.addr):
+                if not _is_held(recording, piece):
+                    found.add((OUTSIDE, region.space, piece.addr, op.position))
+                    break
+    return found
+
+
+def _is_held(recording, piece):
+    """Whether one allocation has all bytes of a piece."""
+    return any(
+        alloc["space"] == piece.space
+        and alloc["addr"] <= piece.addr
+        and piece.end <= alloc["addr"] + alloc["nbytes"]
+        for alloc in recording.allocs
+    )

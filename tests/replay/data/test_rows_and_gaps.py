@@ -4,7 +4,8 @@ The reference is a list of bytes that loops write one by one.
 """
 
 import random
-from itertools import product
+from itertools import combinations, pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +14,12 @@ from replay_logs import PE0, PE1, Log, host_write, region
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
 from kernbench.common.rows import Rows
-from kernbench.replay.data.hazards import find_hazards
+from kernbench.replay.data.hazards import (
+    EARLY_WRITER,
+    LATE_WRITER,
+    TWO_WRITERS,
+    find_hazards,
+)
 from kernbench.replay.data.history import History
 from kernbench.replay.data.spread import Spread
 from kernbench.replay.plain import as_data
@@ -31,7 +37,7 @@ SCRATCH_FLOATS = 64
 
 
 def descriptor(rng, addr, dims):
-    """Rows of floats that step over gaps, and how far they reach, in floats."""
+    """Rows of floats that step over gaps, sometimes with the axes turned."""
     within = rng.randint(1, 3)
     row_bytes = within * FLOAT
     axes = []
@@ -40,6 +46,8 @@ def descriptor(rng, addr, dims):
         pitch = within + rng.randint(0, 3)
         axes.insert(0, (count, pitch * FLOAT))
         within = pitch * count
+    if rng.random() < 0.3:
+        rng.shuffle(axes)
     return Rows.of(addr, tuple(axes), row_bytes)
 
 
@@ -183,13 +191,14 @@ def shifted(rows, floats):
     return rows.at(rows.addr + floats * FLOAT)
 
 
-def hazards_of(path, graph, first, second):
-    """Hazards of two stores of two PEs that are in flight together."""
+def hazards_of(path, graph, first, *others):
+    """Hazards of a store of one PE and stores of another, in flight together."""
     log = Log(path, graph)
     log.op(host_write(0, HBM_FLOATS), 0, 1)
     log.op(host_write(0, SCRATCH_FLOATS, space="tcm"), 2, 3)
     log.op(strided_store(0, first), 10, 20, PE0)
-    log.op(strided_store(0, second), 12, 22, PE1)
+    for number, other in enumerate(others):
+        log.op(strided_store(0, other), 12 + number, 22 + number, PE1)
     log.writer.close()
     history = History(Trace.open(path))
     found = find_hazards(history._trace, history.touched, history.allocs)
@@ -202,6 +211,143 @@ def test_stores_into_each_others_gaps_are_no_hazard(tmp_path, small):
     assert hazards_of(tmp_path / "b", small, rows, shifted(rows, 1)) == {
         (3, 2, Spread(4, 32 * 3 + 8, 16, 4, 4, 32))
     }
+
+
+def test_a_store_in_a_gap_is_told_from_a_longer_one_at_its_place(tmp_path, small):
+    planes = Rows(0, 2, 8, 32, ((2, 128),))
+    short = Rows.one(24, 8)
+    longer = Rows.one(24, 16)
+    assert hazards_of(tmp_path / "t", small, planes, short, longer) == {
+        (4, 2, Spread(32, 40, 8, 1, 8, 0))
+    }
+
+
+class Access(NamedTuple):
+    """What an op reads (mode "r") or writes ("w"): the addresses of all of its bytes.
+
+    It is in flight from ``begins`` to before ``ends``. Those of one ``lane`` are in
+    order; it is "" where they are not.
+    """
+
+    mode: str
+    space: str
+    mine: frozenset
+    begins: int
+    ends: int
+    op: int
+    lane: str
+
+
+KINDS = {
+    ("r", "w"): EARLY_WRITER,
+    ("w", "r"): LATE_WRITER,
+    ("w", "w"): TWO_WRITERS,
+}
+
+
+class Race:
+    """Random DMAs of two PEs at random times, and every pair of them byte by byte.
+
+    ``expected`` has a line for each two accesses in conflict. ``in_gaps`` counts those
+    that would be, but for bytes that lie in gaps of each other.
+    """
+
+    def __init__(self, path, graph, seed):
+        rng = random.Random(seed)
+        log = Log(path, graph)
+        log.op(host_write(0, HBM_FLOATS), 0, 1)
+        log.op(host_write(0, SCRATCH_FLOATS, space="tcm"), 2, 3)
+        touched = []
+        rows = Rows.one(0, FLOAT)
+        for op in range(2, 80):
+            # no two start at once, so this is their canonical order
+            starts = 20 + 4 * op
+            ends = starts + rng.choice([1, 10, 40])
+            pe = rng.choice([PE0, PE1])
+            rows = self._beside(rng, rows)
+            at = rng.randint(0, SCRATCH_FLOATS - rows.nbytes // FLOAT) * FLOAT
+            far = frozenset(bytes_of(rows))
+            near = frozenset(range(at, at + rows.nbytes))
+            if rng.random() < 0.6:
+                issued = starts - rng.choice([0, 0, 6, 15])
+                log.op(strided_store(at, rows), starts, ends, pe, t_issue=issued)
+                read = Access("r", "tcm", near, starts, ends, op, "")
+                write = Access("w", "hbm", far, issued, ends, op, pe)
+            else:
+                log.op(strided_load(rows, at), starts, ends, pe)
+                read = Access("r", "hbm", far, starts, ends, op, pe)
+                write = Access("w", "tcm", near, starts, ends, op, "")
+            touched += [read, write]
+        self.session = log.session()
+        self.expected = set()
+        self.in_gaps = 0
+        touched.sort(key=lambda access: (access.begins, access.op))
+        for earlier, later in combinations(touched, 2):
+            self._meet(earlier, later)
+
+    @staticmethod
+    def _beside(rng, last):
+        """Rows of up to four dimensions, often the last ones moved into their gaps."""
+        if rng.random() < 0.5:
+            rows = shifted(last, rng.randint(1, 3))
+            if rows.addr + rows.span <= HBM_FLOATS * FLOAT:
+                return rows
+        while True:
+            rows = descriptor(rng, 0, rng.choice([0, 1, 2, 2, 3]))
+            is_small = rows.nbytes <= SCRATCH_FLOATS * FLOAT
+            if is_small and rows.span <= HBM_FLOATS * FLOAT:
+                break
+        most = min(HBM_FLOATS - rows.span // FLOAT, 12)
+        return rows.at(rng.randint(0, most) * FLOAT)
+
+    def _meet(self, earlier, later):
+        """Add the hazard of two accesses, if it is one."""
+        kind = KINDS.get((earlier.mode, later.mode))
+        is_ordered = earlier.lane == later.lane != ""
+        same_space = earlier.space == later.space
+        at_once = later.begins < earlier.ends and earlier.op != later.op
+        if kind is None or is_ordered or not same_space or not at_once:
+            return
+        both = earlier.mine & later.mine
+        if both:
+            line = (kind, later.op, earlier.op, later.space, *layout(both))
+            self.expected.add(line)
+            return
+        low = max(min(earlier.mine), min(later.mine))
+        high = min(max(earlier.mine), max(later.mine))
+        self.in_gaps += low < high
+
+
+def layout(addresses):
+    """(first, bytes, rows, bytes a row, pitch) of bytes, as lines about them say."""
+    starts = sorted(addr for addr in addresses if addr - 1 not in addresses)
+    ends = sorted(addr + 1 for addr in addresses if addr + 1 not in addresses)
+    sizes = [end - start for start, end in zip(starts, ends, strict=True)]
+    apart = [after - before for before, after in pairwise(starts)]
+    return starts[0], len(addresses), len(starts), same(sizes), same(apart)
+
+
+def same(numbers):
+    """The number that all of them are; 0 of none, or of different ones."""
+    found = set(numbers)
+    return found.pop() if len(found) == 1 else 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_hazards_are_those_of_every_byte_of_every_two_descriptors(
+    tmp_path, small, seed
+):
+    race = Race(tmp_path / "t", small, seed)
+    rows = race.session.hazards().rows
+    found = set()
+    for h in rows:
+        where = (h.addr, h.nbytes, h.rows, h.row_bytes, h.pitch)
+        found.add((h.kind, h.op.op, h.other.op, h.space, *where))
+    assert found == race.expected
+    assert len(rows) == len(found)
+    # what it is about: some share rows, and some have bytes in gaps only
+    assert any(h.rows > 1 for h in rows)
+    assert race.in_gaps
 
 
 # -- what users are told of them --
