@@ -116,8 +116,6 @@ def events():
 OPEN = {
     "test_every_answer_about_fifty_of_them_is_right": "hazards has one line a pair "
     "of descriptors of rows; the oracle still has one for each two rows",
-    "test_a_job_of_100000_ops_calls_progress_every_10_ms[who-wrote]": "14 ms",
-    "test_a_job_of_100000_ops_calls_progress_every_10_ms[fetches]": "15 ms",
 }
 """What is known to fail and is not mended yet, by name of test, each with the reason.
 """
