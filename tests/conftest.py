@@ -114,19 +114,3 @@ def phase2():
 @pytest.fixture
 def events():
     return Events()
-
-
-OPEN = {
-    "test_a_job_of_100000_ops_calls_progress_every_10_ms[who-wrote]": "14 ms",
-    "test_a_job_of_100000_ops_calls_progress_every_10_ms[fetches]": "15 ms",
-}
-"""What is known to fail and is not mended yet, by name of test, each with the reason.
-"""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let what is open fail."""
-    for item in items:
-        reason = OPEN.get(item.name) or OPEN.get(item.name.partition("[")[0])
-        if reason is not None:
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=False))

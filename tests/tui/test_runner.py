@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 from time import monotonic, sleep
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import pytest
@@ -172,6 +174,55 @@ def test_what_nobody_wants_any_more_is_given_up_without_a_word(
     wait_until(lambda: not runner.busy)
     assert runner.known(query(0)) is None
     assert runner.known(other(2)) is None
+
+
+def test_a_job_that_loses_its_cancelling_is_cancelled_at_the_next_call(
+    runner, register, monkeypatch
+) -> None:
+    """In ``__del__``, and in a callback of a weak reference, Python drops what is
+    raised.
+    """
+    lost = list[BaseException]()
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda dropped: lost.append(dropped.exc_value)
+    )
+    begun = Event()
+    was_cancelled = Event()
+
+    class Dropped:
+        """Reports its progress when nothing refers to it any more."""
+
+        def __init__(self, progress: Progress) -> None:
+            self.progress = progress
+
+        def __del__(self) -> None:
+            self.progress(0.1)
+
+    def answer(index, at, args, progress) -> int:
+        begun.set()
+        assert was_cancelled.wait(10)
+        sleep(0.002)
+        Dropped(progress)
+        sleep(0.002)
+        finalised = Dropped(lambda done: None)
+        finalize(finalised, progress, 0.2)
+        del finalised
+        sleep(0.002)
+        with suppress(Cancelled):
+            progress(0.3)
+        sleep(0.002)
+        progress(0.4)
+        return 1
+
+    query = register("loses", answer)()
+    runner.ask(query)
+    assert begun.wait(10)
+    assert runner.cancel() == 1
+    was_cancelled.set()
+    with pytest.raises(Cancelled, match="cancelled at 40%"):
+        runner.wait(query)
+    assert [type(error) for error in lost] == [Cancelled, Cancelled]
+    wait_until(lambda: not runner.busy)
 
 
 # -- urgency --------------------------------------------------------------------

@@ -621,5 +621,10 @@ def addresses(place: Place, progress: Progress = no_progress) -> Ints:
             f"{place.text} is of more than {MOST_ADDRESSES:,} bytes; "
             "ask for a part of it"
         )
-    parts = [np.arange(addr, addr + nbytes) for _, addr, nbytes in place.ranges]
-    return beside_if_many(count, lambda: distinct(np.concatenate(parts)), progress, 0.0)
+    return beside_if_many(count, lambda: _all_of(place.ranges), progress, 0.0)
+
+
+def _all_of(ranges: Sequence[Range]) -> Ints:
+    """The addresses of all bytes of ranges, ascending, each once."""
+    parts = [np.arange(addr, addr + nbytes) for _, addr, nbytes in ranges]
+    return distinct(np.concatenate(parts))

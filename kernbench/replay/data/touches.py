@@ -6,16 +6,19 @@ From the accesses of the op log alone; where those come from is said in ``access
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, beside_if_many, no_progress
 from kernbench.replay.answers import OpRow, Touch, Touches
-from kernbench.replay.data.history import History
+from kernbench.replay.data.arrays import Pace
+from kernbench.replay.data.history import History, is_in_rows
 from kernbench.replay.data.places import Place, addresses
 from kernbench.replay.data.spread import Spread, spread_of_addresses, spread_of_rows
+from kernbench.sim_engine.access_columns import AccessColumns
 
 RowsOf: TypeAlias = Callable[[Sequence[int] | Ints], list[OpRow]]
 """Lines of the op log by canonical positions; many at a time cost some us each."""
@@ -23,7 +26,6 @@ RowsOf: TypeAlias = Callable[[Sequence[int] | Ints], list[OpRow]]
 _MOST_READS = 1000
 _ROWS_AT_ONCE = 512
 """Lines of the op log that are made between two calls of progress."""
-_EVERY = 64
 
 
 class TouchIndex:
@@ -81,7 +83,12 @@ class TouchIndex:
         ops = rows_in_parts(self._rows_of, [last.op for last in found], progress)
         rows = list[Touch]()
         for last, row in zip(found, ops, strict=True):
-            spread = spread_of_addresses(last.addresses)
+            spread = beside_if_many(
+                len(last.addresses),
+                partial(spread_of_addresses, last.addresses),
+                progress,
+                len(rows) / len(found),
+            )
             rows.append(touch_of("write", space, spread, row))
         return Touches(tuple(rows), note)
 
@@ -97,21 +104,22 @@ class TouchIndex:
         touched = self._history.touched
         space = place.ranges[0][0]
         wanted = addresses(place, progress)
-        span = int(wanted[-1] - wanted[0]) + 1
-        numbers = self._history.accesses.overlapping(space, int(wanted[0]), span)
-        later = np.searchsorted(touched.row[numbers], op, side="right")
-        near = touched.take(numbers[later:])
-        lows = np.searchsorted(wanted, near.addr)
-        highs = np.searchsorted(wanted, near.addr + near.spans)
+        near, lows, highs = beside_if_many(
+            len(touched.row),
+            lambda: self._later_accesses(space, wanted, op),
+            progress,
+            0.0,
+        )
         holds = np.ones(len(wanted), np.bool_)  # what it held at op ``op``
         reads = list[int]()
-        for count, i in enumerate(np.flatnonzero(lows < highs).tolist()):
-            if count % _EVERY == 0:
-                progress(count / len(lows))
+        pace = Pace(progress)
+        for i in np.flatnonzero(lows < highs).tolist():
+            done = i / len(lows)
+            pace.step(int(highs[i] - lows[i]), done)
             part = slice(lows[i], highs[i])
             mine = np.ones(highs[i] - lows[i], np.bool_)
             if near.is_in_rows(i):
-                mine = near.rows_of(i).offsets(wanted[part]) >= 0
+                mine = is_in_rows(near.rows_of(i), wanted[part], progress, done)
             if near.mode[i]:
                 holds[part] &= ~mine
             elif (holds[part] & mine).any():
@@ -124,6 +132,22 @@ class TouchIndex:
             spread = spread_of_rows(near.rows_of(i))
             rows.append(touch_of("read", space, spread, row))
         return Touches(tuple(rows))
+
+    def _later_accesses(
+        self, space: str, wanted: Ints, op: int
+    ) -> tuple[AccessColumns, Ints, Ints]:
+        """The accesses after op ``op`` to the range of ``wanted``, and what they hit.
+
+        Access i is to ``wanted[lows[i] : highs[i]]``, of rows to some of that.
+        """
+        touched = self._history.touched
+        span = int(wanted[-1] - wanted[0]) + 1
+        numbers = self._history.accesses.overlapping(space, int(wanted[0]), span)
+        later = np.searchsorted(touched.row[numbers], op, side="right")
+        near = touched.take(numbers[later:])
+        lows = np.searchsorted(wanted, near.addr)
+        highs = np.searchsorted(wanted, near.addr + near.spans)
+        return near, lows, highs
 
 
 def touch_of(

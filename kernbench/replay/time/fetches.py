@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.replay.text import wrapped
 from kernbench.replay.time.steps import parts
@@ -29,7 +29,6 @@ _TILE_READ = "TileToken/DMA_READ"
 _LOAD = "dma_read"
 _ROWS_AT_ONCE = 1 << 18
 """Rows of bytes that are joined between two calls of progress."""
-_GROUPS_AT_ONCE = 1 << 12
 _MOST_ROWS = 1 << 24
 """Rows of a block, and of what one PE reads of a tensor, that are looked at singly."""
 _SHOWN = 20
@@ -157,16 +156,19 @@ class FetchIndex:
         touched = self._touched(stage(progress, 0.0, 0.3))
         tensors = TensorNames(self._trace, stage(progress, 0.3, 0.35))
         reads = _all_reads(self._trace, touched, tensors, stage(progress, 0.35, 0.6))
-        totals = np.zeros(len(tensors.names))
-        nbytes = reads.rows * reads.row_bytes
-        np.add.at(totals, reads.tensor, nbytes)
-        readers = computed_beside(lambda: _readers(self._trace, reads), progress, 0.6)
+        count = len(tensors.names)
+        totals = computed_beside(
+            lambda: _sums(reads.tensor, reads.rows * reads.row_bytes, count),
+            progress,
+            0.6,
+        )
+        readers = computed_beside(lambda: _readers(self._trace, reads), progress, 0.61)
         pes, launches = computed_beside(
-            lambda: [_different(reads, values, len(totals)) for values in readers],
+            lambda: [_different(reads, values, count) for values in readers],
             progress,
             0.62,
         )
-        distinct = _distinct(reads, readers, len(totals), stage(progress, 0.65, 0.9))
+        distinct = _distinct(reads, readers, count, stage(progress, 0.65, 0.9))
         advice = _advice(self._trace, touched, tensors, stage(progress, 0.9, 1.0))
         rows = []
         for number in np.flatnonzero(totals).tolist():
@@ -201,9 +203,14 @@ def _all_reads(
             here = np.flatnonzero(mine.space == number)
             tensor[here] = tensors.of(name, mine.addr[here].astype(np.int64))
         found += _loads(mine, row[at], tensor)
+    return computed_beside(lambda: _together(found), progress, 1.0)
+
+
+def _together(found: list[_Reads]) -> _Reads:
+    """All reads of bytes that belong to tensors, in one."""
     none = np.empty(0, np.int64)
-    found.append(_Reads(none, none, none, none, none, none))
-    joined = _Reads(*[np.concatenate(column) for column in zip(*found, strict=True)])
+    every = [*found, _Reads(none, none, none, none, none, none)]
+    joined = _Reads(*[np.concatenate(column) for column in zip(*every, strict=True)])
     known = np.flatnonzero((joined.tensor >= 0) & (joined.rows * joined.row_bytes > 0))
     return _Reads(*[column[known] for column in joined])
 
@@ -293,57 +300,83 @@ def _different(reads: _Reads, values: Ints, tensors: int) -> Ints:
     return np.bincount(pairs // max(len(used), 1), minlength=tensors)
 
 
-def _distinct(
-    reads: _Reads, readers: _Readers, tensors: int, progress: Progress
-) -> Array:
-    """By tensor the bytes that are read, each once a PE and launch."""
+def _sums(tensor: Ints, nbytes: Ints, tensors: int) -> Floats:
+    """By tensor the sum of bytes."""
+    return np.bincount(tensor, nbytes, tensors).astype(np.float64)
+
+
+class _Blocks(NamedTuple):
+    """Different blocks that were read, sorted, and where those of each reader begin.
+
+    ``keys`` has a column a block: tensor, PE, launch, address, rows, row_bytes, pitch.
+    ``starts`` are the first blocks of each PE, launch and tensor, and ``before`` how
+    many rows the blocks before each have, with the sum of all behind the last.
+    """
+
+    keys: Array
+    starts: Ints
+    before: Ints
+
+
+def _blocks(reads: _Reads, readers: _Readers) -> _Blocks:
+    """Those of all reads: of blocks that are read again in the same way one."""
     blocks = (reads.addr, reads.rows, reads.row_bytes, reads.pitch)
     keys = np.stack([reads.tensor, *readers, *blocks])
-    # of blocks that are read again in the same way one is enough
-    order = computed_beside(lambda: np.lexsort(keys[::-1]), progress, 0.1)
-    keys = keys[:, order]
-    is_new = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(0))[: len(order)]
-    keys = keys[:, is_new]
+    keys = keys[:, np.lexsort(keys[::-1])]
+    keys = keys[:, _is_new(keys)]
+    starts = np.flatnonzero(_is_new(keys[:3]))
+    return _Blocks(keys, starts, np.append(0, np.cumsum(keys[4])))
+
+
+def _is_new(keys: Array) -> Bools:
+    """Which columns differ from the one before; the first does."""
+    is_new = np.ones(keys.shape[1], np.bool_)
+    is_new[1:] = (keys[:, 1:] != keys[:, :-1]).any(0)
+    return is_new
+
+
+def _distinct(
+    reads: _Reads, readers: _Readers, tensors: int, progress: Progress
+) -> Floats:
+    """By tensor the bytes that are read, each once a PE and launch."""
+    blocks = computed_beside(lambda: _blocks(reads, readers), progress, 0.1)
     sums = np.zeros(tensors)
-    for part in _groups_of_rows(keys, stage(progress, 0.3, 1.0)):
-        mine = keys[:, part]
-        if mine[4].sum() > _MOST_ROWS:
-            np.add.at(sums, mine[0], mine[4] * mine[5])
-            continue
-        joined = computed_beside(partial(_joined, mine), progress, 0.3)
-        np.add.at(sums, *joined)
+    for part in _groups_of_rows(blocks, stage(progress, 0.3, 1.0)):
+        mine = blocks.keys[:, part]
+        sums += computed_beside(partial(_distinct_in, mine, tensors), progress, 0.3)
     return sums
 
 
-def _groups_of_rows(keys: Array, progress: Progress) -> Iterator[slice]:
+def _distinct_in(keys: Array, tensors: int) -> Floats:
+    """``_distinct`` of some blocks; of very many rows each block counts whole."""
+    tensor, _, _, _, rows, row_bytes, _ = keys
+    if rows.sum() > _MOST_ROWS:
+        return _sums(tensor, rows * row_bytes, tensors)
+    return _sums(*_joined(keys), tensors)
+
+
+def _groups_of_rows(blocks: _Blocks, progress: Progress) -> Iterator[slice]:
     """Slices of sorted blocks that keep those of a PE, launch and tensor together.
 
     Each has some _ROWS_AT_ONCE rows, or is one such group.
     """
-    count = keys.shape[1]
-    starts = np.flatnonzero(
-        np.append(True, (keys[:3, 1:] != keys[:3, :-1]).any(0))[:count]
-    )
-    before = np.append(0, np.cumsum(keys[4]))
-    low = 0
-    stops = np.append(starts, count)[1:].tolist()
-    for number, (start, stop) in enumerate(zip(starts.tolist(), stops, strict=True)):
-        if number % _GROUPS_AT_ONCE == 0:
-            progress(low / count)
-        if start > low and before[stop] - before[low] >= _ROWS_AT_ONCE:
-            progress(low / count)
-            yield slice(low, start)
-            low = start
-    if low < count:
+    count = blocks.keys.shape[1]
+    bounds = np.append(blocks.starts, count)
+    # How many rows there are up to the end of each group.
+    reached = blocks.before[bounds[1:]]
+    group = 0
+    while group < len(reached):
+        low = int(bounds[group])
         progress(low / count)
-        yield slice(low, count)
+        enough = blocks.before[low] + _ROWS_AT_ONCE
+        group = max(group + 1, int(np.searchsorted(reached, enough)))
+        yield slice(low, int(bounds[group]))
 
 
 def _joined(keys: Array) -> tuple[Ints, Ints]:
     """Tensor numbers, and bytes that nothing before them in the group has."""
     tensor, _, _, addr, rows, row_bytes, pitch = keys
-    change = (keys[:3, 1:] != keys[:3, :-1]).any(0)
-    group = np.append(0, np.cumsum(change))
+    group = np.cumsum(_is_new(keys[:3]))
     block = np.repeat(np.arange(len(rows)), rows)
     number = ranges(np.zeros(len(rows), np.int64), rows)
     first = addr[block] + number * pitch[block]

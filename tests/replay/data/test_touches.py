@@ -1,8 +1,13 @@
 """Who reads and writes bytes: all, the last writers, the readers until overwritten."""
 
-import pytest
-from replay_logs import Log, double, host_write, load, store
+from dataclasses import replace
 
+import pytest
+from gaps import LIMIT_S, least_gap
+from replay_logs import Log, double, host_write, load, region, store
+
+from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd
+from kernbench.common.rows import Rows
 from kernbench.errors import UsageError
 
 
@@ -89,3 +94,27 @@ def test_the_commands_take_places_as_users_write_them(log):
     assert ops(session.run_line("who-reads hbm 0x10:4")) == [1]
     with pytest.raises(UsageError, match="no tensor 'q'"):
         session.run_line("who-reads q[3]")
+
+
+@pytest.mark.slow
+def test_rows_over_4_mib_are_looked_at_with_a_call_of_progress_every_10_ms(log):
+    rows = Rows(0, rows=512, row_bytes=32, pitch=8192)
+    inside = region("tcm", 0, rows.nbytes // 4)
+    outside = replace(inside, space="hbm", strided=rows)
+    write = DmaWriteCmd(src=inside, dst_addr=0, handle_id="h", strided=rows)
+    log.op(write, 0, 10)
+    log.op(DmaReadCmd(src=outside, dst=inside, handle_id="h"), 20, 30)
+    session = log.session()
+    session.goto(0)
+    place = f"hbm 0:{rows.span}"
+
+    def writers():
+        return lambda progress: session.who_wrote(place, progress)
+
+    def readers():
+        return lambda progress: session.who_reads(place, progress)
+
+    assert ops(session.who_wrote(place)) == [0]
+    assert ops(session.who_reads(place)) == [1]
+    assert least_gap(writers, rounds=5, enough=LIMIT_S) <= LIMIT_S
+    assert least_gap(readers, rounds=5, enough=LIMIT_S) <= LIMIT_S
