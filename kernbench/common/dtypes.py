@@ -34,8 +34,9 @@ class DType:
 
     Tolerances are those of ADR-0020 D11; for f64, fp8 and bool, which it leaves out,
     those of docs/machine.md, "Tolerances". ``rate`` is the field of ``pe.gemm.rate``
-    and ``pe.math.rate`` that says how fast an engine works on it: unsigned types go as
-    signed ones, bool as i8, and both fp8 formats alike.
+    and ``pe.math.rate`` that says how fast an engine works on it, and of
+    ``energy.mac_pj`` and ``energy.element_pj``, which say what that costs: unsigned
+    types go as signed ones, bool as i8, and both fp8 formats alike.
     """
 
     name: str

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kernbench.common.dtypes import DTYPES
+
 CLASSES = (
     "array",
     "math",
@@ -25,18 +27,8 @@ CLASSES = (
 )
 """The classes of components that energy is told apart by."""
 
-ENERGY_DTYPES = ("fp8", "i8", "f16", "bf16", "i16", "f32", "i32", "f64", "i64")
-"""The types that have a cost of their own."""
-
-_COST_OF = {
-    "fp8_e4m3": "fp8",
-    "fp8_e5m2": "fp8",
-    "bool": "i8",
-    "u8": "i8",
-    "u16": "i16",
-    "u32": "i32",
-    "u64": "i64",
-}
+ENERGY_DTYPES = tuple(dict.fromkeys(row.rate for row in DTYPES.values()))
+"""The types that have a cost of their own: those that have a rate."""
 
 _ROUTERS = ("router", "io_noc")
 _DIE_CROSSINGS = ("ucie_mesh", "io_to_cube", "cube_to_io")
@@ -50,8 +42,10 @@ PJ = 1e-12
 
 def cost_dtype(dtype: str) -> str:
     """The type of ENERGY_DTYPES whose cost an element type has; f32 of an unknown."""
-    name = _COST_OF.get(dtype, dtype)
-    return name if name in ENERGY_DTYPES else "f32"
+    known = DTYPES.get(dtype)
+    if known is None:
+        return "f32"
+    return known.rate
 
 
 class Passed(NamedTuple):
