@@ -33,6 +33,7 @@ from kernbench.trace.groups import Groups
 from kernbench.trace.hops import named
 from kernbench.trace.params import ParamBlock
 from kernbench.trace.reader import Trace
+from kernbench.trace.spec_values import spec_number
 
 _TILE = "TileToken/"
 _DMA_STAGES = (f"{_TILE}DMA_READ", f"{_TILE}DMA_WRITE")
@@ -45,7 +46,6 @@ _PATHS = 64
 """Paths that are looked at between two calls of progress."""
 _PART = 1 << 15
 """Rows that are worked on between two calls of progress."""
-_MOST = 1e12
 
 WRITES = 1
 """The mode of a write among accesses."""
@@ -65,16 +65,7 @@ def rates_of(spec: Any) -> RatesOfTrace:
     """
     own = isinstance(spec, dict) and isinstance(spec.get("energy"), dict)
     known = spec if own else {"energy": asdict(TopologySpec().energy)}
-    return RatesOfTrace(EnergyRates.of(partial(_number, known)), own)
-
-
-def _number(spec: Any, path: str) -> float:
-    """The number at a dotted path; 0 where there is none from 0 to _MOST."""
-    for name in path.split("."):
-        spec = spec.get(name) if isinstance(spec, dict) else None
-    if isinstance(spec, int | float) and 0 <= spec <= _MOST:
-        return float(spec)
-    return 0.0
+    return RatesOfTrace(EnergyRates.of(partial(spec_number, known)), own)
 
 
 @dataclass(frozen=True, slots=True)

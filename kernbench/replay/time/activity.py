@@ -46,10 +46,10 @@ from kernbench.replay.time.passages import (
     stops_of,
     transaction_spans,
 )
-from kernbench.replay.time.spec_values import issue_ns
 from kernbench.replay.time.steps import map_logs, parts
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups, ranges
+from kernbench.trace.spec_values import issue_ns
 
 _CHANNEL = WAIT_REASONS.index("hbm_channel")
 _BATCH = 1 << 15

@@ -13,9 +13,9 @@ from kernbench.common.progress import Progress, beside_if_many, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.time.kernel_calls import pe_label, rows_by_cmd
-from kernbench.replay.time.spec_values import spec_number
 from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
+from kernbench.trace.spec_values import spec_number
 
 STRAGGLER = 1.2  # times the median
 

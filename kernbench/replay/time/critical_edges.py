@@ -19,10 +19,10 @@ import numpy as np
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.replay.time.op_classes import CLASSES
-from kernbench.replay.time.spec_values import issue_ns, spec_number
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import integers, tile_columns
+from kernbench.trace.spec_values import issue_ns, spec_number
 
 # What the time between two moments counts as: an op of a class in service, a wait, a
 # call being issued, the host at work, a push being set up.

@@ -18,10 +18,10 @@ from kernbench.common.progress import Progress, computed_beside, no_progress, st
 from kernbench.replay.text import table, time_text
 from kernbench.replay.time.op_classes import COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.spec_values import spec_number
 from kernbench.replay.time.steps import map_logs, parts
 from kernbench.trace import Trace
 from kernbench.trace.hops import Hops, Levels, hop_columns, speeds_of
+from kernbench.trace.spec_values import spec_number
 
 _EPS = 1e-6  # ns, and bytes: what is less is nothing
 _SHOWN = 40  # links in the text

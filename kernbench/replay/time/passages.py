@@ -14,10 +14,10 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.replay.time.loads import burst_bytes
-from kernbench.replay.time.spec_values import spec_number, spec_value
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import edges_between, flat_paths, speeds_of
+from kernbench.trace.spec_values import spec_number, spec_value
 
 LINK = 0
 SOURCE = 1

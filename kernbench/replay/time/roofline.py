@@ -27,13 +27,13 @@ from kernbench.replay.answers import OpRow
 from kernbench.replay.text import wrapped
 from kernbench.replay.time.op_classes import CLASS_LETTERS, TILE_PREFIX
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.spec_values import spec_number
 from kernbench.replay.time.steps import parts
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
 from kernbench.trace.hops import integers, named, tile_composites
 from kernbench.trace.params import Names, ParamBlock, Schema
+from kernbench.trace.spec_values import spec_number
 
 _PLOT_ROWS = 10
 _SHOWN = 8  # PEs in the text

@@ -14,9 +14,9 @@ from kernbench.errors import TraceFormatError
 from kernbench.replay.text import count_text, table, wrapped
 from kernbench.replay.time.op_classes import COMPOSITE_PREFIX
 from kernbench.replay.time.spans import covered
-from kernbench.replay.time.spec_values import spec_number
 from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
+from kernbench.trace.spec_values import spec_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,11 @@ from kernbench.replay.time.pieces import (
     cut,
 )
 from kernbench.replay.time.spans import covered, window
-from kernbench.replay.time.spec_values import issue_ns, spec_number
 from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines
+from kernbench.trace.spec_values import issue_ns, spec_number
 
 _SORTED = 1 << 21  # ops up to which all of a trace's are sorted by cmd, once
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernbench.replay.time.spec_values import issue_ns, spec_number
+from kernbench.trace.spec_values import issue_ns, spec_number
 
 
 @pytest.mark.parametrize(
