@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from threading import Thread
@@ -23,6 +23,9 @@ Some calls into numpy keep Python's lock for 5 ms or so, which come on top.
 
 MANY = 1 << 16
 """Numbers of which one step in numpy takes some 100 us, and a dozen steps some ms."""
+
+PART = 1 << 15
+"""Rows that a handful of numpy calls work on in 1 to 4 ms."""
 
 
 class Cancelled(KernbenchError):
@@ -57,6 +60,13 @@ def forwards(progress: Progress) -> Progress:
         progress(most)
 
     return report
+
+
+def parts(count: int, progress: Progress, size: int = PART) -> Iterator[slice]:
+    """Slices of at most ``size`` rows that cover ``count``; progress before each."""
+    for low in range(0, count, size):
+        progress(low / count)
+        yield slice(low, min(low + size, count))
 
 
 def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -> T:

@@ -201,11 +201,11 @@ def _params(trace: Trace, progress: Progress) -> tuple[Array, _Addresses]:
 
 
 def _columns(block: ParamBlock, letters: str) -> dict[str, Array]:
-    """The params of a block that have one of some letters, by path."""
+    """The params of a block that count, of those with one of some letters, by path."""
     return {
-        path: block.values[f"f{number}"]
-        for number, (path, letter) in enumerate(block.schema.leaves)
-        if letter in letters and path.partition(".")[0] not in _NO_PARAMS
+        path: column
+        for path, column in block.columns(letters).items()
+        if path.partition(".")[0] not in _NO_PARAMS
     }
 
 

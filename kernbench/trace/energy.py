@@ -11,7 +11,6 @@ Computed of whole columns: no op is decoded. Costs are those of ``common/energy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -26,7 +25,13 @@ from kernbench.common.energy import (
     cost_dtype,
     passed,
 )
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+    stage,
+)
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.topology.spec import TopologySpec
 from kernbench.trace.groups import Groups
@@ -44,11 +49,8 @@ _HOST = "host_"
 _GEMM_PARAMS = {"m", "n", "k", "dtype_in", "dtype_out"}
 _PATHS = 64
 """Paths that are looked at between two calls of progress."""
-_PART = 1 << 15
-"""Rows that are worked on between two calls of progress."""
-
-WRITES = 1
-"""The mode of a write among accesses."""
+_NUMBERS = "is"
+"""The letters of params that are whole numbers, or numbers of strings."""
 
 
 class RatesOfTrace(NamedTuple):
@@ -161,7 +163,7 @@ class _Maker:
 
     def _add_dma_stage(self, block: ParamBlock) -> None:
         """Blocks between the TCM and other memories; sizes are those of all rows."""
-        values = _columns(block)
+        values = block.columns(_NUMBERS)
         rows = block.rows.astype(np.int64)
         number = 0
         while {f"{name}.{number}" for name in _BLOCK_PARAMS} <= values.keys():
@@ -175,7 +177,7 @@ class _Maker:
 
     def _add_stage(self, block: ParamBlock) -> None:
         """FETCH and STORE between TCM and array; others cost at their composite."""
-        values = _columns(block)
+        values = block.columns(_NUMBERS)
         rows = block.rows.astype(np.int64)
         none = np.zeros(len(rows))
         if block.schema.name not in _TCM_STAGES or "nbytes" not in values:
@@ -191,7 +193,7 @@ class _Maker:
 
     def _add_work(self, block: ParamBlock) -> None:
         """What products and math compute."""
-        values = _columns(block)
+        values = block.columns(_NUMBERS)
         schema = block.schema
         rows = block.rows.astype(np.int64)
         if schema.kind == "gemm" and values.keys() >= _GEMM_PARAMS:
@@ -271,7 +273,7 @@ class _Maker:
         ids = np.array([self._space_id(name) for name in touched.spaces], np.int64)
         bytes_of = np.zeros(len(touched.spaces))
         of_composites = [np.empty(0, np.int64)]
-        for part in _parts(len(touched.row), stage(progress, 0.2, 0.8)):
+        for part in parts(len(touched.row), stage(progress, 0.2, 0.8)):
             row = touched.row[part].astype(np.int64)
             whole = is_composite[row]
             of_composites.append(part.start + np.flatnonzero(whole))
@@ -287,7 +289,7 @@ class _Maker:
         self._composites = touched.take(np.concatenate(of_composites))
         for name, total in zip(touched.spaces, bytes_of.tolist(), strict=True):
             self.spent.add_memory(self._rates, name, int(total))
-        for part in _parts(len(is_host), stage(progress, 0.8, 1.0)):
+        for part in parts(len(is_host), stage(progress, 0.8, 1.0)):
             hosts = part.start + np.flatnonzero(is_host[part])
             moved = self._trace.op_columns.nbytes[hosts].astype(np.float64)
             self._spend("pcie", hosts, moved * self._rates.pcie)
@@ -303,7 +305,7 @@ class _Maker:
         a_byte = sum(costs.values(), np.zeros(len(trace.paths)))
         loose_pj = [np.empty(0)]
         loose_cmd = [np.empty(0, np.int64)]
-        for part in _parts(len(log.t0), stage(progress, 0.4, 1.0)):
+        for part in parts(len(log.t0), stage(progress, 0.4, 1.0)):
             path = log.path[part]
             nbytes = log.nbytes[part].astype(np.float64)
             by_path += np.bincount(path, nbytes, len(by_path))
@@ -347,10 +349,10 @@ class _Maker:
 
     def joined(self) -> Pieces:
         """All pieces; those of tiles without an address are their composite's."""
-        parts = [*self._pieces, *self._pieces_of_composites()]
+        pieces = [*self._pieces, *self._pieces_of_composites()]
         none = np.empty(0, np.int64)
-        parts.append((none, none, none, np.empty(0)))
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        pieces.append((none, none, none, np.empty(0)))
+        columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
         row, space, addr, weight = columns
         return Pieces(row, space, addr, weight, tuple(self._space_ids))
 
@@ -367,7 +369,7 @@ class _Maker:
         addr = found.addr[order].astype(np.int64)
         composites, first = np.unique(row, return_index=True)
         last = np.append(first[1:], len(row)) - 1
-        parts = [(composites, space[last], addr[last], np.ones(len(composites)))]
+        pieces = [(composites, space[last], addr[last], np.ones(len(composites)))]
         second = np.minimum(first + 1, last)
         cmd = self._trace.op_columns.cmd
         by_call = Groups(cmd[composites])
@@ -380,26 +382,10 @@ class _Maker:
             for access, weight in ways:
                 mine = np.flatnonzero(weight)
                 places = access[at[mine]]
-                parts.append(
+                pieces.append(
                     (rows[known[mine]], space[places], addr[places], weight[mine])
                 )
-        return parts
-
-
-def _parts(count: int, progress: Progress) -> Iterator[slice]:
-    """Slices of some rows that cover ``count``; progress before each."""
-    for low in range(0, count, _PART):
-        progress(low / count)
-        yield slice(low, min(low + _PART, count))
-
-
-def _columns(block: ParamBlock) -> dict[str, Array]:
-    """Whole numbers and strings' numbers among the params of a block, by path."""
-    found: dict[str, Array] = {}
-    for number, (path, letter) in enumerate(block.schema.leaves):
-        if letter in "is":
-            found[path] = block.values[f"f{number}"]
-    return found
+        return pieces
 
 
 def _elements(values: dict[str, Array]) -> Floats:

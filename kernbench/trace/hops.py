@@ -107,11 +107,7 @@ def named(trace: Trace, prefix: str) -> Bools:
 
 def integers(block: ParamBlock) -> dict[str, Array]:
     """The whole numbers among the params of a block, by path."""
-    found: dict[str, Array] = {}
-    for number, (path, letter) in enumerate(block.schema.leaves):
-        if letter == "i":
-            found[path] = block.values[f"f{number}"]
-    return found
+    return block.columns("i")
 
 
 def tile_composites(trace: Trace) -> Ints:

@@ -311,6 +311,14 @@ class ParamBlock:
         """
         return self._read()
 
+    def columns(self, letters: str) -> dict[str, Array]:
+        """The params whose leaves have one of some letters, by path."""
+        return {
+            path: self.values[f"f{number}"]
+            for number, (path, letter) in enumerate(self.schema.leaves)
+            if letter in letters
+        }
+
 
 Block: TypeAlias = tuple[Schema, Array]
 """A schema and the structured array of all params of that schema in a frame."""

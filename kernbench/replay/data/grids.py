@@ -8,7 +8,7 @@ all of it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Generic, TypeAlias, TypeVar
@@ -16,7 +16,7 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, as_f64
-from kernbench.common.progress import Progress, stage
+from kernbench.common.progress import Progress, parts, stage
 from kernbench.replay.data.diff import DiffIndex, OpDiff
 from kernbench.replay.data.history import History
 from kernbench.replay.data.memory import MemoryIndex, TensorView
@@ -279,31 +279,24 @@ def in_rows(values: Array) -> Array:
 def marks_of(marked: Bools, progress: Progress) -> Marks:
     """The marks of a mask (rows, columns), without parts at its ends that have none."""
     flat = marked.reshape(-1)
-    parts = []
+    packed = []
     count = 0
     skipped = 0
     needed = 0
-    for part in _parts(flat.size, progress):
+    for part in parts(flat.size, progress, _AT_ONCE):
         here = int(np.count_nonzero(flat[part]))
         count += here
         if not count:
             skipped += _AT_ONCE // 8
             continue
-        parts.append(np.packbits(flat[part]))
+        packed.append(np.packbits(flat[part]))
         if here:
-            needed = len(parts)
+            needed = len(packed)
     if not count:
         return Marks(0, np.empty(0, np.uint8))
-    bits = np.concatenate(parts[:needed])
+    bits = np.concatenate(packed[:needed])
     bits.setflags(write=False)
     return Marks(count, bits, skipped)
-
-
-def _parts(elements: int, progress: Progress) -> Iterator[slice]:
-    """Parts of about 1 ms, whole bytes of marks; progress is called before each."""
-    for start in range(0, elements, _AT_ONCE):
-        progress(start / elements)
-        yield slice(start, start + _AT_ONCE)
 
 
 def _grid_of(diff: OpDiff, progress: Progress) -> Grid | None:
@@ -332,7 +325,7 @@ def _bad(actual: Array, expected: Array, row: VerifyRow, progress: Progress) -> 
     bad = np.empty(actual.size, np.bool_)
     flat_actual = actual.reshape(-1)
     flat_expected = expected.reshape(-1)
-    for part in _parts(bad.size, progress):
+    for part in parts(bad.size, progress, _AT_ONCE):
         bad[part] = mismatches(flat_actual[part], flat_expected[part], row.tolerance)
     return bad.reshape(actual.shape)
 

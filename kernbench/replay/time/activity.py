@@ -33,10 +33,17 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.messages import WAIT_REASONS
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+    stage,
+)
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, table, time_text
 from kernbench.replay.time.kernel_calls import KernelCalls, kernel_calls
+from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.passages import (
     Spans,
@@ -46,7 +53,6 @@ from kernbench.replay.time.passages import (
     stops_of,
     transaction_spans,
 )
-from kernbench.replay.time.steps import map_logs, parts
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups, ranges
 from kernbench.trace.spec_values import issue_ns

@@ -13,7 +13,7 @@ from kernbench.common.progress import Progress, beside_if_many, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.time.kernel_calls import pe_label, rows_by_cmd
-from kernbench.replay.time.steps import map_logs
+from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.trace import Trace
 from kernbench.trace.spec_values import spec_number
 

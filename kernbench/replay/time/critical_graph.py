@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
-from kernbench.common.progress import Progress, computed_beside, stage
+from kernbench.common.progress import Progress, computed_beside, parts, stage
 from kernbench.replay.time.critical_edges import EPS, EdgeFinder, Edges, Moments
+from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.steps import map_logs, parts
 from kernbench.trace import Trace
 
 _NODES = 1 << 17  # nodes or edges that numpy works on in one go, some ms

@@ -14,10 +14,15 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats
 from kernbench.common.energy import CLASSES, PJ
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+    stage,
+)
 from kernbench.replay.text import count_text, time_text, wrapped
 from kernbench.replay.time.spans import covered
-from kernbench.replay.time.steps import parts
 from kernbench.replay.time.tensor_names import OTHER, SCRATCH, TensorNames
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace

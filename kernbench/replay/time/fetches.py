@@ -15,9 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+    stage,
+)
 from kernbench.replay.text import wrapped
-from kernbench.replay.time.steps import parts
 from kernbench.replay.time.tensor_names import TensorNames
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace

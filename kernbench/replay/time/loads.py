@@ -14,11 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+    stage,
+)
 from kernbench.replay.text import table, time_text
+from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.steps import map_logs, parts
 from kernbench.trace import Trace
 from kernbench.trace.hops import Hops, Levels, hop_columns, speeds_of
 from kernbench.trace.spec_values import spec_number

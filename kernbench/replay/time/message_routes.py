@@ -8,11 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.common.arrays import Bools, Ints
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+    stage,
+)
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text
+from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.routes import Leg, leg_lines, leg_of
-from kernbench.replay.time.steps import map_logs, parts
 from kernbench.trace import Trace
 from kernbench.trace.hops import path_ends
 

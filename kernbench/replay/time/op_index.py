@@ -13,6 +13,7 @@ from kernbench.common.progress import (
     beside_if_many,
     computed_beside,
     no_progress,
+    parts,
     stage,
 )
 from kernbench.replay.time.op_classes import (
@@ -22,7 +23,6 @@ from kernbench.replay.time.op_classes import (
     TILE_PREFIX,
     op_class,
 )
-from kernbench.replay.time.steps import parts
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 

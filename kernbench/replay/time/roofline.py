@@ -20,14 +20,19 @@ import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.common.peaks import Peaks, peaks
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+    stage,
+)
 from kernbench.errors import TraceFormatError
 from kernbench.policy.routing.router import pe_prefix
 from kernbench.replay.answers import OpRow
 from kernbench.replay.text import wrapped
 from kernbench.replay.time.op_classes import CLASS_LETTERS, TILE_PREFIX
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.steps import parts
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace

@@ -12,9 +12,9 @@ from kernbench.common.messages import Transfer
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import TraceFormatError
 from kernbench.replay.text import count_text, table, wrapped
+from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import COMPOSITE_PREFIX
 from kernbench.replay.time.spans import covered
-from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
 from kernbench.trace.spec_values import spec_number
 

@@ -28,6 +28,7 @@ from kernbench.replay.time.kernel_calls import (
     pe_label,
     rows_by_cmd,
 )
+from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.pieces import (
     FIRST_WAIT,
@@ -45,7 +46,6 @@ from kernbench.replay.time.pieces import (
     cut,
 )
 from kernbench.replay.time.spans import covered, window
-from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines

@@ -13,13 +13,13 @@ from kernbench.common.arrays import Floats, Ints
 from kernbench.common.messages import Wait
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.replay.text import count_text, time_text
+from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import (
     COMPOSITE_PREFIX,
     STAGE_LETTERS,
     TILE_PREFIX,
 )
 from kernbench.replay.time.op_index import OpIndex
-from kernbench.replay.time.steps import map_logs
 from kernbench.trace import Trace
 from kernbench.trace.hops import integers
 

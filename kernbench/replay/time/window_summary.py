@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
-from kernbench.common.progress import Progress, no_progress, stage
-from kernbench.replay.time.steps import PART, parts
+from kernbench.common.progress import PART, Progress, no_progress, parts, stage
 from kernbench.trace import Trace
 from kernbench.trace.groups import ranges
 

@@ -1,21 +1,11 @@
-"""Long computations in steps of some ms, with a call of progress between two."""
+"""The logs of a trace, mapped before a long computation reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.trace import Trace
-
-PART = 1 << 15  # rows that a handful of numpy calls work on in 1 to 4 ms
-
-
-def parts(count: int, progress: Progress, size: int = PART) -> Iterator[slice]:
-    """Slices of at most ``size`` rows that cover ``count``; progress before each."""
-    for low in range(0, count, size):
-        progress(low / count)
-        yield slice(low, min(low + size, count))
 
 
 def map_logs(trace: Trace, progress: Progress, *names: str) -> None:
