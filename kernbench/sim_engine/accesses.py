@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import starmap
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -227,20 +228,18 @@ def accesses(record: OpRecord) -> list[Access]:
     return found
 
 
-def block_rows(params: Params) -> list[tuple[str, Rows]]:
-    """What a DMA stage of a tile moves, as its params say: spaces and rows."""
-    count = len(params["addrs"])
-    contiguous = {
-        "rows": [1] * count,
-        "row_bytes": params["sizes"],
-        "pitch": [0] * count,
-    }
-    given: Params = contiguous | params
-    columns = [given[name] for name in ("addrs", "rows", "row_bytes", "pitch")]
-    return [
-        (space, Rows(*block))
-        for space, *block in zip(params["spaces"], *columns, strict=True)
-    ]
+def block_rows(params: Mapping[str, Any]) -> list[Rows]:
+    """Where the blocks lie that a DMA stage of a tile moves, as its params say.
+
+    The memory of each is that of the param ``spaces``. Without the param ``rows`` all
+    blocks are contiguous.
+    """
+    addrs = params["addrs"]
+    if "rows" not in params:
+        blocks = zip(addrs, params["sizes"], strict=True)
+        return [Rows(addr, 1, nbytes, 0) for addr, nbytes in blocks]
+    columns = (params["rows"], params["row_bytes"], params["pitch"])
+    return [*starmap(Rows, zip(addrs, *columns, strict=True))]
 
 
 def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:

@@ -2,11 +2,10 @@
 
 Owns the form of ``spaces, addrs, sizes, rows, row_bytes, pitch`` of a stage. Each is a
 list with an item for each block. The last three are there only if some block is not
-contiguous.
+contiguous. ``block_rows`` of sim_engine/accesses.py reads them back.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import starmap
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kernbench.common.rows import Rows
@@ -37,17 +36,3 @@ def params_of_blocks(blocks: Sequence[Block]) -> dict[str, Any]:
         params["row_bytes"] = list(row_bytes)
         params["pitch"] = list(pitch)
     return params
-
-
-def rows_of_blocks(params: Mapping[str, Any]) -> list[Rows]:
-    """Where the blocks of a DMA stage lie."""
-    addrs = params["addrs"]
-    if "rows" not in params:
-        return [
-            Rows(addr, 1, size, 0)
-            for addr, size in zip(addrs, params["sizes"], strict=True)
-        ]
-    columns = zip(
-        addrs, params["rows"], params["row_bytes"], params["pitch"], strict=True
-    )
-    return [*starmap(Rows, columns)]

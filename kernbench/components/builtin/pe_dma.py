@@ -16,7 +16,7 @@ from kernbench.common.pe_commands import DmaReadCmd, DmaWriteCmd, PushCmd
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.common.rows import Rows
 from kernbench.components.base import Burst, ComponentBase, Process, Sim
-from kernbench.components.builtin.blocks import rows_of_blocks
+from kernbench.sim_engine.accesses import block_rows
 from kernbench.topology.graph import Node
 
 Path: TypeAlias = tuple[str, ...]
@@ -81,7 +81,7 @@ class PeDma(ComponentBase):
         """What a command reads over the network, and what it writes."""
         if isinstance(msg, TileToken):
             stage = msg.stage
-            pieces = rows_of_blocks(stage.params)
+            pieces = block_rows(stage.params)
             if stage.stage_type is StageType.DMA_READ:
                 return pieces, ()
             return (), pieces

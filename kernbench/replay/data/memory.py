@@ -637,7 +637,7 @@ class MemoryIndex:
         is_tile = record.op_name.startswith("TileToken/")
         if is_tile and {"spaces", "addrs", "sizes"} <= params.keys():
             mode = "w" if record.op_name.endswith("DMA_WRITE") else "r"
-            blocks = block_rows(params)
+            blocks = zip(params["spaces"], block_rows(params), strict=True)
             return [_Touched(mode, space, rows) for space, rows in blocks]
         reads, write = regions(record)
         found = [_Touched("r", read.space, read.where) for read in reads]
