@@ -158,6 +158,9 @@ _TOGETHER = (
 )
 """Lists with an item for each operand, step, scalar or range: equally long."""
 
+_FORM = ("rows", "row_bytes", "pitch")
+"""Lists with an item for each block of a tile; all of them are there, or none."""
+
 
 def is_checked(kind: str, name: str) -> bool:
     """Whether the params of ops of that kind and name have to be something."""
@@ -185,6 +188,18 @@ def check_params(params: Mapping[str, Any]) -> None:
         lengths = {len(params[name]) for name in names if name in params}
         if len(lengths) > 1:
             raise TraceFormatError(f"{', '.join(names)} are not equally long")
+    if "addrs" in params and not params.keys().isdisjoint(_FORM):
+        _check_form(params)
+
+
+def _check_form(params: Mapping[str, Any]) -> None:
+    """TraceFormatError unless the form of a tile's blocks is told for each of them."""
+    for name in _FORM:
+        values = params.get(name)
+        if not isinstance(values, list | tuple) or len(values) != len(params["addrs"]):
+            raise TraceFormatError(
+                f"{', '.join(_FORM)} have to be lists as long as addrs"
+            )
 
 
 # -- records that somebody has made by hand --------------------------------------------

@@ -311,3 +311,18 @@ def test_shards_of_different_axes_are_no_tensor_that_can_be_compared(tmp_path):
     flat.write_bytes(packed(frames))
     with pytest.raises(TraceFormatError, match="they are no parts of one tensor"):
         ReplaySession(Trace.open(whole)).run_line(f"compare {flat}")
+
+
+def test_a_block_of_many_rows_without_bytes_takes_no_memory(tmp_path):
+    path = tmp_path / "matmul.msgpack"
+    sizes = {"m": 16, "k": 128, "n": 128, "tile": 64, "pes": 1}
+    run_bench("matmul", params=sizes, spec=ONE_CUBE, trace=path)
+    frames = frames_of(path.read_bytes())
+    read = "TileToken/DMA_READ"
+    with_param(read, "rows.0", np.int64(1 << 40))(frames)
+    with_param(read, "row_bytes.0", np.int64(0))(frames)
+    path.write_bytes(packed(frames))
+    session = ReplaySession(Trace.open(path))
+    ops = range(len(session.trace.order))
+    position = next(op for op in ops if named(session.trace, op) == read)
+    assert session.index.memory.touches(position) == "b[0:64, 0:64]"

@@ -181,3 +181,29 @@ def test_a_dataflow_that_there_is_not_is_damage():
     for wrong in ("rs", 1, None):
         with pytest.raises(TraceFormatError, match="one of ws, os, is"):
             check_params({"dataflow": wrong})
+
+
+BLOCKS = {"spaces": ["hbm"], "addrs": [64], "sizes": [96]}
+FORM = {"rows": [3], "row_bytes": [32], "pitch": [48]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": [3, 1]},
+        {"row_bytes": []},
+        {"pitch": 48},
+    ],
+)
+def test_blocks_of_a_tile_have_a_form_each(wrong):
+    check_params(BLOCKS)
+    check_params(BLOCKS | FORM)
+    with pytest.raises(TraceFormatError, match="rows, row_bytes, pitch"):
+        check_params(BLOCKS | FORM | wrong)
+
+
+@pytest.mark.parametrize("lacking", [*FORM])
+def test_blocks_of_a_tile_have_all_of_their_form(lacking):
+    form = {name: value for name, value in FORM.items() if name != lacking}
+    with pytest.raises(TraceFormatError, match="rows, row_bytes, pitch"):
+        check_params(BLOCKS | form)

@@ -638,11 +638,12 @@ class MemoryIndex:
         if is_tile and {"spaces", "addrs", "sizes"} <= params.keys():
             mode = "w" if record.op_name.endswith("DMA_WRITE") else "r"
             blocks = zip(params["spaces"], block_rows(params), strict=True)
-            return [_Touched(mode, space, rows) for space, rows in blocks]
-        reads, write = regions(record)
-        found = [_Touched("r", read.space, read.where) for read in reads]
-        if write is not None:
-            found.append(_Touched("w", write.space, write.where))
+            found = [_Touched(mode, space, rows) for space, rows in blocks]
+        else:
+            reads, write = regions(record)
+            found = [_Touched("r", read.space, read.where) for read in reads]
+            if write is not None:
+                found.append(_Touched("w", write.space, write.where))
         return [touched for touched in found if touched.rows.nbytes]
 
 
