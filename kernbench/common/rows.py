@@ -184,18 +184,12 @@ class Rows(NamedTuple):
                 yield from Rows(start, 1, self.row_bytes, 0).parts(ends)
             at += max(whole, 1)
 
-    def bursts(self, size: int) -> list[Rows]:
-        """The pieces in which a transfer moves these bytes, in order.
-
-        Each is at most ``size`` bytes (0: all of them): as many whole planes as fit, or
-        whole rows of one plane, or a part of one row.
-        """
-        return self.cut(size)[0]
-
     def cut(self, size: int) -> tuple[list[Rows], tuple[int, ...]]:
-        """The pieces as ``bursts`` has them, and the bytes of each.
+        """The pieces in which a transfer moves these bytes, and the bytes of each.
 
-        How rows are cut does not depend on where they lie, so it is worked out once.
+        They are in order. A piece is at most ``size`` bytes (0: all of them): as many
+        whole planes as fit, or whole rows of one plane, or a part of one row. How rows
+        are cut does not depend on where they lie, so it is worked out once.
         """
         addr, rows, row_bytes, pitch, planes = self
         pieces, sizes = _cut_at_zero(rows, row_bytes, pitch, planes, size)
@@ -227,7 +221,7 @@ def _cut_at_zero(
 
 
 def _cut(whole: Rows, size: int) -> list[Rows]:
-    """As ``Rows.bursts``."""
+    """The pieces of ``Rows.cut``."""
     if not size or whole.nbytes <= size:
         return [whole]
     addr, rows, row_bytes, pitch, planes = whole
@@ -258,43 +252,3 @@ def _cut_equal(each: Rows, count: int, pitch: int, size: int) -> list[Rows]:
         else:
             found += _cut(one, size)
     return found
-
-
-def bytes_by_channel(rows: Rows, step: int, count: int) -> list[tuple[int, int]]:
-    """The channels on which rows lie, each with how many of their bytes it has.
-
-    ``step`` bytes in a row lie on one of ``count`` channels, then on the next one.
-    """
-    period = step * count
-    # Where a channel begins repeats, so what counts of an address is its remainder.
-    planes = tuple((number, pitch % period) for number, pitch in rows.planes)
-    return _bytes_by_channel(
-        Rows(
-            rows.addr % period,
-            rows.rows,
-            rows.row_bytes,
-            rows.pitch % period,
-            planes,
-        ),
-        step,
-        count,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _bytes_by_channel(rows: Rows, step: int, count: int) -> list[tuple[int, int]]:
-    """As ``bytes_by_channel``, of rows whose addresses are less than a period."""
-    period = step * count
-    starts, times = np.unique(rows.starts() % period, return_counts=True)
-    bounds = np.arange(count) * step
-
-    def below(ends: Array) -> Array:
-        """How many bytes each channel has before each address, by (end, channel)."""
-        rounds = (ends // period)[:, None]
-        rest = (ends % period)[:, None]
-        inside = np.minimum(np.maximum(rest - bounds, 0), step)
-        found: Array = rounds * step + inside
-        return found
-
-    shares = times @ (below(starts + rows.row_bytes) - below(starts))
-    return [(channel, share) for channel, share in enumerate(shares.tolist()) if share]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.common.rows import Rows, bytes_by_channel
+from kernbench.common.rows import Rows
 
 
 def bytes_of(rows):
@@ -57,32 +57,26 @@ def test_more_than_four_dimensions_are_refused():
 
 
 @given(DESCRIPTORS, st.integers(0, 3000))
-def test_bursts_have_every_byte_once_and_in_order(rows, size):
-    pieces = rows.bursts(size)
-    assert [byte for piece in pieces for byte in bytes_of(piece)] == bytes_of(rows)
-    assert all(piece.nbytes <= (size or rows.nbytes) for piece in pieces)
-
-
-@given(DESCRIPTORS, st.integers(0, 3000))
-def test_a_cut_is_the_bursts_and_the_bytes_of_each(rows, size):
+def test_pieces_have_every_byte_once_and_in_order(rows, size):
     pieces, sizes = rows.cut(size)
-    assert pieces == rows.bursts(size)
+    assert [byte for piece in pieces for byte in bytes_of(piece)] == bytes_of(rows)
     assert list(sizes) == [len(bytes_of(piece)) for piece in pieces]
+    assert all(nbytes <= (size or rows.nbytes) for nbytes in sizes)
 
 
-def test_a_burst_is_whole_planes_or_whole_rows_or_a_part_of_one():
+def test_a_piece_is_whole_planes_or_whole_rows_or_a_part_of_one():
     planes = Rows(0, 4, 100, 128, ((6, 1024),))
-    assert planes.bursts(900) == [
+    assert planes.cut(900)[0] == [
         Rows(0, 4, 100, 128, ((2, 1024),)),
         Rows(2048, 4, 100, 128, ((2, 1024),)),
         Rows(4096, 4, 100, 128, ((2, 1024),)),
     ]
-    assert Rows(0, 5, 100, 128).bursts(250) == [
+    assert Rows(0, 5, 100, 128).cut(250)[0] == [
         Rows(0, 2, 100, 128),
         Rows(256, 2, 100, 128),
         Rows.one(512, 100),
     ]
-    assert Rows(0, 2, 100, 128).bursts(64) == [
+    assert Rows(0, 2, 100, 128).cut(64)[0] == [
         Rows.one(0, 64),
         Rows.one(64, 36),
         Rows.one(128, 64),
@@ -99,9 +93,3 @@ def test_rows_of_which_two_share_a_byte_overlap(rows):
 @given(st.integers(1, 9), st.integers(0, 40), st.integers(1, 9))
 def test_a_matrix_and_its_columns_do_not_overlap(rows, gap, row_bytes):
     assert not Rows.of(0, ((rows, row_bytes + gap),), row_bytes).overlap()
-
-
-@given(DESCRIPTORS, st.sampled_from([1, 7, 64, 256]), st.integers(1, 9))
-def test_shares_of_channels_are_those_of_every_byte(rows, step, count):
-    shares = Counter(byte // step % count for byte in bytes_of(rows))
-    assert dict(bytes_by_channel(rows, step, count)) == shares
