@@ -28,6 +28,6 @@ def bytes_ns(nbytes: int, bytes_per_ns: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def cycles_ns(cycles: int, clock_ghz: float) -> float:
+def cycles_ns(cycles: float, clock_ghz: float) -> float:
     """How long so many cycles of a clock take, in exact ns."""
     return exact_ns(cycles / clock_ghz)

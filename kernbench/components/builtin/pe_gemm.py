@@ -9,7 +9,7 @@ from typing import NamedTuple
 import simpy
 
 from kernbench.common.dtypes import dtype
-from kernbench.common.exact_time import exact_ns
+from kernbench.common.exact_time import cycles_ns, exact_ns
 from kernbench.common.messages import MsgBase, Region, TileToken
 from kernbench.common.pe_commands import GemmCmd, ProductCmd
 from kernbench.components.base import ComponentBase, Process, Sim
@@ -175,7 +175,7 @@ class PeGemm(ComponentBase):
         rate = 1.0
         if isinstance(product, ProductCmd):
             rate = getattr(self._spec.rate, dtype(product.a.dtype).rate)
-        return exact_ns(cycles / (self._clock_ghz * rate))
+        return cycles_ns(cycles, self._clock_ghz * rate)
 
 
 def _overlap(a: Region, b: Region) -> bool:

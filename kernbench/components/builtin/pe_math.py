@@ -6,7 +6,7 @@ from math import prod
 import simpy
 
 from kernbench.common.dtypes import dtype
-from kernbench.common.exact_time import exact_ns
+from kernbench.common.exact_time import cycles_ns
 from kernbench.common.messages import MsgBase, Region, TileToken
 from kernbench.common.pe_commands import CompositeCmd, MathCmd
 from kernbench.components.base import ComponentBase, Process, Sim
@@ -68,7 +68,7 @@ class PeMath(ComponentBase):
         pe = self.sim.graph.spec.pe
         passes = -(-elements // pe.math.lanes)
         cycles = passes * cost_cycles(op) / rate + pe.math.latency_cycles
-        return exact_ns(cycles / pe.clock_ghz)
+        return cycles_ns(cycles, pe.clock_ghz)
 
     def _slowest(self, dtypes: Iterable[str]) -> float:
         """The rate of the slowest of some dtypes; 1 where there are none."""
