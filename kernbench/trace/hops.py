@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.exact_time import exact_times
 from kernbench.trace.groups import Groups
 from kernbench.trace.params import ParamBlock
 from kernbench.trace.reader import Trace
+from kernbench.trace.spec_values import spec_number
 
 
 class Hops(NamedTuple):
@@ -71,6 +73,16 @@ def speeds_of(trace: Trace, edge: Ints) -> Floats:
     """By row of ``Trace.edges`` the bytes a ns; 0 where they are not known, or -1."""
     speed = np.append(trace.edges.bandwidth_gbs, 0.0)[edge]
     return np.where((speed > 0) & np.isfinite(speed), speed, 0.0)
+
+
+def header_times(trace: Trace) -> Floats:
+    """By row of ``Trace.edges`` the ns of a header from the link to behind its node.
+
+    That is over the wire and past the node that the link leads to.
+    """
+    edges = trace.edges
+    wire_ns = edges.distance_mm[:] * spec_number(trace.spec, "system.ns_per_mm")
+    return exact_times(wire_ns + trace.nodes.overhead_ns[edges.dst[:]])
 
 
 def hop_columns(trace: Trace) -> Hops:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernbench.common.exact_time import cycles_ns
+
 _MOST = 1e12
 
 
@@ -28,4 +30,4 @@ def spec_value(spec: Any, path: str) -> Any:
 def issue_ns(spec: Any) -> float:
     """How long PE_CPU takes to issue a call, ns."""
     clock_ghz = spec_number(spec, "pe.clock_ghz") or 1.0
-    return spec_number(spec, "pe.cpu.issue_cycles") / clock_ghz
+    return cycles_ns(spec_number(spec, "pe.cpu.issue_cycles"), clock_ghz)

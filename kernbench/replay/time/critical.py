@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.replay.text import table, time_text, wrapped
 from kernbench.replay.time.critical_edges import (
-    EPS,
     FIRST_REASON,
     ISSUE,
     SET_UP,
@@ -91,7 +91,7 @@ class CriticalPath:
 
     def lines(self, width: int) -> list[str]:
         """As text: the totals, what could be tried, a table of the longest steps."""
-        whole = max(self.t1 - self.t0, EPS)
+        whole = max(self.t1 - self.t0, SAME_NS)
         span = f"{self.t0:.2f} to {self.t1:.2f} ns"
         lines = [f"critical path of {time_text(whole)}, {span}"]
         for what, ns in [*self.totals.items(), *list(self.by_line.items())[:_LINES]]:
@@ -211,13 +211,14 @@ class CriticalIndex:
         """The path in pieces, cut where a node comes and where a wait begins or ends.
 
         What a node's cause asks for ends a little before it, if no edge explains when
-        it came: the rest is a piece of its own. Pieces shorter than EPS are left out.
+        it came: the rest is a piece of its own. Pieces shorter than SAME_NS are left
+        out.
         """
         trace = self._trace
         moments = graph.moments
         ends = np.maximum(moments.times[nodes], graph.t0)
         begins = np.append(graph.t0, ends)[: len(ends)]
-        rest = np.where(graph.rest[nodes] < EPS, 0.0, graph.rest[nodes])
+        rest = np.where(graph.rest[nodes] < SAME_NS, 0.0, graph.rest[nodes])
         middles = np.maximum(ends - rest, begins)
         op_of_node = moments.ops_at(nodes)
         call_of_node = moments.calls_at(nodes)
@@ -228,7 +229,7 @@ class CriticalIndex:
         cuts = [[graph.t0, graph.t1], middles, ends, waits.t0, waits.t1]
         times = np.unique(np.concatenate(cuts))
         times = times[(times >= graph.t0) & (times <= graph.t1)]
-        times = np.append(times[:-1][np.diff(times) > EPS], graph.t1)
+        times = np.append(times[:-1][np.diff(times) > SAME_NS], graph.t1)
         halfway = (times[1:] + times[:-1]) / 2
 
         half = np.searchsorted(np.stack([middles, ends], 1).ravel(), halfway)
@@ -280,7 +281,7 @@ class CriticalIndex:
         t0 = np.maximum(waits.t0[row], low[owner])
         t1 = np.minimum(waits.t1[row], high[owner])
 
-        some = np.flatnonzero(t1 > t0 + EPS)
+        some = np.flatnonzero(t1 > t0 + SAME_NS)
         some = some[np.argsort(t0[some], kind="stable")]
         t1 = np.maximum.accumulate(t1[some])
         t0 = np.maximum(t0[some], np.append(-np.inf, t1)[: len(some)])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.exact_time import SAME_NS, exact_times
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
@@ -40,7 +41,6 @@ _DMA = "pe_dma"
 _DMA_SLOTS = "pe.dma.outstanding"
 """The type of the nodes that serve several ops at once, and how many of each kind."""
 
-EPS = 1e-6  # ns: times that are closer than that are one
 _NONE = -1
 
 
@@ -201,7 +201,7 @@ class EdgeFinder:
         number = np.unique(pool, return_inverse=True)[1].reshape(-1)
         ends = number[by_end] * span + ops.t_end[:][by_end]
         starts = number * span + ops.t_start[:]
-        ended = np.searchsorted(ends, starts + EPS, side="right")
+        ended = np.searchsorted(ends, starts + SAME_NS, side="right")
         return (started - first) - (ended - first)
 
     def _tiles_in_turn(self) -> tuple[Edges, ...]:
@@ -270,7 +270,7 @@ class EdgeFinder:
         what = np.full(len(turn), HOST)
         what[in_kernel] = ISSUE
         if len(turn):
-            late = log.t_issue[:] > self._moments.times[by] + EPS
+            late = log.t_issue[:] > self._moments.times[by] + SAME_NS
             what[in_kernel & late] = LAUNCH
         at = log.t_issue[:] + issue_ns(self._trace.spec) * in_kernel
         return _Issues(by, at, what, last)
@@ -328,10 +328,10 @@ class EdgeFinder:
         ends = ops.t_end[rows]
         ended = Edges(rows, effect, returns - ends, OPERAND)
 
-        early = returns < ends - EPS
+        early = returns < ends - SAME_NS
         rate = spec_number(self._trace.spec, "pe.dma.to_router_bw_gbs") or np.inf
         sent = rows[early]
-        bytes_left = ops.t_start[sent] + ops.nbytes[sent] / rate
+        bytes_left = ops.t_start[sent] + exact_times(ops.nbytes[sent] / rate)
         left = Edges(
             cause=moments.op_start(sent),
             effect=effect[early],
@@ -367,7 +367,7 @@ class EdgeFinder:
         holder = waits.holder[some]
         until = waits.t1[some]
         what = FIRST_REASON + waits.reason[some].astype(np.int64)
-        ended = ops.t_end[holder] <= until + EPS
+        ended = ops.t_end[holder] <= until + SAME_NS
         started = ops.t_start[holder] <= until
         cause = np.where(ended, holder, moments.op_start(holder))
         # What had not even started by then did not end the wait.
@@ -432,4 +432,4 @@ class EdgeFinder:
         nodes = np.append(nodes, _NONE)
         when = np.append(when, -np.inf)
         order = np.argsort(when, kind="stable")
-        return nodes[order[np.searchsorted(when[order], times + EPS) - 1]]
+        return nodes[order[np.searchsorted(when[order], times + SAME_NS) - 1]]

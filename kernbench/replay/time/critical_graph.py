@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress, computed_beside, parts, stage
-from kernbench.replay.time.critical_edges import EPS, EdgeFinder, Edges, Moments
+from kernbench.replay.time.critical_edges import EdgeFinder, Edges, Moments
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.trace import Trace
@@ -126,7 +127,7 @@ def _forward_of_batch(
 def _forward(rank: Array, edges: Edges) -> _Forward:
     """Those of some edges that lead from a node to one that ranks after it."""
     later = rank[edges.cause] < rank[edges.effect]
-    kept = np.flatnonzero((edges.cause >= 0) & (edges.gap > -EPS) & later)
+    kept = np.flatnonzero((edges.cause >= 0) & (edges.gap > -SAME_NS) & later)
     what = np.broadcast_to(edges.what, edges.cause.shape)
     return _Forward(
         edges.cause[kept].astype(np.int32),
@@ -161,7 +162,7 @@ def _causes(edges: _Forward, rest: Floats, progress: Progress) -> tuple[Array, A
     what = computed_beside(none, progress, 0.0)
     for part in parts(len(edges.effect), progress, _NODES):
         effect = edges.effect[part]
-        binding = np.flatnonzero(edges.gap[part] - rest[effect] < EPS)
+        binding = np.flatnonzero(edges.gap[part] - rest[effect] < SAME_NS)
         effect = effect[binding]
         cause[effect] = edges.cause[part][binding]
         what[effect] = edges.what[part][binding]
@@ -182,7 +183,7 @@ def _slack(
     )
     slack = array("d")  # of 8 bytes a number, and quicker to index than numpy
     for part in parts(len(early), stage(progress, 0.0, 0.1), _NODES):
-        in_time = early[part] > -EPS
+        in_time = early[part] > -SAME_NS
         room = np.where(in_time, np.maximum(early[part], 0.0), np.inf)
         slack.frombytes(room.tobytes())
     for part in parts(len(order), stage(progress, 0.1, 1.0), _EDGES):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import (
     Progress,
     computed_beside,
@@ -26,7 +27,7 @@ from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.trace import Trace
-from kernbench.trace.hops import Hops, Levels, hop_columns, speeds_of
+from kernbench.trace.hops import Hops, Levels, header_times, hop_columns, speeds_of
 from kernbench.trace.spec_values import spec_number
 
 _EPS = 1e-6  # ns, and bytes: what is less is nothing
@@ -312,10 +313,7 @@ def _waiting(trace: Trace, log: _HopLog) -> Levels:
     memory.
     """
     hops = log.hops
-    wire_ns = trace.edges.distance_mm[hops.edge] * spec_number(
-        trace.spec, "system.ns_per_mm"
-    )
-    hop_ns = (wire_ns + trace.nodes.overhead_ns[hops.dst])[:-1]
+    hop_ns = header_times(trace)[hops.edge][:-1]
     passed = np.append(0.0, hops.start[:-1]) + np.append(0.0, hop_ns)
     last_passed = np.append(0.0, hops.last[:-1]) + np.append(0.0, hop_ns)
 
@@ -326,8 +324,8 @@ def _waiting(trace: Trace, log: _HopLog) -> Levels:
     last_came = np.where(is_first, hops.last, last_passed)
     last_came = np.maximum(last_came, hops.start)
 
-    waited: Bools = hops.start > came + _EPS
-    last_waited: Bools = (log.bursts > 1) & (hops.last > last_came + _EPS)
+    waited: Bools = hops.start > came + SAME_NS
+    last_waited: Bools = (log.bursts > 1) & (hops.last > last_came + SAME_NS)
     edges = np.concatenate([hops.edge[waited], hops.edge[last_waited]])
     since = np.concatenate([came[waited], last_came[last_waited]])
     until = np.concatenate([hops.start[waited], hops.last[last_waited]])

@@ -16,7 +16,7 @@ from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import COMPOSITE_PREFIX
 from kernbench.replay.time.spans import covered
 from kernbench.trace import Trace
-from kernbench.trace.spec_values import spec_number
+from kernbench.trace.hops import header_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,8 @@ def leg_of(trace: Trace, transfer: Transfer) -> Leg:
     Raises TraceFormatError if its path takes a link that the topology does not have.
     """
     path, t0, nbytes, bursts, starts = transfer
-    nodes = trace.nodes
     edges = trace.edges
-    ns_per_mm = spec_number(trace.spec, "system.ns_per_mm")
+    taken_ns = header_times(trace)
     arrive = t0
     hops = list[Hop]()
     for (here, there), start in zip(pairwise(path), starts, strict=False):
@@ -179,6 +178,6 @@ def leg_of(trace: Trace, transfer: Transfer) -> Leg:
         hops.append(
             Hop(here, edges.kind[edge], distance, arrive, start - arrive, start)
         )
-        arrive = start + distance * ns_per_mm + float(nodes.overhead_ns[dst])
+        arrive = start + float(taken_ns[edge])
     hops.append(Hop(path[-1], "", 0.0, arrive, 0.0, arrive))
     return Leg(t0, nbytes, bursts, tuple(hops))

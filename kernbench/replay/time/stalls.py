@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.exact_time import exact_ns
 from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, beside_if_many, no_progress, stage
 from kernbench.errors import UsageError
@@ -190,7 +191,7 @@ class StallIndex:
         self._ops = ops
         self._sorted_up_to = sorted_up_to
         self._issue_ns = issue_ns(trace.spec)
-        self._setup_ns = spec_number(trace.spec, "pe.dma.setup_ns")
+        self._setup_ns = exact_ns(spec_number(trace.spec, "pe.dma.setup_ns"))
         self._calls: KernelCalls | None = None
         self._by_cmd: _ByCmd | None = None
         self._by_cmd_of_pes: _ByCmdOfPes | None = None

@@ -1,5 +1,7 @@
 """The critical path covers the launches and names what sets their end; slack."""
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import networkx as nx
 import numpy as np
@@ -21,6 +23,7 @@ from kernbench.runtime_api import run_bench
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology import build_topology
 from kernbench.trace import Trace, TraceWriter
 
 BENCHES = [*UNEVEN, "ccl_allreduce", "mlp_tp"]
@@ -116,6 +119,39 @@ def test_the_last_op_of_the_fast_pe_has_the_slack_of_its_whole_lead(record, one_
     ][-1]
     end = session.launch_window()[1]
     assert session.slack(fast) == pytest.approx(end - session.row(fast).t_end, abs=1e-6)
+
+
+@pytest.mark.parametrize("clock_ghz", [1.3, 1.7])
+def test_at_any_clock_the_path_is_explained(tmp_path, clock_ghz):
+    sizes = {"m": 4, "n": 16, "block": 2, "pes": 1}
+    spec = {"pe.clock_ghz": clock_ghz}
+    run_bench("softmax", params=sizes, spec=spec, trace=tmp_path / "t", verify=False)
+    path = ReplaySession(Trace.open(tmp_path / "t")).critical_path()
+    assert set(path.totals) == {"math", "dma read", "dma write", "issue"}
+
+
+def send_and_compute(rank, mine, out, tl):
+    if rank:
+        tl.store(out, tl.recv("W", (512,), "f32"))
+        return
+    a = tl.load(mine, (512,), "f32")
+    tl.send("E", a)
+    for _ in range(6):
+        a = a + a
+    tl.store(out, a)
+
+
+@pytest.mark.parametrize("rate_gbs", [128.0, 96.7, 110.1])
+def test_at_any_rate_a_send_is_explained(tmp_path, rate_gbs):
+    spec = machine(None).spec
+    dma = replace(spec.pe.dma, to_router_bw_gbs=rate_gbs)
+    graph = build_topology(replace(spec, pe=replace(spec.pe, dma=dma)), None)
+    writer = TraceWriter(tmp_path / "t")
+    writer.begin({}, graph)
+    talk(graph, send_and_compute, 512, recorder=writer)
+    writer.end(1e6)
+    path = ReplaySession(Trace.open(tmp_path / "t")).critical_path()
+    assert set(path.totals) == {"math", "dma read", "dma write", "set-up", "issue"}
 
 
 @pytest.mark.parametrize("name", first_fast(BENCHES))
