@@ -6,20 +6,9 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_rows import bytes_of
 
 from kernbench.common.rows import Rows
-
-
-def bytes_of(rows):
-    """The address of each byte, in order: loops only."""
-    counts = [count for count, _ in rows.planes] + [rows.rows]
-    pitches = [pitch for _, pitch in rows.planes] + [rows.pitch]
-    found = []
-    for index in product(*map(range, counts)):
-        start = rows.addr + sum(i * p for i, p in zip(index, pitches, strict=True))
-        found += range(start, start + rows.row_bytes)
-    return found
-
 
 AXES = st.tuples(st.integers(1, 6), st.integers(1, 900))
 DESCRIPTORS = st.builds(

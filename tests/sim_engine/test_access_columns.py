@@ -5,6 +5,7 @@ from itertools import product
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
+from plain_rows import bytes_of, some_rows
 
 from kernbench.common.rows import Rows
 from kernbench.replay.data.hazards import Timing, conflicts, never_written, outside
@@ -16,33 +17,18 @@ END = 200
 SPACES = ("hbm", "tcm")
 
 
-def bytes_of(rows):
-    """The address of each byte, in order."""
-    counts = [count for count, _ in rows.planes] + [rows.rows]
-    pitches = [pitch for _, pitch in rows.planes] + [rows.pitch]
-    found = []
-    for index in product(*map(range, counts)):
-        start = rows.addr + sum(i * p for i, p in zip(index, pitches, strict=True))
-        found += range(start, start + rows.row_bytes)
-    return found
+def pitches(within):
+    """Often 8, so that rows of several accesses lie between each other."""
+    return st.sampled_from([8, 8, 8, within, within + 3]).map(lambda p: max(p, within))
 
 
-@st.composite
-def some_rows(draw):
-    """Rows within END bytes, many of one pitch, none of which overlaps another."""
-    row_bytes = draw(st.integers(1, 6))
-    within = row_bytes
-    axes = []
-    for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2]))):
-        count = draw(st.integers(1, 4))
-        pitch = max(within, draw(st.sampled_from([8, 8, 8, within, within + 3])))
-        axes.insert(0, (count, pitch))
-        within = pitch * (count - 1) + within
-    rows = Rows.of(0, tuple(axes), row_bytes)
-    return rows.at(draw(st.integers(0, END - rows.span)))
-
-
-ACCESS = st.tuples(st.integers(0, 1), st.integers(0, 1), some_rows())
+ROWS = some_rows(
+    END,
+    axes=st.sampled_from([0, 1, 1, 1, 2]),
+    counts=st.integers(1, 4),
+    pitches=pitches,
+)
+ACCESS = st.tuples(st.integers(0, 1), st.integers(0, 1), ROWS)
 LOGS = st.lists(ACCESS, max_size=14)
 
 

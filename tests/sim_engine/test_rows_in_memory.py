@@ -1,11 +1,10 @@
 """Rows of a memory store and of pending ranges, against every single byte."""
 
-from itertools import product
-
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from plain_rows import bytes_of, some_rows
 
 from kernbench.common.rows import Rows
 from kernbench.errors import MemoryStoreError, TraceFormatError
@@ -18,37 +17,16 @@ from kernbench.trace import Trace, TraceWriter
 END = 400
 
 
-def bytes_of(rows):
-    """The address of each byte, in order."""
-    counts = [count for count, _ in rows.planes] + [rows.rows]
-    pitches = [pitch for _, pitch in rows.planes] + [rows.pitch]
-    found = []
-    for index in product(*map(range, counts)):
-        start = rows.addr + sum(i * p for i, p in zip(index, pitches, strict=True))
-        found += range(start, start + rows.row_bytes)
-    return found
+ROWS = some_rows(
+    END,
+    axes=st.integers(0, 3),
+    counts=st.integers(1, 3),
+    pitches=lambda within: st.integers(within, within + 4),
+)
+WRITES = st.lists(ROWS, max_size=8)
 
 
-@st.composite
-def some_rows(draw):
-    """Rows within END bytes, none of which shares a byte with another."""
-    row_bytes = draw(st.integers(1, 6))
-    within = row_bytes
-    axes = []
-    for _ in range(draw(st.integers(0, 3))):
-        count = draw(st.integers(1, 3))
-        pitch = within + draw(st.integers(0, 4))
-        axes.append((count, pitch))
-        within = pitch * count
-    axes = draw(st.permutations(axes))
-    rows = Rows.of(0, tuple(axes), row_bytes)
-    return rows.at(draw(st.integers(0, END - rows.span)))
-
-
-WRITES = st.lists(some_rows(), max_size=8)
-
-
-@given(WRITES, some_rows(), st.booleans())
+@given(WRITES, ROWS, st.booleans())
 def test_a_store_holds_what_was_written_to_each_byte(writes, wanted, is_filled):
     store = MemoryStore()
     held = {}
@@ -83,7 +61,7 @@ def test_rows_are_written_into_no_array_that_somebody_else_holds():
     assert not before.view("hbm", 0, (64,), "u8").any()
 
 
-@given(st.lists(st.tuples(st.booleans(), some_rows()), max_size=8), some_rows())
+@given(st.lists(st.tuples(st.booleans(), ROWS), max_size=8), ROWS)
 def test_pending_are_the_bytes_of_rows_and_not_those_between(steps, wanted):
     pending = PendingRanges()
     held = {}

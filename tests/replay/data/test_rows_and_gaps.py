@@ -4,11 +4,12 @@ The reference is a list of bytes that loops write one by one.
 """
 
 import random
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from plain_rows import bytes_of
 from replay_logs import PE0, PE1, Log, host_write, region
 
 from kernbench.common.messages import Region
@@ -49,17 +50,6 @@ def descriptor(rng, addr, dims):
     if rng.random() < 0.3:
         rng.shuffle(axes)
     return Rows.of(addr, tuple(axes), row_bytes)
-
-
-def bytes_of(rows):
-    """The address of each byte, in order."""
-    counts = [count for count, _ in rows.planes] + [rows.rows]
-    pitches = [pitch for _, pitch in rows.planes] + [rows.pitch]
-    found = []
-    for index in product(*map(range, counts)):
-        start = rows.addr + sum(i * p for i, p in zip(index, pitches, strict=True))
-        found += range(start, start + rows.row_bytes)
-    return found
 
 
 def strided_store(src, rows):
