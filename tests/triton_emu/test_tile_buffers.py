@@ -88,7 +88,10 @@ def test_no_more_tiles_count_than_there_are(run):
 
 
 def test_a_tile_beyond_the_operands_takes_what_they_have(run):
-    run(*product(64, 64, 64, tile=(2048, 2048, 2048)), size_kib=24)
+    large = product(64, 64, 64, tile=(2048, 2048, 2048))
+    assert tiles_of(run(*large, size_kib=24)) == (2048, 2048, 2048)
+    with pytest.raises(TcmOverflowError, match=f"needs {24 * KIB} bytes"):
+        run(*large, size_kib=23)
 
 
 def test_a_tile_that_fits_is_named_and_does(run):
@@ -225,7 +228,14 @@ def test_composites_that_queue_hold_their_buffers_one_after_the_other(run):
         for _ in range(2):
             tl.composite(a=a, b=b, out_ptr=c_ptr, tile=(64, 64, 64))
 
-    run(kernel, (256, 256), (256, 64), (256, 64), size_kib=EXACT_KIB)
+    shapes = (256, 256), (256, 64), (256, 64)
+    log = run(kernel, *shapes, size_kib=EXACT_KIB).log
+    first, second = [r for r in log if r.op_name == "composite_gemm"]
+    reads = [r.t_start for r in log if r.op_name == "TileToken/DMA_READ"]
+    assert len(reads) == 2 * 16
+    assert max(reads[:16]) < first.t_end <= second.t_start == reads[16]
+    with pytest.raises(TcmOverflowError, match=f"needs {EXACT_KIB * KIB} bytes"):
+        run(kernel, *shapes, size_kib=EXACT_KIB - 1)
 
 
 def test_where_nothing_fits_the_remedy_is_room(run):
