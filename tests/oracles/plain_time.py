@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 import plain_ops
@@ -163,6 +164,60 @@ class Hop:
     is_first: bool
 
 
+def burst_sizes(recording, transfer):
+    """The bytes of each burst of a transfer, in order.
+
+    A burst has as many whole rows of a DMA as fit, or as many whole planes of rows. Of
+    the blocks of a tile that are alike the first that is sent is the first in order.
+    """
+    most = spec(recording, "pe.dma.burst_bytes")
+    if transfer["bursts"] == 1:
+        return [transfer["nbytes"]]
+    moved = []
+    row = transfer["row"]
+    if row < len(recording.rows):
+        for counts, row_bytes in _shapes(recording.rows[row]):
+            moved.append(_sizes(counts, row_bytes, most))
+    size = (transfer["nbytes"], transfer["bursts"])
+    fitting = [sizes for sizes in moved if (sum(sizes), len(sizes)) == size]
+    if not fitting:
+        return _sizes((), transfer["nbytes"], most)
+    alike = [
+        other
+        for other in recording.of_row("transfers", row)
+        if (other["nbytes"], other["bursts"]) == size
+    ]
+    alike.sort(key=lambda other: other["t0"])
+    return fitting[alike.index(transfer)]
+
+
+def _shapes(op):
+    """What an op moves in rows: how many there are of each axis, and bytes of a row."""
+    p = op.params
+    if "rows" not in p:
+        return
+    if op.name.startswith("TileToken"):
+        for rows, row_bytes in zip(p["rows"], p["row_bytes"], strict=True):
+            yield (rows,), row_bytes
+    else:
+        planes = [count for count, _ in p.get("planes", ())]
+        yield (*planes, p["rows"]), p["row_bytes"]
+
+
+def _sizes(counts, row_bytes, most):
+    """The bytes of each burst of so many rows, of which ``most`` fit into one."""
+    whole = prod(counts) * row_bytes
+    if whole <= most:
+        return [whole]
+    if not counts:
+        return [min(most, whole - at) for at in range(0, whole, most)]
+    each = whole // counts[0]
+    if each > most:
+        return _sizes(counts[1:], row_bytes, most) * counts[0]
+    at_once = most // each
+    return [min(at_once, counts[0] - at) * each for at in range(0, counts[0], at_once)]
+
+
 def hops(recording):
     """The first burst of every transfer on every link, and the last if there are more.
 
@@ -172,15 +227,13 @@ def hops(recording):
     for number, edge in enumerate(recording.edges):
         edges[edge["src"], edge["dst"]] = number
     per_mm = spec(recording, "system.ns_per_mm")
-    burst_bytes = spec(recording, "pe.dma.burst_bytes")
     memories = ("hbm_ctrl", "sram")
     for transfer in recording.transfers:
         path = recording.paths[transfer["path"]]
         links = list(pairwise(path))
         bursts = transfer["bursts"]
-        sizes = [transfer["nbytes"]]
-        if bursts > 1:
-            sizes = [burst_bytes, transfer["nbytes"] - (bursts - 1) * burst_bytes]
+        every = burst_sizes(recording, transfer)
+        sizes = [every[0], every[-1]][:bursts]
         first = recording.strings[recording.nodes[path[0]]["type"]]
         for number, nbytes in enumerate(sizes):
             starts = transfer["start"][number * len(links) :]
@@ -195,7 +248,7 @@ def hops(recording):
                 yield Hop(edge, transfer, start, end, nbytes, came, not number)
                 last = transfer["start"][-len(links) :][place]
                 if bursts > 2 and not number and last > end:
-                    more = (bursts - 2) * burst_bytes
+                    more = sum(every[1:-1])
                     yield Hop(edge, transfer, end, last, more, None, False)
                 wire = recording.edges[edge]["distance_mm"] * per_mm
                 came = start + wire + recording.nodes[link[1]]["overhead_ns"]

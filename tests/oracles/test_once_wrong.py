@@ -272,3 +272,33 @@ def run(torch):
     # one DMA of eight slots serves both at once
     told = case.ask("bound", late.position).slack
     assert told == pytest.approx(waits[0]["t_resume"] - late.t_end, abs=2)
+
+
+ROWS_APART = """
+def kernel(x, y, tl):
+    tl.store(y, tl.load(x, (2, 6), "f32"), strides=(7, 1))
+
+@bench(name="rows", description="two rows, of which one burst has only one")
+def run(torch):
+    x = torch.tensor(np.arange(12), "f32", name="x")
+    y = torch.zeros((13,), "f32", name="y")
+    torch.launch("kernel", kernel, x, y)
+"""
+
+
+def test_a_burst_of_rows_ends_with_its_last_whole_row(record):
+    case = record("rows", ROWS_APART, ONE_PE | {"pe.dma.burst_bytes": 32})
+    (store,) = [op for op in case.recording.ops if op.name == "dma_write"]
+    (moved,) = [
+        transfer
+        for transfer in case.recording.of_row("transfers", store.row)
+        if transfer["bursts"] == 2
+    ]
+    # each burst has 24 bytes, and not the first 32 of 48
+    t1 = moved["start"][0] + 28 / 256
+    t0 = moved["start"][0] - 1
+    wanted = plain_time.link_loads(case.recording, t0, t1)
+    found = {}
+    for link in case.ask(f"links {t0} {t1}", -1).links:
+        found[link.edge] = round(link.nbytes, 4)
+    assert found == {edge: round(load[0], 4) for edge, load in wanted.items()}

@@ -52,6 +52,7 @@ from kernbench.replay.time.passages import (
     spans_of,
     stops_of,
     transaction_spans,
+    transactions_of,
 )
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups, ranges
@@ -390,13 +391,7 @@ class ActivityIndex:
                 trace, progress, "transfers", "waits", "commands", "edges", "nodes"
             )
             stops = computed_beside(lambda: stops_of(trace), progress, 0.1)
-            transactions = computed_beside(
-                lambda: Transactions(
-                    Groups(trace.transfers.path), trace.transfers.start_ptr[:]
-                ),
-                progress,
-                0.2,
-            )
+            transactions = transactions_of(trace, stage(progress, 0.2, 0.5))
             waits = computed_beside(lambda: Groups(trace.waits.node), progress, 0.5)
             calls = computed_beside(lambda: kernel_calls(trace), progress, 0.7)
             counts = computed_beside(lambda: self._counts(stops, calls), progress, 0.9)

@@ -23,6 +23,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.text import table, time_text
+from kernbench.replay.time.bursts import BurstBytes, burst_bytes
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
@@ -123,13 +124,16 @@ class _Loads(NamedTuple):
 class _HopLog(NamedTuple):
     """One row for each hop of each transaction that a link of known speed carried.
 
-    ``nbytes`` and ``bursts`` are of the whole transaction, ``begun`` is when it began
-    (ns), ``speed`` of the link (bytes a ns).
+    ``nbytes`` and ``bursts`` are of the whole transaction, ``first_bytes`` and
+    ``last_bytes`` of its first and its last burst. ``begun`` is when it began (ns),
+    ``speed`` of the link (bytes a ns).
     """
 
     hops: Hops
     nbytes: Floats
     bursts: Array
+    first_bytes: Floats
+    last_bytes: Floats
     begun: Floats
     speed: Floats
 
@@ -219,9 +223,10 @@ class LoadIndex:
         if self._links is None:
             trace = self._trace
             map_logs(trace, progress, "transfers", "edges", "nodes")
-            log = computed_beside(lambda: _hop_log(trace), progress, 0.0)
             burst = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
-            carried = computed_beside(lambda: _carried(log, burst), progress, 0.3)
+            sizes = burst_bytes(trace, burst, stage(progress, 0.0, 0.2))
+            log = computed_beside(lambda: _hop_log(trace, sizes), progress, 0.2)
+            carried = computed_beside(lambda: _carried(log), progress, 0.4)
             waiting = computed_beside(lambda: _waiting(trace, log), progress, 0.6)
             used = computed_beside(
                 lambda: np.flatnonzero(np.bincount(log.hops.edge)), progress, 0.9
@@ -252,7 +257,7 @@ def _loads(trace: Trace, sums: _LinkSums, t0: float, t1: float) -> _Loads:
     return _Loads(used[order], nbytes[order], busy[order], queue[order])
 
 
-def _hop_log(trace: Trace) -> _HopLog:
+def _hop_log(trace: Trace, sizes: BurstBytes) -> _HopLog:
     """Every hop of every transaction that a link of known speed carried."""
     log = trace.transfers
     hops = hop_columns(trace)
@@ -263,26 +268,32 @@ def _hop_log(trace: Trace) -> _HopLog:
         speed = speed[sound]
     row = hops.transfer
     nbytes = log.nbytes[row].astype(np.float64)
-    return _HopLog(hops, nbytes, log.bursts[row], log.t0[row], speed)
+    return _HopLog(
+        hops,
+        nbytes,
+        log.bursts[row],
+        sizes.first[row],
+        sizes.last[row],
+        log.t0[row],
+        speed,
+    )
 
 
-def _carried(log: _HopLog, usual_burst: float) -> Levels:
+def _carried(log: _HopLog) -> Levels:
     """The bytes a ns of every link: its speed while it carries a burst.
 
-    ``usual_burst`` is the bytes of a burst by the spec. From the end of a transaction's
-    first burst to the start of its last it is the mean rate of those in between.
+    From the end of a transaction's first burst to the start of its last it is the mean
+    rate of those in between.
     """
     hops = log.hops
-    size = burst_bytes(log.nbytes, log.bursts, usual_burst)
-    first_ends = hops.start + size / log.speed
+    first_ends = hops.start + log.first_bytes / log.speed
 
     several = np.flatnonzero(log.bursts > 1)
-    last_bytes = (log.nbytes - (log.bursts - 1) * size)[several]
     last_starts = hops.last[several]
-    last_ends = last_starts + last_bytes / log.speed[several]
+    last_ends = last_starts + log.last_bytes[several] / log.speed[several]
 
     between = np.flatnonzero(log.bursts > 2)
-    between_bytes = ((log.bursts - 2) * size)[between]
+    between_bytes = (log.nbytes - log.first_bytes - log.last_bytes)[between]
     between_ns = np.maximum(hops.last - first_ends, _EPS)[between]
 
     return Levels(
@@ -291,18 +302,6 @@ def _carried(log: _HopLog, usual_burst: float) -> Levels:
         np.concatenate([first_ends, last_ends, hops.last[between]]),
         np.concatenate([log.speed, log.speed[several], between_bytes / between_ns]),
     )
-
-
-def burst_bytes(nbytes: Floats, bursts: Array, usual: float) -> Floats:
-    """The bytes of each burst but the last, by transaction of ``nbytes`` in ``bursts``.
-
-    That is what the spec says (``usual``), unless it does not make up the number of
-    bursts that was recorded.
-    """
-    mean = nbytes / np.maximum(bursts, 1)
-    fits = np.ceil(nbytes / usual) == bursts
-    size = np.where(fits, usual, mean)
-    return np.where(bursts > 1, size, nbytes)
 
 
 def _waiting(trace: Trace, log: _HopLog) -> Levels:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
-from kernbench.replay.time.loads import burst_bytes
+from kernbench.common.progress import Progress, computed_beside, stage
+from kernbench.replay.time.bursts import BurstBytes, burst_bytes
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import edges_between, flat_paths, speeds_of
@@ -192,11 +193,25 @@ class Transactions(NamedTuple):
     """The rows of ``Trace.transfers`` by path; where the starts of each begin.
 
     ``pointers`` is ``Trace.transfers.start_ptr``, which is summed up whenever it is
-    asked for.
+    asked for. ``sizes`` are the bytes of their bursts.
     """
 
     by_path: Groups
     pointers: Ints
+    sizes: BurstBytes
+
+
+def transactions_of(trace: Trace, progress: Progress) -> Transactions:
+    """All transactions of a trace."""
+    usual = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
+    sizes = burst_bytes(trace, usual, stage(progress, 0.0, 0.5))
+
+    def grouped() -> Transactions:
+        """Them by their paths."""
+        log = trace.transfers
+        return Transactions(Groups(log.path), log.start_ptr[:], sizes)
+
+    return computed_beside(grouped, progress, 0.5)
 
 
 def transaction_spans(
@@ -242,22 +257,21 @@ def _passages(trace: Trace, stops: Stops, transactions: Transactions) -> _Passag
     start = log.start
     nbytes = log.nbytes[rows].astype(np.float64)
     bursts = log.bursts[rows].astype(np.int64)
-    usual = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
-    size = burst_bytes(nbytes, bursts, usual)
-    several = bursts > 1
+    first_bytes = transactions.sizes.first[rows]
+    last_bytes = transactions.sizes.last[rows]
     ns_per_byte = np.zeros(len(rows))
     np.divide(1.0, here.speed, out=ns_per_byte, where=here.speed > 0)
     return _Passages(
         stop=here,
-        several=several,
+        several=bursts > 1,
         sent=log.t0[rows],
         first=start[entered] + here.later_ns,
         last=start[entered + to_last] + here.later_ns,
         came=start[before] + here.wire_ns,
         last_came=start[np.maximum(before + to_last, 0)] + here.wire_ns,
-        first_bytes=size,
-        last_bytes=np.where(several, nbytes - (bursts - 1) * size, nbytes),
-        between_bytes=np.maximum(bursts - 2, 0) * size,
+        first_bytes=first_bytes,
+        last_bytes=last_bytes,
+        between_bytes=np.where(bursts > 2, nbytes - first_bytes - last_bytes, 0.0),
         ns_per_byte=ns_per_byte,
     )
 

@@ -29,6 +29,9 @@ TRACES = Path(__file__).parents[3] / "traces"
 NAMES = ("matmul", "ccl_allreduce", "flash_attention", "fault_ring_by_name")
 LARGE_TILES = {"m": 256, "k": 128, "n": 128, "tile": 128, "pes": 2}
 """A matmul that moves eight bursts at a time."""
+NARROW_TILES = {"m": 96, "k": 96, "n": 96, "tile": 48, "pes": 2}
+"""One that moves rows of which a whole number fills no burst."""
+TILED = {"large tiles": LARGE_TILES, "narrow tiles": NARROW_TILES}
 WINDOWS = 6
 PATH = (
     "sip0.cube0.pe0.pe_dma",
@@ -58,9 +61,13 @@ class Count:
         self.waiting = defaultdict(list)
         self.bytes = defaultdict(list)
         self.begun = defaultdict(list)
+        self.params = {}
+        for row, op in zip(trace.order.tolist(), trace.ops, strict=True):
+            self.params[row] = op.params
         for row in range(-1, len(trace.ops)):
-            for transfer in trace.transfers_of(row):
-                self.transaction(*transfer)
+            sizes = self.sizes(trace, row)
+            for mine, transfer in zip(sizes, trace.transfers_of(row), strict=True):
+                self.transaction(mine, *transfer)
             for node, reason, t0, t1, _ in trace.waits_of(row):
                 self.waiting[node].append((t0, t1, 1.0))
                 if reason == "hbm_channel":
@@ -82,14 +89,37 @@ class Count:
             self.waiting[call.pe].append((issued, call.t_resume, 1.0))
             self.begun[call.pe].append(call.t_issue)
 
-    def transaction(self, path, sent, nbytes, bursts, starts):
+    def sizes(self, trace, row):
+        """Of each transaction of an op the bytes of its bursts.
+
+        Of a tile's rows a burst has as many whole ones as fit. Blocks are sent in the
+        order in which the params of the op have them.
+        """
+        usual = self.spec["pe"]["dma"]["burst_bytes"]
+        params = {"rows": (), "row_bytes": ()} | self.params.get(row, {})
+        blocks = list(zip(params["rows"], params["row_bytes"], strict=True))
+        found = []
+        for _, _, nbytes, bursts, _ in trace.transfers_of(row):
+            most = usual
+            if bursts == 1:
+                most = nbytes
+            elif blocks:
+                rows, row_bytes = blocks.pop(0)
+                while rows * row_bytes != nbytes:
+                    rows, row_bytes = blocks.pop(0)
+                if rows > 1:
+                    most = usual // row_bytes * row_bytes
+            found.append([min(most, nbytes - at) for at in range(0, nbytes, most)])
+        return found
+
+    def transaction(self, sizes, path, sent, nbytes, bursts, starts):
         hops = len(path) - 1
         first = starts[:hops]
         last = starts[hops:] or first
-        size = nbytes
-        if bursts > 1:
-            size = self.spec["pe"]["dma"]["burst_bytes"]
-        tail = nbytes - (bursts - 1) * size
+        assert len(sizes) == bursts
+        assert sum(sizes) == nbytes
+        size = sizes[0]
+        tail = sizes[-1]
         slowest = min(self.links[ends][0] for ends in pairwise(path))
 
         def carried(place, hop, later, forwards):
@@ -100,7 +130,7 @@ class Count:
                 spans.append((last[hop], last[hop] + tail / speed, 1.0, speed))
             if bursts > 2:
                 since = first[hop] + size / speed
-                rate = (bursts - 2) * size / (last[hop] - since)
+                rate = sum(sizes[1:-1]) / (last[hop] - since)
                 spans.append((since, last[hop], rate / speed, rate))
             for t0, t1, share, rate in spans:
                 self.bytes[place].append((t0 + later, t1 + later, rate))
@@ -177,13 +207,13 @@ class Count:
         return {*self.busy, *self.waiting, *self.bytes}
 
 
-@pytest.fixture(scope="module", params=[*NAMES, "large tiles"])
+@pytest.fixture(scope="module", params=[*NAMES, *TILED])
 def bundled(request, tmp_path_factory):
-    """A session of a bundled trace or of large tiles, and the count of its rows."""
+    """A session of a bundled trace or of other tiles, and the count of its rows."""
     path = TRACES / f"{request.param}.msgpack"
-    if request.param == "large tiles":
-        path = tmp_path_factory.mktemp("large") / "tiles.msgpack"
-        run_bench("matmul", params=LARGE_TILES, trace=path, verify=False)
+    if request.param in TILED:
+        path = tmp_path_factory.mktemp("tiles") / "tiles.msgpack"
+        run_bench("matmul", params=TILED[request.param], trace=path, verify=False)
     session = ReplaySession(Trace.open(path))
     return session, Count(session.trace)
 
