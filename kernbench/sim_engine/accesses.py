@@ -242,6 +242,19 @@ def block_rows(params: Mapping[str, Any]) -> list[Rows]:
     return [*starmap(Rows, zip(addrs, *columns, strict=True))]
 
 
+def blocks_of(params: Params) -> list[tuple[str, Rows]]:
+    """The memory and the rows of each block of a tile's stage, as a trace has them.
+
+    TraceFormatError for blocks that are no rows, or not of the bytes that they have.
+    """
+    found = []
+    sizes = zip(params["spaces"], block_rows(params), params["sizes"], strict=True)
+    for space, rows, nbytes in sizes:
+        _check_rows(rows, nbytes)
+        found.append((space, rows))
+    return found
+
+
 def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
     """Of each operand, the elements that the ``wanted`` ones of the output need.
 

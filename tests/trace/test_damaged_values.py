@@ -313,16 +313,28 @@ def test_shards_of_different_axes_are_no_tensor_that_can_be_compared(tmp_path):
         ReplaySession(Trace.open(whole)).run_line(f"compare {flat}")
 
 
-def test_a_block_of_many_rows_without_bytes_takes_no_memory(tmp_path):
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "why"),
+    [
+        (1 << 40, 0, "a DMA at most"),
+        (1 << 40, 1, "a DMA at most"),
+        (32, 128, "4096 bytes of an op that moves 8192"),
+        (0, 128, "0 bytes of an op that moves 8192"),
+    ],
+)
+def test_a_block_of_a_tile_that_is_no_rows_is_refused(tmp_path, rows, row_bytes, why):
     path = tmp_path / "matmul.msgpack"
     sizes = {"m": 16, "k": 128, "n": 128, "tile": 64, "pes": 1}
     run_bench("matmul", params=sizes, spec=ONE_CUBE, trace=path)
     frames = frames_of(path.read_bytes())
     read = "TileToken/DMA_READ"
-    with_param(read, "rows.0", np.int64(1 << 40))(frames)
-    with_param(read, "row_bytes.0", np.int64(0))(frames)
+    with_param(read, "rows.1", np.int64(rows))(frames)
+    with_param(read, "row_bytes.1", np.int64(row_bytes))(frames)
     path.write_bytes(packed(frames))
     session = ReplaySession(Trace.open(path))
     ops = range(len(session.trace.order))
     position = next(op for op in ops if named(session.trace, op) == read)
-    assert session.index.memory.touches(position) == "b[0:64, 0:64]"
+    with pytest.raises(TraceFormatError, match=why):
+        session.index.memory.touches(position)
+    with pytest.raises(TraceFormatError, match=why):
+        session.memory(position)

@@ -31,7 +31,7 @@ from kernbench.replay.data.places import MOST_ADDRESSES, PlaceIndex, Range
 from kernbench.replay.text import grid_text, number_text, table, wrapped
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.access_columns import AccessColumns
-from kernbench.sim_engine.accesses import block_rows, regions
+from kernbench.sim_engine.accesses import blocks_of, regions
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -305,8 +305,8 @@ class MemoryIndex:
     """Answers what memory holds, from a History and the allocations of a trace.
 
     ``index`` makes what these answers look up. Of what the screen asks at once, on its
-    own thread, ``touches`` needs nothing, ``shown`` what ``index`` has made of places,
-    and ``at`` the table of writes that it has made; those are assigned once whole.
+    own thread, ``touches`` and ``shown`` need what ``index`` has made of places, and
+    ``at`` the table of writes that it has made; those are assigned once whole.
     ``tensor`` reads memory, which may execute ops: its caches belong to the thread of
     lane "memory".
     """
@@ -637,7 +637,7 @@ class MemoryIndex:
         is_tile = record.op_name.startswith("TileToken/")
         if is_tile and {"spaces", "addrs", "sizes"} <= params.keys():
             mode = "w" if record.op_name.endswith("DMA_WRITE") else "r"
-            blocks = zip(params["spaces"], block_rows(params), strict=True)
+            blocks = blocks_of(params)
             found = [_Touched(mode, space, rows) for space, rows in blocks]
         else:
             reads, write = regions(record)
