@@ -7,7 +7,7 @@ and a tensor is as good as the worst of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -57,10 +57,10 @@ class OutputRow:
 class Outputs:
     """All expected tensors at op ``op``; ``ok`` unless one that is due differs.
 
-    ``note`` says why there are none. ``copies`` are those that are wrong where another
-    copy of the same shard is right, a sentence each. ``disagreements`` are what the
-    run's own Phase 2 recorded otherwise, a sentence a tensor; with one of these it is
-    not ``ok`` either.
+    ``note`` says why there are none. ``copies`` are those that are due and wrong where
+    another copy of the same shard is right, a sentence each. ``disagreements`` are what
+    the run's own Phase 2 recorded otherwise, a sentence a tensor; with one of these it
+    is not ``ok`` either.
     """
 
     op: int
@@ -184,7 +184,8 @@ class OutputIndex:
             self._by_tensor[row.tensor] = row
         self._rows_steps = steps
         found = self._summed(op, tuple(self._by_tensor.values()), expected)
-        return replace(found, copies=self._wrong_copies(self._rows, expected))
+        due = {out.row.tensor for out in found.rows if out.due}
+        return replace(found, copies=self._wrong_copies(self._rows, expected, due))
 
     def _stale(
         self,
@@ -269,7 +270,7 @@ class OutputIndex:
         end = self._trace.end
         ended_early = not shards and (end is None or bool(end.get("error")))
         ok = found.ok and not disagreements and not ended_early
-        copies = self._wrong_copies(rows, expected)
+        copies = self._wrong_copies(rows, expected, expected.due.keys())
         return replace(found, ok=ok, copies=copies, disagreements=disagreements)
 
     def failing(self, progress: Progress = no_progress) -> list[FailingOutput]:
@@ -290,14 +291,16 @@ class OutputIndex:
         ]
 
     def _wrong_copies(
-        self, rows: Mapping[str, VerifyRow], expected: _Expected
+        self, rows: Mapping[str, VerifyRow], expected: _Expected, due: Set[str]
     ) -> tuple[str, ...]:
         """The copies that are wrong where another copy of the same shard is right.
 
-        ``rows`` are the verdicts on the shards by name.
+        ``rows`` are the verdicts on the shards by name, ``due`` the tensors that count.
         """
         groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
         for name, shard in expected.shards.items():
+            if shard.expected.tensor not in due:
+                continue
             key = (shard.expected.tensor, shard.expected.origin)
             groups.setdefault(key, []).append(name)
         found = list[str]()
@@ -308,7 +311,8 @@ class OutputIndex:
             for name in wrong:
                 row = rows[name]
                 owner = self._owner_of(expected.shards[name])
-                text = f"{tensor}@{owner} is wrong: {row.mismatches:,} elements"
+                what = row.note or f"{row.mismatches:,} elements"
+                text = f"{tensor}@{owner} is wrong: {what}"
                 if row.first_bad is not None:
                     text += f", first {list(row.first_bad)}"
                 right = len(names) - len(wrong)

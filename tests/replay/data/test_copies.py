@@ -29,6 +29,23 @@ def run(torch):
 """
 
 
+HALF_WRITTEN = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x_ptr, tl):
+    if tl.program_id(0) != 1:
+        tl.store(x_ptr, tl.zeros((8,), "f32"))
+
+@bench(name="unwritten", description="PE 1 never writes its copy of x")
+def run(torch):
+    everywhere = DPPolicy(cube="replicate", pe="replicate", num_cubes=1, num_pes=2)
+    x = torch.empty((8,), "f32", everywhere, "x")
+    torch.launch("unwritten", kernel, x)
+    torch.expect(x, torch.rng.standard_normal(8).astype("f4") * 0)
+"""
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     folder = tmp_path_factory.mktemp("copies")
@@ -75,3 +92,21 @@ def test_the_blame_of_the_spoilt_copy_leads_to_its_pe(session):
 def test_the_memory_that_an_op_touches_is_that_of_its_copy(session):
     last = len(session) - 1
     assert session.index.memory.shown(last) == SPOILT
+
+
+def test_no_copy_is_wrong_before_it_is_due(session):
+    for op in range(-1, len(session) - 1):
+        session.goto(op)
+        assert session.run_line("outputs").copies == ()
+
+
+def test_a_copy_that_nobody_wrote_is_said_to_be_unwritten(tmp_path):
+    (tmp_path / "unwritten.py").write_text(HALF_WRITTEN)
+    run_bench(str(tmp_path / "unwritten.py"), trace=tmp_path / "t")
+    session = ReplaySession(Trace.open(tmp_path / "t"))
+    session.to_end()
+    for line in ("outputs", "verify"):
+        (text,) = session.run_line(line).copies
+        assert text.startswith(f"{SPOILT} is wrong: ")
+        assert "0 elements" not in text
+        assert text.endswith("; of its 2 copies 1 are right")
