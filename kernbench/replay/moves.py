@@ -129,14 +129,13 @@ def jump(index: Index, session: Session, op: int) -> Session:
     if not -1 <= op <= last:
         known = f"this trace has ops 0 to {last}, -1 is before the first"
         raise UsageError(f"no op {op}; {known}")
-    if op == session.cursor:
+    cursor, level, marks, left, _, stops, made = session
+    if op == cursor:
         return session
-    before = session.left[-_JUMPS:]
-    here = (session.cursor,)
-    left = before + here
-    return Session(
-        op, session.level, session.marks, left, (), session.stops, session.made
-    )
+    if len(left) >= _JUMPS:
+        left = left[1 - _JUMPS :]
+    here = (cursor,)
+    return tuple.__new__(Session, (op, level, marks, left + here, (), stops, made))
 
 
 def goto(index: Index, session: Session, args: Where, known: None) -> Session:
@@ -276,13 +275,17 @@ def _found(
 
 
 def stepped(index: Index, session: Session, n: int) -> Session:
-    """``n`` ops further, at most to the ends; negative: back."""
-    op = session.cursor + n
+    """``n`` ops further, at most to the ends; negative: back.
+
+    What ``Session.on`` does is done here: a call takes as long as all of it.
+    """
+    cursor, level, marks, left, returned, stops, made = session
+    op = cursor + n
     if op < -1:
         op = -1
     elif op > index.ops.last:
         op = index.ops.last
-    return session.on(op)
+    return tuple.__new__(Session, (op, level, marks, left, returned, stops, made))
 
 
 def step(index: Index, session: Session, args: Steps, known: None) -> Session:

@@ -309,6 +309,13 @@ def test_back_undoes_jumps_and_forth_does_them_again(session):
     assert session.back(-1) == 20
 
 
+def test_a_thousand_jumps_are_undone_and_no_more(session):
+    jumps = [number % len(session) for number in range(1500)]
+    for op in jumps:
+        session.goto(op)
+    assert session.back(len(jumps)) == jumps[-1001]
+
+
 def test_a_mark_is_a_place_to_go_to(session):
     session.goto(7)
     session.mark("here")
