@@ -20,23 +20,18 @@ from kernbench.errors import TopologyError
 class Range:
     """Valid numbers: from ``low`` to ``high``, both included; never NaN or infinity.
 
-    With ``above``, ``low`` itself is not valid. ``note`` says in a message why they are
-    just these.
+    ``note`` says in a message why they are just these.
     """
 
     low: float
     high: float = 1e15
-    above: bool = False
     note: str = ""
 
     def __contains__(self, value: float) -> bool:
-        if self.above and value == self.low:
-            return False
         return self.low <= value <= self.high
 
     def __str__(self) -> str:
-        since = "above" if self.above else "from"
-        return f"{self.note}{since} {self.low:g} to {self.high:g}"
+        return f"{self.note}from {self.low:g} to {self.high:g}"
 
 
 MOST_BYTES = 128 << 10
@@ -45,7 +40,6 @@ MOST_BYTES = 128 << 10
 _MOST_SHOWN = 200
 """So many characters of a wrong value are shown."""
 
-Positive = Annotated[float, Range(0, above=True)]
 NonNegative = Annotated[float, Range(0)]
 Count = Annotated[int, Range(1, 2**31)]
 Whole = Annotated[int, Range(0, 2**31)]

@@ -27,7 +27,6 @@ from kernbench.topology.provenance import (
 from kernbench.topology.section import (
     Count,
     NonNegative,
-    Positive,
     Range,
     Section,
     SpecFile,
@@ -42,6 +41,17 @@ _FITS = "that fits PhysAddr, "
 GridSize = Annotated[int, Range(1, 32)]
 CubeCount = Annotated[int, Range(1, MAX_CUBES, note=_FITS)]
 PeCount = Annotated[int, Range(1, MAX_PES, note=_FITS)]
+
+# Times are exact for some hours only (docs/machine.md, "Exact time"). A machine that is
+# slower than these would not end a run before.
+Bandwidth = Annotated[float, Range(1e-3, 1e6)]
+Frequency = Annotated[float, Range(1e-3, 1e3)]
+Duration = Annotated[float, Range(0, 1e6)]
+Interval = Annotated[float, Range(1, 1e6)]
+WireDelay = Annotated[float, Range(0, 1e3)]
+Length = Annotated[float, Range(0, 1e3)]
+Side = Annotated[float, Range(1e-3, 1e3)]
+RelativeRate = Annotated[float, Range(1e-3, 1e3)]
 
 
 class SipsSpec(Section):
@@ -65,11 +75,11 @@ class SystemSpec(Section):
     """
 
     sips: SipsSpec = SipsSpec()
-    ns_per_mm: NonNegative = assumed(
+    ns_per_mm: WireDelay = assumed(
         0.01, "a line in a package, near light in glass; long wires on a die are slower"
     )
-    pcie_bw_gbs: Positive = of_class(63.0, "PCIe 5.0 x16, one direction", 2019)
-    switch_overhead_ns: NonNegative = of_class(
+    pcie_bw_gbs: Bandwidth = of_class(63.0, "PCIe 5.0 x16, one direction", 2019)
+    switch_overhead_ns: Duration = of_class(
         100.0, "PCIe switches; Broadcom gives 105 ns for its PEX88000", 2019
     )
 
@@ -91,10 +101,10 @@ class IoSpec(Section):
     count: Annotated[int, Range(1, MAX_DIES - MAX_CUBES)] = assumed(
         1, "one PCIe end point a SIP"
     )
-    noc_bw_gbs: Positive = assumed(256.0, "as a link of the cube's mesh")
-    noc_overhead_ns: NonNegative = assumed(2.0, "as a router of the cube's mesh")
-    cpu_overhead_ns: NonNegative = assumed(10.0, "ten cycles of a controller at 1 GHz")
-    pcie_ep_overhead_ns: NonNegative = assumed(
+    noc_bw_gbs: Bandwidth = assumed(256.0, "as a link of the cube's mesh")
+    noc_overhead_ns: Duration = assumed(2.0, "as a router of the cube's mesh")
+    cpu_overhead_ns: Duration = assumed(10.0, "ten cycles of a controller at 1 GHz")
+    pcie_ep_overhead_ns: Duration = assumed(
         150.0, "PHY, link and transaction layer of PCIe, one way"
     )
 
@@ -109,8 +119,8 @@ class SipSpec(Section):
 class SizeSpec(Section):
     """Width and height of a cube, in mm."""
 
-    w: Positive = assumed(12.0, "a chiplet of 144 mm2 in front of one HBM stack")
-    h: Positive = assumed(12.0, "as w")
+    w: Side = assumed(12.0, "a chiplet of 144 mm2 in front of one HBM stack")
+    h: Side = assumed(12.0, "as w")
 
 
 class MeshSpec(Section):
@@ -135,8 +145,8 @@ class HbmZoneSpec(Section):
 class RouterSpec(Section):
     """A router, what a header pays on its way through it, and the links of the mesh."""
 
-    link_bw_gbs: Positive = assumed(256.0, "128 bytes a cycle at 2 GHz")
-    overhead_ns: NonNegative = of_class(
+    link_bw_gbs: Bandwidth = assumed(256.0, "128 bytes a cycle at 2 GHz")
+    overhead_ns: Duration = of_class(
         2.0, "four stages at 2 GHz; pipeline of BookSim 2.0 (Jiang et al.)", 2013
     )
 
@@ -151,11 +161,11 @@ class UcieSpec(Section):
     connections_per_side: Annotated[int, Range(1, 32)] = assumed(
         4, "four modules on a side of 12 mm"
     )
-    bw_gbs: Positive = of_class(128.0, "UCIe 1.0, 64 lanes at 16 GT/s", 2022)
-    overhead_ns: NonNegative = assumed(
+    bw_gbs: Bandwidth = of_class(128.0, "UCIe 1.0, 64 lanes at 16 GT/s", 2022)
+    overhead_ns: Duration = assumed(
         8.0, "UCIe names 2 ns for the PHYs; adapter and clock crossing come to it"
     )
-    link_mm: NonNegative = of_class(
+    link_mm: Length = of_class(
         1.0, "UCIe 1.0 reaches 2 mm in an advanced package", 2022
     )
 
@@ -180,6 +190,9 @@ class MemoryMapSpec(Section):
 HBM2 = "DRAMsim3's HBM2_8Gb_x128"
 DRAMSIM3 = "DRAMsim3's controller, a queue a bank"
 
+_MOST_REFRESHED = 0.9
+"""The share of time that refreshes may take."""
+
 
 class HbmSpec(Section):
     """The controller of one HBM slice.
@@ -199,7 +212,7 @@ class HbmSpec(Section):
     model: Annotated[str, ("banked", "ideal")] = assumed(
         "banked", "what DRAM is; the other is for comparison"
     )
-    channel_bw_gbs: Positive = of_class(
+    channel_bw_gbs: Bandwidth = of_class(
         32.0, "HBM4 (JESD270-4): 32 bits at 8 Gb/s a pseudo-channel", 2025
     )
     channel_hash: Annotated[str, ("xor", "none")] = assumed(
@@ -208,10 +221,12 @@ class HbmSpec(Section):
     interleave_bytes: Count = of_class(
         256, "GPUs; AMD's OpenCL Optimization Guide", 2015
     )
-    access_ns: NonNegative = of_class(
+    access_ns: Duration = of_class(
         30.0, "tRCD + CL + one burst of DRAMsim3's HBM2_8Gb_x128", 2020
     )
-    to_router_bw_gbs: Positive = assumed(256.0, "as all channels of the slice together")
+    to_router_bw_gbs: Bandwidth = assumed(
+        256.0, "as all channels of the slice together"
+    )
     ranks: Annotated[int, Range(1, 16)] = of_class(1, HBM2, 2020)
     banks: Annotated[int, Range(1, 1024)] = of_class(16, HBM2, 2020)
     bank_groups: Annotated[int, Range(1, 1024)] = of_class(4, HBM2, 2020)
@@ -222,24 +237,24 @@ class HbmSpec(Section):
     queue: Annotated[int, Range(1, 4096)] = of_class(32, DRAMSIM3, 2020)
     bank_queue: Annotated[int, Range(1, 4096)] = of_class(8, DRAMSIM3, 2020)
     write_buffer: Annotated[int, Range(1, 4096)] = of_class(32, DRAMSIM3, 2020)
-    controller_ns: NonNegative = measured(
+    controller_ns: Duration = measured(
         3.0, "DRAMsim3: an idle random read of 47 ns", 2020
     )
-    trcd_ns: NonNegative = of_class(14.0, HBM2, 2020)
-    trp_ns: NonNegative = of_class(14.0, HBM2, 2020)
-    tras_ns: NonNegative = of_class(34.0, HBM2, 2020)
-    trrd_s_ns: NonNegative = of_class(4.0, HBM2, 2020)
-    trrd_l_ns: NonNegative = of_class(6.0, HBM2, 2020)
-    tfaw_ns: NonNegative = of_class(30.0, HBM2, 2020)
-    twtr_s_ns: NonNegative = of_class(6.0, HBM2, 2020)
-    twtr_l_ns: NonNegative = of_class(8.0, HBM2, 2020)
-    trtp_ns: NonNegative = of_class(6.0, HBM2, 2020)
-    twr_ns: NonNegative = of_class(16.0, HBM2, 2020)
-    turn_ns: NonNegative = of_class(2.0, "tRPRE + tRTRS of DRAMsim3's HBM2", 2020)
-    cl_ns: NonNegative = of_class(14.0, HBM2, 2020)
-    cwl_ns: NonNegative = of_class(4.0, HBM2, 2020)
-    trfc_ns: NonNegative = of_class(260.0, HBM2, 2020)
-    trefi_ns: Positive = of_class(3900.0, HBM2, 2020)
+    trcd_ns: Duration = of_class(14.0, HBM2, 2020)
+    trp_ns: Duration = of_class(14.0, HBM2, 2020)
+    tras_ns: Duration = of_class(34.0, HBM2, 2020)
+    trrd_s_ns: Duration = of_class(4.0, HBM2, 2020)
+    trrd_l_ns: Duration = of_class(6.0, HBM2, 2020)
+    tfaw_ns: Duration = of_class(30.0, HBM2, 2020)
+    twtr_s_ns: Duration = of_class(6.0, HBM2, 2020)
+    twtr_l_ns: Duration = of_class(8.0, HBM2, 2020)
+    trtp_ns: Duration = of_class(6.0, HBM2, 2020)
+    twr_ns: Duration = of_class(16.0, HBM2, 2020)
+    turn_ns: Duration = of_class(2.0, "tRPRE + tRTRS of DRAMsim3's HBM2", 2020)
+    cl_ns: Duration = of_class(14.0, HBM2, 2020)
+    cwl_ns: Duration = of_class(4.0, HBM2, 2020)
+    trfc_ns: Duration = of_class(260.0, HBM2, 2020)
+    trefi_ns: Interval = of_class(3900.0, HBM2, 2020)
 
 
 class SramSpec(Section):
@@ -249,15 +264,15 @@ class SramSpec(Section):
     """
 
     size_mib: Annotated[int, Range(1, 2**14)] = assumed(32, "4 MiB a PE")
-    access_ns: NonNegative = assumed(10.0, "ten cycles of a large array at 1 GHz")
-    to_router_bw_gbs: Positive = assumed(128.0, "half of a link of the mesh")
+    access_ns: Duration = assumed(10.0, "ten cycles of a large array at 1 GHz")
+    to_router_bw_gbs: Bandwidth = assumed(128.0, "half of a link of the mesh")
 
 
 class MCpuSpec(Section):
     """M_CPU of a cube; its overhead is what a launch pays on its way through it."""
 
-    overhead_ns: NonNegative = assumed(10.0, "ten cycles of a controller at 1 GHz")
-    to_router_bw_gbs: Positive = assumed(64.0, "a quarter of a link of the mesh")
+    overhead_ns: Duration = assumed(10.0, "ten cycles of a controller at 1 GHz")
+    to_router_bw_gbs: Bandwidth = assumed(64.0, "a quarter of a link of the mesh")
 
 
 class CubeSpec(Section):
@@ -290,17 +305,19 @@ class GemmRateSpec(Section):
     Which types a field stands for is in ``DTYPES`` (common/dtypes.py).
     """
 
-    fp8: Positive = assumed(2.0, "two multiplications of half the width in one of f16")
-    i8: Positive = assumed(2.0, "as fp8")
-    f16: Positive = assumed(1.0, "what the others are relative to")
-    bf16: Positive = assumed(1.0, "as f16")
-    i16: Positive = assumed(1.0, "as f16")
-    f32: Positive = assumed(
+    fp8: RelativeRate = assumed(
+        2.0, "two multiplications of half the width in one of f16"
+    )
+    i8: RelativeRate = assumed(2.0, "as fp8")
+    f16: RelativeRate = assumed(1.0, "what the others are relative to")
+    bf16: RelativeRate = assumed(1.0, "as f16")
+    i16: RelativeRate = assumed(1.0, "as f16")
+    f32: RelativeRate = assumed(
         0.5, "operands of twice the width at the same bytes a cycle"
     )
-    i32: Positive = assumed(0.5, "as f32")
-    f64: Positive = assumed(0.25, "as f32, of four times the width")
-    i64: Positive = assumed(0.25, "as f64")
+    i32: RelativeRate = assumed(0.5, "as f32")
+    f64: RelativeRate = assumed(0.25, "as f32, of four times the width")
+    i64: RelativeRate = assumed(0.25, "as f64")
 
 
 class GemmSpec(Section):
@@ -313,7 +330,7 @@ class GemmSpec(Section):
     rows: Count = assumed(64, "half of the side of a TPU's array, 128")
     cols: Count = assumed(64, "as rows")
     dataflow: Annotated[str, DATAFLOWS] = assumed("ws", "the dataflow of a TPU's array")
-    overhead_ns: NonNegative = assumed(
+    overhead_ns: Duration = assumed(
         0.0, "the folds alone; small ones on a TPU v6e take some 280 ns more"
     )
     rate: GemmRateSpec = GemmRateSpec()
@@ -322,17 +339,17 @@ class GemmSpec(Section):
 class MathRateSpec(Section):
     """How fast the vector unit works on each type; the fields of ``GemmRateSpec``."""
 
-    fp8: Positive = assumed(1.0, "a lane takes an element a cycle, however narrow")
-    i8: Positive = assumed(1.0, "as fp8")
-    f16: Positive = assumed(1.0, "as fp8")
-    bf16: Positive = assumed(1.0, "as fp8")
-    i16: Positive = assumed(1.0, "as fp8")
-    f32: Positive = assumed(
+    fp8: RelativeRate = assumed(1.0, "a lane takes an element a cycle, however narrow")
+    i8: RelativeRate = assumed(1.0, "as fp8")
+    f16: RelativeRate = assumed(1.0, "as fp8")
+    bf16: RelativeRate = assumed(1.0, "as fp8")
+    i16: RelativeRate = assumed(1.0, "as fp8")
+    f32: RelativeRate = assumed(
         1.0, "lanes are 32 bits wide, as floats are computed in f32"
     )
-    i32: Positive = assumed(1.0, "as f32")
-    f64: Positive = assumed(0.5, "8 bytes take a lane of 32 bits twice")
-    i64: Positive = assumed(0.5, "as f64")
+    i32: RelativeRate = assumed(1.0, "as f32")
+    f64: RelativeRate = assumed(0.5, "8 bytes take a lane of 32 bits twice")
+    i64: RelativeRate = assumed(0.5, "as f64")
 
 
 class MathSpec(Section):
@@ -354,8 +371,8 @@ class TcmSpec(Section):
     size_kib: Annotated[int, Range(1, 2**24)] = assumed(
         2048, "of the size of Tenstorrent's Tensix, 1.5 MB a core"
     )
-    read_bw_gbs: Positive = assumed(512.0, "512 bytes a cycle at 1 GHz")
-    write_bw_gbs: Positive = assumed(512.0, "512 bytes a cycle at 1 GHz")
+    read_bw_gbs: Bandwidth = assumed(512.0, "512 bytes a cycle at 1 GHz")
+    write_bw_gbs: Bandwidth = assumed(512.0, "512 bytes a cycle at 1 GHz")
 
 
 class DmaSpec(Section):
@@ -366,13 +383,11 @@ class DmaSpec(Section):
     """
 
     outstanding: Count = assumed(8, "enough to cover latency with tiles of 8 KiB")
-    setup_ns: NonNegative = assumed(
-        20.0, "twenty cycles to fetch and decode, in hardware"
-    )
+    setup_ns: Duration = assumed(20.0, "twenty cycles to fetch and decode, in hardware")
     burst_bytes: Count = of_class(
         4096, "AWS Neuron's DMA guide: what a transfer needs to use the bandwidth", 2026
     )
-    to_router_bw_gbs: Positive = assumed(256.0, "as a link of the mesh")
+    to_router_bw_gbs: Bandwidth = assumed(256.0, "as a link of the mesh")
 
 
 class TileSpec(Section):
@@ -387,7 +402,9 @@ class TileSpec(Section):
 class PeSpec(Section):
     """One PE; all its engines run at ``clock_ghz``."""
 
-    clock_ghz: Positive = of_class(1.0, "TPU v4 runs at 1.05 GHz (Jouppi et al.)", 2023)
+    clock_ghz: Frequency = of_class(
+        1.0, "TPU v4 runs at 1.05 GHz (Jouppi et al.)", 2023
+    )
     cpu: PeCpuSpec = PeCpuSpec()
     gemm: GemmSpec = GemmSpec()
     math: MathSpec = MathSpec()
@@ -621,11 +638,14 @@ def _hbm_misfits(hbm: HbmSpec) -> Iterator[tuple[str, str]]:
             "bytes (cube.hbm.access_bytes); "
             f"{-(-hbm.row_bytes // hbm.access_bytes) * hbm.access_bytes} is",
         )
-    if hbm.trfc_ns >= hbm.trefi_ns:
+    longest_ns = _MOST_REFRESHED * hbm.trefi_ns
+    if hbm.trfc_ns > longest_ns:
         yield (
             "cube.hbm.trfc_ns",
             f"a refresh of {hbm.trfc_ns:g} ns every {hbm.trefi_ns:g} "
-            "(cube.hbm.trefi_ns) leaves no time for data; make it shorter",
+            "(cube.hbm.trefi_ns) leaves too little time for data; "
+            f"valid: from 0 to {longest_ns:g}, "
+            f"{_MOST_REFRESHED:.0%} of that",
         )
 
 

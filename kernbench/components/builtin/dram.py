@@ -11,10 +11,11 @@ docs/machine.md, "HBM", has the rules and their sources.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from functools import lru_cache
 from math import lcm
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -157,9 +158,10 @@ def new_channel(hbm: HbmSpec) -> ChannelModel:
 
 
 class Window:
-    """The accesses that a controller looks at: a queue of reads, a buffer of writes.
+    """The accesses that a controller has taken in and that have not left it.
 
-    An access enters when the one that is ``size`` accesses before it has left;
+    They leave in the order in which they came, as writes do, which are drained
+    together: one enters when the one that is ``size`` accesses before it has left.
     ``room_at`` is when the next one may. Those of one descriptor leave one after
     another, ``access_ns`` apart.
     """
@@ -169,13 +171,14 @@ class Window:
     def __init__(self, size: int, access_ns: float) -> None:
         self.size = size
         self.access_ns = access_ns
-        self.inside: deque[tuple[int, float]] = deque()
+        # When the last access of each descriptor leaves, and how many they are.
+        self.inside: deque[tuple[float, int]] = deque()
         self.accesses = 0
         self.room_at = 0.0
 
-    def copy(self) -> Window:
+    def copy(self) -> Self:
         """One with the same accesses inside."""
-        other = Window(self.size, self.access_ns)
+        other = type(self)(self.size, self.access_ns)
         other.inside = self.inside.copy()
         other.accesses = self.accesses
         other.room_at = self.room_at
@@ -184,17 +187,33 @@ class Window:
     def add(self, accesses: int, left: float) -> None:
         """So many more, the last of which leaves at ``left``."""
         inside = self.inside
-        inside.append((accesses, left))
+        self._put((left, accesses))
         beyond = self.accesses + accesses - self.size
-        oldest = inside[0]
-        while beyond >= oldest[0]:
-            beyond -= oldest[0]
+        left, first_out = inside[0]
+        while beyond >= first_out:
+            beyond -= first_out
             inside.popleft()
-            oldest = inside[0]
+            left, first_out = inside[0]
         self.accesses = beyond + self.size
         if beyond >= 0:
-            first_in, left = oldest
-            self.room_at = left - (first_in - 1 - beyond) * self.access_ns
+            self.room_at = left - (first_out - 1 - beyond) * self.access_ns
+
+    def _put(self, those: tuple[float, int]) -> None:
+        """Let the accesses of a descriptor be inside."""
+        self.inside.append(those)
+
+
+class ReadWindow(Window):
+    """As ``Window``, of reads, each of which leaves as soon as it is done.
+
+    One enters when fewer than ``size`` accesses are inside.
+    """
+
+    __slots__ = ()
+
+    def _put(self, those: tuple[float, int]) -> None:
+        """Let them be inside, in the order in which they leave."""
+        insort(self.inside, those)
 
 
 class Channel:
@@ -246,7 +265,8 @@ class Channel:
         self.read_since_drain = False
         self.turns = 1
         self.last_group = -1
-        self.reads = Window(timing.queue, timing.access)
+        # What is in the queue of a bank is in the queue of all no more.
+        self.reads = ReadWindow(timing.queue + timing.bank_queue, timing.access)
         self.writes = Window(timing.write_buffer + timing.bank_queue, timing.access)
 
     def copy(self) -> Channel:
@@ -393,30 +413,23 @@ class Channel:
             self.rows[bank] = next(reversed(waiting))
             del self.waiting[bank]
             waiting = None
-        opened = part.rows
-        if first == self.rows[bank]:
-            opened -= 1
+        reached = self.rows[bank]
         if part.rows > 1:
             self.rows[bank] = part.last + base
             self.waiting.pop(bank, None)
-            return opened
-        if not opened:
+            return part.rows - 1 if first == reached else part.rows
+        if waiting is None and first == reached:
             return 0
         if not is_busy:
             self.rows[bank] = first
             return 1
         if waiting is None:
             waiting = self.waiting[bank] = {}
-        elif first in waiting:
-            opened = 0
-        waiting[first] = waiting.get(first, 0) + part.accesses
-        while sum(waiting.values()) > self.timing.bank_queue:
-            oldest = next(iter(waiting))
-            del waiting[oldest]
-            self.rows[bank] = oldest
+        reached, is_new = self._line_up(waiting, reached, first, part.accesses)
+        self.rows[bank] = reached
         if not waiting:
             del self.waiting[bank]
-        return opened
+        return 1 if is_new else 0
 
     def _written(self, part: BankShare, base: int, enters: float) -> int:
         """How many rows of a bank have to be opened for writes when they are drained.
