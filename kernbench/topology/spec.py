@@ -44,7 +44,7 @@ PeCount = Annotated[int, Range(1, MAX_PES, note=_FITS)]
 
 # Times are exact for some hours only (docs/machine.md, "Exact time"). A machine that is
 # slower than these would not end a run before.
-Bandwidth = Annotated[float, Range(1e-3, 1e6)]
+Bandwidth = Annotated[float, Range(1e-3, 1e9)]
 Frequency = Annotated[float, Range(1e-3, 1e3)]
 Duration = Annotated[float, Range(0, 1e6)]
 Interval = Annotated[float, Range(1, 1e6)]
