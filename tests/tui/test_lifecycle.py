@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Semaphore, Thread
@@ -12,7 +13,7 @@ from threading import Semaphore, Thread
 import pytest
 from pace import first_fast
 from pilots import fast_keys, still
-from terminals import opened, program_of
+from terminals import PROGRAM, opened, program_of
 from textual import events
 from textual.screen import Screen
 from textual.widgets import Static
@@ -51,17 +52,26 @@ def test_q_restores_the_terminal(trace_path: Path, tmp_path: Path) -> None:
         assert terminal.restored()
 
 
+ALONE = [sys.executable, "-c", "from tui.__main__ import main; main()"]
+
+
 @pytest.mark.parametrize(
-    "ignore",
+    ("program", "ignore"),
     [
-        pytest.param(None, id="hangup", marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, id="as under nohup"),
+        pytest.param(PROGRAM, None, id="hangup", marks=pytest.mark.slow),
+        pytest.param(PROGRAM, signal.SIGHUP, id="as under nohup"),
+        pytest.param(ALONE, signal.SIGHUP, id="with nobody who waits for it"),
     ],
 )
 def test_it_ends_when_the_terminal_is_gone(
-    ignore: signal.Signals | None, trace_path: Path, tmp_path: Path
+    program: list[str],
+    ignore: signal.Signals | None,
+    trace_path: Path,
+    tmp_path: Path,
 ) -> None:
-    with opened(trace_path, "--op", 0, state=tmp_path, ignore=ignore) as terminal:
+    with opened(
+        trace_path, "--op", 0, state=tmp_path, program=program, ignore=ignore
+    ) as terminal:
         terminal.until(READY)
         os.close(terminal.fd)
         pid = terminal.pid
