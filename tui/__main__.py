@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,10 +125,11 @@ def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
 
     app = OpeningApp(path, paths, read, ascii_only, stay=op is not None)
     code = lifecycle.run(app)
-    if app.failure:
-        say(f"error: {app.failure}", err=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # the terminal may be gone; the exit code says so
+        if app.failure:
+            say(f"error: {app.failure}", err=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -41,9 +41,11 @@ _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _PATIENCE_S = 1.5  # for an orderly end, or for a key to be acted on
 IDLE_S = 2.0  # between two looks at whether the user has paused
 
-# Thresholds of the garbage collector. The third is that of full collections, which take
-# up to 170 ms on a large trace: those are left to IdleCollector.
-_GC_THRESHOLDS = (5000, 20, 1_000_000)
+# Thresholds of the garbage collector. New objects are looked through after a thousand
+# of them, and once more after ten thousand, in some 2 ms; of a hundred thousand that
+# was 20 ms, which is a key that is late. Full collections take up to 170 ms on a large
+# trace, and are left to IdleCollector.
+_GC_THRESHOLDS = (1000, 10, 1_000_000)
 
 
 class PendingKeys:

@@ -93,6 +93,10 @@ FLAT = 1.5
 """The most that a step's median may grow from the smallest trace to the largest."""
 
 NOTHING = """
+import os
+import select
+import threading
+
 from rich.segment import Segment
 from textual.app import App
 from textual.geometry import Region
@@ -111,8 +115,16 @@ class Nothing(App):
     def compose(self):
         yield Lines()
 
+def end_with_the_terminal():
+    poll = select.poll()
+    poll.register(0, 0)  # a hangup is reported though nothing is asked for
+    poll.poll()
+    os._exit(1)
+
+threading.Thread(target=end_with_the_terminal, daemon=True).start()
 Nothing().run()
 """
+"""The do-nothing screen. Textual alone would read a terminal that is gone for ever."""
 
 
 class Terminal(subprocess.Popen[bytes]):

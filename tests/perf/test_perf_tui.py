@@ -3,6 +3,12 @@ affair.
 """
 
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +17,9 @@ from kernbench.cli import main
 from kernbench.errors import KernbenchError
 from kernbench.perf import tui
 from kernbench.perf.sim import PerfRow
+
+LIMIT_S = 10.0
+"""For anything that is waited for."""
 
 
 @pytest.fixture
@@ -60,6 +69,42 @@ def test_the_do_nothing_screen_answers_every_key(program):
         assert screen.press("s") > 0
         assert b"line 0 nothing 1" in screen.data
         assert b"line 1 " not in screen.data
+
+
+MEASURES = """
+import sys
+from kernbench.perf import tui
+with tui.Terminal(["-c", tui.NOTHING], (80, 24), sys.argv[1]) as screen:
+    screen.read(30.0, 0.3, b"nothing 0")
+    print(screen.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_do_nothing_screen_ends_with_the_program_that_measures_it(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", MEASURES, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as measures:
+        screen = int(measures.stdout.readline())
+        measures.kill()
+    end = time.monotonic() + LIMIT_S
+    while _runs(screen) and time.monotonic() < end:
+        time.sleep(0.02)
+    spins = _runs(screen)
+    if spins:
+        os.kill(screen, signal.SIGKILL)
+    assert not spins
+
+
+def _runs(pid):
+    """Whether a process has not ended; one that nobody has waited for yet has."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_key_that_makes_no_byte_takes_no_time(program):

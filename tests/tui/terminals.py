@@ -27,7 +27,8 @@ LIMIT_S = 30.0  # for anything that is waited for
 _NOT_PYTES = re.compile(rb"\x1b\[[<>=][0-9;]*[A-Za-z]|\x1b\[\?[0-9;]*\$p")
 _CUT_OFF = re.compile(rb"\x1b(\[[<>=?0-9;$]*)?\Z")
 
-# Variables that say something of the terminal in which the tests run, if any.
+# Variables that say something of where the tests run: of their terminal, if any, and
+# of how their output is buffered.
 _DROPPED = {
     "NO_COLOR",
     "TMUX",
@@ -37,6 +38,7 @@ _DROPPED = {
     "LC_ALL",
     "LC_CTYPE",
     "PYTEST_CURRENT_TEST",
+    "PYTHONUNBUFFERED",
 }
 _ENVIRON = {
     "TERM": "xterm-256color",
