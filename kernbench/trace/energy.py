@@ -11,14 +11,16 @@ Computed of whole columns: no op is decoded. Costs are those of ``common/energy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.dtypes import DTYPES
 from kernbench.common.energy import (
     EnergyRates,
     Spent,
@@ -33,6 +35,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.sim_engine.access_columns import AccessColumns
+from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.topology.spec import TopologySpec
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import named
@@ -46,11 +49,16 @@ _TCM_STAGES = (f"{_TILE}FETCH", f"{_TILE}STORE")
 _COMPOSITE = "composite_"
 _BLOCK_PARAMS = ("sizes", "spaces", "addrs")
 _HOST = "host_"
+_OPERAND = ("addrs", "spaces", "dtypes")
 _GEMM_PARAMS = {"m", "n", "k", "dtype_in", "dtype_out"}
 _PATHS = 64
 """Paths that are looked at between two calls of progress."""
 _NUMBERS = "is"
 """The letters of params that are whole numbers, or numbers of strings."""
+
+
+_Piece: TypeAlias = tuple[Ints, Ints, Ints, Floats]
+"""Row, memory as one of our ids, address and weight, as columns; see ``Pieces``."""
 
 
 class RatesOfTrace(NamedTuple):
@@ -128,6 +136,31 @@ def energy_columns(
     )
 
 
+class _Tiles(NamedTuple):
+    """FETCH and STORE stages of tiles, by row, which name no address.
+
+    ``extent`` has m, n and k of each of some FETCH stages; None of all others.
+    """
+
+    row: Ints
+    extent: tuple[Floats, Floats, Floats] | None
+
+
+class _Operand(NamedTuple):
+    """One operand of each of some elementwise composites, as a matrix.
+
+    ``is_tall`` and ``is_wide`` say whether it has more than one row, and column: a tile
+    takes its own part of those.
+    """
+
+    row: Ints
+    space: Ints
+    addr: Ints
+    is_tall: Bools
+    is_wide: Bools
+    itemsize: Floats
+
+
 class _Maker:
     """Adds up what a trace has spent, log by log."""
 
@@ -140,10 +173,9 @@ class _Maker:
         self.loose_cmd: Array = np.empty(0, np.int64)
         self.arithmetic = 0.0
         self._space_ids: dict[str, int] = {}
-        # row, memory as one of these, addr, weight
-        self._pieces: list[tuple[Ints, Ints, Ints, Floats]] = []
-        # of tiles that name no address: rows, weights of a and b (0 0: the output)
-        self._tiles: list[tuple[Ints, Floats, Floats]] = []
+        self._pieces: list[_Piece] = []
+        self._tiles: list[_Tiles] = []
+        self._operands: dict[int, list[_Operand]] = {}  # by their place in the call
         self._composites: AccessColumns | None = None
 
     # -- params --
@@ -179,17 +211,14 @@ class _Maker:
         """FETCH and STORE between TCM and array; others cost at their composite."""
         values = block.columns(_NUMBERS)
         rows = block.rows.astype(np.int64)
-        none = np.zeros(len(rows))
         if block.schema.name not in _TCM_STAGES or "nbytes" not in values:
             return
         self._add_tcm(rows, values["nbytes"].astype(np.float64))
-        of_a = none
-        of_b = none
+        extent = None
         if block.schema.name.endswith("FETCH") and "extent.2" in values:
             m, n, k = (values[f"extent.{axis}"].astype(np.float64) for axis in range(3))
-            of_a = m * k
-            of_b = k * n
-        self._tiles.append((rows, of_a, of_b))
+            extent = (m, n, k)
+        self._tiles.append(_Tiles(rows, extent))
 
     def _add_work(self, block: ParamBlock) -> None:
         """What products and math compute."""
@@ -207,6 +236,30 @@ class _Maker:
                 self._add_elements(rows, m * n * steps, values["dtype_out"])
         elif schema.kind == "math" and "dtype" in values:
             self._add_elements(rows, _elements(values), values["dtype"])
+            if schema.name.startswith(_COMPOSITE):
+                self._add_operands(rows, values)
+
+    def _add_operands(self, rows: Ints, values: dict[str, Array]) -> None:
+        """What elementwise composites work on, of which their tiles fetch parts."""
+        number = 0
+        while {f"input_{name}.{number}" for name in _OPERAND} <= values.keys():
+            shape = [
+                sizes
+                for path, sizes in values.items()
+                if path.startswith(f"input_shapes.{number}.")
+            ]
+            one = np.ones(len(rows), np.int64)
+            tall, wide = [one, one, *shape][-2:]
+            operand = _Operand(
+                rows,
+                self._ids(values[f"input_spaces.{number}"]),
+                values[f"input_addrs.{number}"].astype(np.int64),
+                tall > 1,
+                wide > 1,
+                self._by_text(values[f"input_dtypes.{number}"], _itemsize),
+            )
+            self._operands.setdefault(number, []).append(operand)
+            number += 1
 
     def _epilogue_steps(self, values: dict[str, Array], k: Floats) -> Any:
         """How often an epilogue works on each element of the output."""
@@ -226,15 +279,21 @@ class _Maker:
 
     def _costs(self, dtype: Array, costs: Any) -> Floats:
         """The cost of each of some element types, which are numbers of strings."""
-        used, which = np.unique(dtype, return_inverse=True)
-        names = [cost_dtype(self._trace.strings[number]) for number in used.tolist()]
-        return np.array([costs[name] for name in names])[which.ravel()]
+        return self._by_text(dtype, lambda name: costs[cost_dtype(name)])
 
     def _is(self, numbers: Array, text: str) -> Bools:
         """Where a column of strings' numbers has a text."""
+        return self._by_text(numbers, lambda name: name == text)
+
+    def _ids(self, numbers: Array) -> Ints:
+        """Our numbers of memories, which are numbers of strings."""
+        return self._by_text(numbers, self._space_id)
+
+    def _by_text(self, numbers: Array, of: Callable[[str], Any]) -> Array:
+        """What ``of`` says of each text of a column of strings' numbers."""
         used, which = np.unique(numbers, return_inverse=True)
-        same = [self._trace.strings[number] == text for number in used.tolist()]
-        return np.array(same, bool)[which.ravel()]
+        found = [of(self._trace.strings[number]) for number in used.tolist()]
+        return np.array(found)[which.ravel()]
 
     # -- bytes --
 
@@ -249,14 +308,12 @@ class _Maker:
 
     def _add_bytes(self, rows: Ints, space: Ints, nbytes: Floats) -> Ints:
         """Bytes of memories, which are numbers of strings; gives them as our ids."""
-        ids = np.empty(len(space), np.int64)
         for number in np.unique(space).tolist():
             name = self._trace.strings[number]
             mine = space == number
-            ids[mine] = self._space_id(name)
             self.spent.add_memory(self._rates, name, int(nbytes[mine].sum()))
             self.op_pj[rows[mine]] += nbytes[mine] * self._rates.memory.get(name, 0.0)
-        return ids
+        return self._ids(space)
 
     def _space_id(self, name: str) -> int:
         """The number that we give a memory."""
@@ -356,8 +413,8 @@ class _Maker:
         row, space, addr, weight = columns
         return Pieces(row, space, addr, weight, tuple(self._space_ids))
 
-    def _pieces_of_composites(self) -> list[tuple[Ints, Ints, Ints, Floats]]:
-        """The outputs of composites and of their tiles; of a FETCH its two operands."""
+    def _pieces_of_composites(self) -> list[_Piece]:
+        """The outputs of composites and of their tiles; of a FETCH its operands."""
         found = self._composites
         assert found is not None
         if not len(found.row):
@@ -372,20 +429,54 @@ class _Maker:
         pieces = [(composites, space[last], addr[last], np.ones(len(composites)))]
         second = np.minimum(first + 1, last)
         cmd = self._trace.op_columns.cmd
+        kind = self._trace.op_columns.kind[composites]
         by_call = Groups(cmd[composites])
-        for rows, of_a, of_b in self._tiles:
-            parent = by_call.first(cmd[rows])
+        operands = [_joined(parts) for parts in self._operands.values()]
+        for tiles in self._tiles:
+            parent = by_call.first(cmd[tiles.row])
             known = np.flatnonzero(parent >= 0)
             at = parent[known]
-            to_output = (of_a + of_b == 0)[known].astype(np.float64)
-            ways = ((first, of_a[known]), (second, of_b[known]), (last, to_output))
+            if tiles.extent is None:
+                ways = [(last, np.ones(len(at)))]
+            else:
+                m, n, k = (extent[known] for extent in tiles.extent)
+                is_product = kind[at] == KIND_RANK["gemm"]
+                ways = [(first, m * k * is_product), (second, k * n * is_product)]
+                for operand in operands:
+                    pieces.append(self._fetched(operand, tiles))
             for access, weight in ways:
                 mine = np.flatnonzero(weight)
                 places = access[at[mine]]
                 pieces.append(
-                    (rows[known[mine]], space[places], addr[places], weight[mine])
+                    (tiles.row[known[mine]], space[places], addr[places], weight[mine])
                 )
         return pieces
+
+    def _fetched(self, operand: _Operand, tiles: _Tiles) -> _Piece:
+        """What FETCH stages fetch of an operand of elementwise composites, by bytes."""
+        assert tiles.extent is not None
+        cmd = self._trace.op_columns.cmd
+        of_call = Groups(cmd[operand.row]).first(cmd[tiles.row])
+        known = np.flatnonzero(of_call >= 0)
+        at = of_call[known]
+        m, n, _ = (extent[known] for extent in tiles.extent)
+        rows = np.where(operand.is_tall[at], m, 1.0)
+        cols = np.where(operand.is_wide[at], n, 1.0)
+        nbytes = rows * cols * operand.itemsize[at]
+        return tiles.row[known], operand.space[at], operand.addr[at], nbytes
+
+
+def _joined(parts: list[_Operand]) -> _Operand:
+    """Those of several blocks of params."""
+    return _Operand._make(map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _itemsize(dtype: str) -> float:
+    """Bytes an element; 0 of a type that there is not."""
+    known = DTYPES.get(dtype)
+    if known is None:
+        return 0.0
+    return float(known.itemsize)
 
 
 def _elements(values: dict[str, Array]) -> Floats:

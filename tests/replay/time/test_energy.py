@@ -331,3 +331,52 @@ def test_a_run_says_how_much_of_its_energy_is_static_and_how_long_launches_took(
         assert summary["energy_static_j"] == pytest.approx(found.static_joules)
         assert summary["launch_ns"] == found.launch_ns
         assert f"{found.static_joules:.4g} J of it static" in result.as_text()
+
+
+ELEMENTWISE = """
+    import numpy as np
+
+    from kernbench.benches import bench
+    from kernbench.runtime_api import DPPolicy
+
+    ONE = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=1, num_pes=1)
+
+
+    def kernel(pick_ptr, x_ptr, row_ptr, y_ptr, tl):
+        pick = tl.ref(pick_ptr, (32, 16), "bool")
+        x = tl.ref(x_ptr, (32, 16), "f16")
+        row = tl.load(row_ptr, (1, 16), "f16")
+        tl.composite("where", pick, x, y_ptr, c=row, tile=(8, 4, 1), wait=True)
+
+
+    @bench(name="elementwise", description="a composite of three operands")
+    def run(torch):
+        pick = torch.tensor(np.ones((32, 16)), "bool", dp=ONE, name="pick")
+        x = torch.tensor(np.ones((32, 16)), "f16", dp=ONE, name="x")
+        row = torch.tensor(np.ones((1, 16)), "f16", dp=ONE, name="row")
+        y = torch.empty((32, 16), "f16", dp=ONE, name="y")
+        torch.launch("elementwise", kernel, pick, x, row, y)
+"""
+
+
+def test_each_operand_of_an_elementwise_composite_takes_its_own_bytes(run, tmp_path):
+    path = tmp_path / "elementwise.py"
+    path.write_text(textwrap.dedent(ELEMENTWISE))
+    costs = ("router", "ucie_port", "pcie", "hbm")
+    fields = {f"energy.{name}_pj_byte": 0 for name in costs}
+    fields |= {"energy.wire_pj_byte_mm": 0, "energy.element_pj.f16": 0}
+    fields |= {"energy.pe_static_w": 0, "energy.cube_static_w": 0}
+    _, session = run(str(path), {**ONE_CUBE, **fields, "energy.tcm_pj_byte": 1})
+    tensors = {n: pj * 1e12 for n, pj in joules(session.energy().tensors).items()}
+    # into the TCM and to MATH; of the row a part for each tile, from the scratch
+    elements = 32 * 16
+    tiles_of_a_column = 4
+    assert tensors == pytest.approx(
+        {
+            "pick": 2 * elements,
+            "x": 2 * elements * 2,
+            "row": 16 * 2,
+            "(scratch)": tiles_of_a_column * 16 * 2,
+            "y": 2 * elements * 2,
+        }
+    )
