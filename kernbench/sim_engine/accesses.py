@@ -437,23 +437,12 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
             )
         used, which = np.unique(values[columns[dtype]], return_inverse=True)
         sizes = np.array([itemsize(strings[i]) for i in used.tolist()], np.int64)
-        nbytes = sizes[which]
         extents = [
-            _as_ints(values[column])
+            values[column]
             for path, column in columns.items()
             if path.startswith(f"{shape}.")
         ]
-        most_bits = 3 + sum(8 * column.itemsize for column in extents)
-        if most_bits > _ADDRESS_BITS:
-            about = nbytes.astype(np.float64)
-            for column in extents:
-                about *= column
-            if about.max() >= 1 << _ADDRESS_BITS:
-                raise TraceFormatError(
-                    f"{shape} of a {schema.name!r:.40} has more bytes than addresses"
-                )
-        for column in extents:
-            nbytes = nbytes * column
+        nbytes = _product(sizes[which], extents, f"{shape} of a {schema.name!r:.40}")
         if place.in_rows:
             yield _part_in_rows(
                 block,
@@ -471,6 +460,24 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
             values[columns[addr]],
             nbytes,
         )
+
+
+def _product(sizes: Ints, extents: Sequence[Array], what: str) -> Ints:
+    """Bytes of tensors by the sizes of their elements and their extents, a row each.
+
+    TraceFormatError, which says ``what`` it is, for more than there are addresses.
+    """
+    most_bits = 3 + sum(8 * column.itemsize for column in extents)
+    if most_bits > _ADDRESS_BITS:
+        about = sizes.astype(np.float64)
+        for column in extents:
+            about *= column
+        if about.max() >= 1 << _ADDRESS_BITS:
+            raise TraceFormatError(f"{what} has more bytes than addresses")
+    nbytes = sizes
+    for column in extents:
+        nbytes = nbytes * _as_ints(column)
+    return nbytes
 
 
 def _part_in_rows(

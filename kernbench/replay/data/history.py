@@ -117,6 +117,54 @@ class Contents(NamedTuple):
     written: Bools
 
 
+class _Sought(NamedTuple):
+    """A range of which every byte is sought, and what has been found of it."""
+
+    space: str
+    addr: int
+    found: Contents
+
+    def take_range(
+        self, low: int, high: int, write: Write | None, checkpoint: MemoryStore
+    ) -> int:
+        """Take what is missing of [low, high); how many bytes that is.
+
+        It is in what a step wrote, or in the checkpoint if that is None.
+        """
+        part = slice(low - self.addr, high - self.addr)
+        missing = ~self.found.written[part]
+        new = int(np.count_nonzero(missing))
+        if not new:
+            return 0
+        if write is None:
+            stored = checkpoint.view(self.space, low, (high - low,), "u8")
+        else:
+            stored = write.from_address(low)[: high - low]
+        np.copyto(self.found.values[part], stored, where=missing)
+        self.found.written[part] = True
+        return new
+
+    def take_rows(
+        self,
+        rows: Rows,
+        low: int,
+        high: int,
+        write: Write | None,
+        checkpoint: MemoryStore,
+    ) -> int:
+        """As ``take_range``, of the bytes of [low, high) that are in rows."""
+        where, offsets = bytes_within(rows, low, high)
+        missing = ~self.found.written[where - self.addr]
+        where = where[missing]
+        if write is None:
+            stored = _held(checkpoint, self.space, where)
+        else:
+            stored = write.bytes()[offsets[missing]]
+        self.found.values[where - self.addr] = stored
+        self.found.written[where - self.addr] = True
+        return len(where)
+
+
 class LastWriter(NamedTuple):
     """An op (its canonical position, -1: nobody), and the addresses it wrote last."""
 
@@ -432,49 +480,25 @@ class History:
                 return Contents(newest.bytes(), np.ones(nbytes, np.bool_))
         make_room(2 * nbytes, f"{space} {addr:#x}:{nbytes}")
         values = np.full(nbytes, self.fill or 0, np.uint8)
-        written = np.zeros(nbytes, np.bool_)
+        sought = _Sought(space, addr, Contents(values, np.zeros(nbytes, np.bool_)))
         if not nbytes:
-            return Contents(values, written)
+            return sought.found
         left = nbytes
         pace = Pace(progress)
         pace.step(nbytes, 0.0)
         for at in range(last, -1, -1):
-            row = writes.rows[at]
-            start = int(self.touched.addr[row])
-            end = start + int(self.touched.spans_of(row))
-            low = max(addr, start)
-            high = min(addr + nbytes, end)
+            rows = self.touched.rows_of(int(writes.rows[at]))
+            low = max(addr, rows.addr)
+            high = min(addr + nbytes, rows.addr + rows.span)
             pace.step(high - low, 1 - left / nbytes)
             write = segment.kept(int(writes.steps[at]))
-            rows = self.touched.rows_of(int(row))
-            if not rows.is_one:
-                where, offsets = bytes_within(rows, low, high)
-                is_missing = ~written[where - addr]
-                where = where[is_missing]
-                if write is None:
-                    stored = _held(segment.checkpoint, space, where)
-                else:
-                    stored = write.bytes()[offsets[is_missing]]
-                values[where - addr] = stored
-                written[where - addr] = True
-                left -= len(where)
-                if not left:
-                    break
-                continue
-            missing = ~written[low - addr : high - addr]
-            new = int(np.count_nonzero(missing))
-            if not new:
-                continue
-            if write is None:
-                stored = segment.checkpoint.view(space, low, (high - low,), "u8")
+            if rows.is_one:
+                left -= sought.take_range(low, high, write, segment.checkpoint)
             else:
-                stored = write.from_address(low)[: high - low]
-            np.copyto(values[low - addr : high - addr], stored, where=missing)
-            written[low - addr : high - addr] = True
-            left -= new
+                left -= sought.take_rows(rows, low, high, write, segment.checkpoint)
             if not left:
                 break
-        return Contents(values, written)
+        return sought.found
 
     def unwritten(
         self,
