@@ -86,7 +86,8 @@ def _random() -> Iterator[Row]:
             cycles = model_cycles(array, shape, dataflow)
             equal += cycles == scale_sim_cycles(array, shape, dataflow)
         what = f"random products on random arrays, {dataflow}: equal"
-        yield Row(what, "SCALE-Sim's formula", RANDOM_SHAPES, equal, "of 60")
+        unit = f"of {RANDOM_SHAPES}"
+        yield Row(what, "SCALE-Sim's formula", RANDOM_SHAPES, equal, unit)
 
 
 def model_cycles(array: Array, shape: Shape, dataflow: str) -> float:
