@@ -1,9 +1,4 @@
-"""Which line of user code made a call: the innermost frame outside the simulator.
-
-Benches and collective algorithms count as user code wherever they live. A file is shown
-relative to the package or to the working directory, so that equal runs show equal
-names.
-"""
+"""Which line of user code made a call: the innermost frame outside the simulator."""
 
 from __future__ import annotations
 
@@ -12,39 +7,21 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from inspect import unwrap
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
-from typing import Any
 
+from kernbench.common.source_names import (
+    PACKAGE,
+    code_of,
+    shown_name,
+    working_folder,
+)
 from kernbench.sim_engine.event_log import Recorder, Site
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_USER_ROOMS = ("benches", "ccl")
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}
 )
 _NOWHERE = Site("?", 0, "?")
-
-
-def shown_name(path: str, folder: str) -> str | None:
-    """The name of a file in sites; None for a file of the simulator itself.
-
-    It is relative to the package, or to ``folder`` if it lies there.
-    """
-    if path.startswith(_PACKAGE + os.sep):
-        inside = os.path.relpath(path, _PACKAGE)
-        if inside.split(os.sep)[0] not in _USER_ROOMS:
-            return None
-        return "/".join(["kernbench", *inside.split(os.sep)])
-    if path.startswith("<frozen"):
-        return None
-    inside = os.path.relpath(path, folder) if os.path.isabs(path) else path
-    if inside.startswith(".."):
-        return path
-    return inside.replace(os.sep, "/")
 
 
 class CallSites:
@@ -57,9 +34,7 @@ class CallSites:
     def __init__(self, events: Recorder | None) -> None:
         self._events = events
         self._shown: dict[str, str | None] = {}
-        self._folder = os.sep
-        with suppress(FileNotFoundError):  # it was removed
-            self._folder = os.getcwd()
+        self._folder = working_folder()
 
     def here(self) -> Site:
         """The site of the call that is being made."""
@@ -82,8 +57,8 @@ class CallSites:
         If there is none, it is the first line of ``function``, which was called.
         """
         site = _NOWHERE
-        not_libraries = [_PACKAGE]  # it may be installed among them
-        code = _code_of(function)
+        not_libraries = [PACKAGE]  # it may be installed among them
+        code = code_of(function)
         if code is not None:
             site = Site(self._shown_name(code), code.co_firstlineno, code.co_name)
             not_libraries.append(code.co_filename)  # a user's own package may be, too
@@ -101,7 +76,7 @@ class CallSites:
 
     def end_of(self, function: Callable[..., None]) -> Site:
         """The last line of a function, where it returns."""
-        code = _code_of(function)
+        code = code_of(function)
         if code is None:
             return _NOWHERE
         lines = (line for _, _, line in code.co_lines() if line is not None)
@@ -121,17 +96,3 @@ class CallSites:
                 text = "".join(linecache.getlines(path))
                 self._events.source(shown, code.co_name, text)
         return self._shown[path]
-
-
-def _code_of(function: Callable[..., Any]) -> CodeType | None:
-    """The code of a function, or of what is called for an object that is called.
-
-    None of a function that is not written in Python.
-    """
-    while isinstance(function, partial):
-        function = function.func
-    function = unwrap(function, stop=lambda inner: hasattr(inner, "__code__"))
-    code = getattr(function, "__code__", None)
-    if code is None and callable(function):
-        code = getattr(type(function).__call__, "__code__", None)
-    return code if isinstance(code, CodeType) else None
