@@ -553,7 +553,7 @@ WHOLE = "must be a whole number"
 UNIT = "give a number with ns, us, ms or s"
 REFUSED = [
     ("--spec pe.clock_ghx=2", "pe.clock_ghx: unknown field; valid are: pe.clock_ghz"),
-    ("--spec pe.clock_ghz=-1", "--spec pe.clock_ghz: must be a number above 0"),
+    ("--spec pe.clock_ghz=-1", "--spec pe.clock_ghz: must be a number from"),
     ("--spec pe.clock_ghz", "must be KEY=VALUE"),
     ("--set mm=2", "has no parameter 'mm'; valid: m, k, n"),
     ("--set m=two", "m=two: must be int"),
