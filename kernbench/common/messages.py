@@ -34,6 +34,7 @@ WAIT_REASONS = (
     "arrival",
     "launch",
     "barrier",
+    "delayed",
 )
 """Why something waited; a trace stores the index into this tuple."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -40,6 +40,7 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLogger
 from kernbench.sim_engine.pending import PendingRanges
 from kernbench.topology.graph import Node, TopologyGraph
+from kernbench.triton_emu.calls import CallNumbers
 from kernbench.triton_emu.sites import CallSites
 
 Part = TypeVar("Part", bound="ComponentBase")
@@ -57,7 +58,7 @@ class TileCounts:
 class Sim:
     """All that a component gets to know of the world.
 
-    ``op_logger`` and ``events`` are None where nothing is recorded. ``commands`` gives
+    ``op_logger`` and ``events`` are None where nothing is recorded. ``numbers`` gives
     the numbers of calls, and ``warnings`` holds what an engine that only warns of
     memory errors let pass. ``tiles`` counts those of the composites so far, and
     ``short_rings`` those that kept a link waiting, by sender and direction, and
@@ -77,7 +78,7 @@ class Sim:
     components: Mapping[str, ComponentBase]
     network: Network
     sites: CallSites
-    commands: Iterator[int]
+    numbers: CallNumbers
     warnings: list[str]
     tiles: TileCounts = field(default_factory=TileCounts)
     short_rings: dict[tuple[str, str], ShortRing] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import gc
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import simpy
 
+from kernbench.common.delays import Delay
 from kernbench.common.exact_time import exact_ns
 from kernbench.common.messages import (
     NO_CMD,
@@ -32,6 +33,7 @@ from kernbench.common.user_code import end_if_forked
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.clock import HOST as HOST
 from kernbench.components.clock import Clock
+from kernbench.components.delays import DelayedCalls
 from kernbench.components.launches import LAUNCH_BYTES, serve_launch
 from kernbench.components.network import Network
 from kernbench.components.pages import PageTable
@@ -44,6 +46,7 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLogger, OpRecord, OpSink
 from kernbench.sim_engine.pending import PendingRanges
 from kernbench.topology.graph import Place, TopologyGraph
+from kernbench.triton_emu.calls import CallNumbers
 from kernbench.triton_emu.sites import CallSites
 
 _DEFAULT = object()
@@ -74,16 +77,6 @@ class LaunchSpan(NamedTuple):
     t_end: float
 
 
-class _Numbers(Iterator[int]):
-    """Numbers of calls, in order; ``upcoming`` is the next."""
-
-    upcoming = 0
-
-    def __next__(self) -> int:
-        self.upcoming += 1
-        return self.upcoming - 1
-
-
 class _OpLimit:
     """Hands ops on to ``sink``; calls ``end(why)`` with the first that is too many."""
 
@@ -107,8 +100,9 @@ class _Components(dict[str, ComponentBase]):
 
     sim: Sim
 
-    def __init__(self, graph: TopologyGraph) -> None:
+    def __init__(self, graph: TopologyGraph, delays: DelayedCalls | None) -> None:
         super().__init__()
+        self._delays = delays
         self._nodes = graph.nodes
         models = {(node.type, node.impl) for node in graph.nodes.values()}
         for kind, impl in sorted(models):
@@ -118,6 +112,8 @@ class _Components(dict[str, ComponentBase]):
     def __missing__(self, node_id: str) -> ComponentBase:
         node = self._nodes[node_id]
         made = self._classes[node.impl](node, self.sim)
+        if self._delays is not None:
+            self._delays.attach(made)
         self[node_id] = made
         return made
 
@@ -131,7 +127,8 @@ class GraphEngine:
     every PROGRESS_EVENTS events.
 
     LimitError ends a run that goes on after ``max_ns`` of simulated time, or makes more
-    than ``max_ops`` ops.
+    than ``max_ops`` ops. ``delays`` hold ops back; those whose op has not occurred so
+    far are ``unmet``.
     """
 
     progress: Callable[[float, int, int], object] | None = None
@@ -146,6 +143,7 @@ class GraphEngine:
         keep: bool = True,
         max_ns: float = math.inf,
         max_ops: int | None = None,
+        delays: Sequence[Delay] = (),
     ) -> None:
         self.graph = graph
         self._pid = os.getpid()
@@ -163,8 +161,12 @@ class GraphEngine:
         # No event after it is simulated, and why not.
         self._end_ns = max_ns
         self._limit = f"max_ns={max_ns:,.15g}"
-        self._numbers = _Numbers()
-        components = _Components(graph)
+        self._numbers = CallNumbers()
+        self._delays: DelayedCalls | None = None
+        if delays:
+            self._delays = DelayedCalls(delays)
+            self._numbers = self._delays
+        components = _Components(graph, self._delays)
         self.network = Network(self.env, graph, components, recorder)
         self.sim = Sim(
             env=self.env,
@@ -179,7 +181,7 @@ class GraphEngine:
             components=components,
             network=self.network,
             sites=CallSites(recorder),
-            commands=self._numbers,
+            numbers=self._numbers,
             warnings=[],
         )
         components.sim = self.sim
@@ -219,6 +221,13 @@ class GraphEngine:
     def next_cmd(self) -> int:
         """Number of the next call."""
         return self._numbers.upcoming
+
+    @property
+    def unmet(self) -> tuple[Delay, ...]:
+        """The delays whose op has not occurred so far."""
+        if self._delays is None:
+            return ()
+        return tuple(self._delays.unmet)
 
     def run(self, benchmark: Callable[[GraphEngine], object]) -> None:
         """Call ``benchmark`` with this engine, then simulate until nothing is left.
@@ -421,9 +430,9 @@ class GraphEngine:
         places: Iterable[Place],
     ) -> None:
         """Have a host action begin when those before it in its stream have ended."""
-        cmd = next(self._numbers)
-        waiting = self._waiting
         end_point = self.sim.resolver.find_pcie_ep(min(places)[0])
+        cmd = self._numbers.take(end_point, call, site)
+        waiting = self._waiting
         before = [self._tails[s] for s in (HOST, self.stream) if s in self._tails]
         turn = self.env.stream_turn(self.stream)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,6 +27,21 @@ class Piece(NamedTuple):
     addr: int
 
 
+class CallNumbers:
+    """The numbers of calls, in the order in which they are made, from 0.
+
+    ``upcoming`` is the next.
+    """
+
+    def __init__(self) -> None:
+        self.upcoming = 0
+
+    def take(self, pe: str, call: str, site: Site) -> int:
+        """The number of the call of that name that ``pe`` makes at ``site`` now."""
+        self.upcoming += 1
+        return self.upcoming - 1
+
+
 @dataclass(slots=True)
 class KernelContext:
     """What a PE_CPU lends to a kernel.
@@ -34,7 +49,7 @@ class KernelContext:
     ``translate(va, nbytes, past_end)`` gives the physical pieces of a virtual range,
     ``describe(addr)`` the nearest allocation in words; ``peek`` and ``put`` are those
     of ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, and
-    ``slot_bytes`` the sizes of a slot of the rings there. ``commands`` gives the
+    ``slot_bytes`` the sizes of a slot of the rings there. ``numbers`` gives the
     numbers of calls, ``scratch_bytes`` is the size of the scratch in the PE's TCM.
     """
 
@@ -45,7 +60,7 @@ class KernelContext:
     pending: PendingRanges
     events: Recorder | None
     sites: CallSites
-    commands: Iterator[int]
+    numbers: CallNumbers
     warnings: list[str]
     dispatch: Callable[[MsgBase], Any]
     translate: Callable[[int, int, bool], Sequence[Piece]]

@@ -101,8 +101,10 @@ class Issuer:
 
     def _new_call(self, name: str, blocking: bool = True) -> Call:
         """A call with a number of its own, and the kernel line that makes it."""
-        number = next(self._ctx.commands)
-        return Call(name, number, self._ctx.sites.here(), blocking=blocking)
+        ctx = self._ctx
+        site = ctx.sites.here()
+        number = ctx.numbers.take(ctx.node.id, name, site)
+        return Call(name, number, site, blocking=blocking)
 
     def _switch(self, call: Call) -> None:
         """Hand ``call`` to the runner; it comes back when the kernel may go on.

@@ -91,7 +91,9 @@ class KernelRunner:
         That call awaits the one that ended last.
         """
         t_end = env.now
-        end = Call("exit", next(self.ctx.commands), self.ctx.sites.end_of(kernel_fn))
+        site = self.ctx.sites.end_of(kernel_fn)
+        number = self.ctx.numbers.take(self.ctx.node.id, "exit", site)
+        end = Call("exit", number, site)
         self._note_waiting(end, t_end)
         for call in self._calls:
             t0 = env.now

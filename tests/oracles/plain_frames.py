@@ -34,7 +34,7 @@ DTYPES = {
 
 REASONS = (
     *("operand", "engine", "window", "dma_slot", "link"),
-    *("hbm_channel", "credit", "arrival", "launch", "barrier"),
+    *("hbm_channel", "credit", "arrival", "launch", "barrier", "delayed"),
 )
 KINDS = ("memory", "gemm", "math", "unknown")
 NOBODY = 4294967295

@@ -54,7 +54,7 @@ class PeCpu(ComponentBase):
             pending=sim.pending,
             events=sim.events,
             sites=sim.sites,
-            commands=sim.commands,
+            numbers=sim.numbers,
             warnings=sim.warnings,
             dispatch=self.sibling("pe_scheduler", PeScheduler).dispatch,
             translate=self.sibling("pe_mmu", PeMmu).translate,

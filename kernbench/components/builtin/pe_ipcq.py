@@ -5,7 +5,7 @@ bytes. Data and their arrival become visible in one step. A slot is given back, 
 credit over the real path, when its bytes have been copied to scratch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -78,6 +78,8 @@ class PeIpcq(ComponentBase):
 
     serves = (SendCmd, RecvCmd)
     channels = 2 * len(DIRECTIONS)
+    before_take: Callable[[simpy.Environment, SlotCopy], Process] | None = None
+    """What has to pass before a slot is taken; None where nothing has to."""
 
     def __init__(self, node: Node, sim: Sim) -> None:
         super().__init__(node, sim)
@@ -245,6 +247,8 @@ class PeIpcq(ComponentBase):
             if sent.nbytes != piece.nbytes:
                 raise self._mismatch(msg, piece, sent)
             copy.src = replace(piece, space=sent.space, addr=sent.addr)
+            if self.before_take is not None:
+                yield from self.before_take(env, copy)
             copy.t_start = env.now
             if piece.addr + piece.nbytes == end:
                 self._starts(env, msg)
