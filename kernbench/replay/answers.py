@@ -235,7 +235,8 @@ def _touching_op(row: OpRow) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class Info:
     """What a trace holds; ``plugins`` are the models of users that the run had, by
-    name, with the SHA-256 of their files.
+    name, with the SHA-256 of their files. ``changed`` is what a re-run did otherwise
+    than the run that it repeats.
     """
 
     bench: str
@@ -251,11 +252,13 @@ class Info:
     launches: int
     tensors: tuple[str, ...]
     verified: bool | None
+    changed: tuple[str, ...] = ()
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         facts = field_values(self)
         by_name = facts.pop("by_name")
+        changed = facts.pop("changed")
         if not self.plugins:
             del facts["plugins"]
         facts["end_ns"] = time_text(self.end_ns)
@@ -263,6 +266,8 @@ class Info:
         facts["complete"] = "yes" if self.complete else "no, the recording was cut off"
         facts["verified"] = _VERIFIED[self.verified]
         lines: list[str] = []
+        for what in changed:
+            lines += wrapped(f"{'changed':<10} {what}", width, 11)
         for name, value in facts.items():
             title = name.removesuffix("_ns")
             lines += wrapped(f"{title:<10} {cell_text(value)}", width, 11)

@@ -51,6 +51,7 @@ from kernbench.replay.runs_beside import (
     error_of,
     lost,
     other_runs,
+    rerun_of,
 )
 from kernbench.replay.text import count_text, table, wrapped
 from kernbench.replay.time.op_classes import CLASSES
@@ -106,7 +107,8 @@ class OpChange:
 class Comparison:
     """B beside A; ``counts`` are of all ops, the lists hold the first of theirs.
 
-    ``runs`` is what was run otherwise: bench, parameters, machine, seed, source.
+    ``runs`` is what was run otherwise: what a re-run changed, bench, parameters,
+    machine, seed, source.
     ``unknown`` says what could not be compared, and why. ``same``: all was compared,
     and nothing differs. ``ok`` is that, too, or with a limit that B is within it and
     no worse. ``outputs`` are tensors whose bytes differ at the end, ``tensors`` those
@@ -229,8 +231,12 @@ def compare(
     same = not (differs or runs or unknown)
     ok = same
     said = list[str]()
-    if runs:
-        said.append(_other_run(runs))
+    changed = computed_beside(lambda: rerun_of(*traces), progress, 0.95)
+    if changed:
+        said.append(changed)
+    others = [row for row in runs if not changed or row.what != "changed"]
+    if others:
+        said.append(_other_run(others))
     if percent is not None:
         wrong = _wrong(sides, totals[1], tensors, percent)
         if _same_inputs(sides, matched):

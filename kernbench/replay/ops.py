@@ -22,6 +22,7 @@ from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace
+from kernbench.trace.changed import changed_of
 from kernbench.trace.groups import Groups
 from kernbench.trace.rows import Command as Call
 
@@ -305,6 +306,7 @@ class OpFacts:
         allocs = trace.alloc_columns
         tensors = dict.fromkeys(allocs.tensor[allocs.va > 0].tolist())
         report = trace.verify_report
+        changed = changed_of(trace.header)
         return Info(
             bench=str(trace.header.get("bench", "?")),
             arguments=dict(trace.header.get("arguments", {})),
@@ -322,6 +324,7 @@ class OpFacts:
             launches=len(trace.launches),
             tensors=tuple(trace.strings[n] for n in tensors),
             verified=None if report is None else bool(report.get("ok")),
+            changed=changed.lines() if changed else (),
         )
 
     @property

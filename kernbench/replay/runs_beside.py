@@ -6,7 +6,7 @@ All of it is known without any op.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import PurePath
@@ -17,6 +17,7 @@ import numpy as np
 from kernbench.common.arrays import Ints
 from kernbench.replay.text import count_text
 from kernbench.trace import Trace
+from kernbench.trace.changed import changed_of
 
 _Lines: TypeAlias = dict[str, tuple[str, ...]]
 """The lines of source files by their names."""
@@ -24,8 +25,15 @@ _Lines: TypeAlias = dict[str, tuple[str, ...]]
 SAID = 3
 """Things of a kind that a verdict names; tables have all."""
 
-_RECORDER = ("version", "kernbench", "crc", "pad", "time_unit", "topology_hash")
-"""What the head of a trace says of the file, and not of the run."""
+_RECORDER = (
+    *("version", "kernbench", "code_sha", "crc", "pad", "time_unit", "topology_hash"),
+    *("bench_file", "bench_sha", "debug", "max_ns", "max_ops"),
+)
+"""What the head of a trace says of the file and of who recorded it, not of the run.
+
+A bench's text is among the sources, which are compared line by line; a limit that ended
+a run is in how it ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +47,45 @@ class Beside:
 
 
 def other_runs(a: Trace, b: Trace) -> list[Beside]:
-    """What was run otherwise: bench, parameters, seed, machine, source."""
+    """What was run otherwise: what a re-run changed, then all by itself.
+
+    That is bench, parameters, seed, machine, source.
+    """
     found = list[Beside]()
-    facts_a = dict(_facts(a))
-    facts_b = dict(_facts(b))
+    changes_a = _changes(a)
+    changes_b = _changes(b)
+    if changes_a != changes_b:
+        found.append(Beside("changed", changes_a or "-", changes_b or "-", ""))
+    # an older trace does not say with which collectives it ran
+    known = a.header.keys() & b.header.keys()
+    facts_a = dict(_facts(a, known))
+    facts_b = dict(_facts(b, known))
     for what in facts_a | facts_b:
         fact_a = facts_a.get(what, "-")
         fact_b = facts_b.get(what, "-")
         if fact_a != fact_b:
             found.append(Beside(what, fact_a, fact_b, ""))
     return [*found, *_other_sources(_sources(a), _sources(b))]
+
+
+def rerun_of(a: Trace, b: Trace) -> str:
+    """Which of two traces is a re-run of the other, and what that changed; "" if none.
+
+    It may be one of what the other repeats, too.
+    """
+    for this, that, name, other in ((b, a, "B", "A"), (a, b, "A", "B")):
+        changed = changed_of(this.header)
+        if changed is not None and changed.of == that.fingerprint():
+            return f"{name} is {other} with {_changes(this)}"
+    return ""
+
+
+def _changes(trace: Trace) -> str:
+    """What a re-run changed, in one line; "" of a run that repeats none."""
+    changed = changed_of(trace.header)
+    if changed is None:
+        return ""
+    return "; ".join(changed.lines())
 
 
 def _other_sources(a: _Lines, b: _Lines) -> Iterator[Beside]:
@@ -65,9 +102,14 @@ def _other_sources(a: _Lines, b: _Lines) -> Iterator[Beside]:
         yield Beside("source", f"{name_a} {lines[0]}", f"{name_b} {lines[1]}", "")
 
 
-def _facts(trace: Trace) -> Iterator[tuple[str, str]]:
-    """What a trace says of its run, then of its machine: names and values."""
+def _facts(trace: Trace, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What a trace says of its run, then of its machine: names and values.
+
+    ``known`` is what the heads of both traces have.
+    """
     for name, value in trace.header.items():
+        if name == "changed" or (name == "ccl" and name not in known):
+            continue
         if name == "arguments":
             yield from _flat("parameter", value, " ")
         elif name not in _RECORDER:

@@ -13,13 +13,14 @@ imported: those that ship are found by their files, and so is a user's.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kernbench.common.source_names import code_of
 from kernbench.errors import UsageError
-from kernbench.runtime_api.user_files import run_file
+from kernbench.runtime_api.user_files import SourceFile, run_file, sha_of
 
 _SHIPPED = "kernbench.benches"
 """The package whose import registers the benches that ship.
@@ -42,6 +43,7 @@ class Bench:
 
     ``params`` are its keyword parameters and their defaults. ``machine`` gives the
     fields of the topology, by dotted path, that values of the parameters ask for.
+    ``source`` is the file that was run to find it; None of one that had been imported.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Bench:
     run: Callable[..., None]
     params: Mapping[str, Any]
     machine: Callable[..., dict[str, Any]] = _as_it_is
+    source: SourceFile | None = None
 
     @property
     def is_fault(self) -> bool:
@@ -84,14 +87,20 @@ def bench(
     return register
 
 
+def registered(name: str) -> Bench | None:
+    """The bench that ships, or was imported, under a name; None if none did."""
+    import_module(_SHIPPED)
+    return BENCHES.get(name)
+
+
 def find_bench(name_or_path: str) -> Bench:
     """A registered bench by name, or the one that a ``.py`` file registers.
 
     UsageError where there is none, or a file that registers not just one.
     """
-    import_module(_SHIPPED)
-    if name_or_path in BENCHES:
-        return BENCHES[name_or_path]
+    found = registered(name_or_path)
+    if found is not None:
+        return found
     path = Path(name_or_path)
     if path.suffix != ".py":
         raise UsageError(
@@ -108,6 +117,19 @@ def find_bench(name_or_path: str) -> Bench:
     return added[0]
 
 
+def source_of(entry: Bench) -> SourceFile | None:
+    """The file that a bench is in; None of one that was typed in, or is in no file."""
+    if entry.source is not None:
+        return entry.source
+    code = code_of(entry.run)
+    if code is None:
+        return None
+    try:
+        return SourceFile(code.co_filename, sha_of(Path(code.co_filename)))
+    except OSError:
+        return None
+
+
 def _listed() -> list[str]:
     """The names of all benches, those that are wrong on purpose last."""
     entries = sorted(BENCHES.values(), key=lambda entry: entry.is_fault)
@@ -121,8 +143,13 @@ def _registered_by(path: Path, what: str) -> list[Bench]:
     """
     before = dict(BENCHES)
     try:
-        run_file(path, f"kernbench_bench_{path.stem}", what)
-        return [entry for key, entry in BENCHES.items() if before.get(key) is not entry]
+        sha = run_file(path, f"kernbench_bench_{path.stem}", what)
+        source = SourceFile(str(path.absolute()), sha)
+        return [
+            replace(entry, source=source)
+            for key, entry in BENCHES.items()
+            if before.get(key) is not entry
+        ]
     finally:
         BENCHES.clear()
         BENCHES.update(before)

@@ -10,22 +10,26 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kernbench.ccl.config import load_ccl
+from kernbench.ccl.config import CclSpec, load_ccl
+from kernbench.common.delays import Delay
 from kernbench.common.interrupts import Uninterrupted
+from kernbench.common.source_names import shown_name, working_folder
 from kernbench.common.user_code import called, described, end_if_forked, located
 from kernbench.errors import KernbenchError, TraceFormatError, UsageError
 from kernbench.runtime_api.energy import RunEnergy, energy_of_run
-from kernbench.runtime_api.registry import Bench, bind_params, find_bench
+from kernbench.runtime_api.own_code import code_sha
+from kernbench.runtime_api.registry import Bench, bind_params, find_bench, source_of
 from kernbench.runtime_api.torch import Torch
-from kernbench.runtime_api.user_files import load_plugins
+from kernbench.runtime_api.user_files import Plugin, load_plugins
 from kernbench.sim_engine import op_check
 from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding
 from kernbench.sim_engine.engine import GraphEngine, TimingResult
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.verify import VerifyReport
-from kernbench.topology import load_topology
+from kernbench.topology import TopologyGraph, load_topology
 from kernbench.trace import Trace
+from kernbench.trace.changed import Changed
 from kernbench.trace.writer import TraceWriter
 
 PHASE2_OPS = 10_000
@@ -192,6 +196,56 @@ class RunResult:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSetup:
+    """All that a run depends on, looked up and checked.
+
+    The fields are those of ``run_bench``; ``arguments`` are the parameters of the bench
+    with their defaults. ``changed`` is what a re-run does otherwise than the run that
+    it repeats; None of a run that repeats none.
+    """
+
+    entry: Bench
+    arguments: dict[str, Any]
+    graph: TopologyGraph
+    ccl: CclSpec
+    seed: int
+    data: bool
+    verify: bool
+    debug: bool = False
+    warn_memory: bool = False
+    max_ns: float | None = None
+    max_ops: int | None = None
+    plugins: tuple[Plugin, ...] = ()
+    changed: Changed | None = None
+
+    def header(self) -> dict[str, Any]:
+        """What the first frame of a trace says of the run."""
+        source = source_of(self.entry)
+        file = None
+        if source is not None:
+            file = shown_name(source.path, working_folder())
+        head = {
+            "bench": self.entry.name,
+            "bench_file": file,
+            "bench_sha": source.sha if source is not None else None,
+            "arguments": self.arguments,
+            "seed": self.seed,
+            "data": self.data,
+            "warn_memory": self.warn_memory,
+            "ccl": self.ccl,
+            "code_sha": code_sha(),
+        }
+        optional = {
+            "debug": self.debug,
+            "max_ns": self.max_ns,
+            "max_ops": self.max_ops,
+            "plugins": self.plugins,
+            "changed": self.changed,
+        }
+        return head | {name: value for name, value in optional.items() if value}
+
+
 @dataclass(frozen=True, slots=True)
 class _Phase2:
     """What executing the op log gave; without a verification it was not executed."""
@@ -251,46 +305,66 @@ def run_bench(
         raise UsageError(
             "--no-data and --verify: verifying needs the data; leave one of them out"
         )
-    _check_numbers(seed, max_ns, max_ops)
+    check_numbers(seed, max_ns, max_ops)
     loaded = load_plugins(plugins)
     entry = find_bench(name_or_path)
     bound = bind_params(entry, params or {})
-    graph = load_topology(topology, {**_machine(entry, bound), **(spec or {})})
+    fields = {**machine_of(entry, bound), **(spec or {})}
+    setup = RunSetup(
+        entry=entry,
+        arguments=bound,
+        graph=load_topology(topology, fields),
+        ccl=load_ccl(ccl),
+        seed=seed,
+        data=data,
+        verify=verify,
+        debug=debug,
+        warn_memory=warn_memory,
+        max_ns=max_ns,
+        max_ops=max_ops,
+        plugins=tuple(loaded),
+    )
+    return simulate(setup, trace, progress)
+
+
+def simulate(
+    setup: RunSetup, trace: str | Path | None, progress: RunProgress | None = None
+) -> RunResult:
+    """Simulate what is set up, record and verify it; raises as ``run_bench``.
+
+    KernbenchError if an op that was to be held back has not occurred.
+    """
     writer = TraceWriter(trace) if trace is not None else None
     try:
         engine = GraphEngine(
-            graph,
+            setup.graph,
             recorder=writer,
-            warn_memory=warn_memory,
+            warn_memory=setup.warn_memory,
             keep=writer is None,
-            max_ns=math.inf if max_ns is None else max_ns,
-            max_ops=max_ops,
+            max_ns=math.inf if setup.max_ns is None else setup.max_ns,
+            max_ops=setup.max_ops,
+            delays=setup.changed.delays if setup.changed else (),
         )
-        torch = Torch(engine, seed, load_ccl(ccl))
+        torch = Torch(engine, setup.seed, setup.ccl)
     except BaseException:
         if writer is not None:
             writer.abandon()
         raise
     notify = progress or _no_run_progress
     engine.progress = _simulation_progress(notify, engine)
-    header = {
-        "bench": entry.name,
-        "arguments": bound,
-        "seed": seed,
-        "data": data,
-        "warn_memory": warn_memory,
-    }
-    if loaded:
-        header["plugins"] = loaded
     try:
         if writer is not None:
-            writer.begin(header, graph)
-        engine.run(lambda _: _call(entry, torch, bound))
-        phase2 = _run_phase2(torch, notify) if verify else _Phase2(engine.store)
-        checks = _check_ops(torch, notify) if debug else _DebugChecks()
+            writer.begin(setup.header(), setup.graph)
+        _run_phase1(setup, torch)
+        phase2 = _Phase2(engine.store)
+        if setup.verify:
+            phase2 = _run_phase2(torch, notify)
+        checks = _DebugChecks()
+        if setup.debug:
+            checks = _check_ops(torch, notify)
         path = writer.path if writer is not None else None
-        result = _result(torch, bound, phase2, checks, path)
-        if warn_memory:
+        result = _result(torch, setup.arguments, phase2, checks, path)
+        if setup.warn_memory:
             result = replace(result, warnings=tuple(engine.sim.warnings))
         if writer is not None:
             with Uninterrupted():
@@ -304,7 +378,31 @@ def run_bench(
     return result
 
 
-def _check_numbers(seed: int, max_ns: float | None, max_ops: int | None) -> None:
+def _run_phase1(setup: RunSetup, torch: Torch) -> None:
+    """Simulate; KernbenchError if an op that was to be held back has not occurred.
+
+    Of a run that ends with an error, a note of it says so.
+    """
+    engine = torch.engine
+    try:
+        engine.run(lambda _: _call(setup.entry, torch, setup.arguments))
+    except KernbenchError as error:
+        if engine.unmet:
+            error.add_note(_not_delayed(engine.unmet))
+        raise
+    if engine.unmet:
+        raise KernbenchError(
+            f"{_not_delayed(engine.unmet)}; delay an op that does, or change less"
+        )
+
+
+def _not_delayed(unmet: Sequence[Delay]) -> str:
+    """Which ops were to be held back and have not occurred."""
+    names = "; ".join(str(delay.op) for delay in unmet)
+    return f"not delayed, as it does not occur in this run: {names}"
+
+
+def check_numbers(seed: int, max_ns: float | None, max_ops: int | None) -> None:
     """UsageError for a seed or a limit that no run can have."""
     if not 0 <= seed < 1 << 64:
         raise UsageError(f"seed {seed}: must be from 0 to 2^64 - 1")
@@ -403,8 +501,11 @@ def _call(entry: Bench, torch: Torch, params: dict[str, Any]) -> None:
         end_if_forked(pid)
 
 
-def _machine(entry: Bench, params: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the topology that a bench asks for; errors as ``_call``."""
+def machine_of(entry: Bench, params: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the topology that a bench asks for.
+
+    What the bench raises becomes a KernbenchError.
+    """
     try:
         return entry.machine(**params)
     except (KernbenchError, KeyboardInterrupt):

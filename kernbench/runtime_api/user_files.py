@@ -27,6 +27,19 @@ class Plugin:
     sha: str
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file that was run: its absolute path, and its SHA-256 in hex."""
+
+    path: str
+    sha: str
+
+
+def sha_of(path: Path) -> str:
+    """The SHA-256 of a file, in hex; OSError if it cannot be read."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def load_plugins(paths: Sequence[str | Path]) -> list[Plugin]:
     """Run each file, as the module that its name says.
 

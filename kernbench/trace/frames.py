@@ -27,6 +27,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from kernbench.common.texts import cut_text
 from kernbench.errors import TraceFormatError
+from kernbench.trace.changed import changed_of
 from kernbench.trace.columns import LOGS
 from kernbench.trace.schema import MAGIC, VERSION, whole
 from kernbench.trace.tail import Tail, read_tail
@@ -164,6 +165,7 @@ class FrameFile:
         plugins = header.get("plugins", [])
         if not isinstance(plugins, list) or not all(map(_is_plugin, plugins)):
             raise TraceFormatError("its plugins are no list of names and hashes")
+        changed_of(header)
         return header
 
     # -- finding frames ------------------------------------------------------------

@@ -31,7 +31,7 @@ Columns: TypeAlias = dict[str, Array]
 """Arrays by the names of columns; those of a frame have lists' lengths in NAME_n."""
 
 MAGIC = "kernbench-trace"
-VERSION = (1, 0)
+VERSION = (1, 1)
 NONE = 0xFFFFFFFF
 """What a file holds where there is no row or no tensor."""
 

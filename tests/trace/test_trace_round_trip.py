@@ -255,7 +255,7 @@ def test_any_msgpack_reader_sees_frames(demo):
     assert all(isinstance(head, dict) for _, head, _ in frames)
     assert all(isinstance(body, bytes) for _, _, body in frames)
     assert (frames[0][0], frames[-1][0]) == ("kernbench-trace", "end")
-    assert frames[0][1]["version"] == [1, 0]
+    assert frames[0][1]["version"] == [1, 1]
 
 
 def test_bodies_are_aligned(trace):
