@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -152,14 +152,8 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     options["spec"] = _fields(options["spec"])
     if options["verify"] is None:
         options["verify"] = not no_data
-    progress = _progress()
-    try:
-        with interruptible():
-            result = run_bench(bench, data=not no_data, progress=progress, **options)
-    finally:
-        if progress is not None:
-            with suppress(OSError):
-                click.echo("\r\033[K", err=True, nl=False)
+    with _shown_progress() as progress, interruptible():
+        result = run_bench(bench, data=not no_data, progress=progress, **options)
     given = {
         name: options[name]
         for name in ("spec", "topology", "ccl", "plugins", "seed", "warn_memory")
@@ -170,6 +164,61 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
         say(text)
         raise KernbenchError(result.trace_error)
     _answer(text, result.ok)
+
+
+@main.command(cls=_Run)
+@click.argument("trace", type=click.Path())
+@click.option(
+    "-o", "--out", required=True, type=click.Path(dir_okay=False), metavar="NEW",
+    help="Record to this file.",
+)  # fmt: skip
+@click.option(
+    "--delay", "delays", multiple=True, type=(str, str), metavar="OP TIME",
+    help="Hold the service of an op back, as in 'op 5' 100ns (repeatable).",
+)  # fmt: skip
+@_spec
+@click.option(
+    "--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters."
+)
+@click.option("--seed", type=int, help="Another seed of the bench's inputs.")
+@_plugins
+@click.option(
+    "--any-source", is_flag=True, help="Let the bench's source be another by now."
+)
+@_json
+def rerun(
+    trace: str,
+    out: str,
+    delays: tuple[tuple[str, str], ...],
+    spec: Texts,
+    params: Texts,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run again what TRACE has recorded, with something changed, into the trace NEW.
+
+    The bench, its parameters, the seed and the whole machine are those of TRACE.
+    Without a change NEW has to be equal to TRACE byte for byte; exit code 1 says that
+    it is not, or that a changed run failed.
+    """
+    from kernbench.replay.plain import as_data
+    from kernbench.runtime_api import Change
+    from kernbench.runtime_api import rerun as run_again
+
+    change = Change(
+        delays=[_delay(*delay) for delay in delays],
+        spec=_fields(spec),
+        params=_pairs("--set", params),
+        **options,
+    )
+    with _shown_progress() as progress, interruptible():
+        done = run_again(trace, out, change, progress)
+    if not as_json:
+        say(done.as_text())
+        if done.changed is not None and done.error is not None:
+            raise done.error
+        sys.exit(0 if done.ok else 1)
+    _answer(_json_text(as_data({"of": trace, **done.summary()})), done.ok)
 
 
 @main.command("list")
@@ -460,6 +509,28 @@ def _scalar(key: str, text: str) -> Any:
             f"--spec {key}={text}: must be one YAML value, as 2, 1.5 or ring_1d"
         )
     return value
+
+
+def _delay(op: str, time_text: str) -> tuple[int, float]:
+    """The position and the ns of ``--delay 'op 5' 100ns``."""
+    from kernbench.replay.expr import parse_count, parse_time
+
+    try:
+        return parse_count(op.removeprefix("op").strip()), parse_time(time_text)
+    except UsageError as error:
+        raise UsageError(f"--delay {op!r} {time_text}: {error}") from None
+
+
+@contextmanager
+def _shown_progress() -> Iterator[Callable[[str, int, str], None] | None]:
+    """How far a run is, on a line of stderr that is wiped when it has ended."""
+    progress = _progress()
+    try:
+        yield progress
+    finally:
+        if progress is not None:
+            with suppress(OSError):
+                click.echo("\r\033[K", err=True, nl=False)
 
 
 def _progress() -> Callable[[str, int, str], None] | None:

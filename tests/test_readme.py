@@ -111,6 +111,15 @@ def test_what_can_be_asked_without_a_screen_is_answered(at_traces):
     assert json.loads(Path("out.json").read_text())["traceEvents"]
 
 
+def test_a_trace_is_run_again_as_it_is_shown(at_traces):
+    lines = [line for line in commands_of("Record a run") if "rerun" in line]
+    assert len(lines) == 2
+    for line in lines:
+        result = kernbench(line.removeprefix("kernbench "))
+        assert (result.exit_code, result.stderr) == (0, ""), line
+    assert json.loads(result.stdout)["changed"] == ["pe.clock_ghz=2.0"]
+
+
 def test_an_investigation_is_a_script(at_traces, shell):
     Path("check.kb").write_text(block("assert ok verify"))
     printed = shell("kernbench-tui traces/matmul.msgpack --script check.kb")

@@ -141,6 +141,28 @@ def load_ccl(path: str | Path | None = None) -> CclSpec:
     return CclSpec(chosen, specs)
 
 
+def recorded_ccl(stated: Mapping[str, Any]) -> CclSpec:
+    """The spec that a trace has as maps; TopologyError for what is none."""
+    where = "ccl of the trace"
+    default = stated.get("default")
+    algorithms = stated.get("algorithms")
+    if not isinstance(default, str) or not isinstance(algorithms, Mapping):
+        raise TopologyError(f"{where}: has no default or no algorithms")
+    specs: dict[str, AlgorithmSpec] = {}
+    for name, fields in algorithms.items():
+        try:
+            spec = AlgorithmSpec(**fields)
+        except TypeError as why:
+            raise TopologyError(
+                f"{where}: {name}: {why}; run the trace with the kernbench that "
+                "recorded it"
+            ) from None
+        for field_path, problem in wrong_fields(spec, f"{where}: {name}."):
+            raise TopologyError(f"{field_path}: {problem}")
+        specs[name] = spec
+    return CclSpec(default, specs)
+
+
 def queues_of(cfg: Mapping[str, Any]) -> QueueSpec:
     """The queues that a mapping of an entry's fields says, the rest by default.
 

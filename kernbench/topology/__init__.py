@@ -2,12 +2,19 @@
 
 from kernbench.topology.builder import build_topology, load_topology
 from kernbench.topology.graph import TopologyGraph
-from kernbench.topology.spec import TopologySpec, load_spec
+from kernbench.topology.spec import (
+    TopologySpec,
+    differing_fields,
+    load_spec,
+    recorded_spec,
+)
 
 __all__ = [
     "TopologyGraph",
     "TopologySpec",
     "build_topology",
+    "differing_fields",
     "load_spec",
     "load_topology",
+    "recorded_spec",
 ]

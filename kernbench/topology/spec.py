@@ -11,6 +11,7 @@ from dataclasses import field
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -635,14 +636,56 @@ def _divisors(number: int) -> str:
     return ", ".join(map(str, found))
 
 
+def recorded_spec(fields: Mapping[str, Any]) -> TopologySpec:
+    """The spec that a trace has as a map of maps, defaults for what it lacks.
+
+    TopologyError for a field that there is none of, or whose value is wrong.
+    """
+    types = dict(leaf_types(TopologySpec))
+    spec = TopologySpec()
+    for full_path, value in _leaves(fields, types):
+        spec = with_value(spec, full_path, value)
+    check_spec(spec, "the machine of the trace: {}".format)
+    return spec
+
+
+def _leaves(
+    fields: Mapping[str, Any], types: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """The dotted path and the value of every field of a map of maps."""
+    for name, value in fields.items():
+        full_path = f"{prefix}{name}"
+        if full_path in types:
+            yield full_path, value
+        elif isinstance(value, Mapping):
+            yield from _leaves(value, types, f"{full_path}.")
+        else:
+            raise TopologyError(
+                f"the machine of the trace: {full_path}: this kernbench has no such "
+                "field; run the trace with the one that recorded it"
+            )
+
+
+def differing_fields(spec: TopologySpec, other: TopologySpec) -> dict[str, Any]:
+    """The fields in which ``other`` differs, by dotted path, with its values."""
+    found: dict[str, Any] = {}
+    for full_path, _ in leaf_types(TopologySpec):
+        value = attrgetter(full_path)(other)
+        if value != attrgetter(full_path)(spec):
+            found[full_path] = value
+    return found
+
+
 def load_spec(
-    path: Path | None = None, overrides: Mapping[str, Any] | None = None
+    path: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    base: TopologySpec | None = None,
 ) -> TopologySpec:
     """The spec in a YAML file, defaults for what it lacks; None: the shipped one.
 
-    ``overrides`` are values of fields by dotted path, or by any end of one that only
-    one field has. TopologyError names the file and line of a wrong field, or the
-    override as it was given.
+    Defaults are those of ``base``, or our own. ``overrides`` are values of fields by
+    dotted path, or by any end of one that only one field has. TopologyError names the
+    file and line of a wrong field, or the override as it was given.
     """
     file = None
     values: dict[str, Any] = {}
@@ -654,7 +697,7 @@ def load_spec(
         full_path, hint = _field_named(name)
         values[full_path] = converted(value, hint)
         given[full_path] = f"--spec {name}"
-    spec = TopologySpec()
+    spec = base or TopologySpec()
     for full_path, value in values.items():
         spec = with_value(spec, full_path, value)
 
