@@ -76,10 +76,10 @@ class Delay:
 def memory_name(addr: int, slice_bytes: int) -> str:
     """Which memory a physical address is in; of HBM, which slice of so many bytes."""
     place = PhysAddr.decode(addr)
-    name = f"sip{place.sip_id}.cube{place.die_id}"
+    part = place.kind
     if place.kind == "hbm":
-        return f"{name}.hbm{place.hbm_offset // slice_bytes}"
-    return f"{name} {place.kind}"
+        part = f"HBM slice {place.hbm_offset // slice_bytes}"
+    return f"{part} of cube {place.die_id} of SIP {place.sip_id}"
 
 
 def checked_delay(ns: float) -> float:

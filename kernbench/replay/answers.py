@@ -253,6 +253,7 @@ class Info:
     launches: int
     tensors: tuple[str, ...]
     verified: bool | None
+    changed: tuple[str, ...] = ()
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""

@@ -325,6 +325,7 @@ class OpFacts:
             launches=len(trace.launches),
             tensors=tuple(trace.strings[n] for n in tensors),
             verified=None if report is None else bool(report.get("ok")),
+            changed=changed.lines() if changed else (),
         )
 
     @property

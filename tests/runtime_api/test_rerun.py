@@ -102,6 +102,15 @@ def waits_of(trace, op):
     return trace.waits_of(int(trace.order[op]))
 
 
+def held_in(trace):
+    """The ops that were held back."""
+    return [
+        record
+        for op, record in enumerate(trace.ops)
+        if any(wait[1] == "delayed" for wait in waits_of(trace, op))
+    ]
+
+
 # -- without a change ------------------------------------------------------------------
 
 
@@ -255,14 +264,11 @@ def test_a_delay_within_the_slack_moves_nothing_else(one_pe, new):
         rerun(path, new, Change(delays=[(quick, delay)]))
         after = Trace.open(new)
         assert after.end_ns == before.end_ns + moved
-        (held,) = [
-            place
-            for place in range(len(after.ops))
-            if any(wait[1] == "delayed" for wait in waits_of(after, place))
-        ]
-        assert after.ops[held].t_end == before.ops[quick].t_end + delay
-        rest = [op.t_start for place, op in enumerate(after.ops) if place != held]
-        assert rest == others
+        (held,) = held_in(after)
+        assert held.t_end == before.ops[quick].t_end + delay
+        starts = [op.t_start for op in after.ops]
+        starts.remove(held.t_start)
+        assert starts == others
 
 
 def test_delays_add_up_over_ops_and_over_reruns(one_pe, new, tmp_path):
@@ -288,21 +294,22 @@ def test_each_piece_of_a_call_is_an_op_of_its_own(tmp_path, new):
         .replace("n=4096", "n=1024")
     )
     path = tmp_path / "recorded.msgpack"
-    run_bench(str(file), trace=path, verify=False)
+    one_cube = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
+    run_bench(str(file), trace=path, verify=False, spec=one_cube)
     before = Trace.open(path)
-    rows = before.order.tolist()
+    changes = []
     for op, record in enumerate(before.ops):
-        rerun(path, new, Change(delays=[(op, 1000.0)]))
+        done = rerun(path, new, Change(delays=[(op, 1000.0)]))
+        changes += done.changed.lines()
         after = Trace.open(new)
-        (held,) = [
-            other
-            for other in after.ops
-            for wait in waits_of(after, after.ops.index(other))
-            if wait[1] == "delayed"
-        ]
-        assert held.params.keys() == record.params.keys()
+        (held,) = held_in(after)
+        assert held.op_name == record.op_name
         for name in ("src_addr", "dst_addr", "nbytes"):
-            assert held.params.get(name) == record.params.get(name), rows[op]
+            assert held.params.get(name) == record.params.get(name), changes[-1]
+    assert len({*changes}) == len(changes)
+    for piece in (1, 2, 3):
+        assert any(f"piece {piece} on " in change for change in changes)
+    assert any("HBM slice 3 of cube 0 of SIP 0" in change for change in changes)
 
 
 def test_messages_between_pes_are_held_back(tmp_path, new):
@@ -338,11 +345,7 @@ def test_a_tile_is_named_by_its_stage_and_index(tmp_path, new):
     )
     rerun(path, new, Change(delays=[(op, 500.0)], spec={"pe.dma.setup_ns": 25}))
     after = Trace.open(new)
-    (held,) = (
-        record
-        for number, record in enumerate(after.ops)
-        if any(wait[1] == "delayed" for wait in waits_of(after, number))
-    )
+    (held,) = held_in(after)
     assert held.component_id == before.ops[op].component_id
     assert (held.op_name, held.params["tile_index"]) == ("TileToken/GEMM", (1, 0, 1))
 
