@@ -242,7 +242,6 @@ class Info:
     bench: str
     arguments: dict[str, Any]
     plugins: dict[str, str]
-    changed: tuple[str, ...]
     ops: int
     by_name: dict[str, int]
     end_ns: float

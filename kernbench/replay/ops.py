@@ -314,7 +314,6 @@ class OpFacts:
                 plugin["name"]: plugin["sha"]
                 for plugin in trace.header.get("plugins", [])
             },
-            changed=changed.lines() if changed else (),
             ops=len(self),
             by_name={trace.strings[name]: count for name, count in by_name},
             end_ns=trace.end_ns,
