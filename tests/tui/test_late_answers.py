@@ -123,7 +123,8 @@ async def test_what_panes_wish_for_is_computed_once_nothing_was_pressed_for_a_wh
     drive, monkeypatch
 ) -> None:
     monkeypatch.setattr("tui.screens.debugger.REST_S", SOON)
-    monkeypatch.setattr("tui.screens.debugger.LOOK_S", 0.0)
+    # 0 is no interval: Textual divides by it when it is late
+    monkeypatch.setattr("tui.screens.debugger.LOOK_S", 0.001)
     async with drive(120, 40, "6") as pilot:
         screen = pilot.app.debugger
         await until(pilot, lambda: not screen.runner.busy)
