@@ -54,7 +54,6 @@ def longest_gap(compute: Compute, clock: Callable[[], float] = thread_time) -> f
 
     was_enabled = gc.isenabled()
     interval = sys.getswitchinterval()
-    gc.collect()
     gc.disable()
     sys.setswitchinterval(_SWITCH_S)
     try:

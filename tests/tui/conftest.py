@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,23 @@ from tui.app import KernbenchApp
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 UPDATE = "KERNBENCH_UPDATE_SNAPSHOTS"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_heap_of_screens() -> Iterator[None]:
+    """No app has all collected that the tests before it have left: see ``_one_heap``.
+
+    A program does so when its trace is loaded, and now and then while nobody types.
+    """
+    unforced = {
+        "collect": lambda: 0,
+        "freeze": lambda: None,
+        "unfreeze": lambda: None,
+        "set_threshold": lambda *_: None,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tui.lifecycle.gc", SimpleNamespace(**vars(gc) | unforced))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -395,7 +394,9 @@ async def test_reload_settles_the_memory_of_the_new_trace(
 ) -> None:
     done: list[str] = []
     for name in ("unfreeze", "collect", "freeze"):
-        monkeypatch.setattr(gc, name, lambda name=name: done.append(name))
+        monkeypatch.setattr(
+            f"tui.lifecycle.gc.{name}", lambda name=name: done.append(name)
+        )
     app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
     async with running(app) as pilot:
         await reloaded(pilot)
