@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import dram_cycles
+import numpy as np
 import pytest
 
 from kernbench.common.rows import Rows
@@ -223,20 +224,19 @@ def channel_of(hbm, chunk):
 
 def counted(hbm, rows):
     """By channel: its bytes, and by bank and row the accesses. Byte by byte."""
-    nbytes = Counter()
-    blocks = set()
-    for start in rows.starts().tolist():
-        for addr in range(start, start + rows.row_bytes):
-            chunk, within = divmod(addr, hbm.interleave_bytes)
-            at = channel_of(hbm, chunk)
-            local = chunk // hbm.channels * hbm.interleave_bytes + within
-            nbytes[at] += 1
-            blocks.add((at, local // hbm.access_bytes))
+    addresses = rows.starts()[:, None] + np.arange(rows.row_bytes)
+    chunk, within = np.divmod(addresses.reshape(-1), hbm.interleave_bytes)
+    at = channel_of(hbm, chunk)
+    local = chunk // hbm.channels * hbm.interleave_bytes + within
+    asked, counts = np.unique(at, return_counts=True)
+    nbytes = dict(zip(asked.tolist(), counts.tolist(), strict=True))
+    blocks = np.unique(local // hbm.access_bytes * hbm.channels + at)
     accesses = Counter()
-    for at, block in blocks:
+    for number in blocks.tolist():
+        block, channel_number = divmod(number, hbm.channels)
         dram_row = block * hbm.access_bytes // hbm.row_bytes
         row, bank = divmod(dram_row, hbm.banks * hbm.ranks)
-        accesses[at, bank, row] += 1
+        accesses[channel_number, bank, row] += 1
     return nbytes, accesses
 
 

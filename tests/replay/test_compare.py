@@ -18,6 +18,7 @@ from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
+ONE_CUBE = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 SIZES = {"m": 128, "k": 128, "n": 128, "pes": 8}
 KINDS = ("missing", "added", "params", "data", "rerouted", "slower", "faster")
 
@@ -32,6 +33,7 @@ def matmul(tmp_path_factory):
         key = repr((params, options))
         if key not in made:
             made[key] = folder / f"{len(made)}.msgpack"
+            options["spec"] = ONE_CUBE | options.get("spec", {})
             run_bench(
                 "matmul", params=SIZES | (params or {}), trace=made[key], **options
             )

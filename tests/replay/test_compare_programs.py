@@ -23,6 +23,7 @@ from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
+ONE_CUBE = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 N = 16
 X = np.random.default_rng(0).standard_normal((N, N)).astype(np.float32)
 
@@ -55,10 +56,15 @@ COPY = """
 
 @pytest.fixture
 def traced(tmp_path):
-    """traced(kernel, …) -> the trace of a run of a bench with that kernel."""
+    """traced(kernel, …) -> the trace of a run of a bench with that kernel.
+
+    Of the machine's cubes there is one, unless ``spec`` says otherwise.
+    """
     made = []
 
-    def traced(kernel, name="one", before="", after="", dp="", n=N, **options):
+    def traced(
+        kernel, name="one", before="", after="", dp="", n=N, spec=None, **options
+    ):
         folder = tmp_path / str(len(made))
         folder.mkdir()
         made.append(folder)
@@ -68,7 +74,8 @@ def traced(tmp_path):
         source = BENCH.format(kernel=body, name=name, n=n, dp=dp, **parts)
         (folder / "bench.py").write_text(source)
         path = folder / "t.msgpack"
-        run_bench(str(folder / "bench.py"), trace=path, **options)
+        spec = ONE_CUBE | (spec or {})
+        run_bench(str(folder / "bench.py"), trace=path, spec=spec, **options)
         return Trace.open(path)
 
     return traced
@@ -311,9 +318,8 @@ def test_a_copy_that_is_not_the_first_is_named_with_its_owner(traced):
         spoiled = v * {}
         tl.store(y, spoiled if tl.program_id(0) == 1 else v)
     """
-    spec = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
-    a = traced(kernel.format(1.0), dp=dp, spec=spec)
-    b = traced(kernel.format(2.0), dp=dp, spec=spec)
+    a = traced(kernel.format(1.0), dp=dp)
+    b = traced(kernel.format(2.0), dp=dp)
     pair = output(compare(a, b))
     assert pair.differ == (X != 2 * X).sum()
     assert pair.elements == 2 * N * N
@@ -330,9 +336,12 @@ def test_a_tensor_laid_out_otherwise_is_compared_by_its_elements(traced):
     """
     dp = 'dp=DPPolicy(cube="row_wise", num_pes=1, num_cubes=4), '
     whole_dp = "dp=DPPolicy(num_pes=1, num_cubes=1), "
-    a = traced(whole("v * 2.0"), dp=whole_dp)
-    assert compare(a, traced(kernel.format(2.0), dp=dp)).outputs == ()
-    pair = output(compare(a, traced(kernel.format(3.0), dp=dp)))
+    four = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
+    a = traced(whole("v * 2.0"), dp=whole_dp, spec=four)
+    alike = traced(kernel.format(2.0), dp=dp, spec=four)
+    assert compare(a, alike).outputs == ()
+    other = traced(kernel.format(3.0), dp=dp, spec=four)
+    pair = output(compare(a, other))
     assert (pair.differ, pair.elements) == (N * N, N * N)
 
 

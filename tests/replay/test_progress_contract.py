@@ -4,6 +4,7 @@ That is how long Esc waits at most. The cases are made from the table, so that a
 is asked too: one that takes arguments needs a row in ``job_questions.py``.
 """
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,14 @@ LARGE_OPS = 100_000
 NAMES = [command.name for command in JOBS]
 
 
+described = cache(opened)
+"""The index of a trace, to know what can be asked about it."""
+
+
 def late(path, command):
     """The questions of a job that go without progress for too long, with the ms."""
     found = {}
-    for query in asked(command, opened(path)):
+    for query in asked(command, described(path)):
         gap = least_gap(lambda query=query: job(path, query), ROUNDS, enough=LIMIT_S)
         if gap > LIMIT_S:
             found[str(query)] = gap * 1e3

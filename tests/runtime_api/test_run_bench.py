@@ -16,6 +16,7 @@ from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.stream import claim
 
 SMALL = {"m": 8, "k": 8, "n": 8, "pes": 1}
+ONE_CUBE = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 
 WRONG = """
 import numpy as np
@@ -31,6 +32,11 @@ def run(torch):
     torch.launch("k", kernel, x)
     torch.expect(x, np.full(4, EXPECTED))
 """
+
+
+def run(bench, spec=None, **options):
+    """``run_bench`` on the shipped machine with one cube of it."""
+    return run_bench(bench, spec=ONE_CUBE | (spec or {}), **options)
 
 
 @pytest.fixture
@@ -53,21 +59,21 @@ def test_a_bench_is_simulated_and_verified():
 
 
 def test_the_store_of_a_verified_run_holds_the_results():
-    result = run_bench("matmul", params=SMALL)
+    result = run("matmul", params=SMALL)
     (gemm,) = (r for r in result.op_log if r.op_kind == "gemm")
     c = result.store.view("hbm", gemm.params["out_addr"], (8, 8), "f16")
     assert np.count_nonzero(c) > 0
 
 
 def test_without_verify_there_is_no_verdict():
-    result = run_bench("matmul", params=SMALL, verify=False)
+    result = run("matmul", params=SMALL, verify=False)
     assert result.report is None
     assert result.ok
 
 
 def test_the_seed_makes_the_inputs():
     def inputs(seed):
-        log = run_bench("matmul", params=SMALL, seed=seed, verify=False).op_log
+        log = run("matmul", params=SMALL, seed=seed, verify=False).op_log
         return [
             r.params["snapshot"].tobytes() for r in log if r.op_name == "host_write"
         ]
@@ -76,14 +82,14 @@ def test_the_seed_makes_the_inputs():
 
 
 def test_a_wrong_result_is_not_ok(wrong):
-    result = run_bench(wrong(expected="1.0"))
+    result = run(wrong(expected="1.0"))
     assert not result.ok
     assert result.report.rows[0].mismatches == 4
 
 
 def test_a_run_is_recorded(tmp_path):
     path = tmp_path / "run.msgpack"
-    result = run_bench("matmul", params=SMALL, trace=path)
+    result = run("matmul", params=SMALL, trace=path)
     assert result.trace_path == path
     assert len(Trace.open(path).ops) == len(result.op_log)
 
@@ -91,7 +97,7 @@ def test_a_run_is_recorded(tmp_path):
 def test_a_failing_kernel_leaves_a_trace_up_to_there(tmp_path, wrong):
     path = tmp_path / "run.msgpack"
     with pytest.raises(KernelError, match=r"kernel k at .*wrong\.py:7: .*mine"):
-        run_bench(wrong("raise ValueError('mine')"), trace=path)
+        run(wrong("raise ValueError('mine')"), trace=path)
     names = [op.op_name for op in Trace.open(path).ops]
     assert names == ["host_write", "dma_read"]
 
@@ -99,13 +105,13 @@ def test_a_failing_kernel_leaves_a_trace_up_to_there(tmp_path, wrong):
 def test_a_run_that_never_began_leaves_nothing(tmp_path):
     path = tmp_path / "run.msgpack"
     with pytest.raises(UsageError, match="m=0"):
-        run_bench("matmul", params=SMALL | {"m": 0}, trace=path)
+        run("matmul", params=SMALL | {"m": 0}, trace=path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_trace_that_cannot_be_written_is_a_clear_error(tmp_path):
     with pytest.raises(KernbenchError, match=r"run\.msgpack"):
-        run_bench("matmul", params=SMALL, trace=tmp_path / "none" / "run.msgpack")
+        run("matmul", params=SMALL, trace=tmp_path / "none" / "run.msgpack")
 
 
 def test_an_interrupted_run_leaves_a_trace_up_to_there(tmp_path, monkeypatch):
@@ -115,7 +121,7 @@ def test_an_interrupted_run_leaves_a_trace_up_to_there(tmp_path, monkeypatch):
     path = tmp_path / "run.msgpack"
     monkeypatch.setattr(PeGemm, "run", stop)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        run_bench("matmul", params=SMALL, trace=path)
+        run("matmul", params=SMALL, trace=path)
     trace = Trace.open(path)
     assert trace.end["error"] == "KeyboardInterrupt"
     assert stopped.value.__notes__ == [
@@ -126,7 +132,7 @@ def test_an_interrupted_run_leaves_a_trace_up_to_there(tmp_path, monkeypatch):
 
 def test_an_error_before_anything_ran_names_no_trace(tmp_path):
     with pytest.raises(UsageError) as refused:
-        run_bench("matmul", params=SMALL | {"m": 0}, trace=tmp_path / "run.msgpack")
+        run("matmul", params=SMALL | {"m": 0}, trace=tmp_path / "run.msgpack")
     assert not hasattr(refused.value, "__notes__")
 
 
@@ -134,7 +140,7 @@ def test_progress_is_called_in_both_phases(monkeypatch):
     reported = []
     monkeypatch.setattr("kernbench.sim_engine.engine.PROGRESS_EVENTS", 10)
     monkeypatch.setattr("kernbench.runtime_api.run.PHASE2_OPS", 4)
-    result = run_bench(
+    result = run(
         "matmul",
         params=SMALL | {"m": 128},
         progress=lambda *args: reported.append(args),
@@ -150,28 +156,28 @@ def test_progress_is_called_in_both_phases(monkeypatch):
 
 def test_progress_changes_nothing():
     quiet, reported = (
-        run_bench("matmul", params=SMALL, progress=p) for p in (None, lambda *_: None)
+        run("matmul", params=SMALL, progress=p) for p in (None, lambda *_: None)
     )
     assert (quiet.end_ns, quiet.report) == (reported.end_ns, reported.report)
 
 
 def test_fields_of_the_topology_are_overridden():
     def end_ns(**spec):
-        return run_bench("matmul", params=SMALL, spec=spec, verify=False).end_ns
+        return run("matmul", params=SMALL, spec=spec, verify=False).end_ns
 
     assert end_ns(**{"pe.clock_ghz": 2}) < end_ns()
 
 
 def test_verifying_needs_the_data():
     with pytest.raises(UsageError, match="--no-data and --verify"):
-        run_bench("matmul", params=SMALL, data=False)
+        run("matmul", params=SMALL, data=False)
 
 
 def test_memory_errors_are_warnings_if_asked(tmp_path):
     path = tmp_path / "run.msgpack"
     with pytest.raises(KernelError, match="never written"):
-        run_bench("fault_never_written")
-    result = run_bench("fault_never_written", trace=path, warn_memory=True)
+        run("fault_never_written")
+    result = run("fault_never_written", trace=path, warn_memory=True)
     trace = Trace.open(path)
     assert result.report.by_tensor()[0].nans == (
         64,
@@ -187,12 +193,12 @@ def test_a_kernel_of_an_installed_package_is_named_with_its_line(monkeypatch):
     with pytest.raises(
         KernelError, match=r"at kernbench/benches/faults/never_written\.py:\d+: "
     ):
-        run_bench("fault_never_written")
+        run("fault_never_written")
 
 
 def test_a_ccl_file_that_is_missing_is_named(tmp_path):
     with pytest.raises(KernbenchError, match=r"ccl\.yaml"):
-        run_bench("matmul", ccl=tmp_path / "ccl.yaml")
+        run("matmul", ccl=tmp_path / "ccl.yaml")
 
 
 TALKS = """
@@ -237,7 +243,7 @@ def test_a_recorded_run_has_the_results_of_one_that_is_not(tmp_path, talks):
         ("layernorm", {"m": 8, "pes": 2}),
     ):
         plain, recorded = (
-            run_bench(bench, params=params, debug=True, trace=path)
+            run(bench, params=params, debug=True, trace=path)
             for path in (None, tmp_path / "run.msgpack")
         )
         assert state(recorded) == state(plain)
@@ -252,13 +258,13 @@ def test_a_recorded_run_keeps_no_op_in_memory(tmp_path, monkeypatch):
         "__init__",
         lambda self, *args: (init(self, *args), loggers.append(self))[0],
     )
-    result = run_bench("matmul", params=SMALL, trace=tmp_path / "run.msgpack")
+    result = run("matmul", params=SMALL, trace=tmp_path / "run.msgpack")
     assert [(logger.records, logger.rows) for logger in loggers] == [([], result.ops)]
 
 
 def test_reading_back_does_not_change_what_a_run_records(tmp_path, talks):
     for name in "ab":
-        run_bench(talks, trace=tmp_path / name, verify=name == "a", seed=1)
+        run(talks, trace=tmp_path / name, verify=name == "a", seed=1)
     ours, theirs = (Trace.open(tmp_path / name) for name in "ab")
     assert [repr(op) for op in ours.ops] == [repr(op) for op in theirs.ops]
     with_verdict, without = ((tmp_path / name).stat().st_size for name in "ab")
@@ -281,7 +287,7 @@ def test_what_a_full_disk_cut_off_is_verified_from_memory(tmp_path, talks, monke
     writer = partial(TraceWriter, open_file=claimed)
     monkeypatch.setattr("kernbench.runtime_api.run.TraceWriter", writer)
     monkeypatch.setattr(TraceWriter, "begin", begin_and_fill_the_disk)
-    result = run_bench(talks, trace=tmp_path / "run.msgpack")
+    result = run(talks, trace=tmp_path / "run.msgpack")
     assert "No space left on device" in result.trace_error
     assert [row.ok for row in result.report.rows] == [True]
     assert len(result.op_log) == result.ops > 12

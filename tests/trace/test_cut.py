@@ -18,6 +18,7 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.cut import cut
 
+ONE_CUBE = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 SIZES = {"m": 32, "k": 32, "n": 32, "tile": 16, "pes": 2}
 DATA = ("snapshot", "input_snapshots")
 TRACES = Path(__file__).parents[2] / "traces"
@@ -26,7 +27,7 @@ TRACES = Path(__file__).parents[2] / "traces"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "matmul.msgpack"
-    run_bench("matmul", params=SIZES, trace=path)
+    run_bench("matmul", params=SIZES, spec=ONE_CUBE, trace=path)
     return Trace.open(path)
 
 

@@ -1,5 +1,9 @@
 """Recorded runs of the benches, each made once for all tests of the package."""
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 import pytest
 from bench_sizes import UNEVEN
 
@@ -10,22 +14,38 @@ from kernbench.trace import Trace
 ON_FOUR_PES = ("flash_attention", "pointer_chase")  # of all PEs they take long
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """A run of a bench of these params: what it said, and the file of its trace."""
+
+    params: dict[str, int]
+    summary: dict[str, Any]
+    path: Path
+
+
 @pytest.fixture(scope="session")
-def bench_trace(tmp_path_factory):
-    """bench_trace(name) -> the file of its run, of small and uneven sizes."""
+def bench_run(tmp_path_factory):
+    """bench_run(name) -> its run, of small and uneven sizes."""
     folder = tmp_path_factory.mktemp("benches")
     made = {}
 
-    def bench_trace(name):
+    def bench_run(name):
         if name not in made:
             params = dict(UNEVEN.get(name, {}))
             if name in ON_FOUR_PES:
                 params["pes"] = 4
-            made[name] = folder / name
-            run_bench(name, params=params, trace=made[name], verify=False)
+            path = folder / name
+            result = run_bench(name, params=params, trace=path, verify=False)
+            made[name] = Recorded(params, result.summary(), path)
         return made[name]
 
-    return bench_trace
+    return bench_run
+
+
+@pytest.fixture(scope="session")
+def bench_trace(bench_run):
+    """bench_trace(name) -> the file of its run."""
+    return lambda name: bench_run(name).path
 
 
 @pytest.fixture(scope="module")

@@ -160,10 +160,8 @@ SMALL = {"cube_mesh.w": 2, "cube_mesh.h": 2, "pes": 2, "slices_per_cube": 2}
 
 
 @pytest.mark.parametrize("name", BENCHES)
-def test_classes_lines_and_tensors_add_up_to_the_whole(run, name):
-    spec = SMALL if name in ("mlp_tp", "ccl_allreduce") else None
-    _, session = run(name, spec, **UNEVEN.get(name, {}))
-    found = session.energy()
+def test_classes_lines_and_tensors_add_up_to_the_whole(benches, name):
+    found = benches(name).energy()
     for rows in (found.classes, found.lines_, found.tensors):
         assert sum(row.joules for row in rows) == pytest.approx(found.joules, rel=1e-9)
         assert sum(row.share for row in rows) == pytest.approx(1, rel=1e-9)
@@ -176,15 +174,12 @@ def test_classes_lines_and_tensors_add_up_to_the_whole(run, name):
 
 
 @pytest.mark.parametrize("name", BENCHES)
-def test_a_run_says_the_same_with_a_trace_and_without(run, name):
+def test_a_run_says_the_same_with_a_trace_and_without(bench_run, benches, name):
     """The one adds up records and the bytes of paths, the other columns of a trace."""
-    spec = SMALL if name in ("mlp_tp", "ccl_allreduce") else None
-    params = UNEVEN.get(name, {})
-    recorded, session = run(name, spec, **params)
-    bare = run_bench(name, params=params, spec=spec, verify=False)
-    found = session.energy()
-    for result in (recorded, bare):
-        summary = result.summary()
+    recorded = bench_run(name)
+    bare = run_bench(name, params=recorded.params, verify=False)
+    found = benches(name).energy()
+    for summary in (recorded.summary, bare.summary()):
         assert summary["energy_j"] == pytest.approx(found.joules, rel=1e-12)
         assert summary["bytes_moved"] == found.hbm_bytes
 
@@ -202,10 +197,18 @@ def test_a_tile_of_a_composite_moves_its_bytes_once_through_each_memory(run):
     assert found["tcm"] == pytest.approx(2 * moved * 2.5e-12)  # DMA and array
 
 
-def test_a_trace_without_costs_takes_the_shipped_ones_and_says_so(run, monkeypatch):
-    _, session = run("matmul", m=64, k=64, n=32, pes=1)
-    own = session.energy()
-    old = ReplaySession(Trace.open(session.trace.path))
+@pytest.fixture(scope="module")
+def on_one_pe(tmp_path_factory):
+    """The path of a trace of a matmul on one PE of the whole machine."""
+    path = tmp_path_factory.mktemp("energy") / "run.msgpack"
+    params = {"m": 64, "k": 64, "n": 32, "pes": 1}
+    run_bench("matmul", params=params, trace=path, verify=False)
+    return path
+
+
+def test_a_trace_without_costs_takes_the_shipped_ones_and_says_so(on_one_pe):
+    own = ReplaySession(Trace.open(on_one_pe)).energy()
+    old = ReplaySession(Trace.open(on_one_pe))
     del old.trace.spec["energy"]
     shipped = old.energy()
     assert own.own_rates
@@ -217,21 +220,21 @@ def test_a_trace_without_costs_takes_the_shipped_ones_and_says_so(run, monkeypat
 
 
 @pytest.mark.parametrize("cost", [-1.0, float("nan"), float("inf"), "much", None, [1]])
-def test_a_cost_that_no_machine_could_have_is_nothing(run, cost):
-    _, session = run("matmul", m=64, k=64, n=32, pes=1)
+def test_a_cost_that_no_machine_could_have_is_nothing(on_one_pe, cost):
+    session = ReplaySession(Trace.open(on_one_pe))
     session.trace.spec["energy"]["hbm_pj_byte"] = cost
     assert "hbm" not in joules(session.energy().classes)
 
 
-def test_the_command_prints_three_tables_and_as_json(run):
-    _, session = run("matmul", m=64, k=64, n=32, pes=1)
-    path = str(session.trace.path)
+def test_the_command_prints_three_tables_and_as_json(on_one_pe):
+    path = str(on_one_pe)
     text = CliRunner().invoke(main, ["trace", "energy", path]).output
     for title in ("component class", "line ", "tensor "):
         assert f"\n{title}" in text
     assert "matmul.py:35" in text
     as_json = CliRunner().invoke(main, ["trace", "energy", path, "--json"])
     data = json.loads(as_json.output)
+    session = ReplaySession(Trace.open(on_one_pe))
     assert data["joules"] == session.energy().joules
 
 
@@ -257,10 +260,13 @@ def test_a_cost_that_makes_no_sense_is_refused_with_its_path(field, value, probl
 # -- as text ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def product(run):
+@pytest.fixture(scope="module")
+def product(tmp_path_factory):
     """The energy of a small matmul on the whole machine, and its session."""
-    _, session = run("matmul", m=64, k=64, n=64)
+    path = tmp_path_factory.mktemp("energy") / "run.msgpack"
+    params = {"m": 64, "k": 64, "n": 64}
+    run_bench("matmul", params=params, trace=path, verify=False)
+    session = ReplaySession(Trace.open(path))
     return session.energy(), session
 
 
@@ -324,8 +330,8 @@ def test_launches_that_overlap_are_counted_once(run):
 
 
 def test_a_run_says_how_much_of_its_energy_is_static_and_how_long_launches_took(run):
-    for params in (UNEVEN["matmul"], {"m": 64, "k": 64, "n": 32}):
-        result, session = run("matmul", **params)
+    for spec in (SMALL, ONE_CUBE):
+        result, session = run("matmul", spec, **UNEVEN["matmul"])
         found = session.energy()
         summary = result.summary()
         assert summary["energy_static_j"] == pytest.approx(found.static_joules)

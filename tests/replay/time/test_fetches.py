@@ -11,6 +11,7 @@ from kernbench.replay import ReplaySession
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
+ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
 LOADS = """
     import numpy as np
 
@@ -36,11 +37,11 @@ LOADS = """
 
 @pytest.fixture
 def traced(tmp_path):
-    """traced(bench, **params) -> its session."""
+    """traced(bench, **params) -> its session, on a machine of one cube."""
 
-    def traced(name, spec=None, **params):
+    def traced(name, **params):
         path = tmp_path / "run.msgpack"
-        run_bench(name, params=params, spec=spec, trace=path, verify=False)
+        run_bench(name, params=params, spec=ONE_CUBE, trace=path, verify=False)
         return ReplaySession(Trace.open(path))
 
     return traced
@@ -89,8 +90,8 @@ def brute_force(trace):
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-def test_bytes_and_refetches_are_those_of_the_recorded_addresses(traced, name):
-    session = traced(name, **UNEVEN[name])
+def test_bytes_and_refetches_are_those_of_the_recorded_addresses(benches, name):
+    session = benches(name)
     found = {
         row.tensor: (row.nbytes, row.distinct) for row in session.fetches().tensors
     }
@@ -123,8 +124,7 @@ def test_a_matmul_reads_a_for_each_tile_of_n_and_says_which_n_would_not(traced):
 
 
 def test_pes_that_each_read_a_tensor_once_refetch_nothing(traced):
-    small = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
-    session = traced("matmul", small, m=64, k=64, n=512, tile=64)
+    session = traced("matmul", m=64, k=64, n=512, tile=64)
     assert {row.refetched for row in session.fetches().tensors} == {0}
     assert np.isclose({r.tensor: r.times for r in session.fetches().tensors}["a"], 1)
 
@@ -142,8 +142,7 @@ def test_a_kernel_that_only_stores_has_fetched_nothing(traced, tmp_path):
 
 def test_a_tensor_says_how_many_pes_read_it_and_in_how_many_launches(traced):
     """A replicated tensor is fetched once by each PE: the bytes are a multiple."""
-    small = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
-    session = traced("matmul", small, m=64, k=64, n=512, tile=64)
+    session = traced("matmul", m=64, k=64, n=512, tile=64)
     by_name = {row.tensor: row for row in session.fetches().tensors}
     assert (by_name["a"].pes, by_name["a"].launches) == (8, 1)
     assert by_name["a"].nbytes == 8 * 64 * 64 * 2
@@ -160,9 +159,9 @@ def test_a_tensor_that_two_launches_read_says_so(traced, tmp_path):
     assert x.as_text() == "x 1.67 times: 256 B of 640 B are refetches (2 launches)"
 
 
-@pytest.mark.parametrize("width", [30, 50, 80])
-def test_a_line_that_is_too_long_goes_on_in_the_next(traced, width):
-    session = traced("matmul", m=128, k=96, n=256, tile=64, pes=1)
-    lines = session.fetches().lines(width)
-    assert max(map(len, lines)) <= width
-    assert "n = 256 would fetch it once" in " ".join(map(str.strip, lines))
+def test_a_line_that_is_too_long_goes_on_in_the_next(traced):
+    fetches = traced("matmul", m=128, k=96, n=256, tile=64, pes=1).fetches()
+    for width in (30, 50, 80):
+        lines = fetches.lines(width)
+        assert max(map(len, lines)) <= width
+        assert "n = 256 would fetch it once" in " ".join(map(str.strip, lines))
