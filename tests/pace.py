@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
 
-def first_fast(values: Iterable[Any]) -> list[Any]:
-    """Cases for ``parametrize``: the first as it is, each further one marked slow."""
-    first, *others = values
-    return [first, *(pytest.param(value, marks=pytest.mark.slow) for value in others)]
+def first_fast(values: Iterable[Any], fast: int = 1) -> list[Any]:
+    """Cases for ``parametrize``: the first as they are, all others marked slow."""
+    every = list(values)
+    others = [pytest.param(value, marks=pytest.mark.slow) for value in every[fast:]]
+    return [*every[:fast], *others]
+
+
+def for_all(
+    *drawn: Any, fast: int, whole: int, **named: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """``given`` with ``fast`` examples, and with ``whole`` of them as a slow test.
+
+    Arguments of the test that are not drawn are fixtures.
+    """
+
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+        def test(examples: int, **fixtures: Any) -> None:
+            settings(max_examples=examples)(given(*drawn, **named)(check))(**fixtures)
+
+        fixtures = inspect.signature(given(*drawn, **named)(check)).parameters
+        examples = inspect.Parameter("examples", inspect.Parameter.KEYWORD_ONLY)
+        test.__signature__ = inspect.Signature([*fixtures.values(), examples])
+        test.__name__ = check.__name__
+        test.__doc__ = check.__doc__
+        test.__module__ = check.__module__
+        cases = first_fast([fast, whole])
+        return pytest.mark.parametrize("examples", cases)(test)
+
+    return decorate

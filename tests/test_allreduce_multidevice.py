@@ -18,6 +18,8 @@ TOPOLOGIES = [
     pytest.param(name, n, marks=[pytest.mark.slow] if n > 4 else [])
     for name, n in RINGS + SQUARES
 ]
+FEW_TOPOLOGIES = [("ring_1d", 3), ("torus_2d", 4), ("mesh_2d_no_wrap", 4)]
+MORE_TOPOLOGIES = [where for where in RINGS + SQUARES if where not in FEW_TOPOLOGIES]
 MESHES = [(w, h) for w in range(1, 5) for h in range(1, 5)]
 QUICK_MESHES = [(1, 1), (2, 1), (1, 3), (2, 2), (3, 2), (4, 4)]
 LONG_MESHES = [mesh for mesh in MESHES if mesh not in QUICK_MESHES]
@@ -82,7 +84,13 @@ def test_max_and_min_reduce_like_sum(check, algorithm, op):
 
 @BOTH
 @pytest.mark.parametrize("dtype", first_fast(DTYPES))
-@pytest.mark.parametrize(("topology", "sips"), TOPOLOGIES)
+@pytest.mark.parametrize(
+    ("topology", "sips"),
+    [
+        *FEW_TOPOLOGIES,
+        *(pytest.param(*where, marks=pytest.mark.slow) for where in MORE_TOPOLOGIES),
+    ],
+)
 def test_random_values_are_within_a_rounding_an_addition(
     layout_cache, algorithm, topology, sips, dtype
 ):

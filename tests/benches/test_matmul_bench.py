@@ -4,8 +4,8 @@ are.
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from pace import for_all
 
 from kernbench.benches.matmul import run as matmul
 from kernbench.errors import UsageError
@@ -15,13 +15,14 @@ from kernbench.sim_engine.engine import GraphEngine
 SIZE = st.integers(1, 200)
 
 
-@settings(max_examples=64, deadline=None, derandomize=True)
-@given(
+@for_all(
     m=SIZE,
     k=SIZE,
     n=SIZE,
     dtype=st.sampled_from(["f16", "bf16", "f32"]),
     pes=st.integers(1, 8),
+    fast=10,
+    whole=64,
 )
 def test_every_size_dtype_and_number_of_pes_matches_numpy(
     one_cube, verify, m, k, n, dtype, pes

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from pace import for_all
 
 from kernbench.replay.alignment import aligned, common
 
@@ -31,16 +31,14 @@ def check(pairs, a, b):
     assert (np.diff(pairs.b) > 0).all()
 
 
-@given(a=KEYS, b=KEYS)
-@settings(max_examples=500, deadline=None)
+@for_all(a=KEYS, b=KEYS, fast=80, whole=500)
 def test_a_short_subsequence_is_a_longest_one(a, b):
     pairs = common(keys(a), keys(b))
     check(pairs, a, b)
     assert len(pairs.a) == longest(a, b)
 
 
-@given(a=KEYS, b=KEYS, parts=st.integers(1, 3))
-@settings(max_examples=200, deadline=None)
+@for_all(a=KEYS, b=KEYS, parts=st.integers(1, 3), fast=40, whole=200)
 def test_parts_are_aligned_each_for_itself(a, b, parts):
     gaps = [
         (
@@ -57,8 +55,7 @@ def test_parts_are_aligned_each_for_itself(a, b, parts):
     assert len(pairs.a) == wanted
 
 
-@given(a=KEYS, b=KEYS)
-@settings(max_examples=200, deadline=None)
+@for_all(a=KEYS, b=KEYS, fast=40, whole=200)
 def test_what_has_no_partner_by_the_strict_key_may_have_one_by_the_next(a, b):
     strict = (keys(a), keys(b))
     loose = (keys(a) // keys(2), keys(b) // keys(2))

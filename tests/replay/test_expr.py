@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from pace import for_all
 
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
@@ -143,8 +144,7 @@ def joined(parts):
     return st.one_of(pairs.map(both), pairs.map(either), parts.map(neither))
 
 
-@given(st.recursive(comparisons(), joined, max_leaves=5))
-@settings(max_examples=100, deadline=None)
+@for_all(st.recursive(comparisons(), joined, max_leaves=5), fast=20, whole=100)
 def test_the_mask_is_what_every_op_says_by_itself(pair):
     text, plain = pair
     assert hits(text) == those(plain)
@@ -256,13 +256,14 @@ _PIECES = st.sampled_from(
 )
 
 
-@given(
+@for_all(
     st.one_of(
         st.text(max_size=40),
         st.lists(st.one_of(_PIECES, st.text(max_size=3))).map(" ".join),
-    )
+    ),
+    fast=30,
+    whole=150,
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_text_is_an_expression_or_a_usage_error_of_one_line(text):
     try:
         found = compile(text)

@@ -4,7 +4,7 @@ from itertools import product
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import given, settings
+from pace import for_all
 from plain_rows import bytes_of, some_rows
 
 from kernbench.common.rows import Rows
@@ -51,7 +51,7 @@ def columns(log):
     )
 
 
-@given(LOGS, st.integers(0, END), st.integers(1, 12))
+@for_all(LOGS, st.integers(0, END), st.integers(1, 12), fast=20, whole=100)
 def test_an_access_meets_a_range_if_it_has_a_byte_of_it(log, low, nbytes):
     touched = columns(log)
     every = np.arange(len(log))
@@ -64,7 +64,7 @@ def test_an_access_meets_a_range_if_it_has_a_byte_of_it(log, low, nbytes):
         assert index.overlapping(space, low, nbytes).tolist() == mine
 
 
-@given(LOGS)
+@for_all(LOGS, fast=20, whole=100)
 def test_the_pieces_are_all_bytes_in_order(log):
     touched = columns(log)
     every = np.arange(len(log))
@@ -78,7 +78,7 @@ def test_the_pieces_are_all_bytes_in_order(log):
     assert touched.piece_counts(every).tolist() == counts.tolist()
 
 
-@given(LOGS)
+@for_all(LOGS, fast=20, whole=100)
 def test_two_accesses_share_what_is_in_the_bytes_of_both(log):
     touched = columns(log)
     pairs = list(product(range(len(log)), repeat=2))
@@ -92,7 +92,7 @@ def test_two_accesses_share_what_is_in_the_bytes_of_both(log):
             assert expected.nbytes == len(both)
 
 
-@given(LOGS)
+@for_all(LOGS, fast=20, whole=100)
 def test_places_are_the_different_ones_among_the_accesses(log):
     touched = columns(log)
     first, which = touched.distinct_places()
@@ -108,8 +108,7 @@ TIMES = st.lists(
 )
 
 
-@settings(max_examples=200)
-@given(LOGS, TIMES)
+@for_all(LOGS, TIMES, fast=20, whole=200)
 def test_a_conflict_is_one_line_with_the_bytes_that_both_have(log, times):
     touched = columns(log)
     begins, takes, lane = np.array(times[: len(log)], float).reshape(-1, 3).T
@@ -132,8 +131,7 @@ def test_a_conflict_is_one_line_with_the_bytes_that_both_have(log, times):
         assert expected[h.op, h.other] == (nbytes, h.addr, h.end)
 
 
-@settings(max_examples=200)
-@given(LOGS)
+@for_all(LOGS, fast=20, whole=200)
 def test_of_rows_all_bytes_are_named_that_nobody_wrote(log):
     expected = {}
     written = [set(), set()]
@@ -152,8 +150,7 @@ def test_of_rows_all_bytes_are_named_that_nobody_wrote(log):
             assert h.spread == spread_of_addresses(np.array(missing))
 
 
-@settings(max_examples=200)
-@given(LOGS, LOGS)
+@for_all(LOGS, LOGS, fast=20, whole=200)
 def test_rows_are_outside_if_no_allocation_holds_one_of_them(log, shards):
     shards = [(0, space, Rows.one(r.addr, r.span)) for _, space, r in shards]
     expected = []

@@ -6,7 +6,7 @@ from itertools import pairwise
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from pace import for_all
 from phase2_logs import add, host_write, load, math_op, recorded, region, values
 
 from kernbench.benches import SHIPPED
@@ -255,8 +255,7 @@ def test_copies_between_ops_keep_their_place():
 SMALL = st.integers(1, 9)
 
 
-@settings(deadline=None)
-@given(
+@for_all(
     SMALL,
     SMALL | st.sampled_from([16, 31, 64]),
     SMALL,
@@ -265,6 +264,8 @@ SMALL = st.integers(1, 9)
     st.booleans(),
     st.integers(0, 5),
     st.data(),
+    fast=15,
+    whole=100,
 )
 def test_gemms_give_the_same_bits_together(m, k, n, turn_a, turn_b, acc, seed, data):
     dtype = data.draw(st.sampled_from(["f16", "bf16", "f32", "f64", "i8", "i32"]))
@@ -384,8 +385,7 @@ def make(kind, dtype, shape, places):
     return math_op(kind, [a, b, c][: NUMPY_OPS[kind].arity], out, float(t))
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.lists(BURST, max_size=6), st.data())
+@for_all(st.lists(BURST, max_size=6), st.data(), fast=15, whole=80)
 def test_random_logs_leave_the_same_bytes(bursts, data):
     records = [make(*burst[:3], places) for burst in bursts for places in burst[3]]
     for i, record in enumerate(records):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from pace import for_all
 from phase2_logs import (
     add,
     host_write,
@@ -266,12 +266,13 @@ def follows(earlier, later):
     return bool(writes & (later_reads | later_writes) or reads & later_writes)
 
 
-@settings(max_examples=300, deadline=None)
-@given(
+@for_all(
     st.lists(OP, min_size=3, max_size=14),
     st.permutations(range(14)),
     st.integers(0, 14),
     st.booleans(),
+    fast=40,
+    whole=300,
 )
 def test_random_logs_run_as_by_a_plain_interpreter(ops, shuffled, stop, depend):
     made = [

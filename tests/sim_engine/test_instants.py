@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from exact_times import rounded
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from pace import first_fast, for_all
 
 from kernbench.benches.ccl_allreduce import run as all_reduce
 from kernbench.benches.matmul import run as matmul
@@ -102,7 +102,7 @@ def scrambled(seed):
     return Scrambled
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first_fast(range(12), fast=3))
 def test_who_made_an_event_first_decides_nothing_between_nodes(
     four, tmp_path, monkeypatch, seed
 ):
@@ -255,8 +255,13 @@ def after_launches(log, spans):
     return found
 
 
-@settings(max_examples=12)
-@given(seed=st.integers(0, 40), pause=st.floats(0, 1e9), reads=st.integers(0, 3))
+@for_all(
+    seed=st.integers(0, 40),
+    pause=st.floats(0, 1e9),
+    reads=st.integers(0, 3),
+    fast=3,
+    whole=12,
+)
 def test_a_launch_that_comes_later_is_the_same_launch_later(four, seed, pause, reads):
     """After any time in which nothing happens, and any work of the host."""
     bench = bench_of(seed)

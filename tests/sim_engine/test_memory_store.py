@@ -2,7 +2,7 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from pace import for_all
 
 from kernbench.common.dtypes import DTYPES, np_dtype
 from kernbench.errors import MemoryStoreError
@@ -223,8 +223,7 @@ def check(store, model):
         assert data.tobytes() == bytes(model[addr + i] for i in range(data.nbytes))
 
 
-@settings(max_examples=300, deadline=None)
-@given(STEPS)
+@for_all(STEPS, fast=40, whole=300)
 def test_a_store_behaves_as_a_dict_of_bytes(steps):
     store = MemoryStore()
     model = {}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
+from pace import for_all
 from phase2_logs import add, host_write, load, math_op, recorded, region
 
 from kernbench.benches import SHIPPED
@@ -229,9 +230,13 @@ ROWS = sorted(name for name, op in NUMPY_OPS.items() if op.form.computes)
 SIZED = st.floats(-(2.0**60), 2.0**60, width=32) | st.floats(-8, 8, width=16)
 
 
-@settings(max_examples=20, deadline=None)
 @pytest.mark.parametrize("name", ROWS)
-@given(data=st.data(), dtype=st.sampled_from(["f16", "bf16", "f32", "f64", "i32"]))
+@for_all(
+    data=st.data(),
+    dtype=st.sampled_from(["f16", "bf16", "f32", "f64", "i32"]),
+    fast=5,
+    whole=20,
+)
 def test_every_op_is_within_its_bound(name, data, dtype):
     op = NUMPY_OPS[name]
     shape = (3, 8)

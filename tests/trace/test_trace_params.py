@@ -5,8 +5,8 @@ from itertools import count
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pace import for_all
 from recordings import assert_same, record_ops
 
 from kernbench.common.dtypes import DTYPES
@@ -66,12 +66,7 @@ def recorded(path, dicts):
     return Trace.open(path)
 
 
-@given(st.lists(params, min_size=1, max_size=6))
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
-    max_examples=60,
-)
+@for_all(st.lists(params, min_size=1, max_size=6), fast=10, whole=60)
 def test_any_params_come_back_as_they_went_in(tmp_path, dicts):
     trace = recorded(tmp_path / f"{next(NUMBER)}.msgpack", dicts)
     assert trace.check() == []

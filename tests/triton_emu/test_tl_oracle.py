@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from op_cases import FLOATS, INTEGERS, OP_CASES
+from pace import first_fast
 
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.dtypes import is_float, np_dtype
@@ -261,9 +262,10 @@ def test_no_op_is_named_as_another_call_is():
     assert not set(op_calls()) & (NO_RESULT | set(OTHER_CASES))
 
 
+@pytest.mark.parametrize("examples", first_fast([4, 15]))
 @pytest.mark.parametrize("name", CASES)
-def test_a_call_computes_what_numpy_does(run_kernel, name):
-    @settings(max_examples=15, deadline=None)
+def test_a_call_computes_what_numpy_does(run_kernel, name, examples):
+    @settings(max_examples=examples)
     @given(st.data())
     def check(data):
         example = CASES[name](data.draw, name)

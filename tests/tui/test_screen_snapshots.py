@@ -17,18 +17,23 @@ MOVE = ("G",)
 it was.
 """
 SCRIPT = ("u", "N", "+", "+", "l", "m", "a")
-SIZES = [(80, 24), (120, 40), (200, 50)]
+SIZES = [(80, 24), (200, 50), (120, 40)]
 TITLE_OF = {row.number: row.title for row in PANES}
 VIEWS_OF = {row.number: row.make.views for row in PANES}
 OTHER_VIEWS = [
-    (pane, i) for pane, views in VIEWS_OF.items() for i in range(1, len(views))
+    pytest.param(pane, i, marks=[pytest.mark.slow] if i > 1 else [])
+    for pane, views in VIEWS_OF.items()
+    for i in range(1, len(views))
 ]
+"""The others of a pane are slow: what they show is in ``panes`` without an app."""
 FAULTS = {
     "hazards": ("fault_missing_wait", 3),
     "first divergence": ("fault_overflow", 5),
 }
 FAULTS |= {"outputs": ("fault_wrong_root", 9)}
-_SIZED = pytest.mark.parametrize("size", SIZES, ids=[f"{w}x{h}" for w, h in SIZES])
+_SIZED = pytest.mark.parametrize(
+    "size", first_fast(SIZES, fast=2), ids=[f"{w}x{h}" for w, h in SIZES]
+)
 
 
 def file_name(pane: int, size: tuple[int, int], when: str) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pace import for_all
 from pilots import fast_keys, pane_of, piloted, run, settled, state_of, still, until
 
 from kernbench.replay import ReplaySession
@@ -245,8 +245,11 @@ def sessions(untouched: ReplaySession) -> Iterator[ReplaySession]:
     untouched.state = before
 
 
-@given(kept=st.dictionaries(st.sampled_from((*NUMBERS, *MAPS, *LISTS)), JSON))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@for_all(
+    kept=st.dictionaries(st.sampled_from((*NUMBERS, *MAPS, *LISTS)), JSON),
+    fast=15,
+    whole=100,
+)
 def test_whatever_is_kept_restores_to_a_sound_screen(
     kept: dict[str, Any], sessions: ReplaySession
 ) -> None:

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from pace import for_all
 from small_traces import contents, counting, double, executed, fill, written_trace
 
 from kernbench.common.progress import Cancelled
@@ -109,10 +110,12 @@ def test_accesses_are_those_of_the_executed_ops_in_order(recorded):
         assert history.executed(op) == history.executed(op - 1) + 1
 
 
-@given(
+@for_all(
     writes=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=20),
     asked=st.sets(st.integers(0, 80), min_size=1),
     op=st.integers(-1, 20),
+    fast=8,
+    whole=100,
 )
 def test_every_byte_has_its_last_writer(tmp_path_factory, writes, asked, op):
     commands = [fill(4 * at, [0] * n) for at, n in writes] or [fill(4096, [0])]

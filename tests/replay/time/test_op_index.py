@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from pace import for_all
 from replay_logs import PE0, PE1, Log, load, store
 
 from kernbench.common.progress import Cancelled
@@ -94,10 +94,11 @@ def test_composites_are_the_ops_that_consist_of_tiles(session):
 # -- ops in flight --
 
 
-@settings(max_examples=30, deadline=None)
-@given(
+@for_all(
     ops=st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 900)), max_size=60),
     copies=st.integers(1, 40),
+    fast=8,
+    whole=30,
 )
 def test_ops_in_flight_are_those_that_have_started_and_not_ended(
     tmp_path_factory, small, ops, copies

@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from pace import for_all
 from replay_logs import PE0, PE1, Log, load, store
 
 from kernbench.common.progress import Cancelled
@@ -79,12 +79,13 @@ def longest_classes_are_shown(row, ops, edges):
 # -- rows and lanes --
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+@for_all(
     ops=SPANS,
     t0=st.integers(-5, 50),
     span=st.integers(1, 80),
     columns=st.integers(1, 30),
+    fast=10,
+    whole=60,
 )
 def test_a_row_is_the_summed_overlaps_of_its_ops(
     tmp_path_factory, one_cube, ops, t0, span, columns
@@ -97,12 +98,13 @@ def test_a_row_is_the_summed_overlaps_of_its_ops(
         assert longest_classes_are_shown(row, ops, edges)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+@for_all(
     ops=SPANS,
     t0=st.integers(-5, 50),
     span=st.integers(1, 80),
     columns=st.integers(1, 30),
+    fast=10,
+    whole=60,
 )
 def test_a_lane_is_the_summed_overlaps_of_the_ops_in_it(
     tmp_path_factory, one_cube, ops, t0, span, columns
@@ -145,13 +147,14 @@ def test_a_line_of_text_names_its_lane(tmp_path, small):
 # -- rows of several components --
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@for_all(
     ops=ON_TWO_PES,
     t0=st.integers(-5, 50),
     span=st.integers(1, 80),
     bends=st.sampled_from([3, 99]),
     parts=st.sampled_from([1, 16]),
+    fast=8,
+    whole=40,
 )
 def test_a_row_of_several_components_is_their_sum(
     tmp_path_factory, one_cube, ops, t0, span, bends, parts
@@ -247,12 +250,9 @@ def test_an_index_that_was_forgotten_is_made_again(session):
 # -- windows that are summed up --
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+@for_all(
+    ops=ON_TWO_PES, t0=st.integers(-5, 50), span=st.integers(1, 80), fast=8, whole=30
 )
-@given(ops=ON_TWO_PES, t0=st.integers(-5, 50), span=st.integers(1, 80))
 def test_rows_are_the_same_once_their_window_is_summed_up(
     tmp_path_factory, one_cube, ops, t0, span
 ):

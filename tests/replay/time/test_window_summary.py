@@ -2,7 +2,7 @@
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import given, settings
+from pace import for_all
 from replay_logs import PE0, PE1, Log, load, store
 
 from kernbench.replay.time.window_summary import window_summary
@@ -18,8 +18,7 @@ def summed_up(session, t0, t1, columns, **options):
     return window_summary(session.trace, codes, t0, t1, columns, **options)
 
 
-@settings(max_examples=40, deadline=None)
-@given(ops=OPS, t0=st.integers(-5, 50), span=st.integers(1, 80))
+@for_all(ops=OPS, t0=st.integers(-5, 50), span=st.integers(1, 80), fast=8, whole=40)
 def test_it_is_the_same_in_however_many_parts_the_ops_are_looked_at(
     tmp_path_factory, one_cube, ops, t0, span
 ):

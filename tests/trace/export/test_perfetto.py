@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
+from pace import for_all
 from trace_kinds import KINDS
 
 from kernbench.sim_engine.op_log import OpRecord
@@ -104,7 +104,7 @@ LANE_OP = st.tuples(
 )
 
 
-@given(ops=st.lists(LANE_OP, max_size=20))
+@for_all(ops=st.lists(LANE_OP, max_size=20), fast=10, whole=100)
 def test_ops_that_overlap_in_one_recorded_lane_get_lanes_of_their_own(
     tmp_path_factory, ops
 ):
