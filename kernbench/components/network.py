@@ -307,6 +307,9 @@ class Delivery(simpy.Event):
                     self.at_once = at_once
                     self.ungranted = 0  # bursts that the memory lets wait
                     self.next_is_due = False
+                    self.leaves_next = 0
+                    # Bursts that one before them keeps in the memory, and since when.
+                    self.held: dict[int, tuple[Burst, float]] = {}
                     # When the memory has done with the bursts that it reads now.
                     self.reading: deque[float] = deque(maxlen=at_once)
         if txn.dst is not None:
@@ -364,6 +367,21 @@ class Delivery(simpy.Event):
             free_at = max(free_at, self.reading[0])
         env = self.env
         env.call_at(free_at, env.turn, self._emit)
+
+    def leave(self, burst: Burst, ready: float) -> None:
+        """Let a burst leave the memory, and those that it kept there.
+
+        The memory has it from ``ready`` on, in ns.
+        """
+        now: float = self.env._now
+        while True:
+            if ready > self.ready:
+                self.ready = ready
+            burst.at(self.ready if self.ready > now else now, _STEP)
+            self.leaves_next += 1
+            if self.leaves_next not in self.held:
+                return
+            burst, ready = self.held.pop(self.leaves_next)
 
     def arrive(self, landing: float) -> None:
         """One more burst will be whole at the destination at ``landing``.
@@ -512,16 +530,17 @@ class Burst:
         start, access, service_ns = service
         self.service = service_ns
         ready = start + access
-        if ready > delivery.ready:
-            delivery.ready = ready
+        if delivery.bursts == 1:
+            self.at(ready if ready > now else now, _STEP)
+            return
+        if self.index == delivery.leaves_next:
+            delivery.leave(self, ready)
         else:
-            ready = delivery.ready
-        self.at(ready if ready > now else now, _STEP)
-        if delivery.bursts > 1:
-            delivery.reading.append(start + service_ns)
-            delivery.ungranted -= 1
-            if delivery.next_is_due:
-                delivery.read_on(now, self.nbytes)
+            delivery.held[self.index] = (self, ready)
+        delivery.reading.append(start + service_ns)
+        delivery.ungranted -= 1
+        if delivery.next_is_due:
+            delivery.read_on(now, self.nbytes)
 
     def write(self) -> None:
         """The header is at the memory: it asks to be written."""

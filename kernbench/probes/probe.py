@@ -25,7 +25,7 @@ from kernbench.common.peaks import peaks
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.common.rows import Rows
 from kernbench.components.base import Process
-from kernbench.components.builtin.dram import layout_of, new_channel
+from kernbench.components.builtin.dram import Share, layout_of, new_channel
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
 from kernbench.components.launches import LAUNCH_BYTES, serve_launch
 from kernbench.policy.routing.router import pe_prefix, switch_node
@@ -512,8 +512,8 @@ def _data_ns(
 ) -> float:
     """The memory, whose rows are all closed, and bytes / bottleneck.
 
-    It is the longest chain of bursts: each has its channels when the first of them is
-    free, and is whole when they and the link are done.
+    It is the longest chain of bursts: each has a channel when that is free, and is
+    whole when all of its channels and the link are done.
     """
     burst_bytes = case.burst_bytes or nbytes
     bursts = [
@@ -526,44 +526,78 @@ def _data_ns(
     return _write_ns(memory, bursts, link_gbs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """When a burst has begun, how long it takes its channels, and its first byte."""
+@dataclass(slots=True)
+class _Asked:
+    """A burst that a memory was asked for, and what its channels have said so far.
 
-    begin_ns: float
-    busy_ns: float
-    first_ns: float
+    ``missing`` are the channels that have not begun, each with its share. Of those that
+    have, the last one begins at ``begin_ns`` and the last one ends at ``end_ns``; the
+    slowest is at work for ``busy_ns``.
+    """
+
+    nbytes: int
+    base: int
+    missing: list[tuple[int, Share]]
+    begin_ns: float = 0.0
+    end_ns: float = 0.0
+    busy_ns: float = 0.0
+
+    @property
+    def follows_ns(self) -> float:
+        """How long it takes from the first byte that leaves to the last."""
+        return min(self.busy_ns, self.end_ns - self.begin_ns)
+
+    @property
+    def first_ns(self) -> float:
+        """When the first byte leaves, so that all of them follow it."""
+        return self.end_ns - self.follows_ns
 
 
 class _Memory:
-    """The channels of a controller that nothing has been asked of yet."""
+    """The channels of a controller that nothing has been asked of yet.
+
+    ``waiting`` are the bursts of which a channel has not begun.
+    """
 
     def __init__(self, hbm: HbmSpec, is_write: bool) -> None:
         self.layout = layout_of(hbm)
         self.channels = [new_channel(hbm) for _ in range(hbm.channels)]
         self.is_write = is_write
         self.parallel_bytes = hbm.interleave_bytes * hbm.channels
+        self.waiting: list[_Asked] = []
 
-    def all_free_ns(self) -> list[float]:
-        """When each channel is free."""
-        return [each.free_at(self.is_write) for each in self.channels]
-
-    def covered(self, rows: Rows) -> tuple[int, ...]:
-        """The channels of a burst."""
-        pattern, _ = self.layout.find(rows)
-        return tuple(at for at, _ in pattern.shares)
-
-    def serve(self, now: float, rows: Rows) -> _Served:
-        """Serve a burst that is granted now."""
+    def ask(self, rows: Rows) -> _Asked:
+        """Have a burst wait for its channels."""
         pattern, base = self.layout.find(rows)
-        served = [
-            self.channels[at].serve(now, self.is_write, share, base)
-            for at, share in pattern.shares
-        ]
-        begin_ns = max(begin for begin, _, _ in served)
-        end_ns = max(end for _, end, _ in served)
-        busy_ns = max(busy for _, _, busy in served)
-        return _Served(begin_ns, busy_ns, max(begin_ns, end_ns - busy_ns))
+        asked = _Asked(rows.nbytes, base, [*pattern.shares])
+        self.waiting.append(asked)
+        return asked
+
+    def next_ns(self) -> float:
+        """When the next channel is free that somebody waits for; inf: nobody does."""
+        free_ns = [each.free_at(self.is_write) for each in self.channels]
+        return min(
+            (free_ns[at] for asked in self.waiting for at, _ in asked.missing),
+            default=inf,
+        )
+
+    def begin(self, now: float) -> list[_Asked]:
+        """Let the channels that are free begin; the bursts that then miss none."""
+        for asked in self.waiting:
+            missing = []
+            for at, share in asked.missing:
+                channel = self.channels[at]
+                if channel.free_at(self.is_write) > now:
+                    missing.append((at, share))
+                    continue
+                begin, end, busy = channel.serve(now, self.is_write, share, asked.base)
+                asked.begin_ns = max(asked.begin_ns, begin)
+                asked.end_ns = max(asked.end_ns, end)
+                asked.busy_ns = max(asked.busy_ns, busy)
+            asked.missing = missing
+        begun = [asked for asked in self.waiting if not asked.missing]
+        self.waiting = [asked for asked in self.waiting if asked.missing]
+        return begun
 
 
 def _read_ns(
@@ -572,77 +606,73 @@ def _read_ns(
     """A memory reads as fast as the first link takes it (``first_gbs``).
 
     It reads no more bursts at once than cover all channels, lets no more wait, and
-    sends them in the order in which they begin.
+    sends them in order.
     """
     at_once = -(-memory.parallel_bytes // bursts[0].nbytes)
     reading: deque[float] = deque(maxlen=at_once)
-    coming = deque((rows, memory.covered(rows)) for rows in bursts)
-    waiting: list[tuple[Rows, tuple[int, ...]]] = []
+    coming = deque(bursts)
+    unsent: deque[_Asked] = deque()
     now = 0.0
     asks_ns = 0.0  # when the next burst is asked for; inf while it is not due
     sent_ns = 0.0  # when the last burst left the memory
     link_free_ns = 0.0
     done_ns = 0.0
-    while coming or waiting:
-        free_ns = memory.all_free_ns()
-        next_ns = min((free_ns[at] for _, over in waiting for at in over), default=inf)
-        if coming and asks_ns <= next_ns:
+
+    def next_asks_ns(ungranted: int) -> float:
+        """When the next burst is asked for, if so many wait for the memory now."""
+        if ungranted == at_once or not coming:
+            return inf
+        link_takes_ns = now + bytes_ns(bursts[0].nbytes, first_gbs)
+        if len(reading) < at_once:
+            return link_takes_ns
+        return max(link_takes_ns, reading[0])
+
+    while coming or memory.waiting:
+        next_ns = memory.next_ns()
+        if coming and asks_ns < next_ns:
             next_ns = asks_ns
             asks_ns = inf
-            waiting.append(coming.popleft())
+            unsent.append(memory.ask(coming.popleft()))
         now = max(now, next_ns)
-        still_waiting = []
-        ungranted = len(waiting)
-        for rows, over in waiting:
-            if all(free_ns[at] > now for at in over):
-                still_waiting.append((rows, over))
-                continue
-            served = memory.serve(now, rows)
+        begun = memory.begin(now)
+        ungranted = len(memory.waiting) + len(begun)
+        for burst in begun:
             ungranted -= 1
-            free_ns = memory.all_free_ns()
-            sent_ns = max(sent_ns, served.first_ns)
+            reading.append(burst.begin_ns + burst.follows_ns)
+            if asks_ns == inf:
+                asks_ns = next_asks_ns(ungranted)
+        if asks_ns == inf:
+            asks_ns = next_asks_ns(ungranted)
+        while unsent and not unsent[0].missing:
+            burst = unsent.popleft()
+            sent_ns = max(sent_ns, burst.first_ns)
             start_ns = max(sent_ns, link_free_ns)
-            link_ns = bytes_ns(rows.nbytes, link_gbs)
+            link_ns = bytes_ns(burst.nbytes, link_gbs)
             link_free_ns = start_ns + link_ns
-            done_ns = max(done_ns, start_ns + max(served.busy_ns, link_ns))
-            reading.append(served.begin_ns + served.busy_ns)
-        waiting = still_waiting
-        if asks_ns == inf and ungranted < at_once and coming:
-            asks_ns = now + bytes_ns(bursts[0].nbytes, first_gbs)
-            if len(reading) == at_once:
-                asks_ns = max(asks_ns, reading[0])
+            done_ns = max(done_ns, start_ns + max(burst.follows_ns, link_ns))
     return done_ns
 
 
 def _write_ns(memory: _Memory, bursts: list[Rows], link_gbs: float) -> float:
     """Bursts come as fast as the link brings them.
 
-    One whose channels are all busy waits for the first of them, behind those that came
-    before and want the same.
+    A channel that is busy serves them one after the other, as they came.
     """
-    coming = deque((rows, memory.covered(rows)) for rows in bursts)
-    waiting: list[tuple[Rows, tuple[int, ...]]] = []
+    coming = deque(bursts)
     comes_ns = 0.0
     now = 0.0
     done_ns = 0.0
-    while coming or waiting:
-        free_ns = memory.all_free_ns()
-        next_ns = min((free_ns[at] for _, over in waiting for at in over), default=inf)
+    while coming or memory.waiting:
+        next_ns = memory.next_ns()
         if coming and comes_ns <= next_ns:
             next_ns = comes_ns
-            waiting.append(coming.popleft())
-            comes_ns += bytes_ns(waiting[-1][0].nbytes, link_gbs)
+            rows = coming.popleft()
+            memory.ask(rows)
+            comes_ns += bytes_ns(rows.nbytes, link_gbs)
         now = max(now, next_ns)
-        still_waiting = []
-        for rows, over in waiting:
-            if all(free_ns[at] > now for at in over):
-                still_waiting.append((rows, over))
-                continue
-            served = memory.serve(now, rows)
-            free_ns = memory.all_free_ns()
-            link_ns = bytes_ns(rows.nbytes, link_gbs)
-            done_ns = max(done_ns, served.first_ns + max(served.busy_ns, link_ns))
-        waiting = still_waiting
+        for begun in memory.begin(now):
+            link_ns = bytes_ns(begun.nbytes, link_gbs)
+            done_ns = max(done_ns, begun.first_ns + max(begun.follows_ns, link_ns))
     return done_ns
 
 

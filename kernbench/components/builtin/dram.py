@@ -196,7 +196,9 @@ class Window:
             left, first_out = inside[0]
         self.accesses = beyond + self.size
         if beyond >= 0:
-            self.room_at = left - (first_out - 1 - beyond) * self.access_ns
+            room_at = left - (first_out - 1 - beyond) * self.access_ns
+            if room_at > self.room_at:
+                self.room_at = room_at
 
     def _put(self, those: tuple[float, int]) -> None:
         """Let the accesses of a descriptor be inside."""

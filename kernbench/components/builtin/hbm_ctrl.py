@@ -1,13 +1,16 @@
 """HBM controller of one PE's slice: its channels, and who waits for them.
 
-A burst whose channels are all busy waits; when one of them is free the oldest command
-is served first, and of a composite the oldest tile. ``dram.py`` has the model of a
-channel in time.
+A burst asks each of its channels for its share. A channel that is busy lets it wait,
+and when it is free it serves the oldest command first, and of a composite the oldest
+tile. ``dram.py`` has the model of a channel in time.
 """
 
+from __future__ import annotations
+
 from bisect import insort
+from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
+from typing import TypeAlias
 
 from kernbench.common.messages import MsgBase, TileToken
 from kernbench.common.rows import Rows
@@ -15,40 +18,105 @@ from kernbench.components.base import MemoryEndpoint, Service, Sim
 from kernbench.components.builtin.dram import (
     ChannelModel,
     Pattern,
-    Served,
+    Share,
     layout_of,
     new_channel,
 )
 from kernbench.components.network import Granted
 from kernbench.topology.graph import Node
 
-Age = tuple[int, tuple[int, ...], int]
+Age: TypeAlias = tuple[int, tuple[int, ...], int]
 """The number of a command, the tile of it, and the tile's stage: less is older."""
 
 
-class _Waiting(NamedTuple):
-    """A burst that waits for a channel, in the order in which they are granted.
+class _Burst:
+    """A burst of which some channels have not begun with their shares yet.
 
-    ``arrival`` tells apart those of one age; nothing behind it is compared. ``turn`` is
-    whose turn it was then, and is again when it is granted.
+    ``missing`` is how many lanes have not. Of those that have, ``begin`` is when the
+    last one begins, ``blocker`` who had that one before, ``end`` when the last one
+    ends, and ``busy`` how long the slowest is at work, all in ns. ``turn`` is whose
+    turn it was when the burst came, and is again when it is granted.
     """
 
-    age: Age
-    arrival: int
-    since: float
-    pattern: Pattern
-    base: int
-    is_write: bool
-    owner: MsgBase
-    granted: Granted
-    turn: int
+    __slots__ = (
+        "base",
+        "begin",
+        "blocker",
+        "busy",
+        "end",
+        "granted",
+        "is_write",
+        "missing",
+        "owner",
+        "since",
+        "turn",
+    )
+
+    def __init__(
+        self,
+        since: float,
+        base: int,
+        is_write: bool,
+        owner: MsgBase,
+        granted: Granted,
+        turn: int,
+    ) -> None:
+        self.since = since
+        self.base = base
+        self.is_write = is_write
+        self.owner = owner
+        self.granted = granted
+        self.turn = turn
+        self.missing = 0
+        self.begin = -1.0
+        self.end = 0.0
+        self.busy = 0.0
+        self.blocker: MsgBase | None = None
+
+
+_Waiting: TypeAlias = tuple[Age, int, _Burst, Share]
+"""A burst's share of a channel, in the order in which they are granted.
+
+The number of the burst's arrival tells apart those of one age; nothing behind it is
+compared.
+"""
+
+
+class _Lane:
+    """Channels that were all asked for the same, so that one state stands for all.
+
+    ``holder`` is who had them last, ``waiting`` who waits for them, and ``wakes_at``
+    when they are looked at next, in ns.
+    """
+
+    __slots__ = ("channels", "holder", "model", "waiting", "wakes_at")
+
+    def __init__(self, channels: list[int], model: ChannelModel) -> None:
+        self.channels = channels
+        self.model = model
+        self.holder: MsgBase | None = None
+        self.waiting: list[_Waiting] = []
+        self.wakes_at = inf
+
+    def part(self, channels: list[int]) -> _Lane:
+        """A lane for some of the channels, which are none of this lane's any more.
+
+        Who waits for them waits for both lanes.
+        """
+        self.channels = [at for at in self.channels if at not in channels]
+        other = _Lane(channels, self.model.copy())
+        other.holder = self.holder
+        other.waiting = self.waiting.copy()
+        for _, _, burst, _ in other.waiting:
+            burst.missing += 1
+        return other
 
 
 class HbmCtrl(MemoryEndpoint):
-    """Channels of DRAM, and the bursts that wait for one.
+    """Channels of DRAM, and the bursts that wait for them.
 
-    Channels that have been asked for the same share one state until one of them is
-    asked for something else.
+    All channels are one lane until a burst asks some of them for something else; then
+    they part.
     """
 
     def __init__(self, node: Node, sim: Sim) -> None:
@@ -56,173 +124,143 @@ class HbmCtrl(MemoryEndpoint):
         hbm = sim.graph.spec.cube.hbm
         self.hbm = hbm
         self.parallel_bytes = hbm.interleave_bytes * hbm.channels
-        self._layout = layout_of(hbm)
-        self._channels: list[ChannelModel] = [new_channel(hbm)] * hbm.channels
-        self._all_alike = True
-        # Who had the channels last; where they are all alike it is one for all.
-        self._holder: MsgBase | None = None
-        self._holders: list[MsgBase | None] = []
-        self._waiting: list[_Waiting] = []
-        self._arrivals = 0
-        self._wakes_at = inf
         self._env = sim.env
         self._turn = sim.env.node_turn(node.place)
+        self._layout = layout_of(hbm)
+        all_channels = _Lane([*range(hbm.channels)], new_channel(hbm))
+        self._lanes = [all_channels]
+        self._lane_of = [all_channels] * hbm.channels
+        self._arrivals = 0
         self._has_own_burst = type(self).burst is not HbmCtrl.burst
 
     def ask(
         self, now: float, rows: Rows, is_write: bool, owner: MsgBase, granted: Granted
     ) -> None:
-        """Serve a burst that comes now, or once a channel of it is free.
+        """Serve a burst that comes now, by each channel as soon as that is free.
 
-        A subclass with a ``burst`` of its own is asked by that.
+        It is granted when the last one begins. A subclass with a ``burst`` of its own
+        is asked by that.
         """
         if self._has_own_burst:
             super().ask(now, rows, is_write, owner, granted)
             return
         pattern, base = self._layout.find(rows)
-        waiting = self._waiting
-        is_alone = not waiting
-        if is_alone:
-            # Of channels that are all alike one stands for all.
-            if self._all_alike:
-                free_at = self._channels[0].free_at(is_write)
-            else:
-                free_at = self._first_free(pattern, is_write)
-            if free_at <= now:
-                granted(self._serve(now, now, pattern, base, is_write, owner))
-                return
+        burst = _Burst(now, base, is_write, owner, granted, self._env.turn)
+        asked = self._asked(pattern)
+        burst.missing = len(asked)
         self._arrivals += 1
-        # In the order of the fields: by name it costs twice as much.
-        one = _Waiting(
-            _age(owner),
-            self._arrivals,
-            now,
-            pattern,
-            base,
-            is_write,
-            owner,
-            granted,
-            self._env.turn,
-        )
-        insort(waiting, one)
-        if is_alone:
-            self._wake_at(free_at)
-        elif waiting[0] is one or not self._all_alike or self._wakes_at <= now:
-            self._grant(now)
+        for lane, share in asked:
+            free_at = lane.model.free_at(is_write)
+            if free_at > now:
+                insort(lane.waiting, (_age(owner), self._arrivals, burst, share))
+                self._wake_at(lane, free_at)
+            elif lane.waiting:
+                insort(lane.waiting, (_age(owner), self._arrivals, burst, share))
+                self._grant(lane)
+            else:
+                self._begin(now, lane, burst, share)
 
     def burst(self, now: float, rows: Rows, owner: MsgBase) -> Service:
         """Reserve the channels for a read at once, behind all that was granted."""
         pattern, base = self._layout.find(rows)
-        return self._serve(now, now, pattern, base, False, owner)
+        services: list[Service] = []
+        burst = _Burst(now, base, False, owner, services.append, self._env.turn)
+        asked = self._asked(pattern)
+        burst.missing = len(asked)
+        for lane, share in asked:
+            self._begin(now, lane, burst, share)
+        return services[0]
 
-    def _first_free(self, pattern: Pattern, is_write: bool) -> float:
-        """When the first of a burst's channels is free."""
-        channels = self._channels
-        return min(channels[at].free_at(is_write) for at, _ in pattern.shares)
+    def _asked(self, pattern: Pattern) -> Sequence[tuple[_Lane, Share]]:
+        """The lanes that a burst is for, each with what it asks of every channel there.
 
-    def _grant(self, now: float) -> None:
-        """Serve those who wait and have a free channel, the oldest first."""
-        waiting = self._waiting
+        Lanes of which it asks different things part.
+        """
+        lanes = self._lanes
+        if pattern.even:
+            share = pattern.shares[0][1]
+            return [(lane, share) for lane in lanes]
+        lane_of = self._lane_of
+        if len(lanes) == len(lane_of):
+            return [(lane_of[at], share) for at, share in pattern.shares]
+        alike: dict[tuple[_Lane, int], tuple[Share, list[int]]] = {}
+        for at, share in pattern.shares:
+            _, channels = alike.setdefault((lane_of[at], id(share)), (share, []))
+            channels.append(at)
+        asked = []
+        for (lane, _), (share, channels) in alike.items():
+            if len(channels) < len(lane.channels):
+                asked.append((self._part(lane, channels), share))
+            else:
+                asked.append((lane, share))
+        return asked
+
+    def _part(self, lane: _Lane, channels: list[int]) -> _Lane:
+        """Let channels be a lane of their own."""
+        other = lane.part(channels)
+        self._lanes.append(other)
+        for at in channels:
+            self._lane_of[at] = other
+        self._wake_at(other, lane.wakes_at)
+        return other
+
+    def _wake_at(self, lane: _Lane, when: float) -> None:
+        """Look at a lane again at a time, if that is not to be done before."""
+        if when >= lane.wakes_at:
+            return
+        lane.wakes_at = when
+
+        def wake(_event: object) -> None:
+            """The channels that were waited for are free."""
+            lane.wakes_at = inf
+            self._grant(lane)
+
+        self._env.call_at(when, self._turn, wake)
+
+    def _grant(self, lane: _Lane) -> None:
+        """Serve those who wait and can be served, the oldest first."""
         env = self._env
+        now = env.now
         turn = env.turn
+        waiting = lane.waiting
         next_free = inf
         at = 0
         while at < len(waiting):
-            one = waiting[at]
-            if self._all_alike:
-                free_at = self._channels[0].free_at(one.is_write)
-            else:
-                free_at = self._first_free(one.pattern, one.is_write)
+            _, _, burst, share = waiting[at]
+            free_at = lane.model.free_at(burst.is_write)
             if free_at <= now:
                 del waiting[at]
-                _, _, since, pattern, base, is_write, owner, granted, its_turn = one
-                env.turn = its_turn
-                granted(self._serve(since, now, pattern, base, is_write, owner))
+                env.turn = burst.turn
+                self._begin(now, lane, burst, share)
                 continue
-            if free_at < next_free:
-                next_free = free_at
-            if self._all_alike:
-                break  # no other has a free channel either
+            next_free = min(next_free, free_at)
             at += 1
-        self._wake_at(next_free)
         env.turn = turn
+        self._wake_at(lane, next_free)
 
-    def _wake_at(self, when: float) -> None:
-        """Look again at a time, if that is not to be done before."""
-        if when < self._wakes_at:
-            self._wakes_at = when
-            self._env.call_at(when, self._turn, self._wake)
+    def _begin(self, now: float, lane: _Lane, burst: _Burst, share: Share) -> None:
+        """Have the channels of a lane serve their shares of a burst."""
+        begin, end, busy = lane.model.serve(now, burst.is_write, share, burst.base)
+        if begin > burst.begin:
+            burst.begin = begin
+            burst.blocker = lane.holder
+        burst.end = max(burst.end, end)
+        burst.busy = max(burst.busy, busy)
+        lane.holder = burst.owner
+        burst.missing -= 1
+        if not burst.missing:
+            self._all_begun(burst)
 
-    def _wake(self, _event: object) -> None:
-        """A channel that was waited for is free."""
-        self._wakes_at = inf
-        if self._waiting:
-            self._grant(self._env._now)
-
-    def _serve(
-        self,
-        since: float,
-        now: float,
-        pattern: Pattern,
-        base: int,
-        is_write: bool,
-        owner: MsgBase,
-    ) -> Service:
-        """Take the channels for a burst that came at ``since`` and is granted now."""
-        channels = self._channels
-        if self._all_alike and pattern.even:
-            begin, end, busy = channels[0].serve(
-                now, is_write, pattern.shares[0][1], base
+    def _all_begun(self, burst: _Burst) -> None:
+        """Grant a burst whose last channel begins."""
+        begin = burst.begin
+        if begin > burst.since:
+            burst.owner.wait(
+                self.node.id, "hbm_channel", burst.since, begin, burst.blocker
             )
-            blocker = self._holder
-            self._holder = owner
-        else:
-            begin, end, busy, blocker = self._serve_each(
-                now, pattern, base, is_write, owner
-            )
-        if begin > since:
-            owner.wait(self.node.id, "hbm_channel", since, begin, blocker)
-        access = end - begin - busy
-        return begin, access if access > 0.0 else 0.0, busy
-
-    def _serve_each(
-        self, now: float, pattern: Pattern, base: int, is_write: bool, owner: MsgBase
-    ) -> tuple[float, float, float, MsgBase | None]:
-        """As channels answer together, and who had the one that begins last before.
-
-        A state is advanced once for all channels that share it and are asked for the
-        same.
-        """
-        channels = self._channels
-        if self._all_alike:
-            self._holders = [self._holder] * len(channels)
-        holders = self._holders
-        done: dict[tuple[int, int], tuple[ChannelModel, Served]] = {}
-        kept = []  # as long as they are, no other object has their id
-        begin = now
-        end = now
-        busy = 0.0
-        blocker: MsgBase | None = holders[pattern.shares[0][0]]
-        for at, share in pattern.shares:
-            before = channels[at]
-            key = (id(before), id(share))
-            if key not in done:
-                kept.append(before)
-                after = before.copy()
-                done[key] = (after, after.serve(now, is_write, share, base))
-            after, served = done[key]
-            channels[at] = after
-            its_begin, its_end, its_busy = served
-            if its_begin > begin:
-                begin = its_begin
-                blocker = holders[at]
-            end = max(end, its_end)
-            busy = max(busy, its_busy)
-            holders[at] = owner
-        self._all_alike = all(each is channels[0] for each in channels)
-        if self._all_alike:
-            self._holder = owner
-        return begin, end, busy, blocker
+        # A channel may have been at work for longer, and long since.
+        busy = min(burst.busy, burst.end - begin)
+        burst.granted((begin, burst.end - begin - busy, busy))
 
 
 def _age(owner: MsgBase) -> Age:
