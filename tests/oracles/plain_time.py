@@ -251,7 +251,9 @@ def hops(recording):
                     more = sum(every[1:-1])
                     yield Hop(edge, transfer, end, last, more, None, False)
                 wire = recording.edges[edge]["distance_mm"] * per_mm
-                came = start + wire + recording.nodes[link[1]]["overhead_ns"]
+                header_ns = wire + recording.nodes[link[1]]["overhead_ns"]
+                # A hop's wire and overhead are rounded together, to 2^-10 ns.
+                came = start + round(header_ns * 1024) / 1024
 
 
 def link_loads(recording, t0, t1):
