@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pace import first_fast
-from pilots import fast_keys, pane_of, run, settled, still
+from pilots import fast_keys, pane_of, run, settled, still, until
 
 from kernbench.replay.commands import COMMANDS
 from tui.__main__ import open_session
@@ -115,7 +115,7 @@ async def check_session(
             await go_through_all_panes(pilot, as_text_of)
         replay = app.debugger.desk.replay
         assert -1 <= replay.cursor < len(replay)
-        assert not app.debugger.runner.busy
+        await until(pilot, lambda: not app.debugger.runner.busy)
         assert not app.crash
 
 

@@ -114,7 +114,7 @@ def test_a_small_terminal_is_drawn_on(trace_path, tmp_path, size, picks) -> None
     with opened(*[] if picks else [trace_path], state=tmp_path, size=size) as terminal:
         terminal.read(2.0)
         if picks:
-            terminal.press("\r")
+            terminal.press("\r", 2.0)  # while it is read, keys are for that
         for key in "12345678zvs?":
             terminal.press(key, 0.03)
         terminal.press("\x1b", 0.2)
