@@ -7,6 +7,7 @@ alone; ``kernbench validate`` prints them.
 
 from collections.abc import Callable, Mapping
 
+from kernbench.validation.bounds import bounds_table
 from kernbench.validation.data import matmul_table
 from kernbench.validation.dram import dram_table
 from kernbench.validation.energy import energy_table
@@ -25,6 +26,7 @@ TABLES: Mapping[str, Callable[[], Table]] = {
     "queue": queue_table,
     "links": links_table,
     "dram": dram_table,
+    "bounds": bounds_table,
     "ring": ring_table,
     "energy": energy_table,
     "laws": laws_table,

@@ -20,7 +20,7 @@ from kernbench.validation.machines import one_sip
 from kernbench.validation.mesh import loaded_latency, lone_latencies
 from kernbench.validation.table import EXACT, Bound, Row, Table
 
-SLOW = {"load", "queue", "laws", "matmul"}
+SLOW = {"load", "queue", "bounds", "laws", "matmul"}
 
 
 @pytest.fixture(scope="module")
