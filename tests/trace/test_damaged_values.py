@@ -385,6 +385,26 @@ def test_copies_of_a_tensor_that_differ_in_size_are_not_compared(tmp_path):
     assert session.run_line("memory x").note == ""
 
 
+def test_a_part_without_elements_is_no_copy_of_one_that_has_some(tmp_path):
+    whole = tmp_path / "whole.msgpack"
+    sizes = {"m": 4, "n": 16, "block": 2, "pes": 2}
+    run_bench("softmax", params=sizes, spec=ONE_CUBE, trace=whole)
+    frames = frames_of(whole.read_bytes())
+    for frame in frames:
+        if frame[0] == "alloc":
+            for name, first, second in (("shape0", 4, 0), ("origin0", 0, 0)):
+                values, entry = values_of(frame, frame[1], name)
+                values[:2] = first, second
+                store(frame, entry, values)
+            values, entry = values_of(frame, frame[1], "nbytes")
+            values[:2] = 2 * values[0], 0
+            store(frame, entry, values)
+    less = tmp_path / "less.msgpack"
+    less.write_bytes(packed(frames))
+    session = ReplaySession(Trace.open(whole))
+    assert not session.run_line(f"compare {less}").ok
+
+
 def test_without_a_machine_a_message_ends_nowhere(tmp_path):
     path = tmp_path / "matmul.msgpack"
     sizes = {"m": 16, "k": 16, "n": 16, "tile": 16, "pes": 1}
