@@ -151,14 +151,14 @@ class HbmCtrl(MemoryEndpoint):
         self._arrivals += 1
         for lane, share in asked:
             free_at = lane.model.free_at(is_write)
-            if free_at > now:
-                insort(lane.waiting, (_age(owner), self._arrivals, burst, share))
-                self._wake_at(lane, free_at)
-            elif lane.waiting:
-                insort(lane.waiting, (_age(owner), self._arrivals, burst, share))
-                self._grant(lane)
-            else:
+            if free_at <= now and not lane.waiting:
                 self._begin(now, lane, burst, share)
+                continue
+            insort(lane.waiting, (_age(owner), self._arrivals, burst, share))
+            if free_at <= now:
+                self._grant(lane)
+            elif free_at < lane.wakes_at:
+                self._wake_at(lane, free_at)
 
     def burst(self, now: float, rows: Rows, owner: MsgBase) -> Service:
         """Reserve the channels for a read at once, behind all that was granted."""
@@ -220,22 +220,27 @@ class HbmCtrl(MemoryEndpoint):
     def _grant(self, lane: _Lane) -> None:
         """Serve those who wait and can be served, the oldest first."""
         env = self._env
-        now = env.now
+        now: float = env._now  # the property costs a Python call
         turn = env.turn
         waiting = lane.waiting
-        next_free = inf
+        model = lane.model
+        # When the channels can begin with one more read, and with one more write.
+        free_at = (model.free_at(False), model.free_at(True))
         at = 0
         while at < len(waiting):
             _, _, burst, share = waiting[at]
-            free_at = lane.model.free_at(burst.is_write)
-            if free_at <= now:
-                del waiting[at]
-                env.turn = burst.turn
-                self._begin(now, lane, burst, share)
+            if free_at[burst.is_write] > now:
+                at += 1
                 continue
-            next_free = min(next_free, free_at)
-            at += 1
+            del waiting[at]
+            env.turn = burst.turn
+            self._begin(now, lane, burst, share)
+            free_at = (model.free_at(False), model.free_at(True))
         env.turn = turn
+        next_free = inf
+        for _, _, burst, _ in waiting:
+            if free_at[burst.is_write] < next_free:
+                next_free = free_at[burst.is_write]
         self._wake_at(lane, next_free)
 
     def _begin(self, now: float, lane: _Lane, burst: _Burst, share: Share) -> None:
@@ -244,8 +249,10 @@ class HbmCtrl(MemoryEndpoint):
         if begin > burst.begin:
             burst.begin = begin
             burst.blocker = lane.holder
-        burst.end = max(burst.end, end)
-        burst.busy = max(burst.busy, busy)
+        if end > burst.end:
+            burst.end = end
+        if busy > burst.busy:
+            burst.busy = busy
         lane.holder = burst.owner
         burst.missing -= 1
         if not burst.missing:
