@@ -149,12 +149,13 @@ class HbmCtrl(MemoryEndpoint):
         asked = self._asked(pattern)
         burst.missing = len(asked)
         self._arrivals += 1
+        age = _age(owner)
         for lane, share in asked:
             free_at = lane.model.free_at(is_write)
             if free_at <= now and not lane.waiting:
                 self._begin(now, lane, burst, share)
                 continue
-            insort(lane.waiting, (_age(owner), self._arrivals, burst, share))
+            insort(lane.waiting, (age, self._arrivals, burst, share))
             if free_at <= now:
                 self._grant(lane)
             elif free_at < lane.wakes_at:
@@ -211,9 +212,14 @@ class HbmCtrl(MemoryEndpoint):
         lane.wakes_at = when
 
         def wake(_event: object) -> None:
-            """The channels that were waited for are free."""
-            lane.wakes_at = inf
-            self._grant(lane)
+            """The channels that were waited for are free.
+
+            They are not if a wake before this one found that they are only later:
+            channels are never free earlier than they once were to be.
+            """
+            if lane.wakes_at == when:
+                lane.wakes_at = inf
+                self._grant(lane)
 
         self._env.call_at(when, self._turn, wake)
 
@@ -224,9 +230,9 @@ class HbmCtrl(MemoryEndpoint):
         turn = env.turn
         waiting = lane.waiting
         model = lane.model
+        at = 0
         # When the channels can begin with one more read, and with one more write.
         free_at = (model.free_at(False), model.free_at(True))
-        at = 0
         while at < len(waiting):
             _, _, burst, share = waiting[at]
             if free_at[burst.is_write] > now:
@@ -235,16 +241,18 @@ class HbmCtrl(MemoryEndpoint):
             del waiting[at]
             env.turn = burst.turn
             self._begin(now, lane, burst, share)
-            free_at = (model.free_at(False), model.free_at(True))
+            if waiting:
+                free_at = (model.free_at(False), model.free_at(True))
         env.turn = turn
-        next_free = inf
-        for _, _, burst, _ in waiting:
-            if free_at[burst.is_write] < next_free:
-                next_free = free_at[burst.is_write]
-        self._wake_at(lane, next_free)
+        if waiting:
+            next_free = min([free_at[burst.is_write] for _, _, burst, _ in waiting])
+            self._wake_at(lane, next_free)
 
     def _begin(self, now: float, lane: _Lane, burst: _Burst, share: Share) -> None:
-        """Have the channels of a lane serve their shares of a burst."""
+        """Have the channels of a lane serve their shares of a burst.
+
+        With the last of its lanes all of it has begun, and it is granted.
+        """
         begin, end, busy = lane.model.serve(now, burst.is_write, share, burst.base)
         if begin > burst.begin:
             burst.begin = begin
@@ -253,21 +261,18 @@ class HbmCtrl(MemoryEndpoint):
             burst.end = end
         if busy > burst.busy:
             burst.busy = busy
-        lane.holder = burst.owner
+        owner = burst.owner
+        lane.holder = owner
         burst.missing -= 1
-        if not burst.missing:
-            self._all_begun(burst)
-
-    def _all_begun(self, burst: _Burst) -> None:
-        """Grant a burst whose last channel begins."""
+        if burst.missing:
+            return
         begin = burst.begin
         if begin > burst.since:
-            burst.owner.wait(
-                self.node.id, "hbm_channel", burst.since, begin, burst.blocker
-            )
+            owner.wait(self.node.id, "hbm_channel", burst.since, begin, burst.blocker)
         # A channel may have been at work for longer, and long since.
-        busy = min(burst.busy, burst.end - begin)
-        burst.granted((begin, burst.end - begin - busy, busy))
+        lasts = burst.end - begin
+        busy = min(burst.busy, lasts)
+        burst.granted((begin, lasts - busy, busy))
 
 
 def _age(owner: MsgBase) -> Age:
