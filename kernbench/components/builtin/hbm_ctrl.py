@@ -85,17 +85,25 @@ compared.
 class _Lane:
     """Channels that were all asked for the same, so that one state stands for all.
 
-    ``holder`` is who had them last, ``waiting`` who waits for them, and ``wakes_at``
-    when they are looked at next, in ns.
+    ``holder`` is who had them last, ``waiting`` who waits for them, ``waiting_writes``
+    how many of those are writes, and ``wakes_at`` when they are looked at next, in ns.
     """
 
-    __slots__ = ("channels", "holder", "model", "waiting", "wakes_at")
+    __slots__ = (
+        "channels",
+        "holder",
+        "model",
+        "waiting",
+        "waiting_writes",
+        "wakes_at",
+    )
 
     def __init__(self, channels: list[int], model: ChannelModel) -> None:
         self.channels = channels
         self.model = model
         self.holder: MsgBase | None = None
         self.waiting: list[_Waiting] = []
+        self.waiting_writes = 0
         self.wakes_at = inf
 
     def part(self, channels: list[int]) -> _Lane:
@@ -107,6 +115,7 @@ class _Lane:
         other = _Lane(channels, self.model.copy())
         other.holder = self.holder
         other.waiting = self.waiting.copy()
+        other.waiting_writes = self.waiting_writes
         for _, _, burst, _ in other.waiting:
             burst.missing += 1
         return other
@@ -156,6 +165,8 @@ class HbmCtrl(MemoryEndpoint):
                 self._begin(now, lane, burst, share)
                 continue
             insort(lane.waiting, (age, self._arrivals, burst, share))
+            if is_write:
+                lane.waiting_writes += 1
             if free_at <= now:
                 self._grant(lane)
             elif free_at < lane.wakes_at:
@@ -233,20 +244,25 @@ class HbmCtrl(MemoryEndpoint):
         at = 0
         # When the channels can begin with one more read, and with one more write.
         free_at = (model.free_at(False), model.free_at(True))
-        while at < len(waiting):
+        while at < len(waiting) and min(free_at) <= now:
             _, _, burst, share = waiting[at]
             if free_at[burst.is_write] > now:
                 at += 1
                 continue
             del waiting[at]
+            if burst.is_write:
+                lane.waiting_writes -= 1
             env.turn = burst.turn
             self._begin(now, lane, burst, share)
             if waiting:
                 free_at = (model.free_at(False), model.free_at(True))
         env.turn = turn
-        if waiting:
-            next_free = min([free_at[burst.is_write] for _, _, burst, _ in waiting])
-            self._wake_at(lane, next_free)
+        next_free = inf
+        if len(waiting) > lane.waiting_writes:
+            next_free = free_at[False]
+        if lane.waiting_writes:
+            next_free = min(next_free, free_at[True])
+        self._wake_at(lane, next_free)
 
     def _begin(self, now: float, lane: _Lane, burst: _Burst, share: Share) -> None:
         """Have the channels of a lane serve their shares of a burst.
