@@ -233,7 +233,8 @@ class GraphEngine:
         """Call ``benchmark`` with this engine, then simulate until nothing is left.
 
         The cyclic garbage collector is off meanwhile: a record that is kept costs 3.3
-        us with it, 0.8 without.
+        us with it, 0.8 without. What was made meanwhile counts as old afterwards: as
+        young it would be looked at twice over, at the next things that are made.
         """
         gc.collect()
         gc.freeze()
@@ -242,8 +243,9 @@ class GraphEngine:
             benchmark(self)
             self.drain()
         finally:
+            gc.freeze()
+            gc.unfreeze()  # to the oldest generation
             gc.enable()
-            gc.unfreeze()
 
     def simulate(self) -> None:
         """Simulate until nothing more can happen; not in a process that was forked."""

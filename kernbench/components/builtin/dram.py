@@ -160,25 +160,28 @@ def new_channel(hbm: HbmSpec) -> ChannelModel:
 class Window:
     """The accesses that a controller has taken in and that have not left it.
 
-    They leave in the order in which they came, as writes do, which are drained
-    together: one enters when the one that is ``size`` accesses before it has left.
-    ``room_at`` is when the next one may. Those of one descriptor leave one after
-    another, ``access_ns`` apart.
+    Writes leave in the order in which they came, as they are drained together: one
+    enters when the one that is ``size`` accesses before it has left. Reads leave as
+    soon as they are done (``by_end``): one enters when fewer than ``size`` accesses are
+    inside. ``room_at`` is when the next one may. Those of one descriptor leave one
+    after another, ``access_ns`` apart.
     """
 
-    __slots__ = ("access_ns", "accesses", "inside", "room_at", "size")
+    __slots__ = ("access_ns", "accesses", "by_end", "inside", "room_at", "size")
 
-    def __init__(self, size: int, access_ns: float) -> None:
+    def __init__(self, size: int, access_ns: float, by_end: bool) -> None:
         self.size = size
         self.access_ns = access_ns
-        # When the last access of each descriptor leaves, and how many they are.
+        self.by_end = by_end
+        # When the last access of each descriptor leaves, and how many they are, in the
+        # order in which they leave.
         self.inside: deque[tuple[float, int]] = deque()
         self.accesses = 0
         self.room_at = 0.0
 
     def copy(self) -> Self:
         """One with the same accesses inside."""
-        other = type(self)(self.size, self.access_ns)
+        other = type(self)(self.size, self.access_ns, self.by_end)
         other.inside = self.inside.copy()
         other.accesses = self.accesses
         other.room_at = self.room_at
@@ -187,7 +190,11 @@ class Window:
     def add(self, accesses: int, left: float) -> None:
         """So many more, the last of which leaves at ``left``."""
         inside = self.inside
-        self._put((left, accesses))
+        those = (left, accesses)
+        if self.by_end and inside and those < inside[-1]:
+            insort(inside, those)
+        else:
+            inside.append(those)
         beyond = self.accesses + accesses - self.size
         left, first_out = inside[0]
         while beyond >= first_out:
@@ -199,23 +206,6 @@ class Window:
             room_at = left - (first_out - 1 - beyond) * self.access_ns
             if room_at > self.room_at:
                 self.room_at = room_at
-
-    def _put(self, those: tuple[float, int]) -> None:
-        """Let the accesses of a descriptor be inside."""
-        self.inside.append(those)
-
-
-class ReadWindow(Window):
-    """As ``Window``, of reads, each of which leaves as soon as it is done.
-
-    One enters when fewer than ``size`` accesses are inside.
-    """
-
-    __slots__ = ()
-
-    def _put(self, those: tuple[float, int]) -> None:
-        """Let them be inside, in the order in which they leave."""
-        insort(self.inside, those)
 
 
 class Channel:
@@ -268,8 +258,10 @@ class Channel:
         self.turns = 1
         self.last_group = -1
         # What is in the queue of a bank is in the queue of all no more.
-        self.reads = ReadWindow(timing.queue + timing.bank_queue, timing.access)
-        self.writes = Window(timing.write_buffer + timing.bank_queue, timing.access)
+        reads = timing.queue + timing.bank_queue
+        writes = timing.write_buffer + timing.bank_queue
+        self.reads = Window(reads, timing.access, by_end=True)
+        self.writes = Window(writes, timing.access, by_end=False)
 
     def copy(self) -> Channel:
         """A channel in the same state that goes its own way from here."""
@@ -302,56 +294,77 @@ class Channel:
 
         ``base`` is the row of each bank that the rows of the share count from.
         """
+        if is_write:
+            return self._serve_write(now, share, base)
+        return self._serve_read(now, share, base)
+
+    def _serve_read(self, now: float, share: Share, base: int) -> Served:
+        """As ``serve``, of reads: writes that have gathered stay behind them."""
         timing = self.timing
-        window = self.writes if is_write else self.reads
+        window = self.reads
+        enters = window.room_at
+        if enters < now:
+            enters = now
+        if self.gathered_accesses:
+            self._drain_when_idle(enters)
+        access_ns = timing.access
+        lead = timing.read_lead
+        accesses = share.accesses
+        busy = accesses * access_ns
+        begin = self.bus
+        if begin < enters:
+            begin = enters
+        self.bus = begin + busy
+        self.read_since_drain = True
+        last_done = self.bus
+        for part in share.banks:
+            bank, first, _, rows, at_bank = part
+            if rows > 1 or first + base != self.rows[bank] or bank in self.waiting:
+                opened = self._read(part, base, enters)
+                if opened:
+                    done = self._open(part, opened, enters, False)
+                else:
+                    done = self._hit(bank, at_bank, enters, timing.close_read)
+            else:
+                # The row is open, as most often: what ``_hit`` does, without the call.
+                done = self.columns_done[bank]
+                if done < enters:
+                    done = enters
+                done += at_bank * access_ns
+                self.columns_done[bank] = done
+                closed = done + timing.close_read
+                if closed > self.bank_free[bank]:
+                    self.bank_free[bank] = closed
+            if done > last_done:
+                last_done = done
+        window.add(accesses, last_done)
+        return begin, last_done + lead, busy
+
+    def _serve_write(self, now: float, share: Share, base: int) -> Served:
+        """As ``serve``, of writes."""
+        timing = self.timing
+        window = self.writes
         enters = window.room_at
         if enters < now:
             enters = now
         accesses = share.accesses
-        if is_write:
-            begin, end_of_bus = self._write_bus(enters, accesses)
-            lead = timing.write_lead
-        else:
-            begin, end_of_bus = self._read_bus(enters, accesses)
-            lead = timing.read_lead
-        end = end_of_bus + lead
+        begin, end_of_bus = self._write_bus(enters, accesses)
+        last_done = end_of_bus
         for part in share.banks:
-            bank = part.bank
-            if is_write:
-                opened = self._written(part, base, enters)
-            elif (
-                part.rows == 1
-                and part.first + base == self.rows[bank]
-                and bank not in self.waiting
-            ):
-                opened = 0  # as ``_read`` would say of a row that is open
-            else:
-                opened = self._read(part, base, enters)
+            opened = self._written(part, base, enters)
             if opened:
-                done = self._open(part, opened, enters, is_write)
+                done = self._open(part, opened, enters, True)
             else:
-                done = self._hit(part, enters, is_write)
-            if done + lead > end:
-                end = done + lead
-            if is_write and done > self.gathered_until:
+                done = self._hit(part.bank, part.accesses, enters, timing.close_write)
+            if done > last_done:
+                last_done = done
+            if done > self.gathered_until:
                 self.gathered_until = done
         if self.gathered_accesses >= timing.write_buffer:
             self.bus = end_of_bus
             self._drained()
-        window.add(accesses, end - lead)
-        return begin, end, accesses * timing.access
-
-    def _read_bus(self, enters: float, accesses: int) -> tuple[float, float]:
-        """Take the bus for reads; writes that have gathered stay behind them."""
-        timing = self.timing
-        if self.gathered_accesses:
-            self._drain_when_idle(enters)
-        begin = self.bus
-        if begin < enters:
-            begin = enters
-        self.bus = begin + accesses * timing.access
-        self.read_since_drain = True
-        return begin, self.bus
+        window.add(accesses, last_done)
+        return begin, last_done + timing.write_lead, accesses * timing.access
 
     def _write_bus(self, enters: float, accesses: int) -> tuple[float, float]:
         """Let writes gather; all of them take the bus once their buffer is full.
@@ -502,18 +515,15 @@ class Channel:
         self.columns_done[bank] = done
         return done
 
-    def _hit(self, part: BankShare, enters: float, is_write: bool) -> float:
+    def _hit(self, bank: int, accesses: int, enters: float, close_ns: float) -> float:
         """Access a row that is open; when the last access is done."""
-        timing = self.timing
-        bank = part.bank
         done = self.columns_done[bank]
         if done < enters:
             done = enters
-        done += part.accesses * timing.access
+        done += accesses * self.timing.access
         self.columns_done[bank] = done
-        close = timing.close_write if is_write else timing.close_read
-        if done + close > self.bank_free[bank]:
-            self.bank_free[bank] = done + close
+        if done + close_ns > self.bank_free[bank]:
+            self.bank_free[bank] = done + close_ns
         return done
 
 

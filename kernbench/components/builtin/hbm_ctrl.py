@@ -85,17 +85,25 @@ compared.
 class _Lane:
     """Channels that were all asked for the same, so that one state stands for all.
 
-    ``holder`` is who had them last, ``waiting`` who waits for them, and ``wakes_at``
-    when they are looked at next, in ns.
+    ``holder`` is who had them last, ``waiting`` who waits for them, ``waiting_writes``
+    how many of those are writes, and ``wakes_at`` when they are looked at next, in ns.
     """
 
-    __slots__ = ("channels", "holder", "model", "waiting", "wakes_at")
+    __slots__ = (
+        "channels",
+        "holder",
+        "model",
+        "waiting",
+        "waiting_writes",
+        "wakes_at",
+    )
 
     def __init__(self, channels: list[int], model: ChannelModel) -> None:
         self.channels = channels
         self.model = model
         self.holder: MsgBase | None = None
         self.waiting: list[_Waiting] = []
+        self.waiting_writes = 0
         self.wakes_at = inf
 
     def part(self, channels: list[int]) -> _Lane:
@@ -107,6 +115,7 @@ class _Lane:
         other = _Lane(channels, self.model.copy())
         other.holder = self.holder
         other.waiting = self.waiting.copy()
+        other.waiting_writes = self.waiting_writes
         for _, _, burst, _ in other.waiting:
             burst.missing += 1
         return other
@@ -149,16 +158,19 @@ class HbmCtrl(MemoryEndpoint):
         asked = self._asked(pattern)
         burst.missing = len(asked)
         self._arrivals += 1
+        age = _age(owner)
         for lane, share in asked:
             free_at = lane.model.free_at(is_write)
-            if free_at > now:
-                insort(lane.waiting, (_age(owner), self._arrivals, burst, share))
-                self._wake_at(lane, free_at)
-            elif lane.waiting:
-                insort(lane.waiting, (_age(owner), self._arrivals, burst, share))
-                self._grant(lane)
-            else:
+            if free_at <= now and not lane.waiting:
                 self._begin(now, lane, burst, share)
+                continue
+            insort(lane.waiting, (age, self._arrivals, burst, share))
+            if is_write:
+                lane.waiting_writes += 1
+            if free_at <= now:
+                self._grant(lane)
+            elif free_at < lane.wakes_at:
+                self._wake_at(lane, free_at)
 
     def burst(self, now: float, rows: Rows, owner: MsgBase) -> Service:
         """Reserve the channels for a read at once, behind all that was granted."""
@@ -211,56 +223,72 @@ class HbmCtrl(MemoryEndpoint):
         lane.wakes_at = when
 
         def wake(_event: object) -> None:
-            """The channels that were waited for are free."""
-            lane.wakes_at = inf
-            self._grant(lane)
+            """The channels that were waited for are free.
+
+            They are not if a wake before this one found that they are only later:
+            channels are never free earlier than they once were to be.
+            """
+            if lane.wakes_at == when:
+                lane.wakes_at = inf
+                self._grant(lane)
 
         self._env.call_at(when, self._turn, wake)
 
     def _grant(self, lane: _Lane) -> None:
         """Serve those who wait and can be served, the oldest first."""
         env = self._env
-        now = env.now
+        now: float = env._now  # the property costs a Python call
         turn = env.turn
         waiting = lane.waiting
-        next_free = inf
+        model = lane.model
         at = 0
-        while at < len(waiting):
+        # When the channels can begin with one more read, and with one more write.
+        free_at = (model.free_at(False), model.free_at(True))
+        while at < len(waiting) and min(free_at) <= now:
             _, _, burst, share = waiting[at]
-            free_at = lane.model.free_at(burst.is_write)
-            if free_at <= now:
-                del waiting[at]
-                env.turn = burst.turn
-                self._begin(now, lane, burst, share)
+            if free_at[burst.is_write] > now:
+                at += 1
                 continue
-            next_free = min(next_free, free_at)
-            at += 1
+            del waiting[at]
+            if burst.is_write:
+                lane.waiting_writes -= 1
+            env.turn = burst.turn
+            self._begin(now, lane, burst, share)
+            if waiting:
+                free_at = (model.free_at(False), model.free_at(True))
         env.turn = turn
+        next_free = inf
+        if len(waiting) > lane.waiting_writes:
+            next_free = free_at[False]
+        if lane.waiting_writes:
+            next_free = min(next_free, free_at[True])
         self._wake_at(lane, next_free)
 
     def _begin(self, now: float, lane: _Lane, burst: _Burst, share: Share) -> None:
-        """Have the channels of a lane serve their shares of a burst."""
+        """Have the channels of a lane serve their shares of a burst.
+
+        With the last of its lanes all of it has begun, and it is granted.
+        """
         begin, end, busy = lane.model.serve(now, burst.is_write, share, burst.base)
         if begin > burst.begin:
             burst.begin = begin
             burst.blocker = lane.holder
-        burst.end = max(burst.end, end)
-        burst.busy = max(burst.busy, busy)
-        lane.holder = burst.owner
+        if end > burst.end:
+            burst.end = end
+        if busy > burst.busy:
+            burst.busy = busy
+        owner = burst.owner
+        lane.holder = owner
         burst.missing -= 1
-        if not burst.missing:
-            self._all_begun(burst)
-
-    def _all_begun(self, burst: _Burst) -> None:
-        """Grant a burst whose last channel begins."""
+        if burst.missing:
+            return
         begin = burst.begin
         if begin > burst.since:
-            burst.owner.wait(
-                self.node.id, "hbm_channel", burst.since, begin, burst.blocker
-            )
+            owner.wait(self.node.id, "hbm_channel", burst.since, begin, burst.blocker)
         # A channel may have been at work for longer, and long since.
-        busy = min(burst.busy, burst.end - begin)
-        burst.granted((begin, burst.end - begin - busy, busy))
+        lasts = burst.end - begin
+        busy = min(burst.busy, lasts)
+        burst.granted((begin, lasts - busy, busy))
 
 
 def _age(owner: MsgBase) -> Age:
