@@ -3,6 +3,7 @@ wrong data or input, 2 for usage, 130 for Ctrl-C, 143 and 129 for SIGTERM and SI
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any, NoReturn, TypeAlias
 
 import click
@@ -25,6 +27,8 @@ from kernbench.visible import guard_tracebacks, visible
 
 Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
+_REPORT_S = 0.1
+"""Between two lines of JSON that say how far a run is."""
 _topology = click.option(
     "--topology", type=click.Path(), help="A topology.yaml (default: ours)."
 )
@@ -185,6 +189,11 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
 @click.option(
     "--any-source", is_flag=True, help="Let the bench's source be another by now."
 )
+@click.option(
+    "--beside", is_flag=True, hidden=True,
+    help="For a program that starts this beside itself: lines of JSON on stderr say "
+    "how far it is, and it ends when stdin is closed.",
+)  # fmt: skip
 @_json
 def rerun(
     trace: str,
@@ -192,6 +201,7 @@ def rerun(
     delays: tuple[tuple[str, str], ...],
     spec: Texts,
     params: Texts,
+    beside: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -211,7 +221,8 @@ def rerun(
         params=_pairs("--set", params),
         **options,
     )
-    with _shown_progress() as progress, interruptible():
+    shown = _reported_progress() if beside else _shown_progress()
+    with interruptible(), shown as progress:
         done = run_again(trace, out, change, progress)
     if not as_json:
         say(done.as_text())
@@ -531,6 +542,35 @@ def _shown_progress() -> Iterator[Callable[[str, int, str], None] | None]:
         if progress is not None:
             with suppress(OSError):
                 click.echo("\r\033[K", err=True, nl=False)
+
+
+@contextmanager
+def _reported_progress() -> Iterator[Callable[[str, int, str], None]]:
+    """How far a run is, ten lines of JSON a second on stderr, for who has started it.
+
+    When that has closed stdin, or is no more, this process gets a SIGTERM.
+    """
+    Thread(target=_end_with_stdin, daemon=True).start()
+    last = -math.inf
+
+    def report(text: str, count: int, unit: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _REPORT_S:
+            last = now
+            line = {"progress": text, "count": count, "unit": unit}
+            with suppress(OSError):  # nobody listens any more
+                click.echo(_json_text(line), err=True)
+
+    yield report
+
+
+def _end_with_stdin() -> None:
+    """Wait until stdin is closed; then end as on SIGTERM. Runs in a thread."""
+    with suppress(OSError):  # it was closed from the beginning
+        while os.read(0, 1 << 12):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _progress() -> Callable[[str, int, str], None] | None:

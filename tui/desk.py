@@ -15,6 +15,7 @@ from typing import Any
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import BY_NAME
 from kernbench.replay.query import Query, Session
+from tui.claims import Claim
 from tui.draw import Glyphs
 from tui.panes import PANES, PaneRow
 from tui.panes.base import (
@@ -120,6 +121,8 @@ class Desk:
             key: pane.start() for key, pane in self.panes.items()
         }
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
+        self.claim: Claim | None = None
+        """What was shown last of all that a re-run can prove."""
         self._pictures: dict[PictureKey, Drawn] = {}
         self._led_to: dict[PictureKey, Any] = {}
         """The state that a move leads to, by the pane, its state now and its frame

@@ -1,0 +1,226 @@
+"""``:prove``: a claim on screen, run again beside the debugger; predicted and real."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import harm_in
+from pilots import answered, ask, run, settled, still, until
+from platformdirs import user_state_path
+from terminals import opened
+
+from tui.rerun import FOLDER
+from tui.screens.text import TextScreen
+
+COPIES = "import shutil, sys; shutil.copyfile(sys.argv[2], sys.argv[4])"
+WAITS = "import sys; sys.stdin.read()"
+FAILS = (
+    "import sys; print('error: no \\x1b]0;owned\\x07 field', file=sys.stderr);"
+    "sys.exit(2)"
+)
+WITH_SLACK = 40
+
+Play = Callable[[str], None]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """``play(code)``: what runs in place of kernbench, with the same arguments."""
+
+    def set_to(code: str) -> None:
+        program = (sys.executable, "-S", "-c", code)
+        monkeypatch.setattr("tui.rerun.PROGRAM", program)
+
+    return set_to
+
+
+def said(pilot: Any) -> str:
+    """The message above the footer, if there is one."""
+    notice = pilot.app.debugger.notice
+    return str(notice.render()) if notice.display else ""
+
+
+def status_of(pilot: Any) -> str:
+    return "".join(text for text, _ in pilot.app.debugger.status.line)
+
+
+async def page_of(pilot: Any) -> str:
+    """The page that comes, as text."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, TextScreen))
+    await still(pilot)
+    text: str = pilot.app.screen.text
+    return text
+
+
+def proofs() -> list[str]:
+    folder = user_state_path("kernbench") / FOLDER
+    return [path.name for path in folder.iterdir()]
+
+
+async def test_what_is_predicted_stands_beside_what_came_of_it(
+    drive, play, session
+) -> None:
+    """Of a re-run that does what was recorded, though the op was to be later."""
+    play(COPIES)
+    session.goto(WITH_SLACK)
+    async with drive(100, 40) as pilot:
+        run(pilot, "prove delay 5us")
+        page = await page_of(pilot)
+    recorded = "8.492us"
+    lines = [line.rstrip() for line in page.splitlines()]
+    assert lines[0].startswith(" prove ")
+    assert "Enter opens the new trace" in lines[0]
+    assert lines[1].startswith("what if op 40 ")
+    assert lines[1].endswith(" 5.000us later")
+    assert lines[2].startswith(f"the run ends at {recorded} -> ")
+    assert f"re-run: it ends at {recorded} -> {recorded}" in page
+    assert "ops: 152 matched" in page
+
+
+async def test_what_is_claimed_last_is_proved_by_a_key(drive, play, session) -> None:
+    play(COPIES)
+    session.goto(WITH_SLACK)
+    async with drive(100, 40) as pilot:
+        await pilot.press("P")
+        assert said(pilot).startswith("nothing is claimed yet")
+        await ask(pilot, "bound")
+        assert "P proves it" in await page_of(pilot)
+        await pilot.press("P")
+        await until(pilot, lambda: pilot.app.screen is pilot.app.debugger)
+        assert "re-run: it ends at" in await page_of(pilot)
+
+
+async def test_an_error_is_said_in_a_line_that_harms_no_terminal(
+    drive, play, session, as_text_of
+) -> None:
+    play(FAILS)
+    session.goto(WITH_SLACK)
+    async with drive(120, 40) as pilot:
+        run(pilot, "prove delay 1us")
+        await until(pilot, lambda: said(pilot).startswith("error"))
+        assert said(pilot).endswith(r"later: re-run: no \x1b]0;owned\x07 field")
+        assert harm_in(as_text_of(pilot.app).replace("\n", "")) == []
+    assert proofs() == []
+
+
+async def test_esc_cancels_it_and_s_steps_meanwhile(
+    drive, play, session, monkeypatch
+) -> None:
+    monkeypatch.setattr("tui.widgets.status.LATE_S", 0.0)
+    play(WAITS)
+    session.goto(WITH_SLACK)
+    async with drive(120, 40) as pilot:
+        await settled(pilot)
+        run(pilot, "prove delay 1us")
+        await answered(pilot)
+        await until(pilot, lambda: " re-run 0%" in status_of(pilot))
+        await pilot.press("s")
+        assert session.cursor == WITH_SLACK + 1
+        run(pilot, "prove delay 2us")
+        await answered(pilot)
+        await until(pilot, lambda: said(pilot).startswith("error: still proving op 40"))
+        await settled(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: "was cancelled" in said(pilot))
+        assert " re-run" not in status_of(pilot)
+    assert proofs() == []
+
+
+async def test_it_waits_until_a_line_is_typed(drive, play, session) -> None:
+    play(COPIES)
+    session.goto(WITH_SLACK)
+    async with drive(100, 40) as pilot:
+        run(pilot, "prove delay 5us")
+        await answered(pilot)
+        await pilot.press(":", "i")
+        debugger = pilot.app.debugger
+        await until(pilot, lambda: debugger.proof is not None)
+        assert pilot.app.screen is debugger
+        await pilot.press("escape")
+        assert "re-run: it ends at" in await page_of(pilot)
+
+
+async def test_enter_opens_the_new_trace_and_open_goes_back(
+    drive, play, session
+) -> None:
+    play(COPIES)
+    session.goto(WITH_SLACK)
+    async with drive(100, 40) as pilot:
+        app = pilot.app
+        old = app.debugger
+        run(pilot, "prove delay 5us")
+        await page_of(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.debugger is not old)
+        await still(pilot)
+        new = app.debugger
+        assert app.screen is new
+        assert new.desk.index.trace.path.parent.name == FOLDER
+        assert new.session.cursor == WITH_SLACK
+        run(pilot, "open")
+        await until(pilot, lambda: app.debugger is not new)
+        assert app.debugger.desk.index.trace.path == session.trace.path
+
+
+async def test_open_without_a_trace_before_says_so(drive) -> None:
+    async with drive(80, 24) as pilot:
+        run(pilot, "open")
+        assert said(pilot) == "no trace was shown before this one: open FILE"
+        run(pilot, "open no-such-file")
+        await until(pilot, lambda: said(pilot).startswith("error: no-such-file: "))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("prove delay", "error: time '': give a number"),
+        ("prove delay 0ns", "error: delay 0.00ns: must be more than 0"),
+    ],
+)
+async def test_what_cannot_be_delayed_is_said(line, why, drive, session) -> None:
+    session.goto(WITH_SLACK)
+    async with drive(120, 40) as pilot:
+        await ask(pilot, line)
+        assert said(pilot).startswith(why)
+
+
+@pytest.mark.slow
+async def test_kernbench_itself_proves_the_slack_of_an_op(drive, session) -> None:
+    session.goto(WITH_SLACK)
+    async with drive(100, 40) as pilot:
+        await ask(pilot, "prove delay 5us")
+        page = await page_of(pilot)
+    assert "re-run: it ends at" in page
+    assert "B is A with " in page
+
+
+@pytest.mark.slow
+def test_nothing_is_left_when_the_terminal_goes_away(
+    trace_path: Path, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    code = f"import os; open({str(note)!r}, 'w').write(str(os.getpid())); {WAITS}"
+    program = [
+        sys.executable,
+        "-c",
+        "import sys, tui.rerun;"
+        f"tui.rerun.PROGRAM = (sys.executable, '-S', '-c', {code!r});"
+        "from tui.guardian import main; main()",
+    ]
+    with opened(trace_path, "--op", 40, state=tmp_path, program=program) as terminal:
+        terminal.until("op 40/")
+        terminal.press(":prove delay 1us\r")
+        terminal.until("re-run 0%")
+        child = Path(f"/proc/{note.read_text()}")
+        assert child.exists()
+        os.close(terminal.fd)
+        pid = terminal.pid
+        terminal.pid = 0
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
+    assert not child.exists()
+    assert list((tmp_path / "kernbench" / FOLDER).iterdir()) == []
