@@ -9,12 +9,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import click
 
@@ -24,6 +26,11 @@ from kernbench.common.user_code import end_beside_threads, text_of
 from kernbench.console import Program, drop_stdout, say
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.visible import guard_tracebacks, visible
+
+if TYPE_CHECKING:
+    from kernbench.replay.whatif.proof import Rerun
+    from kernbench.runtime_api.proofs import Proofs
+    from kernbench.trace import Trace
 
 Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
@@ -438,6 +445,11 @@ class _Trace(click.Command):
 @click.option("-o", "--out", help="The last argument: what `cut` and `export` write.")
 @_json
 @click.option("--width", default=100, show_default=True, help="Columns of the text.")
+@_plugins
+@click.option(
+    "--any-source", is_flag=True,
+    help="--prove: let the bench's source be another by now.",
+)  # fmt: skip
 def trace(
     name: str,
     file: str,
@@ -446,13 +458,16 @@ def trace(
     out: str | None,
     as_json: bool,
     width: int,
+    plugins: Texts,
+    any_source: bool,
 ) -> None:
     """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace
     FILE.
 
     ``--name VALUE`` gives the argument NAME. `ops` without COUNT and --op prints all
-    ops as it finds them, with --json an object a line. Exit code 1: a verdict is bad
-    (verify, outputs, check, compare) or hazards were found.
+    ops as it finds them, with --json an object a line. `whatif` and `bound` take
+    --prove, which runs the trace again. Exit code 1: a verdict is bad (verify, outputs,
+    check, compare, bound --prove) or hazards were found.
     """
     from kernbench.replay import ReplaySession
     from kernbench.replay.commands import parse
@@ -470,7 +485,10 @@ def trace(
     if op is None and call.command.pages is not None:
         pages = call.command.pages(session.index, call.args)
     if pages is None:
-        with interruptible():  # it may write a file
+        with interruptible(), ExitStack() as stack:  # it may write a file
+            session.index.rerun = _rerun_of(
+                session.trace, stack, plugins=plugins, any_source=any_source
+            )
             answer = session.call(call)
         text = _json_text(as_data(answer)) if as_json else as_text(answer, width)
         _answer(text, getattr(answer, "ok", True))
@@ -483,6 +501,23 @@ def trace(
             lines = whole[heads:] or whole
         if lines:
             say("\n".join(lines))
+
+
+def _rerun_of(trace: "Trace", stack: ExitStack, **options: Any) -> "Rerun":
+    """What runs a trace again to prove something; the new traces last as ``stack``.
+
+    The simulator is imported when it is first called.
+    """
+
+    @cache
+    def proofs() -> "Proofs":
+        from kernbench.runtime_api.proofs import Proofs
+
+        folder = stack.enter_context(TemporaryDirectory())
+        progress = stack.enter_context(_shown_progress())
+        return Proofs(trace, Path(folder), progress, **options)
+
+    return lambda spec, delays: proofs().run(_fields(tuple(spec)), delays)
 
 
 def _json_text(data: Any) -> str:
