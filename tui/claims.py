@@ -1,108 +1,108 @@
-"""What a re-run can prove: a prediction of what a change of the machine does, or how
-long an op can be held back.
+"""What a re-run can prove of a trace, and what it says then.
+
+A claim is a typed value: a prediction of what a change of the machine does, the first
+rows of the causal profile, the slack of an op, or what that says of a longer delay.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from kernbench.errors import UsageError
+from kernbench.replay.commands import WHATIF
+from kernbench.replay.progress import no_progress
 from kernbench.replay.text import time_text
 from kernbench.replay.time.roofline import Bound
-from kernbench.replay.whatif.answers import Gain, LaunchChange, Prediction
+from kernbench.replay.whatif.answers import CausalProfile, Prediction
+from kernbench.replay.whatif.proof import (
+    ProvedBound,
+    Rerun,
+    prove_prediction,
+    prove_profile,
+    prove_slack,
+)
 from kernbench.trace import Trace
 
-_TICKS_A_NS = 1024
-"""The simulator's clock goes by these."""
-_LATER_NS = 100.0
-"""For so long an op is held back that has no slack: the end has to move by as much."""
 _NO_SERVERS = "slack is of what was waited for; it does not know what else would wait"
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A prediction, and the options of ``kernbench rerun`` that prove it."""
+class Delay:
+    """An op, of which the slack is known, begins ``ns`` later."""
 
-    prediction: Prediction
-    options: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
-        return ", ".join(self.prediction.changed)
+    bound: Bound
+    ns: float
 
 
-def claim_of(answer: Any, end_ns: float) -> Claim | None:
-    """What an answer claims of a run that ended at ``end_ns``; None if nothing that a
-    re-run can prove.
-    """
+@dataclass(frozen=True, slots=True)
+class FirstGains:
+    """The first ``count`` rows of a causal profile."""
+
+    profile: CausalProfile
+    count: int
+
+
+Claim: TypeAlias = Prediction | Bound | Delay | FirstGains
+Proved: TypeAlias = Prediction | ProvedBound | CausalProfile
+
+
+def delay_of(bound: Bound, ns: float) -> Delay:
+    """A delay of the op; UsageError for a time that is not more than 0."""
+    if ns <= 0:
+        raise UsageError(f"delay {time_text(ns)}: must be more than 0")
+    return Delay(bound, ns)
+
+
+def claim_of(answer: Any) -> Claim | None:
+    """What an answer claims that a re-run can prove; None if that is nothing."""
     match answer:
-        case Prediction(changed=changed) if changed:
-            return Claim(answer, _spec_options(changed))
-        case Gain(change=change) if change:
-            return claim_of(_prediction_of(answer), end_ns)
-        case Bound(slack=slack) if slack * _TICKS_A_NS < 1:
-            return delayed(answer, _LATER_NS, end_ns)
+        case Prediction():
+            return answer
         case Bound(slack=slack) if slack < math.inf:
-            return delayed(answer, slack, end_ns)
+            return answer
+        case CausalProfile(gains=gains) if any(gain.change for gain in gains):
+            return FirstGains(answer, WHATIF.args().first)
     return None
 
 
-def delayed(bound: Bound, ns: float, end_ns: float) -> Claim:
-    """What the slack of an op says of holding it back for ``ns``: what is more than
-    that is added to the end.
+def title_of(claim: Claim) -> str:
+    """What a claim is about, in some words."""
+    match claim:
+        case Prediction(changed=changed):
+            return ", ".join(changed)
+        case Bound(op=row, slack=slack):
+            return f"slack of op {row.op:,}, {time_text(slack)}"
+        case Delay(bound=bound, ns=ns):
+            return f"op {bound.op.op:,} {bound.op.name} {time_text(ns)} later"
+    return f"the first {claim.count} of what if"
 
-    UsageError for a time that is not more than a tick of the simulator.
+
+def prove(claim: Claim, trace: Trace, rerun: Rerun) -> Proved:
+    """What a claim predicts of ``trace`` beside what re-runs give; raises what
+    ``rerun`` raises.
     """
-    ticks = math.floor(ns * _TICKS_A_NS)
-    if ticks < 1:
-        raise UsageError(f"delay {time_text(ns)}: must be more than 0")
-    held_ns = ticks / _TICKS_A_NS
-    op = bound.op
-    prediction = Prediction(
-        changed=(f"op {op.op:,} {op.name} {time_text(held_ns)} later",),
+    match claim:
+        case Prediction():
+            return prove_prediction(claim, rerun)
+        case Bound():
+            return prove_slack(trace, claim, rerun, no_progress)
+        case Delay(bound=bound, ns=ns):
+            predicted = _prediction_of(claim, trace.end_ns)
+            delays = ((bound.op.op, ns),)
+            return prove_prediction(predicted, lambda *_: rerun((), delays))
+    return prove_profile(claim.profile, rerun, claim.count, no_progress)
+
+
+def _prediction_of(delay: Delay, end_ns: float) -> Prediction:
+    """What slack says of a delay: what is more than it is added to the end."""
+    beyond = max(delay.ns - delay.bound.slack, 0.0)
+    return Prediction(
+        changed=(title_of(delay),),
         end_ns=end_ns,
-        predicted_ns=end_ns + max(held_ns - bound.slack, 0.0),
+        predicted_ns=end_ns + beyond,
         sure=False,
         why=_NO_SERVERS,
-        launches=(),
-    )
-    return Claim(prediction, ("--delay", f"op {op.op}", f"{held_ns!r}ns"))
-
-
-def proved(claim: Claim, old: Trace, new: Trace) -> Prediction:
-    """The prediction beside what the re-run, ``new``, gave; ``old`` is the trace that
-    it repeats.
-    """
-    real = {launch.launch: launch.t_end - launch.t_start for launch in new.launches}
-    changes = []
-    for launch in old.launches:
-        if launch.launch in real:
-            recorded = launch.t_end - launch.t_start
-            change = LaunchChange(
-                launch.launch, launch.kernel, recorded, real[launch.launch]
-            )
-            changes.append(change)
-    return replace(
-        claim.prediction, proved_ns=new.end_ns, proved_launches=tuple(changes)
-    )
-
-
-def _spec_options(changed: Iterable[str]) -> tuple[str, ...]:
-    """Fields of the machine, as ``kernbench rerun`` takes them."""
-    return tuple(word for field in changed for word in ("--spec", field))
-
-
-def _prediction_of(gain: Gain) -> Prediction:
-    """A row of the causal profile as a prediction."""
-    return Prediction(
-        changed=(gain.change,),
-        end_ns=gain.end_ns,
-        predicted_ns=gain.predicted_ns,
-        sure=gain.sure,
-        why=gain.why,
         launches=(),
     )

@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from time import monotonic
 
 from kernbench.errors import KernbenchError
 from kernbench.replay.query import Query
-from kernbench.replay.whatif.answers import Prediction
 from kernbench.trace import Trace
-from tui.claims import Claim, proved
-from tui.rerun import Ended, Rerun
+from tui.claims import Claim, Proved, prove, title_of
+from tui.rerun import Reruns
 from tui.runner import Pending
+
+_PATIENCE_S = 2.0
+"""For the end of what is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a re-run said of a claim: the prediction with the real time beside it, and
-    the new trace. Or else why there is none.
-    """
+    """What re-runs said of a claim, and the last new trace; or why there is nothing."""
 
     claim: Claim
+    answer: Proved | None = None
     path: Path | None = None
-    prediction: Prediction | None = None
-    error: KernbenchError | None = None
+    error: Exception | None = None
 
 
 class Prover:
-    """Owns the re-run of ``trace`` that somebody waits for, if there is one.
+    """Owns the re-runs of ``trace`` that somebody waits for, if there are any.
 
-    ``came(proof)`` is called by a thread when it has ended.
+    ``came(proof)`` is called by a thread when they have ended.
     """
 
     def __init__(
@@ -38,52 +40,53 @@ class Prover:
     ) -> None:
         self.came = came
         self._trace = trace
+        self._reruns = Reruns(trace)
         self._claim: Claim | None = None
-        self._rerun: Rerun | None = None
+        self._worker: Thread | None = None
+        self._begun = 0.0
+        self._closed = False
 
     @property
     def pending(self) -> Pending | None:
         """How far the re-run is; None if there is none."""
-        rerun = self._rerun
-        if rerun is None or self._claim is None:
+        claim = self._claim
+        if claim is None:
             return None
-        query = Query("rerun", self._claim)
-        return Pending(query, rerun.phase, rerun.done, rerun.begun)
+        reruns = self._reruns
+        query = Query("rerun", claim)
+        return Pending(query, reruns.phase, reruns.done, self._begun)
 
     def prove(self, claim: Claim) -> None:
-        """Begin a re-run; KernbenchError while there is one."""
+        """Begin to run again; KernbenchError while something is being proved."""
         if self._claim is not None:
-            raise KernbenchError(f"still proving {self._claim.title}; Esc cancels it")
+            raise KernbenchError(f"still proving {title_of(self._claim)}; Esc cancels")
         self._claim = claim
-        self._rerun = Rerun(
-            self._trace.path, claim.options, len(self._trace.order), self._ended
-        )
-        self._rerun.start()
+        self._begun = monotonic()
+        self._reruns.renew()
+        self._worker = Thread(target=self._work, args=(claim,), daemon=True)
+        self._worker.start()
 
     def cancel(self) -> bool:
-        """End the re-run; whether there was one."""
-        rerun = self._rerun
-        if rerun is None:
+        """End what is being proved; whether there was anything."""
+        if self._claim is None:
             return False
-        rerun.cancel()
+        self._reruns.cancel()
         return True
 
     def close(self) -> None:
-        """Nobody waits any more: nothing of it is left."""
-        if self._rerun is not None:
-            self._rerun.close()
+        """Nobody waits any more: nothing is left of what was begun."""
+        self._closed = True
+        self._reruns.cancel()
+        if self._worker is not None:
+            self._worker.join(_PATIENCE_S)
 
-    def _ended(self, result: Ended) -> None:
-        """Say what came of it. Runs in the thread of the re-run."""
-        claim = self._claim
-        assert claim is not None
-        proof = Proof(claim, error=result.error)
-        if result.path is not None:
-            try:
-                prediction = proved(claim, self._trace, Trace.open(result.path))
-                proof = Proof(claim, result.path, prediction)
-            except KernbenchError as error:
-                proof = Proof(claim, error=error)
-        self._rerun = None
+    def _work(self, claim: Claim) -> None:
+        """Prove a claim. Runs in a thread."""
+        try:
+            answer = prove(claim, self._trace, self._reruns)
+            proof = Proof(claim, answer, self._reruns.last)
+        except Exception as error:  # raised where the proof is taken, unless it is ours
+            proof = Proof(claim, error=error)
         self._claim = None
-        self.came(proof)
+        if not self._closed:
+            self.came(proof)

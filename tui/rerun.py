@@ -1,4 +1,4 @@
-"""A re-run beside the debugger: ``kernbench rerun`` as a process of its own.
+"""Re-runs beside the debugger: ``kernbench rerun`` as a process of its own.
 
 Nothing is simulated in this process. The other one says how far it is on its stderr,
 and ends when its stdin is closed, so it does not outlive this one, however that ends.
@@ -17,18 +17,18 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Lock, Thread
-from time import monotonic
+from typing import Any
 
 import kernbench
 from kernbench.errors import KernbenchError
 from kernbench.replay.progress import Cancelled
+from kernbench.trace import Trace
 from tui.private_file import private_folder
 
 PROGRAM = (sys.executable, "-P", "-m", "kernbench")
@@ -36,104 +36,120 @@ FOLDER = "proofs"
 """Of the state directory: the new traces, and folders of those that are being made."""
 KEPT = 8
 """New traces; the oldest make room for others."""
+_FILE_MODE = 0o600
 _LAST_LINES = 50
 """Of stderr, in which an error is looked for."""
 _PATIENCE_S = 2.0
-"""For the end of what was killed, and for what it has written last."""
-_FILE_MODE = 0o600
+"""For what a process has written last."""
 _STEM = 40
 """Characters of the old trace's name that are in that of the new one."""
 _OPS = re.compile(r"([\d,]+)(?: of [\d,]+)? ops")
 _MAKING = re.compile(r"making-(\d+)-.*")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What became of a re-run: the new trace, or else why there is none."""
+class Reruns:
+    """Runs ``trace`` again for whoever proves something: a process at a time.
 
-    path: Path | None
-    error: KernbenchError | None = None
-
-
-class Rerun:
-    """One re-run of ``trace``; ``options`` are those of its command.
-
-    ``ops`` is how many the trace has, by which it is known how far the re-run is.
-    ``ended(result)`` is called once, by a thread, unless it was closed before.
+    Before the first the run is repeated without a change, since one that is not
+    deterministic proves nothing. ``last`` is the trace of the last one; ``phase`` says
+    what is being done, and ``done`` how far that is, 0 to 1.
     """
 
-    def __init__(
-        self,
-        trace: Path,
-        options: Sequence[str],
-        ops: int,
-        ended: Callable[[Ended], None],
-    ) -> None:
-        self.begun = monotonic()
-        self.done = 0.0
+    def __init__(self, trace: Trace) -> None:
         self.phase = "re-run"
+        self.done = 0.0
+        self.last: Path | None = None
         self._trace = trace
-        self._options = tuple(options)
-        self._ops = max(ops, 1)
-        self._ended = ended
+        self._is_same = False
         self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
         self._cancelled = False
-        self._closed = False
-        self._worker = Thread(target=self._work, daemon=True)
 
-    def start(self) -> None:
-        """Begin it."""
-        self._worker.start()
+    def __call__(
+        self, spec: Sequence[str], delays: Sequence[tuple[int, float]]
+    ) -> Path:
+        """The new trace of a run with fields of its machine changed, and ops held back.
+
+        ``spec`` are FIELD=VALUE, ``delays`` positions of ops with ns. Raises Cancelled,
+        and KernbenchError for what cannot be run again or is not deterministic.
+        """
+        options: list[str] = []
+        for field in spec:
+            options += ["--spec", field]
+        for op, ns in delays:
+            options += ["--delay", f"op {op}", f"{ns!r}ns"]
+        try:
+            if not self._is_same:
+                self._made([])
+                self._is_same = True
+            self.last = self._made(options)
+        except OSError as error:
+            place = error.filename or PROGRAM[0]
+            raise KernbenchError(f"{place}: {error.strerror}") from None
+        return self.last
+
+    def renew(self) -> None:
+        """What was cancelled is over."""
+        self._cancelled = False
+        self.phase = "re-run"
+        self.done = 0.0
 
     def cancel(self) -> None:
-        """End it; there is no new trace then, and that is said."""
+        """End the process, and begin no other until ``renew``."""
         with self._lock:
             self._cancelled = True
             if self._process is not None:
                 self._process.kill()
 
-    def close(self) -> None:
-        """End it and leave nothing of it; nobody is told."""
-        self._closed = True
-        self.cancel()
-        self._worker.join(_PATIENCE_S)
+    # -- one process --------------------------------------------------------------
 
-    # -- in the thread ------------------------------------------------------------
+    def _made(self, options: Sequence[str]) -> Path:
+        """The new trace of one re-run; without options it has to do what was recorded.
 
-    def _work(self) -> None:
-        try:
-            result = Ended(self._made())
-        except OSError as error:
-            place = error.filename or PROGRAM[0]
-            result = Ended(None, KernbenchError(f"{place}: {error.strerror}"))
-        except KernbenchError as error:
-            result = Ended(None, error)
-        if not self._closed:
-            self._ended(result)
-
-    def _made(self) -> Path:
-        """The new trace; raises KernbenchError, or OSError, if there is none."""
+        Raises KernbenchError, or OSError, if there is none. That of a run without a
+        change is gone again.
+        """
         folder = private_folder(FOLDER)
         _remove_left(folder)
-        place = mkdtemp(prefix=f"making-{os.getpid()}-", dir=folder)
+        place = Path(mkdtemp(prefix=f"making-{os.getpid()}-", dir=folder))
+        self.phase = "re-run" if options else "re-run unchanged"
+        self.done = 0.0
         try:
-            made = Path(place) / _name(self._trace, self._options)
-            self._run(made)
-            made.chmod(_FILE_MODE)
+            made = place / _name(self._trace.path, options)
+            said = self._run(made, options)
+            self._check(said)
             path = folder / made.name
-            made.replace(path)
+            if options:
+                made.chmod(_FILE_MODE)
+                made.replace(path)
         finally:
             shutil.rmtree(place, ignore_errors=True)
         with suppress(OSError):  # another debugger may make room, too
-            _make_room(folder, kept=(path, self._trace))
+            _make_room(folder, kept=(path, self._trace.path))
         return path
 
-    def _run(self, out: Path) -> None:
-        """Run the process to its end; KernbenchError if it leaves no trace ``out``."""
-        process = self._start(out)
-        assert process.stdin is not None
+    def _check(self, said: dict[str, Any]) -> None:
+        """KernbenchError where what was run proves nothing."""
+        recorded = self._trace.end or {}
+        why = ""
+        if said.get("same") is False:
+            why = f"NOT the recorded run: {said.get('parting')}"
+        elif said.get("error") is not None and recorded.get("error") is None:
+            why = f"the changed run ended with {said['error']}"
+        if why and said.get("other_code"):
+            why += f"; recorded by other code: {said['other_code']}"
+        if why:
+            raise KernbenchError(f"no proof: {' '.join(why.split())}")
+
+    def _run(self, out: Path, options: Sequence[str]) -> dict[str, Any]:
+        """Run one process to its end; what it says of its run.
+
+        KernbenchError if it leaves no trace ``out``, or says nothing.
+        """
         lines: deque[str] = deque(maxlen=_LAST_LINES)
+        answer = out.with_suffix(".json")
+        process = self._start(out, options, answer)
+        assert process.stdin is not None
         reader = Thread(target=self._read, args=(process, lines), daemon=True)
         reader.start()
         code = process.wait()
@@ -141,28 +157,37 @@ class Rerun:
         # A process that the bench has left behind may keep the pipe open.
         reader.join(_PATIENCE_S)
         if self._cancelled:
-            raise Cancelled(f"{self.phase} was cancelled at {self.done:.0%}")
+            raise self._cancelled_here()
         if code < 0:
             raise KernbenchError(f"the re-run was ended by {_signal_name(-code)}")
+        said = _last_object(answer)
+        if said is not None and out.is_file():
+            return said
         errors = [line for line in lines if line.startswith("error: ")]
-        if code and errors:
+        if errors:
             raise KernbenchError(f"re-run: {errors[-1].removeprefix('error: ')}")
-        if not out.is_file():
-            said = lines[-1] if lines else "it said nothing"
-            raise KernbenchError(
-                f"the re-run left no trace, and exited with {code}: {said}"
-            )
+        last = lines[-1] if lines else "it said nothing"
+        raise KernbenchError(
+            f"the re-run left no trace, and exited with {code}: {last}"
+        )
 
-    def _start(self, out: Path) -> subprocess.Popen[str]:
-        """The process; Cancelled if it is not wanted any more."""
-        command = [*PROGRAM, "rerun", str(self._trace), "-o", str(out)]
-        with self._lock:
+    def _cancelled_here(self) -> Cancelled:
+        return Cancelled(f"{self.phase} was cancelled at {self.done:.0%}")
+
+    def _start(
+        self, out: Path, options: Sequence[str], answer: Path
+    ) -> subprocess.Popen[str]:
+        """The process, whose stdout is the file ``answer``; Cancelled if it is not
+        wanted any more.
+        """
+        command = [*PROGRAM, "rerun", str(self._trace.path), "-o", str(out)]
+        with self._lock, answer.open("wb") as stdout:
             if self._cancelled:
-                raise Cancelled(f"{self.phase} was cancelled at 0%")
+                raise self._cancelled_here()
             self._process = subprocess.Popen(
-                [*command, "--beside", *self._options],
+                [*command, "--beside", "--json", *options],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=stdout,
                 stderr=subprocess.PIPE,
                 env=_environment(),
                 text=True,
@@ -184,14 +209,24 @@ class Rerun:
         if not line.startswith('{"progress": '):
             return False
         with suppress(ValueError, TypeError, KeyError):
-            text = json.loads(line)["progress"]
-            self.phase = "re-run"
-            if text.startswith("Phase 2"):
-                self.phase = "re-run, Phase 2"
-            ops = _OPS.search(text)
+            ops = _OPS.search(json.loads(line)["progress"])
             if ops is not None:
-                self.done = min(int(ops[1].replace(",", "")) / self._ops, 1.0)
+                count = int(ops[1].replace(",", ""))
+                self.done = min(count / max(len(self._trace.order), 1), 1.0)
         return True
+
+
+def _last_object(answer: Path) -> dict[str, Any] | None:
+    """The object of JSON that a file ends with; None if it does not.
+
+    What the bench has printed comes before it.
+    """
+    lines = answer.read_text(encoding="utf-8", errors="replace").splitlines()
+    with suppress(ValueError, RecursionError):
+        said = json.loads(lines[-1] if lines else "")
+        if isinstance(said, dict):
+            return said
+    return None
 
 
 def _environment() -> dict[str, str]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fake_reruns
 import pytest
+from fake_reruns import COPIES, WAITS, failing, noting
 from hostile import harm_in
 from pilots import answered, ask, run, settled, still, until
 from platformdirs import user_state_path
-from terminals import opened
+from terminals import opened, program_of
 
 from tui.rerun import FOLDER
 from tui.screens.text import TextScreen
 
-COPIES = "import shutil, sys; shutil.copyfile(sys.argv[2], sys.argv[4])"
-WAITS = "import sys; sys.stdin.read()"
-FAILS = (
-    "import sys; print('error: no \\x1b]0;owned\\x07 field', file=sys.stderr);"
-    "sys.exit(2)"
-)
 WITH_SLACK = 40
 
 Play = Callable[[str], None]
@@ -30,13 +26,8 @@ Play = Callable[[str], None]
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """``play(code)``: what runs in place of kernbench, with the same arguments."""
-
-    def set_to(code: str) -> None:
-        program = (sys.executable, "-S", "-c", code)
-        monkeypatch.setattr("tui.rerun.PROGRAM", program)
-
-    return set_to
+    """``play(code)``: what runs in place of kernbench."""
+    return partial(fake_reruns.play, monkeypatch)
 
 
 def said(pilot: Any) -> str:
@@ -87,18 +78,21 @@ async def test_what_is_claimed_last_is_proved_by_a_key(drive, play, session) -> 
     session.goto(WITH_SLACK)
     async with drive(100, 40) as pilot:
         await pilot.press("P")
-        assert said(pilot).startswith("nothing is claimed yet")
+        assert said(pilot).startswith("error: nothing is claimed that")
         await ask(pilot, "bound")
         assert "P proves it" in await page_of(pilot)
         await pilot.press("P")
         await until(pilot, lambda: pilot.app.screen is pilot.app.debugger)
-        assert "re-run: it ends at" in await page_of(pilot)
+        page = await page_of(pilot)
+    assert "re-run with " in page
+    assert "of delay: the end moves by 0.00ns" in page
+    assert "slack NOT as told" in page
 
 
 async def test_an_error_is_said_in_a_line_that_harms_no_terminal(
     drive, play, session, as_text_of
 ) -> None:
-    play(FAILS)
+    play(failing("no \x1b]0;owned\x07 field"))
     session.goto(WITH_SLACK)
     async with drive(120, 40) as pilot:
         run(pilot, "prove delay 1us")
@@ -118,7 +112,7 @@ async def test_esc_cancels_it_and_s_steps_meanwhile(
         await settled(pilot)
         run(pilot, "prove delay 1us")
         await answered(pilot)
-        await until(pilot, lambda: " re-run 0%" in status_of(pilot))
+        await until(pilot, lambda: " re-run unchanged 0%" in status_of(pilot))
         await pilot.press("s")
         assert session.cursor == WITH_SLACK + 1
         run(pilot, "prove delay 2us")
@@ -204,18 +198,12 @@ def test_nothing_is_left_when_the_terminal_goes_away(
     trace_path: Path, tmp_path: Path
 ) -> None:
     note = tmp_path / "pid"
-    code = f"import os; open({str(note)!r}, 'w').write(str(os.getpid())); {WAITS}"
-    program = [
-        sys.executable,
-        "-c",
-        "import sys, tui.rerun;"
-        f"tui.rerun.PROGRAM = (sys.executable, '-S', '-c', {code!r});"
-        "from tui.guardian import main; main()",
-    ]
+    fake = fake_reruns.program(noting(note))
+    program = program_of(f"import tui.rerun; tui.rerun.PROGRAM = {fake!r}")
     with opened(trace_path, "--op", 40, state=tmp_path, program=program) as terminal:
         terminal.until("op 40/")
         terminal.press(":prove delay 1us\r")
-        terminal.until("re-run 0%")
+        terminal.until("re-run unchanged 0%")
         child = Path(f"/proc/{note.read_text()}")
         assert child.exists()
         os.close(terminal.fd)

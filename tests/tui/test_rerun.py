@@ -8,52 +8,40 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from queue import Queue
 from time import monotonic, sleep
 
 import pytest
+from fake_reruns import COPIES, WAITS, failing, noting, play
 from platformdirs import user_state_path
 from terminals import ROOT
 
+from kernbench.errors import KernbenchError
 from kernbench.replay.progress import Cancelled
 from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace
 from tui import rerun
-from tui.rerun import Ended, Rerun
+from tui.rerun import Reruns
 
 LIMIT_S = 30.0
-COPIES = "import shutil, sys; shutil.copy(sys.argv[2], sys.argv[4])"
-WAITS = "import sys; sys.stdin.read()"
-
-Play = Callable[[str], None]
+FASTER = (["pe.clock_ghz=2"], [])
+BIG = {"m": 256, "k": 256, "n": 256, "tile": 16}
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """``play(code)``: what runs in place of kernbench, with the same arguments."""
-
-    def set_to(code: str) -> None:
-        program = (sys.executable, "-S", "-c", code)
-        monkeypatch.setattr("tui.rerun.PROGRAM", program)
-
-    return set_to
+def reruns(trace_path: Path) -> Reruns:
+    """Re-runs of the matmul."""
+    return Reruns(Trace.open(trace_path))
 
 
-@pytest.fixture
-def begin(trace_path: Path) -> Iterator[Callable[..., tuple[Rerun, Queue[Ended]]]]:
-    """``begin("--spec", "a=1")``: a re-run of the matmul, and where its end comes."""
-    begun: list[Rerun] = []
-
-    def make(*options: str, ops: int = 152) -> tuple[Rerun, Queue[Ended]]:
-        ended: Queue[Ended] = Queue()
-        made = Rerun(trace_path, options, ops, ended.put)
-        begun.append(made)
-        made.start()
-        return made, ended
-
-    yield make
-    for made in begun:
-        made.close()
+@contextmanager
+def begun(reruns: Reruns) -> Iterator[Future[Path]]:
+    """A re-run that a thread waits for; it is cancelled at the end."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(reruns, *FASTER)
+        reruns.cancel()
 
 
 def folder() -> Path:
@@ -72,9 +60,6 @@ def until(holds: Callable[[], object]) -> None:
         sleep(0.002)
 
 
-BIG = {"m": 256, "k": 256, "n": 256, "tile": 16}
-
-
 def is_alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and nobody waited for does not."""
     try:
@@ -87,48 +72,58 @@ def is_alive(pid: int) -> bool:
 # -- the trace ----------------------------------------------------------------------
 
 
-def test_the_new_trace_is_the_users_alone(begin, play) -> None:
-    play(COPIES)
-    _, ended = begin("--spec", "pe.clock_ghz=2")
-    path = ended.get(timeout=LIMIT_S).path
+def test_the_new_trace_is_the_users_alone(reruns, monkeypatch) -> None:
+    play(monkeypatch, COPIES)
+    path = reruns(*FASTER)
+    assert path == reruns.last
     assert names() == [path.name]
     assert path.name.startswith("matmul-")
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_it_is_not_there_before_the_process_has_ended(begin, play) -> None:
-    play(f"{COPIES}; print('error: half of it', file=sys.stderr); {WAITS}")
-    made, ended = begin()
-    until(lambda: list(folder().glob("making-*/*.msgpack")))
-    assert not list(folder().glob("*.msgpack"))
-    made.cancel()
-    assert isinstance(ended.get(timeout=LIMIT_S).error, Cancelled)
+def test_it_is_not_there_before_the_process_has_ended(reruns, monkeypatch) -> None:
+    play(monkeypatch, f"{COPIES}; {WAITS}")
+    with begun(reruns) as ended:
+        until(lambda: list(folder().glob("making-*/*.msgpack")))
+        assert not list(folder().glob("*.msgpack"))
+        reruns.cancel()
+        with pytest.raises(Cancelled, match=r"^re-run unchanged was cancelled at 0%"):
+            ended.result(LIMIT_S)
     assert names() == []
 
 
-def test_the_same_rerun_has_the_same_file_and_another_has_another(begin, play) -> None:
-    play(COPIES)
-    paths = []
-    for options in (("--spec", "a=1"), ("--spec", "a=1"), ("--spec", "a=2")):
-        _, ended = begin(*options)
-        paths.append(ended.get(timeout=LIMIT_S).path)
+def test_it_goes_on_after_it_was_cancelled(reruns, monkeypatch) -> None:
+    play(monkeypatch, COPIES)
+    reruns.cancel()
+    with pytest.raises(Cancelled):
+        reruns(*FASTER)
+    reruns.renew()
+    assert reruns(*FASTER).is_file()
+
+
+def test_the_same_rerun_has_the_same_file_and_another_has_another(
+    reruns, monkeypatch
+) -> None:
+    play(monkeypatch, COPIES)
+    paths = [reruns(["a=1"], []), reruns(["a=1"], []), reruns([], [(5, 1.0)])]
     assert paths[0] == paths[1] != paths[2]
     assert len(names()) == 2
 
 
-def test_the_oldest_make_room(begin, play, monkeypatch) -> None:
+def test_the_oldest_make_room(reruns, monkeypatch) -> None:
     monkeypatch.setattr("tui.rerun.KEPT", 2)
-    play(COPIES)
+    play(monkeypatch, COPIES)
     paths = []
     for number in range(4):
-        _, ended = begin(str(number))
-        paths.append(ended.get(timeout=LIMIT_S).path)
+        paths.append(reruns([f"a={number}"], []))
         os.utime(paths[-1], (number, number))
     assert names() == sorted(path.name for path in paths[2:])
 
 
-def test_what_was_left_by_a_debugger_that_is_no_more_is_removed(begin, play) -> None:
+def test_what_was_left_by_a_debugger_that_is_no_more_is_removed(
+    reruns, monkeypatch
+) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     left = folder() / f"making-{gone.pid}-x"
@@ -136,21 +131,63 @@ def test_what_was_left_by_a_debugger_that_is_no_more_is_removed(begin, play) -> 
     for place in (left, others):
         place.mkdir(parents=True)
         (place / "half.msgpack.partial").touch()
-    play(COPIES)
-    _, ended = begin()
-    path = ended.get(timeout=LIMIT_S).path
+    play(monkeypatch, COPIES)
+    assert names() == sorted([others.name, left.name])
+    path = reruns(*FASTER)
     assert names() == sorted([others.name, path.name])
 
 
-# -- what is said -------------------------------------------------------------------
+# -- what is run --------------------------------------------------------------------
+
+
+def test_the_run_is_repeated_without_a_change_before_the_first(
+    reruns, monkeypatch, tmp_path
+) -> None:
+    note = tmp_path / "asked"
+    asks = f"open({str(note)!r}, 'a').write(' '.join(sys.argv[5:]) + '|')"
+    play(monkeypatch, f"{COPIES}; {asks}")
+    reruns(["a=1"], [])
+    reruns([], [(5, 0.25)])
+    assert note.read_text().split("|")[:-1] == [
+        "--beside --json",
+        "--beside --json --spec a=1",
+        "--beside --json --delay op 5 0.25ns",
+    ]
+
+
+REFUSED = {
+    "not the same": (
+        {"same": False, "parting": "frame 3 \n is another", "other_code": "x 1"},
+        "no proof: NOT the recorded run: frame 3 is another; "
+        "recorded by other code: x 1",
+    ),
+    "an error": (
+        {"error": "Deadlock: of\nall"},
+        "no proof: the changed run ended with Deadlock: of all",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_what_proves_nothing_is_said_in_a_line(how, reruns, monkeypatch) -> None:
+    said, why = REFUSED[how]
+    play(monkeypatch, f"{COPIES}; print({json.dumps(said)!r})")
+    with pytest.raises(KernbenchError) as raised:
+        reruns(*FASTER)
+    assert str(raised.value) == why
+    assert names() == []
+
 
 ENDS = {
-    "an error": (
-        "import sys; print('noise\\nerror: no field\\x1b[2J', file=sys.stderr);"
-        "sys.exit(2)",
-        "re-run: no field\x1b[2J",
+    "an error": (failing("no field"), "re-run: no field"),
+    "no trace": (
+        "print('x')",
+        "the re-run left no trace, and exited with 0: it said nothing",
     ),
-    "no trace": ("print('x')", "the re-run left no trace, and exited with 0"),
+    "no answer": (
+        "import shutil, sys; shutil.copyfile(sys.argv[2], sys.argv[4]); sys.exit('a')",
+        "the re-run left no trace, and exited with 1: a",
+    ),
     "a signal": (
         "import os; os.kill(os.getpid(), 9)",
         "the re-run was ended by SIGKILL",
@@ -159,65 +196,61 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_an_end_without_a_trace_says_why_in_a_line(how, begin, play) -> None:
+def test_an_end_without_a_trace_says_why_in_a_line(how, reruns, monkeypatch) -> None:
     code, why = ENDS[how]
-    play(code)
-    _, ended = begin()
-    result = ended.get(timeout=LIMIT_S)
-    assert result.path is None
-    assert str(result.error).startswith(why)
-    assert len(str(result.error).splitlines()) == 1
+    play(monkeypatch, code)
+    with pytest.raises(KernbenchError) as raised:
+        reruns(*FASTER)
+    assert str(raised.value) == why
     assert names() == []
 
 
-def test_a_program_that_is_not_there_is_an_error_in_a_line(begin, monkeypatch) -> None:
+def test_a_program_that_is_not_there_is_an_error_in_a_line(reruns, monkeypatch) -> None:
     monkeypatch.setattr("tui.rerun.PROGRAM", ("/no/such/program",))
-    _, ended = begin()
-    error = ended.get(timeout=LIMIT_S).error
-    assert str(error) == "/no/such/program: No such file or directory"
+    with pytest.raises(
+        KernbenchError, match=r"^/no/such/program: No such file or directory$"
+    ):
+        reruns(*FASTER)
 
 
-def test_a_changed_run_that_verifies_no_more_is_a_proof_too(begin, play) -> None:
-    play(f"{COPIES}; sys.exit(1)")
-    _, ended = begin()
-    assert ended.get(timeout=LIMIT_S).path is not None
-
-
-SAYS = {
-    "1,000 ns simulated, 60 ops, 1% of 9 tiles": ("re-run", 0.25),
-    "Phase 2: 120 of 150 ops": ("re-run, Phase 2", 0.5),
-    "debug: 300 ops checked": ("re-run", 1.0),
+SHARES = {
+    "1,000 ns simulated, 38 ops, 1% of 9 tiles": 0.25,
+    "Phase 2: 76 of 152 ops": 0.5,
+    "debug: 300 ops checked": 1.0,
 }
 
 
-@pytest.mark.parametrize("text", SAYS)
-def test_it_says_how_far_it_is(text, begin, play) -> None:
+@pytest.mark.parametrize("text", SHARES)
+def test_it_is_known_how_far_it_is(text, reruns, monkeypatch) -> None:
     line = json.dumps({"progress": text, "count": 1, "unit": "x"})
-    play(f"import sys; print({line!r}, file=sys.stderr, flush=True); {WAITS}")
-    made, _ = begin(ops=240)
-    until(lambda: made.done)
-    assert (made.phase, made.done) == SAYS[text]
+    says = f"import sys; print({line!r}, file=sys.stderr, flush=True)"
+    play(monkeypatch, f"{says}; {WAITS}")
+    with begun(reruns):
+        until(lambda: reruns.done)
+        assert reruns.done == SHARES[text]
 
 
 # -- its end ------------------------------------------------------------------------
 
 
-def test_closing_it_leaves_no_process_and_no_file(begin, play, tmp_path) -> None:
+def test_nothing_is_left_of_one_that_was_cancelled(
+    reruns, monkeypatch, tmp_path
+) -> None:
     note = tmp_path / "pid"
-    play(f"import os; open({str(note)!r}, 'w').write(str(os.getpid())); {WAITS}")
-    made, ended = begin()
-    until(lambda: note.exists() and note.read_text())
-    process = Path(f"/proc/{note.read_text()}")
-    assert process.exists()
-    made.close()
+    play(monkeypatch, noting(note))
+    with begun(reruns) as ended:
+        until(lambda: note.exists() and note.read_text())
+        process = Path(f"/proc/{note.read_text()}")
+        assert process.exists()
+        reruns.cancel()
+        assert isinstance(ended.exception(LIMIT_S), Cancelled)
     assert not process.exists()
     assert names() == []
-    assert ended.empty()
 
 
 @pytest.mark.slow
-def test_it_ends_when_whoever_started_it_is_killed(tmp_path) -> None:
-    """The command itself; its stdin is closed by the system."""
+def test_kernbench_ends_when_whoever_began_it_is_killed(tmp_path) -> None:
+    """Since the system closes its stdin then."""
     out = tmp_path / "out.msgpack"
     big = tmp_path / "big.msgpack"
     run_bench("matmul", trace=big, verify=False, params=BIG)

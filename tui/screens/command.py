@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Stopped
 from kernbench.replay.command import Call
@@ -35,8 +35,11 @@ from kernbench.replay.commands import (
     GOTO,
     HISTORY,
     MARK,
+    PROVE_BOUND,
+    PROVE_WHATIF,
     STEP,
     WATCH,
+    WHATIF,
     moved,
     needed_by,
     parse,
@@ -47,11 +50,11 @@ from kernbench.replay.progress import Cancelled
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.text import as_text
 from kernbench.replay.time.roofline import Bound
-from kernbench.replay.whatif.answers import Prediction
+from kernbench.replay.whatif.answers import CausalProfile
 from kernbench.trace import Trace
 from kernbench.visible import visible_text
 from tui.actions import FILTER, OPEN, PROVE, RELOAD, SCREEN_COMMANDS, SEARCH
-from tui.claims import Claim, claim_of, delayed
+from tui.claims import Claim, FirstGains, claim_of, delay_of, title_of
 from tui.desk import KEY_S, Desk
 from tui.draw import Glyphs, Line
 from tui.keymap import Keymap
@@ -182,6 +185,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._prove(call.args.what, text)
         elif command is OPEN:
             self._open(call.args.file)
+        elif command in (PROVE_WHATIF, PROVE_BOUND):
+            self._prove_answer(call, text)
         elif command.kind == "move":
             needed = needed_by(self.desk.index, self.session, call)
             if needed is None:
@@ -226,10 +231,10 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """An answer as text over the whole screen. What it claims can be proved."""
         self.say("")
         way = None
-        if isinstance(answer, Bound | Prediction):
-            self.desk.claim = claim_of(answer, self.desk.index.trace.end_ns)
-            if self.desk.claim is not None:
-                way = Way("prove", "proves it", PROVE())
+        claim = claim_of(answer)
+        if claim is not None:
+            self.desk.claim = claim
+            way = Way("prove", "proves it", PROVE())
         self.show_text(title, self._wrapped(answer.lines(self.size.width)), way)
 
     def _wrapped(self, rows: Iterable[str]) -> list[Line]:
@@ -473,26 +478,39 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """
         first, _, rest = what.partition(" ")
         if not what:
-            if self.desk.claim is None:
-                self.say(
-                    "nothing is claimed yet: :bound says how long an op can be delayed"
-                )
-            else:
-                self._begin_proof(self.desk.claim)
+            self._begin_proof(self.desk.claim)
         elif first == "delay":
             ns = parse_time(rest.strip())
-            end_ns = self.desk.index.trace.end_ns
             query = BOUND.query(self.session, BOUND.args())
-            self._ask(
-                Asked(
-                    text,
-                    query,
-                    lambda bound: self._begin_proof(delayed(bound, ns, end_ns)),
-                )
-            )
+            then = partial(self._begin_delay, ns)
+            self._ask(Asked(text, query, then))
+        else:
+            self._prove_answer(parse(f"{WHATIF.name} {what}"), text)
 
-    def _begin_proof(self, claim: Claim) -> None:
+    def _begin_delay(self, ns: float, bound: Bound) -> None:
+        """Run again with an op held back, of which the slack is known."""
+        self._begin_proof(delay_of(bound, ns))
+
+    def _prove_answer(self, call: Call, text: str) -> None:
+        """Prove what a question answers, instead of showing it."""
+        command = BOUND if call.command is PROVE_BOUND else WHATIF
+        args = replace(call.args, prove=False)
+
+        def then(answer: Any) -> None:
+            claim = claim_of(answer)
+            if isinstance(claim, FirstGains):
+                claim = replace(claim, count=args.first)
+            self._begin_proof(claim)
+
+        self._ask(Asked(text, command.query(self.session, args), then))
+
+    def _begin_proof(self, claim: Claim | None) -> None:
         """Run again as a claim says; KernbenchError where one is being proved."""
+        if claim is None:
+            raise UsageError(
+                "nothing is claimed that a re-run can prove: :whatif FIELD=VALUE says "
+                "what a change does, :bound how long an op can be delayed"
+            )
         self.desk.claim = claim
         self.prover.prove(claim)
         self.say("")
@@ -507,21 +525,25 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Say what came of a re-run, with both traces beside each other."""
         self.proof = None
         if proof.error is not None:
-            self.say(f"error: {proof.claim.title}: {proof.error}")
-            return
-        self._ask(
-            Asked(
-                "compare",
-                COMPARE.ask(file=str(proof.path)),
-                lambda beside: self._show_proof(proof, beside.lines(self.size.width)),
-                failed=lambda why: self._show_proof(proof, [why]),
+            if not isinstance(proof.error, KernbenchError):
+                raise proof.error
+            self.say(f"error: {title_of(proof.claim)}: {proof.error}")
+        elif isinstance(proof.answer, CausalProfile):
+            self._show_answer(PROVE.name, proof.answer)
+        else:
+            self._ask(
+                Asked(
+                    COMPARE.name,
+                    COMPARE.ask(file=str(proof.path)),
+                    lambda both: self._show_proof(proof, both.lines(self.size.width)),
+                    failed=lambda why: self._show_proof(proof, [why]),
+                )
             )
-        )
 
     def _show_proof(self, proof: Proof, beside: list[str]) -> None:
         """Predicted and real, and what else is other in the new trace."""
-        assert proof.prediction is not None
-        rows = [*proof.prediction.lines(self.size.width), "", *beside]
+        assert proof.answer is not None
+        rows = [*proof.answer.lines(self.size.width), "", *beside]
         way = Way("enter", "opens the new trace", OPEN(file=str(proof.path)))
         self.show_text(PROVE.name, self._wrapped(rows), way)
 
