@@ -28,6 +28,7 @@ from kernbench.errors import KernbenchError, UsageError
 from kernbench.visible import guard_tracebacks, visible
 
 if TYPE_CHECKING:
+    from kernbench.perf.sim import PerfRow
     from kernbench.replay.whatif.proof import Rerun
     from kernbench.runtime_api.proofs import Proofs
     from kernbench.trace import Trace
@@ -349,7 +350,10 @@ def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
 
 @main.command()
 @click.argument(
-    "part", type=click.Choice(["sim", "phase2", "replay", "trace", "tui", "make-trace"])
+    "part",
+    type=click.Choice(
+        ["sim", "phase2", "replay", "trace", "tui", "whatif", "make-trace"]
+    ),
 )
 @click.option(
     "--ops",
@@ -360,11 +364,20 @@ def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
 @click.option(
     "-o", "out", type=click.Path(dir_okay=False), help="What make-trace writes."
 )
+@click.option(
+    "--cache",
+    type=click.Path(dir_okay=False),
+    help="Where whatif keeps what its runs did, for the next time.",
+)
 @_json
-def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
+def perf(
+    part: str, ops: int, out: str | None, cache: str | None, as_json: bool
+) -> None:
     """Measure what PART costs against its goals; exits 1 where one is not met.
 
-    make-trace measures nothing: it writes a large trace to try things on.
+    whatif holds predictions against re-runs, prints how their errors are distributed,
+    and takes half an hour. make-trace measures nothing: it writes a large trace to try
+    things on.
     """
     from kernbench.perf import make_trace, phase2, replay, sim, trace, tui
 
@@ -376,11 +389,26 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
         return
     parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
     with interruptible():
-        rows = parts[part].measure()
+        if part == "whatif":
+            rows = _whatif_rows(cache, as_json)
+        else:
+            rows = parts[part].measure()
     _answer(
         sim.as_json(rows) if as_json else sim.as_text(rows),
         all(row.met for row in rows),
     )
+
+
+def _whatif_rows(cache: str | None, as_json: bool) -> "list[PerfRow]":
+    """The figures of ``whatif``; without JSON the tables of errors are printed."""
+    from kernbench.perf import whatif
+
+    with _shown_progress() as progress:
+        path = None if cache is None else Path(cache)
+        found = whatif.measure(cache=path, progress=progress)
+    if not as_json:
+        say("\n".join([*found.tables, ""]))
+    return found.rows
 
 
 @main.command()

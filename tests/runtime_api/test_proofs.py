@@ -3,6 +3,7 @@ that alone, or it is refused.
 """
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from kernbench.runtime_api import run_bench
 from kernbench.runtime_api.proofs import Proofs
 from kernbench.trace import Trace
 
+TRACES = Path(__file__).parents[2] / "traces"
 SMALL = {"m": 32, "k": 32, "n": 32, "pes": 1}
 BENCH = """
 from pathlib import Path
@@ -88,6 +90,24 @@ def test_a_run_that_is_not_deterministic_proves_nothing(folder):
         KernbenchError, match=r"^no proof: NOT the recorded run: .*seed"
     ):
         Proofs(trace, folder).run({"pe.clock_ghz": 2.0})
+
+
+def test_numbers_that_another_machine_has_rounded_otherwise_move_no_time(folder):
+    body = """
+    runs = Path("runs")
+    with runs.open("a") as file:
+        file.write("x")
+    tl.store(y_ptr, tl.load(x_ptr, (n,), "f32") * float(runs.stat().st_size))
+    """
+    trace = recorded(folder, body)
+    path = Proofs(trace, folder).run({"pe.clock_ghz": 2.0})
+    assert Trace.open(path).end_ns < trace.end_ns
+
+
+def test_a_bundled_trace_can_be_proved():
+    trace = TRACES / "matmul.msgpack"
+    result = kernbench("trace", "bound", trace, "--op", 40, "--prove", "--json")
+    assert json.loads(result.output)["within"]["moved_ns"] <= 0
 
 
 def test_another_source_is_refused_unless_it_may_be(folder):

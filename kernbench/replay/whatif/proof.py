@@ -66,8 +66,16 @@ class ProvedBound:
             delay = f"re-run with {time_text(trial.delay_ns)} of delay"
             moved = f"the end moves by {time_text(trial.moved_ns)}"
             lines += wrapped(f"{delay}: {moved}", width, 2)
-        lines.append("slack as told" if self.ok else "slack NOT as told")
+        lines.append(f"slack {self._verdict()}")
         return lines
+
+    def _verdict(self) -> str:
+        """Whether the slack is as told, and what is wrong with it."""
+        if self.ok:
+            return "as told"
+        if self.within.moved_ns > _AS_TOLD_NS:
+            return "NOT as told: the end moves within it"
+        return "NOT as told: there is more of it"
 
 
 def prove_prediction(prediction: Prediction, rerun: Rerun) -> Prediction:

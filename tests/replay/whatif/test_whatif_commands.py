@@ -218,7 +218,7 @@ def test_the_slack_of_an_op_is_tried_out_by_holding_it_back(session, recorded):
     assert [ns for _, ns in delays[:-1]] == [slack] * (slack > 0)
     assert found.beyond.moved_ns == 0.0  # the fake run is the recorded one
     assert not found.ok
-    assert as_text(found, 80).endswith("slack NOT as told")
+    assert as_text(found, 80).endswith("slack NOT as told: there is more of it")
 
 
 def test_without_anything_that_runs_again_a_proof_says_so(session):
