@@ -29,6 +29,7 @@ import kernbench
 from kernbench.errors import KernbenchError
 from kernbench.replay.progress import Cancelled
 from kernbench.trace import Trace
+from kernbench.trace.same_times import same_times
 from tui.private_file import private_folder
 
 PROGRAM = (sys.executable, "-P", "-m", "kernbench")
@@ -116,8 +117,7 @@ class Reruns:
         self.done = 0.0
         try:
             made = place / _name(self._trace.path, options)
-            said = self._run(made, options)
-            self._check(said)
+            self._check(self._run(made, options), made)
             path = folder / made.name
             if options:
                 made.chmod(_FILE_MODE)
@@ -128,11 +128,14 @@ class Reruns:
             _make_room(folder, kept=(path, self._trace.path))
         return path
 
-    def _check(self, said: dict[str, Any]) -> None:
-        """KernbenchError where what was run proves nothing."""
+    def _check(self, said: dict[str, Any], made: Path) -> None:
+        """KernbenchError where what was run proves nothing: something else without a
+        change, or with one what has come to an end of another kind.
+        """
         recorded = self._trace.end or {}
         why = ""
-        if said.get("same") is False:
+        same = said.get("same")
+        if same is False and not same_times(self._trace, Trace.open(made)):
             why = f"NOT the recorded run: {said.get('parting')}"
         elif said.get("error") is not None and recorded.get("error") is None:
             why = f"the changed run ended with {said['error']}"

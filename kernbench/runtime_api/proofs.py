@@ -4,17 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kernbench.common.user_code import described
 from kernbench.errors import KernbenchError
 from kernbench.runtime_api.rerun import Change, Rerun, rerun
 from kernbench.runtime_api.run import RunProgress
 from kernbench.trace import Trace
-
-_OF_OPS = ("t_start", "t_end", "component", "slot", "cmd", "nbytes")
-_OF_CALLS = ("cmd", "pe", "launch", "awaits", "line", "t_issue", "t_resume")
-"""What has to be as recorded of ops and calls."""
+from kernbench.trace.same_times import same_times
 
 
 class Proofs:
@@ -64,7 +59,7 @@ class Proofs:
     def _refuse_other_run(self) -> None:
         """KernbenchError if the run without a change does not do the same in time."""
         same = self._rerun(Change())
-        if same.parting is not None and not _same_times(
+        if same.parting is not None and not same_times(
             self._trace, Trace.open(same.path)
         ):
             raise KernbenchError(f"no proof: {'; '.join(same.verdict())}")
@@ -81,20 +76,3 @@ class Proofs:
         )
         out = self._folder / f"{self._runs}.msgpack"
         return rerun(self._trace, out, whole, self._progress)
-
-
-def _same_times(trace: Trace, other: Trace) -> bool:
-    """Whether two traces of one machine have the same calls, ops and launches, at the
-    same times.
-    """
-    if trace.launches != other.launches or trace.end_ns != other.end_ns:
-        return False
-    tables = (
-        (trace.op_columns, other.op_columns, _OF_OPS),
-        (trace.commands, other.commands, _OF_CALLS),
-    )
-    return all(
-        np.array_equal(getattr(mine, name)[:], getattr(its, name)[:])
-        for mine, its, names in tables
-        for name in names
-    )

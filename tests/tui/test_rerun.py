@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from desks import TRACES
 from fake_reruns import COPIES, WAITS, failing, noting, play
 from platformdirs import user_state_path
 from terminals import ROOT
@@ -171,11 +172,19 @@ REFUSED = {
 @pytest.mark.parametrize("how", REFUSED)
 def test_what_proves_nothing_is_said_in_a_line(how, reruns, monkeypatch) -> None:
     said, why = REFUSED[how]
-    play(monkeypatch, f"{COPIES}; print({json.dumps(said)!r})")
+    other = TRACES / "flash_attention.msgpack"
+    copies = f"import shutil, sys; shutil.copyfile({str(other)!r}, sys.argv[4])"
+    play(monkeypatch, f"{copies}; print({json.dumps(said)!r})")
     with pytest.raises(KernbenchError) as raised:
         reruns(*FASTER)
     assert str(raised.value) == why
     assert names() == []
+
+
+def test_numbers_that_are_rounded_otherwise_move_no_time(reruns, monkeypatch) -> None:
+    said = json.dumps({"same": False, "parting": "the last frame"})
+    play(monkeypatch, f"{COPIES}; print({said!r})")
+    assert reruns(*FASTER).is_file()
 
 
 ENDS = {
