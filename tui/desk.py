@@ -225,6 +225,12 @@ class Desk:
         answers = Given(self.runner, Urgency.VISIBLE)
         return self.panes[key].place(self.states[key], frame, answers)
 
+    def claimed(self, key: str) -> str | None:
+        """What the picked row of a pane claims, as one would type it to prove it."""
+        frame = self.frame(ROW_OF[key], self.session, self.window)
+        answers = Given(self.runner, Urgency.VISIBLE)
+        return self.panes[key].claimed(self.states[key], frame, answers)
+
     def heading(self, key: str) -> str:
         """The number and title of a pane, with the view that is shown unless it is the
         first.

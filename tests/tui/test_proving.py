@@ -10,12 +10,14 @@ from typing import Any
 
 import fake_reruns
 import pytest
+from desks import held
 from fake_reruns import COPIES, WAITS, failing, noting
 from hostile import harm_in
-from pilots import answered, ask, run, settled, still, until
+from pilots import answered, ask, pane_of, run, settled, still, until
 from platformdirs import user_state_path
 from terminals import opened, program_of
 
+from kernbench.replay.commands import WHATIF
 from tui.rerun import FOLDER
 from tui.screens.text import TextScreen
 
@@ -45,6 +47,12 @@ async def page_of(pilot: Any) -> str:
     await until(pilot, lambda: isinstance(pilot.app.screen, TextScreen))
     await still(pilot)
     text: str = pilot.app.screen.text
+    return text
+
+
+def stats_of(pilot: Any) -> str:
+    """What the pane shows."""
+    text: str = pane_of(pilot, 8).text
     return text
 
 
@@ -212,3 +220,99 @@ def test_nothing_is_left_when_the_terminal_goes_away(
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
     assert not child.exists()
     assert list((tmp_path / "kernbench" / FOLDER).iterdir()) == []
+
+
+# -- what if ------------------------------------------------------------------------
+
+
+async def test_whatif_shows_a_prediction_that_a_key_proves(
+    drive, play, made_up
+) -> None:
+    play(COPIES)
+    async with drive(100, 40) as pilot:
+        await ask(pilot, "whatif pe.clock_ghz=2")
+        page = await page_of(pilot)
+        assert "the run ends at 8.492us -> 7.992us, -5.9%" in page
+        assert "unsure: it is made up" in page
+        await pilot.press("P")
+        await until(pilot, lambda: pilot.app.screen is pilot.app.debugger)
+        page = await page_of(pilot)
+    assert (
+        "re-run: it ends at 8.492us -> 8.492us, same; predicted was -5.89% off" in page
+    )
+    assert "ops: 152 matched" in page
+    assert made_up.asked == [("pe.clock_ghz=2",)]
+
+
+@pytest.mark.parametrize(
+    "line", ["prove a=1 b=2", "whatif a=1 b=2 prove", "whatif --prove a=1 b=2"]
+)
+async def test_a_typed_change_is_predicted_and_proved(
+    line, drive, play, made_up
+) -> None:
+    play(COPIES)
+    async with drive(100, 40) as pilot:
+        await ask(pilot, line)
+        assert "re-run: it ends at" in await page_of(pilot)
+    assert made_up.asked == [("a=1", "b=2")]
+
+
+async def test_a_field_that_there_is_not_is_said_and_nothing_is_run(
+    drive, play
+) -> None:
+    play(WAITS)
+    async with drive(120, 40) as pilot:
+        await ask(pilot, "prove no.field=2")
+        assert said(pilot).startswith("error: no.field=2: unknown field; did you mean")
+        assert pilot.app.debugger.prover.pending is None
+
+
+async def test_the_picked_row_of_stats_is_shown_and_proved(
+    drive, play, made_up
+) -> None:
+    play(COPIES)
+    async with drive(100, 40, "8", "V") as pilot:
+        await settled(pilot)
+        await pilot.press("j", "j", "enter")
+        assert said(pilot).endswith("matmul.py:35 2x: the run would end at 8.245us")
+        await pilot.press("P")
+        assert said(pilot).startswith("error: no field of the machine says that")
+        await pilot.press("j", "enter")
+        assert "what if pe.clock_ghz=2" in await page_of(pilot)
+        await pilot.press("escape")
+        await pilot.press("j", "P")
+        assert "what if cube.hbm.access_ns=10" in await page_of(pilot)
+    assert made_up.asked == [("pe.clock_ghz=2",), ("cube.hbm.access_ns=10",)]
+
+
+async def test_the_first_rows_of_the_profile_are_proved(drive, play) -> None:
+    play(COPIES)
+    async with drive(100, 40) as pilot:
+        await ask(pilot, "whatif prove first 2")
+        page = await page_of(pilot)
+    rows = [line.split() for line in page.splitlines()]
+    assert rows[2] == ["sooner", "share", "proved", "sure", "how", "what"]
+    proved = [row[2] for row in rows if row and "=" in row[-1]]
+    assert proved == ["0.00ns", "0.00ns", "yes"]
+
+
+async def test_esc_gives_the_profile_up_and_ctrl_l_asks_again(drive) -> None:
+    with held(WHATIF) as whatif:
+        async with drive(100, 40, "8", "V") as pilot:
+            assert whatif.begun.wait(10)
+            await until(pilot, lambda: "computing what if: 34%" in stats_of(pilot))
+            await pilot.press("escape")
+            await until(pilot, lambda: "what if was cancelled" in stats_of(pilot))
+            whatif.release()
+            await pilot.press("ctrl+l")
+            await settled(pilot)
+            assert "pe.clock_ghz" in stats_of(pilot)
+
+
+async def test_another_view_gives_the_profile_up(drive) -> None:
+    with held(WHATIF) as whatif:
+        async with drive(100, 40, "8", "V") as pilot:
+            assert whatif.begun.wait(10)
+            await pilot.press("v")
+            assert whatif.ended.wait(10)
+            await settled(pilot)

@@ -274,6 +274,11 @@ class Pane(Protocol[S]):
         None: none.
         """
 
+    def claimed(self, state: S, frame: Frame, answers: Answers) -> str | None:
+        """What the picked row claims, as ``prove`` takes it; None: nothing. Empty: no
+        re-run can prove it.
+        """
+
 
 def drawn(
     pane: Pane[S], state: S, frame: Frame, answers: Answers
@@ -394,6 +399,10 @@ class BasePane(Generic[S]):
 
     def place(self, state: S, frame: Frame, answers: Answers) -> str | None:
         """The bytes that are picked."""
+        return None
+
+    def claimed(self, state: S, frame: Frame, answers: Answers) -> str | None:
+        """No row claims anything."""
         return None
 
     def queries(self, state: S, frame: Frame, answers: Answers) -> tuple[Query, ...]:

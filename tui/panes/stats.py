@@ -2,8 +2,8 @@
 
 Stalls of the focus; the critical path; the roofline; the components and links that are
 busiest; the call of the op on all of its PEs; how often operands were fetched; where
-the energy went. Each answer is shown as rows of text, most of them with a bar for a
-share.
+the energy went; what would end the run sooner if it were faster. Each answer is shown
+as rows of text, most of them with a bar for a share.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kernbench.replay.commands import (
     PES,
     ROOFLINE,
     STALLS,
+    WHATIF,
 )
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
@@ -32,6 +33,7 @@ from kernbench.replay.time.critical import CriticalPath, Step
 from kernbench.replay.time.loads import Busiest
 from kernbench.replay.time.roofline import Roof, Roofline
 from kernbench.replay.views.ops import InService
+from kernbench.replay.whatif.answers import CausalProfile, Gain
 from tui.draw import Glyphs, Line, clip
 from tui.panes.base import (
     Answers,
@@ -47,6 +49,7 @@ from tui.panes.base import (
     Moved,
     Picture,
     Rows,
+    Say,
     Scroll,
     Settle,
     before_first_op,
@@ -59,6 +62,7 @@ BUSIEST_VIEW = "busiest"
 PES_VIEW = "PEs"
 FETCHES_VIEW = "fetches"
 ENERGY_VIEW = "energy"
+WHATIF_VIEW = "what if"
 
 _STEPS = 500
 """Steps of the critical path, the longest."""
@@ -83,10 +87,13 @@ class StatsState:
 
 
 class _Row(NamedTuple):
-    """A line, and the op that Enter on it goes to; None: Enter does nothing."""
+    """A line, and the op that Enter on it goes to, or the gain that it shows; of
+    neither Enter does nothing.
+    """
 
     line: Line
     op: int | None = None
+    gain: Gain | None = None
 
 
 class _Bar(NamedTuple):
@@ -99,7 +106,8 @@ class _Bar(NamedTuple):
 
 class StatsPane(BasePane[StatsState]):
     """Each view shows one answer. Stalls depend on the focus and PEs on the op's call;
-    the others are the same at every op.
+    the others are the same at every op. What if takes long, and is asked for only while
+    it is in view.
     """
 
     views: tuple[str, ...] = (
@@ -110,6 +118,7 @@ class StatsPane(BasePane[StatsState]):
         PES_VIEW,
         FETCHES_VIEW,
         ENERGY_VIEW,
+        WHATIF_VIEW,
     )
 
     def __init__(self, index: Index) -> None:
@@ -127,6 +136,10 @@ class StatsPane(BasePane[StatsState]):
     def with_view(self, state: StatsState, view: int) -> StatsState:
         """The state with another view, whose rows are others."""
         return replace(state, view=view, rows=state.rows.released())
+
+    def enter_word(self, state: StatsState) -> str:
+        """What Enter does here."""
+        return "predict" if self.views[state.view] == WHATIF_VIEW else "go"
 
     # -- update -------------------------------------------------------------------
 
@@ -165,13 +178,28 @@ class StatsPane(BasePane[StatsState]):
     def _entered(
         self, state: StatsState, frame: Frame, answers: Answers
     ) -> tuple[Effect, ...]:
-        """To the op of the picked row."""
+        """To the op of the picked row, or to the prediction behind a gain."""
+        row = self._picked(state, frame, answers)
+        if row is None:
+            return ()
+        if row.gain is not None:
+            return (_prediction_of(row.gain),)
+        return () if row.op is None else (Do(GOTO(op=row.op)),)
+
+    def claimed(self, state: StatsState, frame: Frame, answers: Answers) -> str | None:
+        """The change behind the gain of the picked row."""
+        row = self._picked(state, frame, answers)
+        if row is None or row.gain is None:
+            return None
+        return row.gain.change
+
+    def _picked(self, state: StatsState, frame: Frame, answers: Answers) -> _Row | None:
+        """The picked row, once it is known."""
         rows = self._known_rows(state, frame, answers)
         at = state.rows.at
         if rows is None or at is None or at >= len(rows):
-            return ()
-        op = rows[at].op
-        return () if op is None else (Do(GOTO(op=op)),)
+            return None
+        return rows[at]
 
     def _known_rows(
         self, state: StatsState, frame: Frame, answers: Answers
@@ -210,6 +238,8 @@ class StatsPane(BasePane[StatsState]):
             return FETCHES.ask()
         if mode == ENERGY_VIEW:
             return ENERGY.ask()
+        if mode == WHATIF_VIEW:
+            return WHATIF.ask()
         if frame.cursor < 0:
             return None
         row = self._index.ops.row_of(frame.cursor)
@@ -272,6 +302,8 @@ class StatsPane(BasePane[StatsState]):
                 return _busiest_rows(found, width, glyphs)
             case Roofline():
                 return _roofline_rows(found, width, glyphs)
+            case CausalProfile():
+                return _gain_rows(found, width, glyphs)
         return [self._row_of_text(text, glyphs) for text in found.lines(width)]
 
     def _row_of_text(self, text: str, glyphs: Glyphs) -> _Row:
@@ -328,6 +360,34 @@ def _busiest_rows(found: Busiest, width: int, glyphs: Glyphs) -> list[_Row]:
     title = f"components, busy share{head}"
     rows = _bar_rows(title, components, width, glyphs)
     return rows + _bar_rows("links, busy share, bytes", links, width, glyphs)
+
+
+def _gain_rows(profile: CausalProfile, width: int, glyphs: Glyphs) -> list[_Row]:
+    """A row a gain: what is faster, by which share of the run that ends it sooner, and
+    by how much; how much faster it is, and whether that is sure.
+    """
+    end = time_text(profile.end_ns)
+    if not profile.gains:
+        text = f"nothing that is known of would end the run sooner than {end}"
+        return [_Row([(text, "")])]
+    whole = max(profile.end_ns, 1e-12)
+    bars = []
+    for gain in profile.gains:
+        sure = "sure" if gain.sure else "unsure"
+        text = f"{time_text(gain.saved_ns)} {gain.how:<4} {sure:<6}"
+        bars.append(_Bar(gain.what, gain.saved_ns / whole, text))
+    title = f"how much of {end} sooner, if 2x as fast or free; P proves it"
+    head, *rows = _bar_rows(title, bars, width, glyphs)
+    gains = zip(rows, profile.gains, strict=True)
+    return [head, *(row._replace(gain=gain) for row, gain in gains)]
+
+
+def _prediction_of(gain: Gain) -> Effect:
+    """What Enter on a gain does: its prediction is shown, where a field says it."""
+    if gain.change:
+        return Do(WHATIF(changes=(gain.change,)))
+    end = time_text(gain.predicted_ns)
+    return Say(f"{gain.what} {gain.how}: the run would end at {end}")
 
 
 def _critical_rows(path: CriticalPath, width: int, glyphs: Glyphs) -> list[_Row]:

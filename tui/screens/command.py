@@ -474,8 +474,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def _prove(self, what: str, text: str) -> None:
         """Run again with fields of the machine changed, or this op delayed; without
-        such, as what was claimed last says.
+        such as the picked row claims, or else what was shown last.
         """
+        claimed = self.desk.claimed(self.active)
+        if not what and claimed == "":
+            raise UsageError("no field of the machine says that, so no re-run can")
+        what = what or claimed or ""
         first, _, rest = what.partition(" ")
         if not what:
             self._begin_proof(self.desk.claim)
@@ -529,7 +533,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
                 raise proof.error
             self.say(f"error: {title_of(proof.claim)}: {proof.error}")
         elif isinstance(proof.answer, CausalProfile):
-            self._show_answer(PROVE.name, proof.answer)
+            rows = proof.answer.lines(self.size.width)
+            self.show_text(PROVE.name, self._wrapped(rows))
         else:
             self._ask(
                 Asked(
