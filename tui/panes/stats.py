@@ -379,7 +379,7 @@ def _gain_rows(profile: CausalProfile, width: int, glyphs: Glyphs) -> list[_Row]
     title = f"how much of {end} sooner, if 2x as fast or free; P proves it"
     head, *rows = _bar_rows(title, bars, width, glyphs)
     gains = zip(rows, profile.gains, strict=True)
-    return [head, *(row._replace(gain=gain) for row, gain in gains)]
+    return [head, *(_Row(row.line, gain=gain) for row, gain in gains)]
 
 
 def _prediction_of(gain: Gain) -> Effect:
