@@ -37,6 +37,7 @@ from kernbench.replay.time.routes import prepare_routes
 from kernbench.replay.time.stalls import StallIndex
 from kernbench.replay.time.tiles import TileIndex
 from kernbench.replay.time.timeline import TimelineIndex
+from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
 
@@ -84,6 +85,7 @@ class Index:
         self.roofline = RooflineIndex(trace, self.op_index, self._touched)
         self.energy = EnergyIndex(trace, self._touched)
         self.fetches = FetchIndex(trace, self._touched)
+        self.whatif = WhatIfIndex(trace)
         self._fitting: OrderedDict[str, Ints] = OrderedDict()
 
     def prepare(self, progress: Progress = no_progress) -> None:
