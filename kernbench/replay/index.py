@@ -37,7 +37,7 @@ from kernbench.replay.time.routes import prepare_routes
 from kernbench.replay.time.stalls import StallIndex
 from kernbench.replay.time.tiles import TileIndex
 from kernbench.replay.time.timeline import TimelineIndex
-from kernbench.replay.whatif.answers import Predictor
+from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.replay.whatif.proof import Rerun
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
@@ -61,8 +61,6 @@ class Index:
     ``marked_ops`` are the ops that a view of the timeline marks, by the view's name:
     rows of the log, by their start. Each is written by the lane that looks for it.
     """
-
-    whatif: Predictor
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -91,6 +89,7 @@ class Index:
         self.energy = EnergyIndex(trace, self._touched)
         self.fetches = FetchIndex(trace, self._touched)
         self.rerun: Rerun | None = None
+        self.whatif = WhatIfIndex(trace)
         self._fitting: OrderedDict[str, Ints] = OrderedDict()
 
     def prepare(self, progress: Progress = no_progress) -> None:

@@ -4,11 +4,9 @@ its own text. Times are ns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-from kernbench.common.progress import Progress
 from kernbench.replay.text import table, time_text, wrapped
 
 GainKind = Literal["field", "line"]
@@ -190,16 +188,6 @@ class _GainRow:
     sure: str
     how: str
     what: str
-
-
-class Predictor(Protocol):
-    """What re-times a trace. Both raise KernbenchError for one that cannot be."""
-
-    def predict(self, changes: Sequence[str], progress: Progress) -> Prediction:
-        """The end with some FIELD=VALUE; UsageError for what cannot be set."""
-
-    def profile(self, progress: Progress) -> CausalProfile:
-        """What to make faster."""
 
 
 def _certainty(sure: bool, why: str) -> str:

@@ -1,0 +1,279 @@
+"""``WhatIfIndex``: when a recorded run would end on another machine.
+
+It re-times the recorded graph (graph.py) with the weights of the changed machine, and
+says how sure that is. The causal profile does so for every field and every kernel line
+alone. Nothing is simulated: a re-run proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import Floats
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.errors import KernbenchError
+from kernbench.replay.time.mapped_logs import map_logs
+from kernbench.replay.whatif.answers import (
+    CausalProfile,
+    Gain,
+    How,
+    LaunchChange,
+    Prediction,
+)
+from kernbench.replay.whatif.fields import (
+    Change,
+    all_fields,
+    parse_change,
+    value_of,
+    with_changes,
+)
+from kernbench.replay.whatif.graph import Graph, build_graph
+from kernbench.replay.whatif.machine import (
+    LinkTimes,
+    Machine,
+    Ways,
+    links_with,
+    recorded_links,
+    ways_of,
+)
+from kernbench.replay.whatif.walk import Levels, Scenarios
+from kernbench.topology import recorded_spec
+from kernbench.topology.spec import TopologySpec
+from kernbench.trace import Trace
+
+_BLOCK_BYTES = 1 << 29
+"""Of the times of a block of scenarios."""
+
+_LEAST_NS = 0.5
+"""Gains below this many ns are not told."""
+
+_NO_LINKS = ("pe.gemm.", "pe.math.", "pe.clock_ghz", "pe.cpu.", "pe.dma.setup_ns")
+"""What no link of the machine depends on."""
+
+
+class _Known(NamedTuple):
+    """What is found in a trace once."""
+
+    spec: TopologySpec
+    ways: Ways
+    links: LinkTimes
+    graph: Graph
+    levels: Levels
+
+
+class _Scenario(NamedTuple):
+    """One thing that is faster, and the machine that has it so."""
+
+    what: str
+    is_line: bool
+    how: How
+    change: str
+    machine: Machine
+    line: int
+    factor: float
+
+
+class WhatIfIndex:
+    """Answers about what would happen on another machine.
+
+    The graph is made by one thread, the worker of lane "columns", when it is first
+    asked for. No other thread may ask. A computation that is cancelled leaves what was
+    there.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: _Known | None = None
+
+    def predict(
+        self, changes: Sequence[str], progress: Progress = no_progress
+    ) -> Prediction:
+        """When the run would end with ``FIELD=VALUE`` changed, and each launch.
+
+        UsageError for a field or a value that there is not, KernbenchError for a trace
+        that does not hold all of a run.
+        """
+        parsed = tuple(parse_change(text) for text in changes)
+        known = self._made(stage(progress, 0.0, 0.7))
+        spec = with_changes(known.spec, parsed)
+        machine = self._machine(known, spec)
+        weight = known.graph.table.on(machine or self._recorded(known))[:, None]
+        none = np.full(1, -1)
+        one = Scenarios(weight, none, np.ones(1))
+        times = known.levels.walk(one, stage(progress, 0.7, 1.0))
+        end = self._ends(known, times)[0]
+        launches = self._launches(known, times[:, 0])
+        is_same = end == self._trace.end_ns and all(
+            launch.recorded_ns == launch.predicted_ns for launch in launches
+        )
+        sure, why = _certainty(parsed, is_same)
+        return Prediction(
+            changed=tuple(changes),
+            end_ns=self._trace.end_ns,
+            predicted_ns=float(end),
+            sure=sure,
+            why=why,
+            launches=launches,
+        )
+
+    def profile(self, progress: Progress = no_progress) -> CausalProfile:
+        """By how much sooner the run would end if one thing alone were faster."""
+        known = self._made(stage(progress, 0.0, 0.3))
+        scenarios = list(self._scenarios(known, stage(progress, 0.3, 0.4)))
+        size = max(_BLOCK_BYTES // (8 * known.graph.nodes), 1)
+        gains: list[Gain] = []
+        for low in range(0, len(scenarios), size):
+            some = scenarios[low : low + size]
+            part = stage(
+                progress,
+                0.4 + 0.6 * low / len(scenarios),
+                0.4 + 0.6 * (low + len(some)) / len(scenarios),
+            )
+            gains += self._gains(known, some, part)
+        gains.sort(key=lambda gain: (gain.predicted_ns, gain.what, gain.how))
+        return CausalProfile(self._trace.end_ns, tuple(gains))
+
+    # -- what is found once --
+
+    def _made(self, progress: Progress) -> _Known:
+        if self._known is None:
+            trace = self._trace
+            _refuse_parts(trace)
+            map_logs(trace, progress, "commands", "waits", "launches", "transfers")
+            spec = recorded_spec(trace.spec)
+            ways = computed_beside(partial(ways_of, trace), progress, 0.0)
+            links = recorded_links(trace)
+            machine = Machine(ways, links, spec)
+            graph = build_graph(trace, machine, stage(progress, 0.0, 0.7))
+            levels = Levels(graph, stage(progress, 0.7, 1.0))
+            self._known = _Known(spec, ways, links, graph, levels)
+        return self._known
+
+    def _recorded(self, known: _Known) -> Machine:
+        return Machine(known.ways, known.links, known.spec)
+
+    def _machine(self, known: _Known, spec: TopologySpec) -> Machine | None:
+        """The machine with the numbers of ``spec``; None if it has other links."""
+        links = links_with(self._trace, spec)
+        return None if links is None else Machine(known.ways, links, spec)
+
+    # -- what comes of it --
+
+    def _ends(self, known: _Known, times: Floats) -> Floats:
+        """By scenario when the run ends, ns: as much later as the last thing in it."""
+        moments = known.graph.moments
+        ops = np.arange(moments.op_count)
+        nodes = np.concatenate([ops, moments.all_launch_ends()])
+        if not len(nodes):
+            return np.full(times.shape[1], self._trace.end_ns)
+        recorded = float(known.graph.times[nodes].max())
+        last = times[known.levels.place[nodes]].max(axis=0)
+        return np.asarray(self._trace.end_ns + (last - recorded))
+
+    def _launches(self, known: _Known, times: Floats) -> tuple[LaunchChange, ...]:
+        """How long each launch takes, in the order of their numbers."""
+        launches = self._trace.launches
+        numbers = np.arange(len(launches))
+        place = known.levels.place
+        moments = known.graph.moments
+        starts = times[place[moments.launch_start(numbers)]]
+        ends = times[place[moments.launch_end(numbers)]]
+        found = [
+            LaunchChange(
+                launch=launch.launch,
+                kernel=launch.kernel,
+                recorded_ns=launch.t_end - launch.t_start,
+                predicted_ns=float(end - start),
+            )
+            for launch, start, end in zip(launches, starts, ends, strict=True)
+        ]
+        found.sort(key=lambda launch: launch.launch)
+        return tuple(found)
+
+    # -- the profile --
+
+    def _scenarios(self, known: _Known, progress: Progress) -> Iterator[_Scenario]:
+        """Every field and every kernel line, twice as fast, and free."""
+        recorded = self._recorded(known)
+        fields = [field for field in all_fields().values() if field.role == "timed"]
+        for number, field in enumerate(fields):
+            value = value_of(known.spec, field.path)
+            hows: tuple[tuple[How, float | None], ...] = (
+                ("2x", field.faster(value)),
+                ("free", field.free(value)),
+            )
+            for how, better in hows:
+                progress(number / len(fields))
+                if better is None:
+                    continue
+                text = f"{field.path}={better!r}"
+                spec = with_changes(known.spec, (Change(field, better, text),))
+                links: LinkTimes | None = known.links
+                if not field.path.startswith(_NO_LINKS):
+                    links = links_with(self._trace, spec)
+                if links is not None:
+                    machine = Machine(known.ways, links, spec)
+                    yield _Scenario(field.path, False, how, text, machine, -1, 1.0)
+        used = np.unique(known.graph.line)
+        for line in used[used >= 0].tolist():
+            what = known.graph.lines[line]
+            yield _Scenario(what, True, "2x", "", recorded, line, 0.5)
+            yield _Scenario(what, True, "free", "", recorded, line, 0.0)
+
+    def _gains(
+        self, known: _Known, some: list[_Scenario], progress: Progress
+    ) -> Iterator[Gain]:
+        """What some scenarios gain; those that gain nothing are left out."""
+        weights = known.graph.table.table(scenario.machine for scenario in some)
+        lines = np.array([scenario.line for scenario in some])
+        factors = np.array([scenario.factor for scenario in some])
+        times = known.levels.walk(Scenarios(weights, lines, factors), progress)
+        ends = self._ends(known, times)
+        for scenario, end in zip(some, ends.tolist(), strict=True):
+            if abs(end - self._trace.end_ns) < _LEAST_NS:
+                continue
+            yield Gain(
+                what=scenario.what,
+                kind="line" if scenario.is_line else "field",
+                how=scenario.how,
+                change=scenario.change,
+                end_ns=self._trace.end_ns,
+                predicted_ns=end,
+                sure=not scenario.is_line,
+                why=_NO_PROOF if scenario.is_line else "",
+            )
+
+
+_NO_PROOF = "no re-run can make one line of a kernel faster"
+
+
+def _refuse_parts(trace: Trace) -> None:
+    """KernbenchError if a trace does not hold all of a run."""
+    if trace.cut:
+        raise KernbenchError(
+            "this trace was cut from another and holds some of its ops only, so "
+            "when its run would end cannot be told; ask the whole trace"
+        )
+    if not trace.complete:
+        raise KernbenchError(
+            "the recording of this trace was cut off, so when its run would have ended "
+            "cannot be told; record it again"
+        )
+
+
+def _certainty(changes: tuple[Change, ...], is_same: bool) -> tuple[bool, str]:
+    """Whether a prediction is sure; why not, or why nothing changes."""
+    unsure = [change.field for change in changes if change.field.role == "unsure"]
+    if unsure:
+        return False, "; ".join(f"{field.path} {field.why}" for field in unsure)
+    if not is_same or not changes:
+        return True, ""
+    reasons = []
+    for change in changes:
+        why = change.field.why or "nothing in this run waits for it"
+        reasons.append(f"{change.field.path} changes nothing: {why}")
+    return True, "; ".join(reasons)
