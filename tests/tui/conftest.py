@@ -18,7 +18,6 @@ from made_up import MadeUp
 from pilots import piloted, settled
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.index import Index
 from tui.__main__ import open_session
 from tui.ansi import screen_lines
 from tui.app import KernbenchApp
@@ -61,7 +60,7 @@ def _at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def made_up(monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     """The predictor of all traces."""
     predictor = MadeUp()
-    monkeypatch.setattr(Index, "whatif", predictor, raising=False)
+    monkeypatch.setattr("kernbench.replay.index.WhatIfIndex", lambda _: predictor)
     return predictor
 
 

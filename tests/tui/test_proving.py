@@ -13,11 +13,14 @@ import pytest
 from desks import held
 from fake_reruns import COPIES, WAITS, failing, noting
 from hostile import harm_in
-from pilots import answered, ask, pane_of, run, settled, still, until
+from pilots import answered, ask, pane_of, piloted, run, settled, still, until
 from platformdirs import user_state_path
 from terminals import opened, program_of
 
 from kernbench.replay.commands import WHATIF
+from kernbench.replay.whatif import WhatIfIndex
+from tui.__main__ import open_session
+from tui.app import KernbenchApp
 from tui.rerun import FOLDER
 from tui.screens.text import TextScreen
 
@@ -283,6 +286,27 @@ async def test_the_picked_row_of_stats_is_shown_and_proved(
         await pilot.press("j", "P")
         assert "what if cube.hbm.access_ns=10" in await page_of(pilot)
     assert made_up.asked == [("pe.clock_ghz=2",), ("cube.hbm.access_ns=10",)]
+
+
+@pytest.mark.slow
+async def test_what_is_really_predicted_is_really_proved(
+    trace_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("kernbench.replay.index.WhatIfIndex", WhatIfIndex)
+    app = KernbenchApp(open_session(trace_path, None), "matmul.msgpack")
+    async with piloted(app, (100, 40)) as pilot:
+        await ask(pilot, "prove pe.clock_ghz=2")
+        await until(pilot, lambda: app.debugger.prover.pending is None)
+        page = await page_of(pilot)
+    assert "re-run: it ends at 8.492us -> 8.269us, -2.6%" in page
+
+
+async def test_a_long_title_leaves_room_for_the_keys(drive) -> None:
+    async with drive(80, 24) as pilot:
+        await ask(pilot, "whatif pe.gemm.rate.f16=1000.0 pe.clock_ghz=2")
+        first, *_ = (await page_of(pilot)).splitlines()
+    assert first.endswith("; P proves it, j k PgDn scroll, Esc back")
+    assert first.startswith(" whatif p")
 
 
 async def test_the_first_rows_of_the_profile_are_proved(drive, play) -> None:

@@ -139,7 +139,7 @@ class StatsPane(BasePane[StatsState]):
 
     def enter_word(self, state: StatsState) -> str:
         """What Enter does here."""
-        return "predict" if self.views[state.view] == WHATIF_VIEW else "go"
+        return "show" if self.views[state.view] == WHATIF_VIEW else "go"
 
     # -- update -------------------------------------------------------------------
 

@@ -109,6 +109,11 @@ class PageScreen(Screen[Call | None], inherit_bindings=False):
         self.draw()
 
 
+_TITLE_EDGES = 2
+_SHORTEST_TITLE = 8
+"""Columns that a title has, however much there is to be said of keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """What the keys of an action do on a page, in words, and the call for it."""
@@ -152,8 +157,10 @@ class TextScreen(PageScreen):
         total = len(self._text)
         self.rows = self.rows.settled(total, height - 1)
         shown = self.rows.visible
-        where = f"  lines {shown.start + 1}-{shown.stop} of {total}"
-        head: Line = [(f" {self._title} ", "active"), (where + self._keys, "dim")]
+        where = f"  lines {shown.start + 1}-{shown.stop} of {total}{self._keys}"
+        room = max(width - len(where) - _TITLE_EDGES, _SHORTEST_TITLE)
+        title = clip(self._title, min(room, len(self._title)), self.glyphs)
+        head: Line = [(f" {title} ", "active"), (where, "dim")]
         return [head, *self._text[shown.start : shown.stop]]
 
 

@@ -318,7 +318,7 @@ def test_a_row_a_gain_says_what_how_by_how_much_and_how_sure() -> None:
 
 
 def test_without_a_gain_it_says_so(made_up, monkeypatch) -> None:
-    monkeypatch.setattr(Index, "whatif", MadeUp(()), raising=False)
+    monkeypatch.setattr("kernbench.replay.index.WhatIfIndex", lambda _: MadeUp(()))
     bench = stats("what if", width=100)
     assert bench.lines == [
         " nothing that is known of would end the run sooner than 8.492us"
