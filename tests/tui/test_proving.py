@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -204,9 +205,13 @@ async def test_kernbench_itself_proves_the_slack_of_an_op(drive, session) -> Non
     assert "B is A with " in page
 
 
+ENDS = {"the terminal goes away": 129, "a signal": 143, "a key": 0}
+
+
 @pytest.mark.slow
-def test_nothing_is_left_when_the_terminal_goes_away(
-    trace_path: Path, tmp_path: Path
+@pytest.mark.parametrize("how", ENDS)
+def test_nothing_is_left_however_the_program_ends(
+    how: str, trace_path: Path, tmp_path: Path
 ) -> None:
     note = tmp_path / "pid"
     fake = fake_reruns.program(noting(note))
@@ -217,10 +222,15 @@ def test_nothing_is_left_when_the_terminal_goes_away(
         terminal.until("re-run unchanged 0%")
         child = Path(f"/proc/{note.read_text()}")
         assert child.exists()
-        os.close(terminal.fd)
+        if how == "the terminal goes away":
+            os.close(terminal.fd)
+        elif how == "a signal":
+            os.kill(terminal.pid, signal.SIGTERM)
+        else:
+            os.write(terminal.fd, b"q")
         pid = terminal.pid
         terminal.pid = 0
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == ENDS[how]
     assert not child.exists()
     assert list((tmp_path / "kernbench" / FOLDER).iterdir()) == []
 
