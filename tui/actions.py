@@ -21,6 +21,7 @@ from kernbench.replay.commands import (
     WIDEN,
 )
 from kernbench.replay.parsing import NoArguments, Reader
+from tui.claims import Claim
 from tui.panes import PANES
 from tui.panes.base import ChangeView, Enter, Event, NextMark, Pan, Pin, Scroll
 from tui.panes.timeline import Fit, Zoom
@@ -245,10 +246,13 @@ class Filtered:
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """Fields of the machine with values, or ``delay`` and a time for this op; without
-    any what was claimed last on the screen.
+    any what the picked row claims, or else what was shown last.
+
+    A page that shows a ``claim`` gives that itself: it cannot be typed.
     """
 
     what: Annotated[str, Reader("FIELD=VALUE|delay", extent="line")] = ""
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)

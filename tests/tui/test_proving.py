@@ -319,6 +319,20 @@ async def test_a_long_title_leaves_room_for_the_keys(drive) -> None:
     assert first.startswith(" whatif p")
 
 
+async def test_a_page_proves_what_it_shows_though_a_row_is_picked(
+    drive, play, made_up
+) -> None:
+    play(COPIES)
+    async with drive(100, 40, "8", "V") as pilot:
+        await settled(pilot)
+        await pilot.press("j", "j", "j")
+        await ask(pilot, "whatif pe.dma.setup_ns=1")
+        await page_of(pilot)
+        await pilot.press("P")
+        await until(pilot, lambda: pilot.app.screen is pilot.app.debugger)
+        assert "what if pe.dma.setup_ns=1" in await page_of(pilot)
+
+
 async def test_the_first_rows_of_the_profile_are_proved(drive, play) -> None:
     play(COPIES)
     async with drive(100, 40) as pilot:

@@ -53,7 +53,15 @@ from kernbench.replay.time.roofline import Bound
 from kernbench.replay.whatif.answers import CausalProfile
 from kernbench.trace import Trace
 from kernbench.visible import visible_text
-from tui.actions import FILTER, OPEN, PROVE, RELOAD, SCREEN_COMMANDS, SEARCH
+from tui.actions import (
+    FILTER,
+    OPEN,
+    PROVE,
+    RELOAD,
+    SCREEN_COMMANDS,
+    SEARCH,
+    Claimed,
+)
 from tui.claims import Claim, FirstGains, claim_of, delay_of, title_of
 from tui.desk import KEY_S, Desk
 from tui.draw import Glyphs, Line
@@ -182,7 +190,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         elif command is RELOAD:
             self.do_reload()
         elif command is PROVE:
-            self._prove(call.args.what, text)
+            self._prove(call.args, text)
         elif command is OPEN:
             self._open(call.args.file)
         elif command in (PROVE_WHATIF, PROVE_BOUND):
@@ -234,7 +242,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         claim = claim_of(answer)
         if claim is not None:
             self.desk.claim = claim
-            way = Way("prove", "proves it", PROVE())
+            way = Way("prove", "proves it", PROVE(claim=claim))
         self.show_text(title, self._wrapped(answer.lines(self.size.width)), way)
 
     def _wrapped(self, rows: Iterable[str]) -> list[Line]:
@@ -472,17 +480,19 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Prove what is claimed here."""
         self.carry_out(PROVE())
 
-    def _prove(self, what: str, text: str) -> None:
-        """Run again with fields of the machine changed, or this op delayed; without
-        such as the picked row claims, or else what was shown last.
+    def _prove(self, args: Claimed, text: str) -> None:
+        """Prove what a page shows; fields of the machine that are typed, or a delay of
+        this op; what the picked row claims; or what was shown last.
         """
-        claimed = self.desk.claimed(self.active)
-        if not what and claimed == "":
+        picked = None
+        if args.claim is None and not args.what:
+            picked = self.desk.claimed(self.active)
+        if picked == "":
             raise UsageError("no field of the machine says that, so no re-run can")
-        what = what or claimed or ""
+        what = args.what or picked or ""
         first, _, rest = what.partition(" ")
         if not what:
-            self._begin_proof(self.desk.claim)
+            self._begin_proof(args.claim or self.desk.claim)
         elif first == "delay":
             ns = parse_time(rest.strip())
             query = BOUND.query(self.session, BOUND.args())
