@@ -28,6 +28,7 @@ from tui.screens.debugger import DebuggerScreen
 
 TIMELINE = 1
 MEMORY = 4
+STATS = 8
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +72,34 @@ async def left(path: Path, *keys: str) -> dict[str, Any]:
 
 
 # -- what comes back ------------------------------------------------------------------
+
+
+async def test_another_trace_is_set_as_this_one_until_it_was_left_itself(
+    trace_path: Path,
+) -> None:
+    other = trace_path.with_name("flash_attention.msgpack")
+
+    async def shown(pilot: Any, path: Path) -> None:
+        """Wait until that trace is shown."""
+        app = pilot.app
+        await until(pilot, lambda: app.debugger.desk.index.trace.path.name == path.name)
+        await still(pilot)
+
+    def view() -> Any:
+        return state_of(pilot, STATS).view
+
+    async with opened(trace_path, str(STATS), "v", "u") as pilot:
+        run(pilot, f"open {other}")
+        await shown(pilot, other)
+        assert (view(), pilot.app.debugger.session.level) == (1, 1)
+        assert state.recent()[:2] == [other, trace_path]
+        await pilot.press("v")
+        run(pilot, "open")
+        await shown(pilot, trace_path)
+        assert view() == 1
+        run(pilot, "open")
+        await shown(pilot, other)
+        assert view() == 2
 
 
 async def test_all_that_was_set_is_there_again(trace_path: Path) -> None:
