@@ -95,6 +95,17 @@ def prove(claim: Claim, trace: Trace, rerun: Rerun) -> Proved:
     return prove_profile(claim.profile, rerun, claim.count, no_progress)
 
 
+def proved_ends(proved: Proved) -> dict[str, float]:
+    """By a change of one field when the re-run with it ended, ns."""
+    match proved:
+        case Prediction(changed=(change,), proved_ns=float(end_ns)):
+            return {change: end_ns}
+        case CausalProfile(gains=gains):
+            ends = {gain.change: gain.proved_ns for gain in gains}
+            return {change: ns for change, ns in ends.items() if ns is not None}
+    return {}
+
+
 def _prediction_of(delay: Delay, end_ns: float) -> Prediction:
     """What slack says of a delay: what is more than it is added to the end."""
     beyond = max(delay.ns - delay.bound.slack, 0.0)

@@ -297,6 +297,8 @@ async def test_the_picked_row_of_stats_is_shown_and_proved(
         await pilot.press("escape")
         await pilot.press("j", "P")
         assert "what if cube.hbm.access_ns=10" in await page_of(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: "unsure real 0.00ns" in stats_of(pilot))
     assert made_up.asked == [("pe.clock_ghz=2",), ("cube.hbm.access_ns=10",)]
 
 

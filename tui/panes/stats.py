@@ -79,11 +79,22 @@ _KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
+class ProvedGain:
+    """With a change of one field, FIELD=VALUE, a re-run has ended at ``end_ns``."""
+
+    change: str
+    end_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class StatsState:
-    """Which answer is shown, and which of its rows are in view."""
+    """Which answer is shown, and which of its rows are in view; the gains that were
+    proved.
+    """
 
     view: int = 0
     rows: Rows = field(default_factory=Rows)
+    proved: frozenset[ProvedGain] = frozenset()
 
 
 class _Row(NamedTuple):
@@ -94,6 +105,15 @@ class _Row(NamedTuple):
     line: Line
     op: int | None = None
     gain: Gain | None = None
+
+
+class _MadeFor(NamedTuple):
+    """What rows are made for."""
+
+    query: Query
+    width: int
+    glyphs: Glyphs
+    proved: frozenset[ProvedGain]
 
 
 class _Bar(NamedTuple):
@@ -123,7 +143,7 @@ class StatsPane(BasePane[StatsState]):
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._made = OrderedDict[tuple[Query, int, Glyphs], Sequence[_Row]]()
+        self._made = OrderedDict[_MadeFor, Sequence[_Row]]()
 
     def start(self) -> StatsState:
         """The stalls."""
@@ -156,6 +176,8 @@ class StatsPane(BasePane[StatsState]):
                 state = replace(state, rows=state.rows.moved(event))
             case ChangeView(by):
                 state = self.next_view(state, by) or state
+            case ProvedGain():
+                state = replace(state, proved=state.proved | {event})
             case Enter():
                 return Change(state, self._entered(state, frame, answers))
             case Click(_, y):
@@ -209,7 +231,7 @@ class StatsPane(BasePane[StatsState]):
         found = None if query is None else answers.known(query)
         if query is None or found is None:
             return None
-        return self._rows(query, found, frame)
+        return self._rows(query, found, frame, state.proved)
 
     # -- queries ------------------------------------------------------------------
 
@@ -252,7 +274,7 @@ class StatsPane(BasePane[StatsState]):
         query = self._query(state, frame)
         if query is None:
             return Picture((before_first_op(len(self._index.ops)),))
-        rows = self._rows(query, answers.of(query), frame)
+        rows = self._rows(query, answers.of(query), frame, state.proved)
         flying = self._names_in_service(frame, answers)
         marks_service = self.views[state.view] != ROOFLINE_VIEW
         visible = state.rows.visible
@@ -280,13 +302,21 @@ class StatsPane(BasePane[StatsState]):
 
     # -- rows ---------------------------------------------------------------------
 
-    def _rows(self, query: Query, found: Any, frame: Frame) -> Sequence[_Row]:
+    def _rows(
+        self,
+        query: Query,
+        found: Any,
+        frame: Frame,
+        proved: frozenset[ProvedGain],
+    ) -> Sequence[_Row]:
         """The rows of an answer; those of the last few are kept, by their question, so
         that a step does not make them again.
         """
-        key = (query, frame.width, frame.glyphs)
+        key = _MadeFor(query, frame.width, frame.glyphs, proved)
         rows = self._made.get(key)
         if rows is None:
+            if isinstance(found, CausalProfile):
+                found = _with_proofs(found, proved)
             rows = self._rows_of(found, frame.width - 1, frame.glyphs)
             self._made[key] = rows
             if len(self._made) > _KEPT:
@@ -371,15 +401,37 @@ def _gain_rows(profile: CausalProfile, width: int, glyphs: Glyphs) -> list[_Row]
         text = f"nothing that is known of would end the run sooner than {end}"
         return [_Row([(text, "")])]
     whole = max(profile.end_ns, 1e-12)
+    title = f"how much of {end} sooner, if 2x as fast or free; P proves it"
+    any_proved = any(gain.proved_ns is not None for gain in profile.gains)
     bars = []
     for gain in profile.gains:
         sure = "sure" if gain.sure else "unsure"
         text = f"{time_text(gain.saved_ns)} {gain.how:<4} {sure:<6}"
+        if any_proved:
+            text += f" {_proved_text(gain):<14}"
         bars.append(_Bar(gain.what, gain.saved_ns / whole, text))
-    title = f"how much of {end} sooner, if 2x as fast or free; P proves it"
     head, *rows = _bar_rows(title, bars, width, glyphs)
     gains = zip(rows, profile.gains, strict=True)
     return [head, *(_Row(row.line, gain=gain) for row, gain in gains)]
+
+
+def _with_proofs(
+    profile: CausalProfile, proved: frozenset[ProvedGain]
+) -> CausalProfile:
+    """A profile with when the re-runs of its gains have ended."""
+    ends = {one.change: one.end_ns for one in proved}
+    gains = [
+        replace(gain, proved_ns=ends.get(gain.change, gain.proved_ns))
+        for gain in profile.gains
+    ]
+    return replace(profile, gains=tuple(gains))
+
+
+def _proved_text(gain: Gain) -> str:
+    """By how much sooner a re-run has ended; empty without one."""
+    if gain.proved_ns is None:
+        return ""
+    return f"real {time_text(gain.end_ns - gain.proved_ns)}"
 
 
 def _prediction_of(gain: Gain) -> Effect:

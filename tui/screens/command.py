@@ -62,13 +62,21 @@ from tui.actions import (
     SEARCH,
     Claimed,
 )
-from tui.claims import Claim, FirstGains, claim_of, delay_of, title_of
+from tui.claims import (
+    Claim,
+    FirstGains,
+    claim_of,
+    delay_of,
+    proved_ends,
+    title_of,
+)
 from tui.desk import KEY_S, Desk
 from tui.draw import Glyphs, Line
 from tui.keymap import Keymap
 from tui.messages import Hint, RunCommand
 from tui.panes.base import Do, Effect, Event, Say, Send, Show
 from tui.panes.ops import Filter
+from tui.panes.stats import ProvedGain
 from tui.prover import Proof, Prover
 from tui.runner import Pending, Runner, answered
 from tui.screens.text import StopsScreen, TextScreen, Way
@@ -542,7 +550,11 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             if not isinstance(proof.error, KernbenchError):
                 raise proof.error
             self.say(f"error: {title_of(proof.claim)}: {proof.error}")
-        elif isinstance(proof.answer, CausalProfile):
+            return
+        assert proof.answer is not None
+        for change, end_ns in proved_ends(proof.answer).items():
+            self.desk.send("stats", ProvedGain(change, end_ns))
+        if isinstance(proof.answer, CausalProfile):
             rows = proof.answer.lines(self.size.width)
             self.show_text(PROVE.name, self._wrapped(rows))
         else:

@@ -26,7 +26,7 @@ from kernbench.replay.text import time_text
 from kernbench.trace import Trace
 from tui.draw import ASCII, UNICODE
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Say, Scroll
-from tui.panes.stats import StatsPane
+from tui.panes.stats import ProvedGain, StatsPane
 
 VIEWS = StatsPane.views
 ANSWER_OF = {
@@ -355,6 +355,20 @@ def test_the_picked_gain_is_what_can_be_proved() -> None:
     bench.send(ChangeView(1))
     bench.send(Scroll(3))
     assert claimed() is None
+
+
+def test_what_was_proved_stands_beside_its_prediction() -> None:
+    bench = stats("what if", width=100)
+    unproved = bench.lines
+    assert bench.send(ProvedGain("pe.clock_ghz=2", END_NS - 200.0))
+    (row,) = [line for line in bench.lines if " real " in line]
+    assert row.split()[:7] == [
+        *("pe.clock_ghz", "2.6%", "223.50ns", "2x", "sure"),
+        *("real", "200.00ns"),
+    ]
+    assert len(bench.lines) == len(unproved)
+    bench.send(ProvedGain("another=1", 1.0))
+    assert len([line for line in bench.lines if " real " in line]) == 1
 
 
 def test_it_is_asked_for_only_in_its_view() -> None:
