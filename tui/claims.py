@@ -25,8 +25,6 @@ from kernbench.replay.whatif.proof import (
 )
 from kernbench.trace import Trace
 
-_NO_SERVERS = "slack is of what was waited for; it does not know what else would wait"
-
 
 @dataclass(frozen=True, slots=True)
 class Delay:
@@ -49,9 +47,15 @@ Proved: TypeAlias = Prediction | ProvedBound | CausalProfile
 
 
 def delay_of(bound: Bound, ns: float) -> Delay:
-    """A delay of the op; UsageError for a time that is not more than 0."""
+    """A delay of the op; UsageError for a time that is not more than 0, and for an op
+    of which slack says nothing.
+    """
     if ns <= 0:
         raise UsageError(f"delay {time_text(ns)}: must be more than 0")
+    if bound.slack == math.inf:
+        raise UsageError(
+            f"op {bound.op.op:,} ends after the launches, so nothing is claimed of it"
+        )
     return Delay(bound, ns)
 
 
@@ -113,7 +117,7 @@ def _prediction_of(delay: Delay, end_ns: float) -> Prediction:
         changed=(title_of(delay),),
         end_ns=end_ns,
         predicted_ns=end_ns + beyond,
-        sure=False,
-        why=_NO_SERVERS,
+        sure=delay.bound.sure,
+        why=delay.bound.why,
         launches=(),
     )

@@ -183,14 +183,15 @@ async def test_open_without_a_trace_before_says_so(drive) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "op", "why"),
     [
-        ("prove delay", "error: time '': give a number"),
-        ("prove delay 0ns", "error: delay 0.00ns: must be more than 0"),
+        ("prove delay", WITH_SLACK, "error: time '': give a number"),
+        ("prove delay 0ns", WITH_SLACK, "error: delay 0.00ns: must be more than 0"),
+        ("prove delay 1ns", -1, "error: the cursor is before the first op"),
     ],
 )
-async def test_what_cannot_be_delayed_is_said(line, why, drive, session) -> None:
-    session.goto(WITH_SLACK)
+async def test_what_cannot_be_delayed_is_said(line, op, why, drive, session) -> None:
+    session.goto(op)
     async with drive(120, 40) as pilot:
         await ask(pilot, line)
         assert said(pilot).startswith(why)
