@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kernbench.errors import KernbenchError
@@ -18,6 +19,9 @@ from kernbench.replay.query import Query
 from tui.draw import Glyphs, Line
 
 S = TypeVar("S")
+
+_SHORTEST_LINE = 20
+"""Columns in which the text of an error is wrapped, however narrow a pane is."""
 
 BEFORE: Line = [
     (" before the first op: ", "dim"),
@@ -291,7 +295,9 @@ def drawn(
     except Waiting as waiting:
         return Picture((waiting.line,), waiting=waiting), waiting
     except KernbenchError as error:
-        return Picture(([(f" {error}", "mark")],)), None
+        room = max(frame.width - 1, _SHORTEST_LINE)
+        lines = [[(f" {part}", "mark")] for part in wrap(str(error), room)]
+        return Picture(tuple(lines)), None
     return picture, picture.waiting
 
 

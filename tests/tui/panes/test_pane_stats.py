@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import numpy as np
 import pytest
 from bench import TRACES, PaneBench, ops_of
 from made_up import END_NS, GAINS, MadeUp
 from pictures import MAXIMISED, MIDDLE, SHARED, SMALL, Region, filled, shown
 
+from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import (
     BUSIEST,
@@ -323,6 +326,19 @@ def test_without_a_gain_it_says_so(made_up, monkeypatch) -> None:
     assert bench.lines == [
         " nothing that is known of would end the run sooner than 8.492us"
     ]
+
+
+def test_why_there_is_none_is_said_in_lines_that_fit(monkeypatch) -> None:
+    why = "this trace was cut from another, so when its run would end cannot be told"
+
+    def profile(*_: object) -> NoReturn:
+        raise KernbenchError(why)
+
+    monkeypatch.setattr(MadeUp, "profile", profile)
+    bench = stats("what if", width=40)
+    assert len(bench.lines) == 2
+    assert all(len(line) <= 40 for line in bench.lines)
+    assert " ".join(bench.text.split()) == why
 
 
 def test_enter_on_a_gain_shows_its_prediction_or_what_a_line_would_give() -> None:
