@@ -69,7 +69,8 @@ class Prediction:
     def _proof(self, proved_ns: float) -> str:
         """What a re-run gave, and how far the prediction is from that."""
         proved = f"re-run: it ends at {_change_text(self.end_ns, proved_ns)}"
-        return f"{proved}; the prediction is {_error_text(self.predicted_ns, proved_ns)}"
+        error = _error_text(self.predicted_ns, proved_ns)
+        return f"{proved}; the prediction is {error}"
 
     def _columns(self) -> str:
         if self.proved_launches:
