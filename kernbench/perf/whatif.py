@@ -571,7 +571,8 @@ def ranking(bench: str, session: ReplaySession) -> float:
     real = []
     for gain in best:
         field, _, value = gain.change.partition("=")
-        real.append(run_case(Case(bench, field, math.nan, float(value))).end_ns)
+        case = Case(bench, field, math.nan, json.loads(value))
+        real.append(run_case(case).end_ns)
     told = [gain.predicted_ns for gain in best]
     return kendall_tau(told, real, TIE * profile.end_ns)
 

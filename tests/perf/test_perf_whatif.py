@@ -6,7 +6,10 @@ import json
 import math
 
 import pytest
+from click.testing import CliRunner
 
+from kernbench import docs
+from kernbench.cli import main
 from kernbench.perf import whatif
 from kernbench.perf.sim import PerfRow, as_json, as_text
 from kernbench.perf.whatif import (
@@ -211,6 +214,64 @@ def test_the_table_of_errors_counts_every_sample_that_moved_once():
     assert "| more | 0 | 1 | 3 |" in lines
     assert "| pe.clock_ghz | 2 | 2 | 0.80% | 1.60% | 1.60% |" in lines
     assert "| cube.hbm.channels | 1 | 0 | 60.00% | 60.00% |  |" in lines
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """One quick bench with one case, for all figures."""
+    case = Case(BENCH, "pe.dma.setup_ns", 2.0, 40.0)
+    monkeypatch.setattr(whatif, "cases_of", lambda bench: iter([Case(bench), case]))
+    monkeypatch.setattr(whatif, "SLACK_BENCHES", (BENCH,))
+    monkeypatch.setattr(whatif, "BEST", 2)
+
+
+def test_every_goal_is_measured(small):
+    found = whatif.measure((BENCH,), slack_ops=2, speed_ops=500)
+    goals = {row.name: row.goal for row in found.rows if row.goal is not None}
+    assert goals == {
+        "a prediction, 500 ops": 2.0,
+        "the causal profile, 500 ops": 20.0,
+        "peak memory, 500 ops": 2048.0,
+        "sure and moved: median error": 1.0,
+        "sure and moved: 95th percentile": 6.0,
+        "of these predicted not to": 95.0,
+        "sure, of fields that could be": 80.0,
+        f"tau of {BENCH}": 0.8,
+        "slack: within 1 ns as told": 97.0,
+        "slack: wrong, yet called sure": 0.0,
+    }
+    figures = {row.name: row.measured for row in found.rows}
+    assert figures["sure and moved: samples"] == 1
+    assert 0 < figures["a prediction, 500 ops"] < math.inf
+    assert figures["peak memory, 500 ops"] > 30
+    assert any("pe.dma.setup_ns" in line for line in found.tables)
+
+
+def test_the_command_prints_tables_and_goals(monkeypatch, tmp_path):
+    def measure(cache, progress):
+        assert cache == tmp_path / "kept"
+        return whatif.Figures([PerfRow("x", 2.0, 1.0, "s")], ["| error | sure |"])
+
+    monkeypatch.setattr(whatif, "measure", measure)
+    args = ["perf", "whatif", "--cache", str(tmp_path / "kept")]
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 1
+    assert result.output.startswith("| error | sure |\n")
+    assert "NOT MET" in result.output
+    data = json.loads(CliRunner().invoke(main, [*args, "--json"]).output)
+    assert data[0]["met"] is False
+
+
+def test_the_page_has_the_tables_of_the_command():
+    page = docs.page("debugger")
+    tables = page.partition("### What if?")[2].partition("### Run again")[0]
+    heads = [line for line in distribution([sample(50.0, 50.0)]) if "error |" in line]
+    heads += ["| field | moved | sure | median | largest | largest, sure |"]
+    assert all(head in tables for head in heads)
+    known = {path for path, _ in leaf_types(TopologySpec)}
+    rows = tables.partition(heads[-1])[2].split("\n\n")[0].splitlines()[2:]
+    assert len(rows) > 20
+    assert {row.split()[1] for row in rows} <= known
 
 
 @pytest.mark.parametrize(

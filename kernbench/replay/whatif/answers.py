@@ -18,7 +18,8 @@ How = Literal["2x", "free"]
 """How much faster: it takes half of its time, or none."""
 
 _LAUNCHES = 20
-"""So many launches are shown in the text."""
+_GAINS = 30
+"""So many launches, and so many gains, are shown in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class Prediction:
     def _proof(self, proved_ns: float) -> str:
         """What a re-run gave, and how far the prediction is from that."""
         proved = f"re-run: it ends at {_change_text(self.end_ns, proved_ns)}"
-        return f"{proved}; predicted was {_error_text(self.predicted_ns, proved_ns)}"
+        error = _error_text(self.predicted_ns, proved_ns)
+        return f"{proved}; the prediction is {error}"
 
     def _columns(self) -> str:
         if self.proved_launches:
@@ -148,7 +150,11 @@ class CausalProfile:
         if not self.gains:
             return wrapped(f"{end}; nothing known of would end it sooner", width, 2)
         lines = wrapped(f"{end}; how much sooner, if one thing were faster:", width, 2)
-        return lines + table(self._rows(), self._columns(), width=width)
+        lines += table(self._rows(), self._columns(), width=width)
+        left_out = len(self.gains) - _GAINS
+        if left_out > 0:
+            lines.append(f"(smaller gains: {left_out:,})")
+        return lines
 
     def _columns(self) -> str:
         if any(gain.proved_ns is not None for gain in self.gains):
@@ -158,7 +164,7 @@ class CausalProfile:
     def _rows(self) -> list[_GainRow]:
         """The gains as a table has them."""
         rows = []
-        for gain in self.gains:
+        for gain in self.gains[:_GAINS]:
             proved = ""
             if gain.proved_ns is not None:
                 proved = time_text(gain.end_ns - gain.proved_ns)
@@ -214,7 +220,7 @@ def _share_text(before_ns: float, after_ns: float) -> str:
 def _error_text(predicted_ns: float, proved_ns: float) -> str:
     """How far a prediction is from what was proved."""
     if predicted_ns == proved_ns:
-        return "just that"
+        return "exact"
     if proved_ns <= 0:
         return time_text(predicted_ns)
     return f"{predicted_ns / proved_ns - 1:+.2%} off"

@@ -63,6 +63,8 @@ class ProvedBound:
         """As text: the bound, what both re-runs gave, the verdict."""
         lines = self.bound.lines(width)
         for trial in (self.within, self.beyond):
+            if trial.delay_ns == 0:
+                continue
             delay = f"re-run with {time_text(trial.delay_ns)} of delay"
             moved = f"the end moves by {time_text(trial.moved_ns)}"
             lines += wrapped(f"{delay}: {moved}", width, 2)

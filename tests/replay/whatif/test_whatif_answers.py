@@ -61,7 +61,7 @@ def test_a_proof_stands_beside_what_was_predicted():
         proved_launches=(LaunchChange(0, "matmul", 600.0, 440.0),),
     )
     assert as_text(proved, 80).splitlines()[2:] == [
-        "re-run: it ends at 8.492us -> 6.000us, -29.3%; predicted was +2.00% off",
+        "re-run: it ends at 8.492us -> 6.000us, -29.3%; the prediction is +2.00% off",
         "sure",
         "launch recorded predicted   proved change kernel",
         "     0 600.00ns  450.00ns 440.00ns -25.0% matmul",
@@ -70,7 +70,7 @@ def test_a_proof_stands_beside_what_was_predicted():
 
 def test_a_prediction_that_came_true_says_so():
     proved = replace(PREDICTION, proved_ns=PREDICTION.predicted_ns)
-    assert "predicted was just that" in as_text(proved, 80)
+    assert "the prediction is exact" in as_text(proved, 80)
 
 
 def test_an_unsure_prediction_says_why_at_any_width():
@@ -102,6 +102,12 @@ def test_a_profile_has_what_was_proved_in_a_column_of_its_own():
     lines = as_text(profile, 80).splitlines()
     assert lines[2] == "292.00ns -3.4% 290.00ns yes    2x pe.clock_ghz=2"
     assert lines[3].split()[2] == "no"
+
+
+def test_many_gains_are_cut_to_the_largest_and_counted():
+    lines = as_text(CausalProfile(8492.0, (GAIN,) * 77), 80).splitlines()
+    assert len(lines) == 33
+    assert lines[-1] == "(smaller gains: 47)"
 
 
 def test_an_empty_profile_says_that_nothing_is_known():
