@@ -252,9 +252,8 @@ async def test_whatif_shows_a_prediction_that_a_key_proves(
         await pilot.press("P")
         await until(pilot, lambda: pilot.app.screen is pilot.app.debugger)
         page = await page_of(pilot)
-    assert (
-        "re-run: it ends at 8.492us -> 8.492us, same; predicted was -5.89% off" in page
-    )
+    assert "re-run: it ends at 8.492us -> 8.492us, same; " in page
+    assert "5.89%" in page
     assert "ops: 152 matched" in page
     assert made_up.asked == [("pe.clock_ghz=2",)]
 

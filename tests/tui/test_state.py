@@ -13,7 +13,17 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import strategies as st
 from pace import for_all
-from pilots import fast_keys, pane_of, piloted, run, settled, state_of, still, until
+from pilots import (
+    ask,
+    fast_keys,
+    pane_of,
+    piloted,
+    run,
+    settled,
+    state_of,
+    still,
+    until,
+)
 
 from kernbench.replay import ReplaySession
 from kernbench.trace import Trace
@@ -105,9 +115,7 @@ async def test_another_trace_is_set_as_this_one_until_it_was_left_itself(
 async def test_all_that_was_set_is_there_again(trace_path: Path) -> None:
     moves = ("g", "s", "m", "a", "G", "m", "b", "u", "+", "+", "p")
     async with opened(trace_path, *moves) as pilot:
-        run(pilot, "break name = dma_write")
-        run(pilot, "watch c[0,1] w")
-        await until(pilot, lambda: len(pilot.app.debugger.session.stops) == 2)
+        await ask(pilot, "break name = dma_write", "watch c[0,1] w")
         await pilot.press("4", "v", "z")
         before = state.state(pilot.app.debugger)
         await pilot.press("q")
