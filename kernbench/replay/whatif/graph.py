@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress, stage
@@ -47,8 +47,10 @@ class Graph:
     ``times`` is when each node came, ``rest`` how much later than its edges explain,
     ns. ``roots`` have no edge into them and stay where they were. By edge: ``cause``,
     ``effect``, ``weight``, a class of ``table``, and ``line``, the kernel line whose
-    step it is (a place in ``lines``, -1: of none). The edges into a node follow each
-    other, and come after those into each of their causes.
+    step it is (a place in ``lines``, -1: of none); ``is_queue`` says that the two were
+    served one behind the other by a link or a controller of HBM. The edges into a node
+    follow each other, and come after those into each of their causes. ``last`` are the
+    nodes with which a run may end.
 
     A ``weight`` of -1 - i is that of tile i in the array, whose end has one edge, from
     its start. It takes the class ``streams[i]`` if it starts as soon as node
@@ -68,6 +70,8 @@ class Graph:
     streams: Ints
     table: Weights
     lines: tuple[str, ...]
+    last: Ints
+    is_queue: Bools
 
     @property
     def nodes(self) -> int:
@@ -82,6 +86,7 @@ class _Edges(NamedTuple):
     effect: Ints
     weight: Ints
     is_certain: bool
+    is_queue: bool
 
 
 def build_graph(trace: Trace, machine: Machine, progress: Progress) -> Graph:
@@ -104,6 +109,7 @@ class _Builder:
         self._count = len(self._moments.times)
         self._edges: list[_Edges] = []
         self._steps: list[tuple[Ints, Ints]] = []
+        self._last: Ints = np.empty(0, np.int64)
         self._services = services_of(trace, self._table, stage(progress, 0.0, 0.1))
         self._composite, self._tile = tile_columns(trace)
         self._call_of_op = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
@@ -140,12 +146,13 @@ class _Builder:
         effect: Ints,
         weight: Ints | int = 0,
         is_certain: bool = False,
+        is_queue: bool = False,
     ) -> None:
         """Edges; those whose cause is -1 are none."""
         weight = np.broadcast_to(np.asarray(weight, np.int64), cause.shape)
         effect = np.broadcast_to(effect, cause.shape)
         known = cause >= 0
-        edges = _Edges(cause[known], effect[known], weight[known], is_certain)
+        edges = _Edges(cause[known], effect[known], weight[known], is_certain, is_queue)
         self._edges.append(edges)
 
     def _sorted(self) -> Graph:
@@ -159,7 +166,8 @@ class _Builder:
         effects = []
         classes = []
         gaps = []
-        for cause, effect, number, is_certain in self._edges:
+        queues = []
+        for cause, effect, number, is_certain, is_queue in self._edges:
             weight = recorded[np.maximum(number, 0)]
             tile = number < 0
             at = -1 - number[tile]
@@ -173,11 +181,13 @@ class _Builder:
             effects.append(effect[kept])
             classes.append(number[kept])
             gaps.append(gap[kept])
+            queues.append(np.full(len(gaps[-1]), is_queue))
         self._edges.clear()
         cause = np.concatenate(causes)
         effect = np.concatenate(effects)
         number = np.concatenate(classes)
         gap = np.concatenate(gaps)
+        is_queue_edge = np.concatenate(queues)
         rest = np.full(len(times), np.inf)
         np.minimum.at(rest, effect, gap)
         roots = np.flatnonzero(np.isinf(rest))
@@ -198,7 +208,15 @@ class _Builder:
             streams=streams,
             table=self._table,
             lines=lines,
+            last=self._last_nodes(),
+            is_queue=is_queue_edge[order],
         )
+
+    def _last_nodes(self) -> Ints:
+        """All nodes with which a run may end."""
+        moments = self._moments
+        ops = np.arange(moments.op_count)
+        return np.concatenate([ops, moments.all_launch_ends(), self._last])
 
     def _lines(self) -> tuple[tuple[str, ...], Array]:
         """The kernel lines, and by node the one that it is a step of, or -1.
@@ -415,10 +433,11 @@ class _Builder:
         after = rows[1:][same]
         weight = np.zeros(len(before), np.int64)
         again = is_copy[after] & ~is_copy[before]
-        weight[again] = self._credits(before[again])
+        weight[again] = self._credits(weights.credit, before[again])
         self._add(before, self._moments.op_start(after), weight)
+        self._last_credits(rows[~is_copy[rows]])
 
-    def _credits(self, rows: Ints) -> Ints:
+    def _credits(self, formula: weights.Formula, rows: Ints) -> Ints:
         """The class of giving back what some ops have emptied."""
         log = self._trace.transfers
         free = np.flatnonzero(log.row[:] < 0)
@@ -427,7 +446,20 @@ class _Builder:
         ]
         path = np.where(sent >= 0, log.path[sent].astype(np.int64), _NONE)
         nbytes = np.where(sent >= 0, log.nbytes[sent].astype(np.int64), 0)
-        return self._table.of(weights.credit, path, nbytes)
+        return self._table.of(formula, path, nbytes)
+
+    def _last_credits(self, rows: Ints) -> None:
+        """A run ends when what was given back last has come to the sender.
+
+        That may be after all else; of credits that come before it nothing is to be
+        known. ``rows`` are the ops that empty slots.
+        """
+        number = self._credits(weights.message, rows)
+        given_back = self._trace.op_columns.t_end[rows]
+        lands = given_back + self._table.on(self._machine)[number]
+        late = np.flatnonzero(lands > self._moments.times.max())
+        self._last = self._nodes(lands[late], rows[late])
+        self._add(rows[late], self._last, number[late])
 
     def _engines(self) -> None:
         """An op ends when its engine has served it."""
@@ -467,7 +499,8 @@ class _Builder:
             weights.bursts_follow, some.path, some.before_last, some.by, some.memory
         )
         self._add(first[several], last[several], follow, is_certain=True)
-        self._lands(moves, last, np.zeros(len(last), np.int64), moves.last_bytes)
+        zeros = np.zeros(len(last), np.int64)
+        self._lands(moves, last, zeros, moves.last_bytes, is_certain=True)
         self._lands(some, first[several], np.zeros(len(some.op), np.int64), some.nbytes)
         self._controllers(moves, first, last)
         self._links(moves, first, last)
@@ -482,7 +515,14 @@ class _Builder:
         found[~read] = self._table.of(weights.write_begins, moves.by[~read])
         return found
 
-    def _lands(self, moves: Moves, node: Ints, hop: Ints, nbytes: Ints) -> None:
+    def _lands(
+        self,
+        moves: Moves,
+        node: Ints,
+        hop: Ints,
+        nbytes: Ints,
+        is_certain: bool = False,
+    ) -> None:
         """The op ends when the bytes that a node is about are all there."""
         weight = np.empty(len(moves.op), np.int64)
         for is_read, formula in ((True, weights.lands), (False, weights.is_written)):
@@ -495,12 +535,13 @@ class _Builder:
                 moves.by[some],
                 moves.memory[some],
             )
-        self._add(node, moves.op, weight)
+        self._add(node, moves.op, weight, is_certain)
 
     def _with_rows(self, moves: Moves) -> Moves:
         """The moves, of those in HBM whether they found the row of a bank open.
 
-        That shows in how long the memory took, less what it let them wait.
+        That shows in how long the memory took, less what it let them wait. Where only
+        a part of a burst lies in a row that is not open it is shorter.
         """
         waits = self._trace.waits
         some = np.flatnonzero((waits.reason[:] == _IN_MEMORY) & (waits.row[:] >= 0))
@@ -526,8 +567,8 @@ class _Builder:
         write_ns = ends - at_memory - (tail - arrives)
         is_closed = np.where(
             moves.is_read,
-            read_ns >= dram.read_lead + dram.open_row - SAME_NS,
-            write_ns >= dram.write_lead + dram.open_row - SAME_NS,
+            read_ns > dram.read_lead + dram.open_row / 2,
+            write_ns > dram.write_lead + dram.open_row / 2,
         )
         in_hbm = moves.memory == IN_OPEN_ROW
         memory = np.where(in_hbm & is_closed, IN_CLOSED_ROW, moves.memory)
@@ -594,10 +635,15 @@ class _Builder:
         busy = queue.busy(server[pair], since, until)
         rows = np.maximum(busy - given * byte_ns / 64, 0.0)
         rows = np.floor(rows * 1024 / max(dram.row, 1.0))
+        busy = np.maximum(busy, given * byte_ns / 64)
+        shared = busy > _BUSY_SHARE * (until - since)
+        pair = pair[shared]
         weight = self._table.of(
-            weights.in_channels, given.astype(np.int64), rows.astype(np.int64)
+            weights.in_channels,
+            given[shared].astype(np.int64),
+            rows[shared].astype(np.int64),
         )
-        self._add(nodes[pair], nodes[pair + 1], weight)
+        self._add(nodes[pair], nodes[pair + 1], weight, is_queue=True)
 
     def _links(self, moves: Moves, first: Ints, last: Ints) -> None:
         """Transactions pass a link that they shared one behind the other."""
@@ -637,6 +683,7 @@ class _Builder:
             node[before],
             node[after],
             self._table.of(weights.on_link, edge[after], given),
+            is_queue=True,
         )
         self._passes(moves, first, last, move[later], hop[later], node[later])
 

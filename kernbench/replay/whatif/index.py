@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Floats
+from kernbench.common.exact_time import TICK_NS
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.errors import KernbenchError
 from kernbench.replay.time.mapped_logs import map_logs
@@ -24,6 +25,7 @@ from kernbench.replay.whatif.answers import (
     LaunchChange,
     Prediction,
 )
+from kernbench.replay.whatif.certainty import Queues
 from kernbench.replay.whatif.fields import (
     Change,
     all_fields,
@@ -48,6 +50,9 @@ from kernbench.trace import Trace
 _BLOCK_BYTES = 1 << 29
 """Of the times of a block of scenarios."""
 
+_MUCH = 0.02
+"""The share of the time of a launch that another order may save for it to be sure."""
+
 _LEAST_NS = 0.5
 """Gains below this many ns are not told."""
 
@@ -63,16 +68,18 @@ class _Known(NamedTuple):
     links: LinkTimes
     graph: Graph
     levels: Levels
+    queues: Queues
+    weight: Floats
 
 
 class _Scenario(NamedTuple):
-    """One thing that is faster, and the machine that has it so."""
+    """One thing that is faster: the weights by class, and the line that is."""
 
     what: str
     is_line: bool
     how: How
     change: str
-    machine: Machine
+    weight: Floats
     line: int
     factor: float
 
@@ -101,22 +108,26 @@ class WhatIfIndex:
         known = self._made(stage(progress, 0.0, 0.7))
         spec = with_changes(known.spec, parsed)
         machine = self._machine(known, spec)
-        weight = known.graph.table.on(machine or self._recorded(known))[:, None]
-        none = np.full(1, -1)
-        one = Scenarios(weight, none, np.ones(1))
-        times = known.levels.walk(one, stage(progress, 0.7, 1.0))
-        end = self._ends(known, times)[0]
+        weight = known.weight
+        if machine is not None:
+            weight = known.graph.table.on(machine)
+        one = _alone(weight)
+        times = known.levels.walk(one, stage(progress, 0.7, 0.85))
         launches = self._launches(known, times[:, 0])
+        end = float(self._ends(known, times)[0])
         is_same = end == self._trace.end_ns and all(
             launch.recorded_ns == launch.predicted_ns for launch in launches
         )
-        sure, why = _certainty(parsed, is_same)
+        why = _unsure_by_nature(parsed)
+        if not why:
+            rest = stage(progress, 0.85, 1.0)
+            why = self._order_changes(known, times[:, 0], one, rest)
         return Prediction(
             changed=tuple(changes),
             end_ns=self._trace.end_ns,
-            predicted_ns=float(end),
-            sure=sure,
-            why=why,
+            predicted_ns=end,
+            sure=not why,
+            why=why or _nothing_changes(parsed, is_same),
             launches=launches,
         )
 
@@ -150,11 +161,11 @@ class WhatIfIndex:
             machine = Machine(ways, links, spec)
             graph = build_graph(trace, machine, stage(progress, 0.0, 0.7))
             levels = Levels(graph, stage(progress, 0.7, 1.0))
-            self._known = _Known(spec, ways, links, graph, levels)
+            recorded = graph.table.on(machine)
+            find = partial(Queues, graph, recorded)
+            queues = computed_beside(find, progress, 1.0)
+            self._known = _Known(spec, ways, links, graph, levels, queues, recorded)
         return self._known
-
-    def _recorded(self, known: _Known) -> Machine:
-        return Machine(known.ways, known.links, known.spec)
 
     def _machine(self, known: _Known, spec: TopologySpec) -> Machine | None:
         """The machine with the numbers of ``spec``; None if it has other links."""
@@ -165,31 +176,54 @@ class WhatIfIndex:
 
     def _ends(self, known: _Known, times: Floats) -> Floats:
         """By scenario when the run ends, ns: as much later as the last thing in it."""
-        moments = known.graph.moments
-        ops = np.arange(moments.op_count)
-        nodes = np.concatenate([ops, moments.all_launch_ends()])
+        nodes = known.graph.last
         if not len(nodes):
             return np.full(times.shape[1], self._trace.end_ns)
         recorded = float(known.graph.times[nodes].max())
         last = times[known.levels.place[nodes]].max(axis=0)
         return np.asarray(self._trace.end_ns + (last - recorded))
 
-    def _launches(self, known: _Known, times: Floats) -> tuple[LaunchChange, ...]:
-        """How long each launch takes, in the order of their numbers."""
-        launches = self._trace.launches
-        numbers = np.arange(len(launches))
+    def _spans(self, known: _Known, times: Floats) -> Floats:
+        """How long each launch takes, ns, in the order of ``Trace.launches``."""
+        numbers = np.arange(len(self._trace.launches))
         place = known.levels.place
         moments = known.graph.moments
         starts = times[place[moments.launch_start(numbers)]]
         ends = times[place[moments.launch_end(numbers)]]
+        return np.asarray(ends - starts)
+
+    def _order_changes(
+        self, known: _Known, times: Floats, scenario: Scenarios, progress: Progress
+    ) -> str:
+        """Why the order in which was served makes times unsure; "" if it does not."""
+        weight = scenario.weight[:, 0]
+        by_node = computed_beside(lambda: times[known.levels.place], progress, 0.0)
+        find = partial(known.queues.overtaken, by_node, weight)
+        overtaken = computed_beside(find, progress, 0.1)
+        if not len(overtaken):
+            return ""
+        other = known.levels.walk(scenario, stage(progress, 0.2, 1.0), overtaken)[:, 0]
+        spans = self._spans(known, times)
+        sooner = spans - self._spans(known, other)
+        most = float(np.max(sooner / np.maximum(spans, TICK_NS), initial=0.0))
+        if most < _MUCH:
+            return ""
+        return (
+            "links or controllers of HBM would serve in another order than they did; "
+            f"a launch may take up to {most:.1%} less than predicted"
+        )
+
+    def _launches(self, known: _Known, times: Floats) -> tuple[LaunchChange, ...]:
+        """How long each launch takes, in the order of their numbers."""
+        spans = self._spans(known, times).tolist()
         found = [
             LaunchChange(
                 launch=launch.launch,
                 kernel=launch.kernel,
                 recorded_ns=launch.t_end - launch.t_start,
-                predicted_ns=float(end - start),
+                predicted_ns=span,
             )
-            for launch, start, end in zip(launches, starts, ends, strict=True)
+            for launch, span in zip(self._trace.launches, spans, strict=True)
         ]
         found.sort(key=lambda launch: launch.launch)
         return tuple(found)
@@ -198,7 +232,6 @@ class WhatIfIndex:
 
     def _scenarios(self, known: _Known, progress: Progress) -> Iterator[_Scenario]:
         """Every field and every kernel line, twice as fast, and free."""
-        recorded = self._recorded(known)
         fields = [field for field in all_fields().values() if field.role == "timed"]
         for number, field in enumerate(fields):
             value = value_of(known.spec, field.path)
@@ -215,27 +248,36 @@ class WhatIfIndex:
                 links: LinkTimes | None = known.links
                 if not field.path.startswith(_NO_LINKS):
                     links = links_with(self._trace, spec)
-                if links is not None:
-                    machine = Machine(known.ways, links, spec)
-                    yield _Scenario(field.path, False, how, text, machine, -1, 1.0)
+                if links is None:
+                    continue
+                weight = known.graph.table.on(Machine(known.ways, links, spec))
+                if not np.array_equal(weight, known.weight):
+                    yield _Scenario(field.path, False, how, text, weight, -1, 1.0)
         used = np.unique(known.graph.line)
         for line in used[used >= 0].tolist():
             what = known.graph.lines[line]
-            yield _Scenario(what, True, "2x", "", recorded, line, 0.5)
-            yield _Scenario(what, True, "free", "", recorded, line, 0.0)
+            yield _Scenario(what, True, "2x", "", known.weight, line, 0.5)
+            yield _Scenario(what, True, "free", "", known.weight, line, 0.0)
 
     def _gains(
         self, known: _Known, some: list[_Scenario], progress: Progress
     ) -> Iterator[Gain]:
         """What some scenarios gain; those that gain nothing are left out."""
-        weights = known.graph.table.table(scenario.machine for scenario in some)
+        weights = np.stack([scenario.weight for scenario in some], 1)
         lines = np.array([scenario.line for scenario in some])
         factors = np.array([scenario.factor for scenario in some])
-        times = known.levels.walk(Scenarios(weights, lines, factors), progress)
+        together = Scenarios(weights, lines, factors)
+        times = known.levels.walk(together, stage(progress, 0.0, 0.7))
         ends = self._ends(known, times)
-        for scenario, end in zip(some, ends.tolist(), strict=True):
+        for number, scenario in enumerate(some):
+            rest = stage(progress, 0.7 + 0.3 * number / len(some), 1.0)
+            end = float(ends[number])
             if abs(end - self._trace.end_ns) < _LEAST_NS:
                 continue
+            why = _NO_PROOF
+            if not scenario.is_line:
+                alone = _alone(scenario.weight)
+                why = self._order_changes(known, times[:, number], alone, rest)
             yield Gain(
                 what=scenario.what,
                 kind="line" if scenario.is_line else "field",
@@ -243,8 +285,8 @@ class WhatIfIndex:
                 change=scenario.change,
                 end_ns=self._trace.end_ns,
                 predicted_ns=end,
-                sure=not scenario.is_line,
-                why=_NO_PROOF if scenario.is_line else "",
+                sure=not why,
+                why=why,
             )
 
 
@@ -265,15 +307,23 @@ def _refuse_parts(trace: Trace) -> None:
         )
 
 
-def _certainty(changes: tuple[Change, ...], is_same: bool) -> tuple[bool, str]:
-    """Whether a prediction is sure; why not, or why nothing changes."""
-    unsure = [change.field for change in changes if change.field.role == "unsure"]
-    if unsure:
-        return False, "; ".join(f"{field.path} {field.why}" for field in unsure)
-    if not is_same or not changes:
-        return True, ""
+def _alone(weight: Floats) -> Scenarios:
+    """A scenario of one machine, on which no line is faster."""
+    return Scenarios(weight[:, None], np.full(1, -1), np.ones(1))
+
+
+def _unsure_by_nature(changes: tuple[Change, ...]) -> str:
+    """Why no prediction of some changes is sure; "" if one may be."""
+    fields = [change.field for change in changes if change.field.role == "unsure"]
+    return "; ".join(f"{field.path} {field.why}" for field in fields)
+
+
+def _nothing_changes(changes: tuple[Change, ...], is_same: bool) -> str:
+    """Why some changes change nothing; "" where they do."""
+    if not is_same:
+        return ""
     reasons = []
     for change in changes:
         why = change.field.why or "nothing in this run waits for it"
         reasons.append(f"{change.field.path} changes nothing: {why}")
-    return True, "; ".join(reasons)
+    return "; ".join(reasons)

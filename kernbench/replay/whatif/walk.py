@@ -7,7 +7,6 @@ machines at once, level by level of the graph, and gives the same to the last bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -116,6 +115,8 @@ class Levels:
         plain = by_effect[~is_tile[by_effect]]
         tiles = by_effect[is_tile[by_effect]]
         effect_plain = effect[plain]
+        self._at = np.empty(len(effect), np.int32)
+        self._at[plain] = np.arange(len(plain), dtype=np.int32)
         self._cause = place[graph.cause[plain]]
         self._class = graph.weight[plain]
         self._line = graph.line[plain]
@@ -160,9 +161,20 @@ class Levels:
         """How many nodes there are."""
         return len(self._rest)
 
-    def walk(self, scenarios: Scenarios, progress: Progress) -> Floats:
-        """By place and scenario when it comes, ns."""
+    def walk(
+        self, scenarios: Scenarios, progress: Progress, without: Array | None = None
+    ) -> Floats:
+        """By place and scenario when it comes, ns.
+
+        ``without`` are edges of the graph, no tile's, that are left out. None of them
+        may be the only one of its node.
+        """
         weight, line, factor = scenarios
+        classes = self._class
+        if without is not None:
+            classes = classes.copy()
+            classes[self._at[without]] = len(weight)
+            weight = np.concatenate([weight, np.full((1, weight.shape[1]), -np.inf)])
         count = weight.shape[1]
         times = np.empty((self.nodes, count))
         times[self._roots] = self._root_times[:, None]
@@ -177,7 +189,7 @@ class Levels:
                 progress(level.nodes.start / self.nodes)
                 done = 0
             came = times[self._cause[level.edges]]
-            took = weight[self._class[level.edges]]
+            took = weight[classes[level.edges]]
             if lines is not None:
                 took *= lines.factors(self._line[level.edges])
             came += took
@@ -226,9 +238,3 @@ def _levels(graph: Graph, progress: Progress) -> Ints:
             if after > level[effect]:
                 level[effect] = after
     return np.array(level)
-
-
-def blocks(count: int, size: int) -> Iterable[slice]:
-    """Slices of at most ``size`` that cover ``count``."""
-    for low in range(0, count, size):
-        yield slice(low, min(low + size, count))

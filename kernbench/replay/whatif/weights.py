@@ -67,7 +67,7 @@ def cycle(machine: Machine) -> Floats:
 def launch(machine: Machine, first: Ints, second: Ints, third: Ints) -> Floats:
     """A launch goes from the host's end point to the PE that gets it last."""
     nbytes = np.full(len(first), LAUNCH_BYTES)
-    ways = [_message(machine, path, nbytes) for path in (first, second, third)]
+    ways = [message(machine, path, nbytes) for path in (first, second, third)]
     known = (first >= 0) & (second >= 0) & (third >= 0)
     begun = exact_ns(machine.spec.sip.io.pcie_ep_overhead_ns)
     return np.where(known, begun + sum(ways), 0.0)
@@ -75,10 +75,10 @@ def launch(machine: Machine, first: Ints, second: Ints, third: Ints) -> Floats:
 
 def credit(machine: Machine, path: Ints, nbytes: Ints) -> Floats:
     """A slot that was emptied is given back, and the next push is set up."""
-    return _message(machine, path, nbytes) + exact_ns(machine.spec.pe.dma.setup_ns)
+    return message(machine, path, nbytes) + exact_ns(machine.spec.pe.dma.setup_ns)
 
 
-def _message(machine: Machine, path: Ints, nbytes: Ints) -> Floats:
+def message(machine: Machine, path: Ints, nbytes: Ints) -> Floats:
     """A message goes along a path, whole at its end; path -1 is no way at all."""
     known = np.maximum(path, 0)
     time = machine.way(known) + message_ns(nbytes, machine.slowest[known])
@@ -239,7 +239,7 @@ def read_begins(machine: Machine, request: Ints, by: Ints, memory: Ints) -> Floa
 
     ``by`` is 0 for a DMA, 1 for the host, 2 where the set-up was before.
     """
-    asked = _message(machine, request, np.full(len(request), REQUEST_BYTES))
+    asked = message(machine, request, np.full(len(request), REQUEST_BYTES))
     access = _access(machine, memory, machine.dram.read_lead)
     return _setup(machine, by) + asked + access
 
@@ -250,9 +250,13 @@ def write_begins(machine: Machine, by: Ints) -> Floats:
 
 
 def _bus_ns(machine: Machine, nbytes: Ints, memory: Ints) -> Floats:
-    """How long the channels of a memory take for bytes that are spread over them."""
+    """How long the channels of a memory take for bytes that are spread over them.
+
+    What is less than a chunk for each channel lies in few of them.
+    """
     hbm = machine.spec.cube.hbm
-    accesses = -(-nbytes // (hbm.channels * hbm.access_bytes))
+    in_one = np.maximum(nbytes / hbm.channels, np.minimum(nbytes, hbm.interleave_bytes))
+    accesses = np.ceil(in_one / hbm.access_bytes)
     of_hbm = accesses * machine.dram.access
     of_sram = message_ns(nbytes, machine.spec.cube.sram.to_router_bw_gbs)
     zeros = np.zeros(len(of_hbm))
