@@ -185,9 +185,9 @@ def _copies(shards: Sequence[Shard]) -> list[list[Shard]]:
 
     Of a part with fewer copies than another the last stands for those it lacks.
     """
-    parts = dict[tuple[int, ...], list[Shard]]()
+    parts = dict[tuple[tuple[int, ...], ...], list[Shard]]()
     for shard in shards:
-        parts.setdefault(shard.origin, []).append(shard)
+        parts.setdefault((shard.origin, shard.shape), []).append(shard)
     most = max(map(len, parts.values()))
     return [
         [mine[min(count, len(mine) - 1)] for mine in parts.values()]

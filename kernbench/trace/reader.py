@@ -183,7 +183,10 @@ class Trace:
         """The kinds of memory: every alloc frame names those so far."""
 
         def read(frame: Frame) -> list[str]:
-            return [*map(str, frame.head["spaces"])]
+            names = frame.head["spaces"]
+            if not isinstance(names, list) or len({*map(str, names)}) < len(names):
+                raise TraceFormatError("its kinds of memory are no list of names")
+            return [*map(str, names)]
 
         named = self._file.each("alloc", read, body=False)
         return max(named, key=len, default=[])

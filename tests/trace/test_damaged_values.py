@@ -338,3 +338,83 @@ def test_a_block_of_a_tile_that_is_no_rows_is_refused(tmp_path, rows, row_bytes,
         session.index.memory.touches(position)
     with pytest.raises(TraceFormatError, match=why):
         session.memory(position)
+
+
+@pytest.mark.parametrize(
+    "spaces", ["x" * 70_000, ["tcm", "hbm", "tcm"], 7], ids=["text", "twice", "number"]
+)
+def test_kinds_of_memory_that_are_no_list_of_names_are_refused(damaged, spaces):
+    def change(frames):
+        for tag, head, _ in frames:
+            if tag == "alloc":
+                head["spaces"] = spaces
+
+    trace = damaged(change)
+    assert len(trace.allocs) == 0
+    assert {damage.tag for damage in trace.damaged} == {"alloc"}
+
+
+REPLICATED = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x_ptr, tl):
+    tl.store(x_ptr, tl.zeros((8,), "f32"))
+
+@bench(name="replicated", description="each PE writes its copy of x")
+def run(torch):
+    everywhere = DPPolicy(cube="replicate", pe="replicate", num_cubes=1, num_pes=2)
+    x = torch.empty((8,), "f32", everywhere, "x")
+    torch.launch("replicated", kernel, x)
+"""
+
+
+def test_copies_of_a_tensor_that_differ_in_size_are_not_compared(tmp_path):
+    (tmp_path / "replicated.py").write_text(REPLICATED)
+    path = tmp_path / "copies.msgpack"
+    run_bench(str(tmp_path / "replicated.py"), spec=ONE_CUBE, trace=path)
+    frames = frames_of(path.read_bytes())
+    for change in (
+        with_column("alloc", "shape0", 4),
+        with_column("alloc", "nbytes", 16),
+    ):
+        change(frames)
+    path.write_bytes(packed(frames))
+    session = ReplaySession(Trace.open(path))
+    session.to_end()
+    assert session.run_line("memory x").note == ""
+
+
+def test_a_part_without_elements_is_no_copy_of_one_that_has_some(tmp_path):
+    whole = tmp_path / "whole.msgpack"
+    sizes = {"m": 4, "n": 16, "block": 2, "pes": 2}
+    run_bench("softmax", params=sizes, spec=ONE_CUBE, trace=whole)
+    frames = frames_of(whole.read_bytes())
+    for frame in frames:
+        if frame[0] == "alloc":
+            for name, first, second in (("shape0", 4, 0), ("origin0", 0, 0)):
+                values, entry = values_of(frame, frame[1], name)
+                values[:2] = first, second
+                store(frame, entry, values)
+            values, entry = values_of(frame, frame[1], "nbytes")
+            values[:2] = 2 * values[0], 0
+            store(frame, entry, values)
+    less = tmp_path / "less.msgpack"
+    less.write_bytes(packed(frames))
+    session = ReplaySession(Trace.open(whole))
+    assert not session.run_line(f"compare {less}").ok
+
+
+def test_without_a_machine_a_message_ends_nowhere(tmp_path):
+    path = tmp_path / "matmul.msgpack"
+    sizes = {"m": 16, "k": 16, "n": 16, "tile": 16, "pes": 1}
+    run_bench("matmul", params=sizes, spec=ONE_CUBE, trace=path)
+    frames = [frame for frame in frames_of(path.read_bytes()) if frame[0] != "topology"]
+    frames = [frame for frame in frames if frame[0] != "strings"]
+    path.write_bytes(packed(frames))
+    session = ReplaySession(Trace.open(path))
+    assert not session.trace.node_ids
+    with pytest.raises(KernbenchError):
+        session.run_line("route launch 0")
+    with pytest.raises(KernbenchError, match="none was recorded"):
+        session.run_line("route credit 0")

@@ -425,14 +425,17 @@ class PlaceIndex:
     def copies(self, name: str) -> list[list[Shard]]:
         """The copies of each shard of a tensor, the first one first; none of a name
         that is no tensor's, or that says whose copy it is.
+
+        Of one shard are those of the same elements and the same dtype.
         """
         number = self._named_allocs().numbers.get(name)
         if number is None or self._scratch_number(name) is not None:
             return []
-        by_origin: dict[tuple[int, ...], list[Shard]] = {}
+        alike: dict[tuple[object, ...], list[Shard]] = {}
         for shard in self.shards(self._named_allocs().allocs.of(number).tolist()):
-            by_origin.setdefault(shard.origin, []).append(shard)
-        return list(by_origin.values())
+            box = (shard.origin, shard.shape, shard.dtype)
+            alike.setdefault(box, []).append(shard)
+        return list(alike.values())
 
     def dtype_of(self, place: Place, op: int) -> str:
         """What the bytes of a place are.

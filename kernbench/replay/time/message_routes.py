@@ -129,10 +129,10 @@ def _sent_to(trace: Trace, ends: Ints, types: Collection[str]) -> Ints:
     ``ends`` has the last node of each path.
     """
     log = trace.transfers
-    is_wanted = np.array([type_ in types for type_ in trace.nodes.type])
+    is_wanted = np.array([*(type_ in types for type_ in trace.nodes.type), False])
     rows = np.flatnonzero(log.row[:] < 0)
     end = ends[log.path[rows]]
-    rows = rows[(end >= 0) & is_wanted[end]]
+    rows = rows[is_wanted[end]]  # of a path that is lost, -1, it is the last: False
     by_time: Ints = rows[np.argsort(log.t0[rows], kind="stable")]
     return by_time
 

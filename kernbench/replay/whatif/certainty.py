@@ -62,3 +62,17 @@ class Queues:
         overtakes: Bools = of_behind < arrival[self._before] - SAME_NS
         overtakes &= times[self._before] + weight[self._class] > of_behind + SAME_NS
         return self._edges[overtakes]
+
+
+def collides(graph: Graph, times: Floats) -> bool:
+    """Whether two come closer at a server than it can serve them, or in another order.
+
+    They did not in the recording, and nothing in the graph keeps them apart.
+    """
+    server, node, takes = graph.served
+    beside = np.diff(server) == 0
+    recorded = np.diff(graph.times[node])
+    now = np.diff(times[node])
+    least = np.minimum(recorded, takes[1:])
+    closer: Bools = beside & (now < least - SAME_NS)
+    return bool(closer.any())

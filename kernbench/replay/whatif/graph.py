@@ -40,6 +40,18 @@ _BUSY_SHARE = 0.2
 would not wait for the first on a link five times as slow."""
 
 
+class Served(NamedTuple):
+    """Who was served by links and controllers of HBM, by server and then by time.
+
+    ``server`` is a number of one, ``node`` when it gave something to a transaction, and
+    ``takes`` how long that keeps it busy at least, ns.
+    """
+
+    server: Ints
+    node: Ints
+    takes: Floats
+
+
 @dataclass(frozen=True)
 class Graph:
     """Nodes by number, and edges in the order in which a walk takes them.
@@ -50,7 +62,7 @@ class Graph:
     step it is (a place in ``lines``, -1: of none); ``is_queue`` says that the two were
     served one behind the other by a link or a controller of HBM. The edges into a node
     follow each other, and come after those into each of their causes. ``last`` are the
-    nodes with which a run may end.
+    nodes with which a run may end, ``served`` are those at servers.
 
     A ``weight`` of -1 - i is that of tile i in the array, whose end has one edge, from
     its start. It takes the class ``streams[i]`` if it starts as soon as node
@@ -72,6 +84,7 @@ class Graph:
     lines: tuple[str, ...]
     last: Ints
     is_queue: Bools
+    served: Served
 
     @property
     def nodes(self) -> int:
@@ -110,6 +123,7 @@ class _Builder:
         self._edges: list[_Edges] = []
         self._steps: list[tuple[Ints, Ints]] = []
         self._last: Ints = np.empty(0, np.int64)
+        self._served: list[Served] = []
         self._services = services_of(trace, self._table, stage(progress, 0.0, 0.1))
         self._composite, self._tile = tile_columns(trace)
         self._call_of_op = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
@@ -210,7 +224,14 @@ class _Builder:
             lines=lines,
             last=self._last_nodes(),
             is_queue=is_queue_edge[order],
+            served=self._all_served(),
         )
+
+    def _all_served(self) -> Served:
+        """Those at all servers."""
+        none = np.empty(0, np.int64)
+        some = [Served(none, none, np.empty(0)), *self._served]
+        return Served(*(np.concatenate(column) for column in zip(*some, strict=True)))
 
     def _last_nodes(self) -> Ints:
         """All nodes with which a run may end."""
@@ -622,7 +643,11 @@ class _Builder:
         at = np.concatenate([left, here.first[several]])
         nodes = np.concatenate([node, first[some][several]])
         server = np.concatenate([here.node, here.node[several]])
+        moved = np.where(here.is_read, here.last_bytes, here.nbytes)
+        moved = np.concatenate([moved, here.first_bytes[several]])
         order = np.lexsort((at, server))
+        takes = moved[order] * byte_ns / hbm.channels
+        self._served.append(Served(server[order], nodes[order], takes))
         at = at[order]
         nodes = nodes[order]
         server = server[order]
@@ -679,6 +704,10 @@ class _Builder:
         node[on_first] = last[move[on_first]]
         later = np.flatnonzero(used & (hop > 0))
         node[later] = self._nodes(at[later], here.op[later])
+        some = order[used[order]]
+        takes = here.last_bytes[some] / speed[some]
+        server = len(self._trace.node_ids) + edge[some]
+        self._served.append(Served(server, node[some], takes))
         self._add(
             node[before],
             node[after],

@@ -25,7 +25,7 @@ from kernbench.replay.whatif.answers import (
     LaunchChange,
     Prediction,
 )
-from kernbench.replay.whatif.certainty import Queues
+from kernbench.replay.whatif.certainty import Queues, collides
 from kernbench.replay.whatif.fields import (
     Change,
     all_fields,
@@ -42,7 +42,8 @@ from kernbench.replay.whatif.machine import (
     recorded_links,
     ways_of,
 )
-from kernbench.replay.whatif.walk import Levels, Scenarios
+from kernbench.replay.whatif.slack import Slack, slacks
+from kernbench.replay.whatif.walk import Late, Levels, Scenarios
 from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec
 from kernbench.trace import Trace
@@ -55,6 +56,11 @@ _MUCH = 0.02
 
 _LEAST_NS = 0.5
 """Gains below this many ns are not told."""
+
+_BEYOND_NS = 10.0
+"""Beyond its slack an op is held back so much to see whom it meets."""
+
+_OTHER_ORDER = "links or controllers of HBM would serve others before it, or beside it"
 
 _NO_LINKS = ("pe.gemm.", "pe.math.", "pe.clock_ghz", "pe.cpu.", "pe.dma.setup_ns")
 """What no link of the machine depends on."""
@@ -95,6 +101,7 @@ class WhatIfIndex:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._known: _Known | None = None
+        self._slack: Floats | None = None
 
     def predict(
         self, changes: Sequence[str], progress: Progress = no_progress
@@ -147,6 +154,36 @@ class WhatIfIndex:
             gains += self._gains(known, some, part)
         gains.sort(key=lambda gain: (gain.predicted_ns, gain.what, gain.how))
         return CausalProfile(self._trace.end_ns, tuple(gains))
+
+    def slack(self, position: int, progress: Progress = no_progress) -> Slack:
+        """How much later the op at a position could start with the end unmoved.
+
+        The end is that of the last launch, or of the run if there is none.
+        KernbenchError for a trace that does not hold all of a run.
+        """
+        known = self._made(stage(progress, 0.0, 0.6))
+        graph = known.graph
+        if self._slack is None:
+            part = stage(progress, 0.6, 0.8)
+            self._slack = slacks(graph, known.weight, part)
+        row = np.array([self._trace.order[position]], np.int64)
+        node = int(graph.moments.op_start(row)[0])
+        ns = float(self._slack[node])
+        if not np.isfinite(ns):
+            return Slack(ns, True, "")
+        late = Late(node, ns + _BEYOND_NS)
+        one = _alone(known.weight)
+        times = known.levels.walk(one, stage(progress, 0.8, 0.95), late=late)[:, 0]
+
+        def is_sure() -> bool:
+            """Whether all are served in the same order, though the op is late."""
+            by_node = times[known.levels.place]
+            if len(known.queues.overtaken(by_node, known.weight)):
+                return False
+            return not collides(graph, by_node)
+
+        sure = computed_beside(is_sure, progress, 0.95)
+        return Slack(ns, sure, "" if sure else _OTHER_ORDER)
 
     # -- what is found once --
 

@@ -73,6 +73,13 @@ class Scenarios(NamedTuple):
     factor: Floats
 
 
+class Late(NamedTuple):
+    """A node that comes so many ns later than its edges and its rest say."""
+
+    node: int
+    ns: float
+
+
 class _Level(NamedTuple):
     """Nodes whose causes are all in the levels before: places ``nodes`` of the order.
 
@@ -162,12 +169,16 @@ class Levels:
         return len(self._rest)
 
     def walk(
-        self, scenarios: Scenarios, progress: Progress, without: Array | None = None
+        self,
+        scenarios: Scenarios,
+        progress: Progress,
+        without: Array | None = None,
+        late: Late | None = None,
     ) -> Floats:
         """By place and scenario when it comes, ns.
 
         ``without`` are edges of the graph, no tile's, that are left out. None of them
-        may be the only one of its node.
+        may be the only one of its node. ``late`` is a node that comes later by itself.
         """
         weight, line, factor = scenarios
         classes = self._class
@@ -176,6 +187,10 @@ class Levels:
             classes[self._at[without]] = len(weight)
             weight = np.concatenate([weight, np.full((1, weight.shape[1]), -np.inf)])
         count = weight.shape[1]
+        of_node = self._rest
+        if late is not None:
+            of_node = of_node.copy()
+            of_node[self.place[late.node]] += late.ns
         times = np.empty((self.nodes, count))
         times[self._roots] = self._root_times[:, None]
         lines = None
@@ -197,7 +212,7 @@ class Levels:
             begin = level.nodes.start
             if plain:
                 found = np.maximum.reduceat(came, level.first, axis=0)
-                found += self._rest[begin : begin + plain, None]
+                found += of_node[begin : begin + plain, None]
                 times[begin : begin + plain] = found
             if size > plain:
                 starts = times[self._tile_cause[level.tiles]]
@@ -209,7 +224,7 @@ class Levels:
                 )
                 if lines is not None:
                     took *= lines.factors(self._tile_line[level.tiles])
-                rest = self._rest[begin + plain : level.nodes.stop, None]
+                rest = of_node[begin + plain : level.nodes.stop, None]
                 times[begin + plain : level.nodes.stop] = starts + took + rest
         return times
 

@@ -102,8 +102,9 @@ def test_the_profile_has_fields_and_lines_the_largest_gain_first(index):
     ends = [gain.predicted_ns for gain in profile.gains]
     assert ends == sorted(ends)
     assert {gain.kind for gain in profile.gains} == {"field", "line"}
-    for gain in profile.gains:
-        if gain.kind == "field":
-            answer = index.predict((gain.change,))
-            assert answer.predicted_ns == gain.predicted_ns
-            assert answer.sure == gain.sure
+    fields = [gain for gain in profile.gains if gain.kind == "field"]
+    assert len(fields) > 20
+    for gain in fields[::8]:
+        answer = index.predict((gain.change,))
+        assert answer.predicted_ns == gain.predicted_ns
+        assert answer.sure == gain.sure
