@@ -14,6 +14,7 @@ from kernbench.replay.whatif.answers import (
     LaunchChange,
     Prediction,
 )
+from kernbench.replay.whatif.slack import Slack
 
 END_NS = 8492.115234375
 GAINS = (
@@ -55,6 +56,11 @@ class MadeUp:
             why="it is made up",
             launches=(LaunchChange(0, "matmul", 592.585, 92.585),),
         )
+
+    def slack(self, position: int, progress: Progress) -> Slack:
+        """As many ns as the op's position."""
+        progress(0.5)
+        return Slack(float(position), False, "it is made up")
 
     def profile(self, progress: Progress) -> CausalProfile:
         """The gains that it was given."""
