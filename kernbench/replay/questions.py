@@ -65,6 +65,7 @@ from kernbench.replay.time.timeline import RowKey, Timeline
 from kernbench.replay.whatif import proof
 from kernbench.replay.whatif.answers import CausalProfile, Prediction
 from kernbench.replay.whatif.proof import ProvedBound
+from kernbench.replay.whatif.slack import Slack
 from kernbench.trace import Trace
 from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace
@@ -662,8 +663,18 @@ def bound(index: Index, at: At, args: OpBound, progress: Progress) -> Bound:
     op = index.ops.checked(op_of(at))
     row = index.ops.row(op)
     ideal = index.roofline.ideal_ns(op, stage(progress, 0.0, 0.5))
-    slack = index.critical.slack(op, stage(progress, 0.5, 1.0))
-    return Bound(row, row.t_end - row.t_start, ideal, slack)
+    slack = _slack(index, op, stage(progress, 0.5, 1.0))
+    real = row.t_end - row.t_start
+    return Bound(row, real, ideal, slack.ns, slack.sure, slack.why)
+
+
+def _slack(index: Index, op: int, progress: Progress) -> Slack:
+    """The slack of an op; of a part of a run what its own ops say."""
+    trace = index.trace
+    if trace.cut or not trace.complete:
+        ns = index.critical.slack(op, progress)
+        return Slack(ns, False, "the trace does not hold all of its run")
+    return index.whatif.slack(op, progress)
 
 
 def prove_bound(index: Index, at: At, args: OpBound, progress: Progress) -> ProvedBound:

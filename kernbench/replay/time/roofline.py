@@ -142,8 +142,8 @@ class Bound:
     """The time of an op, ns: the ``real`` one, and the ``ideal`` one.
 
     That is what it would take alone at the machine's peak rates. ``slack`` is how much
-    later it could end without moving the end of the launches; ``why`` says why that is
-    not ``sure``.
+    later it could be without moving the end of the launches, inf if that does not wait
+    for it; ``why`` says why that is not ``sure``.
     """
 
     op: OpRow
@@ -157,7 +157,10 @@ class Bound:
         """As text."""
         op = self.op
         what = f"op {op.op:,} {op.name} on {op.component} took {self.real:.2f} ns"
-        times = f"ideal {self.ideal:.2f} ns, slack {self.slack:.2f} ns"
+        slack = f"slack {self.slack:.2f} ns"
+        if self.slack == np.inf:
+            slack = "the end does not wait for it"
+        times = f"ideal {self.ideal:.2f} ns, {slack}"
         lines = wrapped(f"{what}, {times}", width, 2)
         if not self.sure:
             lines += wrapped(f"slack is unsure: {self.why}", width, 2)

@@ -5,6 +5,7 @@ What runs is given from outside (``Rerun``), since replay simulates nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,9 @@ from kernbench.trace import Trace
 
 BEYOND_NS = 10.0
 """By how much more than its slack an op is delayed, to see whether the end moves."""
+
+FOREVER_NS = 10_000.0
+"""By how much an op is delayed that the end does not wait for."""
 
 _AS_TOLD_NS = 1.0
 """Slack is as told if it is so within this."""
@@ -52,18 +56,20 @@ class ProvedBound:
 
     ``within`` was held back by just the slack, ``beyond`` by BEYOND_NS more. ``ok``
     says that the slack is as told: the first does not move the end, the second does.
+    Where the end does not wait for the op it is held back for long, and ``beyond`` is
+    None.
     """
 
     bound: Bound
     within: Delayed
-    beyond: Delayed
+    beyond: Delayed | None
     ok: bool
 
     def lines(self, width: int) -> list[str]:
         """As text: the bound, what both re-runs gave, the verdict."""
         lines = self.bound.lines(width)
         for trial in (self.within, self.beyond):
-            if trial.delay_ns == 0:
+            if trial is None or trial.delay_ns == 0:
                 continue
             delay = f"re-run with {time_text(trial.delay_ns)} of delay"
             moved = f"the end moves by {time_text(trial.moved_ns)}"
@@ -123,6 +129,9 @@ def prove_slack(
 ) -> ProvedBound:
     """The slack of an op, tried out; raises what ``rerun`` raises."""
     op = bound.op.op
+    if bound.slack == math.inf:
+        within = _delayed(trace, op, FOREVER_NS, rerun)
+        return ProvedBound(bound, within, None, within.moved_ns <= _AS_TOLD_NS)
     within = Delayed(0.0, 0.0)
     if bound.slack > 0:
         within = _delayed(trace, op, bound.slack, rerun)

@@ -21,6 +21,7 @@ from kernbench.replay.whatif.answers import (
     LaunchChange,
     Prediction,
 )
+from kernbench.replay.whatif.slack import Slack
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
@@ -30,6 +31,8 @@ FASTER = ("pe.clock_ghz=2",)
 
 class Predictor:
     """Predicts that everything takes half of its time."""
+
+    told_slack = 100.0
 
     def __init__(self, trace):
         self.trace = trace
@@ -47,6 +50,9 @@ class Predictor:
         )
         end = self.trace.end_ns
         return Prediction(tuple(changes), end, end / 2, True, "", launches)
+
+    def slack(self, position, progress):
+        return Slack(self.told_slack, True, "")
 
     def profile(self, progress):
         end = self.trace.end_ns
@@ -211,14 +217,35 @@ def test_the_slack_of_an_op_is_tried_out_by_holding_it_back(session, recorded):
     rerun = Reruns(recorded / "slow.msgpack")
     op = len(session) // 2
     session.goto(op)
-    slack = session.bound().slack
     found = asked(session, "bound prove", rerun)
     delays = [pair for _, pairs in rerun.asked for pair in pairs]
-    assert delays[-1] == (op, slack + 10.0)
-    assert [ns for _, ns in delays[:-1]] == [slack] * (slack > 0)
+    assert delays == [(op, 100.0), (op, 110.0)]
     assert found.beyond.moved_ns == 0.0  # the fake run is the recorded one
     assert not found.ok
     assert as_text(found, 80).endswith("slack NOT as told: there is more of it")
+
+
+@pytest.mark.parametrize(
+    ("slack", "delays"), [(0.0, [10.0]), (float("inf"), [10_000.0])]
+)
+def test_no_slack_and_slack_without_end_are_tried_out_once(
+    session, recorded, slack, delays
+):
+    rerun = Reruns(recorded / "slow.msgpack")
+    session.goto(0)
+    session.index.whatif.told_slack = slack
+    found = asked(session, "bound prove", rerun)
+    assert [ns for _, pairs in rerun.asked for _, ns in pairs] == delays
+    assert found.ok == (slack > 0)  # the fake run is the recorded one
+    assert ("the end does not wait for it" in as_text(found)) == (slack > 0)
+
+
+def test_of_a_part_of_a_run_slack_is_unsure(session, recorded, tmp_path):
+    part = tmp_path / "part.msgpack"
+    session.run_line(f"cut {part} to 6us")
+    bound = ReplaySession(Trace.open(part)).bound(0)
+    assert not bound.sure
+    assert "does not hold all of its run" in as_text(bound)
 
 
 def test_without_anything_that_runs_again_a_proof_says_so(session):
