@@ -3,16 +3,20 @@ wrong data or input, 2 for usage, 130 for Ctrl-C, 143 and 129 for SIGTERM and SI
 """
 
 import json
+import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import click
 
@@ -23,8 +27,16 @@ from kernbench.console import Program, drop_stdout, say
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.visible import guard_tracebacks, visible
 
+if TYPE_CHECKING:
+    from kernbench.perf.sim import PerfRow
+    from kernbench.replay.whatif.proof import Rerun
+    from kernbench.runtime_api.proofs import Proofs
+    from kernbench.trace import Trace
+
 Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
+_REPORT_S = 0.1
+"""Between two lines of JSON that say how far a run is."""
 _topology = click.option(
     "--topology", type=click.Path(), help="A topology.yaml (default: ours)."
 )
@@ -185,6 +197,11 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
 @click.option(
     "--any-source", is_flag=True, help="Let the bench's source be another by now."
 )
+@click.option(
+    "--beside", is_flag=True, hidden=True,
+    help="For a program that starts this beside itself: lines of JSON on stderr say "
+    "how far it is, and it ends when stdin is closed.",
+)  # fmt: skip
 @_json
 def rerun(
     trace: str,
@@ -192,6 +209,7 @@ def rerun(
     delays: tuple[tuple[str, str], ...],
     spec: Texts,
     params: Texts,
+    beside: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -211,7 +229,8 @@ def rerun(
         params=_pairs("--set", params),
         **options,
     )
-    with _shown_progress() as progress, interruptible():
+    shown = _reported_progress() if beside else _shown_progress()
+    with interruptible(), shown as progress:
         done = run_again(trace, out, change, progress)
     if not as_json:
         say(done.as_text())
@@ -331,7 +350,10 @@ def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
 
 @main.command()
 @click.argument(
-    "part", type=click.Choice(["sim", "phase2", "replay", "trace", "tui", "make-trace"])
+    "part",
+    type=click.Choice(
+        ["sim", "phase2", "replay", "trace", "tui", "whatif", "make-trace"]
+    ),
 )
 @click.option(
     "--ops",
@@ -342,11 +364,20 @@ def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
 @click.option(
     "-o", "out", type=click.Path(dir_okay=False), help="What make-trace writes."
 )
+@click.option(
+    "--cache",
+    type=click.Path(dir_okay=False),
+    help="Where whatif keeps what its runs did, for the next time.",
+)
 @_json
-def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
+def perf(
+    part: str, ops: int, out: str | None, cache: str | None, as_json: bool
+) -> None:
     """Measure what PART costs against its goals; exits 1 where one is not met.
 
-    make-trace measures nothing: it writes a large trace to try things on.
+    whatif holds predictions against re-runs, prints how their errors are distributed,
+    and takes half an hour. make-trace measures nothing: it writes a large trace to try
+    things on.
     """
     from kernbench.perf import make_trace, phase2, replay, sim, trace, tui
 
@@ -358,11 +389,26 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
         return
     parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
     with interruptible():
-        rows = parts[part].measure()
+        if part == "whatif":
+            rows = _whatif_rows(cache, as_json)
+        else:
+            rows = parts[part].measure()
     _answer(
         sim.as_json(rows) if as_json else sim.as_text(rows),
         all(row.met for row in rows),
     )
+
+
+def _whatif_rows(cache: str | None, as_json: bool) -> "list[PerfRow]":
+    """The figures of ``whatif``; without JSON the tables of errors are printed."""
+    from kernbench.perf import whatif
+
+    with _shown_progress() as progress:
+        path = None if cache is None else Path(cache)
+        found = whatif.measure(cache=path, progress=progress)
+    if not as_json:
+        say("\n".join([*found.tables, ""]))
+    return found.rows
 
 
 @main.command()
@@ -427,6 +473,11 @@ class _Trace(click.Command):
 @click.option("-o", "--out", help="The last argument: what `cut` and `export` write.")
 @_json
 @click.option("--width", default=100, show_default=True, help="Columns of the text.")
+@_plugins
+@click.option(
+    "--any-source", is_flag=True,
+    help="--prove: let the bench's source be another by now.",
+)  # fmt: skip
 def trace(
     name: str,
     file: str,
@@ -435,13 +486,16 @@ def trace(
     out: str | None,
     as_json: bool,
     width: int,
+    plugins: Texts,
+    any_source: bool,
 ) -> None:
     """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace
     FILE.
 
     ``--name VALUE`` gives the argument NAME. `ops` without COUNT and --op prints all
-    ops as it finds them, with --json an object a line. Exit code 1: a verdict is bad
-    (verify, outputs, check, compare) or hazards were found.
+    ops as it finds them, with --json an object a line. `whatif` and `bound` take
+    --prove, which runs the trace again. Exit code 1: a verdict is bad (verify, outputs,
+    check, compare, bound --prove) or hazards were found.
     """
     from kernbench.replay import ReplaySession
     from kernbench.replay.commands import parse
@@ -459,7 +513,10 @@ def trace(
     if op is None and call.command.pages is not None:
         pages = call.command.pages(session.index, call.args)
     if pages is None:
-        with interruptible():  # it may write a file
+        with interruptible(), ExitStack() as stack:  # it may write a file
+            session.index.rerun = _rerun_of(
+                session.trace, stack, plugins=plugins, any_source=any_source
+            )
             answer = session.call(call)
         text = _json_text(as_data(answer)) if as_json else as_text(answer, width)
         _answer(text, getattr(answer, "ok", True))
@@ -472,6 +529,23 @@ def trace(
             lines = whole[heads:] or whole
         if lines:
             say("\n".join(lines))
+
+
+def _rerun_of(trace: "Trace", stack: ExitStack, **options: Any) -> "Rerun":
+    """What runs a trace again to prove something; the new traces last as ``stack``.
+
+    The simulator is imported when it is first called.
+    """
+
+    @cache
+    def proofs() -> "Proofs":
+        from kernbench.runtime_api.proofs import Proofs
+
+        folder = stack.enter_context(TemporaryDirectory())
+        progress = stack.enter_context(_shown_progress())
+        return Proofs(trace, Path(folder), progress, **options)
+
+    return lambda spec, delays: proofs().run(_fields(tuple(spec)), delays)
 
 
 def _json_text(data: Any) -> str:
@@ -531,6 +605,35 @@ def _shown_progress() -> Iterator[Callable[[str, int, str], None] | None]:
         if progress is not None:
             with suppress(OSError):
                 click.echo("\r\033[K", err=True, nl=False)
+
+
+@contextmanager
+def _reported_progress() -> Iterator[Callable[[str, int, str], None]]:
+    """How far a run is, ten lines of JSON a second on stderr, for who has started it.
+
+    When that has closed stdin, or is no more, this process gets a SIGTERM.
+    """
+    Thread(target=_end_with_stdin, daemon=True).start()
+    last = -math.inf
+
+    def report(text: str, count: int, unit: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _REPORT_S:
+            last = now
+            line = {"progress": text, "count": count, "unit": unit}
+            with suppress(OSError):  # nobody listens any more
+                click.echo(_json_text(line), err=True)
+
+    yield report
+
+
+def _end_with_stdin() -> None:
+    """Wait until stdin is closed; then end as on SIGTERM. Runs in a thread."""
+    with suppress(OSError):  # it was closed from the beginning
+        while os.read(0, 1 << 12):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _progress() -> Callable[[str, int, str], None] | None:

@@ -21,6 +21,7 @@ from kernbench.replay.commands import (
     WIDEN,
 )
 from kernbench.replay.parsing import NoArguments, Reader
+from tui.claims import Claim
 from tui.panes import PANES
 from tui.panes.base import ChangeView, Enter, Event, NextMark, Pan, Pin, Scroll
 from tui.panes.timeline import Fit, Zoom
@@ -161,6 +162,7 @@ ACTIONS: tuple[Action, ...] = (
     _ask("break", "b", "breakpoint at ops like this one", Own("break")),
     _ask("watch", "w", "watch the bytes picked, or what this op writes", Own("watch")),
     _ask("stops", "B", "list the stops: Enter goes to one, d deletes", Own("stops")),
+    _ask("prove", "P", "prove by a re-run what is claimed here", Own("prove")),
     _ask("palette", "ctrl+p", "palette of all this", Own("palette")),
     *(
         _panes(
@@ -241,6 +243,25 @@ class Filtered:
     text: Annotated[str, Reader("EXPR|TEXT", extent="line")] = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Fields of the machine with values, or ``delay`` and a time for this op; without
+    any what the picked row claims, or else what was shown last.
+
+    A page that shows a ``claim`` gives that itself: it cannot be typed.
+    """
+
+    what: Annotated[str, Reader("FIELD=VALUE|delay", extent="line")] = ""
+    claim: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A trace; without one that which was shown before."""
+
+    file: Annotated[str | None, Reader("FILE", extent="line")] = None
+
+
 SEARCH = Command(
     "search",
     "screen",
@@ -251,4 +272,8 @@ FILTER = Command(
     "filter", "screen", "show only those in Ops; without one, all", Filtered
 )
 RELOAD = Command("reload", "screen", "read the file again", NoArguments)
-SCREEN_COMMANDS = (SEARCH, FILTER, RELOAD)
+PROVE = Command(
+    "prove", "screen", "run again, changed as claimed: predicted and real", Claimed
+)
+OPEN = Command("open", "screen", "another trace in place of this one", Opened)
+SCREEN_COMMANDS = (SEARCH, FILTER, RELOAD, PROVE, OPEN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -48,6 +49,7 @@ class KernbenchApp(TerminalApp):
     """One session on one screen; without colours where NO_COLOR is set.
 
     ``debugger`` is the screen of the session. There is none before a trace is read.
+    ``came_from`` is the trace that was shown before this one, if there was another.
     """
 
     debugger: DebuggerScreen
@@ -69,6 +71,7 @@ class KernbenchApp(TerminalApp):
         self.animation_level = "none"
         self._own_keymap = keymap
         self.trace_name = name
+        self.came_from: Path | None = None
         self.ascii_only = ascii_only
         if session is not None:
             self.debugger = self.screen_of(session)
@@ -149,6 +152,12 @@ class KernbenchApp(TerminalApp):
         self.debugger = new
         self.switch_screen(new)
         new.call_after_refresh(self.settle)
+
+    def go_to(self, session: ReplaySession) -> None:
+        """Replace the screen by one on another trace, set as this one is."""
+        self.came_from = self.debugger.desk.index.trace.path
+        self.trace_name = session.trace.path.name
+        self.reopen(session)
 
     def action_command_palette(self) -> None:
         """Open the palette."""

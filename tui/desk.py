@@ -15,6 +15,7 @@ from typing import Any
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import BY_NAME
 from kernbench.replay.query import Query, Session
+from tui.claims import Claim
 from tui.draw import Glyphs
 from tui.panes import PANES, PaneRow
 from tui.panes.base import (
@@ -120,6 +121,8 @@ class Desk:
             key: pane.start() for key, pane in self.panes.items()
         }
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
+        self.claim: Claim | None = None
+        """What was shown last of all that a re-run can prove."""
         self._pictures: dict[PictureKey, Drawn] = {}
         self._led_to: dict[PictureKey, Any] = {}
         """The state that a move leads to, by the pane, its state now and its frame
@@ -221,6 +224,12 @@ class Desk:
         frame = self.frame(ROW_OF[key], self.session, self.window)
         answers = Given(self.runner, Urgency.VISIBLE)
         return self.panes[key].place(self.states[key], frame, answers)
+
+    def claimed(self, key: str) -> str | None:
+        """What the picked row of a pane claims, as one would type it to prove it."""
+        frame = self.frame(ROW_OF[key], self.session, self.window)
+        answers = Given(self.runner, Urgency.VISIBLE)
+        return self.panes[key].claimed(self.states[key], frame, answers)
 
     def heading(self, key: str) -> str:
         """The number and title of a pane, with the view that is shown unless it is the

@@ -98,6 +98,18 @@ class OpeningApp(KernbenchApp):
         self.settle()
         self.switch_screen(self.debugger)
 
+    def go_to(self, session: ReplaySession) -> None:
+        """Show another trace: as it was left, if it was ever, else set as this one."""
+        self.keep()
+        kept, _ = state.read(_state_file(session))
+        if kept:
+            self.came_from = self.debugger.desk.index.trace.path
+            self._stay = False  # where the program was told to begin was in the first
+            self._show(session)
+        else:
+            super().go_to(session)
+            state.remember(session.trace.path)
+
     def _failed(self, why: str) -> None:
         """Go back to the picker, which says why; without one the program ends."""
         if self._picker is None:

@@ -37,16 +37,24 @@ TIMEOUTS = 200
 
 
 class PerfRow(NamedTuple):
-    """One goal: ``measured`` is to be at most ``goal``, in ``unit``."""
+    """One goal: ``measured`` is to be at most ``goal``, or ``at_least``, in ``unit``.
+
+    A figure that is only shown has none.
+    """
 
     name: str
     measured: float
-    goal: float
+    goal: float | None
     unit: str
+    at_least: bool = False
 
     @property
     def met(self) -> bool:
-        """Whether the goal holds."""
+        """Whether the goal holds, if there is one."""
+        if self.goal is None:
+            return True
+        if self.at_least:
+            return self.measured >= self.goal
         return self.measured <= self.goal
 
 
@@ -68,10 +76,16 @@ def as_text(rows: list[PerfRow]) -> str:
     """A table, one row a goal."""
     lines = [f"{'what':<44}{'measured':>10}{'goal':>8}  unit"]
     for row in rows:
-        verdict = "met" if row.met else "NOT MET"
+        goal = ""
+        verdict = ""
+        if row.goal is not None:
+            goal = f"{row.goal:g}"
+            verdict = "met" if row.met else "NOT MET"
+        if row.at_least:
+            goal = f">= {goal}"
         lines.append(
-            f"{row.name:<44}{row.measured:>10.2f}{row.goal:>8g}  "
-            f"{row.unit:<14} {verdict}"
+            f"{row.name:<44}{row.measured:>10.2f}{goal:>8}  "
+            f"{row.unit:<14} {verdict}".rstrip()
         )
     return "\n".join(lines)
 

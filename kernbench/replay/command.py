@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from kernbench.replay.answers import OpList
 from kernbench.replay.index import Index
-from kernbench.replay.parsing import NoArguments, usage_of
+from kernbench.replay.parsing import NoArguments, arguments_of, usage_of
 from kernbench.replay.query import ANY_TIME, At, Query, Session
 
 Kind = Literal["move", "instant", "job", "effect", "screen"]
@@ -34,7 +34,8 @@ class Command:
     ``moves_cursor`` take another's place that waits for an answer. ``stayed`` is said
     on a screen where a move led nowhere, ``title`` what is computed (the name, if there
     is none). ``topic`` is the question under which the README lists it, if it does.
-    Those not ``listed`` are asked by panes only.
+    Those not ``listed`` are asked by panes only. ``proof`` is the effect that is called
+    instead where the arguments say ``prove``: it runs the trace again.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Command:
     example: str = ""
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None
     listed: bool = True
+    proof: Command | None = None
 
     def __repr__(self) -> str:
         return f"<command {self.name}>"
@@ -87,9 +89,21 @@ class Call:
     @property
     def text(self) -> str:
         """As one would type it, for people to read."""
-        values = [getattr(self.args, field.name) for field in fields(self.args)]
-        words = [str(value) for value in values if value not in (None, "")]
-        return " ".join([self.command.name, *words])
+        words = self.command.name.split()[:1]  # of a proof the arguments say the rest
+        type_: type = type(self.args)
+        options = {a.name: a.reader.option for a in arguments_of(type_)}
+        for field in fields(self.args):
+            value = getattr(self.args, field.name)
+            option = options.get(field.name, "")
+            if value in (None, "") or (option and value == field.default):
+                continue
+            if option:
+                words.append(option)
+            if isinstance(value, tuple):
+                words += map(str, value)
+            elif value is not True:
+                words.append(str(value))
+        return " ".join(words)
 
 
 def moment(session: Session, about: Iterable[str]) -> At:
@@ -173,6 +187,7 @@ def job(
     example: str = "",
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None,
     listed: bool = True,
+    proof: Command | None = None,
 ) -> Command:
     """A row that is answered in its lane."""
     return Command(
@@ -188,6 +203,7 @@ def job(
         example=example,
         pages=pages,
         listed=listed,
+        proof=proof,
     )
 
 
@@ -203,4 +219,28 @@ def effect(
     """A row that writes files, in the lane of these."""
     return Command(
         name, "effect", help, args, answer, "files", topic=topic, example=example
+    )
+
+
+def proof(
+    name: str,
+    args: type,
+    help: str,
+    answer: Callable[..., Answer],
+    lane: str,
+    about: frozenset[str] = frozenset(),
+) -> Command:
+    """A row that runs the trace again, instead of the question that it proves.
+
+    It is an effect, in the lane of that question, whose answer it computes first.
+    """
+    return Command(
+        f"{name} --prove",
+        "effect",
+        help,
+        args,
+        answer,
+        lane,
+        about,
+        listed=False,
     )

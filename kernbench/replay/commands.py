@@ -28,6 +28,7 @@ from kernbench.replay.command import (
     instant,
     job,
     move,
+    proof,
 )
 from kernbench.replay.expr import FIELDS
 from kernbench.replay.index import Index
@@ -602,14 +603,42 @@ FETCHES = job(
     "columns",
     topic=_SLOW,
 )
+PROVE_BOUND = proof(
+    "bound",
+    questions.OpBound,
+    "the slack of this op, tried out by holding it back",
+    questions.prove_bound,
+    "columns",
+    ABOUT_OP,
+)
 BOUND = job(
     "bound",
-    NoArguments,
-    "ideal time and slack of this op",
+    questions.OpBound,
+    "ideal time and slack of this op; prove: held back in a re-run",
     questions.bound,
     "columns",
     ABOUT_OP,
     topic=_SLOW,
+    proof=PROVE_BOUND,
+)
+PROVE_WHATIF = proof(
+    "whatif",
+    questions.WhatIf,
+    "what is predicted of a changed machine, beside a re-run on it",
+    questions.prove_whatif,
+    "columns",
+)
+WHATIF = job(
+    "whatif",
+    questions.WhatIf,
+    "the end on a changed machine, by launch; of no change what to make faster; "
+    "prove: a re-run beside it, of the first N rows",
+    questions.whatif,
+    "columns",
+    topic=_SLOW,
+    title="what if",
+    example="whatif pe.clock_ghz=2 channel_bw_gbs=64\nwhatif prove first 3",
+    proof=PROVE_WHATIF,
 )
 COMPARE = job(
     "compare",
@@ -708,6 +737,9 @@ COMMANDS: tuple[Command, ...] = (
     ENERGY,
     FETCHES,
     BOUND,
+    PROVE_BOUND,
+    WHATIF,
+    PROVE_WHATIF,
     COMPARE,
     CHECK,
     CUT,
@@ -765,6 +797,8 @@ def parse(source: Sequence[str] | str, table: Sequence[Command] = COMMANDS) -> C
     if args is None:
         takes = command.usage or "no arguments"
         raise UsageError(f"{name}: takes {takes}, got {given or 'none'}")
+    if command.proof is not None and args.prove:
+        command = command.proof
     return Call(command, args)
 
 

@@ -16,6 +16,8 @@ from kernbench.replay.index import Index
 from kernbench.replay.parsing import Argument, Reader, arguments_of
 from kernbench.replay.query import Session
 from kernbench.replay.questions import EXPORT_FORMATS
+from kernbench.topology import TopologySpec
+from kernbench.topology.section import leaf_types
 
 Words = Callable[[Index, Session], Iterable[str]]
 
@@ -33,6 +35,8 @@ def _names_of_memory(index: Index, session: Session) -> list[str]:
     return [*index.places.names, *index.history.allocs.spaces]
 
 
+_FIELDS_OF_MACHINE = tuple(f"{path}=" for path, _ in leaf_types(TopologySpec))
+
 # what stands for a name in a usage
 _WORDS: dict[str, Words] = {
     "TENSOR": lambda index, session: index.places.names,
@@ -44,6 +48,7 @@ _WORDS: dict[str, Words] = {
     "FORMAT": lambda index, session: EXPORT_FORMATS,
     "NAME": lambda index, session: [command.name for command in listed()],
     "LINE": lambda index, session: [*FIELDS, "none", "some", "ok"],
+    "FIELD=VALUE": lambda index, session: _FIELDS_OF_MACHINE,
     "EXPR": lambda index, session: [*FIELDS, "and", "or", "not"],
 }
 # what a field of an expression can be

@@ -37,6 +37,8 @@ from kernbench.replay.time.routes import prepare_routes
 from kernbench.replay.time.stalls import StallIndex
 from kernbench.replay.time.tiles import TileIndex
 from kernbench.replay.time.timeline import TimelineIndex
+from kernbench.replay.whatif.index import WhatIfIndex
+from kernbench.replay.whatif.proof import Rerun
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
 
@@ -53,6 +55,8 @@ class Index:
     ``grids``, ``blame``) and ``fitting`` by "memory", the others by "columns".
     ``maps`` may be filled by any. What instant questions and moves read of them is made
     by ``prepare``, before the first is asked.
+
+    ``rerun`` runs the trace again, which whoever opens it may give; None: nothing does.
 
     ``marked_ops`` are the ops that a view of the timeline marks, by the view's name:
     rows of the log, by their start. Each is written by the lane that looks for it.
@@ -84,6 +88,8 @@ class Index:
         self.roofline = RooflineIndex(trace, self.op_index, self._touched)
         self.energy = EnergyIndex(trace, self._touched)
         self.fetches = FetchIndex(trace, self._touched)
+        self.rerun: Rerun | None = None
+        self.whatif = WhatIfIndex(trace)
         self._fitting: OrderedDict[str, Ints] = OrderedDict()
 
     def prepare(self, progress: Progress = no_progress) -> None:

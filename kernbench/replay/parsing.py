@@ -36,8 +36,9 @@ class Reader:
     ``PE|all``. ``parse`` makes the value and raises UsageError for what is none. An
     argument with an ``option`` follows that word, with or without ``--`` in front; one
     without is known by its place. A ``flag`` is its option alone, and a ``repeated``
-    option collects its values in a tuple. ``nested`` only says how the usage puts
-    brackets: an argument that makes no sense without the one before it.
+    argument collects its values in a tuple: by its place all that come. ``nested`` only
+    says how the usage puts brackets: an argument that makes no sense without the one
+    before it.
     """
 
     usage: str
@@ -97,6 +98,8 @@ def usage_of(type_: type) -> str:
         text = reader.usage
         if reader.option:
             text = reader.option if reader.flag else f"{reader.option} {text}"
+        if reader.repeated and not reader.option:
+            text = f"{text} …"
         if not argument.required:
             text = f"[{text}]"
         if reader.nested and parts:
@@ -297,7 +300,9 @@ def parse_arguments(type_: type, source: Source) -> Any | None:
                 values[argument.name] = True
                 continue
         elif placed:
-            argument = placed.pop(0)
+            argument = placed[0]
+            if not argument.reader.repeated:
+                placed.pop(0)
             if source.head == f"--{argument.reader.alternatives[0].lower()}":
                 source.drop_head()
         else:

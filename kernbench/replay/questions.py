@@ -62,6 +62,10 @@ from kernbench.replay.time.spans import window
 from kernbench.replay.time.stalls import Ledger, LineTimes
 from kernbench.replay.time.tiles import Tiles, TileWindow
 from kernbench.replay.time.timeline import RowKey, Timeline
+from kernbench.replay.whatif import proof
+from kernbench.replay.whatif.answers import CausalProfile, Prediction
+from kernbench.replay.whatif.proof import ProvedBound
+from kernbench.replay.whatif.slack import Slack
 from kernbench.trace import Trace
 from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace
@@ -75,6 +79,8 @@ _BLAME_DEPTH = 32
 """Ops deep that blame goes where nothing is said."""
 _CRITICAL_STEPS = 20
 _BUSIEST = 10
+_PROVED = 5
+"""Rows of the causal profile that are proved."""
 _TIMELINE_CELLS = 60
 
 
@@ -94,6 +100,14 @@ def _size(text: str) -> int:
     if number < 0:
         raise UsageError(f"count {number}: must not be negative")
     return number
+
+
+def parse_change(text: str) -> str:
+    """FIELD=VALUE as it is; UsageError for what is none."""
+    field, _, value = text.partition("=")
+    if not field or not value:
+        raise UsageError(f"{text!r}: must be FIELD=VALUE, as pe.clock_ghz=2")
+    return text
 
 
 def _call_number(text: str) -> int:
@@ -197,6 +211,27 @@ class BusiestCount:
     """Of how many components and links."""
 
     count: Annotated[int, Reader("COUNT", _size)] = _BUSIEST
+
+
+@dataclass(frozen=True, slots=True)
+class OpBound:
+    """Whether the slack is to be proved."""
+
+    prove: Annotated[bool, Reader("", option="prove", flag=True)] = False
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Fields of the machine with other values; without one which to make faster.
+
+    Whether that is to be proved, and how many rows of it.
+    """
+
+    changes: Annotated[
+        tuple[str, ...], Reader("FIELD=VALUE", parse_change, repeated=True)
+    ] = ()
+    prove: Annotated[bool, Reader("", option="prove", flag=True)] = False
+    first: Annotated[int, Reader("N", _size, option="first")] = _PROVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -623,13 +658,50 @@ def fetches(index: Index, at: At, args: NoArguments, progress: Progress) -> Fetc
     return index.fetches.fetches(progress)
 
 
-def bound(index: Index, at: At, args: NoArguments, progress: Progress) -> Bound:
+def bound(index: Index, at: At, args: OpBound, progress: Progress) -> Bound:
     """The ideal time of an op beside its real one, and its slack."""
     op = index.ops.checked(op_of(at))
     row = index.ops.row(op)
     ideal = index.roofline.ideal_ns(op, stage(progress, 0.0, 0.5))
-    slack = index.critical.slack(op, stage(progress, 0.5, 1.0))
-    return Bound(row, row.t_end - row.t_start, ideal, slack)
+    slack = _slack(index, op, stage(progress, 0.5, 1.0))
+    real = row.t_end - row.t_start
+    return Bound(row, real, ideal, slack.ns, slack.sure, slack.why)
+
+
+def _slack(index: Index, op: int, progress: Progress) -> Slack:
+    """The slack of an op; of a part of a run what its own ops say."""
+    trace = index.trace
+    if trace.cut or not trace.complete:
+        ns = index.critical.slack(op, progress)
+        return Slack(ns, False, "the trace does not hold all of its run")
+    return index.whatif.slack(op, progress)
+
+
+def prove_bound(index: Index, at: At, args: OpBound, progress: Progress) -> ProvedBound:
+    """The same, and the slack tried out by running again with that op held back."""
+    rerun = proof.needed(index.rerun)
+    found = bound(index, at, args, stage(progress, 0.0, 0.2))
+    return proof.prove_slack(index.trace, found, rerun, stage(progress, 0.2, 1.0))
+
+
+def whatif(
+    index: Index, at: At, args: WhatIf, progress: Progress
+) -> Prediction | CausalProfile:
+    """When the run would end on a changed machine; of no change what to make faster."""
+    if args.changes:
+        return index.whatif.predict(args.changes, progress)
+    return index.whatif.profile(progress)
+
+
+def prove_whatif(
+    index: Index, at: At, args: WhatIf, progress: Progress
+) -> Prediction | CausalProfile:
+    """The same, with what a re-run gives; of the profile the first rows."""
+    rerun = proof.needed(index.rerun)
+    found = whatif(index, at, args, stage(progress, 0.0, 0.2))
+    if isinstance(found, Prediction):
+        return proof.prove_prediction(found, rerun)
+    return proof.prove_profile(found, rerun, args.first, stage(progress, 0.2, 1.0))
 
 
 # -- other traces and files ---------------------------------------------------

@@ -42,6 +42,7 @@ from kernbench.replay.time.routes import Route
 from kernbench.replay.time.stalls import Ledger, LineTimes
 from kernbench.replay.time.tiles import Tiles, TileWindow
 from kernbench.replay.time.timeline import Timeline
+from kernbench.replay.whatif.answers import CausalProfile, Prediction
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
 
@@ -533,3 +534,9 @@ class ReplaySession:
         found = self._ask(commands.BOUND, op, progress)
         assert isinstance(found, Bound)
         return found
+
+    def whatif(
+        self, *changes: str, progress: Progress = no_progress
+    ) -> Prediction | CausalProfile:
+        """The end with FIELD=VALUE of its machine changed; of none what to speed up."""
+        return questions.whatif(self.index, At(), questions.WhatIf(changes), progress)

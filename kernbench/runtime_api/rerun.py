@@ -117,6 +117,19 @@ class Rerun:
 
         What has ended a run that was changed is in ``error`` alone.
         """
+        lines = self.verdict()
+        later = self.end_ns - self.recorded_end_ns
+        lines.append(
+            f"end: {self.recorded_end_ns:,.3f} -> {self.end_ns:,.3f} ns ({later:+,.3f})"
+        )
+        if self.result is not None:
+            lines.append(self.result.as_text())
+        elif self.error is not None and self.changed is None:
+            lines.append(f"ended as recorded, with {described(self.error)}")
+        return "\n".join(lines)
+
+    def verdict(self) -> list[str]:
+        """What was changed, or whether it is the same and why not; a line each."""
         lines = []
         if self.other_code:
             lines.append(f"recorded by other code: {self.other_code}")
@@ -129,15 +142,7 @@ class Rerun:
             lines.append("the recorded run again: all but the first frame is equal")
         else:
             lines.append("the recorded run again: equal byte for byte")
-        later = self.end_ns - self.recorded_end_ns
-        lines.append(
-            f"end: {self.recorded_end_ns:,.3f} -> {self.end_ns:,.3f} ns ({later:+,.3f})"
-        )
-        if self.result is not None:
-            lines.append(self.result.as_text())
-        elif self.error is not None and self.changed is None:
-            lines.append(f"ended as recorded, with {described(self.error)}")
-        return "\n".join(lines)
+        return lines
 
     def summary(self) -> dict[str, Any]:
         """What a script needs, by stable names; that of the run, and what is changed.

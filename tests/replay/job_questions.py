@@ -86,6 +86,11 @@ ARGUMENTS: dict[str, Callable[[Subject], tuple[Any, ...]]] = {
     "critical": lambda of: (questions.StepCount(),),
     "links": lambda of: (questions.LoadWindow(),),
     "busiest": lambda of: (questions.BusiestCount(),),
+    "bound": lambda of: (questions.OpBound(),),
+    "whatif": lambda of: (
+        questions.WhatIf(),
+        questions.WhatIf(("pe.clock_ghz=2", "cube.hbm.channel_bw_gbs=64")),
+    ),
     "compare": lambda of: (questions.OtherTrace(of.path, 5.0),),
     "activity": lambda of: (
         questions.ActivityWindow(),

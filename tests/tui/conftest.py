@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from desks import DeskBench
+from made_up import MadeUp
 from pilots import piloted, settled
 
 from kernbench.replay import ReplaySession
@@ -53,6 +54,14 @@ def _at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for part in ("CONFIG", "STATE"):
         monkeypatch.setenv(f"XDG_{part}_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("tui.screens.debugger.REST_S", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> MadeUp:
+    """The predictor of all traces."""
+    predictor = MadeUp()
+    monkeypatch.setattr("kernbench.replay.index.WhatIfIndex", lambda _: predictor)
+    return predictor
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,11 @@ def completed(session: ReplaySession, head: str, word: str) -> list[str]:
         ("help ", "brea", ["break", "breaks"]),
         ("continue ", "", ["back"]),
         ("catch ", "", ["checks", "hazards"]),
+        ("whatif ", "pe.clo", ["pe.clock_ghz="]),
+        ("whatif pe.clock_ghz=2 ", "pe.dma.set", ["pe.dma.setup_ns="]),
+        ("whatif pe.clock_ghz=", "", []),
+        ("prove ", "de", ["delay"]),
+        ("prove ", "pe.clo", ["pe.clock_ghz="]),
         (
             "cut x.msgpack components ",
             "sip0.cube0.pe4.pe_g",
@@ -76,6 +81,11 @@ async def test_tab_completes_within_an_expression(drive) -> None:
         line.value = "break kind=gemm and comp=sip0.cube0.pe4.pe_ge"
         await pilot.press("tab")
         assert line.value == "break kind=gemm and comp=sip0.cube0.pe4.pe_gemm "
+
+
+async def test_behind_the_name_of_a_field_comes_its_value(drive) -> None:
+    async with drive(80, 24, ":", *"whatif pe.clo", "tab", *"2") as pilot:
+        assert pilot.app.debugger.line.value == "whatif pe.clock_ghz=2"
 
 
 async def test_completion_hints_at_what_is_open(drive, as_text_of) -> None:

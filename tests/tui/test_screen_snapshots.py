@@ -80,6 +80,19 @@ async def test_other_views(
         same_as_file(place, as_text_of(app))
 
 
+@_SIZED
+async def test_what_to_make_faster(
+    size, drive, settle, as_text_of, same_as_file
+) -> None:
+    """The view of Stats, beside the other panes, with a row picked."""
+    async with drive(*size, "8", "V") as pilot:
+        await settle(pilot)
+        await pilot.press("j", "j", "j")
+        width, height = size
+        place = f"stats-what-if-{width}x{height}-picked"
+        same_as_file(place, as_text_of(pilot.app))
+
+
 async def test_one_pane_on_a_small_screen(
     drive, settle, as_text_of, same_as_file
 ) -> None:

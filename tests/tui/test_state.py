@@ -13,7 +13,17 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import strategies as st
 from pace import for_all
-from pilots import fast_keys, pane_of, piloted, run, settled, state_of, still, until
+from pilots import (
+    ask,
+    fast_keys,
+    pane_of,
+    piloted,
+    run,
+    settled,
+    state_of,
+    still,
+    until,
+)
 
 from kernbench.replay import ReplaySession
 from kernbench.trace import Trace
@@ -28,6 +38,7 @@ from tui.screens.debugger import DebuggerScreen
 
 TIMELINE = 1
 MEMORY = 4
+STATS = 8
 
 
 @pytest.fixture(autouse=True)
@@ -73,12 +84,38 @@ async def left(path: Path, *keys: str) -> dict[str, Any]:
 # -- what comes back ------------------------------------------------------------------
 
 
+async def test_another_trace_is_set_as_this_one_until_it_was_left_itself(
+    trace_path: Path,
+) -> None:
+    other = trace_path.with_name("flash_attention.msgpack")
+
+    async def shown(pilot: Any, path: Path) -> None:
+        """Wait until that trace is shown."""
+        app = pilot.app
+        await until(pilot, lambda: app.debugger.desk.index.trace.path.name == path.name)
+        await still(pilot)
+
+    def view() -> Any:
+        return state_of(pilot, STATS).view
+
+    async with opened(trace_path, str(STATS), "v", "u") as pilot:
+        run(pilot, f"open {other}")
+        await shown(pilot, other)
+        assert (view(), pilot.app.debugger.session.level) == (1, 1)
+        assert state.recent()[:2] == [other, trace_path]
+        await pilot.press("v")
+        run(pilot, "open")
+        await shown(pilot, trace_path)
+        assert view() == 1
+        run(pilot, "open")
+        await shown(pilot, other)
+        assert view() == 2
+
+
 async def test_all_that_was_set_is_there_again(trace_path: Path) -> None:
     moves = ("g", "s", "m", "a", "G", "m", "b", "u", "+", "+", "p")
     async with opened(trace_path, *moves) as pilot:
-        run(pilot, "break name = dma_write")
-        run(pilot, "watch c[0,1] w")
-        await until(pilot, lambda: len(pilot.app.debugger.session.stops) == 2)
+        await ask(pilot, "break name = dma_write", "watch c[0,1] w")
         await pilot.press("4", "v", "z")
         before = state.state(pilot.app.debugger)
         await pilot.press("q")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kernbench.errors import KernbenchError
@@ -18,6 +19,9 @@ from kernbench.replay.query import Query
 from tui.draw import Glyphs, Line
 
 S = TypeVar("S")
+
+_SHORTEST_LINE = 20
+"""Columns in which the text of an error is wrapped, however narrow a pane is."""
 
 BEFORE: Line = [
     (" before the first op: ", "dim"),
@@ -274,6 +278,11 @@ class Pane(Protocol[S]):
         None: none.
         """
 
+    def claimed(self, state: S, frame: Frame, answers: Answers) -> str | None:
+        """What the picked row claims, as ``prove`` takes it; None: nothing. Empty: no
+        re-run can prove it.
+        """
+
 
 def drawn(
     pane: Pane[S], state: S, frame: Frame, answers: Answers
@@ -286,7 +295,9 @@ def drawn(
     except Waiting as waiting:
         return Picture((waiting.line,), waiting=waiting), waiting
     except KernbenchError as error:
-        return Picture(([(f" {error}", "mark")],)), None
+        room = max(frame.width - 1, _SHORTEST_LINE)
+        lines = [[(f" {part}", "mark")] for part in wrap(str(error), room)]
+        return Picture(tuple(lines)), None
     return picture, picture.waiting
 
 
@@ -394,6 +405,10 @@ class BasePane(Generic[S]):
 
     def place(self, state: S, frame: Frame, answers: Answers) -> str | None:
         """The bytes that are picked."""
+        return None
+
+    def claimed(self, state: S, frame: Frame, answers: Answers) -> str | None:
+        """No row claims anything."""
         return None
 
     def queries(self, state: S, frame: Frame, answers: Answers) -> tuple[Query, ...]:

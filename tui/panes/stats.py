@@ -2,8 +2,8 @@
 
 Stalls of the focus; the critical path; the roofline; the components and links that are
 busiest; the call of the op on all of its PEs; how often operands were fetched; where
-the energy went. Each answer is shown as rows of text, most of them with a bar for a
-share.
+the energy went; what would end the run sooner if it were faster. Each answer is shown
+as rows of text, most of them with a bar for a share.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kernbench.replay.commands import (
     PES,
     ROOFLINE,
     STALLS,
+    WHATIF,
 )
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
@@ -32,6 +33,7 @@ from kernbench.replay.time.critical import CriticalPath, Step
 from kernbench.replay.time.loads import Busiest
 from kernbench.replay.time.roofline import Roof, Roofline
 from kernbench.replay.views.ops import InService
+from kernbench.replay.whatif.answers import CausalProfile, Gain
 from tui.draw import Glyphs, Line, clip
 from tui.panes.base import (
     Answers,
@@ -47,6 +49,7 @@ from tui.panes.base import (
     Moved,
     Picture,
     Rows,
+    Say,
     Scroll,
     Settle,
     before_first_op,
@@ -59,6 +62,7 @@ BUSIEST_VIEW = "busiest"
 PES_VIEW = "PEs"
 FETCHES_VIEW = "fetches"
 ENERGY_VIEW = "energy"
+WHATIF_VIEW = "what if"
 
 _STEPS = 500
 """Steps of the critical path, the longest."""
@@ -75,18 +79,41 @@ _KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
+class ProvedGain:
+    """With a change of one field, FIELD=VALUE, a re-run has ended at ``end_ns``."""
+
+    change: str
+    end_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class StatsState:
-    """Which answer is shown, and which of its rows are in view."""
+    """Which answer is shown, and which of its rows are in view; the gains that were
+    proved.
+    """
 
     view: int = 0
     rows: Rows = field(default_factory=Rows)
+    proved: frozenset[ProvedGain] = frozenset()
 
 
 class _Row(NamedTuple):
-    """A line, and the op that Enter on it goes to; None: Enter does nothing."""
+    """A line, and the op that Enter on it goes to, or the gain that it shows; of
+    neither Enter does nothing.
+    """
 
     line: Line
     op: int | None = None
+    gain: Gain | None = None
+
+
+class _MadeFor(NamedTuple):
+    """What rows are made for."""
+
+    query: Query
+    width: int
+    glyphs: Glyphs
+    proved: frozenset[ProvedGain]
 
 
 class _Bar(NamedTuple):
@@ -99,7 +126,8 @@ class _Bar(NamedTuple):
 
 class StatsPane(BasePane[StatsState]):
     """Each view shows one answer. Stalls depend on the focus and PEs on the op's call;
-    the others are the same at every op.
+    the others are the same at every op. What if takes long, and is asked for only while
+    it is in view.
     """
 
     views: tuple[str, ...] = (
@@ -110,11 +138,12 @@ class StatsPane(BasePane[StatsState]):
         PES_VIEW,
         FETCHES_VIEW,
         ENERGY_VIEW,
+        WHATIF_VIEW,
     )
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._made = OrderedDict[tuple[Query, int, Glyphs], Sequence[_Row]]()
+        self._made = OrderedDict[_MadeFor, Sequence[_Row]]()
 
     def start(self) -> StatsState:
         """The stalls."""
@@ -127,6 +156,10 @@ class StatsPane(BasePane[StatsState]):
     def with_view(self, state: StatsState, view: int) -> StatsState:
         """The state with another view, whose rows are others."""
         return replace(state, view=view, rows=state.rows.released())
+
+    def enter_word(self, state: StatsState) -> str:
+        """What Enter does here."""
+        return "show" if self.views[state.view] == WHATIF_VIEW else "go"
 
     # -- update -------------------------------------------------------------------
 
@@ -143,6 +176,8 @@ class StatsPane(BasePane[StatsState]):
                 state = replace(state, rows=state.rows.moved(event))
             case ChangeView(by):
                 state = self.next_view(state, by) or state
+            case ProvedGain():
+                state = replace(state, proved=state.proved | {event})
             case Enter():
                 return Change(state, self._entered(state, frame, answers))
             case Click(_, y):
@@ -165,13 +200,28 @@ class StatsPane(BasePane[StatsState]):
     def _entered(
         self, state: StatsState, frame: Frame, answers: Answers
     ) -> tuple[Effect, ...]:
-        """To the op of the picked row."""
+        """To the op of the picked row, or to the prediction behind a gain."""
+        row = self._picked(state, frame, answers)
+        if row is None:
+            return ()
+        if row.gain is not None:
+            return (_prediction_of(row.gain),)
+        return () if row.op is None else (Do(GOTO(op=row.op)),)
+
+    def claimed(self, state: StatsState, frame: Frame, answers: Answers) -> str | None:
+        """The change behind the gain of the picked row."""
+        row = self._picked(state, frame, answers)
+        if row is None or row.gain is None:
+            return None
+        return row.gain.change
+
+    def _picked(self, state: StatsState, frame: Frame, answers: Answers) -> _Row | None:
+        """The picked row, once it is known."""
         rows = self._known_rows(state, frame, answers)
         at = state.rows.at
         if rows is None or at is None or at >= len(rows):
-            return ()
-        op = rows[at].op
-        return () if op is None else (Do(GOTO(op=op)),)
+            return None
+        return rows[at]
 
     def _known_rows(
         self, state: StatsState, frame: Frame, answers: Answers
@@ -181,7 +231,7 @@ class StatsPane(BasePane[StatsState]):
         found = None if query is None else answers.known(query)
         if query is None or found is None:
             return None
-        return self._rows(query, found, frame)
+        return self._rows(query, found, frame, state.proved)
 
     # -- queries ------------------------------------------------------------------
 
@@ -210,6 +260,8 @@ class StatsPane(BasePane[StatsState]):
             return FETCHES.ask()
         if mode == ENERGY_VIEW:
             return ENERGY.ask()
+        if mode == WHATIF_VIEW:
+            return WHATIF.ask()
         if frame.cursor < 0:
             return None
         row = self._index.ops.row_of(frame.cursor)
@@ -222,7 +274,7 @@ class StatsPane(BasePane[StatsState]):
         query = self._query(state, frame)
         if query is None:
             return Picture((before_first_op(len(self._index.ops)),))
-        rows = self._rows(query, answers.of(query), frame)
+        rows = self._rows(query, answers.of(query), frame, state.proved)
         flying = self._names_in_service(frame, answers)
         marks_service = self.views[state.view] != ROOFLINE_VIEW
         visible = state.rows.visible
@@ -250,13 +302,21 @@ class StatsPane(BasePane[StatsState]):
 
     # -- rows ---------------------------------------------------------------------
 
-    def _rows(self, query: Query, found: Any, frame: Frame) -> Sequence[_Row]:
+    def _rows(
+        self,
+        query: Query,
+        found: Any,
+        frame: Frame,
+        proved: frozenset[ProvedGain],
+    ) -> Sequence[_Row]:
         """The rows of an answer; those of the last few are kept, by their question, so
         that a step does not make them again.
         """
-        key = (query, frame.width, frame.glyphs)
+        key = _MadeFor(query, frame.width, frame.glyphs, proved)
         rows = self._made.get(key)
         if rows is None:
+            if isinstance(found, CausalProfile):
+                found = _with_proofs(found, proved)
             rows = self._rows_of(found, frame.width - 1, frame.glyphs)
             self._made[key] = rows
             if len(self._made) > _KEPT:
@@ -272,6 +332,8 @@ class StatsPane(BasePane[StatsState]):
                 return _busiest_rows(found, width, glyphs)
             case Roofline():
                 return _roofline_rows(found, width, glyphs)
+            case CausalProfile():
+                return _gain_rows(found, width, glyphs)
         return [self._row_of_text(text, glyphs) for text in found.lines(width)]
 
     def _row_of_text(self, text: str, glyphs: Glyphs) -> _Row:
@@ -328,6 +390,56 @@ def _busiest_rows(found: Busiest, width: int, glyphs: Glyphs) -> list[_Row]:
     title = f"components, busy share{head}"
     rows = _bar_rows(title, components, width, glyphs)
     return rows + _bar_rows("links, busy share, bytes", links, width, glyphs)
+
+
+def _gain_rows(profile: CausalProfile, width: int, glyphs: Glyphs) -> list[_Row]:
+    """A row a gain: what is faster, by which share of the run that ends it sooner, and
+    by how much; how much faster it is, and whether that is sure.
+    """
+    end = time_text(profile.end_ns)
+    if not profile.gains:
+        text = f"nothing that is known of would end the run sooner than {end}"
+        return [_Row([(text, "")])]
+    whole = max(profile.end_ns, 1e-12)
+    title = f"how much of {end} sooner, if 2x as fast or free; P proves it"
+    any_proved = any(gain.proved_ns is not None for gain in profile.gains)
+    bars = []
+    for gain in profile.gains:
+        sure = "sure" if gain.sure else "unsure"
+        text = f"{time_text(gain.saved_ns)} {gain.how:<4} {sure:<6}"
+        if any_proved:
+            text += f" {_proved_text(gain):<14}"
+        bars.append(_Bar(gain.what, gain.saved_ns / whole, text))
+    head, *rows = _bar_rows(title, bars, width, glyphs)
+    gains = zip(rows, profile.gains, strict=True)
+    return [head, *(_Row(row.line, gain=gain) for row, gain in gains)]
+
+
+def _with_proofs(
+    profile: CausalProfile, proved: frozenset[ProvedGain]
+) -> CausalProfile:
+    """A profile with when the re-runs of its gains have ended."""
+    ends = {one.change: one.end_ns for one in proved}
+    gains = [
+        replace(gain, proved_ns=ends.get(gain.change, gain.proved_ns))
+        for gain in profile.gains
+    ]
+    return replace(profile, gains=tuple(gains))
+
+
+def _proved_text(gain: Gain) -> str:
+    """By how much sooner a re-run has ended; empty without one."""
+    if gain.proved_ns is None:
+        return ""
+    return f"real {time_text(gain.end_ns - gain.proved_ns)}"
+
+
+def _prediction_of(gain: Gain) -> Effect:
+    """What Enter on a gain does: its prediction is shown, where a field says it."""
+    if gain.change:
+        return Do(WHATIF(changes=(gain.change,)))
+    end = time_text(gain.predicted_ns)
+    return Say(f"{gain.what} {gain.how}: the run would end at {end}")
 
 
 def _critical_rows(path: CriticalPath, width: int, glyphs: Glyphs) -> list[_Row]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
@@ -20,39 +21,65 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Stopped
 from kernbench.replay.command import Call
 from kernbench.replay.commands import (
+    BOUND,
     BREAK,
     COMMANDS,
+    COMPARE,
     FIND,
     FIND_BACK,
     GOTO,
     HISTORY,
     MARK,
+    PROVE_BOUND,
+    PROVE_WHATIF,
     STEP,
     WATCH,
+    WHATIF,
     moved,
     needed_by,
     parse,
 )
+from kernbench.replay.expr import parse_time
 from kernbench.replay.inner_commands import FITTING
 from kernbench.replay.progress import Cancelled
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.text import as_text
+from kernbench.replay.time.roofline import Bound
+from kernbench.replay.whatif.answers import CausalProfile
 from kernbench.trace import Trace
 from kernbench.visible import visible_text
-from tui.actions import FILTER, RELOAD, SCREEN_COMMANDS, SEARCH
+from tui.actions import (
+    FILTER,
+    OPEN,
+    PROVE,
+    RELOAD,
+    SCREEN_COMMANDS,
+    SEARCH,
+    Claimed,
+)
+from tui.claims import (
+    Claim,
+    FirstGains,
+    claim_of,
+    delay_of,
+    proved_ends,
+    title_of,
+)
 from tui.desk import KEY_S, Desk
 from tui.draw import Glyphs, Line
 from tui.keymap import Keymap
 from tui.messages import Hint, RunCommand
 from tui.panes.base import Do, Effect, Event, Say, Send, Show
 from tui.panes.ops import Filter
+from tui.panes.stats import ProvedGain
+from tui.prover import Proof, Prover
 from tui.runner import Pending, Runner, answered
-from tui.screens.text import StopsScreen, TextScreen
+from tui.screens.text import StopsScreen, TextScreen, Way
 from tui.widgets.command_line import CommandLine
 
 _PLAY_S = 0.125
@@ -64,13 +91,15 @@ class Asked:
     """What a command waits for: as it was typed, the question, what is done with the
     answer.
 
-    ``moves``: it moves the cursor, so that another move takes its place.
+    ``moves``: it moves the cursor, so that another move takes its place. ``failed`` is
+    given what is to be said where there is no answer; by default it is said.
     """
 
     text: str
     query: Query
     then: Callable[[Any], object]
     moves: bool = False
+    failed: Callable[[str], object] | None = None
 
 
 class CommandScreen(Screen[None], inherit_bindings=False):
@@ -92,11 +121,14 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.sought = ""
         self.last_move: Call = STEP(n=1)
         self.asked: Asked | None = None
+        self.prover = Prover(replay.trace)
+        self.proof: Proof | None = None
+        """What came of a re-run, and was not shown yet."""
         self.pending_stops: list[Call] = []
         """Of an earlier time; made one by one, as what they have to know comes."""
         self.playing: Timer | None = None
         self._next_letter: Callable[[str], Call] | None = None
-        self._reloading: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     # -- what a subclass does -------------------------------------------------
 
@@ -121,9 +153,10 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.notice.update(visible_text(text))
             self.notice.display = bool(text)
 
-    def show_text(self, title: str, lines: list[Line]) -> None:
-        """Lines over the whole screen until Esc."""
-        self.app.push_screen(TextScreen(self.keymap, self.desk.glyphs, title, lines))
+    def show_text(self, title: str, lines: list[Line], way: Way | None = None) -> None:
+        """Lines over the whole screen until Esc, or until one takes the ``way``."""
+        page = TextScreen(self.keymap, self.desk.glyphs, title, lines, way)
+        self.app.push_screen(page, self._chosen)
 
     @on(RunCommand)
     def _run_asked(self, message: RunCommand) -> None:
@@ -164,6 +197,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._filter(expression(call.args.text), text)
         elif command is RELOAD:
             self.do_reload()
+        elif command is PROVE:
+            self._prove(call.args, text)
+        elif command is OPEN:
+            self._open(call.args.file)
+        elif command in (PROVE_WHATIF, PROVE_BOUND):
+            self._prove_answer(call, text)
         elif command.kind == "move":
             needed = needed_by(self.desk.index, self.session, call)
             if needed is None:
@@ -205,14 +244,22 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._show_answer(call.text, answer)
 
     def _show_answer(self, title: str, answer: Any) -> None:
-        """An answer as text over the whole screen."""
+        """An answer as text over the whole screen. What it claims can be proved."""
         self.say("")
-        width = self.size.width
+        way = None
+        claim = claim_of(answer)
+        if claim is not None:
+            self.desk.claim = claim
+            way = Way("prove", "proves it", PROVE(claim=claim))
+        self.show_text(title, self._wrapped(answer.lines(self.size.width)), way)
+
+    def _wrapped(self, rows: Iterable[str]) -> list[Line]:
+        """Rows of text, those that are too long for the screen in several lines."""
         lines: list[Line] = []
-        for row in answer.lines(width):
-            parts = wrap(row, width, subsequent_indent="    ") or [""]
+        for row in rows:
+            parts = wrap(row, self.size.width, subsequent_indent="    ") or [""]
             lines += [[(part, "")] for part in parts]
-        self.show_text(title, lines)
+        return lines
 
     # -- questions ------------------------------------------------------------
 
@@ -233,9 +280,13 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._finish(asked, found)
 
     def poll(self) -> None:
-        """Do what the answer was asked for, if it is there by now."""
+        """Do what the answer was asked for, if it is there by now; show a proof that
+        has come, unless the user is at something else.
+        """
         asked = self.asked
         if asked is None:
+            if self.proof is not None and self.is_current and not self.line.display:
+                self._take_proof(self.proof)
             return
         found = self.runner.ask(asked.query)
         if not isinstance(found, Pending):
@@ -243,11 +294,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._finish(asked, found)
 
     def _finish(self, asked: Asked, found: Any) -> None:
+        failed = asked.failed or self.say
         if isinstance(found, Cancelled):
             _, cancelled, how_far = str(found).partition(" was cancelled")
-            self.say(f"error: {asked.text}{cancelled}{how_far}")
+            failed(f"error: {asked.text}{cancelled}{how_far}")
         elif isinstance(found, KernbenchError):
-            self.say(f"error: {found}")
+            failed(f"error: {found}")
         elif isinstance(found, Exception):
             raise found
         else:
@@ -262,6 +314,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             for i, job in enumerate(jobs):
                 if job.query == asked.query:
                     jobs[i] = replace(job, title=asked.text)
+        rerun = self.prover.pending
+        if rerun is not None:
+            jobs.append(rerun)
         return jobs
 
     @property
@@ -427,32 +482,141 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         playing.stop()
         return True
 
+    # -- proving --------------------------------------------------------------
+
+    def do_prove(self) -> None:
+        """Prove what is claimed here."""
+        self.carry_out(PROVE())
+
+    def _prove(self, args: Claimed, text: str) -> None:
+        """Prove what a page shows; fields of the machine that are typed, or a delay of
+        this op; what the picked row claims; or what was shown last.
+        """
+        picked = None
+        if args.claim is None and not args.what:
+            picked = self.desk.claimed(self.active)
+        if picked == "":
+            raise UsageError("no field of the machine says that, so no re-run can")
+        what = args.what or picked or ""
+        first, _, rest = what.partition(" ")
+        if not what:
+            self._begin_proof(args.claim or self.desk.claim)
+        elif first == "delay":
+            ns = parse_time(rest.strip())
+            query = BOUND.query(self.session, BOUND.args())
+            then = partial(self._begin_delay, ns)
+            self._ask(Asked(text, query, then))
+        else:
+            self._prove_answer(parse(f"{WHATIF.name} {what}"), text)
+
+    def _begin_delay(self, ns: float, bound: Bound) -> None:
+        """Run again with an op held back, of which the slack is known."""
+        self._begin_proof(delay_of(bound, ns))
+
+    def _prove_answer(self, call: Call, text: str) -> None:
+        """Prove what a question answers, instead of showing it."""
+        command = BOUND if call.command is PROVE_BOUND else WHATIF
+        args = replace(call.args, prove=False)
+
+        def then(answer: Any) -> None:
+            claim = claim_of(answer)
+            if isinstance(claim, FirstGains):
+                claim = replace(claim, count=args.first)
+            self._begin_proof(claim)
+
+        self._ask(Asked(text, command.query(self.session, args), then))
+
+    def _begin_proof(self, claim: Claim | None) -> None:
+        """Run again as a claim says; KernbenchError where one is being proved."""
+        if claim is None:
+            raise UsageError(
+                "nothing is claimed that a re-run can prove: :whatif FIELD=VALUE says "
+                "what a change does, :bound how long an op can be delayed"
+            )
+        self.desk.claim = claim
+        self.prover.prove(claim)
+        self.say("")
+
+    def proof_came(self, proof: Proof) -> None:
+        """A re-run has ended."""
+        self.proof = proof
+        self.poll()
+        self.show()
+
+    def _take_proof(self, proof: Proof) -> None:
+        """Say what came of a re-run, with both traces beside each other."""
+        self.proof = None
+        if proof.error is not None:
+            if not isinstance(proof.error, KernbenchError):
+                raise proof.error
+            self.say(f"error: {title_of(proof.claim)}: {proof.error}")
+            return
+        assert proof.answer is not None
+        for change, end_ns in proved_ends(proof.answer).items():
+            self.desk.send("stats", ProvedGain(change, end_ns))
+        if isinstance(proof.answer, CausalProfile):
+            rows = proof.answer.lines(self.size.width)
+            self.show_text(PROVE.name, self._wrapped(rows))
+        else:
+            self._ask(
+                Asked(
+                    COMPARE.name,
+                    COMPARE.ask(file=str(proof.path)),
+                    lambda both: self._show_proof(proof, both.lines(self.size.width)),
+                    failed=lambda why: self._show_proof(proof, [why]),
+                )
+            )
+
+    def _show_proof(self, proof: Proof, beside: list[str]) -> None:
+        """Predicted and real, and what else is other in the new trace."""
+        assert proof.answer is not None
+        rows = [*proof.answer.lines(self.size.width), "", *beside]
+        way = Way("enter", "opens the new trace", OPEN(file=str(proof.path)))
+        self.show_text(PROVE.name, self._wrapped(rows), way)
+
     # -- the file -------------------------------------------------------------
 
     def do_reload(self) -> None:
-        """Read the file again, on a thread; the next screen stands as this one."""
-        if self._reloading is None or self._reloading.done():
-            self._reloading = asyncio.create_task(self._reload())
-
-    async def _reload(self) -> None:
-        try:
-            replay = await asyncio.to_thread(self._opened)
-        except KernbenchError as error:
-            self.say(f"error: {error}")
-        else:
-            self.app.reopen(replay)  # type: ignore[attr-defined]
-
-    def _opened(self) -> ReplaySession:
-        """The file as it is now; a run that has ended has renamed it."""
+        """Read the file again; the next screen stands as this one. A run that has ended
+        has renamed it.
+        """
         path = self.desk.index.trace.path
         if not path.exists():
             path = path.with_name(path.name.removesuffix(".partial"))
+        self._read(path, self.app.reopen)  # type: ignore[attr-defined]
+
+    def _open(self, file: str | None) -> None:
+        """Show another trace in place of this one, or again the one before it."""
+        path = self.app.came_from  # type: ignore[attr-defined]
+        if file is not None:
+            path = Path(file)
+        if path is None:
+            self.say("no trace was shown before this one: open FILE")
+        else:
+            self._read(path, self.app.go_to)  # type: ignore[attr-defined]
+
+    def _read(self, path: Path, then: Callable[[ReplaySession], object]) -> None:
+        """Read a trace on a thread, one at a time; ``then`` shows it."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._shown(path, then))
+
+    async def _shown(self, path: Path, then: Callable[[ReplaySession], object]) -> None:
         try:
-            replay = ReplaySession(Trace.open(path))
-        except OSError as error:
-            raise KernbenchError(f"{path}: {error.strerror or error}") from None
-        replay.index.prepare()
-        return replay
+            replay = await asyncio.to_thread(_opened, path)
+        except KernbenchError as error:
+            self.say(f"error: {error}")
+        else:
+            then(replay)
+
+
+def _opened(path: Path) -> ReplaySession:
+    """A session on a trace, ready for keys; KernbenchError if it cannot be read."""
+    try:
+        replay = ReplaySession(Trace.open(path))
+    except OSError as error:
+        raise KernbenchError(f"{path}: {error.strerror or error}") from None
+    replay.index.prepare()
+    return replay
 
 
 def expression(text: str) -> str:

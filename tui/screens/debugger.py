@@ -104,6 +104,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.say("\n".join(notes))
         self.set_interval(LOOK_S, self.glance)
         self.runner.ended = self._on_loop(self._answer_came)
+        self.prover.came = self._on_loop(self.proof_came)
         self.runner.quiet = self._terminal_app.quiet
         self.restore_stops()
 
@@ -111,20 +112,21 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def _terminal_app(self) -> TerminalApp:
         return cast(TerminalApp, self.app)
 
-    def _on_loop(self, act: Callable[[Query], None]) -> Callable[[Query], None]:
+    def _on_loop(self, act: Callable[[Any], None]) -> Callable[[Any], None]:
         """Let a worker call something that runs on this thread."""
         loop = asyncio.get_running_loop()
         context = copy_context()
 
-        def called(query: Query) -> None:
+        def called(come: Any) -> None:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(act, query, context=context)
+                loop.call_soon_threadsafe(act, come, context=context)
 
         return called
 
     def on_unmount(self) -> None:
         """Nobody waits for the answers any more."""
         self.runner.close()
+        self.prover.close()
         self._stop_ahead()
 
     def on_screen_resume(self) -> None:
@@ -389,6 +391,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         if self.runner.cancel():
             keys = self.keymap.shown("redraw")
             self.say(f"cancelled; {keys} computes again")
+        elif self.prover.cancel():
+            self.say("")
         elif not self._send(self.active, Back()) and self.maximised:
             self.do_maximise()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -75,6 +76,10 @@ class PageScreen(Screen[Call | None], inherit_bindings=False):
         """What Enter on the picked row asks for."""
         return None
 
+    def led_to(self, action: str) -> Call | None:
+        """What the keys of an action ask for that has a meaning on this page alone."""
+        return None
+
     def deleted(self) -> None:
         """Forget what the picked row stands for, where rows are such."""
 
@@ -82,7 +87,10 @@ class PageScreen(Screen[Call | None], inherit_bindings=False):
         """What scrolls a pane scrolls here; Enter goes where the picked row leads."""
         id = self._keymap.action(event.key, event.character)
         id = _MEANT.get(id, id)
-        if id == "back":
+        led_to = self.led_to(id)
+        if led_to is not None:
+            self.dismiss(led_to)
+        elif id == "back":
             self.dismiss(None)
         elif id == "enter":
             self.dismiss(self.entered())
@@ -101,24 +109,58 @@ class PageScreen(Screen[Call | None], inherit_bindings=False):
         self.draw()
 
 
+_TITLE_EDGES = 2
+_SHORTEST_TITLE = 8
+"""Columns that a title has, however much there is to be said of keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What the keys of an action do on a page, in words, and the call for it."""
+
+    action: str
+    words: str
+    call: Call
+
+
 class TextScreen(PageScreen):
-    """Lines that were made before, under a line of their own."""
+    """Lines that were made before, under a line of their own.
+
+    ``way`` leads on from here, if anything does.
+    """
 
     def __init__(
-        self, keymap: Keymap, glyphs: Glyphs, title: str, text: Sequence[Line]
+        self,
+        keymap: Keymap,
+        glyphs: Glyphs,
+        title: str,
+        text: Sequence[Line],
+        way: Way | None = None,
     ) -> None:
         super().__init__(keymap, glyphs)
         self._title = title
         self._text = text
+        self._way = way
+        self._keys = "; j k PgDn scroll, Esc back"
+        if way is not None:
+            keys = keymap.shown(way.action)
+            self._keys = f"; {keys} {way.words}{self._keys.replace(';', ',')}"
+
+    def led_to(self, action: str) -> Call | None:
+        """What the keys of an action ask for."""
+        if self._way is None or self._way.action != action:
+            return None
+        return self._way.call
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The part in view."""
         total = len(self._text)
         self.rows = self.rows.settled(total, height - 1)
         shown = self.rows.visible
-        where = f"  lines {shown.start + 1}-{shown.stop} of {total}"
-        keys = "; j k PgDn scroll, Esc back"
-        head: Line = [(f" {self._title} ", "active"), (where + keys, "dim")]
+        where = f"  lines {shown.start + 1}-{shown.stop} of {total}{self._keys}"
+        room = max(width - len(where) - _TITLE_EDGES, _SHORTEST_TITLE)
+        title = clip(self._title, min(room, len(self._title)), self.glyphs)
+        head: Line = [(f" {title} ", "active"), (where, "dim")]
         return [head, *self._text[shown.start : shown.stop]]
 
 

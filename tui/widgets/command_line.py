@@ -90,7 +90,8 @@ class CommandLine(PromptInput):
             return
         common = os.path.commonprefix(found)  # noqa: RUF071  of words, not of paths
         if len(found) == 1:
-            self._set_line(f"{head}{common} ")
+            gap = "" if common.endswith("=") else " "  # a value follows at once
+            self._set_line(f"{head}{common}{gap}")
             return
         self._set_line(f"{head}{common}")
         hint = "  ".join(found[:_MAX_HINTS])

@@ -98,8 +98,8 @@ class CriticalPath:
             lines.append(f"{ns / whole:>7.1%} {ns:>12.2f} ns  {what}")
         largest = next(iter(self.totals), "")
         if largest in _HINTS:
-            run = f"kernbench run … --spec {_HINTS[largest]}=…"
-            hint = f"most of it is {largest}; what if: {run}, then trace compare"
+            ask = f"kernbench trace whatif FILE {_HINTS[largest]}=…"
+            hint = f"most of it is {largest}; what if: {ask}"
             lines += wrapped(hint, width, 2)
         if self.steps:
             times = "t0 t1" if width >= 100 else "t0"

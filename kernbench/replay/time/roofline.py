@@ -142,20 +142,29 @@ class Bound:
     """The time of an op, ns: the ``real`` one, and the ``ideal`` one.
 
     That is what it would take alone at the machine's peak rates. ``slack`` is how much
-    later it could end without moving the end of the launches.
+    later it could be without moving the end of the launches, inf if that does not wait
+    for it; ``why`` says why that is not ``sure``.
     """
 
     op: OpRow
     real: float
     ideal: float
     slack: float
+    sure: bool = True
+    why: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text."""
         op = self.op
         what = f"op {op.op:,} {op.name} on {op.component} took {self.real:.2f} ns"
-        times = f"ideal {self.ideal:.2f} ns, slack {self.slack:.2f} ns"
-        return wrapped(f"{what}, {times}", width, 2)
+        slack = f"slack {self.slack:.2f} ns"
+        if self.slack == np.inf:
+            slack = "the end does not wait for it"
+        times = f"ideal {self.ideal:.2f} ns, {slack}"
+        lines = wrapped(f"{what}, {times}", width, 2)
+        if not self.sure:
+            lines += wrapped(f"slack is unsure: {self.why}", width, 2)
+        return lines
 
 
 class _Work(NamedTuple):

@@ -439,7 +439,7 @@ def test_the_text_begins_with_the_totals_and_says_what_if(benches):
     lines = as_text(answer, 120).splitlines()
     share = answer.totals["gemm"] / (answer.t1 - answer.t0)
     assert lines[1].split()[0] == f"{share:.1%}"
-    assert any("--spec pe.clock_ghz=" in line for line in lines)
+    assert any("trace whatif FILE pe.clock_ghz=" in line for line in lines)
     assert len(answer.steps) == 3
 
 

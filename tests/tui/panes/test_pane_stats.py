@@ -1,12 +1,16 @@
-"""The Stats pane: seven answers about time, as bars and rows that can be entered."""
+"""The Stats pane: eight answers about time, as bars and rows that can be entered."""
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 import numpy as np
 import pytest
 from bench import TRACES, PaneBench, ops_of
+from made_up import END_NS, GAINS, MadeUp
 from pictures import MAXIMISED, MIDDLE, SHARED, SMALL, Region, filled, shown
 
+from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import (
     BUSIEST,
@@ -16,6 +20,7 @@ from kernbench.replay.commands import (
     PES,
     ROOFLINE,
     STALLS,
+    WHATIF,
 )
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
@@ -23,8 +28,8 @@ from kernbench.replay.query import FOCUS_LEVELS
 from kernbench.replay.text import time_text
 from kernbench.trace import Trace
 from tui.draw import ASCII, UNICODE
-from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Scroll
-from tui.panes.stats import StatsPane
+from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Say, Scroll
+from tui.panes.stats import ProvedGain, StatsPane
 
 VIEWS = StatsPane.views
 ANSWER_OF = {
@@ -35,6 +40,7 @@ ANSWER_OF = {
     "PEs": PES,
     "fetches": FETCHES,
     "energy": ENERGY,
+    "what if": WHATIF,
 }
 """What is asked in each view."""
 PE = FOCUS_LEVELS.index("pe")
@@ -298,3 +304,91 @@ def test_a_move_lets_go_of_the_picked_row() -> None:
     assert bench.lines[3].startswith(">")
     bench.goto(41)
     assert not any(line.startswith(">") for line in bench.lines)
+
+
+# -- what if --------------------------------------------------------------------------
+
+
+def test_a_row_a_gain_says_what_how_by_how_much_and_how_sure() -> None:
+    bench = stats("what if", width=100)
+    head, *rows = bench.lines
+    assert head.startswith(" how much of 8.492us sooner, if 2x as fast or free")
+    for row, gain in zip(rows, GAINS, strict=True):
+        sure = "sure" if gain.sure else "unsure"
+        share = f"{gain.saved_ns / END_NS:.1%}"
+        words = [gain.what, share, time_text(gain.saved_ns), gain.how, sure]
+        assert row.split()[: len(words)] == words
+
+
+def test_without_a_gain_it_says_so(made_up, monkeypatch) -> None:
+    monkeypatch.setattr("kernbench.replay.index.WhatIfIndex", lambda _: MadeUp(()))
+    bench = stats("what if", width=100)
+    assert bench.lines == [
+        " nothing that is known of would end the run sooner than 8.492us"
+    ]
+
+
+def test_why_there_is_none_is_said_in_lines_that_fit(monkeypatch) -> None:
+    why = "this trace was cut from another, so when its run would end cannot be told"
+
+    def profile(*_: object) -> NoReturn:
+        raise KernbenchError(why)
+
+    monkeypatch.setattr(MadeUp, "profile", profile)
+    bench = stats("what if", width=40)
+    assert len(bench.lines) == 2
+    assert all(len(line) <= 40 for line in bench.lines)
+    assert " ".join(bench.text.split()) == why
+
+
+def test_enter_on_a_gain_shows_its_prediction_or_what_a_line_would_give() -> None:
+    bench = stats("what if", width=100)
+    bench.send(Scroll(3))
+    bench.send(Enter())
+    assert bench.effects == (Do(WHATIF(changes=("pe.clock_ghz=2",))),)
+    bench.send(Scroll(-1))
+    bench.send(Enter())
+    assert bench.effects == (
+        Say("kernbench/benches/matmul.py:35 2x: the run would end at 8.245us"),
+    )
+    bench.send(Scroll(-9))
+    bench.send(Enter())
+    assert bench.effects == ()
+
+
+def test_the_picked_gain_is_what_can_be_proved() -> None:
+    bench = stats("what if", width=100)
+
+    def claimed() -> str | None:
+        found: str | None = bench.pane.claimed(bench.state, bench.frame, bench.answers)
+        return found
+
+    assert claimed() is None
+    bench.send(Scroll(3))
+    assert claimed() == "pe.clock_ghz=2"
+    bench.send(Scroll(-1))
+    assert claimed() == ""
+    bench.send(ChangeView(1))
+    bench.send(Scroll(3))
+    assert claimed() is None
+
+
+def test_what_was_proved_stands_beside_its_prediction() -> None:
+    bench = stats("what if", width=100)
+    unproved = bench.lines
+    assert bench.send(ProvedGain("pe.clock_ghz=2", END_NS - 200.0))
+    (row,) = [line for line in bench.lines if " real " in line]
+    assert row.split()[:7] == [
+        *("pe.clock_ghz", "2.6%", "223.50ns", "2x", "sure"),
+        *("real", "200.00ns"),
+    ]
+    assert len(bench.lines) == len(unproved)
+    bench.send(ProvedGain("another=1", 1.0))
+    assert len([line for line in bench.lines if " real " in line]) == 1
+
+
+def test_it_is_asked_for_only_in_its_view() -> None:
+    bench = stats("energy")
+    assert WHATIF.name not in {query.command for query in bench.answers.asked}
+    bench.send(ChangeView(1))
+    assert WHATIF.name in {query.command for query in bench.answers.asked}

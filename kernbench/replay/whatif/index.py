@@ -1,0 +1,366 @@
+"""``WhatIfIndex``: when a recorded run would end on another machine.
+
+It re-times the recorded graph (graph.py) with the weights of the changed machine, and
+says how sure that is. The causal profile does so for every field and every kernel line
+alone. Nothing is simulated: a re-run proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import Floats
+from kernbench.common.exact_time import TICK_NS
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.errors import KernbenchError
+from kernbench.replay.time.mapped_logs import map_logs
+from kernbench.replay.whatif.answers import (
+    CausalProfile,
+    Gain,
+    How,
+    LaunchChange,
+    Prediction,
+)
+from kernbench.replay.whatif.certainty import Queues, collides
+from kernbench.replay.whatif.fields import (
+    Change,
+    all_fields,
+    parse_change,
+    value_of,
+    with_changes,
+)
+from kernbench.replay.whatif.graph import Graph, build_graph
+from kernbench.replay.whatif.machine import (
+    LinkTimes,
+    Machine,
+    Ways,
+    links_with,
+    recorded_links,
+    ways_of,
+)
+from kernbench.replay.whatif.slack import Slack, slacks
+from kernbench.replay.whatif.walk import Late, Levels, Scenarios
+from kernbench.topology import recorded_spec
+from kernbench.topology.spec import TopologySpec
+from kernbench.trace import Trace
+
+_BLOCK_BYTES = 1 << 29
+"""Of the times of a block of scenarios."""
+
+_MUCH = 0.02
+"""The share of the time of a launch that another order may save for it to be sure."""
+
+_LEAST_NS = 0.5
+"""Gains below this many ns are not told."""
+
+_BEYOND_NS = 10.0
+"""Beyond its slack an op is held back so much to see whom it meets."""
+
+_OTHER_ORDER = "links or controllers of HBM would serve others before it, or beside it"
+
+_NO_LINKS = ("pe.gemm.", "pe.math.", "pe.clock_ghz", "pe.cpu.", "pe.dma.setup_ns")
+"""What no link of the machine depends on."""
+
+
+class _Known(NamedTuple):
+    """What is found in a trace once."""
+
+    spec: TopologySpec
+    ways: Ways
+    links: LinkTimes
+    graph: Graph
+    levels: Levels
+    queues: Queues
+    weight: Floats
+
+
+class _Scenario(NamedTuple):
+    """One thing that is faster: the weights by class, and the line that is."""
+
+    what: str
+    is_line: bool
+    how: How
+    change: str
+    weight: Floats
+    line: int
+    factor: float
+
+
+class WhatIfIndex:
+    """Answers about what would happen on another machine.
+
+    The graph is made by one thread, the worker of lane "columns", when it is first
+    asked for. No other thread may ask. A computation that is cancelled leaves what was
+    there.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: _Known | None = None
+        self._slack: Floats | None = None
+
+    def predict(
+        self, changes: Sequence[str], progress: Progress = no_progress
+    ) -> Prediction:
+        """When the run would end with ``FIELD=VALUE`` changed, and each launch.
+
+        UsageError for a field or a value that there is not, KernbenchError for a trace
+        that does not hold all of a run.
+        """
+        parsed = tuple(parse_change(text) for text in changes)
+        known = self._made(stage(progress, 0.0, 0.7))
+        spec = with_changes(known.spec, parsed)
+        machine = self._machine(known, spec)
+        weight = known.weight
+        if machine is not None:
+            weight = known.graph.table.on(machine)
+        one = _alone(weight)
+        times = known.levels.walk(one, stage(progress, 0.7, 0.85))
+        launches = self._launches(known, times[:, 0])
+        end = float(self._ends(known, times)[0])
+        is_same = end == self._trace.end_ns and all(
+            launch.recorded_ns == launch.predicted_ns for launch in launches
+        )
+        why = _unsure_by_nature(parsed)
+        if not why:
+            rest = stage(progress, 0.85, 1.0)
+            why = self._order_changes(known, times[:, 0], one, rest)
+        return Prediction(
+            changed=tuple(changes),
+            end_ns=self._trace.end_ns,
+            predicted_ns=end,
+            sure=not why,
+            why=why or _nothing_changes(parsed, is_same),
+            launches=launches,
+        )
+
+    def profile(self, progress: Progress = no_progress) -> CausalProfile:
+        """By how much sooner the run would end if one thing alone were faster."""
+        known = self._made(stage(progress, 0.0, 0.3))
+        scenarios = list(self._scenarios(known, stage(progress, 0.3, 0.4)))
+        size = max(_BLOCK_BYTES // (8 * known.graph.nodes), 1)
+        gains: list[Gain] = []
+        for low in range(0, len(scenarios), size):
+            some = scenarios[low : low + size]
+            part = stage(
+                progress,
+                0.4 + 0.6 * low / len(scenarios),
+                0.4 + 0.6 * (low + len(some)) / len(scenarios),
+            )
+            gains += self._gains(known, some, part)
+        gains.sort(key=lambda gain: (gain.predicted_ns, gain.what, gain.how))
+        return CausalProfile(self._trace.end_ns, tuple(gains))
+
+    def slack(self, position: int, progress: Progress = no_progress) -> Slack:
+        """How much later the op at a position could start with the end unmoved.
+
+        The end is that of the last launch, or of the run if there is none.
+        KernbenchError for a trace that does not hold all of a run.
+        """
+        known = self._made(stage(progress, 0.0, 0.6))
+        graph = known.graph
+        if self._slack is None:
+            part = stage(progress, 0.6, 0.8)
+            self._slack = slacks(graph, known.weight, part)
+        row = np.array([self._trace.order[position]], np.int64)
+        node = int(graph.moments.op_start(row)[0])
+        ns = float(self._slack[node])
+        if not np.isfinite(ns):
+            return Slack(ns, True, "")
+        late = Late(node, ns + _BEYOND_NS)
+        one = _alone(known.weight)
+        times = known.levels.walk(one, stage(progress, 0.8, 0.95), late=late)[:, 0]
+
+        def is_sure() -> bool:
+            """Whether all are served in the same order, though the op is late."""
+            by_node = times[known.levels.place]
+            if len(known.queues.overtaken(by_node, known.weight)):
+                return False
+            return not collides(graph, by_node)
+
+        sure = computed_beside(is_sure, progress, 0.95)
+        return Slack(ns, sure, "" if sure else _OTHER_ORDER)
+
+    # -- what is found once --
+
+    def _made(self, progress: Progress) -> _Known:
+        if self._known is None:
+            trace = self._trace
+            _refuse_parts(trace)
+            map_logs(trace, progress, "commands", "waits", "launches", "transfers")
+            spec = recorded_spec(trace.spec)
+            ways = computed_beside(partial(ways_of, trace), progress, 0.0)
+            links = recorded_links(trace)
+            machine = Machine(ways, links, spec)
+            graph = build_graph(trace, machine, stage(progress, 0.0, 0.7))
+            levels = Levels(graph, stage(progress, 0.7, 1.0))
+            recorded = graph.table.on(machine)
+            find = partial(Queues, graph, recorded)
+            queues = computed_beside(find, progress, 1.0)
+            self._known = _Known(spec, ways, links, graph, levels, queues, recorded)
+        return self._known
+
+    def _machine(self, known: _Known, spec: TopologySpec) -> Machine | None:
+        """The machine with the numbers of ``spec``; None if it has other links."""
+        links = links_with(self._trace, spec)
+        return None if links is None else Machine(known.ways, links, spec)
+
+    # -- what comes of it --
+
+    def _ends(self, known: _Known, times: Floats) -> Floats:
+        """By scenario when the run ends, ns: as much later as the last thing in it."""
+        nodes = known.graph.last
+        if not len(nodes):
+            return np.full(times.shape[1], self._trace.end_ns)
+        recorded = float(known.graph.times[nodes].max())
+        last = times[known.levels.place[nodes]].max(axis=0)
+        return np.asarray(self._trace.end_ns + (last - recorded))
+
+    def _spans(self, known: _Known, times: Floats) -> Floats:
+        """How long each launch takes, ns, in the order of ``Trace.launches``."""
+        numbers = np.arange(len(self._trace.launches))
+        place = known.levels.place
+        moments = known.graph.moments
+        starts = times[place[moments.launch_start(numbers)]]
+        ends = times[place[moments.launch_end(numbers)]]
+        return np.asarray(ends - starts)
+
+    def _order_changes(
+        self, known: _Known, times: Floats, scenario: Scenarios, progress: Progress
+    ) -> str:
+        """Why the order in which was served makes times unsure; "" if it does not."""
+        weight = scenario.weight[:, 0]
+        by_node = computed_beside(lambda: times[known.levels.place], progress, 0.0)
+        find = partial(known.queues.overtaken, by_node, weight)
+        overtaken = computed_beside(find, progress, 0.1)
+        if not len(overtaken):
+            return ""
+        other = known.levels.walk(scenario, stage(progress, 0.2, 1.0), overtaken)[:, 0]
+        spans = self._spans(known, times)
+        sooner = spans - self._spans(known, other)
+        most = float(np.max(sooner / np.maximum(spans, TICK_NS), initial=0.0))
+        if most < _MUCH:
+            return ""
+        return (
+            "links or controllers of HBM would serve in another order than they did; "
+            f"a launch may take up to {most:.1%} less than predicted"
+        )
+
+    def _launches(self, known: _Known, times: Floats) -> tuple[LaunchChange, ...]:
+        """How long each launch takes, in the order of their numbers."""
+        spans = self._spans(known, times).tolist()
+        found = [
+            LaunchChange(
+                launch=launch.launch,
+                kernel=launch.kernel,
+                recorded_ns=launch.t_end - launch.t_start,
+                predicted_ns=span,
+            )
+            for launch, span in zip(self._trace.launches, spans, strict=True)
+        ]
+        found.sort(key=lambda launch: launch.launch)
+        return tuple(found)
+
+    # -- the profile --
+
+    def _scenarios(self, known: _Known, progress: Progress) -> Iterator[_Scenario]:
+        """Every field and every kernel line, twice as fast, and free."""
+        fields = [field for field in all_fields().values() if field.role == "timed"]
+        for number, field in enumerate(fields):
+            value = value_of(known.spec, field.path)
+            hows: tuple[tuple[How, float | None], ...] = (
+                ("2x", field.faster(value)),
+                ("free", field.free(value)),
+            )
+            for how, better in hows:
+                progress(number / len(fields))
+                if better is None:
+                    continue
+                text = f"{field.path}={better!r}"
+                spec = with_changes(known.spec, (Change(field, better, text),))
+                links: LinkTimes | None = known.links
+                if not field.path.startswith(_NO_LINKS):
+                    links = links_with(self._trace, spec)
+                if links is None:
+                    continue
+                weight = known.graph.table.on(Machine(known.ways, links, spec))
+                if not np.array_equal(weight, known.weight):
+                    yield _Scenario(field.path, False, how, text, weight, -1, 1.0)
+        used = np.unique(known.graph.line)
+        for line in used[used >= 0].tolist():
+            what = known.graph.lines[line]
+            yield _Scenario(what, True, "2x", "", known.weight, line, 0.5)
+            yield _Scenario(what, True, "free", "", known.weight, line, 0.0)
+
+    def _gains(
+        self, known: _Known, some: list[_Scenario], progress: Progress
+    ) -> Iterator[Gain]:
+        """What some scenarios gain; those that gain nothing are left out."""
+        weights = np.stack([scenario.weight for scenario in some], 1)
+        lines = np.array([scenario.line for scenario in some])
+        factors = np.array([scenario.factor for scenario in some])
+        together = Scenarios(weights, lines, factors)
+        times = known.levels.walk(together, stage(progress, 0.0, 0.7))
+        ends = self._ends(known, times)
+        for number, scenario in enumerate(some):
+            rest = stage(progress, 0.7 + 0.3 * number / len(some), 1.0)
+            end = float(ends[number])
+            if abs(end - self._trace.end_ns) < _LEAST_NS:
+                continue
+            why = _NO_PROOF
+            if not scenario.is_line:
+                alone = _alone(scenario.weight)
+                why = self._order_changes(known, times[:, number], alone, rest)
+            yield Gain(
+                what=scenario.what,
+                kind="line" if scenario.is_line else "field",
+                how=scenario.how,
+                change=scenario.change,
+                end_ns=self._trace.end_ns,
+                predicted_ns=end,
+                sure=not why,
+                why=why,
+            )
+
+
+_NO_PROOF = "no re-run can make one line of a kernel faster"
+
+
+def _refuse_parts(trace: Trace) -> None:
+    """KernbenchError if a trace does not hold all of a run."""
+    if trace.cut:
+        raise KernbenchError(
+            "this trace was cut from another and holds some of its ops only, so "
+            "when its run would end cannot be told; ask the whole trace"
+        )
+    if not trace.complete:
+        raise KernbenchError(
+            "the recording of this trace was cut off, so when its run would have ended "
+            "cannot be told; record it again"
+        )
+
+
+def _alone(weight: Floats) -> Scenarios:
+    """A scenario of one machine, on which no line is faster."""
+    return Scenarios(weight[:, None], np.full(1, -1), np.ones(1))
+
+
+def _unsure_by_nature(changes: tuple[Change, ...]) -> str:
+    """Why no prediction of some changes is sure; "" if one may be."""
+    fields = [change.field for change in changes if change.field.role == "unsure"]
+    return "; ".join(f"{field.path} {field.why}" for field in fields)
+
+
+def _nothing_changes(changes: tuple[Change, ...], is_same: bool) -> str:
+    """Why some changes change nothing; "" where they do."""
+    if not is_same:
+        return ""
+    reasons = []
+    for change in changes:
+        why = change.field.why or "nothing in this run waits for it"
+        reasons.append(f"{change.field.path} changes nothing: {why}")
+    return "; ".join(reasons)

@@ -1,0 +1,186 @@
+"""The machine of a trace with other numbers: its links, paths, engines and memories.
+
+Owns what the model computes from the spec alone: how long a header takes over a link,
+how long a memory needs until its first byte. These are the closed forms of
+docs/machine.md, restated for columns, since replay simulates nothing; tests hold them
+against the model. Times are in ns.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.exact_time import TICK_NS, cycles_ns, exact_ns, exact_times
+from kernbench.topology import build_topology
+from kernbench.topology.spec import HbmSpec, TopologySpec
+from kernbench.trace import Trace
+from kernbench.trace.hops import edges_between, flat_paths, header_times
+
+
+class Ways(NamedTuple):
+    """The paths of a trace, one after the other, as links.
+
+    ``hop_edges`` has the link of each hop, a row of ``Trace.edges`` (-1: none such);
+    those of path i are ``counts[i]`` from ``firsts[i]`` on. ``first_node`` and
+    ``last_node`` are by path, -1 of one that is lost.
+    """
+
+    hop_edges: Ints
+    firsts: Ints
+    counts: Ints
+    first_node: Ints
+    last_node: Ints
+
+
+def ways_of(trace: Trace) -> Ways:
+    """The paths of a trace."""
+    paths = flat_paths(trace)
+    counts = np.maximum(paths.sizes - 1, 0)
+    firsts = np.cumsum(counts) - counts
+    path = np.repeat(np.arange(len(counts)), counts)
+    at = paths.firsts[path] + np.arange(len(path)) - firsts[path]
+    nodes = np.append(paths.nodes, -1)
+    known = counts > 0
+    last = paths.firsts + paths.sizes - 1
+    return Ways(
+        hop_edges=edges_between(trace, nodes[at], nodes[at + 1]),
+        firsts=firsts,
+        counts=counts,
+        first_node=nodes[np.where(known, paths.firsts, -1)],
+        last_node=nodes[np.where(known, last, -1)],
+    )
+
+
+class LinkTimes(NamedTuple):
+    """By link, and last of one that is not known: bytes a ns, and ns of a header.
+
+    A header's time is that over the wire and past the node behind it.
+    """
+
+    speed: Floats
+    header: Floats
+
+
+def recorded_links(trace: Trace) -> LinkTimes:
+    """The links as a trace has recorded them."""
+    speed = np.append(trace.edges.bandwidth_gbs[:], np.inf)
+    return LinkTimes(speed, np.append(header_times(trace), 0.0))
+
+
+def links_with(trace: Trace, spec: TopologySpec) -> LinkTimes | None:
+    """The links of the same machine with the numbers of ``spec``.
+
+    None if that machine has other nodes or links.
+    """
+    graph = build_topology(spec)
+    index = trace.node_index
+    edges = graph.edges
+    src = np.array([index.get(edge.src, -1) for edge in edges])
+    dst = np.array([index.get(edge.dst, -1) for edge in edges])
+    if not np.array_equal(src, trace.edges.src[:]):
+        return None
+    if not np.array_equal(dst, trace.edges.dst[:]):
+        return None
+    speed = np.array([edge.bandwidth_gbs for edge in edges])
+    wire = np.array([edge.distance_mm for edge in edges]) * spec.system.ns_per_mm
+    overhead = np.array([graph.nodes[edge.dst].overhead_ns for edge in edges])
+    header = exact_times(wire + overhead)
+    return LinkTimes(np.append(speed, np.inf), np.append(header, 0.0))
+
+
+class DramTimes:
+    """What a channel of HBM takes, ns; all that goes on steadily is slower by refresh.
+
+    ``access`` is that of one access on the bus, ``read_lead`` and ``write_lead`` from
+    the command to the data. ``open_row`` is what a row that is not open costs on top.
+    ``activate`` is the least between two rows that are opened, ``row`` between two of
+    one bank, ``turnaround`` what the bus pays to drain its writes.
+    """
+
+    def __init__(self, hbm: HbmSpec) -> None:
+        rate = 1.0 - hbm.trfc_ns / hbm.trefi_ns
+        access_ns = hbm.access_bytes / hbm.channel_bw_gbs
+        turns = hbm.cl_ns + hbm.turn_ns + (hbm.twtr_s_ns + hbm.twtr_l_ns) / 2
+        spread = max(hbm.tfaw_ns / 4, hbm.trrd_s_ns)
+        self.access = exact_ns(access_ns / rate)
+        self.read_lead = exact_ns(hbm.controller_ns + hbm.cl_ns)
+        self.write_lead = exact_ns(hbm.controller_ns + hbm.cwl_ns)
+        self.open_row = exact_ns(hbm.trp_ns) + exact_ns(hbm.trcd_ns)
+        self.activate = exact_ns(spread / hbm.ranks / rate)
+        self.row = exact_ns((hbm.tras_ns + hbm.trp_ns) / rate)
+        self.turnaround = exact_ns(turns / rate)
+        if hbm.model == "ideal":
+            self.access = access_ns
+            self.read_lead = exact_ns(hbm.access_ns)
+            self.write_lead = self.read_lead
+            self.open_row = 0.0
+            self.activate = 0.0
+            self.row = 0.0
+            self.turnaround = 0.0
+
+
+class Machine:
+    """A machine with the paths of a trace, the times of its links, and a spec."""
+
+    def __init__(self, ways: Ways, links: LinkTimes, spec: TopologySpec) -> None:
+        self.ways = ways
+        self.links = links
+        self.spec = spec
+
+    @cached_property
+    def _headers_before(self) -> Floats:
+        """By hop of all paths, and once more, the headers of all hops before it, ns."""
+        return np.append(0.0, np.cumsum(self.links.header[self.ways.hop_edges]))
+
+    def way(self, path: Ints, since: Ints | int = 0) -> Floats:
+        """How long headers take along paths, from hop ``since`` to the end, ns."""
+        before = self._headers_before
+        first = self.ways.firsts[path]
+        return np.asarray(
+            before[first + self.ways.counts[path]] - before[first + since]
+        )
+
+    def way_to(self, path: Ints, until: Ints) -> Floats:
+        """How long headers take along paths, from the start up to hop ``until``, ns."""
+        before = self._headers_before
+        first = self.ways.firsts[path]
+        return np.asarray(before[first + until] - before[first])
+
+    @cached_property
+    def slowest(self) -> Floats:
+        """By path the bytes a ns of its slowest link."""
+        ways = self.ways
+        found = np.full(len(ways.counts), np.inf)
+        path = np.repeat(np.arange(len(ways.counts)), ways.counts)
+        np.minimum.at(found, path, self.links.speed[ways.hop_edges])
+        return found
+
+    def speed_at(self, path: Ints, hop: Ints | int) -> Floats:
+        """The bytes a ns of the link of a hop of each path."""
+        edges = np.append(self.ways.hop_edges, -1)
+        return np.asarray(self.links.speed[edges[self.ways.firsts[path] + hop]])
+
+    @cached_property
+    def dram(self) -> DramTimes:
+        """The times of its HBM."""
+        return DramTimes(self.spec.cube.hbm)
+
+    @cached_property
+    def issue_ns(self) -> float:
+        """How long a PE_CPU takes to issue a call."""
+        pe = self.spec.pe
+        return cycles_ns(pe.cpu.issue_cycles, pe.clock_ghz)
+
+    @cached_property
+    def cycle_ns(self) -> float:
+        """How long an op is held at least behind one that it conflicts with."""
+        return max(TICK_NS, cycles_ns(1, self.spec.pe.clock_ghz))
+
+
+def message_ns(nbytes: Array, bytes_per_ns: Array | float) -> Floats:
+    """How long bytes take at a speed, in exact ns."""
+    return exact_times(nbytes / bytes_per_ns)
