@@ -191,9 +191,9 @@ class _Builder:
             kept = rank[cause] < rank[effect]
             if not is_certain:
                 kept &= gap > -SAME_NS
-            causes.append(cause[kept])
-            effects.append(effect[kept])
-            classes.append(number[kept])
+            causes.append(cause[kept].astype(np.int32))
+            effects.append(effect[kept].astype(np.int32))
+            classes.append(number[kept].astype(np.int32))
             gaps.append(gap[kept])
             queues.append(np.full(len(gaps[-1]), is_queue))
         self._edges.clear()
@@ -202,21 +202,25 @@ class _Builder:
         number = np.concatenate(classes)
         gap = np.concatenate(gaps)
         is_queue_edge = np.concatenate(queues)
+        lines, line_of_node = self._lines()
+        order = np.argsort(rank[effect].astype(np.int32), kind="stable")
+        cause = cause[order]
+        effect = effect[order]
         rest = np.full(len(times), np.inf)
-        np.minimum.at(rest, effect, gap)
+        first = np.flatnonzero(np.diff(effect, prepend=-1))
+        if len(first):
+            rest[effect[first]] = np.minimum.reduceat(gap[order], first)
         roots = np.flatnonzero(np.isinf(rest))
         rest[roots] = 0.0
-        lines, line_of_node = self._lines()
-        order = np.argsort(rank[effect], kind="stable")
         return Graph(
             moments=self._moments,
             times=times,
             rest=rest,
             roots=roots,
-            cause=cause[order].astype(np.int32),
-            effect=effect[order].astype(np.int32),
-            weight=number[order].astype(np.int32),
-            line=line_of_node[effect[order]],
+            cause=cause,
+            effect=effect,
+            weight=number[order],
+            line=line_of_node[effect],
             behind=behind,
             cold=cold,
             streams=streams,

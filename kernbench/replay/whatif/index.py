@@ -62,8 +62,11 @@ _BEYOND_NS = 10.0
 
 _OTHER_ORDER = "links or controllers of HBM would serve others before it, or beside it"
 
-_NO_LINKS = ("pe.gemm.", "pe.math.", "pe.clock_ghz", "pe.cpu.", "pe.dma.setup_ns")
-"""What no link of the machine depends on."""
+OF_LINKS = (
+    *("system.", "sip.", "cube.router.", "cube.ucie.", "cube.m_cpu.", "cube.sram."),
+    *("cube.hbm.to_router_bw_gbs", "pe.tcm.", "pe.dma.to_router_bw_gbs"),
+)
+"""The fields that any link of the machine depends on."""
 
 
 class _Known(NamedTuple):
@@ -283,7 +286,7 @@ class WhatIfIndex:
                 text = f"{field.path}={better!r}"
                 spec = with_changes(known.spec, (Change(field, better, text),))
                 links: LinkTimes | None = known.links
-                if not field.path.startswith(_NO_LINKS):
+                if field.path.startswith(OF_LINKS):
                     links = links_with(self._trace, spec)
                 if links is None:
                     continue

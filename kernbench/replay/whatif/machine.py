@@ -96,31 +96,24 @@ class DramTimes:
     """What a channel of HBM takes, ns; all that goes on steadily is slower by refresh.
 
     ``access`` is that of one access on the bus, ``read_lead`` and ``write_lead`` from
-    the command to the data. ``open_row`` is what a row that is not open costs on top.
-    ``activate`` is the least between two rows that are opened, ``row`` between two of
-    one bank, ``turnaround`` what the bus pays to drain its writes.
+    the command to the data. ``open_row`` is what a row that is not open costs on top,
+    and ``row`` the least between two rows of one bank.
     """
 
     def __init__(self, hbm: HbmSpec) -> None:
         rate = 1.0 - hbm.trfc_ns / hbm.trefi_ns
         access_ns = hbm.access_bytes / hbm.channel_bw_gbs
-        turns = hbm.cl_ns + hbm.turn_ns + (hbm.twtr_s_ns + hbm.twtr_l_ns) / 2
-        spread = max(hbm.tfaw_ns / 4, hbm.trrd_s_ns)
         self.access = exact_ns(access_ns / rate)
         self.read_lead = exact_ns(hbm.controller_ns + hbm.cl_ns)
         self.write_lead = exact_ns(hbm.controller_ns + hbm.cwl_ns)
         self.open_row = exact_ns(hbm.trp_ns) + exact_ns(hbm.trcd_ns)
-        self.activate = exact_ns(spread / hbm.ranks / rate)
         self.row = exact_ns((hbm.tras_ns + hbm.trp_ns) / rate)
-        self.turnaround = exact_ns(turns / rate)
         if hbm.model == "ideal":
             self.access = access_ns
             self.read_lead = exact_ns(hbm.access_ns)
             self.write_lead = self.read_lead
             self.open_row = 0.0
-            self.activate = 0.0
             self.row = 0.0
-            self.turnaround = 0.0
 
 
 class Machine:

@@ -8,7 +8,7 @@ columns of those numbers; the result is in exact ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -26,6 +26,9 @@ RATES = sorted({row.rate for row in DTYPES.values()})
 """The fields of ``pe.gemm.rate`` and ``pe.math.rate``; classes have places in it."""
 
 DATAFLOWS = ("ws", "os", "is")
+
+_MOST_KEYS = 1 << 62
+_FEW_KEYS = 1 << 16
 
 Formula: TypeAlias = Callable[..., Floats]
 """What a kind of step takes, from the machine and a column for each of its numbers."""
@@ -326,6 +329,7 @@ class Weights:
     def __init__(self) -> None:
         self._kinds: list[tuple[Formula, Array]] = []
         self._count = 0
+        self._gathered: dict[Formula, tuple[Ints, Array]] | None = None
         self.of(nothing)
 
     def __len__(self) -> int:
@@ -340,29 +344,67 @@ class Weights:
 
     def _added(self, formula: Formula, table: Array) -> Ints:
         self._kinds.append((formula, table))
+        self._gathered = None
         first = self._count
         self._count += len(table)
         return np.arange(first, self._count)
 
     def on(self, machine: Machine) -> Floats:
         """By class its weight on a machine, ns."""
-        found = [
-            np.broadcast_to(formula(machine, *table.T), len(table))
-            for formula, table in self._kinds
-        ]
-        return np.concatenate(found)
+        found = np.empty(self._count)
+        for formula, (numbers, table) in self._by_formula().items():
+            found[numbers] = formula(machine, *table.T)
+        return found
 
-    def table(self, machines: Iterable[Machine]) -> Floats:
-        """By class and machine its weight, ns."""
-        return np.stack([self.on(machine) for machine in machines], 1)
+    def _by_formula(self) -> dict[Formula, tuple[Ints, Array]]:
+        """The classes of each formula, and the numbers of each of them, a row each."""
+        if self._gathered is None:
+            numbers: dict[Formula, list[Ints]] = {}
+            tables: dict[Formula, list[Array]] = {}
+            first = 0
+            for formula, table in self._kinds:
+                classes = np.arange(first, first + len(table))
+                numbers.setdefault(formula, []).append(classes)
+                tables.setdefault(formula, []).append(table)
+                first += len(table)
+            self._gathered = {
+                formula: (np.concatenate(some), np.concatenate(tables[formula]))
+                for formula, some in numbers.items()
+            }
+        return self._gathered
 
 
 def _distinct(columns: list[Ints]) -> tuple[Array, Ints]:
     """Every combination of values that there is, and by row its place among them."""
     key = np.zeros(len(columns[0]), np.int64)
+    size = 1
     for column in columns:
-        values, which = np.unique(column, return_inverse=True)
-        key = key * len(values) + which
-        _, key = np.unique(key, return_inverse=True)
-    _, first = np.unique(key, return_index=True)
+        least = int(column.min(initial=0))
+        span = int(column.max(initial=0)) - least + 1
+        if size * span > _MOST_KEYS:
+            key, size = _numbered(key)
+        if size * span > _MOST_KEYS:
+            column, span = _numbered(column)
+            least = 0
+        key = key * span + (column - least)
+        size *= span
+    key, size = _numbered(key)
+    first = np.empty(size, np.int64)
+    first[key[::-1]] = np.arange(len(key))[::-1]
     return np.stack([column[first] for column in columns], 1), key
+
+
+def _numbered(key: Ints) -> tuple[Ints, int]:
+    """By row the number of its value among all that there are, and how many these are.
+
+    Values are counted in a table if they span no more than there are rows, or some.
+    """
+    least = int(key.min(initial=0))
+    span = int(key.max(initial=0)) - least + 1
+    if span > max(_FEW_KEYS, len(key)):
+        values, which = np.unique(key, return_inverse=True)
+        return which, len(values)
+    there = np.zeros(span, np.bool_)
+    there[key - least] = True
+    number = np.cumsum(there) - 1
+    return number[key - least], int(there.sum())

@@ -1,11 +1,20 @@
 """Which fields of the machine a prediction knows, and what it says of the others."""
 
+import numpy as np
 import pytest
 
 from kernbench.errors import KernbenchError, UsageError
-from kernbench.replay.whatif.fields import all_fields, parse_change, with_changes
-from kernbench.replay.whatif.index import WhatIfIndex
+from kernbench.replay.whatif.fields import (
+    Change,
+    all_fields,
+    parse_change,
+    value_of,
+    with_changes,
+)
+from kernbench.replay.whatif.index import OF_LINKS, WhatIfIndex
+from kernbench.replay.whatif.machine import links_with, recorded_links
 from kernbench.runtime_api import run_bench
+from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec
 from kernbench.trace import Trace
 from kernbench.trace.cut import cut
@@ -108,3 +117,23 @@ def test_the_profile_has_fields_and_lines_the_largest_gain_first(index):
         answer = index.predict((gain.change,))
         assert answer.predicted_ns == gain.predicted_ns
         assert answer.sure == gain.sure
+
+
+def test_fields_that_no_link_depends_on_leave_links_as_they_are(path):
+    trace = Trace.open(path)
+    spec = recorded_spec(trace.spec)
+    recorded = recorded_links(trace)
+    others = [
+        field
+        for field in all_fields().values()
+        if field.role == "timed" and not field.path.startswith(OF_LINKS)
+    ]
+    for field in others[::6]:
+        better = field.free(value_of(spec, field.path))
+        if better is None:
+            continue
+        change = Change(field, better, field.path)
+        links = links_with(trace, with_changes(spec, (change,)))
+        assert links is not None
+        assert np.array_equal(links.speed, recorded.speed)
+        assert np.array_equal(links.header, recorded.header)

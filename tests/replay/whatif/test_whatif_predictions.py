@@ -70,7 +70,7 @@ def test_the_fast_walk_says_what_the_plain_one_says(path):
     specs = [load_spec(base=spec, overrides=change) for change in changes]
     machines = [Machine(machine.ways, machine.links, spec) for spec in specs]
     levels = Levels(graph, no_progress)
-    weights = graph.table.table(machines)
+    weights = np.stack([graph.table.on(machine) for machine in machines], 1)
     none = np.full(len(machines), -1)
     ones = np.ones(len(machines))
     times = levels.walk(Scenarios(weights, none, ones), no_progress)
