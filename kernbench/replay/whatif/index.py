@@ -291,9 +291,8 @@ class WhatIfIndex:
                 if better is None:
                     continue
                 text = f"{field.path}={better!r}"
-                spec = with_changes(known.spec, (Change(field, better, text),))
-                has_links = field.path.startswith(OF_LINKS)
-                find = partial(self._weight, known, spec, has_links)
+                change = Change(field, better, text)
+                find = partial(self._weight_with, known, change)
                 weight = computed_beside(find, progress, number / len(fields))
                 if not np.array_equal(weight, known.weight):
                     yield _Scenario(field.path, False, how, text, weight, -1, 1.0)
@@ -302,6 +301,11 @@ class WhatIfIndex:
             what = known.graph.lines[line]
             yield _Scenario(what, True, "2x", "", known.weight, line, 0.5)
             yield _Scenario(what, True, "free", "", known.weight, line, 0.0)
+
+    def _weight_with(self, known: _Known, change: Change) -> Floats:
+        """The weights of the machine with one field changed."""
+        spec = with_changes(known.spec, (change,))
+        return self._weight(known, spec, change.field.path.startswith(OF_LINKS))
 
     def _gains(
         self, known: _Known, some: list[_Scenario], progress: Progress
