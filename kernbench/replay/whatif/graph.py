@@ -16,14 +16,14 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
-from kernbench.common.progress import Progress, stage
+from kernbench.common.progress import Progress, computed_beside, stage
 from kernbench.replay.time.critical_edges import Moments
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine, Ways
 from kernbench.replay.whatif.moves import Moves, moves_of
 from kernbench.replay.whatif.servers import Ramp, Ramps, carried
-from kernbench.replay.whatif.services import services_of
+from kernbench.replay.whatif.services import Services, services_of
 from kernbench.replay.whatif.weights import IN_CLOSED_ROW, IN_OPEN_ROW, Weights
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -104,18 +104,18 @@ class _Edges(NamedTuple):
 
 def build_graph(trace: Trace, machine: Machine, progress: Progress) -> Graph:
     """The graph of all that a trace has recorded, on the machine that recorded it."""
-    builder = _Builder(trace, machine, progress)
-    return builder.graph()
+    part = stage(progress, 0.0, 0.1)
+    builder = computed_beside(lambda: _Builder(trace, machine), part, 0.0)
+    return builder.graph(stage(progress, 0.1, 1.0))
 
 
 class _Builder:
     """Finds nodes and edges, log by log."""
 
-    def __init__(self, trace: Trace, machine: Machine, progress: Progress) -> None:
+    def __init__(self, trace: Trace, machine: Machine) -> None:
         self._trace = trace
         self._machine = machine
         self._ways: Ways = machine.ways
-        self._progress = progress
         self._moments = Moments(trace)
         self._table = Weights()
         self._times = [self._moments.times]
@@ -124,24 +124,29 @@ class _Builder:
         self._steps: list[tuple[Ints, Ints]] = []
         self._last: Ints = np.empty(0, np.int64)
         self._served: list[Served] = []
-        self._services = services_of(trace, self._table, stage(progress, 0.0, 0.1))
         self._composite, self._tile = tile_columns(trace)
         self._call_of_op = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
         self._tiles = (np.empty(0, np.int64),) * 3
         self._is_push = named(trace, "ipcq_copy")
 
-    def graph(self) -> Graph:
+    def graph(self, progress: Progress) -> Graph:
         """All of it."""
-        self._calls()
-        self._host_and_launches()
-        self._lanes()
-        self._tiles_in_turn()
-        self._waits()
-        self._rings()
-        self._engines()
-        moves = moves_of(self._trace, self._ways, stage(self._progress, 0.2, 0.4))
-        self._moves(moves)
-        return self._sorted()
+        trace = self._trace
+        services = services_of(trace, self._table, stage(progress, 0.0, 0.2))
+        steps = (
+            self._calls,
+            self._host_and_launches,
+            self._lanes,
+            self._tiles_in_turn,
+            self._waits,
+            self._rings,
+            lambda: self._engines(services),
+        )
+        for number, step in enumerate(steps):
+            computed_beside(step, progress, 0.2 + 0.3 * number / len(steps))
+        moves = moves_of(trace, self._ways, stage(progress, 0.5, 0.6))
+        computed_beside(lambda: self._moves(moves), progress, 0.6)
+        return computed_beside(self._sorted, progress, 0.9)
 
     # -- nodes and edges --
 
@@ -486,10 +491,10 @@ class _Builder:
         self._last = self._nodes(lands[late], rows[late])
         self._add(rows[late], self._last, number[late])
 
-    def _engines(self) -> None:
+    def _engines(self, services: Services) -> None:
         """An op ends when its engine has served it."""
         ops = self._trace.op_columns
-        taken, streaming = self._services
+        taken, streaming = services
         start = self._moments.op_start
         plain = np.flatnonzero((taken >= 0) & (streaming < 0))
         self._add(start(plain), plain, taken[plain], is_certain=True)

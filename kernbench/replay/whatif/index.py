@@ -48,7 +48,7 @@ from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec
 from kernbench.trace import Trace
 
-_BLOCK_BYTES = 1 << 29
+_BLOCK_BYTES = 3 << 27
 """Of the times of a block of scenarios."""
 
 _MUCH = 0.02
@@ -117,10 +117,8 @@ class WhatIfIndex:
         parsed = tuple(parse_change(text) for text in changes)
         known = self._made(stage(progress, 0.0, 0.7))
         spec = with_changes(known.spec, parsed)
-        machine = self._machine(known, spec)
-        weight = known.weight
-        if machine is not None:
-            weight = known.graph.table.on(machine)
+        find = partial(self._weight, known, spec)
+        weight = computed_beside(find, progress, 0.7)
         one = _alone(weight)
         times = known.levels.walk(one, stage(progress, 0.7, 0.85))
         launches = self._launches(known, times[:, 0])
@@ -197,20 +195,30 @@ class WhatIfIndex:
             map_logs(trace, progress, "commands", "waits", "launches", "transfers")
             spec = recorded_spec(trace.spec)
             ways = computed_beside(partial(ways_of, trace), progress, 0.0)
-            links = recorded_links(trace)
+            links = computed_beside(partial(recorded_links, trace), progress, 0.0)
             machine = Machine(ways, links, spec)
             graph = build_graph(trace, machine, stage(progress, 0.0, 0.7))
             levels = Levels(graph, stage(progress, 0.7, 1.0))
-            recorded = graph.table.on(machine)
+            on_it = partial(graph.table.on, machine)
+            recorded = computed_beside(on_it, progress, 1.0)
             find = partial(Queues, graph, recorded)
             queues = computed_beside(find, progress, 1.0)
             self._known = _Known(spec, ways, links, graph, levels, queues, recorded)
         return self._known
 
-    def _machine(self, known: _Known, spec: TopologySpec) -> Machine | None:
-        """The machine with the numbers of ``spec``; None if it has other links."""
-        links = links_with(self._trace, spec)
-        return None if links is None else Machine(known.ways, links, spec)
+    def _weight(
+        self, known: _Known, spec: TopologySpec, has_links: bool = True
+    ) -> Floats:
+        """The weights with the numbers of ``spec``, on whose links may depend.
+
+        Those that were recorded if that machine has other links.
+        """
+        links: LinkTimes | None = known.links
+        if has_links:
+            links = links_with(self._trace, spec)
+        if links is None:
+            return known.weight
+        return known.graph.table.on(Machine(known.ways, links, spec))
 
     # -- what comes of it --
 
@@ -280,17 +288,13 @@ class WhatIfIndex:
                 ("free", field.free(value)),
             )
             for how, better in hows:
-                progress(number / len(fields))
                 if better is None:
                     continue
                 text = f"{field.path}={better!r}"
                 spec = with_changes(known.spec, (Change(field, better, text),))
-                links: LinkTimes | None = known.links
-                if field.path.startswith(OF_LINKS):
-                    links = links_with(self._trace, spec)
-                if links is None:
-                    continue
-                weight = known.graph.table.on(Machine(known.ways, links, spec))
+                has_links = field.path.startswith(OF_LINKS)
+                find = partial(self._weight, known, spec, has_links)
+                weight = computed_beside(find, progress, number / len(fields))
                 if not np.array_equal(weight, known.weight):
                     yield _Scenario(field.path, False, how, text, weight, -1, 1.0)
         used = np.unique(known.graph.line)
@@ -308,7 +312,7 @@ class WhatIfIndex:
         factors = np.array([scenario.factor for scenario in some])
         together = Scenarios(weights, lines, factors)
         times = known.levels.walk(together, stage(progress, 0.0, 0.7))
-        ends = self._ends(known, times)
+        ends = computed_beside(lambda: self._ends(known, times), progress, 0.7)
         for number, scenario in enumerate(some):
             rest = stage(progress, 0.7 + 0.3 * number / len(some), 1.0)
             end = float(ends[number])

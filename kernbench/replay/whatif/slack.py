@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats
-from kernbench.common.progress import Progress, parts, stage
+from kernbench.common.progress import Progress, computed_beside, parts, stage
 from kernbench.replay.whatif.graph import Graph
 
 _EDGES = 1 << 12
@@ -51,7 +51,7 @@ def slacks(graph: Graph, weight: Floats, progress: Progress) -> Floats:
     slack = array("d")  # of 8 bytes a number, and quicker to index than numpy
     for part in parts(len(first), stage(progress, 0.0, 0.1), _NODES):
         slack.frombytes(first[part].tobytes())
-    tiles = _Tiles(graph, weight)
+    tiles = computed_beside(lambda: _Tiles(graph, weight), progress, 0.1)
     rest = stage(progress, 0.1, 1.0)
     for part in parts(len(graph.cause), rest, _EDGES):
         high = len(graph.cause) - part.start

@@ -7,6 +7,7 @@ machines at once, level by level of the graph, and gives the same to the last bi
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 from typing import NamedTuple
 
@@ -244,7 +245,7 @@ class _Lines:
 
 def _levels(graph: Graph, progress: Progress) -> Ints:
     """By node the length of the longest chain of edges that leads to it."""
-    level = [0] * graph.nodes
+    level = array("i", bytes(4 * graph.nodes))
     for part in parts(len(graph.cause), progress, _EDGES):
         causes = graph.cause[part].tolist()
         effects = graph.effect[part].tolist()
@@ -252,4 +253,4 @@ def _levels(graph: Graph, progress: Progress) -> Ints:
             after = level[cause] + 1
             if after > level[effect]:
                 level[effect] = after
-    return np.array(level)
+    return np.frombuffer(level, np.int32)
