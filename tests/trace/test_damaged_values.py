@@ -17,6 +17,7 @@ from mutants import (
     values_of,
     write_block,
 )
+from recordings import record_all
 
 from kernbench.common.texts import LONGEST
 from kernbench.errors import KernbenchError, TraceFormatError
@@ -418,3 +419,32 @@ def test_without_a_machine_a_message_ends_nowhere(tmp_path):
         session.run_line("route launch 0")
     with pytest.raises(KernbenchError, match="none was recorded"):
         session.run_line("route credit 0")
+
+
+@pytest.mark.parametrize("line", ["whatif pe.clock_ghz=2", "whatif", "bound"])
+def test_an_op_without_the_params_of_its_kind_takes_as_long_as_recorded(tmp_path, line):
+    path = tmp_path / "own.msgpack"
+    record_all(TraceWriter(path), None)
+    session = ReplaySession(Trace.open(path))
+    session.goto(0)
+    with suppress(KernbenchError):
+        assert json.dumps(as_data(session.run_line(line)))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("line", ["whatif pe.clock_ghz=2", "bound"])
+def test_links_that_are_lost_serve_nobody(tmp_path, line):
+    path = tmp_path / "matmul.msgpack"
+    sizes = {"m": 32, "k": 32, "n": 32, "tile": 16, "pes": 2}
+    run_bench("matmul", params=sizes, spec=ONE_CUBE, trace=path)
+    frames = frames_of(path.read_bytes())
+    for frame in frames:
+        if frame[0] == "topology":
+            values, entry = values_of(frame, frame[1]["edges"], "src")
+            values[:] = 0
+            store(frame, entry, values)
+    path.write_bytes(packed(frames))
+    session = ReplaySession(Trace.open(path))
+    session.goto(4)
+    with suppress(KernbenchError):
+        assert json.dumps(as_data(session.run_line(line)))

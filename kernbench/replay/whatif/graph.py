@@ -686,6 +686,10 @@ class _Builder:
         move = np.repeat(np.arange(len(counts)), counts)
         hop = np.arange(len(move)) - np.repeat(np.cumsum(counts) - counts, counts)
         edge = ways.hop_edges[ways.firsts[moves.path[move]] + hop]
+        known = edge >= 0  # a damaged trace may have lost its links
+        move = move[known]
+        hop = hop[known]
+        edge = edge[known]
         starts = self._trace.transfers.start
         since = starts[moves.starts[move] + hop]
         at = starts[moves.last_starts[move] + hop]

@@ -24,6 +24,25 @@ from kernbench.trace.params import ParamBlock
 
 _NONE = -1
 
+_NEEDED = {
+    "recv": {"src_space", "nbytes"},
+    "composite": {"dtype_in", "dtype_acc"},
+    "composite_math": {"dtype"},
+    "gemm": {"m", "n", "k", "dtype_in", "dtype_out"},
+    "math": {"dtype", "op"},
+    "FETCH": {"nbytes"},
+    "STORE": {"nbytes"},
+    "GEMM": {
+        *(f"tile_index.{axis}" for axis in range(3)),
+        *(f"extent.{axis}" for axis in range(3)),
+    },
+    "MATH": {"extent.0", "extent.1"},
+}
+"""The params that a class of weights is made of, by stage of a tile or kind of op.
+
+Of an op that lacks one of them, as somebody's own may, the time stays as recorded.
+"""
+
 
 class Services(NamedTuple):
     """By row of the log the class of what the op's engine takes; -1: none.
@@ -82,22 +101,41 @@ class _Finder:
     def add(self, block: ParamBlock) -> None:
         """Find those of a block."""
         name = block.schema.name
-        columns = block.columns("is")
-        rows = block.rows.astype(np.int64)
-        if not len(rows):
-            return
         if name.startswith("TileToken/"):
             self._tiles.append(block)
+            return
+        kind = block.schema.kind
+        if name == "ipcq_recv":
+            kind = "recv"
+        elif name == "composite_math":
+            kind = name
         elif name.startswith("composite_"):
-            self._add_composite(name, rows, columns)
-        elif name == "ipcq_recv":
+            kind = "composite"
+        columns = self._numbers(block, kind)
+        rows = block.rows.astype(np.int64)
+        if not columns:
+            return
+        if kind == "recv":
             is_tcm = self._is_tcm[columns["src_space"]]
             nbytes = columns["nbytes"][is_tcm]
             self.taken[rows[is_tcm]] = self._table.of(weights.taken_slot, nbytes)
-        elif block.schema.kind == "gemm":
+        elif kind in ("composite", "composite_math"):
+            self._add_composite(name, rows, columns)
+        elif kind == "gemm":
             self._add_dot(rows, columns)
-        elif block.schema.kind == "math":
+        else:
             self._add_math(rows, columns)
+
+    def _numbers(self, block: ParamBlock, kind: str) -> dict[str, Array]:
+        """The params of a block; none if there is no such ``kind``, or one is missing.
+
+        Params that are texts are numbers of strings.
+        """
+        needed = _NEEDED.get(kind)
+        if needed is None or not len(block.rows):
+            return {}
+        columns = block.columns("is")
+        return columns if needed <= columns.keys() else {}
 
     def _add_composite(
         self, name: str, rows: Ints, columns: Mapping[str, Array]
@@ -161,8 +199,10 @@ class _Finder:
         for block in self._tiles:
             rows = block.rows.astype(np.int64)
             whole = composite[rows]
-            columns = block.columns("is")
             stage = block.schema.name.removeprefix("TileToken/")
+            columns = self._numbers(block, stage)
+            if not columns:
+                continue
             if stage == "FETCH":
                 self.taken[rows] = self._table.of(weights.fetch, columns["nbytes"])
             elif stage == "STORE":
