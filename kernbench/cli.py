@@ -21,6 +21,7 @@ from kernbench.common.interrupts import interruptible, raised_signal
 from kernbench.common.user_code import end_beside_threads, text_of
 from kernbench.console import Program, drop_stdout, say
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.sweep.command import sweep
 from kernbench.visible import guard_tracebacks, visible
 
 Texts: TypeAlias = tuple[str, ...]
@@ -164,6 +165,9 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
         say(text)
         raise KernbenchError(result.trace_error)
     _answer(text, result.ok)
+
+
+main.add_command(sweep)
 
 
 @main.command(cls=_Run)

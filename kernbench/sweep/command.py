@@ -1,0 +1,141 @@
+"""``kernbench sweep``: parsing and printing only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from kernbench.common.interrupts import interruptible
+from kernbench.console import say
+from kernbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from kernbench.sweep.draw import Draw, Kind
+    from kernbench.sweep.executors import OpenWorkers
+    from kernbench.sweep.sweeping import Swept
+
+
+class _Sweep(click.Group):
+    """Runs a sweep where the first word is not the name of another command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Sweep)
+def sweep() -> None:
+    """Run a bench at many points of parameters, machines and seeds.
+
+    `kernbench sweep SPACE.yaml -o FOLDER` runs what SPACE.yaml describes and is not in
+    FOLDER yet; `kernbench sweep run --help` has its options, `kernbench doc sweep` the
+    fields of SPACE.yaml. `kernbench sweep show FOLDER` shows what came of it.
+    """
+
+
+@sweep.command()
+@click.argument("space", type=click.Path(dir_okay=False))
+@click.option(
+    "-o", "--out", required=True, type=click.Path(file_okay=False), metavar="FOLDER",
+    help="Where the results are, and what is missing of them is added.",
+)  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Processes (default: one a processor)."
+)
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Run on the Dask cluster that is there."
+)
+@click.option("--random", type=click.IntRange(1), metavar="N", help="N random points.")
+@click.option(
+    "--latin", type=click.IntRange(1), metavar="N", help="A Latin hypercube of N."
+)
+@click.option("--draw-seed", default=0, show_default=True, help="Seed of such a draw.")
+@click.option("--retry-failed", is_flag=True, help="Run again what has failed before.")
+@click.option("--yes", is_flag=True, help="Run more than a million points.")
+def run(
+    space: str,
+    out: str,
+    jobs: int | None,
+    scheduler: str | None,
+    draw_seed: int,
+    retry_failed: bool,
+    yes: bool,
+    **counts: int | None,
+) -> None:
+    """Run the points of SPACE that FOLDER does not have yet."""
+    from kernbench.sweep.draw import check_draw
+    from kernbench.sweep.space import read_space
+    from kernbench.sweep.sweeping import Listed, plan
+    from kernbench.sweep.sweeping import sweep as sweep_all
+    from kernbench.sweep.watching import Watcher
+
+    draw = _draw(counts, draw_seed)
+    folder = Path(out)
+    with interruptible():
+        tried = read_space(space)
+        check_draw(tried, draw, yes)
+        points = plan(tried, draw)
+        watcher = Watcher()
+        try:
+            swept = sweep_all(
+                tried,
+                folder,
+                lambda store: Listed(
+                    points, store.right() if retry_failed else store.rows
+                ),
+                len(points),
+                _open_workers(folder, jobs, scheduler),
+                watcher,
+            )
+        finally:
+            watcher.close()
+    _say_end(swept, folder)
+
+
+def _open_workers(folder: Path, jobs: int | None, scheduler: str | None) -> OpenWorkers:
+    """What makes the workers that the options ask for."""
+    from kernbench.sweep.executors import cluster_workers, local_workers
+    from kernbench.sweep.store import WORKERS_LOG
+
+    if scheduler is None:
+        count = jobs or len(os.sched_getaffinity(0))
+        return lambda: local_workers(count, folder / WORKERS_LOG)
+    if jobs is not None:
+        raise UsageError("--jobs and --scheduler: a cluster has its own workers")
+    return lambda: cluster_workers(scheduler)
+
+
+def _say_end(swept: Swept, folder: Path) -> None:
+    """What a whole sweep has left."""
+    from kernbench.sweep.store import PARQUET, POINTS
+    from kernbench.sweep.watching import duration
+
+    tally = swept.tally
+    for number in swept.damaged:
+        say(f"line {number} of {folder / POINTS} was damaged; its point was run again")
+    parts = [f"{tally.total:,} points", f"{tally.found:,} of them were there before"]
+    parts.append(f"{tally.failed:,} failed, {tally.wrong:,} with wrong data")
+    say(f"{'; '.join(parts)}; {duration(tally.seconds)}")
+    files = [str(folder / POINTS)]
+    if swept.has_parquet:
+        files.append(str(folder / PARQUET))
+    say(f"{' and '.join(files)}; kernbench sweep show {folder}")
+    if not swept.has_parquet:
+        say("no Parquet table: pip install 'kernbench[parquet]'")
+
+
+def _draw(counts: dict[str, int | None], seed: int) -> Draw:
+    """How points are picked; UsageError if that is said twice."""
+    from kernbench.sweep.draw import Draw
+
+    given = {kind: count for kind, count in counts.items() if count is not None}
+    if len(given) > 1:
+        names = " and ".join(f"--{kind}" for kind in given)
+        raise UsageError(f"{names}: give one of them")
+    for kind, count in given.items():
+        return Draw(cast("Kind", kind), count, seed)
+    return Draw()
