@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -11,11 +14,18 @@ import click
 from kernbench.common.interrupts import interruptible
 from kernbench.console import say
 from kernbench.errors import UsageError
+from kernbench.visible import visible
 
 if TYPE_CHECKING:
     from kernbench.sweep.draw import Draw, Kind
     from kernbench.sweep.executors import OpenWorkers
+    from kernbench.sweep.show import Results
     from kernbench.sweep.sweeping import Swept
+
+
+_PLOT_COLUMNS = 100
+_PLOT_LINES = 16
+"""The scatter in a terminal is no wider than that, and so high."""
 
 
 class _Sweep(click.Group):
@@ -139,3 +149,84 @@ def _draw(counts: dict[str, int | None], seed: int) -> Draw:
     for kind, count in given.items():
         return Draw(cast("Kind", kind), count, seed)
     return Draw()
+
+
+@sweep.command()
+@click.argument("folder", type=click.Path())
+@click.option("--sort", metavar="COLUMN", help="All points, by this column.")
+@click.option("--reverse", is_flag=True, help="The most of it first.")
+@click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(1), help="Rows."
+)
+@click.option("--x", metavar="COLUMN", help="What the scatter has along.")
+@click.option("--y", metavar="COLUMN", help="What the scatter has upwards.")
+@click.option(
+    "--svg", type=click.Path(dir_okay=False), help="Write the scatter to this file."
+)
+@click.option(
+    "--open", "opened", type=int, metavar="ROW", help="Record and open a row."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(
+    folder: str,
+    sort: str | None,
+    reverse: bool,
+    limit: int,
+    x: str | None,
+    y: str | None,
+    svg: str | None,
+    opened: int | None,
+    as_json: bool,
+) -> None:
+    """Show the Pareto front of the results in FOLDER, and a scatter of all of them.
+
+    Below each row is the command that records its trace.
+    """
+    from kernbench.sweep.plot import plot_of
+    from kernbench.sweep.show import read_results, table_lines
+    from kernbench.sweep.store import replace_file
+
+    results = read_results(Path(folder))
+    if opened is not None:
+        _open(results, opened)
+        return
+    plot = plot_of(results, x, y)
+    if svg is not None:
+        if plot is None:
+            raise UsageError("--svg: nothing to draw: no two columns of numbers")
+        replace_file(Path(svg), plot.as_svg().encode())
+    if sort is None:
+        indices = results.front()
+    else:
+        indices = results.sorted_by(sort, reverse)
+    shown = indices[:limit]
+    if as_json:
+        text = json.dumps(results.records(shown)).replace("\x7f", "\\u007f")
+        say(text)
+        return
+    say(visible(results.title()))
+    for line in table_lines(results, shown, [] if sort is None else [sort]):
+        say(visible(line))
+    if len(shown) < len(indices):
+        say(f"{len(indices) - len(shown):,} more; --limit N shows N")
+    if plot is not None:
+        width = min(shutil.get_terminal_size().columns, _PLOT_COLUMNS)
+        is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
+        say("")
+        for line in plot.as_text(width, _PLOT_LINES, is_ascii):
+            say(visible(line))
+
+
+def _open(results: Results, number: int) -> None:
+    """Record the trace of a row, unless it is there, and open it on a terminal."""
+    import subprocess
+
+    from kernbench.sweep.recording import record
+
+    with interruptible():
+        path, differing = record(results, results.row(number))
+    for line in differing:
+        say(visible(line))
+    if sys.stdout.isatty():
+        sys.exit(subprocess.run([sys.executable, "-m", "tui", str(path)]).returncode)
+    say(f"trace: kernbench-tui {path}")

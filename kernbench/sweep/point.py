@@ -17,7 +17,7 @@ from time import perf_counter, time
 from typing import Any
 
 from kernbench.common.user_code import described
-from kernbench.runtime_api import run_bench
+from kernbench.runtime_api import RunResult, run_bench
 from kernbench.runtime_api.own_code import code_sha
 from kernbench.runtime_api.user_files import sha_of
 from kernbench.sweep.columns import columns_of
@@ -82,17 +82,19 @@ def run_point(job: Job, point: Point) -> Outcome:
         began = time()
         start = perf_counter()
         try:
-            result = columns_of(_run(job, point))
+            result = columns_of(simulated(job.bench, job.options, point))
         except Exception as ended:
             error = described(ended)
         seconds = perf_counter() - start
     return Outcome(result, error, None, worker, began, seconds)
 
 
-def _run(job: Job, point: Point) -> Any:
-    options = job.options
+def simulated(
+    bench: str, options: RunOptions, point: Point, trace: Path | None = None
+) -> RunResult:
+    """Run a point, and record it if a ``trace`` is given; raises as ``run_bench``."""
     return run_bench(
-        job.bench,
+        bench,
         topology=options.topology,
         ccl=options.ccl,
         plugins=options.plugins,
@@ -102,6 +104,7 @@ def _run(job: Job, point: Point) -> Any:
         verify=options.verify,
         max_ns=options.max_ns,
         max_ops=options.max_ops,
+        trace=trace,
     )
 
 

@@ -31,6 +31,7 @@ WALL = "wall.jsonl"
 SWEEP = "sweep.json"
 WORKERS_LOG = "workers.log"
 PARQUET = "points.parquet"
+TRACES = "traces"
 
 
 class Row(NamedTuple):

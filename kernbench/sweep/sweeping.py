@@ -22,6 +22,7 @@ from kernbench.sweep.space import Objective, Point, Space
 from kernbench.sweep.store import (
     PARQUET,
     SWEEP,
+    TRACES,
     Row,
     Store,
     locked,
@@ -204,6 +205,7 @@ def sweep(
     """
     with locked(folder):
         write_about(space, folder)
+        (folder / TRACES).mkdir(exist_ok=True)
         store = Store(folder)
         try:
             source = make_source(store)

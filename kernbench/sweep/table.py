@@ -18,7 +18,7 @@ def is_right(row: Row) -> bool:
 
 def value_of(row: Row, column: str) -> Any:
     """What a row has in a column of results, or on an axis; None if it has nothing."""
-    found = row.point.values()
+    found = {"error": row.error, **row.point.values()}
     if row.result is not None:
         found |= row.result
         if column.startswith("ops_by_kind."):
