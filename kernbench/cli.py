@@ -335,7 +335,10 @@ def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
 
 @main.command()
 @click.argument(
-    "part", type=click.Choice(["sim", "phase2", "replay", "trace", "tui", "make-trace"])
+    "part",
+    type=click.Choice(
+        ["sim", "phase2", "replay", "trace", "tui", "sweep", "make-trace"]
+    ),
 )
 @click.option(
     "--ops",
@@ -353,6 +356,7 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
     make-trace measures nothing: it writes a large trace to try things on.
     """
     from kernbench.perf import make_trace, phase2, replay, sim, trace, tui
+    from kernbench.perf import sweep as sweep_perf
 
     if part == "make-trace":
         if out is None:
@@ -361,6 +365,7 @@ def perf(part: str, ops: int, out: str | None, as_json: bool) -> None:
             make_trace.make_trace(out, ops)
         return
     parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
+    parts["sweep"] = sweep_perf
     with interruptible():
         rows = parts[part].measure()
     _answer(

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from kernbench.sweep.draw import Draw, Kind
     from kernbench.sweep.executors import OpenWorkers
     from kernbench.sweep.show import Results
-    from kernbench.sweep.sweeping import Swept
+    from kernbench.sweep.space import Space
+    from kernbench.sweep.store import Row, Store
+    from kernbench.sweep.sweeping import Source, Swept
 
 
 _PLOT_COLUMNS = 100
@@ -63,6 +66,9 @@ def sweep() -> None:
 @click.option(
     "--latin", type=click.IntRange(1), metavar="N", help="A Latin hypercube of N."
 )
+@click.option(
+    "--optuna", type=click.IntRange(1), metavar="N", help="N points by Optuna's search."
+)
 @click.option("--draw-seed", default=0, show_default=True, help="Seed of such a draw.")
 @click.option("--retry-failed", is_flag=True, help="Run again what has failed before.")
 @click.option("--yes", is_flag=True, help="Run more than a million points.")
@@ -79,7 +85,6 @@ def run(
     """Run the points of SPACE that FOLDER does not have yet."""
     from kernbench.sweep.draw import check_draw
     from kernbench.sweep.space import read_space
-    from kernbench.sweep.sweeping import Listed, plan
     from kernbench.sweep.sweeping import sweep as sweep_all
     from kernbench.sweep.watching import Watcher
 
@@ -88,22 +93,37 @@ def run(
     with interruptible():
         tried = read_space(space)
         check_draw(tried, draw, yes)
-        points = plan(tried, draw)
+        make_source, total = _points(tried, draw, retry_failed)
         watcher = Watcher()
         try:
             swept = sweep_all(
                 tried,
                 folder,
-                lambda store: Listed(
-                    points, store.right() if retry_failed else store.rows
-                ),
-                len(points),
+                make_source,
+                total,
                 _open_workers(folder, jobs, scheduler),
                 watcher,
             )
         finally:
             watcher.close()
     _say_end(swept, folder)
+
+
+def _points(
+    space: Space, draw: Draw, retry_failed: bool
+) -> tuple[Callable[[Store], Source], int]:
+    """What makes the source of the points of a draw, and how many it has."""
+    from kernbench.sweep.asking import Asked
+    from kernbench.sweep.sweeping import Listed, plan
+
+    def done(store: Store) -> Mapping[str, Row]:
+        """The rows of what is not run again."""
+        return store.right() if retry_failed else store.rows
+
+    if draw.kind == "optuna":
+        return lambda store: Asked(space, draw, done(store)), draw.points
+    points = plan(space, draw)
+    return lambda store: Listed(points, done(store)), len(points)
 
 
 def _open_workers(folder: Path, jobs: int | None, scheduler: str | None) -> OpenWorkers:
@@ -127,7 +147,10 @@ def _say_end(swept: Swept, folder: Path) -> None:
     tally = swept.tally
     for number in swept.damaged:
         say(f"line {number} of {folder / POINTS} was damaged; its point was run again")
-    parts = [f"{tally.total:,} points", f"{tally.found:,} of them were there before"]
+    parts = [
+        f"{len(swept.rows):,} points",
+        f"{tally.found:,} of them were there before",
+    ]
     parts.append(f"{tally.failed:,} failed, {tally.wrong:,} with wrong data")
     say(f"{'; '.join(parts)}; {duration(tally.seconds)}")
     files = [str(folder / POINTS)]

@@ -19,11 +19,14 @@ MOST_POINTS = 1_000_000
 _TRIES = 200
 """So many times as many points are drawn at random as are wanted, at most."""
 
-Kind: TypeAlias = Literal["grid", "random", "latin"]
+Kind: TypeAlias = Literal["grid", "random", "latin", "optuna"]
 
 
 class Draw(NamedTuple):
-    """How points are picked: how many, and by which seed; a grid needs neither."""
+    """How points are picked: how many, and by which seed; a grid needs neither.
+
+    The points of ``optuna`` are not drawn here, as they follow from results.
+    """
 
     kind: Kind = "grid"
     points: int = 0
@@ -40,8 +43,8 @@ def check_draw(space: Space, draw: Draw, is_confirmed: bool) -> None:
             if axis.values is None:
                 raise UsageError(
                     f"{axis.label}: any number from {axis.low:g} to {axis.high:g}: a "
-                    "grid needs its step, factor or count; or draw with --random N or "
-                    "--latin N"
+                    "grid needs its step, factor or count; or draw with --random, "
+                    "--latin or --optuna"
                 )
         count = space.grid_points or 0
     if count > MOST_POINTS and not is_confirmed:
