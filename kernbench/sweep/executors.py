@@ -53,10 +53,14 @@ OpenWorkers: TypeAlias = Callable[[], AbstractContextManager[Workers]]
 
 
 class _Slot(NamedTuple):
-    """A pool of one process. The process ends when ``lifeline`` is closed."""
+    """A pool of one process. The process ends when ``lifeline`` is closed.
+
+    ``began`` has its number once it has begun.
+    """
 
     pool: ProcessPoolExecutor
     lifeline: Connection
+    began: Future[int]
 
 
 class ProcessSlots(Executor):
@@ -78,16 +82,20 @@ class ProcessSlots(Executor):
     def submit(
         self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Future[Any]:
-        """Give a call to the process that has the fewest."""
+        """Give a call to the process that has the fewest.
+
+        KernbenchError if processes die before they have begun, which is not the fault
+        of any point.
+        """
         for held in self._held:
             held -= {future for future in held if future.done()}
         number = min(range(len(self._held)), key=lambda i: len(self._held[i]))
         try:
-            future = self._slots[number].pool.submit(fn, *args, **kwargs)
+            future = self._begun(number).submit(fn, *args, **kwargs)
         except BrokenExecutor:
             self._slots[number].lifeline.close()
             self._slots[number] = self._slot()
-            future = self._slots[number].pool.submit(fn, *args, **kwargs)
+            future = self._begun(number).submit(fn, *args, **kwargs)
         self._held[number].add(future)
         return future
 
@@ -99,12 +107,24 @@ class ProcessSlots(Executor):
             slot.pool.shutdown(wait, cancel_futures=cancel_futures)
             slot.lifeline.close()
 
+    def _begun(self, number: int) -> ProcessPoolExecutor:
+        """The pool of a slot whose process has begun."""
+        slot = self._slots[number]
+        try:
+            slot.began.result()
+        except BrokenExecutor:
+            raise KernbenchError(
+                f"the processes of the sweep cannot begin; {self._log}, or what is "
+                "above, says why"
+            ) from None
+        return slot.pool
+
     def _slot(self) -> _Slot:
         far_end, lifeline = self._context.Pipe(duplex=False)
         pool = ProcessPoolExecutor(
             1, self._context, _begin_worker, (far_end, str(self._log))
         )
-        return _Slot(pool, lifeline)
+        return _Slot(pool, lifeline, pool.submit(os.getpid))
 
 
 def _begin_worker(lifeline: Connection, log: str) -> None:

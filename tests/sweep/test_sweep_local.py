@@ -2,10 +2,12 @@
 
 import json
 import signal
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
-from sweeps import MARKED, is_running, kill, lines, run, start, wait_for
+from sweeps import MARKED, environ, is_running, kill, lines, run, start, wait_for
 
 from kernbench.cli import main
 from kernbench.runtime_api import run_bench
@@ -149,6 +151,27 @@ def test_what_a_bench_prints_is_in_a_log(marked, tmp_path):
     assert sorted((out / "workers.log").read_text().split()) == sorted(
         ["point", "1", "point", "2"]
     )
+
+
+@pytest.mark.slow
+def test_processes_that_cannot_begin_are_no_fault_of_the_points(marked, tmp_path):
+    out = tmp_path / "out"
+    script = (
+        "import sys; from kernbench.cli import main\n"
+        f"main(['sweep', {str(marked())!r}, '-o', {str(out)!r}, '--jobs', '2'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-"],  # a process of its own cannot read that script again
+        input=script,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: the processes of the sweep cannot begin; ")
+    assert (out / "points.jsonl").read_text() == ""
 
 
 @pytest.mark.slow
