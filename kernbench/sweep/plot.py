@@ -139,11 +139,12 @@ def plot_of(results: Results, x: str | None, y: str | None) -> Plot | None:
     dots = []
     for i in rows:
         row = results.rows[i]
-        text = f"row {i + 1}: {point_text(row.point, varied)}"
+        text = f"{point_text(row.point, varied)} (row {i + 1})"
         x_value = _number(x, value_of(row, x))
         y_value = _number(y, value_of(row, y))
         dots.append(Dot(x_value, y_value, i in front, text))
-    dots.sort(key=lambda dot: dot.is_best)
+    # Not by row: the numbers of rows follow from keys, and these from the code.
+    dots.sort(key=lambda dot: (dot.is_best, dot.x, dot.y, dot.text))
     return Plot(results.title(), x, y, tuple(dots))
 
 
