@@ -132,7 +132,7 @@ def _open_workers(folder: Path, jobs: int | None, scheduler: str | None) -> Open
     from kernbench.sweep.store import WORKERS_LOG
 
     if scheduler is None:
-        count = jobs or len(os.sched_getaffinity(0))
+        count = jobs or os.cpu_count() or 1
         return lambda: local_workers(count, folder / WORKERS_LOG)
     if jobs is not None:
         raise UsageError("--jobs and --scheduler: a cluster has its own workers")

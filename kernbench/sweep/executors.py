@@ -31,11 +31,13 @@ _COUNT_EVERY_S = 2.0
 class Workers(Protocol):
     """An executor, and how many points are worth giving to it at once.
 
-    A call raises one of ``died`` if the worker that had it died.
+    A call raises one of ``died`` if the worker that had it died. Such a point is run
+    ``tries_died`` times in all.
     """
 
     executor: Executor
     died: tuple[type[BaseException], ...]
+    tries_died: int
     count: int
 
     def wanted(self) -> int:
@@ -152,6 +154,7 @@ class _Local:
     """``Workers`` that are processes of this machine."""
 
     died: tuple[type[BaseException], ...] = (BrokenExecutor,)
+    tries_died = 3
 
     def __init__(self, executor: ProcessSlots, jobs: int) -> None:
         self.executor: Executor = executor
@@ -176,7 +179,12 @@ def local_workers(jobs: int, log: Path) -> Iterator[Workers]:
 
 
 class _Cluster:
-    """``Workers`` of a Dask scheduler."""
+    """``Workers`` of a Dask scheduler.
+
+    It has given a point to several workers before it says that they died.
+    """
+
+    tries_died = 1
 
     def __init__(
         self,

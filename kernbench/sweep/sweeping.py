@@ -266,7 +266,8 @@ def run_points(
                 problem = error
                 continue
             store.log(attempt.key, attempt.number, outcome)
-            if outcome.error is not None and attempt.number < TRIES:
+            tries = workers.tries_died if outcome.error == DIED else TRIES
+            if outcome.error is not None and attempt.number < tries:
                 again.append(attempt._replace(number=attempt.number + 1))
                 continue
             rows.append(Row(attempt.key, attempt.point, outcome.result, outcome.error))

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from sweeps import MARKED, ROOT, environ, kill, lines, run, start, wait_for
 
 from kernbench.cli import main
+from kernbench.sweep.sweeping import DIED
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +92,20 @@ def test_a_worker_killed_in_the_middle_loses_no_point(cluster, space_file, tmp_p
     found = lines(points)
     assert sorted(line["set"]["n"] for line in found) == list(range(1, 21))
     assert [line["error"] for line in found] == [None] * 20
+
+
+def test_a_point_that_kills_its_workers_does_not_kill_all(
+    cluster, space_file, tmp_path
+):
+    (tmp_path / "marked.py").write_text(MARKED)
+    space = space_file("bench: marked.py\nset: {n: {from: 1, to: 8}, die: 2}")
+    for _ in range(5):  # Dask gives a point to four of them
+        cluster.worker()
+    out = tmp_path / "out"
+    done = run(space, "-o", out, "--scheduler", cluster.address)
+    assert done.returncode == 0, done.stderr
+    found = {line["set"]["n"]: line["error"] for line in lines(out / "points.jsonl")}
+    assert found == {n: DIED if n == 2 else None for n in range(1, 9)}
 
 
 def test_workers_may_come_later(cluster, space_file, tmp_path):

@@ -1,13 +1,24 @@
 """Sweeps on processes of this machine, some of which die."""
 
 import json
+import resource
 import signal
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
-from sweeps import MARKED, environ, is_running, kill, lines, run, start, wait_for
+from sweeps import (
+    MARKED,
+    command,
+    environ,
+    is_running,
+    kill,
+    lines,
+    run,
+    start,
+    wait_for,
+)
 
 from kernbench.cli import main
 from kernbench.runtime_api import run_bench
@@ -199,6 +210,28 @@ def test_the_workers_of_a_killed_sweep_end_too(marked, tmp_path):
     pid = int(mark.read_text())
     kill(process)
     wait_for(lambda: not is_running(pid), 10)
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_after_a_full_disk(marked, tmp_path):
+    out = tmp_path / "out"
+    space = marked(count=20)
+    words = ("-o", out, "--jobs", 1)
+    done = subprocess.run(
+        command(space, *words),
+        env=environ(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert "the same command goes on" in done.stderr.splitlines()[-1]
+    kept = len(lines(out / "points.jsonl"))
+    assert 0 < kept < 20
+    done = run(space, *words)
+    assert f"20 points; {kept} of them were there before; 0 failed" in done.stdout
+    assert len(by_n(out)) == 20
 
 
 @pytest.mark.slow
