@@ -25,6 +25,7 @@ from kernbench.common.interrupts import interruptible, raised_signal
 from kernbench.common.user_code import end_beside_threads, text_of
 from kernbench.console import Program, drop_stdout, say
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.sweep.command import sweep
 from kernbench.visible import guard_tracebacks, visible
 
 if TYPE_CHECKING:
@@ -176,6 +177,9 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
         say(text)
         raise KernbenchError(result.trace_error)
     _answer(text, result.ok)
+
+
+main.add_command(sweep)
 
 
 @main.command(cls=_Run)
@@ -352,7 +356,7 @@ def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
 @click.argument(
     "part",
     type=click.Choice(
-        ["sim", "phase2", "replay", "trace", "tui", "whatif", "make-trace"]
+        ["sim", "phase2", "replay", "trace", "tui", "whatif", "sweep", "make-trace"]
     ),
 )
 @click.option(
@@ -380,6 +384,7 @@ def perf(
     things on.
     """
     from kernbench.perf import make_trace, phase2, replay, sim, trace, tui
+    from kernbench.perf import sweep as sweep_perf
 
     if part == "make-trace":
         if out is None:
@@ -388,6 +393,7 @@ def perf(
             make_trace.make_trace(out, ops)
         return
     parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
+    parts["sweep"] = sweep_perf
     with interruptible():
         if part == "whatif":
             rows = _whatif_rows(cache, as_json)

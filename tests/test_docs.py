@@ -35,7 +35,10 @@ from kernbench.trace.columns import COLUMN_CLASSES
 from kernbench.triton_emu.tl_context import TLContext
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("architecture", "debugger", "decisions", "machine", "tl", "trace-format")
+NAMES = (
+    *("architecture", "debugger", "decisions", "machine", "sweep", "tl"),
+    "trace-format",
+)
 CONTRIBUTING = ROOT / ".github/CONTRIBUTING.md"
 PAGES = [*(docs.FOLDER / f"{name}.md" for name in NAMES), CONTRIBUTING]
 
