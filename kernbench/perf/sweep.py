@@ -15,8 +15,9 @@ from time import perf_counter
 from kernbench.perf.sim import PerfRow, seconds
 from kernbench.sweep.draw import Draw
 from kernbench.sweep.executors import local_workers
-from kernbench.sweep.space import Space, read_space
-from kernbench.sweep.store import WALL, WORKERS_LOG
+from kernbench.sweep.screening import Screening
+from kernbench.sweep.space import Point, Space, read_space
+from kernbench.sweep.store import TRACES, WALL, WORKERS_LOG
 from kernbench.sweep.sweeping import Listed, plan, sweep
 
 POINTS = 200
@@ -27,6 +28,22 @@ bench: matmul
 set: {{m: 256, k: 256, n: 256, pes: 8}}
 spec: {{sips.count: 1, cube_mesh.w: 1, cube_mesh.h: 1}}
 seed: {{from: 1, to: {points}}}
+"""
+
+
+_SCREENED = """
+bench: matmul
+set: {{m: 256, k: 256, n: 256, pes: 8}}
+spec:
+  sips.count: 1
+  cube_mesh.w: 1
+  cube_mesh.h: 1
+  pe.clock_ghz: {{from: 0.5, to: 2.5, count: {clocks}}}
+  pcie_bw_gbs: {{from: 16.0, to: 64.0, count: 20}}
+"""
+
+_SAMPLE = 20
+"""So many points are run: the best after screening, and some to know how long all take.
 """
 
 
@@ -50,14 +67,49 @@ def measure(points: int = POINTS, rounds: int = 3) -> list[PerfRow]:
             f"{points} points, 2 processes / 1", median(ratios), 0.588, "of the time"
         ),
         PerfRow("a sweep beside its points, a point", median(beside_ms), 20.0, "ms"),
+        _screening_row(5 * points),
     ]
+
+
+def _screening_row(points: int) -> PerfRow:
+    """So many points screened and the best run, beside running all.
+
+    How long all take is known from a sample of them; all is done by one process.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "space.yaml"
+        text = _SCREENED.format(clocks=max(points // 20, 2))
+        file.write_text(text, encoding="utf-8")
+        space = read_space(file)
+        planned = plan(space, Draw())
+        sample = plan(space, Draw("random", _SAMPLE))
+        spent = seconds(_running(space, folder / "some", 1, sample), perf_counter)
+        begin = perf_counter()
+        (folder / "best" / TRACES).mkdir(parents=True)
+        screening = Screening(space, folder / "best", _SAMPLE, lambda line: None)
+        best = screening.best(planned)
+        _running(space, folder / "best", 1, best)()
+        screened = perf_counter() - begin
+    return PerfRow(
+        f"{len(planned):,} points screened, {_SAMPLE} run / all run",
+        screened / (spent / len(sample) * len(planned)),
+        0.1,
+        "of the time",
+    )
 
 
 def _sweeping(space: Space, folder: Path, jobs: int) -> Callable[[], object]:
     """What runs a sweep on so many processes, from making its keys to its tables."""
+    return lambda: _running(space, folder, jobs, plan(space, Draw()))()
+
+
+def _running(
+    space: Space, folder: Path, jobs: int, points: dict[str, Point]
+) -> Callable[[], object]:
+    """What runs these points on so many processes."""
 
     def run() -> None:
-        points = plan(space, Draw())
         sweep(
             space,
             folder,

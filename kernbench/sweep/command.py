@@ -20,6 +20,7 @@ from kernbench.visible import visible
 if TYPE_CHECKING:
     from kernbench.sweep.draw import Draw, Kind
     from kernbench.sweep.executors import OpenWorkers
+    from kernbench.sweep.screening import Screening
     from kernbench.sweep.show import Results
     from kernbench.sweep.space import Space
     from kernbench.sweep.store import Row, Store
@@ -69,6 +70,10 @@ def sweep() -> None:
 @click.option(
     "--optuna", type=click.IntRange(1), metavar="N", help="N points by Optuna's search."
 )
+@click.option(
+    "--screen", type=click.IntRange(1), metavar="N",
+    help="Predict all points by what-if, and run the N that end soonest.",
+)  # fmt: skip
 @click.option("--draw-seed", default=0, show_default=True, help="Seed of such a draw.")
 @click.option("--retry-failed", is_flag=True, help="Run again what has failed before.")
 @click.option("--yes", is_flag=True, help="Run more than a million points.")
@@ -77,6 +82,7 @@ def run(
     out: str,
     jobs: int | None,
     scheduler: str | None,
+    screen: int | None,
     draw_seed: int,
     retry_failed: bool,
     yes: bool,
@@ -84,17 +90,23 @@ def run(
 ) -> None:
     """Run the points of SPACE that FOLDER does not have yet."""
     from kernbench.sweep.draw import check_draw
+    from kernbench.sweep.screening import Screening
     from kernbench.sweep.space import read_space
     from kernbench.sweep.sweeping import sweep as sweep_all
     from kernbench.sweep.watching import Watcher
 
     draw = _draw(counts, draw_seed)
+    if screen is not None and draw.kind == "optuna":
+        raise UsageError("--screen and --optuna: give one of them")
     folder = Path(out)
     with interruptible():
         tried = read_space(space)
         check_draw(tried, draw, yes)
-        make_source, total = _points(tried, draw, retry_failed)
         watcher = Watcher()
+        screening = None
+        if screen is not None:
+            screening = Screening(tried, folder, screen, watcher.note)
+        make_source, total = _points(tried, draw, retry_failed, screening)
         try:
             swept = sweep_all(
                 tried,
@@ -106,11 +118,14 @@ def run(
             )
         finally:
             watcher.close()
+        lines = [] if screening is None else screening.report(swept.rows)
     _say_end(swept, folder)
+    for line in lines:
+        say(line)
 
 
 def _points(
-    space: Space, draw: Draw, retry_failed: bool
+    space: Space, draw: Draw, retry_failed: bool, screening: Screening | None
 ) -> tuple[Callable[[Store], Source], int]:
     """What makes the source of the points of a draw, and how many it has."""
     from kernbench.sweep.asking import Asked
@@ -123,6 +138,9 @@ def _points(
     if draw.kind == "optuna":
         return lambda store: Asked(space, draw, done(store)), draw.points
     points = plan(space, draw)
+    if screening is not None:
+        total = min(screening.count, len(points))
+        return lambda store: Listed(screening.best(points), done(store)), total
     return lambda store: Listed(points, done(store)), len(points)
 
 

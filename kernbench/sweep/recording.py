@@ -21,7 +21,7 @@ def record(results: Results, row: Row) -> tuple[Path, list[str]]:
     leaves no trace.
     """
     path = results.trace_path(row)
-    if _is_whole(path):
+    if is_whole(path):
         return path, []
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -50,7 +50,7 @@ def _is_same(now: Any, before: Any) -> bool:
     return bool(now == before)
 
 
-def _is_whole(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
     """Whether a trace is there, and was written to its end."""
     try:
         return bool(Trace.open(path).complete)

@@ -84,7 +84,7 @@ class Results:
 
     def trace_path(self, row: Row) -> Path:
         """Where the trace of a row is, once it is recorded."""
-        return self.folder / TRACES / f"{row.key[:16]}.msgpack"
+        return trace_path(self.folder, row.key)
 
     def command(self, row: Row) -> str:
         """The command that runs a row again and records its trace."""
@@ -119,6 +119,11 @@ class Results:
             f"{self.bench}: {len(self.rows):,} points, {failed:,} failed, {wrong:,} "
             f"with wrong data; wanted: {wanted}"
         )
+
+
+def trace_path(folder: Path, key: str) -> Path:
+    """Where the trace of the point with a key is, once it is recorded."""
+    return folder / TRACES / f"{key[:16]}.msgpack"
 
 
 def read_results(folder: Path) -> Results:
@@ -233,12 +238,12 @@ def _pairs(option: str, values: Any, as_it_is: bool = False) -> list[str]:
     pairs = []
     for name, value in values.items():
         if value is not None:
-            text = str(value) if as_it_is else _as_yaml(value)
+            text = str(value) if as_it_is else as_yaml(value)
             pairs.append(f"{name}={text}")
     return [option, *pairs] if pairs else []
 
 
-def _as_yaml(value: Any) -> str:
+def as_yaml(value: Any) -> str:
     """A value that YAML reads as just that one: 1.0e-05 where Python has 1e-05."""
     return yaml.safe_dump(value, width=10**6).splitlines()[0]
 

@@ -35,6 +35,11 @@ class Watcher:
         if monotonic() - self._shown >= self._every_s:
             self._show()
 
+    def note(self, line: str) -> None:
+        """Show a line, if the last one was shown long enough ago."""
+        if monotonic() - self._shown >= self._every_s:
+            self._write(line)
+
     def close(self) -> None:
         """Show the last one; leave a clean line to whoever writes next."""
         if self._last is not None:
@@ -45,8 +50,11 @@ class Watcher:
 
     def _show(self) -> None:
         assert self._last is not None
+        self._write(line_of(self._last))
+
+    def _write(self, text: str) -> None:
         self._shown = monotonic()
-        line = visible(line_of(self._last))
+        line = visible(text)
         with suppress(OSError):  # a terminal that is gone ends no sweep
             if self._is_terminal:
                 width = shutil.get_terminal_size().columns - 1

@@ -14,5 +14,6 @@ def test_it_measures_what_the_goals_name():
     assert [row.name for row in rows] == [
         "4 points, 2 processes / 1",
         "a sweep beside its points, a point",
+        "40 points screened, 20 run / all run",
     ]
     assert all(math.isfinite(row.measured) and row.measured > 0 for row in rows)
