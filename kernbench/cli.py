@@ -425,7 +425,8 @@ def validate(tables: Texts, as_json: bool) -> None:
 
     Prints each TABLE of them, all without one; exits 1 where a row is farther from its
     reference than it may be. `kernbench doc machine` says what is compared with what.
-    The tables are gemm, mesh, load, queue, links, dram, ring, energy, laws, matmul.
+    The tables are gemm, mesh, load, queue, links, dram, bounds, ring, energy, laws,
+    matmul.
     """
     from kernbench.validation import TABLES
 

@@ -15,9 +15,10 @@ from kernbench.replay.commands import listed
 FEW = range(2, 5)  # which have among them all that commands ask for
 HEADING = "## How right the answers are"
 
-NOT_CHECKED = {"help", "activity"}
+NOT_CHECKED = {"help", "activity", "whatif"}
 """Commands that no oracle here knows the answer of; that of activity is counted in
-tests/replay/time/test_activity.py.
+tests/replay/time/test_activity.py, and what whatif predicts is run in
+tests/replay/whatif/test_whatif_predictions.py.
 """
 
 

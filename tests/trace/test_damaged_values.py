@@ -210,6 +210,32 @@ def test_a_trace_without_ops_answers(damaged):
     assert len(trace.ops) == 0
 
 
+def test_without_anything_that_happened_nothing_can_be_faster(damaged):
+    def change(frames):
+        kept = ("ops", "commands", "launches", "transfers", "waits")
+        frames[:] = [frame for frame in frames if frame[0] not in kept]
+
+    session = ReplaySession(damaged(change))
+    assert session.run_line("whatif").gains == ()
+
+
+def test_operands_without_a_memory_take_as_long_as_recorded(damaged):
+    def change(frames):
+        for (_, name, fields), blocks in schemas_of(_Frames(frames)):
+            named = [field for field, _ in fields]
+            if name == "max":
+                at = named.index("input_spaces")
+                before = sum(len(leaves_of(tree)) for _, tree in fields[:at])
+                for frame, entry in blocks:
+                    leaves = read_block(frame, entry)
+                    del leaves[before]
+                    write_block(frame, entry, leaves)
+                del fields[at]
+
+    predicted = ReplaySession(damaged(change)).run_line("whatif pe.clock_ghz=2")
+    assert predicted.predicted_ns <= predicted.end_ns
+
+
 def test_launches_of_no_time_have_a_window(damaged):
     def change(frames):
         for frame in frames:

@@ -143,7 +143,7 @@ class WhatIfIndex:
         """By how much sooner the run would end if one thing alone were faster."""
         known = self._made(stage(progress, 0.0, 0.3))
         scenarios = list(self._scenarios(known, stage(progress, 0.3, 0.4)))
-        size = max(_BLOCK_BYTES // (8 * known.graph.nodes), 1)
+        size = max(_BLOCK_BYTES // (8 * max(known.graph.nodes, 1)), 1)
         gains: list[Gain] = []
         for low in range(0, len(scenarios), size):
             some = scenarios[low : low + size]

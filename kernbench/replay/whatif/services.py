@@ -176,6 +176,8 @@ class _Finder:
         shapes = _shapes(columns, "input_shapes")
         spaces = _listed(columns, "input_spaces")
         dtypes = _listed(columns, "input_dtypes")
+        if len(spaces) != len(dtypes):
+            return
         none = np.zeros(len(rows), np.int64)
         read = none
         elements = _product(columns, "shape_out", len(rows))
