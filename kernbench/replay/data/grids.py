@@ -384,10 +384,13 @@ def rows_and_columns(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def row_name(row: int, shape: tuple[int, ...]) -> str:
-    """A row of a grid: its index in a tensor of ``shape``, without the last axis."""
+    """A row of a grid: its index in a tensor of ``shape``, without the last axis.
+
+    A tensor without elements has no row; then the name says nothing.
+    """
     index = []
     for extent in reversed(shape[:-1]):
-        row, place = divmod(row, extent)
+        row, place = divmod(row, max(extent, 1))
         index.append(str(place))
     return ",".join(reversed(index))
 

@@ -26,7 +26,8 @@ class Ways(NamedTuple):
 
     ``hop_edges`` has the link of each hop, a row of ``Trace.edges`` (-1: none such);
     those of path i are ``counts[i]`` from ``firsts[i]`` on. ``first_node`` and
-    ``last_node`` are by path, -1 of one that is lost.
+    ``last_node`` are by path, -1 of one that is lost. Behind all paths is one without
+    hops, which stands for a path that is not known.
     """
 
     hop_edges: Ints
@@ -39,18 +40,19 @@ class Ways(NamedTuple):
 def ways_of(trace: Trace) -> Ways:
     """The paths of a trace."""
     paths = flat_paths(trace)
-    counts = np.maximum(paths.sizes - 1, 0)
+    counts = np.append(np.maximum(paths.sizes - 1, 0), 0)
     firsts = np.cumsum(counts) - counts
+    begins = np.append(paths.firsts, -1)
     path = np.repeat(np.arange(len(counts)), counts)
-    at = paths.firsts[path] + np.arange(len(path)) - firsts[path]
+    at = begins[path] + np.arange(len(path)) - firsts[path]
     nodes = np.append(paths.nodes, -1)
     known = counts > 0
-    last = paths.firsts + paths.sizes - 1
+    last = begins + counts
     return Ways(
         hop_edges=edges_between(trace, nodes[at], nodes[at + 1]),
         firsts=firsts,
         counts=counts,
-        first_node=nodes[np.where(known, paths.firsts, -1)],
+        first_node=nodes[np.where(known, begins, -1)],
         last_node=nodes[np.where(known, last, -1)],
     )
 

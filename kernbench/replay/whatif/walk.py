@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
+from threading import Event
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
-from kernbench.common.progress import Progress, computed_beside, parts, stage
+from kernbench.common.progress import (
+    Cancelled,
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+    stage,
+)
 from kernbench.replay.whatif.graph import Graph
 
 _EDGES = 1 << 12
@@ -180,7 +188,35 @@ class Levels:
 
         ``without`` are edges of the graph, no tile's, that are left out. None of them
         may be the only one of its node. ``late`` is a node that comes later by itself.
+
+        It is done beside the caller, who goes on to report how far it is: a level of
+        many edges takes longer than 10 ms. Once the caller is cancelled it ends at the
+        next level.
         """
+        if progress is no_progress:
+            return self._walked(scenarios, no_progress, without, late)
+        reached = [0.0]
+        stopped = Event()
+
+        def note(done: float) -> None:
+            reached[0] = done
+            if stopped.is_set():
+                raise Cancelled("nobody waits for this walk any more")
+
+        walked = partial(self._walked, scenarios, note, without, late)
+        try:
+            return computed_beside(walked, lambda _: progress(reached[0]), 0.0)
+        finally:
+            stopped.set()
+
+    def _walked(
+        self,
+        scenarios: Scenarios,
+        progress: Progress,
+        without: Array | None,
+        late: Late | None,
+    ) -> Floats:
+        """As ``walk``, by the caller itself."""
         weight, line, factor = scenarios
         classes = self._class
         if without is not None:

@@ -72,6 +72,14 @@ def test_rows_of_any_rank_are_named_by_their_index(
     assert cell_name(row, 2 if shape else 0, shape) == cell
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3), (0, 0)])
+def test_a_grid_without_rows_has_a_width_all_the_same(
+    shape: tuple[int, ...],
+) -> None:
+    rows, _ = rows_and_columns(shape)
+    assert row_name(rows - 1, shape)
+
+
 # -- marks ----------------------------------------------------------------------------
 
 
