@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -60,6 +61,11 @@ def path_ends(trace: Trace) -> Ints:
     known = paths.sizes > 0
     ends[known] = paths.nodes[(paths.firsts + paths.sizes - 1)[known]]
     return ends
+
+
+def are_of_types(trace: Trace, types: Collection[str]) -> Bools:
+    """By node whether it is of one of some types; behind all, for -1, that none is."""
+    return np.array([*(kind in types for kind in trace.nodes.type), False])
 
 
 def edges_between(trace: Trace, src: Ints, dst: Ints) -> Ints:

@@ -22,7 +22,7 @@ from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import integers, tile_columns
+from kernbench.trace.hops import are_of_types, integers, tile_columns
 from kernbench.trace.spec_values import issue_ns, spec_number
 
 # What the time between two moments counts as: an op of a class in service, a wait, a
@@ -174,11 +174,7 @@ class EdgeFinder:
         ops = self._trace.op_columns
         component = ops.component[:].astype(np.int64)
         slot = ops.slot[:].astype(np.int64)
-        slots = np.ones(self._moments.op_count, np.int64)
-        types = np.array([kind == _DMA for kind in self._trace.nodes.type], np.bool_)
-        outstanding = int(spec_number(self._trace.spec, _DMA_SLOTS)) or 1
-        if len(types):
-            slots[types[component]] = outstanding
+        slots = slots_at(self._trace, component)
         rows = np.arange(self._moments.op_count)
         edges = self._in_turn(rows, (slot, component), ENGINE)
         pool = component << 32 | slot // slots
@@ -259,7 +255,9 @@ class EdgeFinder:
         # Calls of the host come after what it did before, and so do those of a launch
         # that never ended, of which nothing else is known.
         free = by < 0
-        by[free] = self._host_before(log.t_issue[free])
+        by[free] = host_before(
+            self._trace, self._moments, self.call_of_op, log.t_issue[free]
+        )
 
         is_last = np.append(~follows, True)[: len(turn)]
         kernel = np.cumsum(np.append(False, ~follows))[: len(turn)]
@@ -406,7 +404,12 @@ class EdgeFinder:
         moments = self._moments
         asked = np.array([launch.t_issue for launch in launches], np.float64)
         starts = moments.launch_start(np.arange(len(launches)))
-        begun = Edges(self._host_before(asked), starts, np.zeros(len(launches)), HOST)
+        begun = Edges(
+            host_before(self._trace, self._moments, self.call_of_op, asked),
+            starts,
+            np.zeros(len(launches)),
+            HOST,
+        )
 
         last = self._issues.last
         exits = np.unique(last[last >= 0])
@@ -417,19 +420,30 @@ class EdgeFinder:
         gap = moments.times[ends] - log.t_resume[exits]
         return begun, Edges(moments.call_return(exits), ends, gap, OPERAND)
 
-    def _host_before(self, times: Floats) -> Ints:
-        """The last thing that the host had done by each of ``times`` (ns); -1: none.
 
-        That is the return of a call that moved data, or the end of a launch.
-        """
-        moments = self._moments
-        launch = self._trace.commands.launch[:]
-        has_op = np.zeros(len(launch), bool)
-        has_op[self.call_of_op[self.call_of_op >= 0]] = True
-        transfers = moments.call_return(np.flatnonzero((launch < 0) & has_op))
-        nodes = np.concatenate([transfers, moments.all_launch_ends()])
-        when = moments.times[nodes]
-        nodes = np.append(nodes, _NONE)
-        when = np.append(when, -np.inf)
-        order = np.argsort(when, kind="stable")
-        return nodes[order[np.searchsorted(when[order], times + SAME_NS) - 1]]
+def slots_at(trace: Trace, component: Ints) -> Ints:
+    """How many ops some components serve at once, of a kind each."""
+    if not trace.nodes.type:  # recorded without a machine
+        return np.ones(len(component), np.int64)
+    outstanding = int(spec_number(trace.spec, _DMA_SLOTS)) or 1
+    return np.where(are_of_types(trace, {_DMA})[component], outstanding, 1)
+
+
+def host_before(
+    trace: Trace, moments: Moments, call_of_op: Ints, times: Floats
+) -> Ints:
+    """The last thing that the host had done by each of ``times`` (ns); -1: none.
+
+    That is the return of a call that moved data, or the end of a launch.
+    ``call_of_op`` is the row of each op's call, or -1.
+    """
+    launch = trace.commands.launch[:]
+    has_op = np.zeros(len(launch), np.bool_)
+    has_op[call_of_op[call_of_op >= 0]] = True
+    transfers = moments.call_return(np.flatnonzero((launch < 0) & has_op))
+    nodes = np.concatenate([transfers, moments.all_launch_ends()])
+    when = moments.times[nodes]
+    nodes = np.append(nodes, _NONE)
+    when = np.append(when, -np.inf)
+    order = np.argsort(when, kind="stable")
+    return nodes[order[np.searchsorted(when[order], times + SAME_NS) - 1]]

@@ -28,7 +28,14 @@ from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.trace import Trace
-from kernbench.trace.hops import Hops, Levels, header_times, hop_columns, speeds_of
+from kernbench.trace.hops import (
+    Hops,
+    Levels,
+    are_of_types,
+    header_times,
+    hop_columns,
+    speeds_of,
+)
 from kernbench.trace.spec_values import spec_number
 
 _EPS = 1e-6  # ns, and bytes: what is less is nothing
@@ -316,7 +323,7 @@ def _waiting(trace: Trace, log: _HopLog) -> Levels:
     passed = np.append(0.0, hops.start[:-1]) + np.append(0.0, hop_ns)
     last_passed = np.append(0.0, hops.last[:-1]) + np.append(0.0, hop_ns)
 
-    is_memory = np.array([kind in _MEMORIES for kind in trace.nodes.type])
+    is_memory = are_of_types(trace, _MEMORIES)
     from_memory = np.where(is_memory[hops.src], hops.start, log.begun)
     is_first = hops.hop == 0
     came = np.where(is_first, from_memory, passed)

@@ -20,9 +20,9 @@ from kernbench.replay.text import count_text
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.routes import Leg, leg_lines, leg_of
 from kernbench.trace import Trace
-from kernbench.trace.hops import path_ends
+from kernbench.trace.hops import are_of_types, path_ends
 
-_CPUS = ("io_cpu", "m_cpu", "pe_cpu")
+LAUNCHED = ("io_cpu", "m_cpu", "pe_cpu")
 """Types of nodes that a launch goes to."""
 _QUEUES = ("pe_ipcq",)
 """Types of nodes that a credit goes to."""
@@ -68,7 +68,7 @@ def launch_routes(
     if launch not in launches:
         raise UsageError(f"launch {launch}: no kernel of it was recorded; {valid}")
     ends = computed_beside(lambda: path_ends(trace), progress, 0.1)
-    sent = computed_beside(lambda: _sent_to(trace, ends, _CPUS), progress, 0.2)
+    sent = computed_beside(lambda: _sent_to(trace, ends, LAUNCHED), progress, 0.2)
     rows = computed_beside(lambda: _of_launch(trace, ends, launch, sent), progress, 0.3)
     return MessageRoutes(
         f"launch {launch}", _legs(trace, rows, stage(progress, 0.5, 1.0))
@@ -129,7 +129,7 @@ def _sent_to(trace: Trace, ends: Ints, types: Collection[str]) -> Ints:
     ``ends`` has the last node of each path.
     """
     log = trace.transfers
-    is_wanted = np.array([*(type_ in types for type_ in trace.nodes.type), False])
+    is_wanted = are_of_types(trace, types)
     rows = np.flatnonzero(log.row[:] < 0)
     end = ends[log.path[rows]]
     rows = rows[is_wanted[end]]  # of a path that is lost, -1, it is the last: False

@@ -17,7 +17,7 @@ from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress, computed_beside, stage
-from kernbench.replay.time.critical_edges import Moments
+from kernbench.replay.time.critical_edges import Moments, host_before, slots_at
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine, Ways
@@ -31,7 +31,6 @@ from kernbench.trace.hops import integers, kernel_lines, named, tile_columns
 from kernbench.trace.spec_values import spec_number
 
 _NONE = -1
-_DMA = "pe_dma"
 _HELD = WAIT_REASONS.index("operand")
 _ARRIVED = WAIT_REASONS.index("arrival")
 _IN_MEMORY = WAIT_REASONS.index("hbm_channel")
@@ -345,18 +344,7 @@ class _Builder:
         self._add(moments.call_return(exits), moments.launch_end(launch[known]))
 
     def _host_before(self, times: Floats) -> Ints:
-        """The last thing that the host had done by each of ``times``; -1: none."""
-        moments = self._moments
-        launch = self._trace.commands.launch[:]
-        has_op = np.zeros(len(launch), np.bool_)
-        has_op[self._call_of_op[self._call_of_op >= 0]] = True
-        transfers = moments.call_return(np.flatnonzero((launch < 0) & has_op))
-        nodes = np.concatenate([transfers, moments.all_launch_ends()])
-        when = moments.times[nodes]
-        nodes = np.append(nodes, _NONE)
-        when = np.append(when, -np.inf)
-        order = np.argsort(when, kind="stable")
-        return nodes[order[np.searchsorted(when[order], times + SAME_NS) - 1]]
+        return host_before(self._trace, self._moments, self._call_of_op, times)
 
     # -- engines --
 
@@ -364,11 +352,7 @@ class _Builder:
         """An op starts when one of the slots of its pool is free."""
         ops = self._trace.op_columns
         component = ops.component[:].astype(np.int64)
-        slots = np.ones(len(component), np.int64)
-        is_dma = np.array([kind == _DMA for kind in self._trace.nodes.type], np.bool_)
-        outstanding = int(spec_number(self._trace.spec, "pe.dma.outstanding")) or 1
-        if len(is_dma):
-            slots[is_dma[component]] = outstanding
+        slots = slots_at(self._trace, component)
         pool = component << 32 | ops.slot[:].astype(np.int64) // slots
         by_start = np.lexsort((ops.t_start[:], pool))
         by_end = np.lexsort((ops.t_end[:], pool))

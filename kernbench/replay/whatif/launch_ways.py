@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from kernbench.common.arrays import Ints
+from kernbench.replay.time.message_routes import LAUNCHED
 from kernbench.replay.whatif.machine import Machine, message_ns
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
+from kernbench.trace.hops import are_of_types
 
 LAUNCH_BYTES = 64
 """Of the message that a launch is (docs/machine.md, "The host and launches")."""
 
-_CPUS = ("io_cpu", "m_cpu", "pe_cpu")
 _NONE = -1
 
 
@@ -22,7 +23,7 @@ def launch_ways(trace: Trace, machine: Machine) -> Ints:
     A row for each of ``trace.launches``, three paths in a row; -1 where it is lost.
     """
     launches = trace.launches
-    found = np.full((len(launches), len(_CPUS)), _NONE)
+    found = np.full((len(launches), len(LAUNCHED)), _NONE)
     legs = _legs(trace, machine)
     if not len(legs):
         return found
@@ -40,7 +41,7 @@ def launch_ways(trace: Trace, machine: Machine) -> Ints:
     total = took[:-1] + took[before] + took[first]
     issued = trace.commands.t_issue
     call = Groups(trace.commands.cmd[:]).first(cmd)
-    is_pe = np.array([kind == "pe_cpu" for kind in trace.nodes.type])
+    is_pe = are_of_types(trace, {"pe_cpu"})
     at_pe = np.flatnonzero(is_pe[ways.last_node[path]] & (call >= 0))
     farthest = at_pe[np.lexsort((-total[at_pe], cmd[at_pe]))]
     latest = Groups(cmd[farthest]).first(cmd[at_pe])
@@ -61,7 +62,7 @@ def launch_ways(trace: Trace, machine: Machine) -> Ints:
 def _legs(trace: Trace, machine: Machine) -> Ints:
     """The transfers that hand on launches, rows of ``Trace.transfers``."""
     log = trace.transfers
-    is_cpu = np.array([*(kind in _CPUS for kind in trace.nodes.type), False])
+    is_cpu = are_of_types(trace, LAUNCHED)
     path = log.path[:].astype(np.int64)
     some = (log.row[:] < 0) & (log.nbytes[:] == LAUNCH_BYTES)
     some &= is_cpu[machine.ways.last_node[path]]
