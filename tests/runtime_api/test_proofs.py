@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from on_one_pe import BESIDE, bench_of
 
 from kernbench.cli import main
 from kernbench.errors import KernbenchError
@@ -16,29 +17,6 @@ from kernbench.trace import Trace
 
 TRACES = Path(__file__).parents[2] / "traces"
 SMALL = {"m": 32, "k": 32, "n": 32, "pes": 1}
-BENCH = """
-from pathlib import Path
-
-from kernbench.benches import bench
-from kernbench.runtime_api import DPPolicy
-
-ONE = DPPolicy(num_cubes=1, num_pes=1)
-
-def kernel(x_ptr, y_ptr, n, tl):
-    BODY
-
-@bench(name="one_pe", description="")
-def run(torch, n=4096):
-    x = torch.tensor(torch.rng.standard_normal(n), "f32", ONE, name="x")
-    y = torch.zeros((n,), "f32", ONE, name="y")
-    torch.launch("kernel", kernel, x, y, n)
-"""
-BESIDE = """
-    a = tl.load(x_ptr, (n,), "f32")
-    quick = tl.load(y_ptr, (4,), "f32", wait=False)
-    tl.exp(a)
-    tl.exp(a)
-"""
 OTHER_EACH_TIME = """
     runs = Path("runs")
     with runs.open("a") as file:
@@ -64,7 +42,7 @@ def matmul(folder):
 
 def recorded(folder, body):
     """A kernel on one PE, recorded."""
-    (folder / "one.py").write_text(BENCH.replace("    BODY", body))
+    (folder / "one.py").write_text(bench_of(body))
     run_bench("one.py", trace="one.msgpack")
     return Trace.open("one.msgpack")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgpack
 import pytest
 from click.testing import CliRunner
+from on_one_pe import BESIDE, bench_of
 
 from kernbench.cli import main
 from kernbench.errors import KernbenchError, UsageError
@@ -14,31 +15,10 @@ from kernbench.runtime_api import Change, rerun, run_bench
 from kernbench.trace import Trace
 from kernbench.trace.schema import pack_frame
 
-ONE_PE = """
-from kernbench.benches import bench
-from kernbench.runtime_api import DPPolicy
-
-ONE = DPPolicy(num_cubes=1, num_pes=1)
-
-def kernel(x_ptr, y_ptr, n, tl):
-    BODY
-
-@bench(name="one_pe", description="")
-def run(torch, n=4096):
-    x = torch.tensor(torch.rng.standard_normal(n), "f32", ONE, name="x")
-    y = torch.zeros((n,), "f32", ONE, name="y")
-    torch.launch("kernel", kernel, x, y, n)
-"""
 CHAIN = """
     a = tl.load(x_ptr, (n,), "f32")
     b = tl.load(y_ptr, (n,), "f32")
     tl.store(y_ptr, a, wait=True)
-"""
-BESIDE = """
-    a = tl.load(x_ptr, (n,), "f32")
-    quick = tl.load(y_ptr, (4,), "f32", wait=False)
-    tl.exp(a)
-    tl.exp(a)
 """
 IN_PIECES = """
     pe = tl.program_id(0)
@@ -66,7 +46,7 @@ def one_pe(tmp_path):
 
     def one_pe(body=CHAIN, **options):
         file = tmp_path / "one_pe.py"
-        file.write_text(ONE_PE.replace("    BODY", body))
+        file.write_text(bench_of(body))
         path = tmp_path / "recorded.msgpack"
         run_bench(str(file), trace=path, **options)
         return path
@@ -169,7 +149,7 @@ def test_a_run_that_failed_fails_again_and_that_is_the_same(tmp_path, new):
 def test_parameters_that_are_tuples_come_back(tmp_path, new):
     file = tmp_path / "tuples.py"
     file.write_text(
-        ONE_PE.replace("    BODY", CHAIN).replace("n=4096", "shape=(64,)")
+        bench_of(CHAIN).replace("n=4096", "shape=(64,)")
         .replace("standard_normal(n)", "standard_normal(n := shape[0])")
     )  # fmt: skip
     path = tmp_path / "recorded.msgpack"
@@ -188,7 +168,7 @@ def test_parameters_that_are_tuples_come_back(tmp_path, new):
     ],
 )
 def test_a_run_that_is_not_deterministic_is_found_out(tmp_path, new, unseeded, says):
-    text = ONE_PE.replace("    BODY", CHAIN)
+    text = bench_of(CHAIN)
     first = "    x = torch.tensor("
     file = tmp_path / "unseeded.py"
     file.write_text(text.replace(first, f"    {unseeded}\n{first}"))
@@ -289,7 +269,7 @@ def test_delays_add_up_over_ops_and_over_reruns(one_pe, new, tmp_path):
 def test_each_piece_of_a_call_is_an_op_of_its_own(tmp_path, new):
     file = tmp_path / "pieces.py"
     file.write_text(
-        ONE_PE.replace("    BODY", IN_PIECES)
+        bench_of(IN_PIECES)
         .replace("num_cubes=1, num_pes=1", 'num_cubes=1, num_pes=4, pe="row_wise"')
         .replace("n=4096", "n=1024")
     )
@@ -364,9 +344,7 @@ def test_an_op_is_found_in_a_smaller_machine_and_program(matmul, new):
 
 def test_a_delay_of_what_a_branch_leaves_out_is_an_error(tmp_path, new):
     file = tmp_path / "branch.py"
-    text = ONE_PE.replace(
-        "    BODY", "    if n > 64:\n        tl.load(x_ptr, (4,), 'f32')"
-    )
+    text = bench_of("    if n > 64:\n        tl.load(x_ptr, (4,), 'f32')")
     file.write_text(text)
     path = tmp_path / "recorded.msgpack"
     run_bench(str(file), trace=path)

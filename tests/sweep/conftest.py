@@ -3,8 +3,7 @@
 import textwrap
 
 import pytest
-
-ONE_CUBE = "sips.count: 1, cube_mesh.w: 1, cube_mesh.h: 1"
+from sweeps import ONE_CUBE
 
 SMALL = f"""
 bench: matmul

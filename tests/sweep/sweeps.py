@@ -14,6 +14,9 @@ from child_signals import reset_signals
 
 ROOT = Path(__file__).parents[2]
 
+ONE_CUBE = "sips.count: 1, cube_mesh.w: 1, cube_mesh.h: 1"
+"""A machine on which a point takes some ten milliseconds."""
+
 MARKED = """
 import os
 import signal

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from conftest import ONE_CUBE
+from sweeps import ONE_CUBE
 
 from kernbench.cli import main
 from kernbench.errors import KernbenchError

@@ -1,7 +1,7 @@
 """A space is read whole, or refused with one line."""
 
 import pytest
-from conftest import ONE_CUBE
+from sweeps import ONE_CUBE
 
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api import run_bench
