@@ -424,11 +424,12 @@ HISTORY = job(
 BLAME = job(
     "blame",
     questions.BlamePlace,
-    "the ops behind an element, back to the inputs or N ops deep",
+    "the ops behind an element, back to the inputs or N ops deep; "
+    "of a right and a wrong one where they part",
     questions.blame,
     "memory",
     ABOUT_OP,
-    example="blame c[3,17]\nblame hbm 0x4000:2 8",
+    example="blame c[3,17]\nblame hbm 0x4000:2 8\nblame c[0,0] c[3,17]",
     topic=_DATA,
 )
 WHO_WROTE = job(
@@ -507,6 +508,14 @@ HAZARDS = job(
     NoArguments,
     "bytes used twice, never written, not allocated",
     questions.hazards,
+    "memory",
+    topic=_RIGHT,
+)
+DIAGNOSE = job(
+    "diagnose",
+    NoArguments,
+    "what is wrong, odd or slow, the most urgent first, and how to check each",
+    questions.diagnose,
     "memory",
     topic=_RIGHT,
 )
@@ -725,6 +734,7 @@ COMMANDS: tuple[Command, ...] = (
     OUTPUTS,
     VERIFY,
     HAZARDS,
+    DIAGNOSE,
     TIMELINE,
     STALLS,
     LINES,

@@ -45,6 +45,22 @@ FINDINGS = _job(
     questions.findings,
     "memory",
 )
+DIAGNOSE_DATA = _job(
+    "diagnose-data",
+    NoArguments,
+    "what is wrong",
+    questions.diagnose_data,
+    "memory",
+    title="what is wrong",
+)
+DIAGNOSE_TIME = _job(
+    "diagnose-time",
+    NoArguments,
+    "what is slow, and what is odd",
+    questions.diagnose_time,
+    "columns",
+    title="what is slow",
+)
 OP_ROWS = _instant(
     "op-rows",
     ops.Positions,
@@ -270,6 +286,8 @@ INNER_COMMANDS = (
     FITTING,
     TOUCHING,
     FINDINGS,
+    DIAGNOSE_DATA,
+    DIAGNOSE_TIME,
     OP_ROWS,
     IN_SERVICE,
     HELD_ALLOCATIONS,

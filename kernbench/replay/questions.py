@@ -41,6 +41,12 @@ from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.hazards import all_hazards
 from kernbench.replay.data.memory import Memory, TensorView
 from kernbench.replay.data.outputs import Outputs
+from kernbench.replay.data.parting import Parting, parting_of
+from kernbench.replay.diagnosis.addresses import repeated_addresses
+from kernbench.replay.diagnosis.calls import odd_calls
+from kernbench.replay.diagnosis.findings import Diagnosis, ranked
+from kernbench.replay.diagnosis.slow import slow
+from kernbench.replay.diagnosis.wrong import wrong
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader, one_of
@@ -117,6 +123,11 @@ def _call_number(text: str) -> int:
         raise UsageError(f"call {why}") from None
 
 
+def _depth_or_place(text: str) -> int | str:
+    """How many ops deep, if it is a number; else a place."""
+    return count(text) if text.isdecimal() else text
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Bytes by name or by address."""
@@ -126,10 +137,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class BlamePlace:
-    """Bytes, and how many ops deep to go."""
+    """Bytes, and how many ops deep to go; or right bytes, and wrong ones."""
 
     place: Annotated[str, Reader("PLACE", extent="place")]
-    depth: Annotated[int, Reader("N", count)] = _BLAME_DEPTH
+    depth: Annotated[int | str, Reader("N|BAD", _depth_or_place, extent="place")] = (
+        _BLAME_DEPTH
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,12 +456,26 @@ def history(index: Index, at: At, args: Place, progress: Progress) -> Touches:
     return Touches(index.touches.numbered(numbers, progress))
 
 
-def blame(index: Index, at: At, args: BlamePlace, progress: Progress) -> Blame:
-    """The ops behind a place as it is at an op, or at the end before the first op."""
+def blame(
+    index: Index, at: At, args: BlamePlace, progress: Progress
+) -> Blame | Parting:
+    """The ops behind a place as it is at an op, or at the end before the first op.
+
+    With another place, a wrong one, where its chain parts from that of the first.
+    """
     op = _op_or_last(index, at)
-    place = _place(index, args.place, op, progress)
-    found = index.blame.of(place, op, args.depth, progress)
-    return replace(found, note=_noted(index, op, args.place, found.note, progress))
+    if isinstance(args.depth, int):
+        return _chain(index, args.place, op, args.depth, progress)
+    good = _chain(index, args.place, op, _BLAME_DEPTH, stage(progress, 0.0, 0.5))
+    bad = _chain(index, args.depth, op, _BLAME_DEPTH, stage(progress, 0.5, 1.0))
+    return parting_of(good, bad)
+
+
+def _chain(index: Index, text: str, op: int, depth: int, progress: Progress) -> Blame:
+    """The ops behind one place."""
+    place = _place(index, text, op, progress)
+    found = index.blame.of(place, op, depth, progress)
+    return replace(found, note=_noted(index, op, text, found.note, progress))
 
 
 def who_wrote(index: Index, at: At, args: Place, progress: Progress) -> Touches:
@@ -509,6 +536,36 @@ def hazards(index: Index, at: At, args: NoArguments, progress: Progress) -> Touc
     Executes everything, to compare what Phase 1 saw with Phase 2.
     """
     return all_hazards(index.trace, index.history, index.ops.rows_of, progress)
+
+
+# -- which of it first --------------------------------------------------------
+
+
+def diagnose(index: Index, at: At, args: NoArguments, progress: Progress) -> Diagnosis:
+    """What is wrong, odd or slow, the most urgent first."""
+    is_wrong = wrong(index, stage(progress, 0.0, 0.4))
+    # What belongs to the thread of another lane is made anew for this one.
+    is_slow = diagnose_time(Index(index.trace), at, args, stage(progress, 0.4, 1.0))
+    return ranked(is_wrong, is_slow)
+
+
+def diagnose_data(
+    index: Index, at: At, args: NoArguments, progress: Progress
+) -> Diagnosis:
+    """What is wrong."""
+    return Diagnosis(wrong(index, progress))
+
+
+def diagnose_time(
+    index: Index, at: At, args: NoArguments, progress: Progress
+) -> Diagnosis:
+    """What is slow, and what is odd."""
+    trace = index.trace
+    is_odd = odd_calls(trace, stage(progress, 0.0, 0.1))
+    index.history.prepare(stage(progress, 0.1, 0.2))
+    touched = index.history.touched
+    is_odd += repeated_addresses(trace, touched, stage(progress, 0.2, 0.3))
+    return Diagnosis((*slow(index, stage(progress, 0.3, 1.0)), *is_odd))
 
 
 # -- why is it slow -----------------------------------------------------------

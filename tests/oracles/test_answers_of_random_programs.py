@@ -15,10 +15,11 @@ from kernbench.replay.commands import listed
 FEW = range(2, 5)  # which have among them all that commands ask for
 HEADING = "## How right the answers are"
 
-NOT_CHECKED = {"help", "activity", "whatif"}
+NOT_CHECKED = {"help", "activity", "whatif", "diagnose"}
 """Commands that no oracle here knows the answer of; that of activity is counted in
-tests/replay/time/test_activity.py, and what whatif predicts is run in
-tests/replay/whatif/test_whatif_predictions.py.
+tests/replay/time/test_activity.py, what whatif predicts is run in
+tests/replay/whatif/test_whatif_predictions.py, and what diagnose finds was put into
+kernels by tests/replay/diagnosis/test_diagnose.py.
 """
 
 

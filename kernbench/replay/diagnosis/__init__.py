@@ -1,0 +1,1 @@
+"""What is wrong or slow in a trace, ranked: with its lines, and how to check it."""

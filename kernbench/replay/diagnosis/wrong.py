@@ -1,0 +1,218 @@
+"""What is wrong: how the run ended, what ops may not do, outputs that are not right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernbench.common.progress import Cancelled, Progress, stage
+from kernbench.errors import KernbenchError
+from kernbench.replay.answers import Touch
+from kernbench.replay.data.blame import Blame
+from kernbench.replay.data.diff import OpDiff
+from kernbench.replay.data.hazards import all_hazards
+from kernbench.replay.data.outputs import OutputRow
+from kernbench.replay.data.parting import Parting, parting_of
+from kernbench.replay.diagnosis.findings import Finding, command
+from kernbench.replay.index import Index
+from kernbench.replay.text import count_text, number_text
+from kernbench.sim_engine.verify import mismatches
+
+_LINE = re.compile(r"[^\s'\"(),]+\.py:\d+")
+_UNKNOWN = "?"
+_DEPTH = 32
+"""Ops deep that the chain of an element is followed."""
+_LINES = 4
+"""Suspicious lines of an output, the most suspicious first."""
+_TENSORS = 5
+"""Outputs that are looked into."""
+
+
+def wrong(index: Index, progress: Progress) -> list[Finding]:
+    """All that is wrong; executes every op, and what cannot be is unchecked."""
+    found = _hazards(index, stage(progress, 0.0, 0.4))
+    try:
+        outputs = _outputs(index, stage(progress, 0.4, 1.0))
+        if not outputs:  # else they are what the error is about
+            found = [*_ended_with(index), *found]
+        found += outputs
+    except Cancelled:
+        raise
+    except KernbenchError as why:
+        title = f"the outputs were not checked: {why}"
+        found = [*_ended_with(index), *found]
+        found.append(
+            Finding("unchecked", title, (), (), (), command(index.trace, "verify"))
+        )
+    return found
+
+
+def _ended_with(index: Index) -> list[Finding]:
+    """The error that ended the run, if one did."""
+    error = index.ops.error
+    if not error:
+        return []
+    title = f"the run ended with {error}"
+    lines = tuple(dict.fromkeys(_LINE.findall(error)))
+    last = index.ops.last
+    ops = (last,) if last >= 0 else ()
+    if not lines and ops:
+        lines = _known(index.ops.row(last).site)
+    return [Finding("wrong", title, ops, lines, (), command(index.trace, "info"))]
+
+
+# -- what ops may not do ------------------------------------------------------
+
+
+def _hazards(index: Index, progress: Progress) -> list[Finding]:
+    """Races, and bytes that nobody wrote or allocated: by kind and kernel lines."""
+    touches = all_hazards(index.trace, index.history, index.ops.rows_of, progress)
+    groups: dict[tuple[str, str, str], list[Touch]] = {}
+    for touch in touches.rows:
+        other = "" if touch.other is None else touch.other.site
+        groups.setdefault((touch.kind, touch.op.site, other), []).append(touch)
+    found = []
+    for (kind, site, other), mine in sorted(
+        groups.items(), key=lambda item: -len(item[1])
+    ):
+        ops = []
+        for touch in mine:
+            ops.append(touch.op.op)
+            if touch.other is not None:
+                ops.append(touch.other.op)
+        title = f"{kind}: {mine[0].place}, {count_text(len(mine), 'time')}"
+        check = command(index.trace, "hazards")
+        lines = tuple(dict.fromkeys((*_known(site), *_known(other))))
+        distinct_ops = tuple(dict.fromkeys(ops))
+        found.append(Finding("wrong", title, distinct_ops, lines, (), check))
+    if touches.note:
+        found.append(
+            Finding(
+                "unchecked", touches.note, (), (), (), command(index.trace, "check")
+            )
+        )
+    return found
+
+
+# -- outputs ------------------------------------------------------------------
+
+
+def _outputs(index: Index, progress: Progress) -> list[Finding]:
+    """The outputs that are not as the bench expects, with what made them so."""
+    report = index.outputs.verify(stage(progress, 0.0, 0.3))
+    failing = [out for out in report.rows if not out.row.ok]
+    found: list[Finding] = []
+    if failing:
+        found += _divergence(index, stage(progress, 0.3, 0.6))
+    rest = stage(progress, 0.6, 1.0)
+    for number, out in enumerate(failing[:_TENSORS]):
+        own = stage(rest, number / _TENSORS, (number + 1) / _TENSORS)
+        found.append(_failed(index, out, own))
+    return found
+
+
+def _divergence(index: Index, progress: Progress) -> list[Finding]:
+    """The op that is off by more than rounding; else where an output went wrong."""
+    diff: OpDiff | None = index.diffs.first_divergence(stage(progress, 0.0, 0.5))
+    title = "is off by more than rounding"
+    if diff is None:
+        diff = index.departures.first(stage(progress, 0.5, 1.0))
+        title = ""
+    if diff is None:
+        return []
+    row = index.ops.row(diff.op)
+    title = f"op {diff.op:,} {diff.name} {title or diff.note}"
+    check = command(index.trace, "divergence")
+    return [Finding("wrong", title, (diff.op,), _known(row.site), (), check)]
+
+
+def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
+    """An output that is wrong: its first bad element, and the lines to suspect."""
+    row = out.row
+    op = out.after - 1
+    title = f"{row.tensor}: {row.mismatches:,} of {row.elements:,} elements are wrong"
+    check = command(index.trace, "outputs")
+    if row.first_bad is None:
+        return Finding("wrong", f"{row.tensor}: {row.note}", (), (), (), check)
+    bad = _element(row.tensor, row.first_bad)
+    chain = _chain(index, bad, op, stage(progress, 0.0, 0.3))
+    title += f", the first {bad} = {chain.part.value or '?'}"
+    check = command(index.trace, "blame", bad)
+    good = _right_element(index, out, stage(progress, 0.3, 0.6))
+    parting: Parting | None = None
+    if good is None:
+        evidence = [f"no element of {row.tensor} is right"]
+    else:
+        beside = _chain(index, good.name, op, stage(progress, 0.6, 1.0))
+        parting = parting_of(beside, chain)
+        evidence = parting.lines(10_000)[:3]
+        check = command(index.trace, "blame", good.name, bad)
+        title += f", which is to be {good.expected}"
+    suspects = _suspects(chain, parting)
+    ops = tuple(op for op in (chain.suspect, *_ops(chain)) if op is not None)
+    return Finding(
+        "wrong", title, tuple(dict.fromkeys(ops)), suspects, tuple(evidence), check
+    )
+
+
+class _Right:
+    """An element that is right, near a wrong one, whose right value is ``expected``."""
+
+    __slots__ = ("expected", "name")
+
+    def __init__(self, name: str, expected: str) -> None:
+        self.name = name
+        self.expected = expected
+
+
+def _right_element(index: Index, out: OutputRow, progress: Progress) -> _Right | None:
+    """The element nearest to the first bad one that is right; None if none is."""
+    row = out.row
+    view = index.memory.tensor(out.after - 1, row.tensor, stage(progress, 0.0, 0.5))
+    diff = index.outputs.beside(view, stage(progress, 0.5, 1.0))
+    if diff.expected is None or diff.actual is None or row.first_bad is None:
+        return None
+    is_right = ~mismatches(diff.actual, diff.expected, row.tolerance)
+    is_right &= view.written
+    at = np.argwhere(is_right)
+    if not len(at) or at.shape[1] != len(row.first_bad):
+        return None
+    nearest = at[np.abs(at - np.array(row.first_bad)).sum(axis=1).argmin()]
+    expected = number_text(diff.expected[row.first_bad])
+    return _Right(_element(row.tensor, nearest.tolist()), expected)
+
+
+def _chain(index: Index, element: str, op: int, progress: Progress) -> Blame:
+    """The ops behind an element at an op."""
+    place = index.places.place(element, op, progress)
+    return index.blame.of(place, op, _DEPTH, progress)
+
+
+def _element(tensor: str, at: Sequence[int]) -> str:
+    """An element as it is typed."""
+    return f"{tensor}[{', '.join(map(str, at))}]"
+
+
+def _ops(chain: Blame) -> list[int]:
+    """The ops of a chain, the latest first."""
+    return [link.op.op for link in chain.links[:_LINES]]
+
+
+def _suspects(chain: Blame, parting: Parting | None) -> tuple[str, ...]:
+    """Kernel lines, the most suspicious first.
+
+    What the chain's own notes say comes first, then where it parts from that of a right
+    element, then who wrote it, from the last op back.
+    """
+    noted = [link.op.site for link in reversed(chain.links) if link.notes]
+    differing = [] if parting is None else [d.site for d in parting.differences]
+    wrote = [link.op.site for link in chain.links]
+    known = [site for site in (*noted, *differing, *wrote) if _known(site)]
+    return tuple(dict.fromkeys(known))[:_LINES]
+
+
+def _known(site: str) -> tuple[str, ...]:
+    """A kernel line, if it is one."""
+    return (site,) if site and not site.startswith(_UNKNOWN) else ()

@@ -1,0 +1,175 @@
+"""What was put into a kernel is what its diagnosis names.
+
+The kernels are shipped ones with one line rewritten, and some of a few lines: what is
+wrong with them is known because it was put there.
+"""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kernbench.benches import flash_attention
+from kernbench.cli import main
+
+ATTENTION = Path(flash_attention.__file__).read_text(encoding="utf-8")
+RESCALE = "            tl.mul(out, fade, out=out)\n"
+SKIPPED = "            if low != 64:\n                tl.mul(out, fade, out=out)\n"
+AT = "at = (grid.cube(tl) * n + low) * row_bytes"
+ONE_OFF = "at = (grid.cube(tl) * n + (32 if low == 64 else low)) * row_bytes"
+
+FOUR_PES = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+ROWS = DPPolicy(num_cubes=1, num_pes=4)
+
+def kernel(x_ptr, y_ptr, n, tl):
+    pe = tl.program_id(0)
+    BODY
+
+@bench(name="four_pes", description="")
+def run(torch, n=256):
+    dp = DPPolicy(num_cubes=1, num_pes=4, pe="column_wise")
+    data = torch.rng.standard_normal((4, n))
+    x = torch.tensor(data, "f32", dp, name="x")
+    y = torch.zeros((4, n), "f32", dp, name="y")
+    torch.launch("kernel", kernel, x, y, n)
+    torch.expect(y, data.astype("f4") * 2)
+"""
+
+
+def kernbench(*args):
+    return CliRunner().invoke(main, list(map(str, args)), catch_exceptions=False)
+
+
+@pytest.fixture
+def diagnosed(tmp_path, monkeypatch):
+    """diagnosed(source, *options) -> the findings about a run of a bench's source."""
+    monkeypatch.chdir(tmp_path)
+
+    def diagnosed(source, *options):
+        Path("mine.py").write_text(source)
+        kernbench("run", "./mine.py", "--trace", "t.msgpack", *options)
+        result = kernbench("trace", "diagnose", "t.msgpack", "--json")
+        assert result.exit_code == 0
+        return json.loads(result.stdout)
+
+    return diagnosed
+
+
+def line_of(text):
+    """The kernel line of the only line of mine.py with a text in it."""
+    source = Path("mine.py").read_text().splitlines()
+    (number,) = (i for i, line in enumerate(source, 1) if text in line)
+    return f"mine.py:{number}"
+
+
+def test_a_rescale_that_is_skipped_once_is_named_by_its_count(diagnosed):
+    findings = diagnosed(ATTENTION.replace(RESCALE, SKIPPED), "--set", "pes=8")
+    first, second, *_ = findings
+    assert first["kind"] == "wrong"
+    assert first["title"].startswith("o: 2,290 of 8,192 elements are wrong")
+    assert second["kind"] == "odd"
+    assert second["lines"] == [line_of("tl.mul(out, fade, out=out)")]
+    assert "ran 24 times, and 8 times it was left out" in second["title"]
+
+
+def test_a_tile_that_is_loaded_twice_is_named(diagnosed):
+    findings = diagnosed(ATTENTION.replace(AT, ONE_OFF), "--set", "pes=8")
+    odd = [finding for finding in findings if finding["kind"] == "odd"]
+    assert {line for finding in odd for line in finding["lines"]} == {
+        line_of("k = tl.load(k_ptr + at"),
+        line_of("tl.load(v_ptr + at"),
+    }
+    assert findings[1] == odd[0]
+
+
+def test_the_right_kernel_is_slow_at_most(diagnosed):
+    findings = diagnosed(ATTENTION, "--set", "pes=8")
+    assert {finding["kind"] for finding in findings} == {"slow"}
+
+
+def test_every_check_is_a_command_that_can_be_run(diagnosed):
+    findings = diagnosed(ATTENTION.replace(RESCALE, SKIPPED), "--set", "pes=8")
+    fields = {"kind", "title", "ops", "lines", "evidence", "check"}
+    for finding in findings:
+        assert set(finding) == fields
+        program, *words = shlex.split(finding["check"])
+        assert program == "kernbench"
+        result = kernbench(*(word for word in words if word != "--prove"))
+        assert result.exit_code in (0, 1)
+        assert result.stdout
+
+
+BODY = """
+    row = x_ptr + pe * n * 4
+    x = tl.load(row, (n,), "f32")
+    tl.mul(x, 2.0, out=x)
+    tl.store(y_ptr + pe * n * 4, x)
+""".strip()
+
+
+def test_a_line_that_one_pe_leaves_out_is_named(diagnosed):
+    skipping = BODY.replace("tl.mul(", "pe != 2 and tl.mul(")
+    findings = diagnosed(FOUR_PES.replace("BODY", BODY))
+    assert {finding["kind"] for finding in findings} <= {"slow"}
+    wrong, odd, *_ = diagnosed(FOUR_PES.replace("BODY", skipping))
+    assert wrong["title"].startswith("y: 256 of 1,024 elements are wrong")
+    assert odd["lines"] == [line_of("tl.mul(x, 2.0")]
+    assert "ran 0 times on sip0.cube0.pe2, and 1 time on 3 other PEs" in odd["title"]
+
+
+def test_two_pes_that_load_one_row_are_named(diagnosed):
+    twice = BODY.replace("x_ptr + pe", "x_ptr + (2 if pe == 1 else pe)")
+    _, odd, *_ = diagnosed(FOUR_PES.replace("BODY", twice))
+    assert odd["lines"] == [line_of('x = tl.load(row, (n,), "f32")')]
+    assert "touched the same bytes on" in odd["title"]
+
+
+def test_bytes_that_nobody_wrote_are_wrong_and_name_their_line(diagnosed):
+    unwritten = """
+    x = tl.load(y_ptr + pe * n * 4, (n,), "f32")
+    tl.mul(x, 2.0, out=x)
+    tl.store(y_ptr + pe * n * 4, x)
+""".strip()
+    source = FOUR_PES.replace("BODY", unwritten).replace("zeros(", "empty(")
+    first, *_ = diagnosed(source)
+    assert first["kind"] == "wrong"
+    assert "never written" in first["title"]
+    assert first["lines"] == [line_of("x = tl.load(y_ptr")]
+
+
+def test_an_error_that_ends_the_run_comes_first(diagnosed):
+    raising = BODY.replace("tl.mul(", "1 / (pe - 2) and tl.mul(")
+    first, *_ = diagnosed(FOUR_PES.replace("BODY", raising))
+    assert first["kind"] == "wrong"
+    assert "division by zero" in first["title"]
+
+
+def test_what_cannot_be_checked_is_said(diagnosed):
+    findings = diagnosed(FOUR_PES.replace("BODY", BODY), "--no-data")
+    titles = [f["title"] for f in findings if f["kind"] == "unchecked"]
+    assert [title.partition(":")[0] for title in titles] == [
+        "Phase 1 was not compared with Phase 2",
+        "the outputs were not checked",
+    ]
+    assert all("record the run again with data" in title for title in titles)
+
+
+def test_loads_and_compute_that_take_turns_are_told(diagnosed):
+    turns = """
+    for i in range(8):
+        x = tl.load(x_ptr + pe * n * 4, (n,), "f32")
+        for _ in range(8):
+            y = tl.exp(x)
+    tl.store(y_ptr + pe * n * 4, y)
+""".strip()
+    findings = diagnosed(FOUR_PES.replace("BODY", turns))
+    (told,) = (f for f in findings if "double-buffering" in f["title"])
+    assert told["kind"] == "slow"
+    assert told["lines"] == [line_of("x = tl.load(")]
+    fetched = [f["title"] for f in findings if f["title"].startswith("x 8 times")]
+    assert len(fetched) == 1
