@@ -82,6 +82,7 @@ def test_without_a_field_the_largest_gain_comes_first(path):
     assert {gain["kind"] for gain in found["gains"]} == {"field", "line"}
 
 
+@pytest.mark.slow
 def test_the_first_rows_are_proved_by_runs(path):
     found = whatif(path, "--prove", "--first", 2)
     proved = [gain for gain in found["gains"] if gain["proved_ns"] is not None]

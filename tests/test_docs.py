@@ -160,7 +160,9 @@ def sessions():
             if block.startswith("$ kernbench "):
                 command, _, printed = block.partition("\n")
                 command = command.removeprefix("$ kernbench ")
-                yield pytest.param(command, f"{printed}\n", id=command)
+                # Each of these runs the bench again, some seconds a row.
+                slow = pytest.mark.slow if "--prove --first" in command else ()
+                yield pytest.param(command, f"{printed}\n", id=command, marks=slow)
 
 
 @pytest.mark.parametrize(("command", "printed"), sessions())

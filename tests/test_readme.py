@@ -104,7 +104,7 @@ def test_each_fault_is_found_in_less_than_ten_lines():
 
 def test_what_can_be_asked_without_a_screen_is_answered(at_traces):
     lines = commands_of("Without a screen")
-    assert len(lines) == 13
+    assert len(lines) == 14
     for line in lines:
         result = kernbench(line.removeprefix("kernbench "))
         assert (result.exit_code, result.stderr) == (0, ""), line

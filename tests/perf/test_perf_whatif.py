@@ -225,6 +225,7 @@ def small(monkeypatch):
     monkeypatch.setattr(whatif, "BEST", 2)
 
 
+@pytest.mark.slow
 def test_every_goal_is_measured(small):
     found = whatif.measure((BENCH,), slack_ops=2, speed_ops=500)
     goals = {row.name: row.goal for row in found.rows if row.goal is not None}

@@ -185,6 +185,7 @@ def test_a_run_that_is_not_deterministic_is_found_out(tmp_path, new, unseeded, s
     assert answer["parting"].startswith("frame ")
 
 
+@pytest.mark.slow
 def test_a_trace_of_other_code_says_so_first(matmul, new):
     with_head(matmul, lambda head: head.update(code_sha="0" * 64))
     result = kernbench("rerun", matmul, "-o", new)

@@ -230,7 +230,14 @@ def test_three_rounds_of_questions_are_enough(trace, size, seed, desk_bench) -> 
         assert unknown(bench) == []
 
 
-@pytest.mark.parametrize("row", PANES, ids=[row.key for row in PANES])
+# The statistics have a view of a second, and others have as many rounds.
+_EACH_PANE = [
+    pytest.param(row, id=row.key, marks=pytest.mark.slow if row.key == "stats" else ())
+    for row in PANES
+]
+
+
+@pytest.mark.parametrize("row", _EACH_PANE)
 def test_three_rounds_are_enough_for_each_view_of_a_pane_that_opens(
     row, untouched, desk_bench
 ) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from kernbench.common.arrays import Bools, Ints
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.diagnosis.findings import Finding, command
-from kernbench.replay.time.kernel_calls import pe_label
+from kernbench.replay.time.kernel_calls import calls_of, pe_label
 from kernbench.replay.time.op_classes import TILE_PREFIX
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
@@ -71,7 +71,7 @@ def _touched_by_calls(trace: Trace, touched: AccessColumns, which: Ints) -> _Tou
     is_tile = named(trace, TILE_PREFIX)
     at = np.flatnonzero(~is_tcm[touched.space])
     rows = trace.order[touched.row[at]]
-    call = _calls_of(trace, rows)
+    call = calls_of(trace, rows)
     keep = (call >= 0) & ~is_tile[rows]
     keep &= calls.launch[:][call] >= 0
     at = at[keep]
@@ -100,17 +100,6 @@ def _touched_by_calls(trace: Trace, touched: AccessColumns, which: Ints) -> _Tou
     nth = np.empty(len(at), np.int64)
     nth[turn_order] = places - np.maximum.accumulate(np.where(firsts, places, 0))
     return _Touched(touched.row[at].astype(np.int64), call, launch, pe, line, what, nth)
-
-
-def _calls_of(trace: Trace, rows: Ints) -> Ints:
-    """The row of the call that issued each of some ops; -1 where unknown."""
-    cmd = trace.op_columns.cmd[:][rows].astype(np.int64)
-    known = trace.commands.cmd[:].astype(np.int64)
-    order = np.argsort(known, kind="stable")
-    if not len(order):
-        return np.full(len(rows), -1)
-    at = np.minimum(np.searchsorted(known[order], cmd), len(order) - 1)
-    return np.where(known[order[at]] == cmd, order[at], -1)
 
 
 def _twice(groups: Ints, found: _Touched) -> Ints:

@@ -14,6 +14,7 @@ import numpy as np
 
 from kernbench.common.arrays import Bools, Ints
 from kernbench.common.progress import Progress, computed_beside, stage
+from kernbench.common.room import make_room
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.text import count_text
 from kernbench.replay.time.kernel_calls import pe_label
@@ -135,21 +136,23 @@ def _unlike(
     trace: Trace, calls: _Calls, lines: list[str], progress: Progress
 ) -> list[Finding]:
     """Lines that ran otherwise often on some PEs of a launch than on most."""
-    firsts = calls.firsts
-    launch_of_turn = trace.commands.launch[:][calls.row[firsts]]
-    counts = np.zeros((len(firsts), len(lines)), np.int64)
-    np.add.at(counts, (calls.turn, calls.line), 1)
     found: dict[int, Finding] = {}
-    launches = np.unique(launch_of_turn).tolist()
-    for step, launch in enumerate(launches):
-        progress(step / len(launches))
-        turns = np.flatnonzero(launch_of_turn == launch)
+    launch = trace.commands.launch[:][calls.row]
+    starts = np.flatnonzero(np.diff(launch, prepend=-1))
+    ends = np.append(starts[1:], len(launch))
+    for step, (low, high) in enumerate(zip(starts, ends, strict=True)):
+        progress(step / len(starts))
+        turns = np.unique(calls.turn[low:high])
         if len(turns) < _FEWEST_PES:
             continue
-        for number in np.flatnonzero(counts[turns].any(axis=0)).tolist():
+        used, which = np.unique(calls.line[low:high], return_inverse=True)
+        make_room(8 * len(turns) * len(used), "calls by PE and line")
+        counts = np.zeros((len(turns), len(used)), np.int64)
+        np.add.at(counts, (calls.turn[low:high] - turns[0], which), 1)
+        for place, number in enumerate(used.tolist()):
             if number in found:
                 continue
-            on_pes = counts[turns, number]
+            on_pes = counts[:, place]
             finding = _unlike_line(trace, calls, turns, on_pes, lines, number)
             if finding is not None:
                 found[number] = finding

@@ -13,7 +13,7 @@ from kernbench.errors import KernbenchError
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.index import Index
 from kernbench.replay.text import count_text, time_text
-from kernbench.replay.time.kernel_calls import pe_label
+from kernbench.replay.time.kernel_calls import calls_of, pe_label
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.whatif.answers import Gain
 from kernbench.trace import Trace
@@ -211,10 +211,7 @@ def _work_of_pes(index: Index) -> _Work:
 def _rows_of_kernels(trace: Trace) -> tuple[Ints, Ints]:
     """The rows of ops that kernels issued, and the row of the call of each."""
     calls = trace.commands
-    cmd = trace.op_columns.cmd[:].astype(np.int64)
-    by_cmd = np.full(int(max(cmd.max(initial=0), calls.cmd[:].max(initial=0))) + 2, -1)
-    by_cmd[calls.cmd[:]] = np.arange(len(calls.cmd))
-    call = by_cmd[np.clip(cmd, -1, len(by_cmd) - 2)]
+    call = calls_of(trace, np.arange(len(trace.op_columns.cmd)))
     rows = np.flatnonzero((call >= 0) & (calls.launch[:][call] >= 0))
     return rows, call[rows]
 

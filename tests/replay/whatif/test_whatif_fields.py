@@ -106,6 +106,7 @@ def test_twice_as_fast_is_more_of_a_rate_and_less_of_a_time():
     assert fields["pe.gemm.rate.f16"].free(1.0) == 1000.0
 
 
+@pytest.mark.slow
 def test_the_profile_has_fields_and_lines_the_largest_gain_first(index):
     profile = index.profile()
     ends = [gain.predicted_ns for gain in profile.gains]
