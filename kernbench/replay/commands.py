@@ -505,7 +505,7 @@ VERIFY = job(
 HAZARDS = job(
     "hazards",
     NoArguments,
-    "bytes used twice, never written, not allocated",
+    "races, whatever the timing; bytes never written, not allocated",
     questions.hazards,
     "memory",
     topic=_RIGHT,

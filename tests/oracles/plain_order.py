@@ -133,9 +133,14 @@ class Order:
             else:
                 continue
             self.slots[op.row] = self.ring(*slot)
+        self.early = set()
         for slot, copies in pushed.items():
-            for copy, recv in zip(copies, taken[slot], strict=False):
+            recvs_here = taken[slot]
+            for copy, recv in zip(copies, recvs_here, strict=False):
                 self.edge("Message", ("end", copy.row), ("start", recv.row))
+            for recv, again in zip(recvs_here, copies[1:], strict=False):
+                if not self._is_given_back_in_time(recv):
+                    self.early.add(frozenset((recv.row, again.row)))
         for ops in recvs.values():
             for before, after in pairwise(sorted(ops, key=lambda op: op.t_start)):
                 self.edge(IN_TURN, ("end", before.row), ("start", after.row))
@@ -144,6 +149,27 @@ class Order:
                 for other in ops:
                     if one.cmd < other.cmd:
                         self.edge(IN_TURN, ("read", one.row), ("start", other.row))
+
+    def _is_given_back_in_time(self, recv):
+        """Whether the credit of a slot was sent when the slot had been read.
+
+        A credit is a transaction of the recv's call and of no op; the k-th is that of
+        the k-th slot that the call took.
+        """
+        credits = []
+        for sent in self.recording.of_row("transfers", NO_CALL):
+            path = self.recording.paths[sent["path"]]
+            ends = {self.recording.strings[path[at]] for at in (0, -1)}
+            is_credit = all(end.endswith("pe_ipcq") for end in ends)
+            if sent["cmd"] == recv.cmd and is_credit:
+                credits.append(sent["t0"])
+        mine = sorted(
+            op.t_end
+            for op in self.recording.ops
+            if op.cmd == recv.cmd and op.name == "ipcq_recv"
+        )
+        at = mine.index(recv.t_end)
+        return at < len(credits) and sorted(credits)[at] >= recv.t_end
 
     def _launches(self):
         """All kernels of a launch have ended before those of the next one begin."""
@@ -217,7 +243,8 @@ class Order:
         ring = self.slots.get(one.row)
         is_ring = ring is not None and self.slots.get(other.row) == ring
         if is_ring and self._is_slot(one, mode) and self._is_slot(other, other_mode):
-            return "Slot"
+            is_early = frozenset((one.row, other.row)) in self.early
+            return "" if is_early else "Slot"
         if self.pe(one) != self.pe(other):
             return ""
         dmas = ("dma_read", "dma_write")

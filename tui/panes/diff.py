@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import Any
 
-from kernbench.replay.answers import Touch, Touches
 from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
 from kernbench.replay.data.grids import cell_name
 from kernbench.replay.data.outputs import OutputRow, Outputs
@@ -23,6 +22,7 @@ from kernbench.replay.inner_commands import (
     JUDGEMENT,
 )
 from kernbench.replay.query import Query
+from kernbench.replay.races.findings import Finding, Findings
 from kernbench.replay.text import number_text
 from kernbench.replay.views.diff import Comparison, Divergence, Judgement
 from kernbench.replay.views.grids import GridOf, GridShape
@@ -230,7 +230,7 @@ class DiffPane(BasePane[DiffState]):
             if divergence is not None and divergence.op >= 0:
                 effects = (Do(GOTO(op=divergence.op)),)
         elif mode == HAZARD_LIST:
-            hazards: Touches | None = answers.known(HAZARDS.ask())
+            hazards: Findings | None = answers.known(HAZARDS.ask())
             if hazards is not None and at < len(hazards.rows):
                 op = _next_op(hazards.rows[at], frame.cursor)
                 effects = (Do(GOTO(op=op)),)
@@ -275,7 +275,7 @@ class DiffPane(BasePane[DiffState]):
         query = HAZARDS.ask()
         if mode == OUTPUT_LIST:
             query = OUTPUTS.ask(frame.cursor)
-        found: Outputs | Touches | None = answers.known(query)
+        found: Outputs | Findings | None = answers.known(query)
         return None if found is None else len(found.rows)
 
     def _list_room(self, state: DiffState, frame: Frame) -> int:
@@ -448,7 +448,7 @@ def _outputs_room(frame: Frame) -> int:
     return max(frame.height // _OUTPUTS_SHARE, 1)
 
 
-def _next_op(hazard: Touch, cursor: int) -> int:
+def _next_op(hazard: Finding, cursor: int) -> int:
     """The op of a hazard; from there the other one that it is about."""
     if hazard.other is not None and cursor == hazard.op.op:
         return hazard.other.op
@@ -469,7 +469,7 @@ def _leads(answers: Answers) -> Line:
         op = _not_known(False)
     elif divergence.op >= 0:
         op = f"op {divergence.op:,}"
-    hazards: Touches | None = answers.known(HAZARDS.ask())
+    hazards: Findings | None = answers.known(HAZARDS.ask())
     count = "none"
     if hazards is None:
         count = _not_known(soon)
@@ -610,7 +610,7 @@ def _draw_hazards(
     lines: list[Line], state: DiffState, frame: Frame, answers: Answers
 ) -> None:
     """The hazards in view, and all about the picked one."""
-    found: Touches = answers.of(HAZARDS.ask())
+    found: Findings = answers.of(HAZARDS.ask())
     head = " no hazards"
     if found.rows:
         head = f" hazards: {len(found.rows):,}"
@@ -622,7 +622,7 @@ def _draw_hazards(
     for i, hazard in enumerate(hazards, visible.start):
         lines.append([(_hazard(hazard), picked_style(i == state.rows.pick))])
     at = state.rows.at or 0
-    picked = Touches(found.rows[at : at + 1])
+    picked = Findings(found.rows[at : at + 1], unchecked=found.unchecked)
     if not picked.rows:
         return
     for line in picked.lines(frame.width):
@@ -630,9 +630,11 @@ def _draw_hazards(
         lines += [[(f"  {part}", "title")] for part in parts]
 
 
-def _hazard(hazard: Touch) -> str:
-    """One line: what is wrong, and between which ops."""
-    text = f"! {hazard.kind}: op {hazard.op.op:,}"
+def _hazard(hazard: Finding) -> str:
+    """One line: what is wrong, between which ops, and how often."""
+    text = f"! {hazard.what or hazard.kind}: op {hazard.op.op:,}"
     if hazard.other is not None:
         text += f" and {hazard.other.op:,}"
+    if hazard.count > 1:
+        text += f", {hazard.count:,} times"
     return text

@@ -13,7 +13,6 @@ from bench import TRACES, PaneBench
 from pictures import LOWER_RIGHT, MAXIMISED, MIDDLE, SMALL, Region, filled, shown
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.answers import Touches
 from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
 from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.outputs import OutputRow
@@ -24,6 +23,7 @@ from kernbench.replay.inner_commands import (
     FIRST_DIVERGENCE,
     JUDGEMENT,
 )
+from kernbench.replay.races.findings import Findings
 from kernbench.replay.views.diff import Divergence, Judgement
 from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.verify import compare
@@ -365,7 +365,7 @@ def test_hazards_have_both_ops_and_enter_goes_to_one() -> None:
     bench = diff("fault_missing_wait", 3, view="hazards")
     kind = "read of bytes whose writer is in flight"
     assert bench.lines[:2] == [" hazards: 1", f"! {kind}: op 2 and 1"]
-    assert bench.text.count("missing_wait.py:") == 2
+    assert bench.text.count("missing_wait.py:") == 3  # and who made the scratch
     bench.send(Enter())
     assert bench.effects == (Do(GOTO(op=2)),)
 
@@ -390,7 +390,7 @@ def test_a_hazard_that_was_picked_stays_so_where_its_ops_are_gone_to() -> None:
     bench = diff("fault_missing_wait", 3, view="hazards")
     (found,) = bench.answers.of(HAZARDS.ask()).rows
     turned = replace(found, op=found.other, other=found.op)
-    bench.answers.asked[HAZARDS.ask()] = Touches((found, turned), "", False)
+    bench.answers.asked[HAZARDS.ask()] = Findings((found, turned), "", False)
     bench.send(Settle())
     bench.send(Scroll(1))
     assert entered_and_followed(bench, 3) == [1, 2, 1]
