@@ -45,6 +45,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader, one_of
 from kernbench.replay.query import At
 from kernbench.replay.races.findings import Findings as Hazards
+from kernbench.replay.races.prove import prove_findings
 from kernbench.replay.time.activity import Activity
 from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
@@ -218,6 +219,14 @@ class OpBound:
     """Whether the slack is to be proved."""
 
     prove: Annotated[bool, Reader("", option="prove", flag=True)] = False
+
+
+@dataclass(frozen=True, slots=True)
+class RacesToProve:
+    """Whether races are to be tried out, and how many of them, the worst first."""
+
+    prove: Annotated[bool, Reader("", option="prove", flag=True)] = False
+    first: Annotated[int, Reader("N", _size, option="first")] = _PROVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,12 +510,24 @@ def verify(index: Index, at: At, args: NoArguments, progress: Progress) -> Outpu
     return index.outputs.verify(progress)
 
 
-def hazards(index: Index, at: At, args: NoArguments, progress: Progress) -> Hazards:
+def hazards(index: Index, at: At, args: RacesToProve, progress: Progress) -> Hazards:
     """What ops do to bytes that they should not, by lines and tensor, worst first.
 
     Executes everything, to compare what Phase 1 saw with Phase 2.
     """
     return index.hazards.findings(progress)
+
+
+def prove_hazards(
+    index: Index, at: At, args: RacesToProve, progress: Progress
+) -> Hazards:
+    """The same, and the first races tried out: the earlier op is held back in a re-run
+    until it comes behind the later one.
+    """
+    rerun = proof.needed(index.rerun)
+    found = hazards(index, at, args, stage(progress, 0.0, 0.2))
+    part = stage(progress, 0.2, 1.0)
+    return prove_findings(index.trace, found, rerun, args.first, part)
 
 
 # -- why is it slow -----------------------------------------------------------

@@ -406,7 +406,7 @@ class ReplaySession:
 
     def hazards(self, progress: Progress = no_progress) -> Hazards:
         """What any op does to bytes that it should not; executes everything."""
-        return questions.hazards(self.index, At(), NoArguments(), progress)
+        return questions.hazards(self.index, At(), questions.RacesToProve(), progress)
 
     # -- time ---------------------------------------------------------------------
 

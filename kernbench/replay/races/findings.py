@@ -36,7 +36,7 @@ from kernbench.replay.data.spread import Spread, spread_of_rows
 from kernbench.replay.data.touches import RowsOf, rows_in_parts, touch_of
 from kernbench.replay.ops import OpFacts
 from kernbench.replay.races.search import Races, races_of
-from kernbench.replay.text import wrapped
+from kernbench.replay.text import time_text, wrapped
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
@@ -62,6 +62,32 @@ _PLACES_NAMED = 1 << 12
 """Addresses of which the tensor is looked up; one takes some 50 us."""
 
 
+HARMFUL = "harmful"
+BENIGN = "benign in this run"
+NOT_FLIPPED = "cannot be flipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What re-runs said of a race.
+
+    ``kind`` is HARMFUL, BENIGN or NOT_FLIPPED, ``detail`` says more of it: the first
+    element that comes out otherwise, or why the order stays. Op ``op`` was held back by
+    ``delay_ns`` in the last of so many ``runs``.
+    """
+
+    kind: str
+    detail: str
+    op: int
+    delay_ns: float
+    runs: int
+
+    @property
+    def text(self) -> str:
+        """The verdict in a line."""
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
+
+
 @dataclass(frozen=True, slots=True)
 class Finding(Touch):
     """Bytes that are used as they should not be, ``count`` times by the same lines.
@@ -69,11 +95,13 @@ class Finding(Touch):
     ``op`` and ``other``, the earlier one, are those of the first time, as are the
     bytes; ``what`` says more of them than the ``kind``. ``tensor`` is the name of what
     they belong to: of scratch the line that made it, "" where nothing is known.
+    ``proof`` is there once it was tried out.
     """
 
     tensor: str = ""
     count: int = 1
     what: str = ""
+    proof: Verdict | None = None
 
     @property
     def is_race(self) -> bool:
@@ -109,6 +137,8 @@ class Findings:
             for row in (found.other, found.op):
                 if row is not None:
                     lines += _op_lines(row)
+            if found.proof is not None:
+                lines += wrapped(_proof_line(found.proof), width, 2)
         lines = lines or ["none found"]
         if self.note:
             lines += wrapped(self.note, width)
@@ -123,6 +153,12 @@ def _headline(found: Finding) -> str:
     of = f" ({found.tensor})" if found.tensor else ""
     what = f" {found.what}:" if found.what else ""
     return f"{found.kind}{times}:{what} {found.place}{of}"
+
+
+def _proof_line(proof: Verdict) -> str:
+    """What came of a race that was tried out."""
+    held = f"op {proof.op:,} held back by {time_text(proof.delay_ns)}"
+    return f"  {proof.text} (re-run with {held})"
 
 
 def _op_lines(row: OpRow) -> list[str]:

@@ -2,6 +2,7 @@
 
 import pytest
 from click.testing import CliRunner
+from two_pes import first_line, lines_of, text_of
 
 from kernbench.cli import main
 from kernbench.replay import ReplaySession
@@ -11,62 +12,17 @@ from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 from kernbench.trace.cut import cut
 
-HEAD = """
-from kernbench.ccl.install import install_ipcq
-from kernbench.runtime_api.placement import DPPolicy
-from kernbench.runtime_api.registry import bench
-
-MACHINE = {
-    "system.sips.count": 1,
-    "sip.cube_mesh.w": 1,
-    "sip.cube_mesh.h": 1,
-    "cube.pes": 2,
-    "cube.memory_map.slices_per_cube": 2,
-}
-
-
-def kernel(x, y, tl):
-    pe = tl.program_id(0)
-"""
-
-FOOT = """
-
-@bench(name="by_hand", description="by hand", machine=lambda **_: MACHINE)
-def run(torch):
-    install_ipcq(
-        torch.engine,
-        world_size=2,
-        rank_to_pe=[(0, 0, 0), (0, 0, 1)],
-        neighbors=[{"E": 1}, {"W": 0}].__getitem__,
-    )
-    rows = DPPolicy(pe="row_wise")
-    x = torch.zeros((2, 64), "f32", dp=rows, name="x")
-    y = torch.zeros((2, 64), "f32", dp=rows, name="y")
-    torch.launch("by_hand", kernel, x, y)
-"""
-
 
 @pytest.fixture
 def hazards(tmp_path):
     """The findings of a kernel, given by its lines, on two PEs."""
 
     def found(*lines, **options):
-        text = HEAD + "".join(f"    {line}\n" for line in lines) + FOOT
-        (tmp_path / "by_hand.py").write_text(text)
+        (tmp_path / "by_hand.py").write_text(text_of(*lines))
         run_bench(str(tmp_path / "by_hand.py"), trace=tmp_path / "t", **options)
         return ReplaySession(Trace.open(tmp_path / "t")).hazards()
 
     return found
-
-
-def first_line():
-    """The number of the line behind the head."""
-    return HEAD.count("\n") + 1
-
-
-def lines_of(finding):
-    """The lines of a finding, counted from the first that was given."""
-    return [int(site.rpartition(":")[2]) - first_line() for site in finding.sites]
 
 
 @pytest.mark.parametrize("between", [0, 2, 4, 8, 64])
