@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress
+from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.races.calls import NEVER, Calls, named
 from kernbench.trace import Trace
 
@@ -64,7 +65,8 @@ def clocks_of(trace: Trace, calls: Calls, messages: Ints, progress: Progress) ->
     its call at whose return it is known to have come, the sender, and the number of its
     call that sent it.
     """
-    return _Making(trace, calls).made(messages, progress)
+    making = computed_beside(partial(_Making, trace, calls), progress, 0.0)
+    return making.made(messages, progress)
 
 
 class _Making:
@@ -90,7 +92,7 @@ class _Making:
 
     def made(self, messages: Ints, progress: Progress) -> Clocks:
         """All clocks."""
-        receives = self._receives(messages)
+        receives = computed_beside(partial(self._receives, messages), progress, 0.0)
         host = iter([*self._host, None])
         next_host = next(host)
         for count, (row, receiver, taken, senders) in enumerate(receives):

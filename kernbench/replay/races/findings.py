@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -37,10 +37,10 @@ from kernbench.replay.data.touches import RowsOf, rows_in_parts, touch_of
 from kernbench.replay.ops import OpFacts
 from kernbench.replay.races.search import Races, races_of
 from kernbench.replay.text import time_text, wrapped
-from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
 
 TOGETHER = "in flight together"
 UNORDERED = "not ordered; did not meet this time"
@@ -57,6 +57,8 @@ _UNORDERED_AS = {
 
 MOST_EXECUTED = 1 << 17
 """Ops that are executed to compare what Phase 1 saw, at most; some 20 us each."""
+
+_ADDRESS_BITS = 52
 
 _PLACES_NAMED = 1 << 12
 """Addresses of which the tensor is looked up; one takes some 50 us."""
@@ -189,6 +191,10 @@ class Hazards:
         self._outside: Lonely | None = None
         self._unwritten: Lonely | None = None
 
+    @cached_property
+    def _by_cmd(self) -> Groups:
+        return Groups(self._trace.commands.cmd)
+
     def prepare(self, progress: Progress = no_progress) -> None:
         """Find all that the columns tell."""
         if self._unwritten is not None:
@@ -237,13 +243,12 @@ class Hazards:
         assert self._outside is not None
         assert self._unwritten is not None
         snapshots, note = self._snapshots(stage(progress, 0.4, 0.8))
-        touched = self._history.touched
         groups = self._grouped_races(self._races, stage(progress, 0.8, 0.9))
         for lonely, kind in (
             (self._outside, OUTSIDE),
             (self._unwritten, NEVER_WRITTEN),
         ):
-            groups += self._grouped(touched, lonely, kind)
+            groups += self._grouped(lonely, kind, progress)
         groups += self._grouped_snapshots(snapshots)
         groups.sort(key=lambda group: group.rank)
         rows = self._described(groups, stage(progress, 0.9, 1.0))
@@ -281,9 +286,11 @@ class Hazards:
         if not len(races.earlier):
             return []
         keys = computed_beside(partial(self._race_keys, races), progress, 0.0)
-        rows = touched.row[[races.earlier, races.later]].astype(np.int64)
+        alike = computed_beside(partial(_alike, keys), progress, 0.3)
+        rows = touched.row[races.later].astype(np.int64) << 32
+        rows += touched.row[races.earlier]
         groups = []
-        for mine in _alike(keys):
+        for mine in alike:
             progress(0.5)
             met = mine[races.met[mine]]
             kind = TOGETHER if len(met) else UNORDERED
@@ -294,7 +301,7 @@ class Hazards:
             modes = (int(touched.mode[earlier]), int(touched.mode[later]))
             what = CONFLICTS[modes[0]][modes[1]] if len(met) else _UNORDERED_AS[modes]
             tensor = self._tensor(hazard)
-            times = len(np.unique(rows[:, mine], axis=1).T)
+            times = len(distinct(rows[mine]))
             groups.append(_Group(kind, what, hazard, times, tensor))
         return groups
 
@@ -309,16 +316,19 @@ class Hazards:
         tensors = self._tensors(beginning)
         return np.stack([np.minimum(a, b), np.maximum(a, b), tensors], axis=1)
 
-    def _grouped(
-        self, touched: AccessColumns, lonely: Lonely, kind: str
-    ) -> list[_Group]:
+    def _grouped(self, lonely: Lonely, kind: str, progress: Progress) -> list[_Group]:
         """Accesses that are wrong by themselves, by line and tensor."""
         if not len(lonely.numbers):
             return []
-        sites = self._ops.sites(touched.row[lonely.numbers])
-        tensors = self._tensors(lonely.numbers)
+        rows = self._history.touched.row
+
+        def by_line_and_tensor() -> list[Ints]:
+            sites = self._ops.sites(rows[lonely.numbers])
+            return _alike(np.stack([sites, self._tensors(lonely.numbers)], axis=1))
+
         groups = []
-        for mine in _alike(np.stack([sites, tensors], axis=1)):
+        for mine in computed_beside(by_line_and_tensor, progress, 0.9):
+            progress(0.9)
             hazard = lonely.hazard(int(lonely.numbers[mine[0]]))
             tensor = self._tensor(hazard)
             groups.append(_Group(kind, "", hazard, len(mine), tensor))
@@ -343,26 +353,38 @@ class Hazards:
         """
         touched = self._history.touched
         space = touched.space[numbers].astype(np.int64)
-        places = (space << 52) + touched.addr[numbers].astype(np.int64)
+        places = (space << _ADDRESS_BITS) + touched.addr[numbers].astype(np.int64)
         used, which = np.unique(places, return_inverse=True)
         found = -1 - space
         order = np.argsort(which, kind="stable")
         ends = np.searchsorted(which[order], np.arange(len(used)), side="right")
-        numbered: dict[str, int] = {}
         begin = 0
-        for place, end in zip(
+        places_and_ends = zip(
             used[:_PLACES_NAMED].tolist(), ends.tolist(), strict=False
-        ):
+        )
+        for place, end in places_and_ends:
             mine = order[begin:end]
             begin = end
-            name = touched.spaces[place >> 52]
-            ops = touched.row[numbers[mine]]
-            allocs = self._places.allocs_at(name, place & ((1 << 52) - 1), ops)
-            owners, owner = np.unique(allocs, return_inverse=True)
-            texts = [self._owner(row) or f" {name}" for row in owners.tolist()]
-            ids = [numbered.setdefault(text, len(numbered)) for text in texts]
-            found[mine] = np.array(ids)[owner]
+            name = touched.spaces[place >> _ADDRESS_BITS]
+            addr = place & ((1 << _ADDRESS_BITS) - 1)
+            allocs = self._places.allocs_at(name, addr, touched.row[numbers[mine]])
+            known = allocs >= 0
+            found[mine[known]] = self._owner_numbers(allocs[known])
         return found
+
+    def _owner_numbers(self, allocs: Ints) -> Ints:
+        """A number for the owner of each allocation: as ``_owner``, without texts."""
+        log = self._trace.alloc_columns
+        tensors = log.tensor[allocs].astype(np.int64)
+        calls = self._by_cmd.first(log.cmd[allocs])
+        commands = self._trace.commands
+        is_scratch = np.array([space == "tcm" for space in log.spaces], np.bool_)
+        of_kernel = np.flatnonzero((calls >= 0) & is_scratch[log.space[allocs]])
+        of_kernel = of_kernel[commands.launch[calls[of_kernel]] >= 0]
+        mine = calls[of_kernel]
+        file = commands.file[mine].astype(np.int64) + 1
+        tensors[of_kernel] = (file << 32) + commands.line[mine]
+        return tensors
 
     def _tensor(self, hazard: Hazard) -> str:
         """The name of what the first of some bytes belong to."""
@@ -374,9 +396,8 @@ class Hazards:
         if row < 0:
             return ""
         (shard,) = self._places.shards([row])
-        is_scratch = shard.space == "tcm" and not shard.tensor.startswith("ipcq.")
-        call = self._trace.command(shard.cmd) if is_scratch else None
-        if call is None:
+        call = self._trace.command(shard.cmd)
+        if shard.space != "tcm" or call is None or call.launch < 0:
             return shard.tensor
         return f"scratch of {call.site.file}:{call.site.line}"
 
