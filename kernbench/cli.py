@@ -500,9 +500,9 @@ def trace(
     FILE.
 
     ``--name VALUE`` gives the argument NAME. `ops` without COUNT and --op prints all
-    ops as it finds them, with --json an object a line. `whatif` and `bound` take
-    --prove, which runs the trace again. Exit code 1: a verdict is bad (verify, outputs,
-    check, compare, bound --prove) or hazards were found.
+    ops as it finds them, with --json an object a line. `whatif`, `bound` and `hazards`
+    take --prove, which runs the trace again. Exit code 1: a verdict is bad (verify,
+    outputs, check, compare, bound --prove) or hazards were found.
     """
     from kernbench.replay import ReplaySession
     from kernbench.replay.commands import parse

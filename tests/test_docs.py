@@ -36,7 +36,8 @@ from kernbench.triton_emu.tl_context import TLContext
 
 ROOT = Path(__file__).parent.parent
 NAMES = (
-    *("architecture", "debugger", "decisions", "machine", "sweep", "tl"),
+    *("architecture", "debugger", "decisions", "machine", "memory-model", "sweep"),
+    "tl",
     "trace-format",
 )
 CONTRIBUTING = ROOT / ".github/CONTRIBUTING.md"

@@ -245,13 +245,14 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Fields of the machine with values, or ``delay`` and a time for this op; without
-    any what the picked row claims, or else what was shown last.
+    """Fields of the machine with values, ``delay`` and a time for this op, or ``race``
+    and its number among the hazards; without any what the picked row claims, or else
+    what was shown last.
 
     A page that shows a ``claim`` gives that itself: it cannot be typed.
     """
 
-    what: Annotated[str, Reader("FIELD=VALUE|delay", extent="line")] = ""
+    what: Annotated[str, Reader("FIELD=VALUE|delay|race", extent="line")] = ""
     claim: Claim | None = None
 
 

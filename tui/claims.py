@@ -1,18 +1,21 @@
 """What a re-run can prove of a trace, and what it says then.
 
 A claim is a typed value: a prediction of what a change of the machine does, the first
-rows of the causal profile, the slack of an op, or what that says of a longer delay.
+rows of the causal profile, the slack of an op, or what that says of a longer delay;
+and races, of which it is claimed that the order matters.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from kernbench.errors import UsageError
-from kernbench.replay.commands import WHATIF
+from kernbench.replay.commands import HAZARDS, WHATIF
 from kernbench.replay.progress import no_progress
+from kernbench.replay.races.findings import Findings
+from kernbench.replay.races.prove import prove_findings
 from kernbench.replay.text import time_text
 from kernbench.replay.time.roofline import Bound
 from kernbench.replay.whatif.answers import CausalProfile, Prediction
@@ -42,8 +45,28 @@ class FirstGains:
     count: int
 
 
-Claim: TypeAlias = Prediction | Bound | Delay | FirstGains
-Proved: TypeAlias = Prediction | ProvedBound | CausalProfile
+@dataclass(frozen=True, slots=True)
+class FirstRaces:
+    """The first ``count`` races of some findings."""
+
+    findings: Findings
+    count: int
+
+
+Claim: TypeAlias = Prediction | Bound | Delay | FirstGains | FirstRaces
+Proved: TypeAlias = Prediction | ProvedBound | CausalProfile | Findings
+
+
+def race_of(findings: Findings, number: int) -> FirstRaces:
+    """Finding ``number`` of some, from 1; UsageError if it is not there, or no race."""
+    if not 1 <= number <= len(findings.rows):
+        raise UsageError(
+            f"race {number}: there are {len(findings.rows):,} hazards, counted from 1"
+        )
+    row = findings.rows[number - 1]
+    if not row.is_race:
+        raise UsageError(f"race {number}: {row.kind}, which no delay can turn")
+    return FirstRaces(replace(findings, rows=(row,)), 1)
 
 
 def delay_of(bound: Bound, ns: float) -> Delay:
@@ -68,6 +91,8 @@ def claim_of(answer: Any) -> Claim | None:
             return answer
         case CausalProfile(gains=gains) if any(gain.change for gain in gains):
             return FirstGains(answer, WHATIF.args().first)
+        case Findings(rows=rows) if any(row.is_race for row in rows):
+            return FirstRaces(answer, HAZARDS.args().first)
     return None
 
 
@@ -80,6 +105,10 @@ def title_of(claim: Claim) -> str:
             return f"slack of op {row.op:,}, {time_text(slack)}"
         case Delay(bound=bound, ns=ns):
             return f"op {bound.op.op:,} {bound.op.name} {time_text(ns)} later"
+        case FirstRaces(findings=Findings(rows=(row,))):
+            return f"the race of {' and '.join(row.sites)}"
+        case FirstRaces(count=count):
+            return f"the first {count} races"
     return f"the first {claim.count} of what if"
 
 
@@ -96,6 +125,8 @@ def prove(claim: Claim, trace: Trace, rerun: Rerun) -> Proved:
             predicted = _prediction_of(claim, trace.end_ns)
             delays = ((bound.op.op, ns),)
             return prove_prediction(predicted, lambda *_: rerun((), delays))
+        case FirstRaces(findings=findings, count=count):
+            return prove_findings(trace, findings, rerun, count, no_progress)
     return prove_profile(claim.profile, rerun, claim.count, no_progress)
 
 

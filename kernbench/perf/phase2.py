@@ -16,8 +16,8 @@ import numpy as np
 from kernbench.common.messages import HostWriteCmd, MsgBase, Region
 from kernbench.common.pe_commands import GemmCmd, MathCmd
 from kernbench.perf.sim import PerfRow, seconds
-from kernbench.replay.data.hazards import find_hazards
 from kernbench.replay.data.history import History
+from kernbench.replay.index import Index
 from kernbench.sim_engine.arithmetic import rounded
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.gemm import gemm
@@ -126,8 +126,7 @@ def replay_rows(cached: int, scanned: int) -> list[PerfRow]:
         trace = add_trace(Path(folder) / "hazards.msgpack", scanned)
 
         def scan() -> None:
-            fresh = History(trace)
-            find_hazards(trace, fresh.touched, fresh.allocs)
+            Index(trace).hazards.prepare()
 
         taken = seconds(scan)
         tracemalloc.start()

@@ -503,13 +503,22 @@ VERIFY = job(
     "memory",
     topic=_RIGHT,
 )
+PROVE_HAZARDS = proof(
+    "hazards",
+    questions.RacesToProve,
+    "the first races, tried out by holding the earlier op back",
+    questions.prove_hazards,
+    "memory",
+)
 HAZARDS = job(
     "hazards",
-    NoArguments,
-    "bytes used twice, never written, not allocated",
+    questions.RacesToProve,
+    "races, whatever the timing; bytes never written, not allocated; prove: races "
+    "tried out by re-runs, the first N",
     questions.hazards,
     "memory",
     topic=_RIGHT,
+    proof=PROVE_HAZARDS,
 )
 DIAGNOSE = job(
     "diagnose",
@@ -747,6 +756,7 @@ COMMANDS: tuple[Command, ...] = (
     ENERGY,
     FETCHES,
     BOUND,
+    PROVE_HAZARDS,
     PROVE_BOUND,
     WHATIF,
     PROVE_WHATIF,

@@ -25,6 +25,7 @@ from kernbench.replay.data.places import PlaceIndex
 from kernbench.replay.data.touches import TouchIndex
 from kernbench.replay.expr import compile
 from kernbench.replay.ops import OpFacts
+from kernbench.replay.races.findings import Hazards
 from kernbench.replay.time.activity import ActivityIndex
 from kernbench.replay.time.critical import CriticalIndex
 from kernbench.replay.time.energy import EnergyIndex
@@ -52,7 +53,8 @@ class Index:
     Each part is written by one lane of questions alone, and a lane is one thread:
     ``timelines`` by "timeline", ``tiles`` by "tiles", what is about data (``history``,
     ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``, ``departures``,
-    ``grids``, ``blame``) and ``fitting`` by "memory", the others by "columns".
+    ``grids``, ``blame``, ``hazards``) and ``fitting`` by "memory", the others by
+    "columns".
     ``maps`` may be filled by any. What instant questions and moves read of them is made
     by ``prepare``, before the first is asked.
 
@@ -79,6 +81,7 @@ class Index:
             trace, self.history, self.memory, self.outputs, self.diffs
         )
         self.blame = BlameIndex(trace, self.history, self.places, self.ops.rows_of)
+        self.hazards = Hazards(trace, self.history, self.places, self.ops)
         self.stalls = StallIndex(trace, self.op_index)
         self.loads = LoadIndex(trace, self.op_index)
         self.activity = ActivityIndex(trace, self.op_index)

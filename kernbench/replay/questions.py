@@ -38,7 +38,6 @@ from kernbench.replay.compare import compare as compare_traces
 from kernbench.replay.data import places as data_places
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff
-from kernbench.replay.data.hazards import all_hazards
 from kernbench.replay.data.memory import Memory, TensorView
 from kernbench.replay.data.outputs import Outputs
 from kernbench.replay.data.parting import Parting, parting_of
@@ -51,6 +50,8 @@ from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader, one_of
 from kernbench.replay.query import At
+from kernbench.replay.races.findings import Findings as Hazards
+from kernbench.replay.races.prove import prove_findings
 from kernbench.replay.time.activity import Activity
 from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
@@ -231,6 +232,14 @@ class OpBound:
     """Whether the slack is to be proved."""
 
     prove: Annotated[bool, Reader("", option="prove", flag=True)] = False
+
+
+@dataclass(frozen=True, slots=True)
+class RacesToProve:
+    """Whether races are to be tried out, and how many of them, the worst first."""
+
+    prove: Annotated[bool, Reader("", option="prove", flag=True)] = False
+    first: Annotated[int, Reader("N", _size, option="first")] = _PROVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,12 +433,10 @@ def findings(index: Index, at: At, args: Findings, progress: Progress) -> Ints:
     where an output is due and wrong. Executes everything.
     """
     if args.what == "hazards":
-        touches = hazards(index, at, NoArguments(), progress)
-        ops = [touch.op.op for touch in touches.rows]
-    else:
-        report = index.outputs.verify(stage(progress, 0.0, 0.5))
-        ops = [out.after - 1 for out in report.rows if not out.row.ok]
-        ops += index.diffs.over(stage(progress, 0.5, 1.0))
+        return index.hazards.ops(progress)
+    report = index.outputs.verify(stage(progress, 0.0, 0.5))
+    ops = [out.after - 1 for out in report.rows if not out.row.ok]
+    ops += index.diffs.over(stage(progress, 0.5, 1.0))
     return np.unique(np.array(ops, np.int64))
 
 
@@ -530,12 +537,24 @@ def verify(index: Index, at: At, args: NoArguments, progress: Progress) -> Outpu
     return index.outputs.verify(progress)
 
 
-def hazards(index: Index, at: At, args: NoArguments, progress: Progress) -> Touches:
-    """What any op does to bytes that it should not, some 10,000 of a kind.
+def hazards(index: Index, at: At, args: RacesToProve, progress: Progress) -> Hazards:
+    """What ops do to bytes that they should not, by lines and tensor, worst first.
 
     Executes everything, to compare what Phase 1 saw with Phase 2.
     """
-    return all_hazards(index.trace, index.history, index.ops.rows_of, progress)
+    return index.hazards.findings(progress)
+
+
+def prove_hazards(
+    index: Index, at: At, args: RacesToProve, progress: Progress
+) -> Hazards:
+    """The same, and the first races tried out: the earlier op is held back in a re-run
+    until it comes behind the later one.
+    """
+    rerun = proof.needed(index.rerun)
+    found = hazards(index, at, args, stage(progress, 0.0, 0.2))
+    part = stage(progress, 0.2, 1.0)
+    return prove_findings(index.trace, found, rerun, args.first, part)
 
 
 # -- which of it first --------------------------------------------------------

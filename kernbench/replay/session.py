@@ -30,6 +30,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import ACTIVITY_CELLS
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
+from kernbench.replay.races.findings import Findings as Hazards
 from kernbench.replay.time.activity import Activity, ActivityCells
 from kernbench.replay.time.call_times import CallTimes
 from kernbench.replay.time.critical import CriticalPath
@@ -403,9 +404,9 @@ class ReplaySession:
         """The expected tensors, each when it was due, by executing the whole trace."""
         return self.index.outputs.verify(progress)
 
-    def hazards(self, progress: Progress = no_progress) -> Touches:
+    def hazards(self, progress: Progress = no_progress) -> Hazards:
         """What any op does to bytes that it should not; executes everything."""
-        return questions.hazards(self.index, At(), NoArguments(), progress)
+        return questions.hazards(self.index, At(), questions.RacesToProve(), progress)
 
     # -- time ---------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from kernbench.benches.faults.low_bits import OPS
 from kernbench.cli import main
 from kernbench.replay import ReplaySession
 from kernbench.replay.data import hazards as kinds
+from kernbench.replay.races.findings import TOGETHER
 from kernbench.runtime_api import DPPolicy, run_bench
 from kernbench.runtime_api.registry import BENCHES
 from kernbench.runtime_api.torch import Torch
@@ -108,7 +109,7 @@ def test_two_ops_on_the_same_bytes_are_found(
 ):
     run, session = record(f"fault_{fault}", **params)
     (hazard,) = session.hazards().rows
-    assert hazard.kind == kind
+    assert (hazard.kind, hazard.what) == (TOGETHER, kind)
     both = (hazard.op, hazard.other)
     assert tuple(f"{o.name} on {o.component.removeprefix(PE)}" for o in both) == ops
     assert tuple(o.site for o in both) == tuple(line(fault, marker) for marker in lines)

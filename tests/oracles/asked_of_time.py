@@ -5,11 +5,15 @@ from collections import Counter
 import numpy as np
 import plain_energy
 import plain_ops
+import plain_order
 import plain_time
 from asked_of_data import check_stops, layout_of, ops_asked
 from plain_time import covered, launch_window, letter
 
 SNAPSHOT = "Phase 1 snapshot differs from the Phase 2 value"
+TOGETHER = "in flight together"
+UNORDERED = "not ordered; did not meet this time"
+RACE = "race"
 NEAR_NS = 1e-6
 """How far sums of times may be apart."""
 
@@ -375,33 +379,54 @@ def check_critical(case):
 
 
 def check_hazards(case):
-    """``hazards``: what was in flight together, every pair compared; and all others."""
+    """``hazards``: races, every pair compared byte by byte; and all others."""
     answer = case.ask("hazards", -1)
-    conflicts = []
-    others = []
-    snapshots = 0
-    for touch in answer.rows:
-        if touch.kind in plain_time.CONFLICTS.values():
-            hazard = (touch.kind, touch.space, layout_of(touch))
-            conflicts.append((*hazard, touch.op.op, touch.other.op))
-        elif touch.kind == SNAPSHOT:
-            snapshots += 1
-        else:
-            others.append((touch.kind, touch.space, touch.addr, touch.op.op))
-    found = set(conflicts)
-    wanted = plain_time.conflicts(case.recording)
-    case.equal("hazards", found - wanted, set(), "which are none")
-    case.equal("hazards", wanted - found, set(), "which are missing")
-    case.equal("hazards", len(conflicts), len(found), "lines, each once")
-    others_wanted = plain_time.never_written(case.memory)
-    others_wanted |= plain_time.outside(case.recording)
-    case.equal("hazards", sorted(others), sorted(others_wanted), "of one op")
-    case.equal("hazards", snapshots, len(case.memory.stale), "snapshots")
+    met = plain_time.conflicts(case.recording)
+    unordered, certain = plain_order.races(case.recording)
+    pairs = {frozenset(ops) for ops in unordered}
+    pairs |= {frozenset(hazard[3:]) for hazard in met}
+    wanted = {frozenset(ops) for byte in certain for ops in byte}
+    wanted |= {frozenset(hazard[3:]) for hazard in met}
+    counts = Counter()
+    for found in answer.rows:
+        if found.kind == TOGETHER:
+            hazard = (found.what, found.space, layout_of(found))
+            told = (*hazard, found.op.op, found.other.op)
+            case.equal("hazards", told in met, True, f"{told} met")
+        elif found.kind == UNORDERED:
+            told = frozenset((found.op.op, found.other.op))
+            case.equal("hazards", told in pairs, True, f"{told} are in no order")
+        elif found.kind != SNAPSHOT:
+            told = (found.kind, found.space, found.addr, found.op.op)
+            case.equal("hazards", told in alone(case), True, f"{told} is wrong")
+        kind = RACE if found.kind in (TOGETHER, UNORDERED) else found.kind
+        counts[kind] += found.count
+    sites = {sites_of(case, ops) for ops in wanted}
+    told = {frozenset(found.sites) for found in answer.rows if found.other is not None}
+    case.equal("hazards", sites - told, set(), "lines that are missing")
+    case.equal("hazards", counts[SNAPSHOT], len(case.memory.stale), "snapshots")
+    others = Counter(kind for kind, *_ in alone(case))
+    for kind in (plain_time.NEVER_WRITTEN, plain_time.OUTSIDE):
+        case.equal("hazards", counts[kind], others[kind], kind)
     case.equal("hazards", answer.ok, not answer.rows, "verdict")
-    ops = {later for _, _, _, later, _ in wanted}
-    ops |= {op for _, _, _, op in others_wanted}
-    ops |= case.memory.stale
+    ops = {max(pair) for pair in wanted} | {hazard[3] for hazard in met}
+    ops |= {op for *_, op in alone(case)} | case.memory.stale
     check_stops(case, "catch hazards", sorted(ops))
+
+
+def alone(case):
+    """What is wrong without another access."""
+    found = plain_time.never_written(case.memory)
+    return found | plain_time.outside(case.recording)
+
+
+def sites_of(case, ops):
+    """The lines of some ops, as the debugger writes them."""
+    found = set()
+    for position in ops:
+        call = case.recording.call_of(case.recording.ops[position])
+        found.add(f"{case.recording.strings[call['file']]}:{call['line']}")
+    return frozenset(found)
 
 
 CHECKS = (

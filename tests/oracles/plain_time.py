@@ -350,22 +350,27 @@ def never_written(memory):
 
 
 def outside(recording):
-    """(kind, space, address, op) of accesses: the first row in no allocation."""
+    """(kind, space, address, op) of accesses that no allocation holds whole.
+
+    The address is that of the first row that is not in those which hold the beginning.
+    """
     found = set()
     for op in recording.ops:
         for _, region in plain_ops.touched(op):
-            for piece in sorted(region.pieces, key=lambda piece: piece.addr):
-                if not _is_held(recording, piece):
+            pieces = sorted(region.pieces, key=lambda piece: piece.addr)
+            end = _held_to(recording, pieces[0])
+            for piece in pieces:
+                if piece.end > end:
                     found.add((OUTSIDE, region.space, piece.addr, op.position))
                     break
     return found
 
 
-def _is_held(recording, piece):
-    """Whether one allocation has all bytes of a piece."""
-    return any(
-        alloc["space"] == piece.space
-        and alloc["addr"] <= piece.addr
-        and piece.end <= alloc["addr"] + alloc["nbytes"]
+def _held_to(recording, piece):
+    """How far the allocations reach that hold the beginning of a piece."""
+    ends = [
+        alloc["addr"] + alloc["nbytes"]
         for alloc in recording.allocs
-    )
+        if alloc["space"] == piece.space and alloc["addr"] <= piece.addr
+    ]
+    return max(ends, default=0)

@@ -3,7 +3,7 @@
 import math
 
 from kernbench.perf import phase2
-from kernbench.replay.data.hazards import find_hazards
+from kernbench.replay import ReplaySession
 from kernbench.replay.data.history import History
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -29,7 +29,7 @@ def test_the_gemms_share_nothing():
 def test_the_recorded_adds_have_no_hazard_and_can_be_executed(tmp_path):
     trace = phase2.add_trace(tmp_path / "adds.msgpack", 20)
     history = History(trace)
-    assert find_hazards(trace, history.touched, history.allocs) == []
+    assert ReplaySession(trace).hazards().rows == ()
     assert history.at(20).view("tcm", 512, (64,), "f32").tolist() == [2] * 64
 
 

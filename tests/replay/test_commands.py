@@ -279,7 +279,8 @@ def test_what_is_not_due_yet_is_not_wrong(wrong):
 def test_hazards_as_text_and_json(wrong):
     text = kernbench("trace", "hazards", wrong).output
     assert text.startswith(
-        "write over bytes that are being read: 16 bytes of tcm at 0x40\n"
+        "in flight together: write over bytes that are being read: "
+        "16 bytes of tcm at 0x40\n"
     )
     (hazard,) = json.loads(kernbench("trace", "hazards", wrong, "--json").output)[
         "rows"

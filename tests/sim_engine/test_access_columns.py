@@ -8,7 +8,13 @@ from pace import for_all
 from plain_rows import bytes_of, some_rows
 
 from kernbench.common.rows import Rows
-from kernbench.replay.data.hazards import Timing, conflicts, never_written, outside
+from kernbench.replay.data.hazards import (
+    Timing,
+    conflict,
+    conflicting_pairs,
+    outside,
+    unwritten,
+)
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.replay.data.spread import shared_bytes, spread_of_addresses
 from kernbench.sim_engine.access_columns import AccessColumns, Forms
@@ -101,6 +107,11 @@ def test_places_are_the_different_ones_among_the_accesses(log):
     assert [wanted[i] for i in first[which]] == wanted
 
 
+def each(lonely):
+    """All that is wrong without another access."""
+    return [lonely.hazard(number) for number in lonely.numbers.tolist()]
+
+
 TIMES = st.lists(
     st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(-1, 1)),
     min_size=14,
@@ -124,7 +135,8 @@ def test_a_conflict_is_one_line_with_the_bytes_that_both_have(log, times):
         meet = in_turn and at_once and same_space and not is_ordered
         if meet and one_writes and both:
             expected[b, a] = len(both), min(both), max(both) + 1
-    found = conflicts(touched, timing)
+    pairs = conflicting_pairs(touched, timing).tolist()
+    found = [conflict(touched, *pair) for pair in pairs]
     assert len(found) == len(expected)
     for h in found:
         nbytes = h.end - h.addr if h.spread is None else h.spread.nbytes
@@ -141,7 +153,7 @@ def test_of_rows_all_bytes_are_named_that_nobody_wrote(log):
             written[space] |= {*bytes_of(rows)}
         elif missing:
             expected[op] = missing
-    found = never_written(columns(log))
+    found = each(unwritten(columns(log)))
     assert [h.op for h in found] == list(expected)
     for h in found:
         missing = expected[h.op]
@@ -151,24 +163,24 @@ def test_of_rows_all_bytes_are_named_that_nobody_wrote(log):
 
 
 @for_all(LOGS, LOGS, fast=20, whole=200)
-def test_rows_are_outside_if_no_allocation_holds_one_of_them(log, shards):
+def test_rows_are_outside_if_they_leave_the_allocation_that_they_begin_in(log, shards):
     shards = [(0, space, Rows.one(r.addr, r.span)) for _, space, r in shards]
     expected = []
     for op, (_, space, rows) in enumerate(log):
         out = set()
+        # of those that begin by then the one that reaches furthest
+        ends = [
+            s.addr + s.nbytes
+            for _, other, s in shards
+            if other == space and s.addr <= rows.addr
+        ]
         for addr, nbytes in rows.each():
-            # of those that begin by then the one that reaches furthest
-            ends = [
-                s.addr + s.nbytes
-                for _, other, s in shards
-                if other == space and s.addr <= addr
-            ]
             if max(ends, default=0) < addr + nbytes:
                 out |= set(range(addr, addr + nbytes))
         if out and shards:
             expected.append((op, len(out), min(out), max(out) + 1))
     found = [
         (h.op, h.spread.nbytes if h.spread else h.end - h.addr, h.addr, h.end)
-        for h in outside(columns(log), columns(shards))
+        for h in each(outside(columns(log), columns(shards)))
     ]
     assert found == expected

@@ -21,6 +21,7 @@ from terminals import opened, program_of
 
 from kernbench.replay.commands import WHATIF
 from kernbench.replay.whatif import WhatIfIndex
+from kernbench.runtime_api import run_bench
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
 from tui.rerun import FOLDER
@@ -368,3 +369,55 @@ async def test_another_view_gives_the_profile_up(drive) -> None:
             await pilot.press("v")
             assert whatif.ended.wait(10)
             await settled(pilot)
+
+
+# -- races --
+
+RACE = """
+from kernbench.runtime_api.placement import DPPolicy
+from kernbench.runtime_api.registry import bench
+
+
+def kernel(x, other, tl):
+    mine = tl.full((64,), 1.0 + tl.program_id(0), "f32")
+    for _ in range(20 * tl.program_id(0)):
+        mine + mine
+    tl.store(other, mine)
+
+
+MACHINE = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+
+
+@bench(name="race", description="two PEs store one row", machine=lambda **_: MACHINE)
+def run(torch):
+    y = torch.zeros((64,), "f32", name="y")
+    x = torch.zeros((2, 64), "f32", dp=DPPolicy(pe="row_wise", num_pes=2), name="x")
+    torch.launch("race", kernel, x, y.ptr)
+"""
+
+
+async def test_a_race_is_found_with_two_keys_and_proved_with_a_third(
+    tmp_path, monkeypatch, settle, as_text_of, same_as_file
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "race.py").write_text(RACE)
+    run_bench("race.py", trace=tmp_path / "race.msgpack")
+    session = open_session(tmp_path / "race.msgpack", 0)
+    async with piloted(KernbenchApp(session, "race"), (100, 30)) as pilot:
+        await pilot.press("6", "V")
+        await settle(pilot)
+        shown = as_text_of(pilot.app)
+        assert "two writes that nothing orders" in shown
+        assert shown.count("race.py:10") == 2
+        await pilot.press("P")
+        page = await page_of(pilot)
+        assert "harmful: y[0] 2 -> 1 (re-run with op " in page
+        await pilot.press("escape")
+        await settle(pilot)
+        same_as_file("diff-race-proved-100x30", as_text_of(pilot.app))
+
+
+async def test_a_number_of_no_race_is_an_error(drive) -> None:
+    async with drive(100, 40) as pilot:
+        run(pilot, "prove race 1")
+        await until(pilot, lambda: "race 1: there are 0 hazards" in said(pilot))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
-from typing import Any
+from typing import Any, TypeAlias
 
-from kernbench.replay.answers import Touch, Touches
 from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
 from kernbench.replay.data.grids import cell_name
 from kernbench.replay.data.outputs import OutputRow, Outputs
@@ -23,6 +22,7 @@ from kernbench.replay.inner_commands import (
     JUDGEMENT,
 )
 from kernbench.replay.query import Query
+from kernbench.replay.races.findings import Finding, Findings, Verdict
 from kernbench.replay.text import number_text
 from kernbench.replay.views.diff import Comparison, Divergence, Judgement
 from kernbench.replay.views.grids import GridOf, GridShape
@@ -66,6 +66,9 @@ OUTPUT_LIST = "outputs"
 DIVERGENCE = "first divergence"
 HAZARD_LIST = "hazards"
 
+_Ops: TypeAlias = tuple[int, int]
+"""The later and the earlier op of a race."""
+
 _WORDS = {OUTPUT_LIST: "show", DIVERGENCE: "go", HAZARD_LIST: "go"}
 """What Enter does in the views where rows are picked."""
 _HEAD_LINES = {OUTPUT_LIST: 2, DIVERGENCE: 0, HAZARD_LIST: 1}
@@ -93,11 +96,19 @@ class ShowOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class ProvedRaces:
+    """Findings of which races were tried out."""
+
+    rows: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DiffState:
     """The list and the grid in view.
 
     ``output`` is the name of the output that is compared; if it is empty, what the op
     wrote is. ``settled`` says for which comparison, (output, op), a cell was picked.
+    ``proofs`` are of races, each by its two ops.
     """
 
     view: int = 0
@@ -105,6 +116,7 @@ class DiffState:
     cells: Cells = field(default_factory=Cells)
     output: str = ""
     settled: tuple[str, int] | None = None
+    proofs: tuple[tuple[_Ops, Verdict], ...] = ()
 
 
 class DiffPane(BasePane[DiffState]):
@@ -161,6 +173,16 @@ class DiffPane(BasePane[DiffState]):
 
     # -- update ---------------------------------------------------------------
 
+    def claimed(self, state: DiffState, frame: Frame, answers: Answers) -> str | None:
+        """Of the picked race that its order matters."""
+        found: Findings | None = answers.known(HAZARDS.ask())
+        if self._mode(state) != HAZARD_LIST or found is None:
+            return None
+        at = state.rows.at or 0
+        if at >= len(found.rows):
+            return None
+        return f"race {at + 1}" if found.rows[at].is_race else ""
+
     def update(
         self, state: DiffState, event: Event, frame: Frame, answers: Answers
     ) -> Change[DiffState] | None:
@@ -172,6 +194,8 @@ class DiffPane(BasePane[DiffState]):
                     state = replace(state, rows=state.rows.released())
             case Settle():
                 pass
+            case ProvedRaces(rows):
+                state = replace(state, proofs=_with_proofs(state.proofs, rows))
             case ShowOutput(output):
                 state = replace(self.with_view(state, 0), output=output)
             case Scroll() if self._lists(state):
@@ -230,7 +254,7 @@ class DiffPane(BasePane[DiffState]):
             if divergence is not None and divergence.op >= 0:
                 effects = (Do(GOTO(op=divergence.op)),)
         elif mode == HAZARD_LIST:
-            hazards: Touches | None = answers.known(HAZARDS.ask())
+            hazards: Findings | None = answers.known(HAZARDS.ask())
             if hazards is not None and at < len(hazards.rows):
                 op = _next_op(hazards.rows[at], frame.cursor)
                 effects = (Do(GOTO(op=op)),)
@@ -275,7 +299,7 @@ class DiffPane(BasePane[DiffState]):
         query = HAZARDS.ask()
         if mode == OUTPUT_LIST:
             query = OUTPUTS.ask(frame.cursor)
-        found: Outputs | Touches | None = answers.known(query)
+        found: Outputs | Findings | None = answers.known(query)
         return None if found is None else len(found.rows)
 
     def _list_room(self, state: DiffState, frame: Frame) -> int:
@@ -448,7 +472,7 @@ def _outputs_room(frame: Frame) -> int:
     return max(frame.height // _OUTPUTS_SHARE, 1)
 
 
-def _next_op(hazard: Touch, cursor: int) -> int:
+def _next_op(hazard: Finding, cursor: int) -> int:
     """The op of a hazard; from there the other one that it is about."""
     if hazard.other is not None and cursor == hazard.op.op:
         return hazard.other.op
@@ -469,7 +493,7 @@ def _leads(answers: Answers) -> Line:
         op = _not_known(False)
     elif divergence.op >= 0:
         op = f"op {divergence.op:,}"
-    hazards: Touches | None = answers.known(HAZARDS.ask())
+    hazards: Findings | None = answers.known(HAZARDS.ask())
     count = "none"
     if hazards is None:
         count = _not_known(soon)
@@ -610,7 +634,7 @@ def _draw_hazards(
     lines: list[Line], state: DiffState, frame: Frame, answers: Answers
 ) -> None:
     """The hazards in view, and all about the picked one."""
-    found: Touches = answers.of(HAZARDS.ask())
+    found: Findings = answers.of(HAZARDS.ask())
     head = " no hazards"
     if found.rows:
         head = f" hazards: {len(found.rows):,}"
@@ -620,9 +644,12 @@ def _draw_hazards(
     visible = state.rows.visible
     hazards = found.rows[visible.start : visible.stop]
     for i, hazard in enumerate(hazards, visible.start):
-        lines.append([(_hazard(hazard), picked_style(i == state.rows.pick))])
+        proof = _with_proof(hazard, state).proof
+        style = picked_style(i == state.rows.pick)
+        lines.append([(_hazard(hazard, proof), style)])
     at = state.rows.at or 0
-    picked = Touches(found.rows[at : at + 1])
+    some = [_with_proof(row, state) for row in found.rows[at : at + 1]]
+    picked = Findings(tuple(some), unchecked=found.unchecked)
     if not picked.rows:
         return
     for line in picked.lines(frame.width):
@@ -630,9 +657,35 @@ def _draw_hazards(
         lines += [[(f"  {part}", "title")] for part in parts]
 
 
-def _hazard(hazard: Touch) -> str:
-    """One line: what is wrong, and between which ops."""
-    text = f"! {hazard.kind}: op {hazard.op.op:,}"
+def _with_proof(row: Finding, state: DiffState) -> Finding:
+    """A finding with what came of it when it was tried out."""
+    known = dict(state.proofs)
+    return replace(row, proof=known.get(_ops_of(row)))
+
+
+def _with_proofs(
+    known: tuple[tuple[_Ops, Verdict], ...], rows: tuple[Finding, ...]
+) -> tuple[tuple[_Ops, Verdict], ...]:
+    """Proofs that are known, with those of some findings."""
+    found = dict(known)
+    for row in rows:
+        if row.proof is not None:
+            found[_ops_of(row)] = row.proof
+    return tuple(found.items())
+
+
+def _ops_of(row: Finding) -> _Ops:
+    """The later and the earlier op of a finding, -1 for none."""
+    return row.op.op, -1 if row.other is None else row.other.op
+
+
+def _hazard(hazard: Finding, proof: Verdict | None) -> str:
+    """One line: what is wrong, between which ops, how often, and what comes of it."""
+    text = f"! {hazard.what or hazard.kind}: op {hazard.op.op:,}"
     if hazard.other is not None:
         text += f" and {hazard.other.op:,}"
+    if hazard.count > 1:
+        text += f", {hazard.count:,} times"
+    if proof is not None:
+        text += f"; {proof.text}"
     return text

@@ -33,9 +33,11 @@ from kernbench.replay.commands import (
     FIND,
     FIND_BACK,
     GOTO,
+    HAZARDS,
     HISTORY,
     MARK,
     PROVE_BOUND,
+    PROVE_HAZARDS,
     PROVE_WHATIF,
     STEP,
     WATCH,
@@ -44,10 +46,11 @@ from kernbench.replay.commands import (
     needed_by,
     parse,
 )
-from kernbench.replay.expr import parse_time
+from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.inner_commands import FITTING
 from kernbench.replay.progress import Cancelled
 from kernbench.replay.query import Query, Session, Stop
+from kernbench.replay.races.findings import Findings
 from kernbench.replay.text import as_text
 from kernbench.replay.time.roofline import Bound
 from kernbench.replay.whatif.answers import CausalProfile
@@ -65,9 +68,11 @@ from tui.actions import (
 from tui.claims import (
     Claim,
     FirstGains,
+    FirstRaces,
     claim_of,
     delay_of,
     proved_ends,
+    race_of,
     title_of,
 )
 from tui.desk import KEY_S, Desk
@@ -75,6 +80,7 @@ from tui.draw import Glyphs, Line
 from tui.keymap import Keymap
 from tui.messages import Hint, RunCommand
 from tui.panes.base import Do, Effect, Event, Say, Send, Show
+from tui.panes.diff import ProvedRaces
 from tui.panes.ops import Filter
 from tui.panes.stats import ProvedGain
 from tui.prover import Proof, Prover
@@ -84,6 +90,9 @@ from tui.widgets.command_line import CommandLine
 
 _PLAY_S = 0.125
 """An op."""
+
+_PROVED_BY = {PROVE_BOUND: BOUND, PROVE_HAZARDS: HAZARDS, PROVE_WHATIF: WHATIF}
+"""The question that each effect proves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +210,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._prove(call.args, text)
         elif command is OPEN:
             self._open(call.args.file)
-        elif command in (PROVE_WHATIF, PROVE_BOUND):
+        elif command in _PROVED_BY:
             self._prove_answer(call, text)
         elif command.kind == "move":
             needed = needed_by(self.desk.index, self.session, call)
@@ -489,14 +498,16 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.carry_out(PROVE())
 
     def _prove(self, args: Claimed, text: str) -> None:
-        """Prove what a page shows; fields of the machine that are typed, or a delay of
-        this op; what the picked row claims; or what was shown last.
+        """Prove what a page shows; fields of the machine that are typed, a delay of
+        this op, or a race; what the picked row claims; or what was shown last.
         """
         picked = None
         if args.claim is None and not args.what:
             picked = self.desk.claimed(self.active)
         if picked == "":
-            raise UsageError("no field of the machine says that, so no re-run can")
+            raise UsageError(
+                "no field of the machine says that, and no delay, so no re-run can"
+            )
         what = args.what or picked or ""
         first, _, rest = what.partition(" ")
         if not what:
@@ -506,8 +517,17 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             query = BOUND.query(self.session, BOUND.args())
             then = partial(self._begin_delay, ns)
             self._ask(Asked(text, query, then))
+        elif first == "race":
+            number = parse_count(rest.strip())
+            query = HAZARDS.query(self.session, HAZARDS.args())
+            begin = partial(self._begin_race, number)
+            self._ask(Asked(text, query, begin))
         else:
             self._prove_answer(parse(f"{WHATIF.name} {what}"), text)
+
+    def _begin_race(self, number: int, findings: Findings) -> None:
+        """Try out the race of that number."""
+        self._begin_proof(race_of(findings, number))
 
     def _begin_delay(self, ns: float, bound: Bound) -> None:
         """Run again with an op held back, of which the slack is known."""
@@ -515,12 +535,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def _prove_answer(self, call: Call, text: str) -> None:
         """Prove what a question answers, instead of showing it."""
-        command = BOUND if call.command is PROVE_BOUND else WHATIF
+        command = _PROVED_BY.get(call.command, call.command)
         args = replace(call.args, prove=False)
 
         def then(answer: Any) -> None:
             claim = claim_of(answer)
-            if isinstance(claim, FirstGains):
+            if isinstance(claim, FirstGains | FirstRaces):
                 claim = replace(claim, count=args.first)
             self._begin_proof(claim)
 
@@ -554,6 +574,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         assert proof.answer is not None
         for change, end_ns in proved_ends(proof.answer).items():
             self.desk.send("stats", ProvedGain(change, end_ns))
+        if isinstance(proof.answer, Findings):
+            self.desk.send("diff", ProvedRaces(proof.answer.rows))
         if isinstance(proof.answer, CausalProfile):
             rows = proof.answer.lines(self.size.width)
             self.show_text(PROVE.name, self._wrapped(rows))

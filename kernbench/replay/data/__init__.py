@@ -7,7 +7,7 @@
     places     c[3,17] or hbm 0x40:8 to bytes, and back
     memory     what memory holds at an op; the numbers of a tensor
     touches    who reads and writes the bytes of a place
-    hazards    bytes that ops use at one time, or that nobody wrote or allocated
+    hazards    accesses that meet in time, or that are wrong without another
     blame      from an element back to the inputs it was made of
     diff       ops beside their float64 oracle
     outputs    outputs beside what the bench expects of them

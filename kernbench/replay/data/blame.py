@@ -506,7 +506,7 @@ class BlameIndex:
             found = computed_beside(
                 lambda: outside(touched, self._history.allocs), progress, 0.0
             )
-            self._outside = frozenset(hazard.op for hazard in found)
+            self._outside = frozenset(touched.row[found.numbers].tolist())
 
     def _races(self, op: int, parts: Sequence[Part]) -> Iterator[str]:
         """What an op does to the bytes of some parts and should not (``hazards``)."""

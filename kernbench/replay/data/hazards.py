@@ -1,7 +1,8 @@
-"""Hazards: bytes that two ops use at one time, or that nobody wrote or allocated.
+"""Accesses that meet in time, and those of bytes that nobody wrote or allocated.
 
-Found from intervals over the op log, by columns: no op is executed. What only executing
-can show, a Phase 1 snapshot that differs from Phase 2, is the executor's finding.
+What of that is a race, and how it is told, is not said here (``replay/races``).
+
+Found from intervals over the op log, by columns: no op is executed.
 
 Conflicts are found without comparing every two of millions of accesses: memory is cut
 into granules as large as the larger of a pair, so that two that overlap share one, and
@@ -11,7 +12,7 @@ time follow it. What never meets ends there; the bytes of the rest are compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -19,27 +20,18 @@ import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints, distinct
 from kernbench.common.progress import (
-    Cancelled,
     Progress,
     computed_beside,
     no_progress,
-    stage,
 )
 from kernbench.common.room import make_room
-from kernbench.errors import KernbenchError
-from kernbench.replay.answers import Touch, Touches
-from kernbench.replay.data.history import History
 from kernbench.replay.data.intervals import level_bytes, size_levels
 from kernbench.replay.data.spread import (
     Spread,
     shared_bytes,
     spread_of,
-    spread_of_rows,
 )
-from kernbench.replay.data.touches import RowsOf, rows_in_parts, touch_of
 from kernbench.sim_engine.access_columns import AccessColumns, Places
-from kernbench.sim_engine.accesses import regions
-from kernbench.sim_engine.data_executor import SnapshotFinding
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups, ranges
 
@@ -71,8 +63,8 @@ _EDGES_AT_ONCE = 1 << 16
 """Begins and ends of accesses that are numbered in one call into numpy, under 1 ms."""
 _BYTES_A_PIECE = 100
 """Memory that the cells of one piece take, about."""
-_MOST = 10_000
-"""Hazards of a kind that are reported, about."""
+MOST_PAIRS = 1 << 20
+"""Pairs of accesses that are looked for, about."""
 
 
 class Hazard(NamedTuple):
@@ -162,23 +154,28 @@ class _Meeting(NamedTuple):
         return self.early[batch][which], self.late[later]
 
 
-def conflicts(
+def conflicting_pairs(
     touched: AccessColumns, timing: Timing, progress: Progress = no_progress
-) -> list[Hazard]:
-    """Accesses that overlap in bytes and in time, one of them a write.
+) -> Ints:
+    """The pairs of accesses that overlap in bytes and in time, one of them a write.
 
-    Of two that begin at once the one of the lower op is the earlier.
+    Two columns, the earlier access and the later one, in the order of the later. Of two
+    that begin at once the one of the lower number is the earlier. At most some more
+    than ``MOST_PAIRS``.
     """
-    found = list[Ints]()
+    found = [np.empty(0, np.int64)]
     pairs = 0
     for meeting in _meetings(touched, timing, progress):
         for batch in meeting.batches():
             find = partial(_conflicting, touched, timing, meeting, batch)
             found.append(computed_beside(find, progress, 0.4))
             pairs += len(found[-1])
-            if pairs > _MOST:
-                return _as_hazards(touched, found, progress)
-    return _as_hazards(touched, found, progress)
+            if pairs > MOST_PAIRS:
+                break
+    # those found twice (in two granules) once
+    numbers = computed_beside(lambda: distinct(np.concatenate(found)), progress, 0.5)
+    later, earlier = np.divmod(numbers, max(len(touched.row), 1))
+    return np.stack([earlier, later], axis=1)
 
 
 def _conflicting(
@@ -199,28 +196,7 @@ def _conflicting(
     return distinct(b[real] * len(touched.row) + a[real])
 
 
-def _as_hazards(
-    touched: AccessColumns, found: list[Ints], progress: Progress
-) -> list[Hazard]:
-    """Conflicts by their numbers, those found twice (in two granules) once.
-
-    In the order of the later access, then of the earlier.
-    """
-    pairs = computed_beside(
-        lambda: distinct(np.concatenate([np.empty(0, np.int64), *found])), progress, 0.5
-    )
-    hazards = list[Hazard]()
-    for first in range(0, len(pairs), _ROWS_AT_ONCE):
-        progress(0.5)
-        some = pairs[first : first + _ROWS_AT_ONCE]
-        later, earlier = np.divmod(some, len(touched.row))
-        for before, after in zip(earlier.tolist(), later.tolist(), strict=True):
-            hazards.append(_conflict(touched, before, after))
-            progress(0.5)
-    return hazards
-
-
-def _conflict(touched: AccessColumns, earlier: int, later: int) -> Hazard:
+def conflict(touched: AccessColumns, earlier: int, later: int) -> Hazard:
     """The conflict of two accesses that share bytes."""
     kind = CONFLICTS[touched.mode[earlier]][touched.mode[later]]
     op = int(touched.row[later])
@@ -385,24 +361,28 @@ def _cells(touched: AccessColumns) -> _Cells:
     return _Cells(ascending[is_new], low, high, places, base, bounds)
 
 
-def never_written(
-    touched: AccessColumns, progress: Progress = no_progress
-) -> list[Hazard]:
+class Lonely(NamedTuple):
+    """Accesses that are wrong without another one, by their ascending ``numbers``.
+
+    ``hazard`` says of one of them which bytes are in question.
+    """
+
+    numbers: Ints
+    hazard: Callable[[int], Hazard]
+
+
+def unwritten(touched: AccessColumns, progress: Progress = no_progress) -> Lonely:
     """Reads of bytes that no op before has written.
 
-    Of each read of contiguous bytes the first gap in what was written: [addr, end) of
-    the hazard; of one of rows all that was not. At most 10,000.
+    Of a read of contiguous bytes the first gap in what was written is in question, of
+    one of rows all that was not.
     """
     cells = computed_beside(lambda: _cells(touched), progress, 0.0)
     first = _first_writers(touched, cells, progress)
     bad = computed_beside(
         lambda: _unwritten_reads(touched, cells, first), progress, 0.8
     )
-    found = list[Hazard]()
-    for i in bad[:_MOST].tolist():
-        progress(0.9)
-        found.append(_unwritten(touched, cells, first, i))
-    return found
+    return Lonely(bad, partial(_unwritten, touched, cells, first))
 
 
 def _unwritten(touched: AccessColumns, cells: _Cells, first: Ints, read: int) -> Hazard:
@@ -478,52 +458,46 @@ def _unwritten_reads(touched: AccessColumns, cells: _Cells, first: Ints) -> Ints
     return reads[by_place[cells.places.which[reads]] >= touched.row[reads]]
 
 
-def outside(touched: AccessColumns, allocs: AccessColumns) -> list[Hazard]:
+def outside(touched: AccessColumns, allocs: AccessColumns) -> Lonely:
     """Accesses that no allocation holds whole; ``allocs`` are of the same spaces.
 
     None if there is no allocation at all: then nothing is known. An access is held if,
     of the allocations that begin at or before it, the one that reaches furthest ends
-    behind it, so two that lie side by side do not hold one across both. The rows of an
-    access may be in different ones. At most 10,000.
+    behind it, so two that lie side by side do not hold one across both. Of one of rows
+    those are in question that are not in the allocation in which it begins.
     """
     if not len(allocs.row):
-        return []
+        return Lonely(np.empty(0, np.int64), partial(_outside, touched, None))
     starts = allocs.space.astype(np.int64) << _ADDRESS_BITS
     starts += allocs.addr.astype(np.int64)
     order = np.argsort(starts)
-    ends = (starts + allocs.nbytes.astype(np.int64))[order]
+    starts = starts[order]
+    ends = starts + allocs.nbytes[order].astype(np.int64)
     # the furthest end of those that begin by then
     reach = np.append(-1, np.maximum.accumulate(ends))
+    low = touched.space.astype(np.int64) << _ADDRESS_BITS
+    low += touched.addr.astype(np.int64)
+    held_to = reach[np.searchsorted(starts, low, side="right")]
+    bad = np.flatnonzero(held_to < low + touched.spans)
+    return Lonely(bad, partial(_outside, touched, held_to))
 
-    def is_out(space: Ints, addr: Ints, nbytes: Ints) -> Bools:
-        """Which ranges no allocation holds."""
-        low = (space.astype(np.int64) << _ADDRESS_BITS) + addr
-        begun = np.searchsorted(starts[order], low, side="right")
-        return np.asarray(reach[begun] < low + nbytes)
 
-    places = touched.distinct_places()
-    spans = touched.spans_of(places.first)
-    space = touched.space[places.first]
-    bad = is_out(space, touched.addr[places.first], spans)
-    spreads: dict[int, Spread] = {}
-    for place in np.flatnonzero(bad & (touched.forms_of(places.first) > 0)).tolist():
-        pieces = touched.pieces(places.first[place : place + 1])
-        out = np.flatnonzero(is_out(space[place], pieces.addr, pieces.nbytes))
-        if len(out):
-            spreads[place] = spread_of(pieces.addr[out], pieces.nbytes[out])
-        else:
-            bad[place] = False
-    found = list[Hazard]()
-    for i in np.flatnonzero(bad[places.which])[:_MOST].tolist():
-        addr = int(touched.addr[i])
-        end = addr + int(touched.nbytes[i])
-        spread = spreads.get(int(places.which[i]))
-        if spread is not None:
-            addr = spread.addr
-            end = spread.end
-        where = touched.spaces[touched.space[i]]
-        found.append(Hazard(OUTSIDE, int(touched.row[i]), -1, where, addr, end, spread))
-    return found
+def _outside(touched: AccessColumns, held_to: Ints | None, number: int) -> Hazard:
+    """What an access touches beyond the allocation that it begins in.
+
+    All of it where it begins in none, or is contiguous.
+    """
+    op = int(touched.row[number])
+    where = touched.spaces[touched.space[number]]
+    addr = int(touched.addr[number])
+    if held_to is None or not touched.is_in_rows(number):
+        end = addr + int(touched.nbytes[number])
+        return Hazard(OUTSIDE, op, -1, where, addr, end)
+    held = int(held_to[number]) - (int(touched.space[number]) << _ADDRESS_BITS)
+    pieces = touched.pieces(np.array([number]))
+    out = np.flatnonzero(pieces.addr + pieces.nbytes > held)
+    spread = spread_of(pieces.addr[out], pieces.nbytes[out])
+    return Hazard(OUTSIDE, op, -1, where, spread.addr, spread.end, spread)
 
 
 def timing(trace: Trace, touched: AccessColumns) -> Timing:
@@ -565,76 +539,3 @@ def _pe_numbers(trace: Trace) -> Ints:
     cube = nodes.cube.astype(np.int64) + 1
     pe = nodes.pe.astype(np.int64) + 1
     return np.asarray((sip << 40) + (cube << 20) + pe)
-
-
-def find_hazards(
-    trace: Trace,
-    touched: AccessColumns,
-    allocs: AccessColumns,
-    progress: Progress = no_progress,
-) -> list[Hazard]:
-    """All hazards of a trace; ``touched`` are its accesses by canonical position.
-
-    What a cut reads may have been written before it, so of one that is not looked for.
-    """
-    times = computed_beside(lambda: timing(trace, touched), progress, 0.1)
-    found = conflicts(touched, times, progress)
-    if not trace.cut:
-        found += never_written(touched, progress)
-    return found + computed_beside(lambda: outside(touched, allocs), progress, 0.9)
-
-
-def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[Hazard]:
-    """What the executor found of ``trace.executable`` while it ran.
-
-    The bytes are those of the whole operand.
-    """
-    found = list[Hazard]()
-    for finding in findings:
-        read = regions(trace.executable[finding.position]).reads[finding.which]
-        op = int(trace.executable_positions[finding.position])
-        end = read.addr + read.where.span
-        spread = None if read.strided is None else spread_of_rows(read.strided)
-        found.append(Hazard(SNAPSHOT, op, -1, read.space, read.addr, end, spread))
-    return found
-
-
-def all_hazards(
-    trace: Trace, history: History, rows_of: RowsOf, progress: Progress = no_progress
-) -> Touches:
-    """What any op does to bytes that it should not, some 10,000 of a kind.
-
-    Executes every op, for what Phase 1 saw; ``note`` says so if that is not possible.
-    ``ok`` if there is none.
-    """
-    history.prepare(progress)
-    found = find_hazards(
-        trace, history.touched, history.allocs, stage(progress, 0.0, 0.5)
-    )
-    note = ""
-    try:
-        findings = history.findings(stage(progress, 0.5, 1.0))
-        found += snapshot_hazards(trace, findings)
-    except Cancelled:
-        raise
-    except KernbenchError as why:
-        note = f"Phase 1 was not compared with Phase 2: {why}"
-    hazards = sorted(set(found), key=lambda hazard: (hazard[1:6], hazard.kind))
-    return Touches(tuple(_described(hazards, rows_of, progress)), note, ok=not hazards)
-
-
-def _described(
-    hazards: Sequence[Hazard], rows_of: RowsOf, progress: Progress
-) -> list[Touch]:
-    """Hazards with the lines of their ops."""
-    ops = {hazard.op for hazard in hazards} | {hazard.other for hazard in hazards}
-    known = sorted(ops - {-1})
-    lines = rows_in_parts(rows_of, known, progress)
-    row_of = dict(zip(known, lines, strict=True))
-    found = list[Touch]()
-    for kind, op, other, space, addr, end, spread in hazards:
-        with_whom = row_of.get(other)
-        if spread is None:
-            spread = Spread(addr, end, end - addr, 1, end - addr, 0)
-        found.append(touch_of(kind, space, spread, row_of[op], with_whom))
-    return found

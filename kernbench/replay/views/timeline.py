@@ -15,7 +15,6 @@ import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.common.progress import Progress
-from kernbench.replay import questions
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import At
@@ -161,10 +160,7 @@ def hazard_cells(
     """
 
     def found() -> Ints:
-        touches = questions.hazards(index, at, NoArguments(), progress)
-        rows = [touch.op for touch in touches.rows]
-        rows += [touch.other for touch in touches.rows if touch.other is not None]
-        return np.array([row.op for row in rows], np.int64)
+        return index.hazards.ops(progress, both=True)
 
     ops = _marked_ops(index, "hazards", found)
     return _cells_with(index, ops, args, progress)

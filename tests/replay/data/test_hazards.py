@@ -17,9 +17,10 @@ from kernbench.replay.data.hazards import (
     SNAPSHOT,
     TWO_WRITERS,
     Timing,
-    conflicts,
-    never_written,
+    conflict,
+    conflicting_pairs,
     outside,
+    unwritten,
 )
 from kernbench.replay.text import as_text
 from kernbench.sim_engine.access_columns import AccessColumns
@@ -38,13 +39,13 @@ def line_of(row):
 
 
 def found(log):
-    """(kind, line of the op, of the other, space, addr, nbytes) of every hazard.
+    """(what, line of the op, of the other, space, addr, nbytes) of every hazard.
 
     The host write is line 1.
     """
     rows = log.session().hazards().rows
     return [
-        (h.kind, line_of(h.op), line_of(h.other), h.space, h.addr, h.nbytes)
+        (h.what or h.kind, line_of(h.op), line_of(h.other), h.space, h.addr, h.nbytes)
         for h in rows
     ]
 
@@ -215,7 +216,7 @@ def rows(touched, timing):
 KINDS = {(1, 0): LATE_WRITER, (1, 1): TWO_WRITERS, (0, 1): EARLY_WRITER}
 
 
-def conflict(a, b):
+def plain_conflict(a, b):
     """The conflict of ``a`` with ``b``, which begins later; None if there is none."""
     in_turn = (a.begins, a.op) < (b.begins, b.op) and a.op != b.op
     at_once = b.begins < a.ends
@@ -233,8 +234,9 @@ def conflict(a, b):
 def test_conflicts_are_those_of_all_pairs(log):
     touched, timing = columns(log)
     accesses = rows(touched, timing)
-    expected = {conflict(a, b) for a in accesses for b in accesses} - {None}
-    assert {hazard[:6] for hazard in conflicts(touched, timing)} == expected
+    expected = {plain_conflict(a, b) for a in accesses for b in accesses} - {None}
+    pairs = conflicting_pairs(touched, timing).tolist()
+    assert {conflict(touched, *pair)[:6] for pair in pairs} == expected
 
 
 @settings(max_examples=100)
@@ -251,7 +253,8 @@ def test_reads_of_bytes_never_written_are_those_of_byte_after_byte(log):
         missing = sorted({*range(read.addr, read.end)} - written)
         if read.mode == 0 and missing:
             expected.append((read.op, SPACES[read.space], missing[0]))
-    seen = never_written(touched)
+    found = unwritten(touched)
+    seen = [found.hazard(number) for number in found.numbers.tolist()]
     assert [(hazard.op, hazard.space, hazard.addr) for hazard in seen] == expected
     assert all(hazard.end > hazard.addr for hazard in seen)
 
@@ -272,5 +275,6 @@ def test_what_is_outside_all_allocations_is_found(log, shards):
             place = SPACES[access.space], access.addr, access.end
             expected.append((access.op, *place))
     allocs, _ = columns(shards)
-    seen = outside(touched, allocs)
+    found = outside(touched, allocs)
+    seen = [found.hazard(number) for number in found.numbers.tolist()]
     assert [(h.op, h.space, h.addr, h.end) for h in seen] == expected

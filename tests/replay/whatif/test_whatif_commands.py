@@ -11,7 +11,14 @@ import pytest
 from kernbench.common.progress import no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import PROVE_BOUND, PROVE_WHATIF, WHATIF, named, parse
+from kernbench.replay.commands import (
+    PROVE_BOUND,
+    PROVE_HAZARDS,
+    PROVE_WHATIF,
+    WHATIF,
+    named,
+    parse,
+)
 from kernbench.replay.completion import candidates
 from kernbench.replay.questions import OpBound, WhatIf
 from kernbench.replay.text import as_text
@@ -130,10 +137,12 @@ def test_what_proves_is_an_effect_and_the_question_a_job():
     for line, command in (
         ("whatif a=1 prove", PROVE_WHATIF),
         ("bound prove", PROVE_BOUND),
+        ("hazards prove first 2", PROVE_HAZARDS),
     ):
         assert parse(line).command is command
         assert command.kind == "effect"
-        assert command.lane == "columns"
+        question = parse(line.partition(" prove")[0]).command
+        assert command.lane == question.lane
 
 
 def test_a_proof_is_typed_as_its_question_only():

@@ -13,7 +13,6 @@ from bench import TRACES, PaneBench
 from pictures import LOWER_RIGHT, MAXIMISED, MIDDLE, SMALL, Region, filled, shown
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.answers import Touches
 from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
 from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.outputs import OutputRow
@@ -24,12 +23,13 @@ from kernbench.replay.inner_commands import (
     FIRST_DIVERGENCE,
     JUDGEMENT,
 )
+from kernbench.replay.races.findings import HARMFUL, OUTSIDE, Findings, Verdict
 from kernbench.replay.views.diff import Divergence, Judgement
 from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.verify import compare
 from kernbench.trace import Trace
 from tui.panes.base import ChangeView, Click, Do, Enter, NextMark, Pan, Scroll, Settle
-from tui.panes.diff import DiffPane, ShowOutput
+from tui.panes.diff import DiffPane, ProvedRaces, ShowOutput
 
 VIEWS = DiffPane.views
 BAD = [(3, 5), (3, 9), (70, 5)]
@@ -365,7 +365,7 @@ def test_hazards_have_both_ops_and_enter_goes_to_one() -> None:
     bench = diff("fault_missing_wait", 3, view="hazards")
     kind = "read of bytes whose writer is in flight"
     assert bench.lines[:2] == [" hazards: 1", f"! {kind}: op 2 and 1"]
-    assert bench.text.count("missing_wait.py:") == 2
+    assert bench.text.count("missing_wait.py:") == 3  # and who made the scratch
     bench.send(Enter())
     assert bench.effects == (Do(GOTO(op=2)),)
 
@@ -390,10 +390,34 @@ def test_a_hazard_that_was_picked_stays_so_where_its_ops_are_gone_to() -> None:
     bench = diff("fault_missing_wait", 3, view="hazards")
     (found,) = bench.answers.of(HAZARDS.ask()).rows
     turned = replace(found, op=found.other, other=found.op)
-    bench.answers.asked[HAZARDS.ask()] = Touches((found, turned), "", False)
+    bench.answers.asked[HAZARDS.ask()] = Findings((found, turned), "", False)
     bench.send(Settle())
     bench.send(Scroll(1))
     assert entered_and_followed(bench, 3) == [1, 2, 1]
+
+
+def test_a_picked_race_claims_that_its_order_matters() -> None:
+    bench = diff("fault_missing_wait", 3, view="hazards")
+
+    def claimed() -> str | None:
+        found: str | None = bench.pane.claimed(bench.state, bench.frame, bench.answers)
+        return found
+
+    assert claimed() == "race 1"
+    (found,) = bench.answers.of(HAZARDS.ask()).rows
+    alone = replace(found, kind=OUTSIDE)
+    bench.answers.asked[HAZARDS.ask()] = Findings((alone,), "", False)
+    assert claimed() == ""
+    bench.send(ChangeView(1))
+    assert claimed() is None
+
+
+def test_what_came_of_a_race_stands_beside_it() -> None:
+    bench = diff("fault_missing_wait", 3, view="hazards")
+    (found,) = bench.answers.of(HAZARDS.ask()).rows
+    proof = Verdict(HARMFUL, "y[3] 2 -> 1", 1, 100.0, 2)
+    bench.send(ProvedRaces((replace(found, proof=proof),)))
+    assert bench.lines[1].endswith("op 2 and 1; harmful: y[3] 2 -> 1")
 
 
 def test_a_click_on_a_hazard_goes_to_its_first_op() -> None:

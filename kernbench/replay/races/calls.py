@@ -1,0 +1,93 @@
+"""The calls of kernels in program order, and when what they issued is known to end."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.arrays import Bools, Ints
+from kernbench.common.messages import NO_CMD
+from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
+from kernbench.trace.mapped import Column
+
+NEVER = 1 << 40
+"""The number of a call that no PE makes: what is known to end there never is."""
+
+
+class Calls(NamedTuple):
+    """The calls of a trace, by their rows in ``trace.commands``.
+
+    ``pe`` numbers the PEs that ran kernels, from 0, and is -1 for calls of the host.
+    ``number`` counts the calls of a PE in program order, over all launches. When call
+    number ``done`` of the PE has returned, all that the call issued is known to have
+    ended: the call itself if it waits, else the first that waits for it, else the end
+    of the kernel; ``NEVER`` if none of these was recorded. ``launch`` is that of the
+    trace. ``by_cmd`` finds rows.
+    """
+
+    pe: Ints
+    number: Ints
+    done: Ints
+    launch: Ints
+    pes: int
+    by_cmd: Groups
+
+
+def calls_of(trace: Trace) -> Calls:
+    """The calls of a trace."""
+    log = trace.commands
+    by_cmd = Groups(log.cmd)
+    launch = log.launch[:].astype(np.int64)
+    of_kernel = np.flatnonzero(launch >= 0)
+    nodes, pe_of_kernel = np.unique(log.pe[of_kernel], return_inverse=True)
+    pe = np.full(len(launch), -1)
+    pe[of_kernel] = pe_of_kernel
+    order = of_kernel[np.lexsort((log.cmd[of_kernel], pe_of_kernel))]
+    number = np.full(len(launch), -1)
+    number[order] = _places_in_group(pe[order])
+    done = _awaited(log.awaits[:].astype(np.int64), pe, number, by_cmd)
+    is_exit = named(trace, log.call, "exit")
+    done[order] = np.minimum(done[order], _exits(order, is_exit, pe, launch, number))
+    return Calls(pe, number, done, launch, len(nodes), by_cmd)
+
+
+def named(trace: Trace, column: Column, *texts: str) -> Bools:
+    """Which rows of a column of strings hold one of some texts."""
+    used, which = np.unique(column[:], return_inverse=True)
+    fits = np.array([trace.strings[i] in texts for i in used.tolist()], np.bool_)
+    return fits[which] if len(which) else np.zeros(0, np.bool_)
+
+
+def _places_in_group(groups: Ints) -> Ints:
+    """The place of each item in its group, from 0; groups stand together."""
+    at = np.arange(len(groups))
+    is_first = np.ones(len(groups), np.bool_)
+    is_first[1:] = np.diff(groups) != 0
+    return np.asarray(at - np.maximum.accumulate(np.where(is_first, at, 0)))
+
+
+def _awaited(awaits: Ints, pe: Ints, number: Ints, by_cmd: Groups) -> Ints:
+    """By row the number of the first call that waits for it; ``NEVER`` of none."""
+    done = np.full(len(pe), NEVER)
+    waiting = np.flatnonzero((awaits != NO_CMD) & (pe >= 0))
+    awaited = by_cmd.first(awaits[waiting])
+    known = awaited >= 0
+    waiting = waiting[known]
+    awaited = awaited[known]
+    is_own = (pe[awaited] == pe[waiting]) & (number[awaited] <= number[waiting])
+    np.minimum.at(done, awaited[is_own], number[waiting[is_own]])
+    return done
+
+
+def _exits(order: Ints, is_exit: Bools, pe: Ints, launch: Ints, number: Ints) -> Ints:
+    """By call, in program order, the number of the end of its kernel, or ``NEVER``."""
+    ends = order[is_exit[order]]
+    if not len(ends):
+        return np.full(len(order), NEVER)
+    behind = np.searchsorted(np.flatnonzero(is_exit[order]), np.arange(len(order)))
+    end = ends[np.minimum(behind, len(ends) - 1)]
+    is_own = (behind < len(ends)) & (pe[end] == pe[order])
+    is_own &= launch[end] == launch[order]
+    return np.where(is_own, number[end], NEVER)

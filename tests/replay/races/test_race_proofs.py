@@ -1,0 +1,78 @@
+"""Races tried out: what comes of it when the order is flipped."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from two_pes import text_of
+
+from kernbench.cli import main
+from kernbench.replay.races.findings import BENIGN, HARMFUL, NOT_FLIPPED
+from kernbench.runtime_api import run_bench
+
+STORES_OF_BOTH = (
+    "mine = tl.full((64,), 1.0 + pe, 'f32')",
+    "for _ in range(20 * pe): mine + mine",
+    "tl.store(x, mine)",
+)
+
+
+@pytest.fixture
+def proved(tmp_path, monkeypatch):
+    """What the command line says of the races of a kernel once they were tried out."""
+    monkeypatch.chdir(tmp_path)
+
+    def proved(*lines):
+        (tmp_path / "by_hand.py").write_text(text_of(*lines))
+        run_bench("by_hand.py", trace=tmp_path / "t")
+        words = ["trace", "hazards", "t", "--prove", "--json"]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 1
+        return [row["proof"] for row in json.loads(done.stdout)["rows"]]
+
+    return proved
+
+
+def test_two_stores_of_other_values_are_harmful_and_the_element_is_named(proved):
+    (proof,) = proved(*STORES_OF_BOTH)
+    assert (proof["kind"], proof["detail"]) == (HARMFUL, "x[0,0] 2 -> 1")
+    assert proof["runs"] == 1
+
+
+def test_two_stores_of_equal_values_are_benign(proved):
+    (proof,) = proved(
+        "mine = tl.full((64,), 1.0, 'f32')",
+        "for _ in range(20 * pe): mine + mine",
+        "tl.store(x, mine)",
+    )
+    assert (proof["kind"], proof["detail"]) == (BENIGN, "")
+
+
+def test_a_consumer_that_came_late_by_luck_is_harmful(proved):
+    (proof,) = proved(
+        "one = tl.full((64,), 1.0, 'f32')",
+        "if pe == 0: tl.store(x, one)",
+        "for _ in range(200 * pe): one + one",
+        "if pe == 1: tl.store(y + 256, tl.load(x, (64,), 'f32'))",
+    )
+    assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[1,0] 1 -> 0")
+
+
+def test_a_load_that_nobody_waits_for_cannot_be_flipped_by_delays_of_one_pe(proved):
+    (proof,) = proved(
+        "got = tl.load(x + pe * 256, (64,), 'f32', wait=False)",
+        "tl.store(y + pe * 256, got + got)",
+    )
+    assert proof["kind"] == NOT_FLIPPED
+    assert proof["detail"].startswith("the simulator starts ops of one PE that share")
+    assert proof["runs"] > 1
+
+
+def test_the_text_has_the_proof_below_the_ops_of_a_race(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "by_hand.py").write_text(text_of(*STORES_OF_BOTH))
+    run_bench("by_hand.py", trace=tmp_path / "t")
+    done = CliRunner().invoke(main, ["trace", "hazards", "t", "--prove"])
+    assert done.stdout.splitlines()[-1].startswith(
+        "  harmful: x[0,0] 2 -> 1 (re-run with op "
+    )
