@@ -12,6 +12,7 @@ of a recording say when each has run, and its params what it does.
 import random
 import sys
 from bisect import bisect_right
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +71,27 @@ class Execution:
         self._lay_out([*regions, *shards.values()])
         self._shards = {where: self._places(shard) for where, shard in shards.items()}
         self._steps = [self._step(op) for op in executed]
+        self._taken_by = self._first_takers()
+
+    def _first_takers(self):
+        """By when each DMA has to have read or written memory; inf: by its end.
+
+        What a PE stores is visible to its own later loads and stores when it is issued
+        (docs/tl.md), so a DMA takes effect before a later one of its PE there begins.
+        """
+        found = [inf] * len(self._steps)
+        under_way = {}
+        for number, step in enumerate(self._steps):
+            op = step.op
+            if op.name not in ("dma_read", "dma_write"):
+                continue
+            earlier = under_way.setdefault(op.component, [])
+            earlier[:] = [n for n in earlier if self._steps[n].op.t_end > op.t_start]
+            for other in earlier:
+                if _meet_in_memory(self._steps[other].op, op):
+                    found[other] = min(found[other], op.t_start)
+            earlier.append(number)
+        return found
 
     def _step(self, op):
         """An op with the places of what it touches."""
@@ -128,8 +150,12 @@ class Execution:
         rng = random.Random(seed)
         moments = []
         for number, step in enumerate(self._steps):
-            for is_read, at in zip((1, 0), moments_of(step.op, rng), strict=True):
-                moments.append((at, is_read, number))
+            reads, writes = moments_of(step.op, rng)
+            until = self._taken_by[number]
+            if step.op.name == "dma_write":
+                writes = min(writes, until)
+            moments.append((min(reads, until), 1, number))
+            moments.append((writes, 0, number))
         memory = np.full(self._size, UNWRITTEN, np.uint8)
         under_way = {}
         for _, is_read, number in sorted(moments):
@@ -163,6 +189,19 @@ class Execution:
         return {
             where: memory[places].tobytes() for where, places in self._shards.items()
         }
+
+
+def _meet_in_memory(one, other):
+    """Whether two DMAs touch the same bytes of HBM, and one of them writes there."""
+    if one.name == other.name == "dma_read":
+        return False
+    sides = []
+    for op in (one, other):
+        side = plain_ops.write(op)
+        if op.name == "dma_read":
+            (side,) = plain_ops.reads(op)
+        sides.append(side)
+    return plain_ops.shared(*sides) is not None
 
 
 def moments_of(op, rng):

@@ -539,7 +539,26 @@ def tile_off(source: Source) -> Iterator[Mutation]:
         if is_start and source.is_in_kernel(node):
             rows = source.of(node.value)
             edit = source.replaced(node, f"_past_rows({rows}, tl)")
-            yield Mutation((edit,), (node.lineno,))
+            yield Mutation((edit,), (node.lineno, *used_at(source, node)))
+
+
+def used_at(source: Source, node: ast.AST) -> tuple[int, ...]:
+    """The lines of the calls that may use what a statement computes.
+
+    Those of its function that mention its name; of one that only gives it back, all.
+    """
+    statement = source.within(node, ast.Assign)
+    function = source.within(node, ast.FunctionDef)
+    if statement is None:
+        return ()
+    name = source.of(statement.targets[0])
+    everywhere = []
+    mine = []
+    for call, _ in source.calls("load", "store", "ref", "composite"):
+        everywhere.append(call.lineno)
+        if source.within(call, ast.FunctionDef) is function and name in names_in(call):
+            mine.append(call.lineno)
+    return tuple(mine or everywhere)
 
 
 def scope_early(source: Source) -> Iterator[Mutation]:

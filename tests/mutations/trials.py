@@ -43,47 +43,66 @@ MAX_OPS = 20_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left: the error that ended it, or the bytes of all tensors.
+    """What a run left: the trace, and the error that ended it.
 
-    ``end`` is "right", "wrong", or the name of the error. ``trace`` is None if nothing
-    was recorded.
+    ``end`` is "done", "wrong" if what was verified is not as expected, or the name of
+    the error. ``trace`` is None if nothing was recorded.
     """
 
     end: str
     message: str
-    tensors: dict
     trace: Path | None
+
+    @property
+    def has_ended_well(self):
+        """Whether no error has ended the run."""
+        return self.end in ("done", "wrong")
+
+    def execution(self):
+        """What was recorded, to be executed; None of a run that an error ended."""
+        if not self.has_ended_well:
+            return None
+        return late_bytes.Execution(late_bytes.read(self.trace))
 
 
 class Written:
-    """A mutant in a folder of its own, ready to run on one machine."""
+    """A mutant in a folder, ready to run."""
 
-    def __init__(self, mutant, machine, folder):
+    def __init__(self, mutant, folder):
         self.mutant = mutant
         self.folder = folder
-        self.spec = mutant.program.machine | MACHINES[machine] | mutant.spec
         self.files = write(mutant, folder)
 
-    def run(self, seed=None):
-        """Run it, with its DMA ops held back as that seed says; None: not at all."""
-        spec = dict(self.spec)
-        name = "run.msgpack"
-        if seed is not None:
-            spec["components.pe_dma.impl"] = f"held:Held{seed}"
-            name = "held.msgpack"
+    def run(self, machine):
+        """Run it on a machine as it is, verified."""
+        return self._run(machine, {}, "run.msgpack", verify=True)
+
+    def held(self, machine, seed):
+        """Run it with every DMA op held back, for as long as the seed says.
+
+        It is not verified: what Phase 2 would leave is ``Execution.in_order``.
+        """
+        spec = {"components.pe_dma.impl": f"held:Held{seed}"}
+        return self._run(machine, spec, "held.msgpack", verify=False)
+
+    def _run(self, machine, spec, name, verify):
+        program = self.mutant.program
+        params = dict(program.params)
+        if program.algorithm:
+            params["algorithm"] = "mutant"
         trace = self.folder / name
         trace.unlink(missing_ok=True)
-        end = "right"
+        end = "done"
         message = ""
-        tensors = {}
         try:
             result = run_bench(
                 self.files.bench,
-                params=self.mutant.program.params | self._chosen(),
-                spec=spec,
+                params=params,
+                spec=program.machine | MACHINES[machine] | self.mutant.spec | spec,
                 ccl=self.files.ccl,
                 plugins=self.files.plugins,
                 trace=trace,
+                verify=verify,
                 max_ops=MAX_OPS,
             )
         except UsageError:
@@ -95,40 +114,8 @@ class Written:
             if not result.ok:
                 end = "wrong"
                 message = result.error
-            tensors = _bytes_of(result.store)
         recorded = trace if trace.exists() else None
-        return Outcome(end, message, tensors, recorded)
-
-    def _chosen(self):
-        """The parameter that chooses the algorithm that has the mistake."""
-        if self.mutant.program.algorithm:
-            return {"algorithm": "mutant"}
-        return {}
-
-
-def _bytes_of(store):
-    """All bytes of HBM that were written, from where on: what lies together is one."""
-    found = []
-    for addr, array in store.extents("hbm"):
-        raw = array.tobytes()
-        if found and found[-1][0] + len(found[-1][1]) == addr:
-            raw = found[-1][1] + raw
-            addr, _ = found.pop()
-        found.append((addr, raw))
-    return dict(found)
-
-
-def first_difference(one, other):
-    """The address of the first byte that two runs leave otherwise; None if none is."""
-    for addr in sorted({*one, *other}):
-        before = one.get(addr, b"")
-        after = other.get(addr, b"")
-        if before != after:
-            for place, (x, y) in enumerate(zip(before, after, strict=False)):
-                if x != y:
-                    return addr + place
-            return addr + min(len(before), len(after))
-    return None
+        return Outcome(end, message, recorded)
 
 
 # -- witnesses -------------------------------------------------------------------------
@@ -136,70 +123,64 @@ def first_difference(one, other):
 
 @dataclass(frozen=True)
 class Truth:
-    """What runs say of a mutant on one machine.
+    """What shows that the result of a mutant can depend on timing; "" where nothing.
 
-    ``end`` is how it ends if nothing is held back. ``by_runs`` is the first seed with
-    which it leaves other bytes or ends otherwise, and ``by_bytes`` the first with which
-    its bytes differ if they move late; None if none of SEEDS does, -1 is without
-    delays. ``what`` says what differs.
+    ``by_runs`` is the first run with delays, by its machine and seed, that leaves
+    other bytes or ends otherwise than without, and ``by_bytes`` the first run of which
+    the bytes are others if they move late; with the seed -1 it has no delays. Each
+    says what differs.
     """
 
-    end: str
-    by_runs: int | None
-    by_bytes: int | None
-    what: str
+    by_runs: str
+    by_bytes: str
 
     @property
     def is_timed(self):
-        """Whether the result can depend on timing."""
-        return self.by_runs is not None or self.by_bytes is not None
+        """Whether something shows it."""
+        return bool(self.by_runs or self.by_bytes)
 
 
-def truth_of(written, plain, seeds=SEEDS):
-    """What runs with delays say of a mutant that without them has left ``plain``."""
-    by_runs = None
-    by_bytes = None
-    what = []
-    late = _late_difference(plain, -1)
-    if late:
-        by_bytes = -1
-        what.append(late)
-    for seed in seeds:
-        if by_runs is not None and by_bytes is not None:
-            break
-        held = written.run(seed)
-        if by_runs is None:
-            difference = _difference(plain, held)
-            if difference:
-                by_runs = seed
-                what.append(difference)
-        if by_bytes is None:
-            late = _late_difference(held, seed)
-            if late:
-                by_bytes = seed
-                what.append(late)
-    return Truth(plain.end, by_runs, by_bytes, "; ".join(what))
+def truth_of(written, seeds=SEEDS, machines=MACHINES):
+    """What runs with delays say of a mutant, on each machine until it is known."""
+    by_runs = ""
+    by_bytes = ""
+    for machine in machines:
+        plain = written.run(machine)
+        before = plain.execution()
+        if not by_bytes:
+            by_bytes = _late(before, f"{machine} {-1}", -1)
+        for seed in seeds:
+            if by_runs and by_bytes:
+                break
+            held = written.held(machine, seed)
+            after = held.execution()
+            where = f"{machine} {seed}"
+            if not by_runs:
+                by_runs = _apart(plain, before, held, after, where)
+            if not by_bytes:
+                by_bytes = _late(after, where, seed)
+    return Truth(by_runs, by_bytes)
 
 
-def _difference(plain, held):
-    """How two runs end differently; "" if they do not."""
-    ends = {"right": "data", "wrong": "data"}
-    before = ends.get(plain.end, plain.end)
-    after = ends.get(held.end, held.end)
-    if before != after:
-        return f"ends with {after} instead of {before}"
-    at = first_difference(plain.tensors, held.tensors)
-    return "" if at is None else f"byte {at:#x} differs"
+def _apart(plain, before, held, after, where):
+    """How two runs end or leave other bytes, after ``where``; "" if they do not."""
+    if before is None or after is None:
+        if held.end == plain.end:
+            return ""
+        return f"{where}: ends with {held.end}, else with {plain.end}"
+    return _different(before.in_order(), after.in_order(), where)
 
 
-def _late_difference(outcome, seed):
-    """Which tensor of a run has other bytes if they move late; "" if none has."""
-    if outcome.end not in ("right", "wrong"):
+def _late(execution, where, seed):
+    """How bytes that move late leave others, after ``where``; "" if they do not."""
+    if execution is None:
         return ""
-    execution = late_bytes.Execution(late_bytes.read(outcome.trace))
-    in_order = execution.in_order()
-    late = execution.late(seed)
-    for where, held in in_order.items():
-        if late[where] != held:
-            return f"{where[0]} differs if bytes move late"
+    return _different(execution.in_order(), execution.late(seed), where)
+
+
+def _different(one, other, where):
+    """Which tensor has other bytes, after ``where``; "" if none has."""
+    for shard, held in one.items():
+        if other[shard] != held:
+            return f"{where}: {shard[0]} differs"
     return ""
