@@ -506,7 +506,7 @@ def slot_too_few(source: Source) -> Iterator[Mutation]:
         is_ring = count == "2" or count.endswith("SLOTS")
         if is_ring and source.is_in_kernel(node):
             edit = source.replaced(node.right, f"({count} - 1)")
-            yield Mutation((edit,), (node.lineno,))
+            yield Mutation((edit,), (node.lineno, *used_at(source, node)))
     for node in ast.walk(source.tree):
         # two buffers in turn, by names: the one that is free is the one in use
         is_turn = isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp)
@@ -526,7 +526,8 @@ def tile_off(source: Source) -> Iterator[Mutation]:
             dtype = source.of(call.args[2])
         ptr = source.of(call.args[0])
         past = f"_past({ptr}, {shape}, {dtype}, {whose})"
-        yield Mutation((source.replaced(call.args[0], past),), (call.lineno,))
+        lines = (call.lineno, *used_at(source, call))
+        yield Mutation((source.replaced(call.args[0], past),), lines)
     for call, whose in source.calls("store"):
         first, second, *_ = call.args
         edits = (
@@ -551,10 +552,14 @@ def used_at(source: Source, node: ast.AST) -> tuple[int, ...]:
     function = source.within(node, ast.FunctionDef)
     if statement is None:
         return ()
+    # what is only referred to is used by a composite
+    calls = [*source.calls("load", "store", "composite")]
+    if any(source.within(call, ast.Assign) is statement for call, _ in calls):
+        return ()  # it is the use itself
     name = source.of(statement.targets[0])
     everywhere = []
     mine = []
-    for call, _ in source.calls("load", "store", "ref", "composite"):
+    for call, _ in calls:
         everywhere.append(call.lineno)
         if source.within(call, ast.FunctionDef) is function and name in names_in(call):
             mine.append(call.lineno)

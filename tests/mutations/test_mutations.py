@@ -176,3 +176,34 @@ def test_no_more_ordered_programs_are_reported(seed, tmp_path):
     assert score.asked("hazards", path, ANY).findings == 0
     execution = late_bytes.Execution(late_bytes.read(path))
     assert execution.late(seed) == execution.in_order()
+
+
+SEED = 25
+"""Chooses the tenth of the mutants that CI looks at."""
+
+
+def check_mutant(mutant):
+    """What depends on timing is reported, whatever the machine, with its line.
+
+    Where nothing is known of a mutant it is found out, which takes some seconds.
+    """
+    row = score.judged(mutant, score.Witnesses())
+    if row.truth.is_timed:
+        assert row.is_reported
+        assert row.is_in_top("hazards")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutant", score.chosen("", 0.1, SEED), ids=lambda mutant: mutant.name
+)
+def test_a_tenth_of_what_depends_on_timing_is_reported(mutant):
+    check_mutant(mutant)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "mutant", mutants.all_mutants(), ids=lambda mutant: mutant.name
+)
+def test_all_that_depends_on_timing_is_reported(mutant):
+    check_mutant(mutant)
