@@ -273,6 +273,7 @@ POINTWISE = {
     "neg": np.negative,
     "abs": np.abs,
     "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "tanh": np.tanh,
     "sigmoid": _sigmoid,
     "relu": _relu,
