@@ -9,15 +9,14 @@ import numpy as np
 
 from kernbench.common.progress import Cancelled, Progress, stage
 from kernbench.errors import KernbenchError
-from kernbench.replay.answers import Touch
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff
-from kernbench.replay.data.hazards import all_hazards
 from kernbench.replay.data.outputs import OutputRow
 from kernbench.replay.data.parting import Parting, parting_of
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.index import Index
-from kernbench.replay.text import count_text, number_text
+from kernbench.replay.races.findings import headline
+from kernbench.replay.text import number_text
 from kernbench.sim_engine.verify import mismatches
 
 _LINE = re.compile(r"[^\s'\"(),]+\.py:\d+")
@@ -68,31 +67,20 @@ def _ended_with(index: Index) -> list[Finding]:
 
 def _hazards(index: Index, progress: Progress) -> list[Finding]:
     """Races, and bytes that nobody wrote or allocated: by kind and kernel lines."""
-    touches = all_hazards(index.trace, index.history, index.ops.rows_of, progress)
-    groups: dict[tuple[str, str, str], list[Touch]] = {}
-    for touch in touches.rows:
-        other = "" if touch.other is None else touch.other.site
-        groups.setdefault((touch.kind, touch.op.site, other), []).append(touch)
+    hazards = index.hazards.findings(progress)
     found = []
-    for (kind, site, other), mine in sorted(
-        groups.items(), key=lambda item: -len(item[1])
-    ):
-        ops = []
-        for touch in mine:
-            ops.append(touch.op.op)
-            if touch.other is not None:
-                ops.append(touch.other.op)
-        title = f"{kind}: {mine[0].place}, {count_text(len(mine), 'time')}"
+    for hazard in hazards.rows:
+        ops = [hazard.op.op]
+        if hazard.other is not None:
+            ops.insert(0, hazard.other.op)
+        known = [line for site in hazard.sites for line in _known(site)]
+        lines = tuple(dict.fromkeys(known))
+        words = ["--prove"] if hazard.is_race else []
+        check = command(index.trace, "hazards", *words)
+        found.append(Finding("wrong", headline(hazard), tuple(ops), lines, (), check))
+    if hazards.note:
         check = command(index.trace, "hazards")
-        lines = tuple(dict.fromkeys((*_known(site), *_known(other))))
-        distinct_ops = tuple(dict.fromkeys(ops))
-        found.append(Finding("wrong", title, distinct_ops, lines, (), check))
-    if touches.note:
-        found.append(
-            Finding(
-                "unchecked", touches.note, (), (), (), command(index.trace, "check")
-            )
-        )
+        found.append(Finding("unchecked", hazards.note, (), (), (), check))
     return found
 
 

@@ -135,7 +135,7 @@ class Findings:
         """As text for ``width`` columns."""
         lines = []
         for found in self.rows:
-            lines += wrapped(_headline(found), width, 2)
+            lines += wrapped(headline(found), width, 2)
             for row in (found.other, found.op):
                 if row is not None:
                     lines += _op_lines(row)
@@ -149,7 +149,7 @@ class Findings:
         return lines
 
 
-def _headline(found: Finding) -> str:
+def headline(found: Finding) -> str:
     """A finding in one line."""
     times = "" if found.count == 1 else f", {found.count:,} times"
     of = f" ({found.tensor})" if found.tensor else ""
