@@ -6,13 +6,14 @@ A position counts ops in canonical order, the executor's own; -1 is before the f
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Ints
 from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
@@ -51,11 +52,6 @@ class OpFacts:
         return len(self) - 1
 
     @cached_property
-    def starts(self) -> Floats:
-        """When each op started, ns."""
-        return np.asarray(self._trace.op_columns.t_start[self._trace.order])
-
-    @cached_property
     def components(self) -> Ints:
         """The node that served each op."""
         narrow = len(self._trace.node_ids) <= np.iinfo(np.uint16).max
@@ -65,9 +61,8 @@ class OpFacts:
 
     def prepare(self, progress: Progress = no_progress) -> None:
         """Make what the answers need, so that each takes some ms at most."""
-        computed_beside(lambda: self.starts, progress, 0.0)
-        computed_beside(lambda: self.components, progress, 0.4)
-        computed_beside(lambda: self._by_cmd, progress, 0.7)
+        computed_beside(lambda: self.components, progress, 0.0)
+        computed_beside(lambda: self._by_cmd, progress, 0.5)
 
     def checked(self, op: int) -> int:
         """``op``; UsageError where the cursor is before the first."""
@@ -85,7 +80,11 @@ class OpFacts:
 
     def time(self, op: int) -> float:
         """The time cursor: when an op started, ns; 0 before the first."""
-        return float(self.starts[op]) if op >= 0 else 0.0
+        return float(self.starts(op)) if op >= 0 else 0.0
+
+    def starts(self, ops: Any) -> Any:
+        """When ops started, ns."""
+        return self._trace.op_columns.t_start[self._trace.order[ops]]
 
     def ends(self, ops: Any) -> Any:
         """When ops ended, ns."""
@@ -93,7 +92,13 @@ class OpFacts:
 
     def at_time(self, t: float) -> int:
         """The last op that has started by ``t`` ns."""
-        return int(np.searchsorted(self.starts, t, side="right")) - 1
+        starts = self._trace.op_columns.t_start
+        return bisect_right(self._trace.order, t, key=starts.__getitem__) - 1
+
+    def started_before(self, t: float) -> int:
+        """How many ops have started before ``t`` ns."""
+        starts = self._trace.op_columns.t_start
+        return bisect_left(self._trace.order, t, key=starts.__getitem__)
 
     def in_flight(self, op: int) -> tuple[int, ...]:
         """Ops in service when an op started, in canonical order."""
@@ -216,7 +221,7 @@ class OpFacts:
         known = self._trace.command(cmd)
         if known is not None:
             return known
-        start = float(self.starts[op])
+        start = float(self.starts(op))
         return Call(cmd, "?", -1, "?", Site("?", 0, "?"), cmd, start, start)
 
     # -- ops as answers -----------------------------------------------------------

@@ -104,4 +104,4 @@ def _first_ops(trace: Trace) -> Ints:
     found = from_here[at]
     has_ops = np.isin(made_by, issued)
     found[has_ops] = first[at[has_ops]]
-    return np.asarray(found)
+    return np.asarray(found.astype(trace.order.dtype))

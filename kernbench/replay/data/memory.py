@@ -756,7 +756,7 @@ def _held(
     """
     log = trace.alloc_columns
     mine, first = np.unique(allocs, return_index=True)
-    written = ops[first].astype(np.int64)
+    written = ops[first]
     counted = (mine >= 0) & (written < losses[mine] if len(losses) else False)
     mine = mine[counted]
     written = written[counted]

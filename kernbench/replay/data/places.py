@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -50,6 +50,9 @@ MOST_ADDRESSES = 1 << 22
 
 _MOST_RANGES = 4096
 _TENSORS_KEPT = 4
+_HOLDERS_KEPT = 1 << 10
+"""Addresses of which the holders are kept: of one there may be thousands."""
+
 _NAMES_COMPARED = 1000
 _MOST_BYTES = 1 << 40
 _BEYOND_ADDRESSES = 1 << 60
@@ -128,7 +131,7 @@ class PlaceIndex:
         self._allocs: IntervalIndex | None = None
         self._lives: Lives | None = None
         self._shards: dict[int, Shard] = {}
-        self._holders = cache(self._ever_held)
+        self._holders = lru_cache(_HOLDERS_KEPT)(self._ever_held)
         self._copies: dict[str, list[Shard]] = {}
 
     def prepare(self, progress: Progress = no_progress) -> None:
@@ -533,7 +536,8 @@ def _names(trace: Trace) -> _Names:
         is_other[1:] |= np.diff(part[order].astype(np.int64)) != 0
     is_first = np.zeros(len(order), np.bool_)
     is_first[order[is_other]] = True
-    return _Names(numbers, Groups(by_first_use[which.reshape(-1)]), is_first)
+    name_of_row = by_first_use[which.reshape(-1)].astype(np.uint32)
+    return _Names(numbers, Groups(name_of_row), is_first)
 
 
 # -- indices --
