@@ -19,6 +19,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import np_dtype
+from kernbench.common.paged import paged
 from kernbench.common.progress import (
     MANY,
     Progress,
@@ -766,9 +767,12 @@ def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
     small_sizes = columns.nbytes.max(initial=0) < 1 << 31
 
     def sorted_as(column: Array, kind: Any) -> Any:
-        """A column in that order, as another type."""
-        return column[order].astype(kind)
+        """A column in that order, as another type; a large one in a file."""
+        return paged(column[order].astype(kind))
 
+    form = columns.form
+    if len(form):
+        form = sorted_as(form, form.dtype)
     return AccessColumns(
         row=sorted_as(rows, trace.position.dtype),
         mode=sorted_as(columns.mode, np.int8),
@@ -776,7 +780,7 @@ def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
         addr=sorted_as(columns.addr, np.int64),
         nbytes=sorted_as(columns.nbytes, np.int32 if small_sizes else np.int64),
         spaces=columns.spaces,
-        form=columns.form[order] if len(columns.form) else columns.form,
+        form=form,
         forms=columns.forms,
     )
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Ints, distinct
+from kernbench.common.paged import paged
 from kernbench.common.progress import (
     Progress,
     beside_if_many,
@@ -123,7 +124,7 @@ def _tables(columns: AccessColumns) -> dict[str, list[_Table]]:
         table = _Table(
             level_bytes(int(levels[one])),
             columns.addr[rows[::_STRIDE]],
-            rows.astype(columns.row.dtype),
+            paged(rows.astype(columns.row.dtype)),
         )
         tables.setdefault(columns.spaces[columns.space[one]], []).append(table)
     return tables
