@@ -16,7 +16,6 @@ from kernbench.common.paged import paged
 from kernbench.common.progress import (
     Progress,
     beside_if_many,
-    computed_beside,
     no_progress,
 )
 from kernbench.sim_engine.access_columns import AccessColumns
@@ -68,11 +67,9 @@ class IntervalIndex:
     may ask.
     """
 
-    def __init__(
-        self, columns: AccessColumns, progress: Progress = no_progress
-    ) -> None:
+    def __init__(self, columns: AccessColumns) -> None:
         self._columns = columns
-        self._tables = computed_beside(lambda: _tables(columns), progress, 0.5)
+        self._tables = _tables(columns)
 
     def overlapping(self, space: str, addr: int, nbytes: int) -> Ints:
         """The numbers of the ranges that overlap [addr, addr + nbytes), ascending.

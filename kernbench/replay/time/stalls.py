@@ -20,10 +20,10 @@ from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import exact_ns
 from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, beside_if_many, no_progress, stage
+from kernbench.common.resumable import Resumable, Steps, beside, resumable_beside
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text, wrapped
 from kernbench.replay.time.kernel_calls import (
-    KernelCalls,
     kernel_calls,
     launched_between,
     pe_label,
@@ -171,9 +171,9 @@ class StallIndex:
     """Answers about the time of PEs, from the logs sorted by PE and by call.
 
     Its tables are filled by one thread, the worker of lane "columns", when they are
-    first asked for. No other thread may ask: they are too long to make twice. Each is
-    whole when it is assigned, so that a computation which is cancelled leaves what was
-    there. Ops and waits are sorted by call once, for all PEs.
+    first asked for. No other thread may ask: they are too long to make twice. Making
+    them goes on where it was when whoever had asked was cancelled. Ops and waits are
+    sorted by call once, for all PEs.
     """
 
     def __init__(self, trace: Trace, ops: OpIndex) -> None:
@@ -181,10 +181,11 @@ class StallIndex:
         self._ops = ops
         self._issue_ns = issue_ns(trace.spec)
         self._setup_ns = exact_ns(spec_number(trace.spec, "pe.dma.setup_ns"))
-        self._calls: KernelCalls | None = None
-        self._by_cmd: _ByCmd | None = None
-        self._lines: _Lines | None = None
-        self._launched: tuple[float, float] | None = None
+        calls = self._count_calls
+        self._by_cmd = Resumable(self._rows_by_cmd)
+        self._calls = resumable_beside(calls, lambda: kernel_calls(trace))
+        self._lines = resumable_beside(calls, lambda: _Lines(*kernel_lines(trace)))
+        self._launched = resumable_beside(calls, lambda: launched_between(trace))
 
     # -- PEs --
 
@@ -196,7 +197,7 @@ class StallIndex:
         None, or "all", is the whole machine. Where any of them has run a kernel, it is
         only those that have. Raises UsageError if there is no PE of that name.
         """
-        ran = self._kernel_calls(progress).ran
+        ran = self._calls.result(progress).ran
         if name in (None, "all"):
             return ran
         trace = self._trace
@@ -225,7 +226,7 @@ class StallIndex:
         Times are in ns; None stands for the first start or the last end of a launch.
         """
         map_logs(self._trace, progress, "commands", "waits", "launches")
-        begin, end = window(self._launch_window(progress), t0, t1)
+        begin, end = window(self._launched.result(progress), t0, t1)
         pes = self.pes(pe, progress)
         time = np.zeros((len(pes), len(KINDS)))
         beside = np.zeros((len(KINDS), len(KINDS)))
@@ -264,9 +265,9 @@ class StallIndex:
         That is of all launches. A line whose calls took no time is not listed.
         """
         map_logs(self._trace, progress, "commands", "waits", "launches")
-        begin, end = self._launch_window(progress)
+        begin, end = self._launched.result(progress)
         pes = self.pes(pe, progress)
-        sites = self._kernel_lines(progress)
+        sites = self._lines.result(progress)
         time = np.zeros((len(sites.texts), len(KINDS)))
         calls = np.zeros(len(sites.texts), np.int64)
         for pieces in self._pieces_by_pe(pes, begin, end, progress):
@@ -331,7 +332,7 @@ class StallIndex:
         self, pes: list[int], t0: float, t1: float, progress: Progress
     ) -> Iterator[Pieces]:
         """The pieces of time of each of some PEs, one after the other."""
-        by_cmd = self._index(stage(progress, 0.0, 0.1))
+        by_cmd = self._by_cmd.result(stage(progress, 0.0, 0.1))
         for number, pe in enumerate(pes):
             # Besides its ops these are its calls and what they waited for.
             size = 4 * self._ops.count_of(self._engines(pe))
@@ -352,7 +353,7 @@ class StallIndex:
         columns = trace.op_columns
         waits = trace.waits
         log = trace.commands
-        calls = self._kernel_calls(no_progress).by_pe.of(pe)
+        calls = self._calls.result().by_pe.of(pe)
         issued = log.t_issue[calls]
         until = log.t_resume[calls]
         # A call is over when the next one is issued, at the latest.
@@ -409,47 +410,21 @@ class StallIndex:
 
     # -- tables --
 
-    def _index(self, progress: Progress) -> _ByCmd:
+    def _rows_by_cmd(self) -> Steps[_ByCmd]:
         """Ops and waits by cmd.
 
         They are recorded nearly in the order of their calls, so to sort ten million of
         each takes 0.4 s, as long as to look out those of a handful of PEs.
         """
-        if self._by_cmd is None:
-            ops = self._trace.op_columns.cmd
-            waits = self._trace.waits.cmd
-            self._by_cmd = _ByCmd(
-                beside_if_many(len(ops), lambda: _kept(ops), progress, 0.0),
-                beside_if_many(len(waits), lambda: _kept(waits), progress, 0.5),
-            )
-        return self._by_cmd
+        ops = self._trace.op_columns.cmd
+        waits = self._trace.waits.cmd
+        return _ByCmd(
+            (yield from beside(lambda: _kept(ops), 0.0)),
+            (yield from beside(lambda: _kept(waits), 0.5)),
+        )
 
-    def _kernel_calls(self, progress: Progress) -> KernelCalls:
-        """The calls of kernels by PE."""
-        if self._calls is None:
-            size = len(self._trace.commands.cmd)
-            self._calls = beside_if_many(
-                size, lambda: kernel_calls(self._trace), progress, 0.0
-            )
-        return self._calls
-
-    def _kernel_lines(self, progress: Progress) -> _Lines:
-        """The kernel lines that made calls."""
-        if self._lines is None:
-            size = len(self._trace.commands.cmd)
-            self._lines = beside_if_many(
-                size, lambda: _Lines(*kernel_lines(self._trace)), progress, 0.0
-            )
-        return self._lines
-
-    def _launch_window(self, progress: Progress) -> tuple[float, float]:
-        """When launches or calls of kernels ran, ns; of none the whole run."""
-        if self._launched is None:
-            size = len(self._trace.commands.cmd)
-            self._launched = beside_if_many(
-                size, lambda: launched_between(self._trace), progress, 0.0
-            )
-        return self._launched
+    def _count_calls(self) -> int:
+        return len(self._trace.commands.cmd)
 
 
 def _kept(column: Column) -> Groups:
