@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,19 +29,23 @@ from kernbench.trace.rows import Command as Call
 
 _MACHINE = FOCUS_LEVELS.index("machine")
 _NO_SITE = -1
+_IN_FLIGHT_KEPT = 256
+"""Ops of which those in service are kept: each picture of one asks several times."""
 
 
 class OpFacts:
     """Answers at once, from mapped columns, on the thread that asks.
 
-    ``prepare`` makes what is needed for that. What is kept later is the last group of
-    each level of focus, which moves ask for, so only the thread that moves.
+    ``prepare`` makes what is needed for that. What is kept later are the last group of
+    each level of focus, which moves ask for, so only the thread that moves; and what
+    was in flight at the last ops, in a cache with a lock of its own.
     """
 
     def __init__(self, trace: Trace, op_index: OpIndex) -> None:
         self._trace = trace
         self._op_index = op_index
         self._groups: dict[int, tuple[Array, Array]] = {}
+        self._in_flight = lru_cache(_IN_FLIGHT_KEPT)(self._find_in_flight)
 
     def __len__(self) -> int:
         return len(self._trace.order)
@@ -102,6 +106,9 @@ class OpFacts:
 
     def in_flight(self, op: int) -> tuple[int, ...]:
         """Ops in service when an op started, in canonical order."""
+        return self._in_flight(op)
+
+    def _find_in_flight(self, op: int) -> tuple[int, ...]:
         if not 0 <= op < len(self):
             return ()
         time = self.time(op)
