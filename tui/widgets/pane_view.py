@@ -87,7 +87,7 @@ class PaneView(Widget):
         self._titled = titled
         self._gap = _GAP if region.x else 0
         shape = _Shape(region.width, region.height, self._gap, titled)
-        self._made = self._made_for.pop(shape, None) or _Strips()
+        self._made = self._made_for.pop(shape, _Strips())
         self._made_for[shape] = self._made
         if len(self._made_for) > _SHAPES_KEPT:
             self._made_for.popitem(last=False)
