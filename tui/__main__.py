@@ -202,7 +202,7 @@ def open_session(
         raise KernbenchError(f"{path}: {error.strerror or error}") from None
     if op is None:
         launch_start, _ = session.launch_window()
-        first = int(session.index.ops.starts.searchsorted(launch_start))
+        first = session.index.ops.started_before(launch_start)
         op = min(first, len(session) - 1)
     session.goto(op)
     return session

@@ -317,10 +317,13 @@ class Desk:
         """An answer has come: pictures that were drawn without it are no good
         any more.
         """
-        incomplete = [key for key, kept in self._pictures.items() if kept.missed]
-        for key in incomplete:
-            if query in self._pictures[key].missed:
-                del self._pictures[key]
+        spoilt = [
+            key
+            for key, kept in self._pictures.items()
+            if kept.missed and query in kept.missed
+        ]
+        for key in spoilt:
+            del self._pictures[key]
 
 
 class Scene:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from time import monotonic
 
 from kernbench.errors import KernbenchError
 from kernbench.replay.command import Call
@@ -27,12 +28,17 @@ from kernbench.replay.commands import (
 )
 from kernbench.replay.query import Query, Session
 from tui.desk import Desk
+from tui.runner import Runner
 from tui.widgets.pane_view import PaneView
 
 _WRITTEN_S = 0.003
 """After a key: what it drew is being written."""
 _SHORT_S = 0.002
 """Between two looks at whether answers have come."""
+YOUNG_S = 0.1
+"""An answer that somebody has waited for no longer comes first, even if it takes more
+than a moment; one that takes longer is computed beside.
+"""
 _TRIES = 6
 """At asking: answers may lead to further questions, and jobs may be given up."""
 _THERE_AND_BACK = (STEP, NEXT, LINE, LANE, STAGE, TILE)
@@ -69,7 +75,7 @@ async def prefetch(
     runner = desk.runner
     await asyncio.sleep(_WRITTEN_S)
     runner.lower()
-    while runner.busy_for_a_moment:
+    while runner.busy_for_a_moment or _somebody_waits_since_lately(runner):
         await asyncio.sleep(_SHORT_S)
         if not is_quiet():
             return
@@ -84,6 +90,12 @@ async def prefetch(
     finally:
         runner.drawing_ahead = False
     desk.prepare()
+
+
+def _somebody_waits_since_lately(runner: Runner) -> bool:
+    """Whether an answer is computed that was asked for a moment ago."""
+    lately = monotonic() - YOUNG_S
+    return any(pending.begun > lately for pending in runner.running())
 
 
 async def _drawn(

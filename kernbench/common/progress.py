@@ -80,6 +80,17 @@ def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -
     """
     if progress is no_progress:
         return compute()
+    future = begun_beside(compute)
+    while wait_shortly(future):
+        progress(done)
+    return future.result()
+
+
+def begun_beside(compute: Callable[[], T]) -> Future[T]:
+    """The result of ``compute()`` to come, which runs on a thread of its own.
+
+    Where the system has no room for a thread it is there when this returns.
+    """
     future = Future[T]()
 
     def run() -> None:
@@ -91,10 +102,13 @@ def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -
     try:
         Thread(target=run, daemon=True).start()
     except RuntimeError:  # of all that a Thread raises: it cannot be started
-        return compute()
-    while wait_for([future], _EVERY_S).not_done:
-        progress(done)
-    return future.result()
+        run()
+    return future
+
+
+def wait_shortly(future: Future[T]) -> bool:
+    """Whether a result is still to come, after 2 ms at most."""
+    return bool(wait_for([future], _EVERY_S).not_done)
 
 
 def beside_if_many(

@@ -8,6 +8,7 @@ the answer.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -211,7 +212,7 @@ def to_effect(
     found = np.append(after, waiters).astype(np.int64)
     if not len(found):
         return session
-    earliest = index.ops.starts[found].argmin()
+    earliest = index.ops.starts(found).argmin()
     return jump(index, session, int(found[earliest]))
 
 
@@ -229,7 +230,7 @@ def to_last(index: Index, session: Session, args: NoArguments, known: None) -> S
         return jump(index, session, int(stages[-1]))
     op = session.cursor
     mine = index.op_index.ops_of(int(index.ops.components[op]))
-    by_end = np.searchsorted(index.ops.starts[mine], index.ops.ends(op), side="right")
+    by_end = bisect_right(mine, index.ops.ends(op), key=index.ops.starts)
     return jump(index, session, int(mine[by_end - 1]))
 
 
@@ -366,8 +367,8 @@ def _stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:
     stages = _stages_of_tile(index, op)
     starts = index.ops.starts
     ends = index.ops.ends(stages)
-    before = stages[(ends <= starts[op]) & (stages < op)]
-    after = stages[(starts[stages] >= index.ops.ends(op)) & (stages > op)]
+    before = stages[(ends <= starts(op)) & (stages < op)]
+    after = stages[(starts(stages) >= index.ops.ends(op)) & (stages > op)]
     return before[-1:], after[:1]
 
 

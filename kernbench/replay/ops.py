@@ -6,13 +6,14 @@ A position counts ops in canonical order, the executor's own; -1 is before the f
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Ints
 from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
@@ -28,19 +29,23 @@ from kernbench.trace.rows import Command as Call
 
 _MACHINE = FOCUS_LEVELS.index("machine")
 _NO_SITE = -1
+_IN_FLIGHT_KEPT = 256
+"""Ops of which those in service are kept: each picture of one asks several times."""
 
 
 class OpFacts:
     """Answers at once, from mapped columns, on the thread that asks.
 
-    ``prepare`` makes what is needed for that. What is kept later is the last group of
-    each level of focus, which moves ask for, so only the thread that moves.
+    ``prepare`` makes what is needed for that. What is kept later are the last group of
+    each level of focus, which moves ask for, so only the thread that moves; and what
+    was in flight at the last ops, in a cache with a lock of its own.
     """
 
     def __init__(self, trace: Trace, op_index: OpIndex) -> None:
         self._trace = trace
         self._op_index = op_index
         self._groups: dict[int, tuple[Array, Array]] = {}
+        self._in_flight = lru_cache(_IN_FLIGHT_KEPT)(self._find_in_flight)
 
     def __len__(self) -> int:
         return len(self._trace.order)
@@ -49,11 +54,6 @@ class OpFacts:
     def last(self) -> int:
         """The position of the last op; -1 if there is none."""
         return len(self) - 1
-
-    @cached_property
-    def starts(self) -> Floats:
-        """When each op started, ns."""
-        return np.asarray(self._trace.op_columns.t_start[self._trace.order])
 
     @cached_property
     def components(self) -> Ints:
@@ -65,9 +65,8 @@ class OpFacts:
 
     def prepare(self, progress: Progress = no_progress) -> None:
         """Make what the answers need, so that each takes some ms at most."""
-        computed_beside(lambda: self.starts, progress, 0.0)
-        computed_beside(lambda: self.components, progress, 0.4)
-        computed_beside(lambda: self._by_cmd, progress, 0.7)
+        computed_beside(lambda: self.components, progress, 0.0)
+        computed_beside(lambda: self._by_cmd, progress, 0.5)
 
     def checked(self, op: int) -> int:
         """``op``; UsageError where the cursor is before the first."""
@@ -85,7 +84,11 @@ class OpFacts:
 
     def time(self, op: int) -> float:
         """The time cursor: when an op started, ns; 0 before the first."""
-        return float(self.starts[op]) if op >= 0 else 0.0
+        return float(self.starts(op)) if op >= 0 else 0.0
+
+    def starts(self, ops: Any) -> Any:
+        """When ops started, ns."""
+        return self._trace.op_columns.t_start[self._trace.order[ops]]
 
     def ends(self, ops: Any) -> Any:
         """When ops ended, ns."""
@@ -93,10 +96,19 @@ class OpFacts:
 
     def at_time(self, t: float) -> int:
         """The last op that has started by ``t`` ns."""
-        return int(np.searchsorted(self.starts, t, side="right")) - 1
+        starts = self._trace.op_columns.t_start
+        return bisect_right(self._trace.order, t, key=starts.__getitem__) - 1
+
+    def started_before(self, t: float) -> int:
+        """How many ops have started before ``t`` ns."""
+        starts = self._trace.op_columns.t_start
+        return bisect_left(self._trace.order, t, key=starts.__getitem__)
 
     def in_flight(self, op: int) -> tuple[int, ...]:
         """Ops in service when an op started, in canonical order."""
+        return self._in_flight(op)
+
+    def _find_in_flight(self, op: int) -> tuple[int, ...]:
         if not 0 <= op < len(self):
             return ()
         time = self.time(op)
@@ -216,7 +228,7 @@ class OpFacts:
         known = self._trace.command(cmd)
         if known is not None:
             return known
-        start = float(self.starts[op])
+        start = float(self.starts(op))
         return Call(cmd, "?", -1, "?", Site("?", 0, "?"), cmd, start, start)
 
     # -- ops as answers -----------------------------------------------------------

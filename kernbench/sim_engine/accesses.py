@@ -17,7 +17,8 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Ints, distinct
 from kernbench.common.dtypes import itemsize, nbytes_of
 from kernbench.common.messages import Region
-from kernbench.common.progress import Progress, computed_beside, no_progress
+from kernbench.common.progress import Progress, no_progress
+from kernbench.common.resumable import Resumable, Steps, beside
 from kernbench.common.rows import MAX_PLANES, MAX_ROWS, Rows
 from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.access_columns import (
@@ -349,15 +350,20 @@ def access_columns(
     Rows are one access; their ``pieces`` are ``accesses`` of the op. No op is decoded.
     TraceFormatError for params that do not say what an op touches.
     """
+    return Resumable(lambda: access_steps(trace)).result(progress)
+
+
+def access_steps(trace: ParamSource) -> Steps[AccessColumns]:
+    """``access_columns`` in steps."""
     parts: list[_Part] = []
     total = max(len(trace.op_columns.t_start), 1)
     done = 0.0
     for block in trace.param_blocks():
         for part in _parts(block, trace.strings):
             parts.append(part)
-            progress(done)
+            yield done
         done = 0.5 * min((int(block.rows[-1]) + 1) / total, 1.0)
-    return computed_beside(lambda: _joined(parts, trace.strings), progress, done)
+    return (yield from beside(lambda: _joined(parts, trace.strings), done))
 
 
 def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
+from kernbench.common.paged import paged
 from kernbench.trace.mapped import Column
 
 
@@ -22,6 +23,11 @@ class Groups:
         self.order: Array = order
         if rows is not None:
             self.order = rows[order]
+
+    def page(self) -> None:
+        """Put large tables into files, see ``paged``: for those that are kept."""
+        self._keys = paged(self._keys)
+        self.order = paged(self.order)
 
     def of(self, value: int) -> Array:
         """The rows that hold ``value``."""

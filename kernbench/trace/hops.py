@@ -165,7 +165,7 @@ def kernel_lines(trace: Trace) -> tuple[list[str], Ints]:
     keys = log.file.astype(np.int64) << 32 | log.line[:]
     used, which = np.unique(keys, return_inverse=True)
     lines = [f"{texts[key >> 32]}:{key % (1 << 32)}" for key in used.tolist()]
-    return lines, which
+    return lines, which.astype(np.int32)
 
 
 class Levels:

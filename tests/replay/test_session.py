@@ -250,10 +250,9 @@ def test_the_effect_of_a_stage_is_the_next_one_or_what_went_on_earlier(session):
             follows = stages[stages.index(op) + 1]
             session.goto(op)
             effect = session.to_effect()
-            assert (
-                effect == follows
-                or session.index.ops.starts[effect] < session.index.ops.starts[follows]
-            )
+            assert effect == follows or session.index.ops.starts(
+                effect
+            ) < session.index.ops.starts(follows)
             later += effect != follows
     assert later
 

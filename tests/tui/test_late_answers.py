@@ -17,7 +17,7 @@ from kernbench.replay.commands import (
     ROUTE,
     VERIFY,
 )
-from kernbench.replay.inner_commands import CELLS, FITTING, JUDGEMENT
+from kernbench.replay.inner_commands import CELLS, COMPARISON, FITTING, JUDGEMENT
 from tui.__main__ import print_screen
 from tui.screens.text import TextScreen
 
@@ -86,6 +86,34 @@ async def test_an_answer_is_drawn_when_it_ends_by_no_timer(
             route.release()
             await until(pilot, lambda: not pilot.app.debugger.waiting)
         assert pane_of(pilot, ROUTE_PANE).text != before
+
+
+async def test_answers_that_soon_follow_each_other_are_shown_together(
+    drive, monkeypatch, session
+) -> None:
+    session.goto(119)
+    monkeypatch.setattr("tui.screens.debugger.LOOK_S", SOON)
+    monkeypatch.setattr("tui.screens.debugger.TOGETHER_S", SOON)
+    others_come_soon = [True]
+    soon = property(lambda runner: others_come_soon[0])
+    monkeypatch.setattr("tui.runner.Runner.busy_for_a_moment", soon)
+    async with drive(200, 50, "5") as pilot:
+        await settled(pilot)
+        screen = pilot.app.debugger
+        with held(ROUTE) as route, held(COMPARISON) as comparison:
+            await pilot.press("s")
+            assert route.begun.wait(10)
+            assert comparison.begun.wait(10)
+            await still(pilot)
+            assert "route" in screen.waiting
+            route.release()
+            query = ROUTE.ask(120)
+            await until(pilot, lambda: screen.runner.known(query) is not None)
+            await still(pilot)
+            assert "route" in screen.waiting
+            others_come_soon[0] = False
+            comparison.release()
+            await until(pilot, lambda: not screen.waiting)
 
 
 async def test_what_was_shown_stays_while_the_new_answer_is_young(

@@ -176,3 +176,27 @@ async def test_no_color_takes_the_colours_of_lines_that_are_blank_too(
         lines = view.render_lines(Region(0, 0, 10, 2))
         assert [line.text for line in lines] == [" " * 10] * 2
         assert bool(colours_of(lines)) is not without
+
+
+async def test_a_pane_that_goes_back_to_its_place_makes_no_line_anew(
+    drive, monkeypatch
+) -> None:
+    async with drive(*LARGE) as pilot:
+        for _ in range(4):
+            await pilot.press("z")
+            await settled(pilot)
+        before = {key: lines_of(view) for key, view in shown(pilot).items()}
+        made: list[Any] = []
+
+        def noting(line: Any, width: int) -> Any:
+            made.append(line)
+            return strip(line, width)
+
+        monkeypatch.setattr("tui.widgets.pane_view.strip", noting)
+        await pilot.press("z")
+        await settled(pilot)
+        assert len(shown(pilot)) == 1
+        await pilot.press("z")
+        await settled(pilot)
+        assert {key: lines_of(view) for key, view in shown(pilot).items()} == before
+        assert not made

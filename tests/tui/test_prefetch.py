@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ from tui.runner import Urgency
 ON = STEP(n=1)
 BACK = STEP(n=-1)
 KEYS = [*"sssSsnnNtT.,iIfF5j+vsS4k-v6vunzsz3shv7s8V"]
+LIMIT_S = 30.0
+"""For anything that is waited for."""
 NAMES = {".": "full_stop", ",": "comma", "+": "plus", "-": "minus"}
 
 
@@ -240,6 +243,34 @@ def test_it_begins_when_what_is_in_view_is_answered(desk_bench) -> None:
 
         strips = rest(bench, is_quiet=is_quiet)
     assert looks[:10].count(0) == 0
+    assert strips.prepared
+
+
+def test_what_somebody_waits_for_comes_first_though_it_takes_more_than_a_moment(
+    desk_bench, monkeypatch
+) -> None:
+    monkeypatch.setattr("tui.prefetch.YOUNG_S", LIMIT_S)
+    bench = desk_bench("matmul", 40, LARGE)
+    bench.settle()
+    bench.move(ON)
+    with held(ROUTE) as route:
+        bench.draw()
+        assert route.begun.wait(10)
+        end = monotonic() + LIMIT_S
+        while bench.runner.busy_for_a_moment:
+            assert monotonic() < end
+            sleep(0.01)
+        bench.runner.asked.clear()
+        looks: list[int] = []
+
+        def is_quiet() -> bool:
+            looks.append(len(bench.runner.asked))
+            if len(looks) == 10:
+                route.release()
+            return True
+
+        strips = rest(bench, is_quiet=is_quiet)
+    assert not any(looks[:10])
     assert strips.prepared
 
 

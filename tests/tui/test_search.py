@@ -256,8 +256,8 @@ async def test_equals_fits_the_last_two_marks_whose_distance_is_shown(
 ) -> None:
     session.goto(24)
     starts = session.index.ops.starts
-    t0 = float(starts[24])
-    t1 = float(starts[151])
+    t0 = float(starts(24))
+    t1 = float(starts(151))
     async with drive(100, 24, "m", "a", "G", "m", "b", "=") as pilot:
         begin, end = state_of(pilot, TIMELINE).window
         assert begin <= t0 < t1 <= end

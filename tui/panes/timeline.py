@@ -443,7 +443,7 @@ class TimelinePane(BasePane[TimelineState]):
             return self._enter(state, frame, answers, _Moment(max(frame.cursor, 0)))
         begins = axis.t0 + column * axis.cell_ns
         ends = begins + axis.cell_ns
-        started = int(np.searchsorted(self._index.ops.starts, ends)) - 1
+        started = self._index.ops.started_before(ends) - 1
         return self._enter(state, frame, answers, _Moment(max(started, 0), begins))
 
     # -- queries -------------------------------------------------------------------

@@ -52,6 +52,10 @@ LOOK_S = 0.1
 """Between two looks at how far jobs are."""
 REST_S = 1.0
 """Without a key, before what nobody has asked for is computed."""
+TOGETHER_S = 0.005
+"""That an answer waits for others that will soon be there, to be shown with them: to
+show it alone would take as long from the worker.
+"""
 
 
 class DebuggerScreen(CommandScreen, inherit_bindings=False):
@@ -82,6 +86,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._beside_diff = self.active
         self._late: dict[str, float] = {}
         self._missed: frozenset[Query] = frozenset()
+        self._late_is_due = False
         self._ahead: asyncio.Task[None] | None = None
         self.desk.follow()
 
@@ -165,6 +170,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     def show(self, urgency: Urgency = Urgency.VISIBLE) -> None:
         """Draw the panes in view and the lines around them."""
+        self._late_is_due = False
         found = self.desk.draw(urgency, self.awaited)
         missed: set[Query] = set()
         for key, drawn in found.items():
@@ -218,16 +224,26 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def _answer_came(self, query: Query) -> None:
         """A job has ended: show its answer, if anything on screen waits for it."""
         self.desk.answered(query)
-        if query in self.awaited or query in self._missed:
-            self.call_later(self._show_late_answer, query)
+        if query in self.awaited:
+            self.call_later(self._finish_awaited, query)
+        elif query in self._missed:
+            if not self.runner.busy_for_a_moment:
+                self._late_is_due = True
+                self.call_later(self._show_late_answers)
+            elif not self._late_is_due:
+                self._late_is_due = True
+                self.set_timer(TOGETHER_S, self._show_late_answers)
 
-    def _show_late_answer(self, query: Query) -> None:
-        """Show an answer that something on screen waits for."""
+    def _finish_awaited(self, query: Query) -> None:
+        """Go on with what the screen has asked for, now that the answer is there."""
         if query in self.awaited:
             self.poll()
             self.restore_stops()
             self.show()
-        elif query in self._missed:
+
+    def _show_late_answers(self) -> None:
+        """Show the answers that have come for panes in view, unless they are shown."""
+        if self._late_is_due:
             self.show()
             self.draw_ahead()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.segment import Segment
 from textual import events, on
@@ -22,9 +23,31 @@ from tui.panes.base import Picture
 
 _LINES_KEPT = 4096
 _PICTURES_KEPT = 128
+_SHAPES_KEPT = 2
+"""Widths and heights of which strips are kept: a pane alone, and beside the others."""
 _WHEEL_ROWS = 3
 _GAP = 2
 """Columns of the bar between a pane and the one to its left."""
+
+
+class _Shape(NamedTuple):
+    """What the strips of a picture depend on: the place of a pane without its corner.
+
+    ``gap`` are the columns of the bar to its left.
+    """
+
+    width: int
+    height: int
+    gap: int
+    titled: bool
+
+
+class _Strips:
+    """The strips that were made for one shape, of lines and of whole pictures."""
+
+    def __init__(self) -> None:
+        self.by_line: OrderedDict[tuple[Run, ...], Strip] = OrderedDict()
+        self.by_picture: OrderedDict[Picture, list[Strip]] = OrderedDict()
 
 
 class PaneView(Widget):
@@ -45,8 +68,8 @@ class PaneView(Widget):
         self._heading = ""
         self._active = False
         self._strips: list[Strip] = []
-        self._by_line: OrderedDict[tuple[Run, ...], Strip] = OrderedDict()
-        self._by_picture: OrderedDict[Picture, list[Strip]] = OrderedDict()
+        self._made = _Strips()
+        self._made_for: OrderedDict[_Shape, _Strips] = OrderedDict()
 
     # -- where it stands ----------------------------------------------------------
 
@@ -63,8 +86,11 @@ class PaneView(Widget):
         self._place = region
         self._titled = titled
         self._gap = _GAP if region.x else 0
-        self._by_line.clear()
-        self._by_picture.clear()
+        shape = _Shape(region.width, region.height, self._gap, titled)
+        self._made = self._made_for.pop(shape, _Strips())
+        self._made_for[shape] = self._made
+        if len(self._made_for) > _SHAPES_KEPT:
+            self._made_for.popitem(last=False)
         self.styles.offset = (region.x, region.y)
         self.styles.width = region.width
         self.styles.height = region.height
@@ -156,15 +182,16 @@ class PaneView(Widget):
 
     def _strips_of(self, picture: Picture) -> list[Strip]:
         """A strip for each line that there is room for."""
-        found = self._by_picture.get(picture)
+        made = self._made.by_picture
+        found = made.get(picture)
         if found is None:
             height = self.room.height
             lines: list[Sequence[Run]] = [*picture.lines[:height]]
             lines += [[]] * (height - len(lines))
             found = [self._strip_of(line) for line in lines]
-            self._by_picture[picture] = found
-            if len(self._by_picture) > _PICTURES_KEPT:
-                self._by_picture.popitem(last=False)
+            made[picture] = found
+            if len(made) > _PICTURES_KEPT:
+                made.popitem(last=False)
         return found
 
     def _strip_of(self, line: Sequence[Run]) -> Strip:
@@ -172,13 +199,14 @@ class PaneView(Widget):
         written again.
         """
         key = tuple(line)
-        found = self._by_line.get(key)
+        made = self._made.by_line
+        found = made.get(key)
         if found is None:
             bar = [Segment(f"{self._glyphs.bar} ", STYLES["rule"])] if self._gap else []
             found = self._filtered(Strip([*bar, *strip(line, self.room.width)]))
-            self._by_line[key] = found
-            if len(self._by_line) > _LINES_KEPT:
-                self._by_line.popitem(last=False)
+            made[key] = found
+            if len(made) > _LINES_KEPT:
+                made.popitem(last=False)
         return found
 
     def _filtered(self, line: Strip) -> Strip:

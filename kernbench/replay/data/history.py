@@ -19,20 +19,20 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import np_dtype
+from kernbench.common.paged import paged
 from kernbench.common.progress import (
     MANY,
     Progress,
     beside_if_many,
-    computed_beside,
     no_progress,
-    stage,
 )
+from kernbench.common.resumable import Resumable, Steps, beside, within
 from kernbench.common.room import make_room
 from kernbench.common.rows import Rows
 from kernbench.replay.data.arrays import Pace
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.sim_engine.access_columns import AccessColumns
-from kernbench.sim_engine.accesses import access_columns, regions
+from kernbench.sim_engine.accesses import access_steps, regions
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import (
@@ -257,6 +257,7 @@ class History:
         self._touched: AccessColumns | None = None
         self._accesses: IntervalIndex | None = None
         self._allocs: AccessColumns | None = None
+        self._prepared = Resumable(self._preparation)
         self._writes_of = lru_cache(_PLACES_KEPT)(self._find_writes)
         self._turn = turns(self._record_at, Plans().of)
 
@@ -269,23 +270,27 @@ class History:
     def prepare(self, progress: Progress = no_progress) -> None:
         """Make ``touched``, ``accesses`` and ``allocs``, unless they are there.
 
+        One that is cancelled goes on where it was when it is called again.
         TraceFormatError for params that do not say what an op touches.
         """
-        if self._touched is None:
-            self._touched = _touched_columns(self._trace, progress)
+        self._prepared.result(progress)
+
+    def _preparation(self) -> Steps[None]:
+        touched = self._touched
+        if touched is None:
+            touched = self._touched = yield from _touch_steps(self._trace)
         if self._accesses is None:
-            self._accesses = IntervalIndex(self._touched, progress)
+            self._accesses = yield from beside(lambda: IntervalIndex(touched), 0.7)
         if self._allocs is None:
-            touched = self._touched
-            self._allocs = computed_beside(
-                lambda: _alloc_columns(self._trace, touched.spaces), progress, 0.9
+            self._allocs = yield from beside(
+                lambda: _alloc_columns(self._trace, touched.spaces), 0.9
             )
 
     @property
     def touched(self) -> AccessColumns:
         """Every access of the trace; ``row`` is the canonical position of its op."""
         if self._touched is None:
-            self._touched = _touched_columns(self._trace, no_progress)
+            self._touched = Resumable(lambda: _touch_steps(self._trace)).result()
         return self._touched
 
     @property
@@ -751,11 +756,11 @@ def _place_of(segments: list[_Segment], steps: int) -> int:
     return bisect_right(segments, steps, key=lambda segment: segment.first) - 1
 
 
-def _touched_columns(trace: Trace, progress: Progress) -> AccessColumns:
+def _touch_steps(trace: Trace) -> Steps[AccessColumns]:
     """``access_columns`` by canonical position, in the smallest types for them."""
-    progress(0.0)
-    columns = access_columns(trace, stage(progress, 0.0, 0.5))
-    return computed_beside(lambda: _by_position(trace, columns), progress, 0.5)
+    yield 0.0
+    columns = yield from within(access_steps(trace), 0.0, 0.5)
+    return (yield from beside(lambda: _by_position(trace, columns), 0.5))
 
 
 def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
@@ -766,9 +771,12 @@ def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
     small_sizes = columns.nbytes.max(initial=0) < 1 << 31
 
     def sorted_as(column: Array, kind: Any) -> Any:
-        """A column in that order, as another type."""
-        return column[order].astype(kind)
+        """A column in that order, as another type; a large one in a file."""
+        return paged(column[order].astype(kind))
 
+    form = columns.form
+    if len(form):
+        form = sorted_as(form, form.dtype)
     return AccessColumns(
         row=sorted_as(rows, trace.position.dtype),
         mode=sorted_as(columns.mode, np.int8),
@@ -776,7 +784,7 @@ def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
         addr=sorted_as(columns.addr, np.int64),
         nbytes=sorted_as(columns.nbytes, np.int32 if small_sizes else np.int64),
         spaces=columns.spaces,
-        form=columns.form[order] if len(columns.form) else columns.form,
+        form=form,
         forms=columns.forms,
     )
 

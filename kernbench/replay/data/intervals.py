@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Ints, distinct
+from kernbench.common.paged import paged
 from kernbench.common.progress import (
     Progress,
     beside_if_many,
-    computed_beside,
     no_progress,
 )
 from kernbench.sim_engine.access_columns import AccessColumns
@@ -67,11 +67,9 @@ class IntervalIndex:
     may ask.
     """
 
-    def __init__(
-        self, columns: AccessColumns, progress: Progress = no_progress
-    ) -> None:
+    def __init__(self, columns: AccessColumns) -> None:
         self._columns = columns
-        self._tables = computed_beside(lambda: _tables(columns), progress, 0.5)
+        self._tables = _tables(columns)
 
     def overlapping(self, space: str, addr: int, nbytes: int) -> Ints:
         """The numbers of the ranges that overlap [addr, addr + nbytes), ascending.
@@ -123,7 +121,7 @@ def _tables(columns: AccessColumns) -> dict[str, list[_Table]]:
         table = _Table(
             level_bytes(int(levels[one])),
             columns.addr[rows[::_STRIDE]],
-            rows.astype(columns.row.dtype),
+            paged(rows.astype(columns.row.dtype)),
         )
         tables.setdefault(columns.spaces[columns.space[one]], []).append(table)
     return tables

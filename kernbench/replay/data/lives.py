@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Ints
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.resumable import Steps
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.trace import Trace
 
@@ -61,7 +61,7 @@ class Lives:
                 found = Loss(int(self.made[first]), first)
         return found
 
-    def losses(self, progress: Progress = no_progress) -> Ints:
+    def losses(self) -> Steps[Ints]:
         """The op of ``loss`` of every allocation by itself; tensors lose nothing.
 
         Those at the very same bytes are looked up together.
@@ -79,7 +79,7 @@ class Lives:
         groups = np.split(scratch[order], np.flatnonzero(is_other) + 1)
         for done, mine in enumerate(groups):
             if done % _EVERY == 0:
-                progress(done / len(groups))
+                yield done / len(groups)
             others = np.sort(self.made[self._overlapping(int(mine[0]))])
             later = np.searchsorted(others, self.made[mine], side="right")
             ends[mine] = np.append(others, self.ops)[later]
@@ -104,4 +104,4 @@ def _first_ops(trace: Trace) -> Ints:
     found = from_here[at]
     has_ops = np.isin(made_by, issued)
     found[has_ops] = first[at[has_ops]]
-    return np.asarray(found)
+    return np.asarray(found.astype(trace.order.dtype))

@@ -19,10 +19,9 @@ from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.progress import (
     Progress,
     beside_if_many,
-    computed_beside,
     no_progress,
-    stage,
 )
+from kernbench.common.resumable import Resumable, Steps, beside, within
 from kernbench.common.room import make_room
 from kernbench.common.rows import Rows
 from kernbench.replay.data.arrays import read_only
@@ -318,7 +317,7 @@ class MemoryIndex:
         self._ops = ops
         self._history = history
         self._places = places
-        self._alloc_writes: _AllocWrites | None = None
+        self._alloc_writes = Resumable(lambda: _alloc_writes(trace, history, places))
         self._tensors: tuple[_KeptTensor, ...] = ()
         self._figures: dict[_FigureKey, _Figures] = {}
         self._differences: dict[_CopiesKey, int] = {}
@@ -326,7 +325,8 @@ class MemoryIndex:
     def index(self, progress: Progress = no_progress) -> bool:
         """Make what the answers look up; those that execute nothing take ms then.
 
-        Takes some 2 s for a million ops. True, as a job has to have an answer.
+        Takes some 2 s for a million ops, also if it is cancelled again and again: it
+        goes on where it was. True, as a job has to have an answer.
         """
         self._places.prepare(progress)
         self._writes(progress)
@@ -334,12 +334,8 @@ class MemoryIndex:
 
     def _writes(self, progress: Progress = no_progress) -> _AllocWrites:
         """The table of all writes, made by whoever asks first."""
-        if self._alloc_writes is None:
-            self._history.prepare(progress)
-            self._alloc_writes = _alloc_writes(
-                self._trace, self._history, self._places, progress
-            )
-        return self._alloc_writes
+        self._history.prepare(progress)
+        return self._alloc_writes.result(progress)
 
     # -- which allocations hold something --
 
@@ -693,29 +689,28 @@ def _whole_elements(flags: Bools, shard: Shard) -> Bools:
 
 
 def _alloc_writes(
-    trace: Trace, history: History, places: PlaceIndex, progress: Progress
-) -> _AllocWrites:
-    """The table of all writes.
+    trace: Trace, history: History, places: PlaceIndex
+) -> Steps[_AllocWrites]:
+    """The table of all writes, of a history that is prepared.
 
     Writes are taken by address, as all to one address ask the same allocations: who
     held it when depends on the op alone, and is searched for all of them in one call.
     """
-    by_addr = computed_beside(lambda: _by_address(history.touched), progress, 0.5)
+    by_addr = yield from beside(lambda: _by_address(history.touched), 0.5)
     writes, order, starts = by_addr
     count = len(order)
     allocs = np.full(count, count, writes.row.dtype)
     for i in range(len(starts) - 1):
         if i % _EVERY == 0:
-            progress(0.5 + 0.3 * i / len(starts))
+            yield 0.5 + 0.3 * i / len(starts)
         mine = order[starts[i] : starts[i + 1]]
         first = mine[0]
         space = writes.spaces[writes.space[first]]
         addr = int(writes.addr[first])
         allocs[mine] = places.allocs_at(space, addr, writes.row[mine])
-    losses = places.lives.losses(stage(progress, 0.8, 0.95))
-    return computed_beside(
-        lambda: _linked_writes(trace, writes.row, allocs, losses), progress, 0.95
-    )
+    losses = yield from within(places.lives.losses(), 0.8, 0.95)
+    linked = beside(lambda: _linked_writes(trace, writes.row, allocs, losses), 0.95)
+    return (yield from linked)
 
 
 def _by_address(touched: AccessColumns) -> _ByAddress:
@@ -756,7 +751,7 @@ def _held(
     """
     log = trace.alloc_columns
     mine, first = np.unique(allocs, return_index=True)
-    written = ops[first].astype(np.int64)
+    written = ops[first]
     counted = (mine >= 0) & (written < losses[mine] if len(losses) else False)
     mine = mine[counted]
     written = written[counted]

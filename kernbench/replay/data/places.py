@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -25,9 +25,9 @@ from kernbench.common.dtypes import itemsize
 from kernbench.common.progress import (
     Progress,
     beside_if_many,
-    computed_beside,
     no_progress,
 )
+from kernbench.common.resumable import Resumable, Steps, beside
 from kernbench.errors import TraceFormatError, UsageError
 from kernbench.replay.data.history import History
 from kernbench.replay.data.intervals import IntervalIndex
@@ -50,6 +50,9 @@ MOST_ADDRESSES = 1 << 22
 
 _MOST_RANGES = 4096
 _TENSORS_KEPT = 4
+_HOLDERS_KEPT = 1 << 10
+"""Addresses of which the holders are kept: of one there may be thousands."""
+
 _NAMES_COMPARED = 1000
 _MOST_BYTES = 1 << 40
 _BEYOND_ADDRESSES = 1 << 60
@@ -127,21 +130,28 @@ class PlaceIndex:
         self._names: _Names | None = None
         self._allocs: IntervalIndex | None = None
         self._lives: Lives | None = None
+        self._prepared = Resumable(self._preparation)
         self._shards: dict[int, Shard] = {}
-        self._holders = cache(self._ever_held)
+        self._holders = lru_cache(_HOLDERS_KEPT)(self._ever_held)
         self._copies: dict[str, list[Shard]] = {}
 
     def prepare(self, progress: Progress = no_progress) -> None:
-        """Make what the other questions look up; see the class."""
+        """Make what the other questions look up; see the class.
+
+        One that is cancelled goes on where it was when it is called again.
+        """
         self._history.prepare(progress)
+        self._prepared.result(progress)
+
+    def _preparation(self) -> Steps[None]:
         if self._names is None:
-            self._names = computed_beside(lambda: _names(self._trace), progress, 0.9)
+            self._names = yield from beside(lambda: _names(self._trace), 0.9)
         if self._allocs is None:
-            self._allocs = IntervalIndex(self._history.allocs, progress)
+            allocs = self._history.allocs
+            self._allocs = yield from beside(lambda: IntervalIndex(allocs), 0.95)
         if self._lives is None:
-            self._lives = computed_beside(
-                lambda: Lives(self._trace, self._alloc_index()), progress, 1.0
-            )
+            index = self._allocs
+            self._lives = yield from beside(lambda: Lives(self._trace, index), 1.0)
 
     def _named_allocs(self) -> _Names:
         """The table of names, made by whoever asks first."""
@@ -533,7 +543,8 @@ def _names(trace: Trace) -> _Names:
         is_other[1:] |= np.diff(part[order].astype(np.int64)) != 0
     is_first = np.zeros(len(order), np.bool_)
     is_first[order[is_other]] = True
-    return _Names(numbers, Groups(by_first_use[which.reshape(-1)]), is_first)
+    name_of_row = by_first_use[which.reshape(-1)].astype(np.uint32)
+    return _Names(numbers, Groups(name_of_row), is_first)
 
 
 # -- indices --

@@ -25,7 +25,7 @@ class KernelCalls(NamedTuple):
 def kernel_calls(trace: Trace) -> KernelCalls:
     """All calls of kernels; those of the host belong to no launch and are left out."""
     log = trace.commands
-    calls = np.flatnonzero(log.launch >= 0)
+    calls = np.flatnonzero(log.launch >= 0).astype(np.uint32)
     calls = calls[np.argsort(log.t_issue[calls], kind="stable")]
     pes = log.pe[calls]
     return KernelCalls(Groups(pes, calls), np.unique(pes).tolist())

@@ -7,9 +7,10 @@ for a piece is what it counts as: a PE that computes while it also loads is comp
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from kernbench.common.arrays import Floats, Ints
 from kernbench.common.messages import WAIT_REASONS
@@ -40,6 +41,10 @@ NO_KIND = -1
 KIND_BY_CLASS = np.array([_KIND_OF_CLASS.get(letter, NO_KIND) for letter in CLASSES])
 
 
+Kinds: TypeAlias = npt.NDArray[np.int8]
+"""Places in KINDS: a PE has hundreds of thousands of pieces in a long trace."""
+
+
 class Spans(NamedTuple):
     """Spans of time, from low to high (ns), in which one of KINDS holds for an owner.
 
@@ -60,8 +65,8 @@ class Pieces(NamedTuple):
     """
 
     owner: Ints
-    kind: Ints
-    reason: Ints
+    kind: Kinds
+    reason: Kinds
     ns: Floats
 
 
@@ -77,14 +82,15 @@ def cut(spans: Spans) -> Pieces:
     order = np.lexsort((times, spans.owner[place]))
     times = times[order]
     place = place[order]
-    step = np.where(order < count, 1, -1)
+    step = np.where(order < count, 1, -1).astype(np.int8)
     owner = spans.owner[place]
-    kind = spans.kind[place]
+    kind = spans.kind[place].astype(np.int8)
 
-    first = np.full(len(times), IDLE)
-    reason = np.full(len(times), NO_KIND)
-    for one in np.unique(spans.kind)[::-1].tolist():
-        holds = np.cumsum(np.where(kind == one, step, 0)) > 0
+    first = np.full(len(times), IDLE, np.int8)
+    reason = np.full(len(times), NO_KIND, np.int8)
+    there = np.flatnonzero(np.bincount(spans.kind))
+    for one in there[::-1].tolist():
+        holds = np.cumsum((kind == one) * step, dtype=np.int32) > 0
         first[holds] = one
         if FIRST_WAIT <= one < ISSUE:
             reason[holds] = one

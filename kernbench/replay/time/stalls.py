@@ -20,14 +20,13 @@ from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import exact_ns
 from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, beside_if_many, no_progress, stage
+from kernbench.common.resumable import Resumable, Steps, beside, resumable_beside
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, time_text, wrapped
 from kernbench.replay.time.kernel_calls import (
-    KernelCalls,
     kernel_calls,
     launched_between,
     pe_label,
-    rows_by_cmd,
 )
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_index import OpIndex
@@ -50,9 +49,8 @@ from kernbench.replay.time.spans import covered, window
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import kernel_lines
+from kernbench.trace.mapped import Column
 from kernbench.trace.spec_values import issue_ns, spec_number
-
-_SORTED = 1 << 21  # ops up to which all of a trace's are sorted by cmd, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +160,6 @@ class _ByCmd(NamedTuple):
     waits: Groups
 
 
-class _ByCmdOfPes(NamedTuple):
-    """The rows that calls on some PEs (pe_cpu nodes) await, by cmd."""
-
-    pes: list[int]
-    by_cmd: _ByCmd
-
-
 class _Lines(NamedTuple):
     """Every kernel line as "file:line", and of each call the number of its line."""
 
@@ -180,23 +171,21 @@ class StallIndex:
     """Answers about the time of PEs, from the logs sorted by PE and by call.
 
     Its tables are filled by one thread, the worker of lane "columns", when they are
-    first asked for. No other thread may ask: they are too long to make twice. Each is
-    whole when it is assigned, so that a computation which is cancelled leaves what was
-    there. Ops and waits are sorted by call once for all PEs, unless the trace has more
-    than ``sorted_up_to`` ops: then only those of the PEs that were asked for last are.
+    first asked for. No other thread may ask: they are too long to make twice. Making
+    them goes on where it was when whoever had asked was cancelled. Ops and waits are
+    sorted by call once, for all PEs.
     """
 
-    def __init__(self, trace: Trace, ops: OpIndex, sorted_up_to: int = _SORTED) -> None:
+    def __init__(self, trace: Trace, ops: OpIndex) -> None:
         self._trace = trace
         self._ops = ops
-        self._sorted_up_to = sorted_up_to
         self._issue_ns = issue_ns(trace.spec)
         self._setup_ns = exact_ns(spec_number(trace.spec, "pe.dma.setup_ns"))
-        self._calls: KernelCalls | None = None
-        self._by_cmd: _ByCmd | None = None
-        self._by_cmd_of_pes: _ByCmdOfPes | None = None
-        self._lines: _Lines | None = None
-        self._launched: tuple[float, float] | None = None
+        calls = self._count_calls
+        self._by_cmd = Resumable(self._rows_by_cmd)
+        self._calls = resumable_beside(calls, lambda: kernel_calls(trace))
+        self._lines = resumable_beside(calls, lambda: _Lines(*kernel_lines(trace)))
+        self._launched = resumable_beside(calls, lambda: launched_between(trace))
 
     # -- PEs --
 
@@ -208,7 +197,7 @@ class StallIndex:
         None, or "all", is the whole machine. Where any of them has run a kernel, it is
         only those that have. Raises UsageError if there is no PE of that name.
         """
-        ran = self._kernel_calls(progress).ran
+        ran = self._calls.result(progress).ran
         if name in (None, "all"):
             return ran
         trace = self._trace
@@ -237,7 +226,7 @@ class StallIndex:
         Times are in ns; None stands for the first start or the last end of a launch.
         """
         map_logs(self._trace, progress, "commands", "waits", "launches")
-        begin, end = window(self._launch_window(progress), t0, t1)
+        begin, end = window(self._launched.result(progress), t0, t1)
         pes = self.pes(pe, progress)
         time = np.zeros((len(pes), len(KINDS)))
         beside = np.zeros((len(KINDS), len(KINDS)))
@@ -276,14 +265,15 @@ class StallIndex:
         That is of all launches. A line whose calls took no time is not listed.
         """
         map_logs(self._trace, progress, "commands", "waits", "launches")
-        begin, end = self._launch_window(progress)
+        begin, end = self._launched.result(progress)
         pes = self.pes(pe, progress)
-        sites = self._kernel_lines(progress)
+        sites = self._lines.result(progress)
         time = np.zeros((len(sites.texts), len(KINDS)))
         calls = np.zeros(len(sites.texts), np.int64)
         for pieces in self._pieces_by_pe(pes, begin, end, progress):
             np.add.at(time, (sites.of_call[pieces.owner], pieces.kind), pieces.ns)
-            seen = sites.of_call[np.unique(pieces.owner)]
+            first_of_call = np.flatnonzero(np.diff(pieces.owner, prepend=-1))
+            seen = sites.of_call[pieces.owner[first_of_call]]
             calls += np.bincount(seen, minlength=len(sites.texts))
         sums = time.sum(axis=1)
         whole = float(sums.sum())
@@ -342,7 +332,7 @@ class StallIndex:
         self, pes: list[int], t0: float, t1: float, progress: Progress
     ) -> Iterator[Pieces]:
         """The pieces of time of each of some PEs, one after the other."""
-        by_cmd = self._index(pes, stage(progress, 0.0, 0.1))
+        by_cmd = self._by_cmd.result(stage(progress, 0.0, 0.1))
         for number, pe in enumerate(pes):
             # Besides its ops these are its calls and what they waited for.
             size = 4 * self._ops.count_of(self._engines(pe))
@@ -363,7 +353,7 @@ class StallIndex:
         columns = trace.op_columns
         waits = trace.waits
         log = trace.commands
-        calls = self._kernel_calls(no_progress).by_pe.of(pe)
+        calls = self._calls.result().by_pe.of(pe)
         issued = log.t_issue[calls]
         until = log.t_resume[calls]
         # A call is over when the next one is issued, at the latest.
@@ -420,64 +410,28 @@ class StallIndex:
 
     # -- tables --
 
-    def _index(self, pes: list[int], progress: Progress) -> _ByCmd:
-        """Ops and waits by cmd: of all calls, or of those awaited on ``pes``.
+    def _rows_by_cmd(self) -> Steps[_ByCmd]:
+        """Ops and waits by cmd.
 
-        Sorting all takes 0.1 s for a million ops, and serves every PE from then on. In
-        a long trace it would keep a PE's ledger waiting: there only the rows of the PEs
-        that are asked for are looked out and sorted.
+        They are recorded nearly in the order of their calls, so to sort ten million of
+        each takes 0.4 s, as long as to look out those of a handful of PEs.
         """
-        trace = self._trace
-        ops = trace.op_columns.cmd
-        waits = trace.waits.cmd
-        if len(ops) <= self._sorted_up_to:
-            if self._by_cmd is None:
-                self._by_cmd = _ByCmd(
-                    beside_if_many(len(ops), lambda: Groups(ops[:]), progress, 0.0),
-                    beside_if_many(len(waits), lambda: Groups(waits[:]), progress, 0.5),
-                )
-            return self._by_cmd
-        if self._by_cmd_of_pes is None or self._by_cmd_of_pes.pes != pes:
-            by_pe = self._kernel_calls(progress).by_pe
-            calls = [np.empty(0, np.uint32), *(by_pe.of(pe) for pe in pes)]
-            wanted = self._awaited(np.concatenate(calls))
-            found = _ByCmd(
-                beside_if_many(
-                    len(ops), lambda: rows_by_cmd(ops, wanted), progress, 0.0
-                ),
-                beside_if_many(
-                    len(waits), lambda: rows_by_cmd(waits, wanted), progress, 0.5
-                ),
-            )
-            self._by_cmd_of_pes = _ByCmdOfPes(pes, found)
-        return self._by_cmd_of_pes.by_cmd
+        ops = self._trace.op_columns.cmd
+        waits = self._trace.waits.cmd
+        return _ByCmd(
+            (yield from beside(lambda: _kept(ops), 0.0)),
+            (yield from beside(lambda: _kept(waits), 0.5)),
+        )
 
-    def _kernel_calls(self, progress: Progress) -> KernelCalls:
-        """The calls of kernels by PE."""
-        if self._calls is None:
-            size = len(self._trace.commands.cmd)
-            self._calls = beside_if_many(
-                size, lambda: kernel_calls(self._trace), progress, 0.0
-            )
-        return self._calls
+    def _count_calls(self) -> int:
+        return len(self._trace.commands.cmd)
 
-    def _kernel_lines(self, progress: Progress) -> _Lines:
-        """The kernel lines that made calls."""
-        if self._lines is None:
-            size = len(self._trace.commands.cmd)
-            self._lines = beside_if_many(
-                size, lambda: _Lines(*kernel_lines(self._trace)), progress, 0.0
-            )
-        return self._lines
 
-    def _launch_window(self, progress: Progress) -> tuple[float, float]:
-        """When launches or calls of kernels ran, ns; of none the whole run."""
-        if self._launched is None:
-            size = len(self._trace.commands.cmd)
-            self._launched = beside_if_many(
-                size, lambda: launched_between(self._trace), progress, 0.0
-            )
-        return self._launched
+def _kept(column: Column) -> Groups:
+    """The rows of a column by value, to be kept for as long as the trace is open."""
+    groups = Groups(column)
+    groups.page()
+    return groups
 
 
 def _by_reason(waited: Floats) -> dict[str, float]:

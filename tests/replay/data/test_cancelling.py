@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cancelled import cancelled_at
 
-from kernbench.common.progress import Cancelled
+from kernbench.common.progress import Cancelled, no_progress
 from kernbench.replay import ReplaySession
 from kernbench.replay.compare import compare
 from kernbench.replay.plain import as_data
@@ -108,3 +108,19 @@ def test_rows_of_outputs_that_were_cancelled_are_not_taken_for_those_of_an_op():
             session.outputs(last, cancelled_at(call))
         assert as_data(session.outputs(0)) == before
         assert as_data(session.outputs(last)) == as_data(opened().outputs(last))
+
+
+@pytest.mark.parametrize("name", ["index", "touched"])
+def test_tables_are_there_soon_though_each_who_asks_is_cancelled_soon(name):
+    session = opened()
+    tries = 0
+    done = False
+    while not done:
+        tries += 1
+        assert tries <= calls_of(name)
+        with suppress(Cancelled):
+            QUESTIONS[name](session, cancelled_at(2))
+            done = True
+    assert as_data(QUESTIONS[name](session, no_progress)) == as_data(
+        QUESTIONS[name](opened(), no_progress)
+    )

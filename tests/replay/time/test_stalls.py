@@ -16,7 +16,6 @@ from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
 from kernbench.replay.time.pieces import KINDS
-from kernbench.replay.time.stalls import StallIndex
 from kernbench.trace import Trace, TraceWriter
 
 BENCHES = [*UNEVEN, "ccl_allreduce", "mlp_tp"]
@@ -283,10 +282,3 @@ def test_the_commands_fit_their_width(benches, line):
     session = benches("matmul")
     session.goto(len(session) // 2)
     assert max(map(len, as_text(session.run_line(line), 90).splitlines())) <= 90
-
-
-@pytest.mark.parametrize("pe", [None, "sip0.cube0.pe1"])
-def test_a_trace_too_long_to_be_sorted_by_call_has_the_same_answers(session, pe):
-    by_pe = StallIndex(session.trace, session.index.op_index, sorted_up_to=-1)
-    assert repr(by_pe.ledger(pe, None, None)) == repr(session.stalls(pe))
-    assert repr(by_pe.lines(pe)) == repr(session.lines(pe))
