@@ -17,7 +17,9 @@ from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress, computed_beside, stage
-from kernbench.replay.time.critical_edges import Moments, host_before, slots_at
+from kernbench.replay.time.critical_edges import slots_at
+from kernbench.replay.time.host_order import host_order
+from kernbench.replay.time.moments import Moments
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine, Ways
@@ -124,6 +126,7 @@ class _Builder:
         self._last: Ints = np.empty(0, np.int64)
         self._served: list[Served] = []
         self._composite, self._tile = tile_columns(trace)
+        self._host = host_order(trace, self._moments)
         self._call_of_op = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
         self._tiles = (np.empty(0, np.int64),) * 3
         self._is_push = named(trace, "ipcq_copy")
@@ -283,8 +286,8 @@ class _Builder:
         by = np.where(in_kernel, Groups(numbers).first(launch), _NONE)
         by[by >= 0] = moments.launch_start(by[by >= 0])
         by[turn[1:][follows]] = moments.call_return(turn[:-1][follows])
-        free = by < 0
-        by[free] = self._host_before(log.t_issue[free])
+        free = in_kernel & (by < 0)
+        by[free] = self._host.before(log.t_issue[free], moments)
 
         issued = np.where(in_kernel, self._table.of(weights.issue)[0], 0)
         calls = np.arange(len(by))
@@ -327,24 +330,31 @@ class _Builder:
     # -- the host --
 
     def _host_and_launches(self) -> None:
-        """A launch starts behind what the host did, and ends with its kernels."""
+        """What the host asks for, launches among it; these end with their kernels."""
         trace = self._trace
         moments = self._moments
         launches = trace.launches
-        asked = np.array([launch.t_issue for launch in launches], np.float64)
-        before = self._host_before(asked)
-        starts = moments.launch_start(np.arange(len(launches)))
-        ways = launch_ways(trace, self._machine)
-        reached = self._table.of(weights.launch, *ways.T)
-        self._add(before, starts, reached)
-        numbers = np.array([launch.launch for launch in launches], np.int64)
-        launch = Groups(numbers).first(trace.commands.launch[self._last_calls])
-        known = launch >= 0
-        exits = self._last_calls[known]
-        self._add(moments.call_return(exits), moments.launch_end(launch[known]))
+        host = self._host
+        self._add(host.cause, moments.call_return(host.call))
+        pair, op = Groups(self._call_of_op).join(host.call)
+        self._add(host.cause[pair], moments.op_start(op.astype(np.int64)))
 
-    def _host_before(self, times: Floats) -> Ints:
-        return host_before(self._trace, self._moments, self._call_of_op, times)
+        reached = self._table.of(weights.launch, *launch_ways(trace, self._machine).T)
+        known = np.flatnonzero(host.of_launch >= 0)
+        pair, place = Groups(host.of_launch[known]).join(host.call)
+        launch = known[place]
+        starts = moments.launch_start(launch)
+        self._add(host.cause[pair], starts, reached[launch])
+        lost = np.flatnonzero(host.of_launch < 0)
+        asked = np.array([launches[at].t_issue for at in lost.tolist()])
+        before = host.before(asked, moments)
+        self._add(before, moments.launch_start(lost), reached[lost])
+
+        numbers = np.array([launch.launch for launch in launches], np.int64)
+        ended = Groups(numbers).first(trace.commands.launch[self._last_calls])
+        exits = self._last_calls[ended >= 0]
+        ended = ended[ended >= 0]
+        self._add(moments.call_return(exits), moments.launch_end(ended))
 
     # -- engines --
 
