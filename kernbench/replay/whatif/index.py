@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -60,6 +60,9 @@ _LEAST_NS = 0.5
 _BEYOND_NS = 10.0
 """Beyond its slack an op is held back so much to see whom it meets."""
 
+_MACHINES = 16
+"""Of so many changed machines the links are kept."""
+
 _OTHER_ORDER = "links or controllers of HBM would serve others before it, or beside it"
 
 OF_LINKS = (
@@ -67,6 +70,10 @@ OF_LINKS = (
     *("cube.hbm.to_router_bw_gbs", "pe.tcm.", "pe.dma.to_router_bw_gbs"),
 )
 """The fields that any link of the machine depends on."""
+
+
+_Fields: TypeAlias = tuple[tuple[str, Any], ...]
+"""Paths of fields, each with a value."""
 
 
 class _Known(NamedTuple):
@@ -105,6 +112,7 @@ class WhatIfIndex:
         self._trace = trace
         self._known: _Known | None = None
         self._slack: Floats | None = None
+        self._built: dict[_Fields, LinkTimes | None] = {}
 
     def predict(
         self, changes: Sequence[str], progress: Progress = no_progress
@@ -117,7 +125,7 @@ class WhatIfIndex:
         parsed = tuple(parse_change(text) for text in changes)
         known = self._made(stage(progress, 0.0, 0.7))
         spec = with_changes(known.spec, parsed)
-        find = partial(self._weight, known, spec)
+        find = partial(self._weight, known, spec, parsed)
         weight = computed_beside(find, progress, 0.7)
         one = _alone(weight)
         times = known.levels.walk(one, stage(progress, 0.7, 0.85))
@@ -207,18 +215,36 @@ class WhatIfIndex:
         return self._known
 
     def _weight(
-        self, known: _Known, spec: TopologySpec, has_links: bool = True
+        self, known: _Known, spec: TopologySpec, changes: tuple[Change, ...]
     ) -> Floats:
-        """The weights with the numbers of ``spec``, on whose links may depend.
+        """The weights with the numbers of ``spec``, which has some changes.
 
         Those that were recorded if that machine has other links.
         """
-        links: LinkTimes | None = known.links
-        if has_links:
-            links = links_with(self._trace, spec)
+        links = self._links(known, spec, changes)
         if links is None:
             return known.weight
         return known.graph.table.on(Machine(known.ways, links, spec))
+
+    def _links(
+        self, known: _Known, spec: TopologySpec, changes: tuple[Change, ...]
+    ) -> LinkTimes | None:
+        """The links of the machine ``spec``; None if it has others than were recorded.
+
+        Those of the last few are kept: to build a machine takes longer than a walk.
+        """
+        of_links = tuple(
+            (change.field.path, change.value)
+            for change in changes
+            if change.field.role == "unsure" or change.field.path.startswith(OF_LINKS)
+        )
+        if not of_links:
+            return known.links
+        if of_links not in self._built:
+            if len(self._built) == _MACHINES:
+                self._built.clear()
+            self._built[of_links] = links_with(self._trace, spec)
+        return self._built[of_links]
 
     # -- what comes of it --
 
@@ -305,7 +331,7 @@ class WhatIfIndex:
     def _weight_with(self, known: _Known, change: Change) -> Floats:
         """The weights of the machine with one field changed."""
         spec = with_changes(known.spec, (change,))
-        return self._weight(known, spec, change.field.path.startswith(OF_LINKS))
+        return self._weight(known, spec, (change,))
 
     def _gains(
         self, known: _Known, some: list[_Scenario], progress: Progress
