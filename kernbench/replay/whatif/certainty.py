@@ -19,7 +19,7 @@ class Queues:
     """The places of a graph at which one is served behind another.
 
     ``weight`` are the recorded weights by class. All times that are given to it are by
-    node.
+    node. ``in_turn`` are the edges of which the first to come was the first served.
     """
 
     def __init__(self, graph: Graph, weight: Floats) -> None:
@@ -33,18 +33,18 @@ class Queues:
         effect = graph.effect[own]
         self._first = np.flatnonzero(np.diff(effect, prepend=-1))
         self._arrives = effect[self._first]
-        recorded = self._arrivals(graph.times, weight)
+        recorded = self.arrivals(graph.times, weight)
         edges = np.flatnonzero(queued)
         before = graph.cause[edges]
         behind = graph.effect[edges]
         # Some did so in the recording, as the oldest command is served first.
         in_turn = recorded[behind] > recorded[before] - SAME_NS
-        self._edges = edges[in_turn]
+        self.in_turn: Array = edges[in_turn]
         self._before = before[in_turn]
         self._behind = behind[in_turn]
-        self._class = graph.weight[self._edges]
+        self._class = graph.weight[self.in_turn]
 
-    def _arrivals(self, times: Floats, weight: Floats) -> Floats:
+    def arrivals(self, times: Floats, weight: Floats) -> Floats:
         """By node when it would be served if nobody were before it."""
         found = times.copy()
         if len(self._first):
@@ -57,11 +57,11 @@ class Queues:
 
         Those are edges of the graph. Who would not have to wait anyway is left out.
         """
-        arrival = self._arrivals(times, weight)
+        arrival = self.arrivals(times, weight)
         of_behind = arrival[self._behind]
         overtakes: Bools = of_behind < arrival[self._before] - SAME_NS
         overtakes &= times[self._before] + weight[self._class] > of_behind + SAME_NS
-        return self._edges[overtakes]
+        return self.in_turn[overtakes]
 
 
 def collides(graph: Graph, times: Floats) -> bool:
@@ -76,3 +76,28 @@ def collides(graph: Graph, times: Floats) -> bool:
     least = np.minimum(recorded, takes[1:])
     closer: Bools = beside & (now < least - SAME_NS)
     return bool(closer.any())
+
+
+def meets_otherwise(
+    graph: Graph, queues: Queues, times: Floats, weight: Floats, near_ns: float
+) -> bool:
+    """Whether somebody comes to a controller of HBM otherwise behind another than it
+    did, and so near that the one is still felt by the other.
+
+    That is where it waits for it, or would if it came ``near_ns`` sooner. How banks and
+    rows take up what lies between the two is nothing that a graph knows.
+    """
+    edges = np.flatnonzero(graph.is_memory)
+    before = graph.cause[edges]
+    behind = graph.effect[edges]
+    busy = weight[graph.weight[edges]]
+
+    def apart(moments: Floats) -> Floats:
+        """How much later the second comes than it could be served, ns."""
+        return queues.arrivals(moments, weight)[behind] - moments[before] - busy
+
+    recorded = apart(graph.times)
+    now = apart(times)
+    is_near = np.minimum(recorded, now) < near_ns + SAME_NS
+    moved: Bools = is_near & (np.abs(now - recorded) > SAME_NS)
+    return bool(moved.any())

@@ -15,7 +15,13 @@ import numpy as np
 
 from kernbench.common.arrays import Floats
 from kernbench.common.exact_time import TICK_NS
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    forwards,
+    no_progress,
+    stage,
+)
 from kernbench.errors import KernbenchError
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.whatif.answers import (
@@ -25,7 +31,7 @@ from kernbench.replay.whatif.answers import (
     LaunchChange,
     Prediction,
 )
-from kernbench.replay.whatif.certainty import Queues, collides
+from kernbench.replay.whatif.certainty import Queues, collides, meets_otherwise
 from kernbench.replay.whatif.fields import (
     Change,
     all_fields,
@@ -35,6 +41,7 @@ from kernbench.replay.whatif.fields import (
 )
 from kernbench.replay.whatif.graph import Graph, build_graph
 from kernbench.replay.whatif.machine import (
+    DramTimes,
     LinkTimes,
     Machine,
     Ways,
@@ -42,7 +49,8 @@ from kernbench.replay.whatif.machine import (
     recorded_links,
     ways_of,
 )
-from kernbench.replay.whatif.slack import Slack, slacks
+from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out
+from kernbench.replay.whatif.turns import Turns
 from kernbench.replay.whatif.walk import Late, Levels, Scenarios
 from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec
@@ -57,13 +65,16 @@ _MUCH = 0.02
 _LEAST_NS = 0.5
 """Gains below this many ns are not told."""
 
-_BEYOND_NS = 10.0
-"""Beyond its slack an op is held back so much to see whom it meets."""
+_FEW_EDGES = 1 << 16
+"""A graph of at most so many edges is re-timed in turns where an order changes."""
 
 _MACHINES = 16
 """Of so many changed machines the links are kept."""
 
-_OTHER_ORDER = "links or controllers of HBM would serve others before it, or beside it"
+_OTHER_ORDER = (
+    "links or controllers of HBM would serve others before it, beside it, or at "
+    "another distance from it"
+)
 
 OF_LINKS = (
     *("system.", "sip.", "cube.router.", "cube.ucie.", "cube.m_cpu.", "cube.sram."),
@@ -112,6 +123,7 @@ class WhatIfIndex:
         self._trace = trace
         self._known: _Known | None = None
         self._slack: Floats | None = None
+        self._turns: Turns | None = None
         self._built: dict[_Fields, LinkTimes | None] = {}
 
     def predict(
@@ -180,19 +192,43 @@ class WhatIfIndex:
         ns = float(self._slack[node])
         if not np.isfinite(ns):
             return Slack(ns, True, "")
-        late = Late(node, ns + _BEYOND_NS)
+        late = Late(node, ns + STEP_NS)
         one = _alone(known.weight)
-        times = known.levels.walk(one, stage(progress, 0.8, 0.95), late=late)[:, 0]
+        rest = stage(progress, 0.8, 0.9)
+        times = known.levels.walk(one, rest, late=late)[:, 0]
 
         def is_sure() -> bool:
             """Whether all are served in the same order, though the op is late."""
             by_node = times[known.levels.place]
-            if len(known.queues.overtaken(by_node, known.weight)):
+            queues = known.queues
+            if len(queues.overtaken(by_node, known.weight)):
                 return False
-            return not collides(graph, by_node)
+            if collides(graph, by_node):
+                return False
+            row_ns = DramTimes(known.spec.cube.hbm).row
+            return not meets_otherwise(graph, queues, by_node, known.weight, row_ns)
 
-        sure = computed_beside(is_sure, progress, 0.95)
-        return Slack(ns, sure, "" if sure else _OTHER_ORDER)
+        if computed_beside(is_sure, progress, 0.9):
+            return Slack(ns, True, "")
+        if len(graph.cause) <= _FEW_EDGES:
+            ns = self._in_turns(known, node, ns, stage(progress, 0.9, 1.0))
+        return Slack(ns, False, _OTHER_ORDER)
+
+    def _in_turns(
+        self, known: _Known, node: int, told: float, progress: Progress
+    ) -> float:
+        """The slack of a node if each server takes who comes first, ns."""
+        if self._turns is None:
+            make = partial(Turns, self._trace, known.graph, known.queues, known.weight)
+            self._turns = computed_beside(make, progress, 0.0)
+        turns = self._turns
+        each = forwards(stage(progress, 0.2, 1.0))
+
+        def moved(ns: float) -> float:
+            """By how much the end comes later."""
+            return turns.end_if(Late(node, ns), each) - turns.end
+
+        return tried_out(moved, told)
 
     # -- what is found once --
 
