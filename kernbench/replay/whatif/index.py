@@ -31,7 +31,7 @@ from kernbench.replay.whatif.answers import (
     LaunchChange,
     Prediction,
 )
-from kernbench.replay.whatif.certainty import Queues, collides, meets_otherwise
+from kernbench.replay.whatif.certainty import Queues, collides
 from kernbench.replay.whatif.fields import (
     Change,
     all_fields,
@@ -199,14 +199,13 @@ class WhatIfIndex:
 
         def is_sure() -> bool:
             """Whether all are served in the same order, though the op is late."""
-            by_node = times[known.levels.place]
             queues = known.queues
-            if len(queues.overtaken(by_node, known.weight)):
+            if len(queues.overtaken(times, known.weight)):
                 return False
-            if collides(graph, by_node):
+            if collides(graph, times[known.levels.place]):
                 return False
             row_ns = DramTimes(known.spec.cube.hbm).row
-            return not meets_otherwise(graph, queues, by_node, known.weight, row_ns)
+            return not queues.meets_otherwise(times, known.weight, row_ns)
 
         if computed_beside(is_sure, progress, 0.9):
             return Slack(ns, True, "")
@@ -245,7 +244,7 @@ class WhatIfIndex:
             levels = Levels(graph, stage(progress, 0.7, 1.0))
             on_it = partial(graph.table.on, machine)
             recorded = computed_beside(on_it, progress, 1.0)
-            find = partial(Queues, graph, recorded)
+            find = partial(Queues, graph, recorded, levels.place)
             queues = computed_beside(find, progress, 1.0)
             self._known = _Known(spec, ways, links, graph, levels, queues, recorded)
         return self._known
@@ -307,8 +306,7 @@ class WhatIfIndex:
     ) -> str:
         """Why the order in which was served makes times unsure; "" if it does not."""
         weight = scenario.weight[:, 0]
-        by_node = computed_beside(lambda: times[known.levels.place], progress, 0.0)
-        find = partial(known.queues.overtaken, by_node, weight)
+        find = partial(known.queues.overtaken, times, weight)
         overtaken = computed_beside(find, progress, 0.1)
         if not len(overtaken):
             return ""
